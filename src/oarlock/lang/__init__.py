@@ -1,0 +1,1 @@
+"""Text → model: requests (`-l`), conditions (`-p`, `--sql`), directives (`#OAR`), durations. Pure."""

@@ -1,0 +1,118 @@
+"""Refusals. One class a refusal: a sentence that names the value at fault, a hint that names the way out.
+
+The HTTP status belongs to the refusal; exit codes belong to the commands and stand in one table in `cli/`.
+"""
+
+from typing import ClassVar
+
+
+class OarlockError(Exception):
+    """Something was refused; `str()` is a sentence to a person, `hint` the next move."""
+
+    http_status: ClassVar[int] = 400
+
+    def __init__(self, sentence: str, *, hint: str = "") -> None:
+        super().__init__(sentence)
+        self.hint = hint
+
+    def told(self) -> str:
+        """Give the sentence with its way out, as a terminal shows it."""
+        return f"{self}\n  {self.hint}" if self.hint else str(self)
+
+
+class SyntaxRefused(OarlockError):
+    """A text that does not follow its grammar; shows the place with a caret."""
+
+    def __init__(self, what: str, *, text: str, at: int, expected: str, hint: str = "") -> None:
+        self.text, self.at, self.expected = text, at, expected
+        super().__init__(f"{what}: expected {expected}.\n{_pointed_at(text, at)}", hint=hint)
+
+
+class TooLong(OarlockError):
+    """A text over the limits that are checked before it is parsed."""
+
+    http_status = 413
+
+
+class BadDuration(OarlockError):
+    """A walltime that is not h, h:m or h:m:s, or is no time at all."""
+
+
+class BadCount(OarlockError):
+    """A number of resources that cannot be asked for."""
+
+
+class UnknownProperty(OarlockError):
+    """A column that resources (or jobs) do not have."""
+
+
+class TypesDiffer(OarlockError):
+    """A number compared with a text, or the other way round."""
+
+
+class IllegalMove(OarlockError):
+    """A state that cannot follow the present one."""
+
+    http_status = 409
+
+
+class UnknownJob(OarlockError):
+    """A job number that was never given."""
+
+    http_status = 404
+
+    def __init__(self, job_id: int) -> None:
+        super().__init__(f"There is no job {job_id}.", hint="`oarstat` lists yours.")
+
+
+class UnknownResource(OarlockError):
+    """A resource number that does not exist."""
+
+    http_status = 404
+
+    def __init__(self, resource_id: int) -> None:
+        super().__init__(f"There is no resource {resource_id}.", hint="`oarnodes -l` lists them.")
+
+
+class UnknownQueue(OarlockError):
+    """A queue that does not exist."""
+
+    http_status = 404
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is no queue `{name}`.", hint="`oarnotify -l` lists the queues.")
+
+
+class SystemColumn(OarlockError):
+    """A property that the system keeps for itself: it is not added, renamed, dropped or asked for."""
+
+    http_status = 409
+
+
+class ConfigRefused(OarlockError):
+    """A settings file that cannot be used as it stands."""
+
+
+class SecretExposed(OarlockError):
+    """A secret that others could read."""
+
+
+class DatabaseRefused(OarlockError):
+    """A database that must not be opened as it is: newer, damaged, or gone."""
+
+    http_status = 503
+
+
+_SHOWN_BEFORE, _SHOWN_AFTER = 60, 40
+
+
+def _pointed_at(text: str, at: int) -> str:
+    """Draw the place: the text (its neighbourhood, if long), and a caret under position `at`."""
+    at = min(at, len(text))
+    begin = max(0, at - _SHOWN_BEFORE)
+    shown = text[begin : at + _SHOWN_AFTER]
+    # One column a character, so that the caret stands where it should.
+    line = "".join(c if c.isprintable() else " " for c in shown)
+    before = "…" if begin else ""
+    after = "…" if begin + len(shown) < len(text) else ""
+    return f"  {before}{line}{after}\n  {' ' * (at - begin + len(before))}^"

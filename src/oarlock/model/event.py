@@ -1,0 +1,209 @@
+"""Events: everything noteworthy that happened to a job or a node, as the manual names it.
+
+The table says what each one means and what follows from it: whether somebody must still look (`to_check`), what
+the job becomes, which nodes are suspected, whether a copy of the job may be submitted.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from oarlock.model.job import JobState
+
+
+class Suspects(StrEnum):
+    """Which nodes an event makes Suspected."""
+
+    NONE = "none"
+    FIRST = "first"  # the first node of the job
+    NAMED = "named"  # the nodes that the event names
+    JOB = "job"  # every node of the job
+
+
+class EventType(StrEnum):
+    """The manual's event types, then those that OAR writes without listing them, then ours."""
+
+    PING_CHECKER_NODE_SUSPECTED = "PING_CHECKER_NODE_SUSPECTED"
+    PROLOGUE_ERROR = "PROLOGUE_ERROR"
+    EPILOGUE_ERROR = "EPILOGUE_ERROR"
+    CANNOT_CREATE_TMP_DIRECTORY = "CANNOT_CREATE_TMP_DIRECTORY"
+    CAN_NOT_WRITE_NODE_FILE = "CAN_NOT_WRITE_NODE_FILE"
+    CAN_NOT_WRITE_PID_FILE = "CAN_NOT_WRITE_PID_FILE"
+    USER_SHELL = "USER_SHELL"
+    EXIT_VALUE_OAREXEC = "EXIT_VALUE_OAREXEC"
+    SEND_KILL_JOB = "SEND_KILL_JOB"
+    LEON_KILL_BIPBIP_TIMEOUT = "LEON_KILL_BIPBIP_TIMEOUT"
+    EXTERMINATE_JOB = "EXTERMINATE_JOB"
+    WORKING_DIRECTORY = "WORKING_DIRECTORY"
+    OUTPUT_FILES = "OUTPUT_FILES"
+    CANNOT_NOTIFY_OARSUB = "CANNOT_NOTIFY_OARSUB"
+    WALLTIME = "WALLTIME"
+    SCHEDULER_REDUCE_NB_NODES_FOR_RESERVATION = "SCHEDULER_REDUCE_NB_NODES_FOR_RESERVATION"
+    BESTEFFORT_KILL = "BESTEFFORT_KILL"
+    FRAG_JOB_REQUEST = "FRAG_JOB_REQUEST"
+    CHECKPOINT = "CHECKPOINT"
+    CHECKPOINT_ERROR = "CHECKPOINT_ERROR"
+    CHECKPOINT_SUCCESS = "CHECKPOINT_SUCCESS"
+    SERVER_EPILOGUE_TIMEOUT = "SERVER_EPILOGUE_TIMEOUT"
+    SERVER_EPILOGUE_EXIT_CODE_ERROR = "SERVER_EPILOGUE_EXIT_CODE_ERROR"
+    SERVER_EPILOGUE_ERROR = "SERVER_EPILOGUE_ERROR"
+    SERVER_PROLOGUE_TIMEOUT = "SERVER_PROLOGUE_TIMEOUT"
+    SERVER_PROLOGUE_EXIT_CODE_ERROR = "SERVER_PROLOGUE_EXIT_CODE_ERROR"
+    SERVER_PROLOGUE_ERROR = "SERVER_PROLOGUE_ERROR"
+    CPUSET_CLEAN_ERROR = "CPUSET_CLEAN_ERROR"
+    MAIL_NOTIFICATION_ERROR = "MAIL_NOTIFICATION_ERROR"
+    USER_MAIL_NOTIFICATION = "USER_MAIL_NOTIFICATION"
+    USER_EXEC_NOTIFICATION_ERROR = "USER_EXEC_NOTIFICATION_ERROR"
+    BIPBIP_BAD_JOBID = "BIPBIP_BAD_JOBID"
+    BIPBIP_CHALLENGE = "BIPBIP_CHALLENGE"
+    RESUBMIT_JOB_AUTOMATICALLY = "RESUBMIT_JOB_AUTOMATICALLY"
+    REDUCE_RESERVATION_WALLTIME = "REDUCE_RESERVATION_WALLTIME"
+    SSH_TRANSFER_TIMEOUT = "SSH_TRANSFER_TIMEOUT"
+    BAD_HASHTABLE_DUMP = "BAD_HASHTABLE_DUMP"
+    LAUNCHING_OAREXEC_TIMEOUT = "LAUNCHING_OAREXEC_TIMEOUT"
+    RESERVATION_NO_NODE = "RESERVATION_NO_NODE"
+
+    CPUSET_ERROR = "CPUSET_ERROR"
+    SUSPEND_ERROR = "SUSPEND_ERROR"
+    RESUME_ERROR = "RESUME_ERROR"
+    PING_CHECKER_NODE_SUSPECTED_END_JOB = "PING_CHECKER_NODE_SUSPECTED_END_JOB"
+    SWITCH_INTO_TERMINATE_STATE = "SWITCH_INTO_TERMINATE_STATE"
+    SWITCH_INTO_ERROR_STATE = "SWITCH_INTO_ERROR_STATE"
+    HOLD_WAITING_JOB = "HOLD_WAITING_JOB"
+    HOLD_RUNNING_JOB = "HOLD_RUNNING_JOB"
+    RESUME_JOB = "RESUME_JOB"
+
+    ADMISSION_RULE_ERROR = "ADMISSION_RULE_ERROR"
+    CLOCK_JUMP = "CLOCK_JUMP"
+    SCHEDULER_JOB_SET_ASIDE = "SCHEDULER_JOB_SET_ASIDE"
+
+
+OLD_SPELLINGS: Mapping[str, EventType] = {
+    "CANNOT_WRITE_NODE_FILE": EventType.CAN_NOT_WRITE_NODE_FILE,
+    "CANNOT_WRITE_PID_FILE": EventType.CAN_NOT_WRITE_PID_FILE,
+    "CHECKPOINT_SUCCESSFULL": EventType.CHECKPOINT_SUCCESS,
+    "CHECKPOINT_SUCCESSFUL": EventType.CHECKPOINT_SUCCESS,
+}
+"""How OAR 2.5 spells some of them; understood in queries, never written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What an event says, and what follows from it.
+
+    `to_check`: it is written with to_check = YES, because nodes or the job's state still have to follow.
+    `becomes`: the state the job ends in because of it. `copy`: a copy of the job may be submitted.
+    `stops_queues`: nothing is started any more until an administrator has looked.
+    """
+
+    says: str
+    to_check: bool = False
+    becomes: JobState | None = None
+    suspects: Suspects = Suspects.NONE
+    copy: bool = False
+    stops_queues: bool = False
+
+
+_E, _T = JobState.ERROR, JobState.TERMINATED
+
+
+def _note(says: str) -> Meaning:
+    return Meaning(says)
+
+
+def _lost_launch(says: str, suspects: Suspects, *, copy: bool = True) -> Meaning:
+    return Meaning(says, to_check=True, becomes=_E, suspects=suspects, copy=copy)
+
+
+def _stop_all(says: str) -> Meaning:
+    return Meaning(says, to_check=True, becomes=_E, stops_queues=True)
+
+
+EVENTS: Mapping[EventType, Meaning] = {
+    EventType.PING_CHECKER_NODE_SUSPECTED: _lost_launch("a node does not answer the node check", Suspects.NAMED),
+    EventType.CPUSET_ERROR: _lost_launch("the job's cgroup could not be made on a node", Suspects.NAMED),
+    EventType.PROLOGUE_ERROR: _lost_launch("the prologue failed on the first node", Suspects.FIRST),
+    EventType.CANNOT_CREATE_TMP_DIRECTORY: _lost_launch(
+        "the directory for the job's files could not be made", Suspects.FIRST
+    ),
+    EventType.CAN_NOT_WRITE_NODE_FILE: _lost_launch("the node file could not be written", Suspects.FIRST),
+    EventType.CAN_NOT_WRITE_PID_FILE: _lost_launch("the supervisor's own file could not be written", Suspects.FIRST),
+    EventType.USER_SHELL: _lost_launch("the user or the login shell is not known on the first node", Suspects.FIRST),
+    EventType.LAUNCHING_OAREXEC_TIMEOUT: _lost_launch("the supervisor took too long to begin", Suspects.FIRST),
+    EventType.SSH_TRANSFER_TIMEOUT: _lost_launch(
+        "the node program took too long to travel", Suspects.FIRST, copy=False
+    ),
+    EventType.BAD_HASHTABLE_DUMP: _lost_launch("the node could not read what was sent", Suspects.FIRST, copy=False),
+    EventType.EXIT_VALUE_OAREXEC: _lost_launch(
+        "the supervisor ended in a way that is not known", Suspects.FIRST, copy=False
+    ),
+    EventType.RESERVATION_NO_NODE: _lost_launch("none of the reserved nodes can be used", Suspects.NONE, copy=False),
+    EventType.EXTERMINATE_JOB: _lost_launch(
+        "the job did not end when told to; it was given up", Suspects.JOB, copy=False
+    ),
+    EventType.CPUSET_CLEAN_ERROR: Meaning(
+        "the job's cgroup could not be cleaned on a node", to_check=True, becomes=_T, suspects=Suspects.NAMED
+    ),
+    EventType.EPILOGUE_ERROR: Meaning(
+        "the epilogue failed on the first node", to_check=True, becomes=_T, suspects=Suspects.FIRST
+    ),
+    EventType.SUSPEND_ERROR: Meaning("the job could not be suspended", to_check=True, suspects=Suspects.NAMED),
+    EventType.RESUME_ERROR: Meaning("the job could not be resumed", to_check=True, suspects=Suspects.NAMED),
+    EventType.PING_CHECKER_NODE_SUSPECTED_END_JOB: Meaning(
+        "a node does not answer the check after a job", to_check=True, suspects=Suspects.NAMED
+    ),
+    EventType.SERVER_PROLOGUE_TIMEOUT: _stop_all("the server's prologue took too long"),
+    EventType.SERVER_PROLOGUE_EXIT_CODE_ERROR: _stop_all("the server's prologue did not return 0"),
+    EventType.SERVER_PROLOGUE_ERROR: _stop_all("the server's prologue could not be found"),
+    EventType.SERVER_EPILOGUE_TIMEOUT: _stop_all("the server's epilogue took too long"),
+    EventType.SERVER_EPILOGUE_EXIT_CODE_ERROR: _stop_all("the server's epilogue did not return 0"),
+    EventType.SERVER_EPILOGUE_ERROR: _stop_all("the server's epilogue could not be found"),
+    EventType.SWITCH_INTO_TERMINATE_STATE: Meaning("the job ended", to_check=True, becomes=_T, copy=True),
+    EventType.SWITCH_INTO_ERROR_STATE: Meaning("the job was ended", to_check=True, becomes=_E, copy=True),
+    EventType.HOLD_WAITING_JOB: Meaning("a waiting job is to be held", to_check=True),
+    EventType.HOLD_RUNNING_JOB: Meaning("a running job is to be suspended", to_check=True),
+    EventType.RESUME_JOB: Meaning("a held or suspended job is to go on", to_check=True),
+    EventType.FRAG_JOB_REQUEST: Meaning("somebody asked for the end of the job", to_check=True),
+    EventType.SEND_KILL_JOB: _note("the job was told to end"),
+    EventType.LEON_KILL_BIPBIP_TIMEOUT: _note("the launch under way was ended: the job has to be killed"),
+    EventType.WORKING_DIRECTORY: _note("the launching directory does not exist on the node"),
+    EventType.OUTPUT_FILES: _note("the output files could not be opened"),
+    EventType.CANNOT_NOTIFY_OARSUB: _note("the waiting oarsub could not be told"),
+    EventType.WALLTIME: _note("the job reached its walltime"),
+    EventType.SCHEDULER_REDUCE_NB_NODES_FOR_RESERVATION: _note("a reservation starts with fewer resources"),
+    EventType.REDUCE_RESERVATION_WALLTIME: _note("a reservation that starts late is shorter"),
+    EventType.BESTEFFORT_KILL: _note("a best-effort job makes room for another"),
+    EventType.CHECKPOINT: _note("the checkpoint signal is being sent"),
+    EventType.CHECKPOINT_ERROR: _note("the checkpoint signal could not be sent"),
+    EventType.CHECKPOINT_SUCCESS: _note("the checkpoint signal was sent"),
+    EventType.MAIL_NOTIFICATION_ERROR: _note("a mail to the administrator could not be sent"),
+    EventType.USER_MAIL_NOTIFICATION: _note("a mail to the user could not be sent"),
+    EventType.USER_EXEC_NOTIFICATION_ERROR: _note("the user's notification program could not be run"),
+    EventType.BIPBIP_BAD_JOBID: _note("a report names a job that is not known"),
+    EventType.BIPBIP_CHALLENGE: _note("a report does not carry the secret of its attempt"),
+    EventType.RESUBMIT_JOB_AUTOMATICALLY: _note("a copy of the job was submitted"),
+    EventType.ADMISSION_RULE_ERROR: _note("an admission rule failed, so the job was refused"),
+    EventType.CLOCK_JUMP: _note("the server's clock jumped"),
+    EventType.SCHEDULER_JOB_SET_ASIDE: _note("planning the job failed; the others were planned"),
+}
+
+
+def event_type(name: str) -> EventType:
+    """Find an event type by its name, OAR 2.5's spellings included. `ValueError` if there is none."""
+    return OLD_SPELLINGS.get(name) or EventType(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened. An event may name several hosts, or none."""
+
+    type: EventType
+    at: int
+    description: str
+    job: int | None = None
+    hosts: tuple[str, ...] = ()
+
+    @property
+    def to_check(self) -> bool:
+        """Whether somebody must still act on it."""
+        return EVENTS[self.type].to_check

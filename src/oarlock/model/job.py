@@ -1,0 +1,139 @@
+"""A job: its states, the moves between them, and what is known of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from oarlock.model.errors import IllegalMove
+
+
+class JobState(StrEnum):
+    """Where a job stands. The manual's words; stored as is, shown as is."""
+
+    WAITING = "Waiting"  # admitted, no place yet
+    HOLD = "Hold"  # its owner asked us not to start it
+    TO_LAUNCH = "toLaunch"  # resources are its own; the launch is about to begin
+    TO_ERROR = "toError"  # refused; its owner is being told
+    TO_ACK_RESERVATION = "toAckReservation"  # reservation accepted; its owner is being told
+    LAUNCHING = "Launching"  # its nodes are being prepared
+    RUNNING = "Running"  # the user's command executes on the first node
+    SUSPENDED = "Suspended"  # stopped on its nodes; others may use its resources
+    RESUMING = "Resuming"  # goes on as soon as its resources are free again
+    FINISHING = "Finishing"  # the command ended; epilogues and cleaning
+    TERMINATED = "Terminated"  # over, the way it should be (whatever the exit code)
+    ERROR = "Error"  # over, something went wrong
+
+
+S = JobState
+
+MOVES: Mapping[JobState, frozenset[JobState]] = {
+    S.WAITING: frozenset({S.HOLD, S.TO_LAUNCH, S.TO_ACK_RESERVATION, S.TO_ERROR, S.ERROR}),
+    S.HOLD: frozenset({S.WAITING, S.ERROR}),
+    S.TO_ACK_RESERVATION: frozenset({S.WAITING, S.ERROR}),
+    S.TO_ERROR: frozenset({S.ERROR}),
+    # A launch that fails before the user's code ran gives the job back (Waiting): the id is kept.
+    S.TO_LAUNCH: frozenset({S.LAUNCHING, S.WAITING, S.FINISHING, S.ERROR}),
+    S.LAUNCHING: frozenset({S.RUNNING, S.WAITING, S.FINISHING, S.ERROR}),
+    # Straight to Terminated is for jobs that run nothing (noop).
+    S.RUNNING: frozenset({S.SUSPENDED, S.FINISHING, S.TERMINATED}),
+    S.SUSPENDED: frozenset({S.RESUMING, S.FINISHING}),
+    S.RESUMING: frozenset({S.RUNNING, S.SUSPENDED, S.FINISHING}),
+    S.FINISHING: frozenset({S.TERMINATED, S.ERROR}),
+    S.TERMINATED: frozenset(),
+    S.ERROR: frozenset(),
+}
+
+FINAL: frozenset[JobState] = frozenset(state for state, ways in MOVES.items() if not ways)
+"""States that nothing follows."""
+
+HOLDS_RESOURCES: frozenset[JobState] = frozenset(
+    {S.TO_LAUNCH, S.LAUNCHING, S.RUNNING, S.SUSPENDED, S.RESUMING, S.FINISHING}
+)
+"""States in which resources are assigned to the job."""
+
+
+class Reservation(StrEnum):
+    """Whether a job asked for a date, and what became of it."""
+
+    NONE = "None"
+    TO_SCHEDULE = "toSchedule"
+    SCHEDULED = "Scheduled"
+
+
+class JobKind(StrEnum):
+    """The manual's `job_type`: a shell for a person, or a program."""
+
+    INTERACTIVE = "INTERACTIVE"
+    PASSIVE = "PASSIVE"
+
+
+class FragState(StrEnum):
+    """How far the killing of a job has come."""
+
+    LEON = "LEON"  # to be killed
+    TIMER_ARMED = "TIMER_ARMED"  # told to end; the clock runs
+    LEON_EXTERMINATE = "LEON_EXTERMINATE"  # did not end in time: given up, its nodes suspected
+    FRAGGED = "FRAGGED"  # over
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job as the `jobs` table has it, under plain names. `None` is "not yet" or "not asked"."""
+
+    id: int
+    state: JobState
+    user: str
+    queue: str
+    kind: JobKind = JobKind.PASSIVE
+    name: str | None = None
+    project: str = "default"
+    types: tuple[str, ...] = ()
+    command: str | None = None
+    properties: str = ""
+    directory: str = "/"
+    environment: str = ""
+    stdout: str = ""
+    stderr: str = ""
+    notify: str = ""
+    message: str = ""
+    info: str = ""
+    initial_request: str = ""
+    reservation: Reservation = Reservation.NONE
+    submitted: int = 0
+    start: int = 0
+    stop: int = 0
+    assigned: int = 0  # the moldable alternative chosen; 0 while none is
+    checkpoint: int = 0
+    checkpoint_signal: int = 12
+    exit_code: int | None = None  # raw wait status; unknown is not 0
+    resubmit_of: int = 0
+    array_id: int = 0
+    array_index: int = 1
+    suspended: bool = False  # it was suspended at least once
+    accounted: bool = False
+
+    @property
+    def cpuset_name(self) -> str:
+        """The name of its cgroup on every node: `user_id`."""
+        return f"{self.user}_{self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A move that is legal and was not written yet."""
+
+    job: Job
+    before: JobState
+    at: int
+    why: str
+
+
+def move(job: Job, to: JobState, *, at: int, why: str) -> Moved:
+    """Move a job to another state, or say why it cannot go there."""
+    if to not in MOVES[job.state]:
+        ways = ", ".join(sorted(MOVES[job.state])) or "nothing else"
+        raise IllegalMove(
+            f"Job {job.id} is {job.state}; it cannot become {to}.",
+            hint=f"A job that is {job.state} can become {ways}.",
+        )
+    return Moved(job=replace(job, state=to), before=job.state, at=at, why=why)

@@ -1,0 +1,61 @@
+"""A plan: when and where each job will start, and what has to happen now for it."""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from oarlock.model.event import Event
+
+
+class Placement(Struct, frozen=True):
+    """A job's place in the plan: [start, stop) on `resources` (bit i = row i of the snapshot's resource table)."""
+
+    job_id: int
+    moldable_id: int
+    start: int
+    stop: int
+    resources: int
+
+
+class Obstacle(StrEnum):
+    """Why a job has no place, or not now; `plan.explain` makes the sentence."""
+
+    BUSY = "busy"  # others have what it needs until its start
+    TOO_BIG = "too big"  # the cluster never has that much, even empty
+    UNAVAILABLE = "unavailable"  # enough exists, but not enough of it is Alive
+    DEPENDENCY = "dependency"  # a job it depends on is not over
+    BROKEN_DEPENDENCY = "broken dependency"  # a job it depends on failed: it will never start
+    QUEUE_STOPPED = "queue stopped"
+    OUT_OF_TIME = "out of time"  # the pass ran out of time; it goes on at the next one
+    MISSED = "missed"  # a reservation whose end has passed
+    CONFLICT = "conflict"  # a reservation whose date is taken
+    ALWAYS_ASSIGNED = "always assigned"  # a resource that every job needs is not Alive
+    SET_ASIDE = "set aside"  # planning it failed
+
+
+class Unplaced(Struct, frozen=True):
+    """A job without a place. `earliest` is when a refused reservation could run."""
+
+    job_id: int
+    obstacle: Obstacle
+    detail: str = ""
+    earliest: int | None = None
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What one pass decided; the same snapshot and instant always give the same plan.
+
+    `start` are jobs to launch now, `accept` and `refuse` answer reservations, `kill` are best-effort jobs whose
+    resources are wanted now, `wake` are node names that planned jobs need. `unfinished` is true when time ran out.
+    """
+
+    now: int
+    placements: dict[int, Placement]
+    unplaced: dict[int, Unplaced]
+    start: tuple[int, ...] = ()
+    accept: tuple[int, ...] = ()
+    refuse: tuple[int, ...] = ()
+    kill: tuple[int, ...] = ()
+    wake: tuple[str, ...] = ()
+    events: tuple[Event, ...] = ()
+    unfinished: bool = False

@@ -1,0 +1,55 @@
+"""A resource: the smallest thing a job can be given, usually a core."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+DEFAULT_TYPE = "default"
+"""The type of resources that jobs run on; others (licences, frontends) are only counted."""
+
+Value = int | str | None
+"""What a property can hold: an integer, a text, or nothing."""
+
+
+class ResourceState(StrEnum):
+    """Whether a resource can be used. The manual's words."""
+
+    ALIVE = "Alive"  # ready
+    ABSENT = "Absent"  # taken out by an administrator, or asleep
+    SUSPECTED = "Suspected"  # something went wrong on it
+    DEAD = "Dead"  # will not come back
+
+
+class NextState(StrEnum):
+    """The state that was asked for; the server applies it."""
+
+    UNCHANGED = "UnChanged"
+    ALIVE = "Alive"
+    ABSENT = "Absent"
+    SUSPECTED = "Suspected"
+    DEAD = "Dead"
+
+
+STATE_NUMBER: Mapping[ResourceState, int] = {
+    ResourceState.ALIVE: 1,
+    ResourceState.ABSENT: 2,
+    ResourceState.SUSPECTED: 3,
+    ResourceState.DEAD: 4,
+}
+"""`state_num`: the state as a number, so that SQL can order by it."""
+
+RESOURCE_MOVES: Mapping[ResourceState, frozenset[ResourceState]] = {
+    ResourceState.ALIVE: frozenset({ResourceState.ABSENT, ResourceState.SUSPECTED, ResourceState.DEAD}),
+    ResourceState.ABSENT: frozenset({ResourceState.ALIVE, ResourceState.SUSPECTED, ResourceState.DEAD}),
+    ResourceState.SUSPECTED: frozenset({ResourceState.ALIVE, ResourceState.ABSENT, ResourceState.DEAD}),
+    # An administrator may take back the word "Dead" as long as the resource was not removed.
+    ResourceState.DEAD: frozenset({ResourceState.ALIVE, ResourceState.ABSENT}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One row of `resources`; every column is in `properties`, the site's own included."""
+
+    id: int
+    properties: Mapping[str, Value]

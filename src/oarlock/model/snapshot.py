@@ -1,0 +1,123 @@
+"""What the scheduler looks at: everything it needs of one instant, read once, never changed.
+
+Resources are a table of columns in the order in which the scheduler prefers them; a set of resources is an `int`
+whose bit i stands for row i. Jobs that ask the same share a `Shape`, so that it is compiled once.
+These records travel to the planning process, hence msgspec.
+"""
+
+from msgspec import Struct
+
+from oarlock.model.condition import Condition
+from oarlock.model.job import JobState, Reservation
+from oarlock.model.request import Group
+from oarlock.model.resource import Value
+
+
+class ResourceTable(Struct, frozen=True):
+    """The resources that are not Dead, a tuple a column; `ids` and all columns have the same length and order."""
+
+    ids: tuple[int, ...]
+    columns: dict[str, tuple[Value, ...]]
+
+
+class Queue(Struct, frozen=True):
+    """A queue; those with a higher priority are planned first. `policy` is the manual's scheduler name."""
+
+    name: str
+    priority: int
+    policy: str
+    active: bool = True
+
+
+class Shape(Struct, frozen=True):
+    """What is asked for without the walltime: groups, and the condition (`-p`) that holds for all of them."""
+
+    groups: tuple[Group, ...]
+    where: Condition | None = None
+
+
+class Choice(Struct, frozen=True):
+    """One moldable alternative: which shape (index into `Snapshot.shapes`), for how many seconds."""
+
+    moldable_id: int
+    shape: int
+    walltime: int
+
+
+class Dependency(Struct, frozen=True):
+    """A job that must be over first, and where it stands."""
+
+    job_id: int
+    state: JobState
+    exit_code: int | None = None
+
+
+class Waiting(Struct, frozen=True, kw_only=True):
+    """A job that wants a place. `start` is the date a reservation asks for."""
+
+    job_id: int
+    user: str
+    queue: str
+    choices: tuple[Choice, ...]
+    project: str = "default"
+    name: str | None = None
+    submitted: int = 0
+    types: tuple[str, ...] = ()
+    reservation: Reservation = Reservation.NONE
+    start: int = 0
+    after: tuple[Dependency, ...] = ()
+
+
+class Placed(Struct, frozen=True, kw_only=True):
+    """A job that has a place: it runs, is being launched or ended, or is an accepted reservation still to come.
+
+    `stop` is when its walltime ends (time spent suspended added); `resources` are resource ids.
+    """
+
+    job_id: int
+    moldable_id: int
+    user: str
+    queue: str
+    state: JobState
+    start: int
+    stop: int
+    resources: tuple[int, ...]
+    project: str = "default"
+    name: str | None = None
+    types: tuple[str, ...] = ()
+    reservation: Reservation = Reservation.NONE
+    checkpoint: int = 0
+
+
+class Usage(Struct, frozen=True):
+    """Resource-seconds of a queue's accounting rows inside the fair-sharing window."""
+
+    used: int = 0
+    asked: int = 0
+    used_by_user: dict[str, int] = {}
+    asked_by_user: dict[str, int] = {}
+    used_by_project: dict[str, int] = {}
+
+
+class QuotaRule(Struct, frozen=True):
+    """At most so many resources, jobs and resource-seconds at once for whom it names; -1 is no limit."""
+
+    queue: str
+    project: str
+    job_type: str
+    user: str
+    resources: int = -1
+    jobs: int = -1
+    resource_seconds: int = -1
+
+
+class Snapshot(Struct, frozen=True, kw_only=True):
+    """One instant of the cluster. Queues by decreasing priority, jobs by increasing id."""
+
+    resources: ResourceTable
+    queues: tuple[Queue, ...]
+    shapes: tuple[Shape, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+    placed: tuple[Placed, ...] = ()
+    usage: dict[str, Usage] = {}
+    quotas: tuple[QuotaRule, ...] = ()
