@@ -34,11 +34,11 @@ class TooLong(OarlockError):
     http_status = 413
 
 
-class BadDuration(OarlockError):
+class BadDuration(SyntaxRefused):
     """A walltime that is not h, h:m or h:m:s, or is no time at all."""
 
 
-class BadCount(OarlockError):
+class BadCount(SyntaxRefused):
     """A number of resources that cannot be asked for."""
 
 
