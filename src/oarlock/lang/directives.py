@@ -1,0 +1,66 @@
+"""`#OAR` lines: options of `oarsub` that a script carries itself."""
+
+import re
+import shlex
+from typing import NamedTuple
+
+from oarlock.lang.wording import TYPED_BYTES, fits
+from oarlock.model.errors import SyntaxRefused, TooLong
+
+MOST = 256
+"""How many `#OAR` lines one script may have."""
+
+_LINE = re.compile(r"^#OAR[ \t]+(.*)$", re.MULTILINE)
+# Everything up to a quote that is never closed, or a backslash with nothing behind it.
+_CLOSED = re.compile(r"""(?:[^'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*+")*+""", re.DOTALL)
+
+
+class Directive(NamedTuple):
+    """One `#OAR` line: where it stands (from 1) and its words."""
+
+    line: int
+    words: list[str]
+
+
+def scan(script: str) -> list[Directive]:
+    """Find the `#OAR` lines of a whole script, in order, split into words as a shell would.
+
+    A line counts wherever it stands, also behind the first command, as in OAR. The first line must begin with `#`,
+    so that a program is not searched by mistake. What the words mean is the caller's to say.
+    """
+    if not script.startswith("#"):
+        raise SyntaxRefused(
+            "This is no script to look for `#OAR` lines in",
+            text=script.partition("\n")[0],
+            at=0,
+            expected="a first line that begins with `#`, such as `#!/bin/sh`",
+            hint="Without -S (--scanscript) any program can be submitted.",
+        )
+    found = list(_LINE.finditer(script))
+    _bounded(found)
+    line, seen, directives = 1, 0, []
+    for one in found:
+        line += script.count("\n", seen, one.start())
+        seen = one.start()
+        directives.append(Directive(line, _words(one[0].rstrip("\r"), one.start(1) - one.start(), line)))
+    return directives
+
+
+def _bounded(found: list[re.Match[str]]) -> None:
+    if len(found) > MOST:
+        raise TooLong(f"The script has {len(found)} #OAR lines; at most {MOST} are read.", hint="Join some of them.")
+    # All of them together, so that a long script cannot keep the server busy.
+    fits("\n".join(one[1] for one in found), what="text of all #OAR lines", most=4 * TYPED_BYTES)
+
+
+def _words(text: str, begin: int, line: int) -> list[str]:
+    try:
+        return shlex.split(text[begin:])
+    except ValueError:
+        at = next(_CLOSED.finditer(text, begin)).end()
+        raise SyntaxRefused(
+            f"Line {line} of the script cannot be split into words",
+            text=text,
+            at=at,
+            expected="a character behind the backslash" if text[at] == "\\" else f"a second {text[at]} to close this",
+        ) from None

@@ -1,0 +1,211 @@
+"""The request language of `-l`: what a job asks for, text ⇄ tree.
+
+alternative := item (',' item)*              one `-l`; the walltime at most once
+item        := groups | 'walltime' '=' duration
+groups      := group ('+' group)*            a comma between groups is read as a plus
+group       := ['{' condition '}'] ['/'] level ('/' level)*
+level       := name '=' (integer | ALL | BEST | BESTHALF)
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from oarlock.lang import duration
+from oarlock.lang import where as conditions
+from oarlock.lang.wording import fits, short
+from oarlock.model.condition import Condition
+from oarlock.model.errors import BadCount, SyntaxRefused, TooLong
+from oarlock.model.request import WORDS, Alternative, Group, Level, Request
+
+MOST_ALTERNATIVES = 64
+MOST_RESOURCES = 2**31 - 1
+
+_NODES = frozenset({"node", "nodes"})
+_BLANKS = re.compile(r"\s*")
+_WALLTIME = re.compile(r"\s*(walltime)\s*=([^,]*)", re.IGNORECASE)
+_LEVEL = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*=\s*([^\s/+,={}]+)\s*")
+_BEGUN = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*\s*(=\s*)?)?")  # as much of a level as is there
+_COUNT = re.compile(r"0*([0-9]{1,10})")
+_COUNT_WORDS = {count: word for word, count in WORDS.items()}
+_EXPECTED_COUNT = f"a whole number from 1 to {MOST_RESOURCES}, ALL, BEST or BESTHALF"
+
+
+def parse(
+    texts: Sequence[str],
+    *,
+    where: str | None = None,
+    nodes_property: str = "network_address",
+    default_resources: str = "/resource_id=1",
+) -> Request:
+    """Read every `-l` as one alternative, and the `-p` that holds for all of them.
+
+    `node` and `nodes` stand for `nodes_property`. An alternative that gives only a walltime, or no `-l` at all, asks
+    for `default_resources`, which is itself such a text.
+    """
+    if len(texts) > MOST_ALTERNATIVES:
+        raise TooLong(f"There are {len(texts)} alternatives (-l); at most {MOST_ALTERNATIVES} are read.")
+    alternatives = [_alternative(text, nodes_property) for text in texts] or [Alternative(())]
+    if not all(alternative.groups for alternative in alternatives):
+        default = _default(default_resources, nodes_property)
+        alternatives = [_completed(alternative, default) for alternative in alternatives]
+    return Request(tuple(alternatives), None if where is None else conditions.parse(where))
+
+
+def check(request: Request, types: conditions.Types) -> Request:
+    """Give the request with every name spelt as its column and every value of the column's type, or refuse it."""
+    alternatives = tuple(
+        replace(alternative, groups=tuple(_checked(group, types) for group in alternative.groups))
+        for alternative in request.alternatives
+    )
+    return Request(alternatives, _checked_condition(request.where, types))
+
+
+def show(request: Request) -> str:
+    """Write a request as options of `oarsub`, quoted for a shell."""
+    options = [f"-l {_quoted(show_alternative(alternative))}" for alternative in request.alternatives]
+    if request.where is not None:
+        options.append(f"-p {_quoted(conditions.show(request.where))}")
+    return " ".join(options)
+
+
+def show_alternative(alternative: Alternative) -> str:
+    """Write an alternative as one `-l` says it; parsing it again gives the same tree."""
+    groups = "+".join(map(_show_group, alternative.groups))
+    return groups if alternative.walltime is None else f"{groups},walltime={duration.show(alternative.walltime)}"
+
+
+def _alternative(text: str, nodes_property: str) -> Alternative:
+    fits(text, what="request")
+    return _Reader(text, nodes_property).alternative()
+
+
+def _default(text: str, nodes_property: str) -> Alternative:
+    default = _alternative(text, nodes_property)
+    if not default.groups:
+        raise SyntaxRefused("The default resources are none", text=text, at=0, expected="a property and a count")
+    return default
+
+
+def _completed(alternative: Alternative, default: Alternative) -> Alternative:
+    """Fill an alternative that names no resources."""
+    if alternative.groups:
+        return alternative
+    return Alternative(default.groups, alternative.walltime or default.walltime)
+
+
+class _Reader:
+    """One pass over one `-l`; `at` is the place of the next character to be read."""
+
+    __slots__ = ("at", "nodes_property", "text")
+
+    def __init__(self, text: str, nodes_property: str) -> None:
+        self.text, self.nodes_property, self.at = text, nodes_property, 0
+
+    def alternative(self) -> Alternative:
+        groups: list[Group] = []
+        walltime: int | None = None
+        mark = ","
+        while mark:
+            if mark == "," and (found := _WALLTIME.match(self.text, self.at)):
+                if walltime is not None:
+                    raise self.refused(found.start(1), "no second walltime")
+                walltime = duration.read(self.text, *found.span(2))
+                self.at = found.end()
+            else:
+                groups.append(self.group())
+            mark = self.separator()
+        return Alternative(tuple(groups), walltime)
+
+    def separator(self) -> str:
+        """Step over what stands between two groups; an empty text at the end."""
+        mark = self.text[self.at : self.at + 1]
+        if mark and mark not in "+,":
+            raise self.refused(self.at, "`/`, `+`, `,` or the end")
+        self.at += len(mark)
+        return mark
+
+    def group(self) -> Group:
+        where = self.condition()
+        self.step("/")
+        above: set[str] = set()
+        levels = [self.level(above)]
+        while self.step("/"):
+            levels.append(self.level(above))
+        return Group(tuple(levels), where)
+
+    def condition(self) -> Condition | None:
+        if not self.step("{"):
+            return None
+        where, self.at = conditions.parse_braced(self.text, self.at)
+        return where
+
+    def level(self, above: set[str]) -> Level:
+        found = _LEVEL.match(self.text, self.at)
+        if found is None:
+            raise self.unfinished()
+        name, count = found.groups()
+        if name.lower() == "walltime":
+            raise self.refused(
+                found.start(1), "a property", hint="The walltime stands behind a comma: nodes=1,walltime=2"
+            )
+        if name.lower() in _NODES:
+            name = self.nodes_property
+        if name.lower() in above:
+            raise self.refused(found.start(1), f"another property than `{short(name)}`, which stands above already")
+        above.add(name.lower())
+        self.at = found.end()
+        return Level(name, WORDS.get(count.upper()) or self.count(count, found.start(2)))
+
+    def count(self, written: str, at: int) -> int:
+        found = _COUNT.fullmatch(written)
+        count = int(found[1]) if found else 0
+        if 0 < count <= MOST_RESOURCES:
+            return count
+        what = f"`{short(written)}` resources cannot be asked for"
+        raise BadCount(what, text=self.text, at=at, expected=_EXPECTED_COUNT)
+
+    def step(self, mark: str) -> bool:
+        """Step over blanks, and over a mark if it stands behind them."""
+        found = next(_BLANKS.finditer(self.text, self.at))
+        self.at = found.end()
+        if not self.text.startswith(mark, self.at):
+            return False
+        self.at += 1
+        return True
+
+    def unfinished(self) -> SyntaxRefused:
+        """Tell which part of a level is missing."""
+        found = next(_BEGUN.finditer(self.text, self.at))
+        if found[1] is None:
+            return self.refused(found.end(), "a property, such as `nodes`" if self.text.strip() else "resources, such as `nodes=1`")
+        return self.refused(found.end(), "`=` and a count" if found[2] is None else _EXPECTED_COUNT)
+
+    def refused(self, at: int, expected: str, *, hint: str = "") -> SyntaxRefused:
+        what = f"Cannot read the request at `{short(self.text[at:])}`"
+        if at == len(self.text):
+            what = "The request ends too early"
+        return SyntaxRefused(what, text=self.text, at=at, expected=expected, hint=hint)
+
+
+def _checked(group: Group, types: conditions.Types) -> Group:
+    levels = tuple(replace(level, name=conditions.known_column(level.name, types)) for level in group.levels)
+    return Group(levels, _checked_condition(group.where, types))
+
+
+def _checked_condition(where: Condition | None, types: conditions.Types) -> Condition | None:
+    return None if where is None else conditions.check(where, types)
+
+
+def _show_group(group: Group) -> str:
+    where = "" if group.where is None else f"{{{conditions.show(group.where)}}}"
+    return where + "".join(f"/{level.name}={_show_count(level.count)}" for level in group.levels)
+
+
+def _show_count(count: int) -> str:
+    return _COUNT_WORDS.get(count) or str(count)
+
+
+def _quoted(text: str) -> str:
+    """Quote for a shell with double quotes, as the manual does, since conditions hold single ones."""
+    return '"' + re.sub(r'([\\"$`])', r"\\\1", text) + '"'

@@ -1,0 +1,25 @@
+"""The condition language of `-p`, `{…}`, `--sql` and admission rules: text ⇄ tree, and what a tree says of one row.
+
+A small part of SQL's WHERE: `= != <> < <= > >= AND OR NOT IN LIKE BETWEEN IS [NOT] NULL`, parentheses, texts and
+numbers.
+"""
+
+from oarlock.lang.where.checking import Types, check, columns, known_column
+from oarlock.lang.where.logic import like, truth
+from oarlock.lang.where.parsing import STORED, TYPED, Limits, parse, parse_braced
+from oarlock.lang.where.showing import show
+
+__all__ = [
+    "STORED",
+    "TYPED",
+    "Limits",
+    "Types",
+    "check",
+    "columns",
+    "known_column",
+    "like",
+    "parse",
+    "parse_braced",
+    "show",
+    "truth",
+]
