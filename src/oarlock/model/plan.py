@@ -8,7 +8,7 @@ from oarlock.model.event import Event
 
 
 class Placement(Struct, frozen=True):
-    """A job's place in the plan: [start, stop) on `resources` (bit i = row i of the snapshot's resource table)."""
+    """A job's place in a plan: [start, stop) on `resources`, a set that `Plan.ids` explains."""
 
     job_id: int
     moldable_id: int
@@ -27,6 +27,7 @@ class Obstacle(StrEnum):
     BROKEN_DEPENDENCY = "broken dependency"  # a job it depends on failed: it will never start
     QUEUE_STOPPED = "queue stopped"
     OUT_OF_TIME = "out of time"  # the pass ran out of time; it goes on at the next one
+    FAR_BACK = "far back"  # behind the jobs of its queue that one pass looks at
     MISSED = "missed"  # a reservation whose end has passed
     CONFLICT = "conflict"  # a reservation whose date is taken
     ALWAYS_ASSIGNED = "always assigned"  # a resource that every job needs is not Alive
@@ -45,11 +46,13 @@ class Unplaced(Struct, frozen=True):
 class Plan(Struct, frozen=True, kw_only=True):
     """What one pass decided; the same snapshot and instant always give the same plan.
 
-    `start` are jobs to launch now, `accept` and `refuse` answer reservations, `kill` are best-effort jobs whose
-    resources are wanted now, `wake` are node names that planned jobs need. `unfinished` is true when time ran out.
+    `ids[i]` is the resource that bit i of a placement stands for (0: no resource). `start` are jobs to launch now,
+    `accept` and `refuse` answer new reservations (a missed one is refused too), `kill` are best-effort jobs whose
+    resources are wanted now, `wake` are names of sleeping nodes that planned jobs need. `unfinished`: time ran out.
     """
 
     now: int
+    ids: tuple[int, ...]
     placements: dict[int, Placement]
     unplaced: dict[int, Unplaced]
     start: tuple[int, ...] = ()
@@ -59,3 +62,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     wake: tuple[str, ...] = ()
     events: tuple[Event, ...] = ()
     unfinished: bool = False
+
+    def resources(self, job_id: int) -> tuple[int, ...]:
+        """Give the ids of the resources that a job was given."""
+        bits = self.placements[job_id].resources
+        return tuple([self.ids[at] for at, digit in enumerate(reversed(f"{bits:b}")) if digit == "1"])

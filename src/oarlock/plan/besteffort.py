@@ -1,0 +1,26 @@
+"""Best-effort jobs: they run where nobody else wants to, and die when somebody does."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from oarlock.plan.board import Kind
+
+
+class Holder(NamedTuple):
+    """A job and the resources it has, or is about to have."""
+
+    job_id: int
+    kind: Kind
+    resources: int
+
+
+def to_kill(running: Iterable[Holder], newcomers: Iterable[Holder]) -> tuple[int, ...]:
+    """Give the best-effort jobs in the way of newcomers; one that timeshares with all of them survives."""
+    arriving = list(newcomers)
+    return tuple(job.job_id for job in running if any(_in_the_way(job, newcomer) for newcomer in arriving))
+
+
+def _in_the_way(job: Holder, newcomer: Holder) -> bool:
+    if not job.resources & newcomer.resources:
+        return False
+    return job.kind.sharing is None or job.kind.sharing != newcomer.kind.sharing

@@ -1,0 +1,86 @@
+"""All charts of a pass: which one a job is looked at in, and who is seen in which."""
+
+from typing import NamedTuple
+
+from oarlock.plan.availability import Availability
+from oarlock.plan.chart import Chart, Stay
+from oarlock.plan.fit import Fitter
+from oarlock.plan.timesharing import SharingClass
+
+FOREVER = 1 << 40
+"""Later than every date."""
+
+
+class Kind(NamedTuple):
+    """What matters of a job for its charts."""
+
+    besteffort: bool = False
+    sharing: SharingClass | None = None
+    reservation: bool = False  # new, with a date: it may count on resources that are away today
+
+    def sees(self, other: "Kind") -> bool:
+        """Say whether a job of the other kind is in this one's way.
+
+        Best-effort jobs are in nobody's way but each other's; jobs of one timesharing class are not in each other's.
+        """
+        if other.besteffort and not self.besteffort:
+            return False
+        return self.sharing is None or self.sharing != other.sharing
+
+
+class Settled(NamedTuple):
+    """A stay and the kind of job it belongs to."""
+
+    kind: Kind
+    stay: Stay
+
+
+class Board:
+    """The charts, each made when the first job needs it."""
+
+    def __init__(self, fitter: Fitter, available: Availability, now: int) -> None:
+        self.now = now
+        self.settled: dict[int, Settled] = {}
+        self._fitter = fitter
+        self._available = available
+        self._charts: dict[Kind, Chart] = {}
+
+    def chart(self, kind: Kind) -> Chart:
+        """Give the chart in which a job of this kind is looked at."""
+        chart = self._charts.get(kind)
+        if chart is None:
+            chart = self._charts[kind] = self._new_chart(kind)
+        return chart
+
+    def settle(self, job_id: int, kind: Kind, stay: Stay, *, found_in: Chart | None = None) -> None:
+        """Give a job its stay, and show it to every chart that sees it; in the one it was found in it is alone."""
+        self.settled[job_id] = Settled(kind, stay)
+        for seer, chart in self._charts.items():
+            if seer.sees(kind):
+                chart.add(job_id, stay, exclusive=chart is found_in)
+
+    def unsettle(self, job_id: int) -> Settled:
+        """Take a job's stay away from every chart."""
+        settled = self.settled.pop(job_id)
+        for seer, chart in self._charts.items():
+            if seer.sees(settled.kind):
+                chart.remove(job_id)
+        return settled
+
+    def advance(self, now: int) -> None:
+        """Let time pass in every chart."""
+        self.now = now
+        for chart in self._charts.values():
+            chart.advance(now)
+
+    def _new_chart(self, kind: Kind) -> Chart:
+        usable = self._available.existing if kind.reservation else self._available.plannable
+        chart = Chart(self._fitter, self.now, usable)
+        if not kind.reservation:
+            for number, (until, resources) in enumerate(self._available.asleep, 1):
+                # Whoever could be woken is gone again after its date: a stay of nobody's.
+                chart.add(-number, Stay(until, FOREVER, resources), exclusive=False)
+        for job_id, settled in self.settled.items():
+            if kind.sees(settled.kind):
+                chart.add(job_id, settled.stay, exclusive=False)
+        return chart

@@ -1,0 +1,146 @@
+"""A chart: who has what until when, and the search for a place in it.
+
+One chart serves one kind of job: the ordinary ones, those of a timesharing class (which do not see each other),
+best-effort jobs (which see everybody), new reservations (which may count on resources that are away today). It holds a
+timeline of resources and one of whole nodes, each made when the first shape needs it, and remembers for each shape
+where the last search ended: until something is given back there is never more room than before.
+"""
+
+from bisect import bisect_left, bisect_right
+from typing import NamedTuple
+
+from oarlock.plan.fit import Fit, Fitter
+from oarlock.plan.timeline import Timeline
+
+
+class Stay(NamedTuple):
+    """Somebody's stay on resources: [start, stop), the security time included."""
+
+    start: int
+    stop: int
+    resources: int
+
+    def meets(self, other: "Stay") -> bool:
+        """Say whether two stays share a resource at some instant."""
+        return self.start < other.stop and other.start < self.stop and self.resources & other.resources != 0
+
+
+class Found(NamedTuple):
+    """A place for a shape: when, and what is free then for the whole duration (nodes, if the shape asks for nodes)."""
+
+    start: int
+    free: int
+
+
+class Chart:
+    """Who has what until when, from `now` on. `usable` are the resources that can be used at all."""
+
+    def __init__(self, fitter: Fitter, now: int, usable: int) -> None:
+        self.now = now
+        self.stays: dict[int, Stay] = {}
+        self._fitter = fitter
+        self._usable = usable
+        self._lines: dict[bool, Timeline] = {}  # by `of_nodes`
+        self._bounds: dict[Fit, Stairs] = {}
+
+    def copy(self) -> "Chart":
+        """Give a chart that can be changed apart."""
+        twin = Chart(self._fitter, self.now, self._usable)
+        twin.stays = self.stays.copy()
+        twin._lines = {of_nodes: line.copy() for of_nodes, line in self._lines.items()}
+        return twin
+
+    def add(self, job_id: int, stay: Stay, *, exclusive: bool = True) -> None:
+        """Take resources for a job. Not `exclusive`: some may be taken already (timesharing, overdue jobs)."""
+        self.stays[job_id] = stay
+        for of_nodes, line in self._lines.items():
+            self._take(line, stay, of_nodes=of_nodes, exclusive=exclusive)
+
+    def remove(self, job_id: int) -> None:
+        """Give back what a job holds; others may find an earlier place after that."""
+        stay = self.stays.pop(job_id)
+        self._bounds.clear()
+        for of_nodes, line in self._lines.items():
+            units, reach = self._units(stay, of_nodes=of_nodes)
+            line.release(stay.start, stay.stop, units)
+            around = stay._replace(resources=reach)
+            for other in self.stays.values():
+                if other.meets(around):
+                    line.cover(other.start, other.stop, self._units(other, of_nodes=of_nodes)[0] & units)
+
+    def advance(self, now: int) -> None:
+        """Let time pass."""
+        self.now = now
+        for line in self._lines.values():
+            line.forget_before(now)
+
+    def find(self, fit: Fit, duration: int, not_before: int = 0) -> Found | None:
+        """Find the earliest place for a shape, from now or `not_before` on; None if there is never one."""
+        stairs = self._bounds.get(fit)
+        if stairs is None:
+            stairs = self._bounds[fit] = Stairs()
+        bound = max(stairs.at(duration), self.now)
+        found = self._line(fit).earliest(fit, duration, max(bound, not_before))
+        if found is None:
+            return None
+        if not_before <= bound and fit.steady:
+            stairs.raise_to(duration, found[0])
+        return Found(*found)
+
+    def free(self, fit: Fit, start: int, stop: int) -> int:
+        """Give what is free for a shape during all of [start, stop): resources, or nodes if it asks for nodes."""
+        return self._line(fit).during(start, stop)
+
+    def free_resources(self, start: int, stop: int) -> int:
+        """Give the resources that are free during all of [start, stop)."""
+        return self._line_of(of_nodes=False).during(start, stop)
+
+    def _line(self, fit: Fit) -> Timeline:
+        return self._line_of(of_nodes=fit.of_nodes)
+
+    def _line_of(self, *, of_nodes: bool) -> Timeline:
+        line = self._lines.get(of_nodes)
+        if line is None:
+            units = self._fitter.whole_nodes(self._usable) if of_nodes else self._usable
+            line = self._lines[of_nodes] = Timeline(self.now, units)
+            for stay in self.stays.values():
+                self._take(line, stay, of_nodes=of_nodes, exclusive=False)
+        return line
+
+    def _take(self, line: Timeline, stay: Stay, *, of_nodes: bool, exclusive: bool) -> None:
+        units = self._fitter.touched_nodes(stay.resources) if of_nodes else stay.resources
+        if exclusive and (not of_nodes or self._fitter.is_whole(stay.resources, units)):
+            line.occupy(stay.start, stay.stop, units, units.bit_count())
+        else:
+            line.cover(stay.start, stay.stop, units)
+
+    def _units(self, stay: Stay, *, of_nodes: bool) -> tuple[int, int]:
+        """Give what a stay holds in a timeline, and all resources that others could share with it there."""
+        if not of_nodes:
+            return stay.resources, stay.resources
+        nodes = self._fitter.touched_nodes(stay.resources)
+        return nodes, self._fitter.resources_of(nodes)
+
+
+class Stairs:
+    """Lower bounds of one shape: no stay of `duration` or longer begins before `start`. Both only ever rise."""
+
+    __slots__ = ("_durations", "_starts")
+
+    def __init__(self) -> None:
+        self._durations: list[int] = []
+        self._starts: list[int] = []
+
+    def at(self, duration: int) -> int:
+        """Give the bound for a duration; 0 where nothing is known."""
+        index = bisect_right(self._durations, duration) - 1
+        return self._starts[index] if index >= 0 else 0
+
+    def raise_to(self, duration: int, start: int) -> None:
+        """Remember that a stay of `duration` cannot begin before `start`."""
+        index = bisect_left(self._durations, duration)
+        beaten = bisect_right(self._starts, start, index)
+        if index and self._starts[index - 1] >= start:
+            return
+        self._durations[index:beaten] = [duration]
+        self._starts[index:beaten] = [start]

@@ -1,0 +1,119 @@
+"""What has to happen now for a plan: who starts, who is told to leave, which nodes are woken."""
+
+from typing import TYPE_CHECKING
+
+from oarlock.model.event import Event
+from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
+from oarlock.model.plan import Obstacle, Placement, Plan, Unplaced
+from oarlock.model.snapshot import Placed
+from oarlock.plan import reservations
+from oarlock.plan.besteffort import Holder, to_kill
+from oarlock.plan.sets import union, without
+
+if TYPE_CHECKING:
+    from oarlock.plan.planner import Planner
+
+
+def decided(planner: "Planner", *, unfinished: bool) -> Plan:
+    """Turn the places of a pass into a plan."""
+    due, events = _due_reservations(planner)
+    starting = due + _starting(planner)
+    kill = to_kill(planner.besteffort, [*starting, *_soon(planner)])
+    dying = union(holder.resources for holder in planner.besteffort if holder.job_id in kill)
+    missed = [job_id for job_id in planner.placed if job_id in planner.unplaced and _is_missed(planner, job_id)]
+    return Plan(
+        now=planner.now,
+        ids=planner.layout.ids,
+        placements=planner.placements,
+        unplaced=planner.unplaced,
+        start=tuple(holder.job_id for holder in starting if not holder.resources & dying),
+        accept=tuple(job_id for job_id in planner.answered if job_id in planner.placements),
+        refuse=(*(job_id for job_id in planner.answered if job_id in planner.unplaced), *missed),
+        kill=kill,
+        wake=_to_wake(planner),
+        events=(*planner.events, *events),
+        unfinished=unfinished,
+    )
+
+
+def _starting(planner: "Planner") -> list[Holder]:
+    """Give the waiting jobs whose time has come and whose resources are all there."""
+    ready = planner.available.ready
+    return [
+        Holder(job_id, planner.kind(planner.waiting[job_id]), placement.resources)
+        for job_id, placement in planner.placements.items()
+        if job_id in planner.waiting
+        and placement.start <= planner.now
+        and placement.resources & ready == placement.resources
+    ]
+
+
+def _accepted(planner: "Planner") -> list[Placed]:
+    """Give the reservations that were accepted by an earlier pass and did not start yet."""
+    return [
+        job
+        for job in planner.placed.values()
+        if job.state == JobState.WAITING and job.reservation == Reservation.SCHEDULED
+    ]
+
+
+def _due_reservations(planner: "Planner") -> tuple[list[Holder], list[Event]]:
+    starting: list[Holder] = []
+    events: list[Event] = []
+    for job in _accepted(planner):
+        if job.start > planner.now:
+            continue
+        resources = planner.layout.bits_of(job.resources)
+        held = _held_by_others(planner, job, resources)
+        due = reservations.due(
+            job, resources, without(planner.available.ready, held), now=planner.now, patience=_patience(planner, held)
+        )
+        events += due.events
+        if due.placement is not None:
+            planner.placements[job.job_id] = due.placement
+            starting.append(Holder(job.job_id, planner.kind(job), due.placement.resources))
+        if due.unplaced is not None:
+            planner.unplaced[job.job_id] = due.unplaced
+    return starting, events
+
+
+def _patience(planner: "Planner", held: int) -> int:
+    """Say how long missing resources are waited for; those that somebody overstays on will come, so: to the end."""
+    return 1 << 40 if held else planner.settings.reservation_patience
+
+
+def _held_by_others(planner: "Planner", job: Placed, resources: int) -> int:
+    """Give what ordinary jobs still hold of a reservation's resources, past their time."""
+    kind = planner.kind(job)
+    return union(
+        settled.stay.resources & resources
+        for other, settled in planner.board.settled.items()
+        if other in planner.placed
+        and planner.placed[other].state in HOLDS_RESOURCES
+        and kind.sees(settled.kind)
+        and settled.stay.resources & resources
+    )
+
+
+def _soon(planner: "Planner") -> list[Holder]:
+    """Give the accepted reservations for which best-effort jobs have to leave already."""
+    notice = planner.settings.besteffort_notice
+    return [
+        Holder(job.job_id, planner.kind(job), planner.layout.bits_of(job.resources))
+        for job in _accepted(planner)
+        if planner.now < job.start <= planner.now + notice
+    ]
+
+
+def _is_missed(planner: "Planner", job_id: int) -> bool:
+    unplaced: Unplaced = planner.unplaced[job_id]
+    return unplaced.obstacle == Obstacle.MISSED
+
+
+def _to_wake(planner: "Planner") -> tuple[str, ...]:
+    """Give the sleeping nodes that jobs are planned on within the notice that waking takes."""
+    horizon = planner.now + planner.settings.wake_up_notice
+    placements: list[Placement] = [p for p in planner.placements.values() if p.start <= horizon]
+    asleep = union(bits for _, bits in planner.available.asleep)
+    wanted = union(placement.resources & asleep for placement in placements) if asleep else 0
+    return tuple(planner.layout.nodes_of(wanted))

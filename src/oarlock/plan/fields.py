@@ -1,0 +1,96 @@
+"""Counting inside one big number: nodes as fields of equal width, all of them at once.
+
+A field's lowest bit stands for its node. Everything here is a fixed number of operations on whole integers, however
+many nodes there are.
+"""
+
+from oarlock.plan.layout import Layout
+from oarlock.plan.sets import members, union
+
+_FEW = 6  # nodes: below that, joining their sets one by one is quicker
+_DIGITS = bytes.maketrans(bytes(range(2)), b"01")
+
+
+class Fields:
+    """The fields of a layout that has them, without wide nodes: field i belongs to node i."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.width = width = layout.width
+        self.size = len(layout.nodes)
+        self.everything = layout.everything & ((1 << (self.size * width)) - 1)
+        self.lows = _repeated(1, width, self.size)
+        self._folds = [1 << step for step in range(width.bit_length() - 1)]
+        # Up to 128 members the sums of bytes need no mask: no byte overflows, and strays fall into the bytes above.
+        masked = [shift for shift in self._folds if shift < 8 or width > 128]
+        chunks = self.size * width
+        self._sums = [(shift, _repeated((1 << shift) - 1, 2 * shift, chunks // (2 * shift))) for shift in masked]
+        self._byte_sums = self._folds[len(masked) :]
+        self._mark = 7 if width <= 128 else width.bit_length()
+        self._marks = self.lows << self._mark
+        self._bytes = self.size * width // 8
+        self._node_bits = [node.bits for node in layout.nodes]
+        self._made = (0, 0)
+        self._spread = [_spread(value, width) for value in range(256)]
+
+    def nonempty(self, bits: int) -> int:
+        """Give the lows of the fields that hold at least one member."""
+        for shift in self._folds:
+            bits |= bits >> shift
+        return bits & self.lows
+
+    def at_least(self, bits: int, count: int) -> int:
+        """Give a mark in each field that holds `count` members or more; `lows_of` turns marks into lows."""
+        if count > self.width:
+            return 0
+        if count == 1:
+            return self.nonempty(bits) << self._mark
+        for shift, mask in self._sums:
+            bits = (bits & mask) + ((bits >> shift) & mask)
+        for shift in self._byte_sums:
+            bits += bits >> shift
+        # Lift every count so that those that are enough reach the mark; the others stay below it.
+        return (bits + ((1 << self._mark) - count) * self.lows) & self._marks
+
+    def lows_of(self, marks: int) -> int:
+        """Turn marks into lows."""
+        return marks >> self._mark
+
+    def filled(self, lows: int) -> int:
+        """Give whole fields for their lows."""
+        return (lows << self.width) - lows
+
+    def nodes(self, lows: int) -> int:
+        """Turn lows into a set of nodes: bit i for field i."""
+        image = lows.to_bytes(self._bytes, "little")[:: self.width // 8]
+        return int(image[::-1].translate(_DIGITS), 2)
+
+    def resources(self, nodes: int) -> int:
+        """Turn a set of nodes into the set of all their resources."""
+        if nodes.bit_count() <= _FEW:
+            made = union(self._node_bits[index] for index in members(nodes))
+        else:
+            image = b"".join([self._spread[value] for value in nodes.to_bytes(-(-self.size // 8), "little")])
+            made = int.from_bytes(image, "little") & self.everything
+        self._made = made, nodes
+        return made
+
+    def touched(self, resources: int) -> int:
+        """Give the nodes that a set has a resource of. Whoever just took whole nodes asks next, so that is kept."""
+        made, nodes = self._made
+        if resources is made:
+            return nodes
+        return self.nodes(self.nonempty(resources & self.everything))
+
+
+def _repeated(pattern: int, period: int, times: int) -> int:
+    """Write a pattern again and again, `period` bits apart."""
+    written, done = pattern, 1
+    while done < times:
+        more = min(done, times - done)
+        written |= (written & ((1 << (more * period)) - 1)) << (done * period)
+        done += more
+    return written if times else 0
+
+
+def _spread(value: int, width: int) -> bytes:
+    return b"".join((b"\xff" if value >> bit & 1 else b"\x00") * (width // 8) for bit in range(8))

@@ -1,0 +1,21 @@
+"""The manual's fair sharing: who used more than their share waits longer."""
+
+from oarlock.model.snapshot import Usage, Waiting
+from oarlock.plan.settings import Fairness
+
+
+def karma(job: Waiting, usage: Usage, fairness: Fairness) -> float:
+    """Say how far a job's user and project are above their share; the lower, the sooner the job is planned."""
+    used, asked = usage.used or 1, usage.asked or 1
+    user_target = fairness.user_targets.get(job.user, 0) / 100
+    project_target = fairness.project_targets.get(job.project, 0) / 100
+    return (
+        fairness.project_weight * (usage.used_by_project.get(job.project, 0) / used - project_target)
+        + fairness.user_weight * (usage.used_by_user.get(job.user, 0) / used - user_target)
+        + fairness.asked_weight * (usage.asked_by_user.get(job.user, 0) / asked - user_target)
+    )
+
+
+def by_karma(jobs: list[Waiting], usage: Usage, fairness: Fairness) -> list[Waiting]:
+    """Order jobs by karma, the older first on equality; at most as many as one pass treats."""
+    return sorted(jobs, key=lambda job: (karma(job, usage, fairness), job.job_id))[: fairness.max_jobs]

@@ -1,0 +1,271 @@
+"""The pass: queues in priority order, each job given the earliest place that delays nobody before it."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from oarlock.model.event import Event, EventType
+from oarlock.model.job import JobState, Reservation
+from oarlock.model.plan import Obstacle, Placement, Plan, Unplaced
+from oarlock.model.snapshot import Choice, Placed, Queue, Shape, Snapshot, Usage, Waiting
+from oarlock.plan import reservations
+from oarlock.plan.availability import availability
+from oarlock.plan.besteffort import Holder
+from oarlock.plan.board import Board, Kind
+from oarlock.plan.chart import Chart, Found, Stay
+from oarlock.plan.decide import decided
+from oarlock.plan.dependencies import Blocked, earliest_start
+from oarlock.plan.fit import Fit, Fitter
+from oarlock.plan.layout import lay_out
+from oarlock.plan.order import parse as parse_order
+from oarlock.plan.policies import POLICIES
+from oarlock.plan.sets import union, without
+from oarlock.plan.settings import PlanSettings
+from oarlock.plan.timesharing import is_besteffort, sharing_class
+
+OutOfTime = Callable[[], bool]
+
+
+_ORDINARY = Kind()
+
+
+class Option(NamedTuple):
+    """A place found for one alternative of a job."""
+
+    choice: Choice
+    fit: Fit
+    found: Found
+
+    @property
+    def end(self) -> int:
+        """When the job would be over: the alternative that ends first is chosen."""
+        return self.found.start + self.choice.walltime
+
+
+def never() -> bool:
+    """Say that there is time left; for passes without a limit."""
+    return False
+
+
+def make_plan(
+    snapshot: Snapshot,
+    *,
+    now: int,
+    settings: PlanSettings | None = None,
+    out_of_time: OutOfTime = never,
+    previous: Plan | None = None,
+) -> Plan:
+    """Plan everything. A `previous` plan that was left unfinished is gone on with: its places are kept."""
+    planner = Planner(snapshot, now=now, settings=settings or PlanSettings())
+    return planner.run(out_of_time=out_of_time, previous=previous)
+
+
+class Planner:
+    """A snapshot being planned. After `run` it answers questions (`explain`) and takes single events (`live`)."""
+
+    def __init__(self, snapshot: Snapshot, *, now: int, settings: PlanSettings) -> None:
+        self.settings, self.now = settings, now
+        self.layout = lay_out(snapshot.resources, parse_order(settings.order))
+        self.fitter = Fitter(self.layout)
+        self.available = availability(self.layout, settings, now)
+        self.board = Board(self.fitter, self.available, now)
+        self.queues = sorted(snapshot.queues, key=lambda queue: -queue.priority)
+        self.usage = snapshot.usage
+        self.shapes: list[Shape] = list(snapshot.shapes)
+        self.placed = {job.job_id: job for job in snapshot.placed}
+        self.waiting = {job.job_id: job for job in snapshot.waiting}
+        self.placements: dict[int, Placement] = {}
+        self.unplaced: dict[int, Unplaced] = {}
+        self._fits: dict[int, Fit] = {}
+        self.events: list[Event] = []
+        self.answered: list[int] = []
+        self._carried: dict[int, Placement] = {}
+        self._ends = {job.job_id: job.stop for job in snapshot.placed}
+        for job in snapshot.placed:
+            self._settle_placed(job)
+        self.besteffort = self._besteffort_holders()
+        self._in_danger = union(holder.resources for holder in self.besteffort)
+
+    def run(self, *, out_of_time: OutOfTime = never, previous: Plan | None = None) -> Plan:
+        """Give every waiting job a place, or the reason why it has none."""
+        if previous is not None and previous.unfinished and previous.ids == self.layout.ids:
+            self._carried = previous.placements
+        by_queue: dict[str, list[Waiting]] = {}
+        for job in self.waiting.values():
+            by_queue.setdefault(job.queue, []).append(job)
+        finished = [self._plan_queue(queue, by_queue.pop(queue.name, []), out_of_time) for queue in self.queues]
+        for name, jobs in by_queue.items():
+            self._leave(jobs, Obstacle.QUEUE_STOPPED, f"there is no queue `{name}`")
+        return decided(self, unfinished=not all(finished))
+
+    def fit(self, shape: int) -> Fit:
+        """Give a compiled shape; compiled when first asked for."""
+        fit = self._fits.get(shape)
+        if fit is None:
+            fit = self._fits[shape] = self.fitter.compile(self.shapes[shape])
+        return fit
+
+    def kind(self, job: Waiting | Placed) -> Kind:
+        """Say in which chart a job is looked at."""
+        new = job.reservation == Reservation.TO_SCHEDULE
+        if not job.types:
+            return Kind(reservation=True) if new else _ORDINARY
+        return Kind(is_besteffort(job.types), sharing_class(job.types, job.user, job.name), new)
+
+    def duration(self, kind: Kind, walltime: int) -> int:
+        """Say for how long a place must be free: the walltime, and the security time between jobs."""
+        if kind.besteffort:
+            return max(self.settings.besteffort_duration, self.settings.security_time)
+        return walltime + self.settings.security_time
+
+    def _plan_queue(self, queue: Queue, jobs: list[Waiting], out_of_time: OutOfTime) -> bool:
+        """Plan one queue; False when time ran out."""
+        policy = POLICIES.get(queue.policy)
+        if not queue.active:
+            self._leave(jobs, Obstacle.QUEUE_STOPPED, f"queue `{queue.name}` is stopped")
+        elif policy is None:
+            self._leave(jobs, Obstacle.QUEUE_STOPPED, f"queue `{queue.name}` has an unknown policy `{queue.policy}`")
+        elif self.available.missing_always:
+            names = ", ".join(self.layout.nodes_of(self.available.missing_always)) or "a resource"
+            self._leave(jobs, Obstacle.ALWAYS_ASSIGNED, f"{names}, which every job needs, is not available")
+        else:
+            dated = [job for job in jobs if job.reservation == Reservation.TO_SCHEDULE]
+            for job in dated:
+                self._guarded(job, self._answer_reservation)
+            undated = [job for job in jobs if job.reservation != Reservation.TO_SCHEDULE]
+            chosen = policy(undated, self.usage.get(queue.name, Usage()), self.settings)
+            return self._plan_jobs(undated, chosen, out_of_time)
+        return True
+
+    def _plan_jobs(self, jobs: list[Waiting], chosen: list[Waiting], out_of_time: OutOfTime) -> bool:
+        if len(chosen) < len(jobs):
+            among = {job.job_id for job in chosen}
+            left = [job for job in jobs if job.job_id not in among]
+            self._leave(left, Obstacle.FAR_BACK, f"{len(chosen)} jobs of its queue come first")
+        for index, job in enumerate(chosen):
+            if out_of_time():
+                self._leave(chosen[index:], Obstacle.OUT_OF_TIME, "the scheduler ran out of time before it")
+                return False
+            self._guarded(job, self._place)
+        return True
+
+    def _guarded(self, job: Waiting, step: Callable[[Waiting], None]) -> None:
+        """Let a bad job hurt only itself: whatever its planning raises, the others are planned."""
+        try:
+            step(job)
+        except Exception as error:  # noqa: BLE001
+            self.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.SET_ASIDE, f"planning it failed: {error}")
+            told = f"planning job {job.job_id} failed: {error}"
+            self.events.append(Event(EventType.SCHEDULER_JOB_SET_ASIDE, self.now, told, job.job_id))
+
+    def _place(self, job: Waiting) -> None:
+        kind = self.kind(job)
+        chart = self.board.chart(kind)
+        if job.job_id in self._carried and self._kept(job, kind, chart):
+            return
+        earliest = self._earliest(job)
+        if isinstance(earliest, Blocked):
+            self.unplaced[job.job_id] = Unplaced(job.job_id, earliest.obstacle, earliest.detail)
+            return
+        options = [
+            Option(choice, fit, found)
+            for choice in job.choices
+            if (found := chart.find(fit := self.fit(choice.shape), self._sought(kind, choice), earliest)) is not None
+        ]
+        if options:
+            self._settle(job, kind, chart, min(options, key=lambda option: option.end))
+        else:
+            self.unplaced[job.job_id] = self._never(job)
+
+    def _earliest(self, job: Waiting) -> int | Blocked:
+        if not job.after:
+            return 0
+        return earliest_start(
+            job,
+            self._ends,
+            security_time=self.settings.security_time,
+            release_after_error=self.settings.release_after_error,
+        )
+
+    def _sought(self, kind: Kind, choice: Choice) -> int:
+        """Say how long a hole must be: no shorter than the job, nor than the site's minimum."""
+        return max(self.duration(kind, choice.walltime), self.settings.minimum_hole)
+
+    def _settle(self, job: Waiting, kind: Kind, chart: Chart, option: Option) -> None:
+        start, walltime = option.found.start, option.choice.walltime
+        taken = self._taken(kind, option)
+        self._give(job, Placement(job.job_id, option.choice.moldable_id, start, start + walltime, taken), kind, chart)
+
+    def _taken(self, kind: Kind, option: Option) -> int:
+        """Choose resources; where no best-effort job has to die for it, if there are as good ones."""
+        if self._in_danger and not kind.besteffort:
+            danger = self.fitter.touched_nodes(self._in_danger) if option.fit.of_nodes else self._in_danger
+            peaceful = option.fit.take(without(option.found.free, danger))
+            if peaceful:
+                return peaceful
+        return option.fit.take(option.found.free)
+
+    def _give(self, job: Waiting, placement: Placement, kind: Kind, chart: Chart | None) -> None:
+        length = self.duration(kind, placement.stop - placement.start)
+        stay = Stay(placement.start, placement.start + length, placement.resources)
+        self.board.settle(job.job_id, kind, stay, found_in=chart)
+        self._ends[job.job_id] = placement.stop
+        always = self.available.always
+        self.placements[job.job_id] = (
+            Placement(job.job_id, placement.moldable_id, placement.start, placement.stop, placement.resources | always)
+            if always
+            else placement
+        )
+
+    def _kept(self, job: Waiting, kind: Kind, chart: Chart) -> bool:
+        """Keep the place that an unfinished pass gave, if it is still there."""
+        old = self._carried[job.job_id]
+        resources = without(old.resources, self.available.always)
+        stop = old.start + self.duration(kind, old.stop - old.start)
+        if old.start < self.now or chart.free_resources(old.start, stop) & resources != resources:
+            return False
+        self._give(job, Placement(job.job_id, old.moldable_id, old.start, old.stop, resources), kind, chart)
+        return True
+
+    def _answer_reservation(self, job: Waiting) -> None:
+        kind = self.kind(job)
+        chart = self.board.chart(kind)
+        fit = self.fit(job.choices[0].shape)
+        security_time = self.settings.security_time
+        found = reservations.answer(job, fit, chart, now=self.now, security_time=security_time)
+        self.answered.append(job.job_id)
+        if isinstance(found, Placement):
+            self._give(job, found, kind._replace(reservation=False), None)
+        else:
+            self.unplaced[job.job_id] = found
+
+    def _never(self, job: Waiting) -> Unplaced:
+        """Say why there is never a place: too much for the cluster, or too much for what is left of it."""
+        existing = self.available.existing
+        for choice in job.choices:
+            fit = self.fit(choice.shape)
+            if fit.fits(self.fitter.whole_nodes(existing) if fit.of_nodes else existing):
+                return Unplaced(job.job_id, Obstacle.UNAVAILABLE, "too many of the resources it could use are away")
+        return Unplaced(job.job_id, Obstacle.TOO_BIG, "the cluster never has what it asks for, even empty")
+
+    def _leave(self, jobs: Iterable[Waiting], obstacle: Obstacle, detail: str) -> None:
+        for job in jobs:
+            self.unplaced[job.job_id] = Unplaced(job.job_id, obstacle, detail)
+
+    def _settle_placed(self, job: Placed) -> None:
+        resources = self.layout.bits_of(job.resources)
+        if job.state == JobState.SUSPENDED:
+            resources = without(resources, self._given_back())
+        stop = job.stop + self.settings.security_time
+        if job.state != JobState.WAITING:
+            stop = max(stop, self.now + 1)  # overdue, yet still there
+        self.board.settle(job.job_id, self.kind(job), Stay(job.start, stop, without(resources, self.available.always)))
+
+    def _given_back(self) -> int:
+        """Give the resources that a suspended job leaves to others."""
+        types = self.layout.by_value("type") if "type" in self.layout.table.columns else {}
+        return union(types.get(kind, 0) for kind in self.settings.shared_when_suspended)
+
+    def _besteffort_holders(self) -> list[Holder]:
+        """Give the best-effort jobs that have resources and could be told to leave."""
+        kinds = ((job, self.kind(job)) for job in self.placed.values() if job.state != JobState.FINISHING)
+        return [Holder(job.job_id, kind, self.layout.bits_of(job.resources)) for job, kind in kinds if kind.besteffort]

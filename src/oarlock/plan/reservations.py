@@ -1,0 +1,69 @@
+"""Advance reservations: accepted at the asked date or not at all; at the date, started with what is there."""
+
+from typing import NamedTuple
+
+from oarlock.lang.duration import show
+from oarlock.model.event import Event, EventType
+from oarlock.model.plan import Obstacle, Placement, Unplaced
+from oarlock.model.snapshot import Placed, Waiting
+from oarlock.plan.chart import Chart
+from oarlock.plan.fit import Fit
+
+
+class Due(NamedTuple):
+    """What becomes of an accepted reservation whose date has come: it starts, or waits and why."""
+
+    placement: Placement | None
+    unplaced: Unplaced | None = None
+    events: tuple[Event, ...] = ()
+
+
+def answer(job: Waiting, fit: Fit, chart: Chart, *, now: int, security_time: int) -> Placement | Unplaced:
+    """Give a new reservation its place at the asked date, or refuse it and say when it could be.
+
+    Only the first alternative counts. A date in the past is moved to now, unless it would all be over.
+    """
+    choice = job.choices[0]
+    if job.start + choice.walltime <= now:
+        return Unplaced(job.job_id, Obstacle.MISSED, "the reservation would already be over")
+    start = max(job.start, now)
+    duration = choice.walltime + security_time
+    taken = fit.take(chart.free(fit, start, start + duration))
+    if taken:
+        return Placement(job.job_id, choice.moldable_id, start, start + choice.walltime, taken)
+    later = chart.find(fit, duration, start)
+    if later is None:
+        return Unplaced(job.job_id, Obstacle.TOO_BIG, "the cluster never has what it asks for")
+    wait = f"it could start {show(later.start - start)} later"
+    return Unplaced(job.job_id, Obstacle.CONFLICT, f"the date is taken; {wait}", earliest=later.start)
+
+
+def due(job: Placed, resources: int, ready: int, *, now: int, patience: int) -> Due:
+    """Decide on an accepted reservation whose start has come; `ready` are the resources a job can start on.
+
+    As long as some are missing it waits, up to `patience` seconds; then it starts with those that are there. It ends
+    when it was to end, however late it starts.
+    """
+    if now >= job.stop:
+        return Due(None, Unplaced(job.job_id, Obstacle.MISSED, "its end has passed before it could start"))
+    here = resources & ready
+    missing = resources.bit_count() - here.bit_count()
+    if missing and (not here or now - job.start < patience):
+        total = resources.bit_count()
+        return Due(None, Unplaced(job.job_id, Obstacle.UNAVAILABLE, f"{missing} of its {total} resources are missing"))
+    placement = Placement(job.job_id, job.moldable_id, now, job.stop, here)
+    return Due(placement, events=tuple(_reductions(job, missing, now)))
+
+
+def _reductions(job: Placed, missing: int, now: int) -> list[Event]:
+    events = []
+    if missing:
+        reduced = EventType.SCHEDULER_REDUCE_NB_NODES_FOR_RESERVATION
+        events.append(Event(reduced, now, f"{missing} resources of job {job.job_id} are missing", job.job_id))
+    if now > job.start:
+        shortened = EventType.REDUCE_RESERVATION_WALLTIME
+        late = show(now - job.start)
+        events.append(
+            Event(shortened, now, f"job {job.job_id} starts {late} late and is that much shorter", job.job_id)
+        )
+    return events

@@ -1,0 +1,38 @@
+"""What a site can set about planning, under plain names; `config` fills it from the manual's keys."""
+
+from msgspec import Struct
+
+from oarlock.plan.order import DEFAULT_ORDER
+
+
+class Fairness(Struct, frozen=True):
+    """The manual's fair sharing: how far back, whose share should be how large (per cent), what weighs how much."""
+
+    max_jobs: int = 1000
+    project_targets: dict[str, float] = {}
+    user_targets: dict[str, float] = {}
+    project_weight: float = 3
+    user_weight: float = 2
+    asked_weight: float = 1
+
+
+class PlanSettings(Struct, frozen=True, kw_only=True):
+    """All times in seconds.
+
+    `always_assigned` and `shared_when_suspended` are resource types. `wake_up`: Absent resources that can be woken
+    count as usable. `depth`: how many jobs of a queue get a place in one pass (None: all of them).
+    """
+
+    security_time: int = 1
+    minimum_hole: int = 0
+    order: str = DEFAULT_ORDER
+    always_assigned: tuple[str, ...] = ()
+    shared_when_suspended: tuple[str, ...] = ()
+    besteffort_duration: int = 300
+    besteffort_notice: int = 0  # kill this long before an accepted reservation starts
+    reservation_patience: int = 300
+    release_after_error: bool = True
+    wake_up: bool = False
+    wake_up_notice: int = 600
+    depth: int | None = None
+    fairness: Fairness = Fairness()

@@ -1,0 +1,148 @@
+"""The future of a set of units: a sorted list of instants, and from each one on which units are free.
+
+A unit is a resource, or a whole node; the timeline does not care. Parallel lists of plain integers: the free set from
+`times[i]` to `times[i + 1]` is `free[i]`, its size `count[i]`; the last slot lasts for ever.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from functools import reduce
+from itertools import accumulate
+from operator import and_
+from typing import Protocol
+
+
+class Wish(Protocol):
+    """What is searched for: `fits` says whether a set is enough; fewer than `least` units never are.
+
+    `fits` must be monotone (a set that contains one that fits, fits); otherwise `steady` is False, and every slot is
+    tried.
+    """
+
+    least: int
+    steady: bool
+
+    def fits(self, free: int) -> bool: ...
+
+
+class Timeline:
+    """When which units are free, from an instant on. Units are taken and given back; searching changes nothing."""
+
+    __slots__ = ("count", "free", "times")
+
+    def __init__(self, begin: int, free: int) -> None:
+        self.times: list[int] = [begin]
+        self.free: list[int] = [free]
+        self.count: list[int] = [free.bit_count()]
+
+    def copy(self) -> "Timeline":
+        """Give a timeline that can be changed apart; sets are immutable, so this copies only the lists."""
+        twin = Timeline.__new__(Timeline)
+        twin.times, twin.free, twin.count = self.times[:], self.free[:], self.count[:]
+        return twin
+
+    def occupy(self, start: int, stop: int, units: int, size: int) -> None:
+        """Take units that are all free during [start, stop); `size` is their number."""
+        first, last = self._span(start, stop)
+        self.free[first:last] = [free ^ units for free in self.free[first:last]]
+        self.count[first:last] = [count - size for count in self.count[first:last]]
+
+    def cover(self, start: int, stop: int, units: int) -> None:
+        """Take units during [start, stop), whether they are free there or taken already."""
+        first, last = self._span(start, stop)
+        changed = [free ^ (free & units) for free in self.free[first:last]]
+        self.free[first:last] = changed
+        self.count[first:last] = [free.bit_count() for free in changed]
+
+    def release(self, start: int, stop: int, units: int) -> None:
+        """Give units back during [start, stop), whether they were taken or not."""
+        first, last = self._span(start, stop)
+        changed = [free | units for free in self.free[first:last]]
+        self.free[first:last] = changed
+        self.count[first:last] = [free.bit_count() for free in changed]
+
+    def forget_before(self, now: int) -> None:
+        """Drop the past: the timeline begins at `now`."""
+        index = self._slot_at(now)
+        if index < 0:
+            return
+        del self.times[:index], self.free[:index], self.count[:index]
+        self.times[0] = max(self.times[0], now)
+
+    def during(self, start: int, stop: int) -> int:
+        """Give the units that are free all the time in [start, stop); `start` is not before the begin."""
+        first = max(self._slot_at(start), 0)
+        return self._common(first, bisect_left(self.times, stop, first + 1))
+
+    def earliest(self, wish: Wish, duration: int, not_before: int) -> tuple[int, int] | None:
+        """Find the earliest (start, free set) at which a wish is fulfilled for `duration`, or None: never.
+
+        Starts are `not_before` and the instants at which something becomes free.
+        """
+        first = max(self._slot_at(not_before), 0)
+        start = max(self.times[first], not_before)
+        end = bisect_left(self.times, start + duration, first + 1)
+        if min(self.count[first:end]) < wish.least:
+            return self._slide(wish, duration, first + 1, 0)
+        free = self._common(first, end)
+        if wish.fits(free):
+            return start, free
+        return self._slide(wish, duration, first + 1, free if wish.steady else 0)
+
+    def _slide(self, wish: Wish, duration: int, index: int, failed: int) -> tuple[int, int] | None:
+        """Try the window that begins with each slot from `index` on; what is free in `failed` is not enough.
+
+        What is free in a whole window is kept in two parts, so that a step to the next slot costs about three `and`s
+        however long the window is: `back` holds what is free from each slot up to `pivot`, `front` from there on. Most
+        windows need no test: they offer nothing that the last one, which failed, did not.
+        """
+        times, free, counts, least, steady = self.times, self.free, self.count, wish.least, wish.steady
+        size, end, pivot, front = len(times), index, index, 0
+        back: list[int] = []
+        while index < size:
+            stop = times[index] + duration
+            while end < size and times[end] < stop and counts[end] >= least:
+                front = free[end] if end == pivot else front & free[end]
+                end += 1
+            if end < size and times[end] < stop:  # slot `end` has too few units: no window that contains it will do
+                index = end = pivot = end + 1
+                continue
+            if index >= pivot:
+                back, pivot = list(accumulate(free[end - 1 : index - 1 if index else None : -1], and_)), end
+                window = back[-1]
+            else:
+                window = back[pivot - 1 - index]
+                if end > pivot:
+                    window &= front
+            if window & failed != window:
+                if wish.fits(window):
+                    return times[index], window
+                failed = window if steady else 0
+            index += 1
+        return None
+
+    def _slot_at(self, instant: int) -> int:
+        return bisect_right(self.times, instant) - 1
+
+    def _span(self, start: int, stop: int) -> tuple[int, int]:
+        """Make instants at both ends and give the slots between them; what lies before the begin is cut off."""
+        first = self._cut(max(start, self.times[0]))
+        last = self._cut(stop) if stop > self.times[0] else first
+        return first, max(first, last)
+
+    def _cut(self, instant: int) -> int:
+        index = bisect_left(self.times, instant)
+        if index == len(self.times) or self.times[index] != instant:
+            self.times.insert(index, instant)
+            self.free.insert(index, self.free[index - 1])
+            self.count.insert(index, self.count[index - 1])
+        return index
+
+    def _common(self, first: int, last: int) -> int:
+        return self.free[first] if last == first + 1 else reduce(and_, self.free[first:last])
+
+
+def slots(timeline: Timeline) -> Sequence[tuple[int, int | None, int]]:
+    """Give the timeline as (begin, end, free set) for people and tests; the last one ends at None."""
+    ends: list[int | None] = [*timeline.times[1:], None]
+    return list(zip(timeline.times, ends, timeline.free, strict=True))

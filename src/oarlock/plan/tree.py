@@ -1,0 +1,88 @@
+"""The hierarchy of a group, as a tree of sets, and the choice of resources in it. Right for every request.
+
+A vertex is a value of a level below the value of the level above; its children come in resource order. A vertex
+survives when enough of its children do: `n` of them, ALL that there were before anything was taken, or at least one
+(BEST). It then keeps its first n, or all of them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from oarlock.model.request import ALL, BEST, BESTHALF, Level
+from oarlock.model.resource import Value
+from oarlock.plan.layout import Layout, bits_at
+from oarlock.plan.sets import lowest, positions
+
+
+@dataclass(frozen=True, slots=True)
+class Vertex:
+    """A block of resources. `count` says how many of its children (or, without any, of its resources) are wanted."""
+
+    bits: int
+    count: int
+    children: tuple["Vertex", ...] = ()
+
+
+def grow(layout: Layout, allowed: int, levels: Sequence[Level]) -> Vertex:
+    """Make the tree of a group on the allowed resources; resources without a value at some level are left out."""
+    *inner, last = levels
+    counts = [level.count for level in levels]
+    if last.name != "resource_id":
+        inner, counts = [*inner, last], [*counts, ALL]
+    columns = [layout.column(level.name) for level in inner]
+    places = positions(allowed)
+    paths = zip(*([column[row] for row in layout.rows_of(allowed)] for column in columns), strict=True)
+    branches = list(zip(places, paths if columns else [()] * len(places), strict=True))
+    return _vertex([branch for branch in branches if None not in branch[1]], counts, 0)
+
+
+_Branch = tuple[int, tuple[Value, ...]]
+"""A resource's position, and its values from the outermost level in."""
+
+
+def _vertex(branches: list[_Branch], counts: Sequence[int], depth: int) -> Vertex:
+    bits = bits_at([at for at, _ in branches])
+    if depth == len(counts) - 1:
+        return Vertex(bits, counts[depth])
+    below: dict[Value, list[_Branch]] = {}
+    for branch in branches:
+        below.setdefault(branch[1][depth], []).append(branch)
+    return Vertex(bits, counts[depth], tuple(_vertex(some, counts, depth + 1) for some in below.values()))
+
+
+def wanted(count: int, survivors: int, total: int) -> int:
+    """Say how many of the survivors a vertex keeps; 0 when it does not survive."""
+    if count > 0:
+        return count if survivors >= count else 0
+    if count == ALL:
+        return survivors if survivors == total else 0
+    if count == BEST:
+        return survivors
+    if count == BESTHALF:
+        return max(1, survivors // 2) if survivors else 0
+    raise ValueError(f"{count} is not a count of resources")
+
+
+def choose(vertex: Vertex, free: int) -> int:
+    """Give the resources that a vertex takes of a free set; none when it does not survive."""
+    here = free & vertex.bits
+    if not here:
+        return 0
+    if not vertex.children:
+        return lowest(here, wanted(vertex.count, here.bit_count(), vertex.bits.bit_count()))
+    kept = [taken for child in vertex.children if (taken := choose(child, here))]
+    total = 0
+    for taken in kept[: wanted(vertex.count, len(kept), len(vertex.children))]:
+        total |= taken
+    return total
+
+
+def least(vertex: Vertex) -> int:
+    """Say how many resources a vertex needs at the very least; no number of free resources below that will do."""
+    if not vertex.children:
+        size = vertex.bits.bit_count()
+        return size if vertex.count == ALL else max(vertex.count, 1)
+    needs = sorted(least(child) for child in vertex.children)
+    if vertex.count == ALL:
+        return sum(needs)
+    return sum(needs[: max(vertex.count, 1)])
