@@ -178,7 +178,9 @@ class _Reader:
         """Tell which part of a level is missing."""
         found = next(_BEGUN.finditer(self.text, self.at))
         if found[1] is None:
-            return self.refused(found.end(), "a property, such as `nodes`" if self.text.strip() else "resources, such as `nodes=1`")
+            return self.refused(
+                found.end(), "a property, such as `nodes`" if self.text.strip() else "resources, such as `nodes=1`"
+            )
         return self.refused(found.end(), "`=` and a count" if found[2] is None else _EXPECTED_COUNT)
 
     def refused(self, at: int, expected: str, *, hint: str = "") -> SyntaxRefused:
