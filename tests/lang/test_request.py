@@ -10,7 +10,7 @@ from oarlock.lang import duration, request, where
 from oarlock.model.condition import And, Column, Compare, In, Literal
 from oarlock.model.errors import BadCount, BadDuration, SyntaxRefused, TooLong, TypesDiffer, UnknownProperty
 from oarlock.model.request import ALL, BEST, BESTHALF, WORDS, Alternative, Group, Level, Request
-from tests.lang.cases import oar_cases
+from tests.lang.cases import golden_submissions, needs_golden, oar_cases
 from tests.lang.trees import conditions
 
 GPU = Compare("=", Column("gpu"), Literal("YES"))
@@ -253,3 +253,18 @@ def test_the_requests_of_oars_own_tests_give_what_they_gave_there(case):
 def test_what_oar_refuses_is_refused_here(case):
     with pytest.raises(SyntaxRefused):
         request.parse(case["input"]["requests"], nodes_property=case["input"]["nodes_property"])
+
+
+@needs_golden
+def test_what_a_real_oar_was_asked_is_understood_or_refused_here():
+    refused = set()
+    for name, texts, condition in golden_submissions():
+        try:
+            request.parse(texts, where=condition)
+        except SyntaxRefused:
+            refused.add(name)
+    assert refused == {
+        *("bad_syntax_brace", "bad_syntax_l", "bad_syntax_word", "bad_value_float", "bad_value_neg", "bad_sql_inject"),
+        # These OAR takes, and then breaks or cuts short.
+        *("bad_value_zero", "bad_walltime_zero", "bad_walltime_4f"),
+    }
