@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -28,5 +29,5 @@ def golden_submissions() -> Iterator[tuple[str, list[str], str | None]]:
         command = file.read_text().partition("\n")[0]
         if command.startswith("$ oarsub "):
             words = shlex.split(command)
-            pairs = list(zip(words, words[1:], strict=False))
+            pairs = list(pairwise(words))
             yield file.stem, [value for option, value in pairs if option == "-l"], dict(pairs).get("-p")
