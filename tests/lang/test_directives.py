@@ -1,7 +1,5 @@
 """`#OAR` lines of a script."""
 
-import json
-
 import pytest
 
 from oarlock.lang import directives
@@ -62,4 +60,4 @@ def test_the_scripts_of_oars_own_tests_give_what_they_gave_there(case):
     found = {}
     for _, (option, value) in directives.scan(case["input"]["script"]):
         found[options[option]] = [value] if option == "-l" else value
-    assert found == case["expected"], json.dumps(case)
+    assert found == case["expected"]

@@ -61,7 +61,12 @@ def test_the_refusal_shows_the_place_and_the_way_out():
 
 
 def test_days_are_written_as_hours():
-    assert [duration.show(seconds) for seconds in (0, 59, 5490, 260000)] == ["0:00:00", "0:00:59", "1:31:30", "72:13:20"]
+    assert [duration.show(seconds) for seconds in (0, 59, 5490, 260000)] == [
+        "0:00:00",
+        "0:00:59",
+        "1:31:30",
+        "72:13:20",
+    ]
 
 
 @given(st.integers(1, duration.LONGEST))

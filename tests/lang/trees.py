@@ -16,7 +16,9 @@ TYPES: Mapping[str, type] = {"mem": int, "cores": int, "host": str, "gpu": str}
 # Capitals, accents, an astral character, LIKE's own signs, quotes and a backslash: where collations and escapes differ.
 ALPHABET = "abzABZ09 _%'\"\\\n-éßÉ€🜁"
 
-texts = st.text(ALPHABET, max_size=4) | st.sampled_from(["", "a", "A", "node1", "node10", "Node2", "été", "a%", "a_", "\\"])
+texts = st.text(ALPHABET, max_size=4) | st.sampled_from(
+    ["", "a", "A", "node1", "node10", "Node2", "été", "a%", "a_", "\\"]
+)
 patterns = st.text("abA%_\\é\n", max_size=5) | st.sampled_from(["%", "_", "", "node%", "node_", "%1%", "%\\", "%%a_"])
 integers = st.integers(-3, 3) | st.sampled_from([-(2**63), -(2**53) - 1, 2**31, 2**53 + 1, 2**63 - 1])
 decimals = st.sampled_from([-2.5, -0.0, 0.5, 1.0, 2.25, 99999999999999.5, 0.00001])
@@ -26,7 +28,9 @@ _OPERATORS = st.sampled_from(["=", "!=", "<", "<=", ">", ">="])
 
 def rows(types: Mapping[str, type] = TYPES) -> st.SearchStrategy[dict[str, Value]]:
     """Draw a row with a value, or NULL, for every column."""
-    return st.fixed_dictionaries({name: st.none() | (texts if kind is str else integers) for name, kind in types.items()})
+    return st.fixed_dictionaries(
+        {name: st.none() | (texts if kind is str else integers) for name, kind in types.items()}
+    )
 
 
 def conditions(types: Mapping[str, type] = TYPES, *, max_leaves: int = 12) -> st.SearchStrategy[Condition]:

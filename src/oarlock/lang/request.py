@@ -44,7 +44,10 @@ def parse(
     for `default_resources`, which is itself such a text.
     """
     if len(texts) > MOST_ALTERNATIVES:
-        raise TooLong(f"There are {len(texts)} alternatives (-l); at most {MOST_ALTERNATIVES} are read.")
+        raise TooLong(
+            f"There are {len(texts)} alternatives (-l); at most {MOST_ALTERNATIVES} are read.",
+            hint="Keep those that you would really take.",
+        )
     alternatives = [_alternative(text, nodes_property) for text in texts] or [Alternative(())]
     if not all(alternative.groups for alternative in alternatives):
         default = _default(default_resources, nodes_property)

@@ -37,7 +37,7 @@ def columns(condition: Condition) -> frozenset[str]:
             return columns(inner)
         case Compare(_, left, right):
             return frozenset(operand.name for operand in (left, right) if isinstance(operand, Column))
-        case In() | Like() | Between() | IsNull():
+        case _:
             return frozenset({condition.column.name})
 
 
@@ -65,7 +65,7 @@ def check(condition: Condition, types: Types) -> Condition:
             return Not(check(inner, types))
         case Compare():
             return _compare(condition, types)
-        case In() | Like() | Between() | IsNull():
+        case _:
             return _test(condition, types)
 
 
@@ -81,7 +81,7 @@ def _test(test: In | Like | Between | IsNull, types: Types) -> Condition:
             raise TypesDiffer(
                 f"`{short(column.name)}` holds integers; LIKE is for texts.", hint="Use =, <, >, IN or BETWEEN."
             )
-        case Like() | IsNull():
+        case _:
             return replace(test, column=column)
 
 

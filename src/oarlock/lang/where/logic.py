@@ -35,7 +35,7 @@ def truth(condition: Condition, row: Mapping[str, Value]) -> bool | None:
             return (row[column.name] is None) != negated
         case Compare(op, left, right):
             return _compared(op, _value(left, row), _value(right, row))
-        case In() | Like() | Between():
+        case _:
             value = row[condition.column.name]
             return None if value is None else _holds(condition, value) != condition.negated
 
@@ -82,5 +82,5 @@ def _holds(test: In | Like | Between, value: Any) -> bool:
             return any(value == item.value for item in items)
         case Like(pattern=pattern):
             return like(pattern).fullmatch(value) is not None
-        case Between(low=low, high=high):
-            return bool(low.value <= value <= high.value)
+        case _:
+            return bool(test.low.value <= value <= test.high.value)

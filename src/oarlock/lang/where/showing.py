@@ -37,8 +37,8 @@ def show(condition: Condition) -> str:
         # A chain inside a chain of the same kind keeps its parentheses: the tree has them apart.
         case And(parts):
             return " AND ".join(_within(part, And | Or) for part in parts)
-        case Or(parts):
-            return " OR ".join(_within(part, Or) for part in parts)
+        case _:
+            return " OR ".join(_within(part, Or) for part in condition.parts)
 
 
 def _within(condition: Condition, bracketed: type | UnionType) -> str:

@@ -27,7 +27,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
-_LAST = frozenset({"}", "stray", "end"})
+_LAST = frozenset({"}", "stray"})
 
 _SINGLE = "A text takes single quotes: 'like this'."
 _NO_COMMENT = "A condition has no comments."
