@@ -157,6 +157,7 @@ def test_a_stranger_is_refused_with_the_closest_name(conf, name, hint):
         ),
         ("KARMA_COEFF_USER_CONSUMPTION=nan", "KARMA_COEFF_USER_CONSUMPTION is `nan`; expected a number."),
         ("SCHEDULER_RESOURCE_ORDER='a; DROP'", "SCHEDULER_RESOURCE_ORDER is `a; DROP`; expected columns with commas"),
+        ("OARSUB_DEFAULT_RESOURCES=' '", "OARSUB_DEFAULT_RESOURCES is ` `; expected a request as `-l` takes it."),
         ("OARSUB_NODES_RESOURCES='a b'", "OARSUB_NODES_RESOURCES is `a b`; expected the name of a property"),
         ('OPENSSH_CMD="ssh \'"', "OPENSSH_CMD is `ssh '`; expected a program and its arguments"),
     ],

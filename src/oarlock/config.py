@@ -110,7 +110,7 @@ class Config:
     )
 
     job_min_uid: int = _JOBS(kinds.COUNT, 1000, "The lowest user id that may submit jobs; root never runs any.")
-    oarsub_default_resources: str = _JOBS(kinds.WORD, "/resource_id=1", "What a job without `-l` asks for.")
+    oarsub_default_resources: str = _JOBS(kinds.REQUEST, "/resource_id=1", "What a job without `-l` asks for.")
     oarsub_nodes_resources: str = _JOBS(
         kinds.COLUMN, "network_address", "The property that `nodes` means in a request."
     )

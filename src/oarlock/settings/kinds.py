@@ -15,6 +15,7 @@ from oarlock.settings import secret
 
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
+LONGEST_REQUEST = 4096
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -81,6 +82,12 @@ def _read_yes_no(text: str) -> bool:
     return text.lower() in {"yes", "true", "1"}
 
 
+def _read_request(text: str) -> str:
+    if not text.strip() or len(text) > LONGEST_REQUEST:
+        raise ValueError(text)
+    return text
+
+
 def _read_number(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
@@ -131,6 +138,7 @@ def _show_targets(targets: Mapping[str, float]) -> str:
 ANY_TEXT: Kind[str] = Kind("a text", str)
 WORD = matching("one word without blanks", r"\S+")
 COLUMN = matching("the name of a property (letters, digits, _)", r"[A-Za-z_][A-Za-z0-9_]*")
+REQUEST: Kind[str] = Kind("a request as `-l` takes it", _read_request)
 WORDS: Kind[tuple[str, ...]] = Kind("words with blanks between", lambda text: tuple(text.split()), _joined)
 ADDRESSES: Kind[tuple[str, ...]] = Kind(
     "mail addresses with commas between", lambda text: tuple(text.replace(",", " ").split()), ",".join
