@@ -119,6 +119,43 @@ def test_keys_of_oar_without_effect_are_warned_of_with_the_reason(conf, tmp_path
     )
 
 
+LIKE_OAR_2_5 = """
+# General
+DB_TYPE="Pg"
+DB_PORT="5432"
+DB_BASE_PASSWD=""
+SERVER_PORT="6666"
+LOG_CATEGORIES="all"
+OAR_RUNTIME_DIRECTORY="/var/lib/oar"
+OPENSSH_CMD="/usr/bin/ssh -p 6667"
+PINGCHECKER_SENTINELLE_SCRIPT_COMMAND="/usr/lib/oar/sentinelle.pl -t 30 -w 20"
+SCHEDULER_NB_PROCESSES=1
+SCHEDULER_RESOURCE_ORDER="scheduler_priority ASC, state_num ASC, available_upto DESC, resource_id ASC"
+SCHEDULER_FAIRSHARING_PROJECT_TARGETS="{ first => 75, default => 25 }"
+ENERGY_SAVING_INTERNAL="no"
+GET_CURRENT_CPUSET_CMD="cat /proc/self/cpuset | sed -e 's@^/oardocker/node[[:digit:]]\\+@@'"
+CPUSET_PATH="/oar"
+API_ACCESS_TOKEN_EXPIRE_MINUTES="524160" # One year
+"""
+
+
+def test_a_file_like_the_one_that_oar_ships_is_read_with_warnings_only(conf):
+    loaded = conf(LIKE_OAR_2_5)
+    assert loaded.config == Config(
+        db_type=DbType.POSTGRESQL,
+        server_port=6666,
+        oar_runtime_directory=Path("/var/lib/oar"),
+        openssh_cmd=("/usr/bin/ssh", "-p", "6667"),
+        scheduler_resource_order=(
+            Order("scheduler_priority"),
+            Order("state_num"),
+            Order("available_upto", descending=True),
+            Order("resource_id"),
+        ),
+    )
+    assert len(loaded.warnings) == 8
+
+
 @pytest.mark.parametrize(
     ("name", "hint"),
     [

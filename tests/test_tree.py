@@ -21,7 +21,8 @@ STDLIB_ONLY = [*ON_NODES, *SOURCE.glob("client.py")]
 DATABASES = {"sqlalchemy", "alembic", "sqlite3", "psycopg"}
 PROCESS_MODULES = {"subprocess", "multiprocessing", "pty"}
 PROCESS_CALL = re.compile(r"os\.(fork|forkpty|system|popen|posix_spawnp?|exec[lv]p?e?|spawn[lv]p?e?)")
-STATES_MAY_BE_QUOTED = {"model/job.py", "store/jobs.py"}
+# A migration says what was true on its day, whatever the model becomes.
+STATES_MAY_BE_QUOTED = ("model/job.py", "store/jobs.py", "store/migrations/")
 # "Hold" and "Error" are also plain words; these can only be states.
 STATE_NAMES = {str(state) for state in JobState} - {"Hold", "Error"}
 
@@ -91,7 +92,7 @@ def test_job_states_are_named_by_the_model_not_by_quoted_texts():
     quoting = {
         name: found for path in EVERYTHING if (found := quoted_states(path.read_text())) and (name := place(path))
     }
-    assert {name: found for name, found in quoting.items() if name not in STATES_MAY_BE_QUOTED} == {}
+    assert {name: found for name, found in quoting.items() if not name.startswith(STATES_MAY_BE_QUOTED)} == {}
 
 
 def test_these_checks_see_what_they_look_for():
