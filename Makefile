@@ -1,0 +1,51 @@
+# Every target makes the environment first if need be; nothing outside this folder is touched, except that
+# `make test` installs a missing program of the system (tests/components.py) when it runs as root on Debian.
+
+VENV ?= .venv
+ONLY ?=
+PYTEST_ARGS ?=
+BIN := $(VENV)/bin
+READY := $(VENV)/installed
+
+.PHONY: help demo test check lint soak bench docs clean
+
+help:
+	@echo "make demo    run the main thing on this machine, in a temporary folder"
+	@echo "make test    run all tests but the long ones"
+	@echo "make check   format, lint, types, imports, tests"
+	@echo "make soak    run the long tests"
+	@echo "make bench   measure; ONLY=name measures one figure"
+	@echo "make docs    write the generated pages of docs/reference again"
+	@echo "make clean   remove what was made, the environment included"
+
+demo: $(READY)
+	@$(BIN)/oarlock demo
+
+test: $(READY)
+	@$(BIN)/python scripts/components
+	@$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+
+check: lint test
+
+lint: $(READY)
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+soak: $(READY)
+	@$(BIN)/python scripts/components
+	@$(BIN)/python -m pytest -m soak --timeout 1800 $(PYTEST_ARGS) || [ $$? -eq 5 ] # 5: there are none yet
+
+bench: $(READY)
+	@$(BIN)/python -m bench $(if $(ONLY),ONLY=$(ONLY))
+
+docs: $(READY)
+	@$(BIN)/python scripts/generate_docs.py
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+
+$(READY): pyproject.toml scripts/environment
+	@scripts/environment $(VENV)
+	@touch $@

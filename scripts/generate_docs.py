@@ -1,0 +1,80 @@
+"""Write the pages of docs/reference that are made from the code: `make docs`. A test compares them."""
+
+from itertools import groupby
+from pathlib import Path
+
+from oarlock.config import KEYS, SYSTEM_FILE, VARIABLE, Config, Key
+from oarlock.settings.unused import UNUSED
+
+ROOT = Path(__file__).resolve().parent.parent
+
+CONFIGURATION = f"""\
+# Configuration reference
+
+<!-- Made from src/oarlock/config.py by `make docs`; change it there. -->
+
+Every setting has a default, so no file is needed to start. The settings are the file named on the command line, else
+the one named in `${VARIABLE}`, else `{SYSTEM_FILE}`, else the defaults. A file that is named must exist.
+OAR's own `/etc/oar/oar.conf` is never picked up by accident; it is read when it is named.
+
+`oarlock config FILE` checks a file and shows every setting in effect, with the line that it comes from.
+
+## How the file is read
+
+The file holds `NAME=value` lines and means to Oarlock what it means to `bash`: comments, single and double quotes,
+backslashes, line continuations, `export`, and `$NAME` or `${{NAME}}` of a setting above. It is never executed: whatever
+would run or compute something (`$(…)`, backticks, `;`, `&&`, pipes, redirections, arrays, `+=`, functions, `~`) is
+refused with its line. So are a name that is not known (with the closest one that is), a value of the wrong kind (with
+what was expected) and a setting given twice (with both lines).
+
+A password is not written into the file but into a file of its own, of mode 0600 and owned by the server's user or
+root: `DB_BASE_PASSWD=file:/etc/oarlock/db.passwd`. The server does not start with a secret that others can read. A
+password that stands in the settings is accepted only if that file has mode 0600 itself.
+"""
+
+
+def configuration() -> str:
+    """Make the reference page of all settings."""
+    sections = [_section(title, list(keys)) for title, keys in groupby(KEYS.values(), key=lambda key: key.section)]
+    return "\n".join([CONFIGURATION, *sections, _unused()])
+
+
+def _section(title: str, keys: list[Key]) -> str:
+    rows = "\n".join(_row(key) for key in keys)
+    return f"## {title}\n\n| setting | default | expected | meaning |\n| --- | --- | --- | --- |\n{rows}\n"
+
+
+def _row(key: Key) -> str:
+    default = key.shown(Config())
+    shown = f"`{default}`" if default else "nothing"
+    return f"| `{key.name}` | {shown} | {_cell(key.kind.expected)} | {_cell(key.says)} |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _unused() -> str:
+    reasons: dict[str, list[str]] = {}
+    for key, reason in UNUSED.items():
+        reasons.setdefault(reason, []).append(f"`{key}`")
+    rows = "\n".join(f"| {', '.join(keys)} | {_cell(reason)} |" for reason, keys in reasons.items())
+    return (
+        "## Known and without effect\n\nFiles of OAR 2.5 and OAR 3 hold these; they are accepted, and the server says "
+        f"at its start that they do nothing, and why.\n\n| settings | why |\n| --- | --- |\n{rows}\n"
+    )
+
+
+PAGES = {"docs/reference/configuration.md": configuration}
+
+
+def main() -> None:
+    """Write every page."""
+    for name, page in PAGES.items():
+        path = ROOT / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""The settings in effect, as `oarlock config` shows them: which value each key has, and where it comes from."""
+
+import json
+import shlex
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+
+from oarlock.config import KEYS, Key, Loaded
+from oarlock.settings.secret import Secret
+
+DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """One setting: its value as the file would have it, and where that was said. A hidden value is not the real one."""
+
+    key: str
+    section: str
+    value: str
+    source: str
+    hidden: bool = False
+
+
+def effective(loaded: Loaded) -> list[Effective]:
+    """Give every setting, by section."""
+    return [_one(key, loaded) for key in KEYS.values()]
+
+
+def _one(key: Key, loaded: Loaded) -> Effective:
+    value = key.value(loaded.config)
+    line = loaded.lines.get(key.name)
+    source = DEFAULT if line is None else f"{loaded.file}, line {line}"
+    hidden = isinstance(value, Secret) and value.file is None
+    return Effective(key.name, key.section, key.shown(loaded.config), source, hidden)
+
+
+def as_text(settings: Iterable[Effective]) -> str:
+    """Show settings as a settings file that means the same, with the origin of each value as a comment."""
+    return "\n".join(_lines(settings)).lstrip("\n") + "\n"
+
+
+def _lines(settings: Iterable[Effective]) -> Iterator[str]:
+    section = ""
+    for one in settings:
+        if one.section != section:
+            section = one.section
+            yield f"\n# {section}"
+        if one.hidden:
+            yield f"# {one.key} is set but not shown  # {one.source}"
+        else:
+            yield f"{one.key}={shlex.quote(one.value)}  # {one.source}"
+
+
+def as_json(settings: Iterable[Effective]) -> str:
+    """Show settings for programs: a list of objects."""
+    return json.dumps([asdict(one) for one in settings], indent=2) + "\n"

@@ -1,0 +1,166 @@
+"""Kinds of values: how a setting's text becomes a value and back, and how to say what was expected."""
+
+import ipaddress
+import math
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
+from typing import Generic, TypeVar
+
+from oarlock.settings import secret
+
+T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
+LONGEST_REQUEST = 4096
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class BadValue(ValueError):
+    """A value with a story of its own: the text is the hint to show."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    """A kind of value. `read` raises `ValueError`; reading what `show` gives yields the value again."""
+
+    expected: str
+    read: Callable[[str], T]
+    show: Callable[[T], str] = str
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One column to sort by."""
+
+    column: str
+    descending: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.column} {'DESC' if self.descending else 'ASC'}"
+
+
+def whole(expected: str, *, least: int = 0, most: int = 2**31 - 1) -> Kind[int]:
+    """Make the kind of whole numbers between two ends."""
+
+    def read(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,10}", text) or not least <= int(text) <= most:
+            raise ValueError(text)
+        return int(text)
+
+    return Kind(expected, read)
+
+
+def choice(values: type[E], **stories: str) -> Kind[E]:
+    """Make the kind of one word among few; a story answers those who write a word that others know."""
+
+    def read(text: str) -> E:
+        if text in stories:
+            raise BadValue(stories[text])
+        return values(text)
+
+    return Kind(" or ".join(f"`{value}`" for value in values), read)
+
+
+def matching(expected: str, pattern: str) -> Kind[str]:
+    """Make the kind of texts that match a pattern as a whole."""
+
+    def read(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(text)
+        return text
+
+    return Kind(expected, read)
+
+
+def _read_yes_no(text: str) -> bool:
+    if text.lower() not in {"yes", "true", "1", "no", "false", "0"}:
+        raise ValueError(text)
+    return text.lower() in {"yes", "true", "1"}
+
+
+def _read_request(text: str) -> str:
+    if not text.strip() or len(text) > LONGEST_REQUEST:
+        raise ValueError(text)
+    return text
+
+
+def _read_number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
+
+
+def _read_path(text: str) -> Path | None:
+    path = Path(text)
+    if text and not path.is_absolute():
+        raise ValueError(text)
+    return path if text else None
+
+
+def _read_networks(text: str) -> tuple[Network, ...]:
+    return tuple(ipaddress.ip_network(word, strict=False) for word in text.split())
+
+
+def _read_targets(text: str) -> Mapping[str, float]:
+    targets: dict[str, float] = {}
+    for word in text.split():
+        name, _, percent = word.rpartition("=")
+        if not name or name in targets or not 0 <= _read_number(percent) <= 100:
+            raise ValueError(word)
+        targets[name] = float(percent)
+    return MappingProxyType(targets)
+
+
+def _read_order(text: str) -> tuple[Order, ...]:
+    return tuple(_read_one_order(part) for part in text.split(","))
+
+
+def _read_one_order(text: str) -> Order:
+    match = re.fullmatch(r"\s*([A-Za-z_][A-Za-z0-9_]*)(?:\s+(ASC|DESC))?\s*", text, re.IGNORECASE)
+    if match is None:
+        raise ValueError(text)
+    return Order(match[1], descending=(match[2] or "ASC").upper() == "DESC")
+
+
+def _joined(values: tuple[object, ...]) -> str:
+    return " ".join(map(str, values))
+
+
+def _show_targets(targets: Mapping[str, float]) -> str:
+    return " ".join(f"{name}={percent!r}" for name, percent in targets.items())
+
+
+ANY_TEXT: Kind[str] = Kind("a text", str)
+WORD = matching("one word without blanks", r"\S+")
+COLUMN = matching("the name of a property (letters, digits, _)", r"[A-Za-z_][A-Za-z0-9_]*")
+REQUEST: Kind[str] = Kind("a request as `-l` takes it", _read_request)
+WORDS: Kind[tuple[str, ...]] = Kind("words with blanks between", lambda text: tuple(text.split()), _joined)
+ADDRESSES: Kind[tuple[str, ...]] = Kind(
+    "mail addresses with commas between", lambda text: tuple(text.replace(",", " ").split()), ",".join
+)
+COMMAND: Kind[tuple[str, ...]] = Kind(
+    "a program and its arguments (no shell reads them)", lambda text: tuple(shlex.split(text)), shlex.join
+)
+YES_NO: Kind[bool] = Kind("`yes` or `no`", _read_yes_no, lambda value: "yes" if value else "no")
+SECONDS = whole("a whole number of seconds, 0 or more")
+SOME_SECONDS = whole("a whole number of seconds, 1 or more", least=1)
+COUNT = whole("a whole number, 0 or more")
+PORT = whole("a port, 1 to 65535", least=1, most=65535)
+LEVEL = whole("1 (errors), 2 (warnings) or 3 (everything)", least=1, most=3)
+NUMBER: Kind[float] = Kind("a number", _read_number, repr)
+PATH: Kind[Path | None] = Kind("an absolute path, or nothing", _read_path, lambda path: str(path or ""))
+NETWORKS: Kind[tuple[Network, ...]] = Kind("networks such as 10.0.0.0/8, with blanks between", _read_networks, _joined)
+TARGETS: Kind[Mapping[str, float]] = Kind(
+    "name=percent pairs (0 to 100) with blanks between", _read_targets, _show_targets
+)
+ORDER: Kind[tuple[Order, ...]] = Kind(
+    "columns with commas between, each with ASC or DESC", _read_order, lambda order: ", ".join(map(str, order))
+)
+SECRET: Kind[secret.Secret | None] = Kind(
+    "file:/path of a file of mode 0600 that holds it", secret.read, lambda value: str(value or "")
+)

@@ -1,0 +1,70 @@
+"""From assignments to values: every key known, given once, and of its kind."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from oarlock.model.errors import ConfigRefused
+from oarlock.settings.bash import Assignment
+from oarlock.settings.kinds import BadValue, Kind
+from oarlock.settings.unused import UNUSED
+
+_LONGEST_NAME = 80  # longer ones resemble no key, and comparing them would take long
+_SHOWN = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Values by key, the line of each, and what the administrator should know."""
+
+    values: Mapping[str, Any]
+    lines: Mapping[str, int]
+    warnings: tuple[str, ...]
+
+
+def bind(found: Iterable[Assignment], kinds: Mapping[str, Kind[Any]], *, file: str) -> Bound:
+    """Read each assignment by its kind; `ConfigRefused` for a stranger, a bad value or a second assignment."""
+    values: dict[str, Any] = {}
+    lines: dict[str, int] = {}
+    warnings: list[str] = []
+    for one in found:
+        where = f"{file}, line {one.line}"
+        _refuse_twice(one.name, lines, where)
+        lines[one.name] = one.line
+        if one.name in kinds:
+            values[one.name] = _value(one, kinds[one.name], where)
+        elif one.name in UNUSED:
+            warnings.append(f"{where}: {one.name} has no effect: {UNUSED[one.name]}.")
+        else:
+            _refuse_stranger(one.name, kinds, where)
+    return Bound(values, lines, tuple(warnings))
+
+
+def _value(one: Assignment, kind: Kind[Any], where: str) -> Any:
+    try:
+        return kind.read(one.value)
+    except ValueError as problem:
+        story = str(problem) if isinstance(problem, BadValue) else ""
+        raise ConfigRefused(
+            f"{where}: {one.name} is `{_shortened(one.value)}`; expected {kind.expected}.", hint=story
+        ) from problem
+
+
+def _refuse_twice(name: str, lines: Mapping[str, int], where: str) -> None:
+    if name in lines:
+        raise ConfigRefused(
+            f"{where}: {name} is already set on line {lines[name]}.", hint="Keep the line that you mean."
+        )
+
+
+def _refuse_stranger(name: str, kinds: Mapping[str, Kind[Any]], where: str) -> None:
+    known = [*kinds, *UNUSED]
+    close = get_close_matches(name.upper(), known, n=1) if len(name) <= _LONGEST_NAME else []
+    hint = f"Did you mean {close[0]}?" if close else "`oarlock config` lists all settings."
+    raise ConfigRefused(f"{where}: there is no setting {_shortened(name)}.", hint=hint)
+
+
+def _shortened(text: str) -> str:
+    line = text.replace("\n", " ")
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"

@@ -1,0 +1,86 @@
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from oarlock import __version__
+from oarlock.cli.oarlock import main
+from oarlock.config import KEYS, load
+
+
+@pytest.fixture(autouse=True)
+def no_settings_of_this_machine(monkeypatch, tmp_path):
+    (tmp_path / "empty.conf").touch()
+    monkeypatch.setenv("OARLOCK_CONF", str(tmp_path / "empty.conf"))
+
+
+@pytest.fixture
+def conf(tmp_path):
+    path = tmp_path / "oar.conf"
+    path.write_text('SERVER_PORT=7000\nTAKTUK_CMD=taktuk\nCLUSTER_NAME="ada\'s"\nDB_BASE_PASSWD=s3cret\n')
+    path.chmod(0o600)
+    return path
+
+
+def test_the_version_is_told(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert (ended.value.code, capsys.readouterr().out) == (0, f"oarlock {__version__}\n")
+
+
+def test_every_command_is_explained(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    assert "check a settings file and show every setting in effect" in capsys.readouterr().out
+
+
+def test_config_shows_every_setting_and_where_it_comes_from(capsys, conf):
+    assert main(["config", str(conf)]) == 0
+    shown = capsys.readouterr()
+    assert f"SERVER_PORT=7000  # {conf}, line 1\n" in shown.out
+    assert "SCHEDULER_TIMEOUT=10  # default\n" in shown.out
+    assert f"# DB_BASE_PASSWD is set but not shown  # {conf}, line 4\n" in shown.out
+    assert "s3cret" not in shown.out
+    assert shown.err.startswith(f"oarlock: {conf}, line 2: TAKTUK_CMD has no effect: ")
+
+
+def test_what_config_shows_is_a_settings_file_that_means_the_same(capsys, conf, tmp_path):
+    conf.write_text("CLUSTER_NAME=\"ada's\"\nOPENSSH_CMD=\"ssh -o 'A B'\"\nKARMA_USER_TARGETS='ada=12.5 bob=1'\n")
+    main(["config", str(conf)])
+    again = tmp_path / "again.conf"
+    again.write_text(capsys.readouterr().out)
+    assert load(again).config == load(conf).config
+
+
+def test_config_in_json_has_all_keys(capsys, conf):
+    assert main(["config", "--json", str(conf)]) == 0
+    rows = {row["key"]: row for row in json.loads(capsys.readouterr().out)}
+    assert list(rows) == list(KEYS)
+    assert rows["SERVER_PORT"] == {
+        "key": "SERVER_PORT",
+        "section": "Server",
+        "value": "7000",
+        "source": f"{conf}, line 1",
+        "hidden": False,
+    }
+    assert (rows["DB_BASE_PASSWD"]["value"], rows["DB_BASE_PASSWD"]["hidden"]) == ("(hidden)", True)
+
+
+def test_a_refusal_is_a_sentence_and_a_way_out_and_ends_with_2(capsys, conf):
+    conf.write_text("SERVER_PROT=7000\n")
+    assert main(["config", str(conf)]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err == f"oarlock: {conf}, line 1: there is no setting SERVER_PROT.\n  Did you mean SERVER_PORT?\n"
+
+
+def test_the_package_runs_as_a_module(conf):
+    ran = subprocess.run(
+        [sys.executable, "-m", "oarlock", "config", "/no/such/file"],
+        env=dict(os.environ), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.startswith("oarlock: There is no settings file /no/such/file.")

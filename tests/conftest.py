@@ -1,0 +1,26 @@
+"""What all tests share: programs of the system that some of them need."""
+
+import os
+
+import pytest
+
+from tests.components import COMPONENTS, left_out_notes, must_be_complete, present
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave a test out when its component is missing; fail it instead when nothing may be left out."""
+    for mark in item.iter_markers("component"):
+        component = COMPONENTS[mark.args[0]]
+        if present(component):
+            continue
+        if must_be_complete(os.environ):
+            pytest.fail(component.left_out(), pytrace=False)
+        pytest.skip(component.left_out())
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say once a component how many tests it left out."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    for note in left_out_notes(str(report.longrepr) for report in skipped):
+        terminalreporter.write_line(note)

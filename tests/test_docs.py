@@ -1,0 +1,28 @@
+"""Documentation that can be wrong is checked against the code."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from scripts.generate_docs import PAGES
+
+ROOT = Path(__file__).resolve().parent.parent
+WRITTEN = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.md")]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_generated_page_is_up_to_date(name):
+    assert (ROOT / name).read_text() == PAGES[name](), "run `make docs`"
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_page_links_only_to_what_exists(page):
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_every_make_target_that_a_page_names_exists():
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {name for page in WRITTEN for name in re.findall(r"`make ([a-z]+)", page.read_text())}
+    assert named - targets == set()

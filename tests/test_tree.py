@@ -1,0 +1,134 @@
+"""Rules about the tree that import-linter cannot say."""
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from oarlock.model.job import JobState
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "oarlock"
+EVERYTHING = sorted(SOURCE.rglob("*.py"))
+ON_NODES = sorted((SOURCE / "node").rglob("*.py"))
+STDLIB_ONLY = [*ON_NODES, *SOURCE.glob("client.py")]
+DATABASES = {"sqlalchemy", "alembic", "sqlite3", "psycopg"}
+PROCESS_MODULES = {"subprocess", "multiprocessing", "pty"}
+PROCESS_CALL = re.compile(r"os\.(fork|forkpty|system|popen|posix_spawnp?|exec[lv]p?e?|spawn[lv]p?e?)")
+# A migration says what was true on its day, whatever the model becomes.
+STATES_MAY_BE_QUOTED = ("model/job.py", "store/jobs.py", "store/migrations/")
+# "Hold" and "Error" are also plain words; these can only be states.
+STATE_NAMES = {str(state) for state in JobState} - {"Hold", "Error"}
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """Give every module that a file imports, at its top or later, by its full name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:  # a relative import stays in its own package
+            yield node.module or ""
+
+
+def strangers(text: str, allowed: str) -> set[str]:
+    """Give imports that are neither of the standard library nor below the module `allowed`."""
+    names = set(imported(ast.parse(text)))
+    return {
+        n for n in names if n.split(".")[0] not in sys.stdlib_module_names and not f"{n}.".startswith(f"{allowed}.")
+    }
+
+
+def process_makers(text: str) -> set[str]:
+    """Give what a file uses to start processes."""
+    tree = ast.parse(text)
+    modules = {name for name in imported(tree) if name.split(".")[0] in PROCESS_MODULES}
+    taken = {f"os.{alias.name}" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "os"
+             for alias in node.names}  # fmt: skip
+    used = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    return modules | {name for name in taken | used if PROCESS_CALL.fullmatch(name) or "create_subprocess" in name}
+
+
+def quoted_states(text: str) -> set[str]:
+    """Give the state names that stand in a file as texts."""
+    constants = {node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)}
+    return {value for value in constants if isinstance(value, str)} & STATE_NAMES
+
+
+def place(path: Path) -> str:
+    return path.relative_to(SOURCE).as_posix()
+
+
+@pytest.mark.parametrize("path", STDLIB_ONLY, ids=place)
+def test_what_travels_to_nodes_and_the_client_need_only_the_standard_library(path):
+    assert strangers(path.read_text(), allowed="oarlock.node" if path in ON_NODES else "oarlock.client") == set()
+
+
+@pytest.mark.parametrize("path", ON_NODES, ids=place)
+def test_what_travels_to_nodes_is_python_3_9(path):
+    ast.parse(path.read_text(), feature_version=(3, 9))
+
+
+def test_sql_stands_only_in_store():
+    users = {
+        place(path)
+        for path in EVERYTHING
+        if {n.split(".")[0] for n in imported(ast.parse(path.read_text()))} & DATABASES
+    }
+    assert {name for name in users if not name.startswith("store/")} == set()
+
+
+def test_processes_are_started_only_by_node_and_by_the_transports():
+    makers = {place(path) for path in EVERYTHING if process_makers(path.read_text())}
+    assert {name for name in makers if not name.startswith(("node/", "server/transports"))} == set()
+
+
+def test_job_states_are_named_by_the_model_not_by_quoted_texts():
+    quoting = {
+        name: found for path in EVERYTHING if (found := quoted_states(path.read_text())) and (name := place(path))
+    }
+    assert {name: found for name, found in quoting.items() if not name.startswith(STATES_MAY_BE_QUOTED)} == {}
+
+
+def test_these_checks_see_what_they_look_for():
+    assert strangers("import msgspec, os.path\ndef f():\n    from oarlock.store import x", "oarlock.node") == {
+        "msgspec",
+        "oarlock.store",
+    }
+    assert strangers("from oarlock.node.cgroup import x\nfrom . import y\nimport json", "oarlock.node") == set()
+    assert strangers("import oarlock.nodes", "oarlock.node") == {"oarlock.nodes"}
+    assert process_makers("import subprocess\nfrom os import execv\nimport os\nos.fork()\nos.path.join()") == {
+        "subprocess",
+        "os.execv",
+        "os.fork",
+    }
+    assert process_makers("import asyncio\nasyncio.create_subprocess_exec('x')") == {"asyncio.create_subprocess_exec"}
+    assert quoted_states("if job.state == 'Waiting': say('Error: Waiting for you')") == {"Waiting"}
+
+
+BREACHES = [
+    ("model/job.py", "import oarlock.lang", "oarlock.model.job -> oarlock.lang"),
+    ("plan/__init__.py", "import time", "oarlock.plan -> time"),
+    ("plan/__init__.py", "import oarlock.config", "oarlock.plan -> oarlock.config"),
+    ("store/__init__.py", "import oarlock.plan", "oarlock.store -> oarlock.plan"),
+]
+
+
+@pytest.mark.parametrize(("file", "line", "told"), BREACHES)
+def test_an_import_that_points_the_wrong_way_is_found(tmp_path, file, line, told):
+    shutil.copytree(SOURCE, tmp_path / "oarlock", ignore=shutil.ignore_patterns("__pycache__"))
+    with (tmp_path / "oarlock" / file).open("a") as broken:
+        broken.write(f"\n{line}\n")
+    lint = Path(sys.executable).with_name("lint-imports")
+    ran = subprocess.run(
+        [lint, "--config", ROOT / "pyproject.toml", "--no-cache"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)}, cwd=tmp_path,
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 1
+    assert told in ran.stdout
