@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from oarlock.config import KEYS, AfterError, Config, DbType, Loaded, NodeTransport, load
 from oarlock.model.errors import ConfigRefused, OarlockError
-from oarlock.settings.kinds import Order
+from oarlock.model.resource import Order
 from oarlock.settings.unused import UNUSED
 
 MANUAL = """

@@ -15,8 +15,9 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from oarlock.model.errors import ConfigRefused
+from oarlock.model.resource import DEFAULT_ORDER, Order
 from oarlock.settings import bash, kinds, loading, secret
-from oarlock.settings.kinds import Kind, Network, Order
+from oarlock.settings.kinds import Kind, Network
 from oarlock.settings.secret import Secret
 
 T = TypeVar("T")
@@ -81,7 +82,6 @@ _DB_TYPE = kinds.choice(
     DbType, mysql="MySQL is not supported: use `Pg` (PostgreSQL) for a site, or `sqlite`, which needs no server."
 )
 _LOOPBACK: tuple[Network, ...] = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
-_ORDER = (Order("scheduler_priority"), Order("suspended_jobs"), Order("network_address"), Order("resource_id"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,7 +193,7 @@ class Config:
         kinds.SECONDS, 0, "Free time shorter than this is not filled; the default fills all (the manual shows 300)."
     )
     scheduler_resource_order: tuple[Order, ...] = _SCHEDULER(
-        kinds.ORDER, _ORDER, "Which resources are preferred: the first columns matter most."
+        kinds.ORDER, DEFAULT_ORDER, "Which resources are preferred: the first columns matter most."
     )
     plan_depth: int = _SCHEDULER(
         kinds.COUNT, 0, "How many waiting jobs of a queue get an exact place in the plan; 0 is all of them."

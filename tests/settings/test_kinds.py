@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oarlock.model.resource import Order
 from oarlock.settings import kinds
-from oarlock.settings.kinds import Order
 
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
 EXAMPLES = {

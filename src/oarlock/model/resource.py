@@ -53,3 +53,18 @@ class Resource:
 
     id: int
     properties: Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One column to sort resources by."""
+
+    column: str
+    descending: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.column} {'DESC' if self.descending else 'ASC'}"
+
+
+DEFAULT_ORDER = (Order("scheduler_priority"), Order("suspended_jobs"), Order("network_address"), Order("resource_id"))
+"""Which resources are preferred where a site says nothing."""

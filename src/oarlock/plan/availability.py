@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from oarlock.model.resource import NextState, ResourceState
+from oarlock.model.resource import NextState, ResourceState, Value
 from oarlock.plan.layout import Layout
 from oarlock.plan.sets import union, without
 from oarlock.plan.settings import PlanSettings
@@ -41,8 +41,8 @@ def availability(layout: Layout, settings: PlanSettings, now: int) -> Availabili
     return Availability(ready, asleep, existing, always & existing, without(always & existing, ready))
 
 
-def _sets(layout: Layout, column: str) -> dict[object, int]:
-    return dict(layout.by_value(column)) if column in layout.table.columns else {}
+def _sets(layout: Layout, column: str) -> dict[Value, int]:
+    return layout.by_value(column) if column in layout.table.columns else {}
 
 
 def _asleep(layout: Layout, absent: int, now: int) -> tuple[tuple[int, int], ...]:

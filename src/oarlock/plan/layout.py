@@ -10,9 +10,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from oarlock.model.resource import Value
+from oarlock.model.resource import Order, Value
 from oarlock.model.snapshot import ResourceTable
-from oarlock.plan.order import OrderTerm, arranged
+from oarlock.plan.order import arranged
 from oarlock.plan.sets import positions
 
 NODE = "network_address"
@@ -106,7 +106,7 @@ def bits_at(places: Sequence[int]) -> int:
     return int.from_bytes(image, "little")
 
 
-def lay_out(table: ResourceTable, order: Sequence[OrderTerm]) -> Layout:
+def lay_out(table: ResourceTable, order: Sequence[Order]) -> Layout:
     """Give every resource its position."""
     rows = arranged(table, order)
     names = table.columns.get(NODE, (None,) * len(rows))

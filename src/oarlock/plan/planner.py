@@ -16,7 +16,6 @@ from oarlock.plan.decide import decided
 from oarlock.plan.dependencies import Blocked, earliest_start
 from oarlock.plan.fit import Fit, Fitter
 from oarlock.plan.layout import lay_out
-from oarlock.plan.order import parse as parse_order
 from oarlock.plan.policies import POLICIES
 from oarlock.plan.sets import union, without
 from oarlock.plan.settings import PlanSettings
@@ -64,7 +63,7 @@ class Planner:
 
     def __init__(self, snapshot: Snapshot, *, now: int, settings: PlanSettings) -> None:
         self.settings, self.now = settings, now
-        self.layout = lay_out(snapshot.resources, parse_order(settings.order))
+        self.layout = lay_out(snapshot.resources, settings.order)
         self.fitter = Fitter(self.layout)
         self.available = availability(self.layout, settings, now)
         self.board = Board(self.fitter, self.available, now)

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from oarlock.plan.order import DEFAULT_ORDER
+from oarlock.model.resource import DEFAULT_ORDER, Order
 
 
 class Fairness(Struct, frozen=True):
@@ -25,7 +25,7 @@ class PlanSettings(Struct, frozen=True, kw_only=True):
 
     security_time: int = 1
     minimum_hole: int = 0
-    order: str = DEFAULT_ORDER
+    order: tuple[Order, ...] = DEFAULT_ORDER
     always_assigned: tuple[str, ...] = ()
     shared_when_suspended: tuple[str, ...] = ()
     besteffort_duration: int = 300

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
+from oarlock.model.resource import Order
 from oarlock.settings import secret
 
 T = TypeVar("T")
@@ -30,17 +31,6 @@ class Kind(Generic[T]):
     expected: str
     read: Callable[[str], T]
     show: Callable[[T], str] = str
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """One column to sort by."""
-
-    column: str
-    descending: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.column} {'DESC' if self.descending else 'ASC'}"
 
 
 def whole(expected: str, *, least: int = 0, most: int = 2**31 - 1) -> Kind[int]:
