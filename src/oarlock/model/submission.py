@@ -1,0 +1,41 @@
+"""What somebody asks for with `oarsub`, before any rule has looked at it."""
+
+from dataclasses import dataclass
+
+from oarlock.model.job import JobKind
+from oarlock.model.request import Request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """One call of `oarsub`: one job, or an array of jobs that differ in their parameters only.
+
+    `user` is whom the kernel (or a token) says it is, never what the request says. `None` is "not given": rules fill
+    it in. `rule_where` is what rules add to the condition after the check against the resources there are.
+    """
+
+    user: str
+    request: Request
+    queue: str | None = None
+    kind: JobKind = JobKind.PASSIVE
+    command: str | None = None
+    script: str | None = None  # the text of a script that was scanned for directives
+    name: str | None = None
+    project: str | None = None
+    types: tuple[str, ...] = ()
+    after: tuple[int, ...] = ()
+    reservation: tuple[int, int | None] | None = None  # asked start, and end if one was given
+    hold: bool = False
+    checkpoint: int = 0
+    checkpoint_signal: int = 12
+    notify: str | None = None
+    directory: str = "/"
+    environment: str = ""
+    stdout: str | None = None
+    stderr: str | None = None
+    array: tuple[str, ...] = ("",)  # one member a job: the parameters put behind its command
+    resubmit_of: int = 0
+    use_key: bool = False
+    initial_request: str = ""
+    groups: tuple[str, ...] = ()  # the user's groups, for rules
+    rule_where: tuple[str, ...] = ()
