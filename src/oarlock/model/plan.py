@@ -43,6 +43,19 @@ class Unplaced(Struct, frozen=True):
     earliest: int | None = None
 
 
+class Reason(Struct, frozen=True):
+    """Why a job does not run: a sentence, the predicted start, and a request that would start at once if there is one.
+
+    `smaller` is a request text (`-l …`) for fewer resources, or for less time.
+    """
+
+    job_id: int
+    obstacle: Obstacle
+    says: str
+    start: int | None = None
+    smaller: str | None = None
+
+
 class Plan(Struct, frozen=True, kw_only=True):
     """What one pass decided; the same snapshot and instant always give the same plan.
 

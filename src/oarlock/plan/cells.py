@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from oarlock.model.request import Level
 from oarlock.plan.layout import Layout, Node
-from oarlock.plan.tree import Vertex, choose, grow, least, wanted
+from oarlock.plan.tree import Vertex, choose, grow, least, survivors, wanted
 
 _REMEMBERED = 20_000  # answers kept for one build of node
 
@@ -60,6 +60,12 @@ class Above:
         keep = wanted(self.count, len(kept), len(self.children))
         return [index for chosen in kept[:keep] for index in chosen]
 
+    def survivors(self, answers: Sequence[int]) -> int:
+        """Say how many children survive."""
+        if not self.children:
+            return sum(1 for index in range(self.first, self.last) if answers[index])
+        return sum(1 for child in self.children if child.chosen(answers))
+
 
 class Cells:
     """A group's tree, ready to be asked."""
@@ -94,6 +100,12 @@ class Cells:
         for index in self._above.chosen(answers):
             total |= answers[index] << self._shifts[index]
         return total
+
+    def offers(self, free: int) -> int:
+        """Say how many of the outermost units would survive."""
+        if not self._cells:
+            return survivors(self.root, free)
+        return self._above.survivors(self._answers(free))
 
     def _answers(self, free: int) -> list[int]:
         """Ask every node; the answers stand in the order of the tree's vertices at the cut."""

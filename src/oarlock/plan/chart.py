@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
 from oarlock.plan.fit import Fit, Fitter
-from oarlock.plan.timeline import Timeline
+from oarlock.plan.timeline import FromNow, Timeline
 
 
 class Stay(NamedTuple):
@@ -90,6 +90,10 @@ class Chart:
     def free(self, fit: Fit, start: int, stop: int) -> int:
         """Give what is free for a shape during all of [start, stop): resources, or nodes if it asks for nodes."""
         return self._line(fit).during(start, stop)
+
+    def from_now(self, *, of_nodes: bool) -> FromNow:
+        """Give what stays free from now on; it does not follow later changes."""
+        return FromNow(self._line_of(of_nodes=of_nodes))
 
     def free_resources(self, start: int, stop: int) -> int:
         """Give the resources that are free during all of [start, stop)."""

@@ -35,6 +35,9 @@ class Fit(Protocol):
     def take(self, free: int) -> int:
         """Give the resources taken of a free set that fits; 0 when it does not."""
 
+    def offers(self, free: int) -> int:
+        """Say how many of the outermost units (nodes, cores, …) a free set has; the same request for so many fits."""
+
 
 @dataclass(slots=True, eq=False)
 class Flat:
@@ -52,6 +55,9 @@ class Flat:
     def take(self, free: int) -> int:
         here = free & self.mask
         return lowest(here, self._wanted(here))
+
+    def offers(self, free: int) -> int:
+        return (free & self.mask).bit_count()
 
     def _wanted(self, here: int) -> int:
         have = here.bit_count()
@@ -75,6 +81,9 @@ class WholeNodes:
     def take(self, free: int) -> int:
         here = free & self.mask
         return self.fields.resources(lowest(here, self._wanted(here)))
+
+    def offers(self, free: int) -> int:
+        return (free & self.mask).bit_count()
 
     def _wanted(self, here: int) -> int:
         have = here.bit_count()
@@ -117,6 +126,9 @@ class NodeParts:
             left &= left - lows
         return here ^ left
 
+    def offers(self, free: int) -> int:
+        return self.fields.at_least(free & self.mask, self.parts).bit_count()
+
 
 @dataclass(slots=True, eq=False)
 class Together:
@@ -144,6 +156,9 @@ class Together:
             free ^= taken
         return total
 
+    def offers(self, free: int) -> int:
+        return int(self.fits(free))
+
 
 @dataclass(slots=True, eq=False)
 class Never:
@@ -157,6 +172,9 @@ class Never:
         return False
 
     def take(self, free: int) -> int:  # noqa: ARG002
+        return 0
+
+    def offers(self, free: int) -> int:  # noqa: ARG002
         return 0
 
 

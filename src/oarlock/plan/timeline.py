@@ -142,6 +142,29 @@ class Timeline:
         return self.free[first] if last == first + 1 else reduce(and_, self.free[first:last])
 
 
+class FromNow:
+    """What stays free from the begin of a timeline on, up to any instant: one pass, then a look-up each."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.times = timeline.times[:]
+        self.free = list(accumulate(timeline.free, and_))
+
+    def until(self, stop: int) -> int:
+        """Give the units that are free from the begin up to `stop`."""
+        return self.free[max(bisect_left(self.times, stop) - 1, 0)]
+
+    def longest(self, wish: Wish) -> int | None:
+        """Give the instant up to which a wish is fulfilled from the begin on; None: for ever. It must be steady."""
+        low, high = 0, len(self.times)
+        while low < high:
+            middle = (low + high) // 2
+            if wish.fits(self.free[middle]):
+                low = middle + 1
+            else:
+                high = middle
+        return self.times[low] if low < len(self.times) else None
+
+
 def slots(timeline: Timeline) -> Sequence[tuple[int, int | None, int]]:
     """Give the timeline as (begin, end, free set) for people and tests; the last one ends at None."""
     ends: list[int | None] = [*timeline.times[1:], None]

@@ -77,6 +77,13 @@ def choose(vertex: Vertex, free: int) -> int:
     return total
 
 
+def survivors(vertex: Vertex, free: int) -> int:
+    """Say how many children of a vertex (or, without any, how many of its resources) a free set leaves."""
+    if not vertex.children:
+        return (free & vertex.bits).bit_count()
+    return sum(1 for child in vertex.children if choose(child, free))
+
+
 def least(vertex: Vertex) -> int:
     """Say how many resources a vertex needs at the very least; no number of free resources below that will do."""
     if not vertex.children:

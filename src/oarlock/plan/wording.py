@@ -1,0 +1,60 @@
+"""Requests in words, for the sentences of `explain`."""
+
+from oarlock.lang.where import show
+from oarlock.model.condition import And, Column, Compare, Condition, Literal
+from oarlock.model.request import ALL, BEST, BESTHALF, Group, Level
+from oarlock.model.snapshot import Shape
+
+_NAMES = {"network_address": "node", "resource_id": "resource"}
+_PLURALS = {"switch": "switches"}
+_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+_ORDINARY = Compare("=", Column("type"), Literal("default"))  # what rules add to every group says nothing to a person
+
+
+def needs(shape: Shape) -> str:
+    """Say what a shape asks for: "4 nodes with 8 cores each of `cluster = 'a'`"."""
+    asked = " and ".join(_group(group) for group in shape.groups)
+    condition = _told(shape.where)
+    return f"{asked} of `{show(condition)}`" if condition is not None else asked
+
+
+def unit(level: Level, count: int) -> str:
+    """Name a level's units in the right number."""
+    name = _NAMES.get(level.name, level.name)
+    return name if count == 1 else _PLURALS.get(name, f"{name}s")
+
+
+def ordinal(number: int) -> str:
+    """Write a small number as a word: the fourth; a large one in figures: the 14th."""
+    if number <= len(_ORDINALS):
+        return _ORDINALS[number - 1]
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th") if number % 100 not in {11, 12, 13} else "th"
+    return f"{number}{ending}"
+
+
+def _group(group: Group) -> str:
+    text = _level(group.levels[0])
+    for level in group.levels[1:]:
+        text += f" with {_level(level)} each"
+    condition = _told(group.where)
+    return f"{text} of `{show(condition)}`" if condition is not None else text
+
+
+def _level(level: Level) -> str:
+    if level.count == ALL:
+        return f"all {unit(level, 2)}"
+    if level.count == BEST:
+        return f"any {unit(level, 2)}"
+    if level.count == BESTHALF:
+        return f"half of the free {unit(level, 2)}"
+    return f"{level.count} {unit(level, level.count)}"
+
+
+def _told(condition: Condition | None) -> Condition | None:
+    """Leave out what rules add to every request."""
+    if condition == _ORDINARY:
+        return None
+    if isinstance(condition, And):
+        parts = tuple(part for part in condition.parts if part != _ORDINARY)
+        return parts[0] if len(parts) == 1 else And(parts) if parts else None
+    return condition
