@@ -78,7 +78,7 @@ class Planner:
         self.events: list[Event] = []
         self.answered: list[int] = []
         self._carried: dict[int, Placement] = {}
-        self._ends = {job.job_id: job.stop for job in snapshot.placed}
+        self.ends = {job.job_id: job.stop for job in snapshot.placed}
         for job in snapshot.placed:
             self._settle_placed(job)
         self.besteffort = self._besteffort_holders()
@@ -95,6 +95,25 @@ class Planner:
         for name, jobs in by_queue.items():
             self._leave(jobs, Obstacle.QUEUE_STOPPED, f"there is no queue `{name}`")
         return decided(self, unfinished=not all(finished))
+
+    def add(self, job: Waiting) -> None:
+        """Place one job more, behind all others."""
+        self.waiting[job.job_id] = job
+        queue = next((queue for queue in self.queues if queue.name == job.queue), None)
+        if queue is None:
+            self._leave([job], Obstacle.QUEUE_STOPPED, f"there is no queue `{job.queue}`")
+        else:
+            self._plan_queue(queue, [job], never)
+
+    def move(self, job: Waiting, kind: Kind, option: Option) -> None:
+        """Give a job that has a place a better one."""
+        self.board.unsettle(job.job_id)
+        self._settle(job, kind, self.board.chart(kind), option)
+
+    def advance(self, now: int) -> None:
+        """Let time pass."""
+        self.now = now
+        self.board.advance(now)
 
     def fit(self, shape: int) -> Fit:
         """Give a compiled shape; compiled when first asked for."""
@@ -161,33 +180,45 @@ class Planner:
         chart = self.board.chart(kind)
         if job.job_id in self._carried and self._kept(job, kind, chart):
             return
-        earliest = self._earliest(job)
+        earliest = self.earliest(job)
         if isinstance(earliest, Blocked):
             self.unplaced[job.job_id] = Unplaced(job.job_id, earliest.obstacle, earliest.detail)
             return
         options = [
             Option(choice, fit, found)
             for choice in job.choices
-            if (found := chart.find(fit := self.fit(choice.shape), self._sought(kind, choice), earliest)) is not None
+            if (found := chart.find(fit := self.fit(choice.shape), self.sought(kind, choice.walltime), earliest))
+            is not None
         ]
         if options:
             self._settle(job, kind, chart, min(options, key=lambda option: option.end))
         else:
             self.unplaced[job.job_id] = self._never(job)
 
-    def _earliest(self, job: Waiting) -> int | Blocked:
+    def _options(self, job: Waiting, kind: Kind, chart: Chart, earliest: int) -> list[Option]:
+        """Find the earliest place of each alternative that has one."""
+        options = []
+        for choice in job.choices:
+            fit = self.fit(choice.shape)
+            found = chart.find(fit, self.sought(kind, choice.walltime), earliest)
+            if found is not None:
+                options.append(Option(choice, fit, found))
+        return options
+
+    def earliest(self, job: Waiting) -> int | Blocked:
+        """Give the instant from which a job may start, for the jobs it depends on."""
         if not job.after:
             return 0
         return earliest_start(
             job,
-            self._ends,
+            self.ends,
             security_time=self.settings.security_time,
             release_after_error=self.settings.release_after_error,
         )
 
-    def _sought(self, kind: Kind, choice: Choice) -> int:
+    def sought(self, kind: Kind, walltime: int) -> int:
         """Say how long a hole must be: no shorter than the job, nor than the site's minimum."""
-        return max(self.duration(kind, choice.walltime), self.settings.minimum_hole)
+        return max(self.duration(kind, walltime), self.settings.minimum_hole)
 
     def _settle(self, job: Waiting, kind: Kind, chart: Chart, option: Option) -> None:
         start, walltime = option.found.start, option.choice.walltime
@@ -207,7 +238,7 @@ class Planner:
         length = self.duration(kind, placement.stop - placement.start)
         stay = Stay(placement.start, placement.start + length, placement.resources)
         self.board.settle(job.job_id, kind, stay, found_in=chart)
-        self._ends[job.job_id] = placement.stop
+        self.ends[job.job_id] = placement.stop
         always = self.available.always
         self.placements[job.job_id] = (
             Placement(job.job_id, placement.moldable_id, placement.start, placement.stop, placement.resources | always)

@@ -11,6 +11,8 @@ from itertools import accumulate
 from operator import and_
 from typing import Protocol
 
+_STRIDE = 16  # slots that a search tries to skip at once, at most
+
 
 class Wish(Protocol):
     """What is searched for: `fits` says whether a set is enough; fewer than `least` units never are.
@@ -49,6 +51,9 @@ class Timeline:
 
     def cover(self, start: int, stop: int, units: int) -> None:
         """Take units during [start, stop), whether they are free there or taken already."""
+        inside = self.free[max(self._slot_at(start), 0) : bisect_left(self.times, stop)]
+        if not any([free & units for free in inside]):
+            return  # nothing changes: do without two more instants
         first, last = self._span(start, stop)
         changed = [free ^ (free & units) for free in self.free[first:last]]
         self.free[first:last] = changed
@@ -94,10 +99,11 @@ class Timeline:
 
         What is free in a whole window is kept in two parts, so that a step to the next slot costs about three `and`s
         however long the window is: `back` holds what is free from each slot up to `pivot`, `front` from there on. Most
-        windows need no test: they offer nothing that the last one, which failed, did not.
+        windows need no test: they offer nothing that the last one, which failed, did not. And where not even the part
+        that the next windows have in common is enough, they are skipped together.
         """
-        times, free, counts, least, steady = self.times, self.free, self.count, wish.least, wish.steady
-        size, end, pivot, front = len(times), index, index, 0
+        times, free, counts, least, fits = self.times, self.free, self.count, wish.least, wish.fits
+        size, end, pivot, front, stride = len(times), index, index, 0, _STRIDE if wish.steady else 0
         back: list[int] = []
         while index < size:
             stop = times[index] + duration
@@ -109,15 +115,18 @@ class Timeline:
                 continue
             if index >= pivot:
                 back, pivot = list(accumulate(free[end - 1 : index - 1 if index else None : -1], and_)), end
-                window = back[-1]
-            else:
-                window = back[pivot - 1 - index]
-                if end > pivot:
-                    window &= front
+            window = back[pivot - 1 - index] & front if end > pivot else back[pivot - 1 - index]
             if window & failed != window:
-                if wish.fits(window):
+                if fits(window):
                     return times[index], window
-                failed = window if steady else 0
+                failed = window if stride else 0
+            ahead = index + stride
+            if index < ahead < pivot:
+                common = back[pivot - 1 - ahead] & front if end > pivot else back[pivot - 1 - ahead]
+                if common & failed == common or not fits(common):
+                    index, failed, stride = ahead, common, min(2 * stride, _STRIDE)
+                elif stride > 1:
+                    stride //= 2
             index += 1
         return None
 
@@ -147,7 +156,7 @@ class FromNow:
 
     def __init__(self, timeline: Timeline) -> None:
         self.times = timeline.times[:]
-        self.free = list(accumulate(timeline.free, and_))
+        self.free: list[int] = list(accumulate(timeline.free, and_))
 
     def until(self, stop: int) -> int:
         """Give the units that are free from the begin up to `stop`."""

@@ -1,5 +1,7 @@
 """Requests in words, for the sentences of `explain`."""
 
+from itertools import pairwise
+
 from oarlock.lang.where import show
 from oarlock.model.condition import And, Column, Compare, Condition, Literal
 from oarlock.model.request import ALL, BEST, BESTHALF, Group, Level
@@ -34,8 +36,8 @@ def ordinal(number: int) -> str:
 
 def _group(group: Group) -> str:
     text = _level(group.levels[0])
-    for level in group.levels[1:]:
-        text += f" with {_level(level)} each"
+    for above, level in pairwise(group.levels):
+        text += f" with {_level(level)}{'' if above.count == 1 else ' each'}"
     condition = _told(group.where)
     return f"{text} of `{show(condition)}`" if condition is not None else text
 

@@ -1,0 +1,191 @@
+"""Why a job does not run yet, in a sentence with numbers; and when somebody could get what.
+
+Jobs that ask the same for the same time share most of the answer, so it is worked out once for them.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from oarlock.lang.duration import show as show_duration
+from oarlock.lang.request import show_alternative
+from oarlock.model.plan import Obstacle, Placement, Reason, Unplaced
+from oarlock.model.request import Alternative, Group, Level
+from oarlock.model.snapshot import Choice, Shape, Waiting
+from oarlock.plan.board import Kind
+from oarlock.plan.chart import Found, Stay
+from oarlock.plan.fit import Fit
+from oarlock.plan.planner import Planner
+from oarlock.plan.sets import union
+from oarlock.plan.timeline import FromNow
+from oarlock.plan.wording import needs, ordinal, unit
+
+SHORTEST = 60
+"""Seconds: nobody is told to ask for less."""
+
+Instant = Callable[[int], str]
+"""How an instant is written; the caller knows the reader's time zone."""
+
+
+class Situation(NamedTuple):
+    """What a request of a certain length meets now: the same for all jobs that ask so."""
+
+    asks: str
+    numbers: str
+    last: str  # what it waits for: "the fourth", where units can be counted
+    smaller: str | None
+
+
+class Explainer:
+    """Answers questions about a plan that was made; a new one is needed when anything has changed."""
+
+    def __init__(self, planner: Planner, *, at: Instant | None = None) -> None:
+        self._planner = planner
+        self._at = at or self._from_now
+        self._ready = {False: planner.available.ready, True: planner.fitter.whole_nodes(planner.available.ready)}
+        self._situations: dict[tuple[Kind, int, int], Situation] = {}
+        self._free: dict[tuple[Kind, bool], FromNow] = {}
+        self._leaving: dict[int, list[tuple[int, Stay]]] = {}
+        for job_id, settled in planner.board.settled.items():
+            self._leaving.setdefault(settled.stay.stop, []).append((job_id, settled.stay))
+        stays = ((settled.stay, job_id) for job_id, settled in planner.board.settled.items())
+        self._coming = sorted((stay.start, job_id, stay) for stay, job_id in stays if stay.start > planner.now)
+
+    def why(self, job_id: int) -> Reason:
+        """Say why a waiting job does not run now."""
+        job = self._planner.waiting[job_id]
+        placement = self._planner.placements.get(job_id)
+        if placement is None:
+            return self._without_place(job, self._planner.unplaced[job_id])
+        choice = next(choice for choice in job.choices if choice.moldable_id == placement.moldable_id)
+        if placement.start <= self._planner.now:
+            return Reason(job_id, Obstacle.BUSY, self._about_to_start(placement), placement.start)
+        situation = self._situation(self._planner.kind(job), choice)
+        cause = self._cause(job, placement, situation)
+        says = f"needs {situation.asks}; {situation.numbers}{cause}"
+        return Reason(job_id, Obstacle.BUSY, says, placement.start, situation.smaller)
+
+    def when(self, shape: Shape, walltime: int, *, kind: Kind | None = None) -> Found | None:
+        """Find when somebody who asks now, behind everybody else, could have this for so long; None: never."""
+        kind = kind or Kind()
+        fit = self._planner.fitter.compile(shape)
+        return self._planner.board.chart(kind).find(fit, self._planner.sought(kind, walltime))
+
+    def _from_now(self, instant: int) -> str:
+        return f"in {show_duration(max(instant - self._planner.now, 1))}"
+
+    def _without_place(self, job: Waiting, unplaced: Unplaced) -> Reason:
+        says = unplaced.detail
+        if unplaced.obstacle in {Obstacle.TOO_BIG, Obstacle.UNAVAILABLE}:
+            shape = self._planner.shapes[job.choices[0].shape]
+            says = f"needs {needs(shape)}; {self._counted(job.choices[0], shape) or unplaced.detail}"
+        return Reason(job.job_id, unplaced.obstacle, says, unplaced.earliest)
+
+    def _counted(self, choice: Choice, shape: Shape) -> str:
+        """Say how many such units exist, and how many of them can be used."""
+        level = _counting(shape)
+        if level is None:
+            return ""
+        fit = self._planner.fit(choice.shape)
+        existing = self._planner.available.existing
+        exist = fit.offers(self._planner.fitter.whole_nodes(existing) if fit.of_nodes else existing)
+        if exist < level.count:
+            return f"there {_are(exist)} only {exist} such {unit(level, exist)} in all"
+        return f"only {fit.offers(self._ready[fit.of_nodes])} of {exist} such {unit(level, exist)} can be used now"
+
+    def _about_to_start(self, placement: Placement) -> str:
+        asleep = placement.resources & union(bits for _, bits in self._planner.available.asleep)
+        if asleep:
+            return f"starts as soon as {', '.join(self._planner.layout.nodes_of(asleep))} is awake"
+        return "is about to start"
+
+    def _situation(self, kind: Kind, choice: Choice) -> Situation:
+        key = kind, choice.shape, choice.walltime
+        known = self._situations.get(key)
+        if known is None:
+            known = self._situations[key] = self._look(kind, choice)
+        return known
+
+    def _look(self, kind: Kind, choice: Choice) -> Situation:
+        shape, fit = self._planner.shapes[choice.shape], self._planner.fit(choice.shape)
+        now, stop = self._planner.now, self._planner.now + self._planner.sought(kind, choice.walltime)
+        free = self._from_now_on(kind, fit)
+        asks = f"{needs(shape)} for {show_duration(choice.walltime)}"
+        smaller = self._smaller(kind, choice, fit, shape, free)
+        level = _counting(shape)
+        if level is None:
+            return Situation(asks, "that much is not free now", "it is", smaller)
+        idle, long = fit.offers(free.until(now + 1)), fit.offers(free.until(stop))
+        if idle < level.count:
+            return Situation(asks, f"{idle} {_are(idle)} free now", f"the {ordinal(level.count)}", smaller)
+        if long < level.count:
+            numbers = f"{idle} {_are(idle)} free now, but {f'only {long}' if long else 'none'} for that long"
+            return Situation(asks, numbers + self._kept_for(free.until(now + 1), fit, stop), "enough are", smaller)
+        return Situation(asks, f"{long} {_are(long)} free now", "enough are", smaller)
+
+    def _from_now_on(self, kind: Kind, fit: Fit) -> FromNow:
+        key = kind, fit.of_nodes
+        known = self._free.get(key)
+        if known is None:
+            known = self._free[key] = self._planner.board.chart(kind).from_now(of_nodes=fit.of_nodes)
+        return known
+
+    def _kept_for(self, idle: int, fit: Fit, stop: int) -> str:
+        """Name the first job that will take some of what is idle."""
+        resources = self._planner.fitter.resources_of(idle) if fit.of_nodes else idle
+        for start, job_id, stay in self._coming:
+            if start < stop and stay.resources & resources:
+                return f" (job {job_id} comes first, {self._at(start)})"
+        return ""
+
+    def _cause(self, job: Waiting, placement: Placement, situation: Situation) -> str:
+        """Say what has to happen before the job starts: somebody leaves, or a job it depends on ends."""
+        leaving = [
+            job_id
+            for job_id, stay in self._leaving.get(placement.start, ())
+            if job_id > 0 and stay.resources & placement.resources
+        ]
+        if leaving:
+            ends = self._at(self._planner.ends.get(min(leaving), placement.start))
+            return f", {situation.last} when job {min(leaving)} ends {ends}"
+        required = [needed.job_id for needed in job.after if needed.job_id in self._planner.ends]
+        if required:
+            first = f"job {max(required)}, which it depends on, has to end first"
+            return f", but {first}; it starts {self._at(placement.start)}"
+        return f"; it starts {self._at(placement.start)}"
+
+    def _smaller(self, kind: Kind, choice: Choice, fit: Fit, shape: Shape, free: FromNow) -> str | None:
+        """Find a request that would start at once: fewer units for as long, or as much for less time."""
+        ready, level = self._ready[fit.of_nodes], _counting(shape)
+        if not fit.steady:
+            return None
+        stop = self._planner.now + self._planner.sought(kind, choice.walltime)
+        fewer = fit.offers(free.until(stop) & ready) if level is not None else 0
+        if level is not None and 0 < fewer < level.count:
+            return _told(shape, choice.walltime, fewer)
+        if kind.besteffort or not fit.fits(free.until(self._planner.now + 1) & ready):
+            return None
+        until = free.longest(fit)
+        hole = choice.walltime if until is None else until - self._planner.now
+        walltime = min(hole - self._planner.settings.security_time, choice.walltime - 1)
+        if walltime < SHORTEST or hole < self._planner.settings.minimum_hole:
+            return None
+        return _told(shape, walltime, None)
+
+
+def _counting(shape: Shape) -> Level | None:
+    """Give the outermost level, if there is one group and a number is asked for."""
+    level = shape.groups[0].levels[0]
+    return level if len(shape.groups) == 1 and level.count > 0 else None
+
+
+def _told(shape: Shape, walltime: int, count: int | None) -> str:
+    """Write a shape as a request; with another number of outermost units, if one is given."""
+    groups = shape.groups
+    if count is not None:
+        outer, *inner = groups[0].levels
+        groups = (Group((Level(outer.name, count), *inner), groups[0].where),)
+    return show_alternative(Alternative(groups, walltime))
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
