@@ -52,7 +52,7 @@ class Timeline:
     def cover(self, start: int, stop: int, units: int) -> None:
         """Take units during [start, stop), whether they are free there or taken already."""
         inside = self.free[max(self._slot_at(start), 0) : bisect_left(self.times, stop)]
-        if not any([free & units for free in inside]):
+        if not any(map(units.__and__, inside)):
             return  # nothing changes: do without two more instants
         first, last = self._span(start, stop)
         changed = [free ^ (free & units) for free in self.free[first:last]]
@@ -82,43 +82,34 @@ class Timeline:
     def earliest(self, wish: Wish, duration: int, not_before: int) -> tuple[int, int] | None:
         """Find the earliest (start, free set) at which a wish is fulfilled for `duration`, or None: never.
 
-        Starts are `not_before` and the instants at which something becomes free.
+        Starts are `not_before` and the instants at which something becomes free. The window slides from slot to slot.
+        What is free in all of it is kept in two parts, so that a step costs about three `and`s however long it is:
+        `back` holds what is free from each slot up to `pivot`, `front` from there on. Most windows need no test: they
+        offer nothing that the last one, which failed, did not. And where not even the part that the next windows have
+        in common is enough, they are skipped together.
         """
-        first = max(self._slot_at(not_before), 0)
-        start = max(self.times[first], not_before)
-        end = bisect_left(self.times, start + duration, first + 1)
-        if min(self.count[first:end]) < wish.least:
-            return self._slide(wish, duration, first + 1, 0)
-        free = self._common(first, end)
-        if wish.fits(free):
-            return start, free
-        return self._slide(wish, duration, first + 1, free if wish.steady else 0)
-
-    def _slide(self, wish: Wish, duration: int, index: int, failed: int) -> tuple[int, int] | None:
-        """Try the window that begins with each slot from `index` on; what is free in `failed` is not enough.
-
-        What is free in a whole window is kept in two parts, so that a step to the next slot costs about three `and`s
-        however long the window is: `back` holds what is free from each slot up to `pivot`, `front` from there on. Most
-        windows need no test: they offer nothing that the last one, which failed, did not. And where not even the part
-        that the next windows have in common is enough, they are skipped together.
-        """
-        times, free, counts, least, fits = self.times, self.free, self.count, wish.least, wish.fits
-        size, end, pivot, front, stride = len(times), index, index, 0, _STRIDE if wish.steady else 0
+        times, free, fits = self.times, self.free, wish.fits
+        index = max(self._slot_at(not_before), 0)
+        size, end, pivot, front, failed = len(times), index, index, 0, 0
+        stride = _STRIDE if wish.steady else 0
         back: list[int] = []
         while index < size:
-            stop = times[index] + duration
-            while end < size and times[end] < stop and counts[end] >= least:
-                front = free[end] if end == pivot else front & free[end]
-                end += 1
-            if end < size and times[end] < stop:  # slot `end` has too few units: no window that contains it will do
-                index = end = pivot = end + 1
-                continue
+            start = times[index] if times[index] > not_before else not_before
+            reach = bisect_left(times, start + duration, end if end > index else index + 1)
+            if reach > end:
+                if min(self.count[end:reach]) < wish.least:  # no window that contains this slot will do
+                    index = end = pivot = self._last_short(wish.least, reach) + 1
+                    continue
+                if index < pivot:
+                    more = self._common(end, reach)
+                    front = front & more if end > pivot else more
+                end = reach
             if index >= pivot:
-                back, pivot = list(accumulate(free[end - 1 : index - 1 if index else None : -1], and_)), end
+                back, pivot = list(accumulate(reversed(free[index:end]), and_)), end
             window = back[pivot - 1 - index] & front if end > pivot else back[pivot - 1 - index]
             if window & failed != window:
                 if fits(window):
-                    return times[index], window
+                    return start, window
                 failed = window if stride else 0
             ahead = index + stride
             if index < ahead < pivot:
@@ -145,6 +136,13 @@ class Timeline:
             self.times.insert(index, instant)
             self.free.insert(index, self.free[index - 1])
             self.count.insert(index, self.count[index - 1])
+        return index
+
+    def _last_short(self, least: int, end: int) -> int:
+        """Give the last slot before `end` that has too few units; there is one."""
+        index = end - 1
+        while self.count[index] >= least:
+            index -= 1
         return index
 
     def _common(self, first: int, last: int) -> int:
