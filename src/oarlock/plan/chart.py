@@ -12,6 +12,9 @@ from typing import NamedTuple
 from oarlock.plan.fit import Fit, Fitter
 from oarlock.plan.timeline import FromNow, Timeline
 
+FOREVER = 1 << 40
+"""Later than every date; nothing is planned from there on."""
+
 
 class Stay(NamedTuple):
     """Somebody's stay on resources: [start, stop), the security time included."""
@@ -62,7 +65,7 @@ class Chart:
         self._bounds.clear()
         for of_nodes, line in self._lines.items():
             units, reach = self._units(stay, of_nodes=of_nodes)
-            line.release(stay.start, stay.stop, units)
+            line.release(stay.start, stay.stop, units & self._all_units(of_nodes=of_nodes))
             around = stay._replace(resources=reach)
             for other in self.stays.values():
                 if other.meets(around):
@@ -81,11 +84,10 @@ class Chart:
             stairs = self._bounds[fit] = Stairs()
         bound = max(stairs.at(duration), self.now)
         found = self._line(fit).earliest(fit, duration, max(bound, not_before))
-        if found is None:
-            return None
+        start = FOREVER if found is None else found[0]
         if not_before <= bound and fit.steady:
-            stairs.raise_to(duration, found[0])
-        return Found(*found)
+            stairs.raise_to(duration, start)  # that there is never a place is remembered as well
+        return None if found is None or start >= FOREVER else Found(*found)
 
     def free(self, fit: Fit, start: int, stop: int) -> int:
         """Give what is free for a shape during all of [start, stop): resources, or nodes if it asks for nodes."""
@@ -105,11 +107,13 @@ class Chart:
     def _line_of(self, *, of_nodes: bool) -> Timeline:
         line = self._lines.get(of_nodes)
         if line is None:
-            units = self._fitter.whole_nodes(self._usable) if of_nodes else self._usable
-            line = self._lines[of_nodes] = Timeline(self.now, units)
+            line = self._lines[of_nodes] = Timeline(self.now, self._all_units(of_nodes=of_nodes))
             for stay in self.stays.values():
                 self._take(line, stay, of_nodes=of_nodes, exclusive=False)
         return line
+
+    def _all_units(self, *, of_nodes: bool) -> int:
+        return self._fitter.whole_nodes(self._usable) if of_nodes else self._usable
 
     def _take(self, line: Timeline, stay: Stay, *, of_nodes: bool, exclusive: bool) -> None:
         units = self._fitter.touched_nodes(stay.resources) if of_nodes else stay.resources
