@@ -3,13 +3,16 @@
 Nodes get fields of one width, a power of two, one after the other in the order in which the scheduler prefers them: so
 the free cores of all nodes can be counted at once, inside one big number. A node with more resources than a field is
 wide takes several fields. Resources without a node (licences) follow behind. Where the preferred order mixes the
-resources of different nodes, every resource stands alone and nodes are found the slow way.
+resources of different nodes, every resource stands alone (those without a node still last) and nodes are found the slow
+way.
 """
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
+from oarlock.model.errors import UnknownProperty
 from oarlock.model.resource import Order, Value
 from oarlock.model.snapshot import ResourceTable
 from oarlock.plan.order import arranged
@@ -81,8 +84,11 @@ class Layout:
         return node if node is not None and position < node.high else None
 
     def column(self, name: str) -> Sequence[Value]:
-        """Give a property of all resources, by table row. `KeyError` where there is none of that name."""
-        return self.table.ids if name == "resource_id" else self.table.columns[name]
+        """Give a property of all resources, by table row. `UnknownProperty` where there is none of that name."""
+        column = self.table.ids if name == "resource_id" else self.table.columns.get(name)
+        if column is None:
+            raise UnknownProperty(f"There is no property `{name}`.", hint="`oarproperty -l` lists the properties.")
+        return column
 
     def by_value(self, name: str) -> dict[Value, int]:
         """Give the set of resources of each value of a property, in order of first appearance; made once."""
@@ -108,8 +114,8 @@ def bits_at(places: Sequence[int]) -> int:
 
 def lay_out(table: ResourceTable, order: Sequence[Order]) -> Layout:
     """Give every resource its position."""
-    rows = arranged(table, order)
-    names = table.columns.get(NODE, (None,) * len(rows))
+    names = table.columns.get(NODE, (None,) * len(table.ids))
+    rows = sorted(arranged(table, order), key=lambda row: not names[row])
     runs = _runs(rows, names)
     if len({name for name, _ in runs}) != len(runs):
         return _plain(table, rows, names)
@@ -117,18 +123,8 @@ def lay_out(table: ResourceTable, order: Sequence[Order]) -> Layout:
 
 
 def _runs(rows: Sequence[int], names: Sequence[Value]) -> list[tuple[str, list[int]]]:
-    """Cut the order into runs of one node each; a resource without a node is left for the end, under no name."""
-    runs: list[tuple[str, list[int]]] = []
-    loose: list[int] = []
-    for row in rows:
-        name = names[row]
-        if not name:
-            loose.append(row)
-        elif runs and runs[-1][0] == name:
-            runs[-1][1].append(row)
-        else:
-            runs.append((str(name), [row]))
-    return [*runs, ("", loose)] if loose else runs
+    """Cut the order into runs of one node each; resources without a node are the last one, under no name."""
+    return [(name, list(run)) for name, run in groupby(rows, key=lambda row: str(names[row] or ""))]
 
 
 def _fields(table: ResourceTable, runs: Sequence[tuple[str, list[int]]]) -> Layout:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from oarlock.lang.where import columns, truth
 from oarlock.model.condition import And, Condition, Not, Or
-from oarlock.model.errors import UnknownProperty
 from oarlock.model.resource import Value
 from oarlock.plan.layout import Layout, bits_at
 from oarlock.plan.sets import without
@@ -24,7 +23,10 @@ class Answer:
 
 
 def matching(layout: Layout, condition: Condition | None) -> int:
-    """Give the resources for which a condition is true (unknown is not true); all of them without a condition."""
+    """Give the resources for which a condition is true (unknown is not true); all of them without a condition.
+
+    `UnknownProperty` if it names what resources do not have.
+    """
     return layout.everything if condition is None else _answer(layout, condition).true
 
 
@@ -55,9 +57,6 @@ def _opposite(layout: Layout, answer: Answer) -> Answer:
 
 def _test(layout: Layout, test: Condition) -> Answer:
     names = sorted(columns(test))
-    for name in names:
-        if name != "resource_id" and name not in layout.table.columns:
-            raise UnknownProperty(f"There is no property `{name}`.", hint="`oarproperty -l` lists the properties.")
     if len(names) == 1:
         return _by_value(layout, test, names[0])
     return _by_row(layout, test, names)
