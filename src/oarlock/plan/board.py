@@ -3,12 +3,9 @@
 from typing import NamedTuple
 
 from oarlock.plan.availability import Availability
-from oarlock.plan.chart import Chart, Stay
+from oarlock.plan.chart import FOREVER, Chart, Stay
 from oarlock.plan.fit import Fitter
 from oarlock.plan.timesharing import SharingClass
-
-FOREVER = 1 << 40
-"""Later than every date."""
 
 
 class Kind(NamedTuple):

@@ -12,6 +12,9 @@ from typing import NamedTuple
 from oarlock.plan.fit import Fit, Fitter
 from oarlock.plan.timeline import FromNow, Timeline
 
+FOREVER = 1 << 40
+"""Later than every date; nothing is planned from there on."""
+
 
 class Stay(NamedTuple):
     """Somebody's stay on resources: [start, stop), the security time included."""
@@ -81,11 +84,10 @@ class Chart:
             stairs = self._bounds[fit] = Stairs()
         bound = max(stairs.at(duration), self.now)
         found = self._line(fit).earliest(fit, duration, max(bound, not_before))
-        if found is None:
-            return None
+        start = FOREVER if found is None else found[0]
         if not_before <= bound and fit.steady:
-            stairs.raise_to(duration, found[0])
-        return Found(*found)
+            stairs.raise_to(duration, start)  # that there is never a place is remembered as well
+        return None if found is None or start >= FOREVER else Found(*found)
 
     def free(self, fit: Fit, start: int, stop: int) -> int:
         """Give what is free for a shape during all of [start, stop): resources, or nodes if it asks for nodes."""

@@ -113,7 +113,10 @@ def _is_missed(planner: "Planner", job_id: int) -> bool:
 def _to_wake(planner: "Planner") -> tuple[str, ...]:
     """Give the sleeping nodes that jobs are planned on within the notice that waking takes."""
     horizon = planner.now + planner.settings.wake_up_notice
-    placements: list[Placement] = [p for p in planner.placements.values() if p.start <= horizon]
     asleep = union(bits for _, bits in planner.available.asleep)
-    wanted = union(placement.resources & asleep for placement in placements) if asleep else 0
-    return tuple(planner.layout.nodes_of(wanted))
+    if not asleep:
+        return ()
+    placements: list[Placement] = [p for p in planner.placements.values() if p.start <= horizon]
+    accepted = [planner.layout.bits_of(job.resources) for job in _accepted(planner) if job.start <= horizon]
+    wanted = union([*accepted, *(placement.resources for placement in placements)])
+    return tuple(planner.layout.nodes_of(wanted & asleep))
