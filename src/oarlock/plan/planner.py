@@ -78,7 +78,8 @@ class Planner:
         self.events: list[Event] = []
         self.answered: list[int] = []
         self._carried: dict[int, Placement] = {}
-        self.ends = {job.job_id: job.stop for job in snapshot.placed}
+        # Who is past its end, yet not over, keeps the jobs that depend on it from starting now.
+        self.ends = {job.job_id: max(job.stop, now + 1) for job in snapshot.placed}
         for job in snapshot.placed:
             self._settle_placed(job)
         self.besteffort = self._besteffort_holders()
