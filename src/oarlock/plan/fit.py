@@ -18,7 +18,7 @@ from oarlock.plan.cells import Cells
 from oarlock.plan.fields import Fields
 from oarlock.plan.layout import NODE, Layout
 from oarlock.plan.match import matching
-from oarlock.plan.sets import lowest, without
+from oarlock.plan.sets import lowest, union, without
 from oarlock.plan.tree import wanted
 
 
@@ -186,6 +186,7 @@ class Fitter:
         self._singles: dict[str, bool] = {}
         sizes = {node.bits.bit_count() for node in layout.nodes}
         self._node_size = max(sizes, default=0)
+        self._on_nodes = union(node.bits for node in layout.nodes)
         regular = layout.width > 0 and all(node.high - node.low == layout.width for node in layout.nodes)
         self.fields = Fields(layout) if regular and layout.nodes else None
 
@@ -211,7 +212,7 @@ class Fitter:
 
     def is_whole(self, resources: int, nodes: int) -> bool:
         """Say whether a set is all of these nodes, of which it has at least one resource each; True only if sure."""
-        return resources.bit_count() == nodes.bit_count() * self._node_size
+        return (resources & self._on_nodes).bit_count() == nodes.bit_count() * self._node_size
 
     def resources_of(self, nodes: int) -> int:
         """Give all resources of a set of nodes."""
@@ -220,10 +221,16 @@ class Fitter:
         return sum(node.bits for index, node in enumerate(self.layout.nodes) if nodes >> index & 1)
 
     def allowed(self, shape: Shape, group: Group) -> int:
-        """Give the resources that a group may use: its condition, the job's, and a value at each of its levels."""
+        """Give the resources that a group may use: its condition, the job's, and a value at each of its levels.
+
+        A node without a name is no node: licences may have an empty text there.
+        """
         allowed = matching(self.layout, both(shape.where, group.where))
         for level in group.levels:
-            allowed = without(allowed, self.layout.by_value(level.name).get(None, 0))
+            values = self.layout.by_value(level.name)
+            allowed = without(allowed, values.get(None, 0))
+            if level.name == NODE:
+                allowed = without(allowed, values.get("", 0))
         return allowed
 
     def _group(self, shape: Shape, group: Group, *, alone: bool) -> Fit:
