@@ -65,7 +65,7 @@ class Chart:
         self._bounds.clear()
         for of_nodes, line in self._lines.items():
             units, reach = self._units(stay, of_nodes=of_nodes)
-            line.release(stay.start, stay.stop, units)
+            line.release(stay.start, stay.stop, units & self._all_units(of_nodes=of_nodes))
             around = stay._replace(resources=reach)
             for other in self.stays.values():
                 if other.meets(around):
@@ -107,11 +107,13 @@ class Chart:
     def _line_of(self, *, of_nodes: bool) -> Timeline:
         line = self._lines.get(of_nodes)
         if line is None:
-            units = self._fitter.whole_nodes(self._usable) if of_nodes else self._usable
-            line = self._lines[of_nodes] = Timeline(self.now, units)
+            line = self._lines[of_nodes] = Timeline(self.now, self._all_units(of_nodes=of_nodes))
             for stay in self.stays.values():
                 self._take(line, stay, of_nodes=of_nodes, exclusive=False)
         return line
+
+    def _all_units(self, *, of_nodes: bool) -> int:
+        return self._fitter.whole_nodes(self._usable) if of_nodes else self._usable
 
     def _take(self, line: Timeline, stay: Stay, *, of_nodes: bool, exclusive: bool) -> None:
         units = self._fitter.touched_nodes(stay.resources) if of_nodes else stay.resources

@@ -1,0 +1,155 @@
+"""Charts: who has what until when, and where there is room."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oarlock.plan.chart import FOREVER, Chart, Found, Stairs, Stay
+from oarlock.plan.fit import Fitter
+from tests.plan.drawing import NOW, cluster, free, laid, licences, node, shape, table
+
+
+class Room:
+    """A chart of a cluster, asked in texts and answered in ids."""
+
+    def __init__(self, resources, away=()):
+        self.layout = laid(resources)
+        self.fitter = Fitter(self.layout)
+        usable = self.layout.bits_of(set(resources.ids) - set(away))
+        self.chart = Chart(self.fitter, NOW, usable)
+        self.fits = {}
+
+    def fit(self, text):
+        return self.fits.setdefault(text, self.fitter.compile(shape(text)))
+
+    def add(self, job_id, start, stop, ids, *, exclusive=False):
+        self.chart.add(job_id, Stay(NOW + start, NOW + stop, self.layout.bits_of(ids)), exclusive=exclusive)
+
+    def find(self, text, duration, not_before=0):
+        fit = self.fit(text)
+        found = self.chart.find(fit, duration, NOW + not_before)
+        return None if found is None else (found.start - NOW, self.layout.ids_of(fit.take(found.free)))
+
+
+def test_a_place_is_found_where_nobody_stays():
+    room = Room(cluster(2, 2))
+    room.add(1, 0, 50, [1, 2, 3])
+    assert room.find("core=1", 100) == (0, (4,))
+    assert room.find("core=2", 100) == (50, (1, 2))
+    assert room.find("nodes=1", 100) == (50, (1, 2))
+    assert room.find("core=5", 1) is None
+
+
+def test_a_stay_added_later_is_seen_by_both_timelines():
+    room = Room(cluster(2, 2))
+    assert (room.find("nodes=2", 10), room.find("core=4", 10)) == ((0, (1, 2, 3, 4)), (0, (1, 2, 3, 4)))
+    room.add(1, 0, 30, [1, 2], exclusive=True)
+    assert (room.find("nodes=2", 10), room.find("core=4", 10)) == ((30, (1, 2, 3, 4)), (30, (1, 2, 3, 4)))
+    room.add(2, 30, 40, [3], exclusive=True)
+    assert (room.find("nodes=2", 10), room.find("core=4", 10)) == ((40, (1, 2, 3, 4)), (40, (1, 2, 3, 4)))
+
+
+def test_whole_nodes_are_told_apart_from_cores_and_licences_of_the_same_number():
+    room = Room(table(*node("a", 4), *node("b", 4), *licences(1)))
+    room.add(1, 0, 60, [8])
+    assert room.find("nodes=1", 10) == (0, (1, 2, 3, 4))
+    room.add(2, 0, 60, [1, 2, 3, 4, 5, 6, 7, 9], exclusive=True)  # as many as two nodes have, but not two nodes
+    assert room.find("nodes=1", 10) == (60, (1, 2, 3, 4))
+
+
+def test_a_search_may_begin_later_and_then_says_nothing_of_earlier():
+    room = Room(cluster(1, 2))
+    assert room.find("core=1", 10, not_before=40) == (40, (1,))
+    assert room.find("core=1", 10) == (0, (1,))
+
+
+def test_what_was_given_back_is_found_again():
+    room = Room(cluster(2, 2))
+    room.add(1, 0, 50, [1, 2, 3])
+    room.add(2, 20, 90, [3])
+    assert (room.find("core=4", 10), room.find("nodes=2", 10)) == ((90, (1, 2, 3, 4)), (90, (1, 2, 3, 4)))
+    room.chart.remove(1)
+    assert room.find("core=4", 10) == (0, (1, 2, 3, 4))
+    assert room.find("nodes=2", 10) == (0, (1, 2, 3, 4))
+    assert room.find("nodes=2", 30) == (90, (1, 2, 3, 4))
+    assert room.find("core=3", 30) == (0, (1, 2, 4))
+
+
+def test_what_others_share_stays_taken_when_one_of_them_leaves():
+    room = Room(cluster(1, 2))
+    assert room.find("core=2", 5) == (0, (1, 2))
+    room.add(1, 0, 50, [1, 2])
+    room.add(2, 0, 30, [2])
+    room.chart.remove(1)
+    assert room.find("core=2", 5) == (30, (1, 2))
+    assert room.find("core=1", 5) == (0, (1,))
+
+
+def test_resources_that_are_away_do_not_come_back_with_the_job_that_leaves_them():
+    room = Room(cluster(2, 2), away=[1])
+    room.add(1, 0, 50, [1, 2])
+    assert (room.find("core=1", 5), room.find("nodes=1", 5)) == ((0, (3,)), (0, (3, 4)))
+    room.chart.remove(1)
+    assert room.find("core=4", 5) is None
+    assert room.find("core=3", 5) == (0, (2, 3, 4))
+    assert room.find("nodes=2", 5) is None
+
+
+def test_a_copy_is_changed_apart():
+    room = Room(cluster(1, 2))
+    room.add(1, 0, 50, [1])
+    room.find("core=1", 5)
+    twin = room.chart.copy()
+    twin.remove(1)
+    fit = room.fit("core=2")
+    assert twin.find(fit, 5) == Found(NOW, 0b11)
+    assert room.chart.find(fit, 5) == Found(NOW + 50, 0b11)
+
+
+def test_time_passes_and_the_past_is_forgotten():
+    room = Room(cluster(1, 2))
+    room.add(1, 0, 50, [1, 2])
+    assert room.find("core=1", 5) == (50, (1, 2)[:1])
+    room.chart.advance(NOW + 70)
+    assert room.find("core=1", 5) == (70, (1,))
+
+
+def test_free_room_between_two_instants_is_told_in_units_of_the_shape():
+    room = Room(cluster(2, 2))
+    room.add(1, 10, 20, [3])
+    assert room.chart.free(room.fit("nodes=1"), NOW, NOW + 11) == 0b01
+    assert room.chart.free(room.fit("core=1"), NOW, NOW + 10) == room.layout.everything
+    assert room.layout.ids_of(room.chart.free_resources(NOW, NOW + 11)) == (1, 2, 4)
+
+
+def test_that_there_is_never_a_place_is_remembered_until_something_is_given_back():
+    room = Room(cluster(1, 2))
+    room.add(1, 0, FOREVER, [1])
+    assert [room.find("core=2", 5), room.find("core=2", 5)] == [None, None]
+    room.chart.remove(1)
+    assert room.find("core=2", 5) == (0, (1, 2))
+
+
+@pytest.mark.parametrize(
+    ("other", "meets"),
+    [
+        (Stay(10, 20, free("#.")), False),
+        (Stay(10, 20, free(".#")), True),
+        (Stay(20, 30, free(".#")), False),
+        (Stay(0, 10, free(".#")), False),
+        (Stay(19, 30, free("..")), True),
+    ],
+)
+def test_stays_meet_when_they_share_a_resource_at_some_instant(other, meets):
+    assert Stay(10, 20, free(".#")).meets(other) is meets
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 99)), max_size=12))
+def test_a_bound_holds_for_its_duration_and_every_longer_one(told):
+    stairs, known = Stairs(), [0] * 11
+    for duration, start in told:
+        if start < known[duration]:
+            continue  # a search begins at the bound, so it never ends before it
+        stairs.raise_to(duration, start)
+        known = [max(bound, start) if at >= duration else bound for at, bound in enumerate(known)]
+        assert [stairs.at(at) for at in range(11)] == known
