@@ -115,8 +115,8 @@ def reserves(job_id: int, text: str, at: int, walltime: int = 100, **said: Any) 
 
 def runs(job_id: int, resources: Sequence[int], until: int, **said: Any) -> Placed:
     """Draw a running job; its walltime ends `until`."""
-    usual = {"user": "ada", "queue": "default", "state": JobState.RUNNING, "start": NOW - 50}
-    return Placed(job_id=job_id, moldable_id=job_id * 10, resources=tuple(resources), stop=until, **(usual | said))
+    usual = {"moldable_id": job_id * 10, "user": "ada", "queue": "default", "state": JobState.RUNNING}
+    return Placed(job_id=job_id, resources=tuple(resources), stop=until, **(usual | {"start": NOW - 50} | said))
 
 
 def reserved(job_id: int, resources: Sequence[int], start: int, stop: int, **said: Any) -> Placed:

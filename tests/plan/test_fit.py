@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oarlock.lang import where
 from oarlock.model.errors import UnknownProperty
 from oarlock.model.request import ALL, BEST, BESTHALF, Group, Level
 from oarlock.model.resource import Order
+from oarlock.model.snapshot import Shape
 from oarlock.plan.cells import Cells
 from oarlock.plan.fit import Fitter, Flat, Never, NodeParts, Together, WholeNodes
 from oarlock.plan.tree import choose, grow
@@ -216,9 +218,9 @@ def test_every_way_gives_what_the_tree_gives(name, mixed, seed):
         r.shuffle(rows)
     layout = laid(table(*rows), MIXED)
     names = [level for level in ("switch", "network_address", "cpu", "gpu", "core") if r.random() < 0.4]
-    group = Group(tuple(Level(level, r.choice(COUNTS)) for level in names or ["core"]), shape(
-        r.choice(["core=1", "{mem=1}/core=1", "{core<5}/core=1", "{network_address>'n002'}/core=1"])).groups[0].where)  # fmt: skip
-    asked = shape("core=1").__class__((group,))
+    condition = r.choice([None, "mem = 1", "core < 5", "network_address > 'n002'"])
+    group = Group(tuple(Level(level, r.choice(COUNTS)) for level in names or ["core"]))
+    asked = Shape((group,), condition and where.parse(condition))
     fitter = Fitter(layout)
     fit = fitter.compile(asked)
     room = layout.bits_of(at for at in layout.ids if r.random() < r.choice([0.5, 0.9, 1]))

@@ -7,7 +7,7 @@ from oarlock.plan.board import Kind
 
 
 class Holder(NamedTuple):
-    """A job and the resources it has, or is about to have."""
+    """A job and the resources it has, or is about to have; without those that every job has."""
 
     job_id: int
     kind: Kind
@@ -21,6 +21,6 @@ def to_kill(running: Iterable[Holder], newcomers: Iterable[Holder]) -> tuple[int
 
 
 def _in_the_way(job: Holder, newcomer: Holder) -> bool:
-    if not job.resources & newcomer.resources:
+    if job.job_id == newcomer.job_id or not job.resources & newcomer.resources:
         return False
     return job.kind.sharing is None or job.kind.sharing != newcomer.kind.sharing

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from oarlock.model.event import Event
 from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.plan import Obstacle, Placement, Plan, Unplaced
-from oarlock.model.snapshot import Placed
+from oarlock.model.snapshot import Placed, Waiting
 from oarlock.plan import reservations
 from oarlock.plan.besteffort import Holder, to_kill
 from oarlock.plan.sets import union, without
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def decided(planner: "Planner", *, unfinished: bool) -> Plan:
     """Turn the places of a pass into a plan."""
     due, events = _due_reservations(planner)
-    starting = due + _starting(planner)
+    starting = _apart(due + _starting(planner))
     kill = to_kill(planner.besteffort, [*starting, *_soon(planner)])
     dying = union(holder.resources for holder in planner.besteffort if holder.job_id in kill)
     missed = [job_id for job_id in planner.placed if job_id in planner.unplaced and _is_missed(planner, job_id)]
@@ -40,12 +40,24 @@ def _starting(planner: "Planner") -> list[Holder]:
     """Give the waiting jobs whose time has come and whose resources are all there."""
     ready = planner.available.ready
     return [
-        Holder(job_id, planner.kind(planner.waiting[job_id]), placement.resources)
+        _holder(planner, planner.waiting[job_id], placement.resources)
         for job_id, placement in planner.placements.items()
         if job_id in planner.waiting
         and placement.start <= planner.now
         and placement.resources & ready == placement.resources
     ]
+
+
+def _apart(starting: list[Holder]) -> list[Holder]:
+    """Leave out best-effort jobs that were planned before others came to the same resources."""
+    late = to_kill(
+        [job for job in starting if job.kind.besteffort], [job for job in starting if not job.kind.besteffort]
+    )
+    return [job for job in starting if job.job_id not in late]
+
+
+def _holder(planner: "Planner", job: Waiting | Placed, resources: int) -> Holder:
+    return Holder(job.job_id, planner.kind(job), without(resources, planner.available.always))
 
 
 def _accepted(planner: "Planner") -> list[Placed]:
@@ -71,7 +83,7 @@ def _due_reservations(planner: "Planner") -> tuple[list[Holder], list[Event]]:
         events += due.events
         if due.placement is not None:
             planner.placements[job.job_id] = due.placement
-            starting.append(Holder(job.job_id, planner.kind(job), due.placement.resources))
+            starting.append(_holder(planner, job, due.placement.resources))
         if due.unplaced is not None:
             planner.unplaced[job.job_id] = due.unplaced
     return starting, events
@@ -99,7 +111,7 @@ def _soon(planner: "Planner") -> list[Holder]:
     """Give the accepted reservations for which best-effort jobs have to leave already."""
     notice = planner.settings.besteffort_notice
     return [
-        Holder(job.job_id, planner.kind(job), planner.layout.bits_of(job.resources))
+        _holder(planner, job, planner.layout.bits_of(job.resources))
         for job in _accepted(planner)
         if planner.now < job.start <= planner.now + notice
     ]

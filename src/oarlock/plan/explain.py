@@ -32,7 +32,6 @@ class Situation(NamedTuple):
     asks: str
     numbers: str
     last: str  # what it waits for: "the fourth", where units can be counted
-    smaller: str | None
 
 
 class Explainer:
@@ -43,6 +42,7 @@ class Explainer:
         self._at = at or self._from_now
         self._ready = {False: planner.available.ready, True: planner.fitter.whole_nodes(planner.available.ready)}
         self._situations: dict[tuple[Kind, int, int], Situation] = {}
+        self._suggestions: dict[tuple[Kind, int, int], str | None] = {}
         self._free: dict[tuple[Kind, bool], FromNow] = {}
         self._leaving: dict[int, list[tuple[int, Stay]]] = {}
         for job_id, settled in planner.board.settled.items():
@@ -59,10 +59,11 @@ class Explainer:
         choice = next(choice for choice in job.choices if choice.moldable_id == placement.moldable_id)
         if placement.start <= self._planner.now:
             return Reason(job_id, Obstacle.BUSY, self._about_to_start(placement), placement.start)
-        situation = self._situation(self._planner.kind(job), choice)
+        kind = self._planner.kind(job)
+        situation = self._situation(kind, choice)
         cause = self._cause(job, placement, situation)
         says = f"needs {situation.asks}; {situation.numbers}{cause}"
-        return Reason(job_id, Obstacle.BUSY, says, placement.start, situation.smaller)
+        return Reason(job_id, Obstacle.BUSY, says, placement.start, self._smaller(job_id, kind, choice))
 
     def when(self, shape: Shape, walltime: int, *, kind: Kind | None = None) -> Found | None:
         """Find when somebody who asks now, behind everybody else, could have this for so long; None: never."""
@@ -110,17 +111,16 @@ class Explainer:
         now, stop = self._planner.now, self._planner.now + self._planner.sought(kind, choice.walltime)
         free = self._from_now_on(kind, fit)
         asks = f"{needs(shape)} for {show_duration(choice.walltime)}"
-        smaller = self._smaller(kind, choice, fit, shape, free)
         level = _counting(shape)
         if level is None:
-            return Situation(asks, "that much is not free now", "it is", smaller)
+            return Situation(asks, "that much is not free now", "it is")
         idle, long = fit.offers(free.until(now + 1)), fit.offers(free.until(stop))
         if idle < level.count:
-            return Situation(asks, f"{idle} {_are(idle)} free now", f"the {ordinal(level.count)}", smaller)
+            return Situation(asks, f"{idle} {_are(idle)} free now", f"the {ordinal(level.count)}")
         if long < level.count:
             numbers = f"{idle} {_are(idle)} free now, but {f'only {long}' if long else 'none'} for that long"
-            return Situation(asks, numbers + self._kept_for(free.until(now + 1), fit, stop), "enough are", smaller)
-        return Situation(asks, f"{long} {_are(long)} free now", "enough are", smaller)
+            return Situation(asks, numbers + self._kept_for(free.until(now + 1), fit, stop), "enough are")
+        return Situation(asks, f"{long} {_are(long)} free now", "enough are")
 
     def _from_now_on(self, kind: Kind, fit: Fit) -> FromNow:
         key = kind, fit.of_nodes
@@ -153,19 +153,42 @@ class Explainer:
             return f", but {first}; it starts {self._at(placement.start)}"
         return f"; it starts {self._at(placement.start)}"
 
-    def _smaller(self, kind: Kind, choice: Choice, fit: Fit, shape: Shape, free: FromNow) -> str | None:
-        """Find a request that would start at once: fewer units for as long, or as much for less time."""
-        ready, level = self._ready[fit.of_nodes], _counting(shape)
+    def _smaller(self, job_id: int, kind: Kind, choice: Choice) -> str | None:
+        """Find a request that would start at once in the place of this one; the same for all that ask the same.
+
+        A job's own stay to come is not in its way: what is free until then could be had now.
+        """
+        fit = self._planner.fit(choice.shape)
         if not fit.steady:
             return None
         stop = self._planner.now + self._planner.sought(kind, choice.walltime)
-        fewer = fit.offers(free.until(stop) & ready) if level is not None else 0
+        own = self._own(job_id, kind, fit, stop)
+        key = kind, choice.shape, choice.walltime
+        if own:
+            return self._fitting(kind, choice, fit, own)
+        if key not in self._suggestions:
+            self._suggestions[key] = self._fitting(kind, choice, fit, 0)
+        return self._suggestions[key]
+
+    def _own(self, job_id: int, kind: Kind, fit: Fit, stop: int) -> int:
+        stay = self._planner.board.settled[job_id].stay
+        if not stay.start < stop <= stay.stop:
+            return 0
+        units = self._planner.fitter.touched_nodes(stay.resources) if fit.of_nodes else stay.resources
+        return units & self._from_now_on(kind, fit).until(stay.start)
+
+    def _fitting(self, kind: Kind, choice: Choice, fit: Fit, own: int) -> str | None:
+        """Try fewer units for as long, then as many for less time."""
+        shape, free, ready = self._planner.shapes[choice.shape], self._from_now_on(kind, fit), self._ready[fit.of_nodes]
+        now, level = self._planner.now, _counting(shape)
+        stop = now + self._planner.sought(kind, choice.walltime)
+        fewer = fit.offers((free.until(stop) | own) & ready) if level is not None else 0
         if level is not None and 0 < fewer < level.count:
             return _told(shape, choice.walltime, fewer)
-        if kind.besteffort or not fit.fits(free.until(self._planner.now + 1) & ready):
+        if kind.besteffort or not fit.fits(free.until(now + 1) & ready):
             return None
         until = free.longest(fit)
-        hole = choice.walltime if until is None else until - self._planner.now
+        hole = self._planner.sought(kind, choice.walltime) if until is None else until - now
         walltime = min(hole - self._planner.settings.security_time, choice.walltime - 1)
         if walltime < SHORTEST or hole < self._planner.settings.minimum_hole:
             return None

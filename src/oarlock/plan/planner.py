@@ -299,4 +299,9 @@ class Planner:
     def _besteffort_holders(self) -> list[Holder]:
         """Give the best-effort jobs that have resources and could be told to leave."""
         kinds = ((job, self.kind(job)) for job in self.placed.values() if job.state != JobState.FINISHING)
-        return [Holder(job.job_id, kind, self.layout.bits_of(job.resources)) for job, kind in kinds if kind.besteffort]
+        always = self.available.always
+        return [
+            Holder(job.job_id, kind, without(self.layout.bits_of(job.resources), always))
+            for job, kind in kinds
+            if kind.besteffort
+        ]

@@ -41,15 +41,15 @@ def answer(job: Waiting, fit: Fit, chart: Chart, *, now: int, security_time: int
 def due(job: Placed, resources: int, ready: int, *, now: int, patience: int) -> Due:
     """Decide on an accepted reservation whose start has come; `ready` are the resources a job can start on.
 
-    As long as some are missing it waits, up to `patience` seconds; then it starts with those that are there. It ends
-    when it was to end, however late it starts.
+    As long as some are missing (those that no longer exist included) it waits, up to `patience` seconds; then it starts
+    with those that are there. It ends when it was to end, however late it starts.
     """
     if now >= job.stop:
         return Due(None, Unplaced(job.job_id, Obstacle.MISSED, "its end has passed before it could start"))
     here = resources & ready
-    missing = resources.bit_count() - here.bit_count()
+    total = len(job.resources)
+    missing = total - here.bit_count()
     if missing and (not here or now - job.start < patience):
-        total = resources.bit_count()
         return Due(None, Unplaced(job.job_id, Obstacle.UNAVAILABLE, f"{missing} of its {total} resources are missing"))
     placement = Placement(job.job_id, job.moldable_id, now, job.stop, here)
     return Due(placement, events=tuple(_reductions(job, missing, now)))
