@@ -1,0 +1,138 @@
+"""The probes of one job: which are open, and what they read together."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable
+
+from oarlock.node.discovery import Found
+from oarlock.node.sources.files import Ended, Values, is_end
+from oarlock.node.sources.probe import JobSource, Probe
+
+log = logging.getLogger(__name__)
+
+THOROUGH_EVERY = 10
+"""Samples between two readings of everything, for jobs at rest and for what seldom changes (limits, CPU lists)."""
+
+_SIGN_OF_REST = "cpu"
+"""The source without whose sign of life no job is thought to rest."""
+
+
+class Meter:
+    """Read one job. `turn` spreads the thorough readings of many jobs over the samples."""
+
+    __slots__ = (
+        "_beating",
+        "_known",
+        "_last",
+        "_left",
+        "_may_rest",
+        "_probes",
+        "_spread",
+        "_values",
+        "job",
+        "revision",
+    )
+
+    def __init__(self, job: Found, turn: int = 0) -> None:
+        self.job = job
+        self.revision = -1
+        self._probes: dict[str, Probe] = {}
+        self._beating: list[tuple[str, Probe]] = []
+        self._may_rest = False
+        self._known: frozenset[str] = frozenset()
+        self._last: list[bytes] | None = None
+        self._values: Values = {}
+        self._spread = turn % THOROUGH_EVERY
+        self._left = 0  # samples until the next thorough one
+
+    def refresh(self, sources: Iterable[JobSource], errors: Counter[str]) -> None:
+        """Open what the job's new directories offer; what is open stays open."""
+        self.revision = self.job.revision
+        now = frozenset(self.job.directories)
+        added, self._known = now - self._known, now
+        for source in sources:
+            if source.name not in self._probes or source.controllers & added:
+                self.open(source, errors)
+
+    def open(self, source: JobSource, errors: Counter[str]) -> None:
+        """Open one source for this job, in place of what it had open."""
+        self.drop(source.name)
+        try:
+            probe = source.open(self.job)
+        except Exception as error:  # noqa: BLE001  one job that cannot be opened must not stop the others
+            count_error(errors, source.name, self.job.place.job, error)
+            return
+        if probe:
+            self._probes[source.name] = probe
+            self._rearrange()
+
+    def drop(self, name: str) -> None:
+        """Close one source, if it is open."""
+        probe = self._probes.pop(name, None)
+        if probe:
+            probe.close()
+            self._rearrange()
+
+    def read(self, errors: Counter[str]) -> Values:
+        """Give the job's values now; those of the last time, when no sign of life changed since.
+
+        Raises `Ended` when the job's cgroup is gone.
+        """
+        beats, broken = self._beats(errors)
+        thorough = self._left == 0
+        self._left = THOROUGH_EVERY - 1 - self._spread if thorough else self._left - 1
+        if beats == self._last and not thorough:
+            return self._values
+        self._spread = 0
+        self._values = {}
+        for name, probe in self._probes.items():
+            if name not in broken and not self._read_one(name, probe, errors, thorough=thorough):
+                broken.append(name)
+        self._last = beats if self._may_rest and beats[0] and not broken else None
+        return self._values
+
+    def close(self) -> None:
+        """Close all sources."""
+        for name in list(self._probes):
+            self.drop(name)
+
+    def _beats(self, errors: Counter[str]) -> tuple[list[bytes], list[str]]:
+        """Give the signs of life, and the sources that could not give theirs."""
+        beats: list[bytes] = []
+        broken: list[str] = []
+        for name, probe in self._beating:
+            try:
+                beats.append(probe.beat())
+            except Exception as error:  # noqa: BLE001  see `_failed`
+                self._failed(name, error, errors)
+                broken.append(name)
+        return beats, broken
+
+    def _read_one(self, name: str, probe: Probe, errors: Counter[str], *, thorough: bool) -> bool:
+        try:
+            probe.read(self._values, thorough=thorough)
+        except Exception as error:  # noqa: BLE001  see `_failed`
+            self._failed(name, error, errors)
+            return False
+        return True
+
+    def _failed(self, name: str, error: Exception, errors: Counter[str]) -> None:
+        """Tell the end of the job from a fault. A source that fails for one job costs that job its series only."""
+        if isinstance(error, OSError) and is_end(error):
+            raise Ended from error
+        count_error(errors, name, self.job.place.job, error)
+
+    def _rearrange(self) -> None:
+        self._may_rest = _SIGN_OF_REST in self._probes
+        beating = [(name, probe) for name, probe in self._probes.items() if probe.beats]
+        self._beating = sorted(beating, key=lambda pair: pair[0] != _SIGN_OF_REST)
+        self._last, self._left = None, 0
+
+
+def count_error(errors: Counter[str], source: str, subject: str, error: Exception) -> None:
+    """Count a source's error; say it the first time only, as it tends to come with every sample."""
+    errors[source] += 1
+    if errors[source] == 1:
+        log.warning("a source failed", exc_info=error, extra={"source": source, "subject": subject})

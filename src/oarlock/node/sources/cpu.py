@@ -1,0 +1,174 @@
+"""CPU time of a job: total, user, system, by core; how many CPUs it may use; how much it was throttled."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from oarlock.node.hierarchies import UNIFIED
+from oarlock.node.sources.files import Values, close_all, open_in
+from oarlock.node.sources.metrics import series
+from oarlock.node.sources.parse import cpu_list, word_values
+from oarlock.node.sources.probe import Probe, Subject
+
+_NANO, _MICRO = 1e9, 1e6
+_NUMBER_BYTES, _TEXT_BYTES, _BY_CPU_BYTES = 32, 1024, 65536
+
+_TIMES_V1 = {b"user": "cpu_user_seconds_total", b"system": "cpu_system_seconds_total"}
+_TIMES_V2 = {
+    b"usage_usec": "cpu_seconds_total",
+    b"user_usec": "cpu_user_seconds_total",
+    b"system_usec": "cpu_system_seconds_total",
+}
+
+
+class CpuSource:
+    """`cpuacct`, `cpu` and `cpuset` of version 1, or `cpu.stat` of version 2; version 1 wins, as it counts by core."""
+
+    name = "cpu"
+    controllers = frozenset({"cpuacct", "cpu", "cpuset", UNIFIED})
+
+    def __init__(self, user_hz: int | None = None) -> None:
+        self._user_hz = user_hz or os.sysconf("SC_CLK_TCK")
+
+    def open(self, job: Subject) -> Probe | None:
+        """Open what this job has."""
+        directories = job.directories
+        if "cpuacct" in directories:
+            return CpuV1(directories, self._user_hz)
+        if UNIFIED in directories:
+            return CpuV2(directories)
+        return None
+
+
+class CpuV1(Probe):
+    """Nanoseconds of `cpuacct`; its ticks only where an old kernel has nothing better."""
+
+    __slots__ = ("_by_cpu", "_cores", "_cpuset", "_seldom", "_stat", "_system", "_throttled", "_total", "_usage",
+                 "_user", "_user_hz")  # fmt: skip
+    beats = True
+
+    def __init__(self, directories: Mapping[str, str], user_hz: int) -> None:
+        self._user_hz = user_hz
+        self._usage = b""
+        self._seldom: Values = {}
+        self._cores: list[tuple[int, str]] = []
+        self._total = open_in(directories, "cpuacct", "cpuacct.usage")
+        self._user = open_in(directories, "cpuacct", "cpuacct.usage_user")
+        self._system = open_in(directories, "cpuacct", "cpuacct.usage_sys")
+        inexact = self._user is None or self._system is None
+        self._stat = open_in(directories, "cpuacct", "cpuacct.stat") if inexact else None
+        self._by_cpu = open_in(directories, "cpuacct", "cpuacct.usage_percpu")
+        self._throttled = open_in(directories, "cpu", "cpu.stat")
+        self._cpuset = _open_cpuset(directories)
+
+    def beat(self) -> bytes:
+        """Read the total."""
+        self._usage = b"" if self._total is None else os.pread(self._total, _NUMBER_BYTES, 0)
+        return self._usage
+
+    def read(self, values: Values, *, thorough: bool) -> None:
+        """Read the parts that make up the total."""
+        if self._usage:
+            values["cpu_seconds_total"] = int(self._usage) / _NANO
+        if self._user is not None and self._system is not None:
+            values["cpu_user_seconds_total"] = int(os.pread(self._user, _NUMBER_BYTES, 0)) / _NANO
+            values["cpu_system_seconds_total"] = int(os.pread(self._system, _NUMBER_BYTES, 0)) / _NANO
+        elif self._stat is not None:
+            values.update(stat_v1(os.pread(self._stat, _TEXT_BYTES, 0), self._user_hz))
+        # A group without a quota counts no periods: its file stays as it is.
+        if thorough or self._seldom.get("cpu_periods_total"):
+            self._read_seldom()
+        values.update(self._seldom)
+        if self._by_cpu is not None and self._cores:
+            by_cpu = os.pread(self._by_cpu, _BY_CPU_BYTES, 0).split()
+            for cpu, key in self._cores:
+                values[key] = int(by_cpu[cpu]) / _NANO
+
+    def close(self) -> None:
+        """Close all files."""
+        close_all(self._total, self._user, self._system, self._stat, self._by_cpu, self._throttled, self._cpuset)
+
+    def _read_seldom(self) -> None:
+        self._seldom = {}
+        if self._throttled is not None:
+            self._seldom.update(throttling(os.pread(self._throttled, _TEXT_BYTES, 0)))
+        if self._cpuset is not None:
+            self._cores = cores(os.pread(self._cpuset, _TEXT_BYTES, 0))
+            self._seldom["cpus"] = len(self._cores)
+
+
+class CpuV2(Probe):
+    """`cpu.stat`. The kernel counts no time by core there: each core gets an even share, as portals expect."""
+
+    __slots__ = ("_cores", "_cpuset", "_stat", "_text")
+    beats = True
+
+    def __init__(self, directories: Mapping[str, str]) -> None:
+        self._text = b""
+        self._cores: list[tuple[int, str]] = []
+        self._stat = open_in(directories, UNIFIED, "cpu.stat")
+        self._cpuset = _open_cpuset(directories)
+
+    def beat(self) -> bytes:
+        """Read the whole file; it is one."""
+        self._text = b"" if self._stat is None else os.pread(self._stat, _TEXT_BYTES, 0)
+        return self._text
+
+    def read(self, values: Values, *, thorough: bool) -> None:
+        """Take the file apart."""
+        if self._text:
+            values.update(stat_v2(self._text))
+        if self._cpuset is not None:
+            if thorough:
+                self._cores = cores(os.pread(self._cpuset, _TEXT_BYTES, 0))
+            values["cpus"] = len(self._cores)
+        total = values.get("cpu_seconds_total")
+        if total is not None:
+            for _, key in self._cores:
+                values[key] = total / len(self._cores)
+
+    def close(self) -> None:
+        """Close both files."""
+        close_all(self._stat, self._cpuset)
+
+
+def stat_v1(text: bytes, user_hz: int) -> Values:
+    """Read `cpuacct.stat`: ticks, sampled, so that their sum may exceed the exact total."""
+    ticks = word_values(text)
+    return {
+        f"cpu_{word.decode()}_seconds_total": ticks[word] / user_hz for word in (b"user", b"system") if word in ticks
+    }
+
+
+def stat_v2(text: bytes) -> Values:
+    """Read `cpu.stat` of version 2: microseconds."""
+    found = word_values(text)
+    values = {name: found[word] / _MICRO for word, name in _TIMES_V2.items() if word in found}
+    values.update(throttling(text))
+    return values
+
+
+def throttling(text: bytes) -> Values:
+    """Read the quota's part of `cpu.stat`: nanoseconds in version 1, microseconds in version 2."""
+    found = word_values(text)
+    values: Values = {}
+    if b"nr_periods" in found:
+        values["cpu_periods_total"] = found[b"nr_periods"]
+        values["cpu_throttled_periods_total"] = found[b"nr_throttled"]
+    if b"throttled_time" in found:
+        values["cpu_throttled_seconds_total"] = found[b"throttled_time"] / _NANO
+    elif b"throttled_usec" in found:
+        values["cpu_throttled_seconds_total"] = found[b"throttled_usec"] / _MICRO
+    return values
+
+
+def cores(text: bytes) -> list[tuple[int, str]]:
+    """Read a cpuset's list into CPU numbers, each with the name of its series."""
+    return [(cpu, series("core_cpu_seconds_total", core=str(cpu))) for cpu in cpu_list(text)]
+
+
+def _open_cpuset(directories: Mapping[str, str]) -> int | None:
+    choices = (("cpuset", "cpuset.effective_cpus"), ("cpuset", "cpuset.cpus"), (UNIFIED, "cpuset.cpus.effective"))
+    opened = (open_in(directories, controller, name) for controller, name in choices)
+    return next((fd for fd in opened if fd is not None), None)
