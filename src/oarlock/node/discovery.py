@@ -42,12 +42,16 @@ class Spot(NamedTuple):
 
 
 class Found:
-    """A job that is here now. `revision` grows when a directory of it is found, so that more files are opened."""
+    """A job that is here now. `revision` grows when a directory of it is found, so that more files are opened.
+
+    `process_directories` are those whose `cgroup.procs` together hold its processes; the list is replaced, never
+    changed, when there are others.
+    """
 
     def __init__(self, place: Place) -> None:
         self.place = place
         self.spots: list[Spot] = []
-        self.inner: list[str] = []
+        self.process_directories: list[str] = []
         self.revision = 0
 
     @property
@@ -60,16 +64,12 @@ class Found:
         """Give the directory whose tree holds its processes."""
         return min(self.spots, key=lambda spot: min(_HOMES.index(name) for name in spot.hierarchy.controllers))
 
-    @property
-    def process_directories(self) -> list[str]:
-        """Give the directories whose `cgroup.procs` together hold its processes."""
-        return [self.home.absolute, *self.inner]
-
     def add(self, spot: Spot) -> bool:
         """Take a directory as one of its own; false when a directory of these controllers is known already."""
         if any(known.hierarchy.root == spot.hierarchy.root for known in self.spots):
             return False
         self.spots.append(spot)
+        self.process_directories = [self.home.absolute]
         self.revision += 1
         return True
 
@@ -215,12 +215,12 @@ class Finder:
     def _look_inside(self, found: Found) -> None:
         """List the directories inside a job's own, where Slurm and OAR 3 put the processes."""
         home = found.home
-        inner: list[str] = []
-        self._watch(home, found)
-        for path in _below(home.path, home.hierarchy.root):
-            self._watch(Spot(home.hierarchy, path), found)
-            inner.append(f"{home.hierarchy.root}/{path}")
-        found.inner = inner
+        inner = [Spot(home.hierarchy, path) for path in _below(home.path, home.hierarchy.root)]
+        for spot in (home, *inner):
+            self._watch(spot, found)
+        directories = [spot.absolute for spot in (home, *inner)]
+        if directories != found.process_directories:
+            found.process_directories = directories
 
     def _watch(self, spot: Spot, owner: Found | None) -> None:
         if self._inotify is None or self._blind:

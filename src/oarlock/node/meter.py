@@ -12,28 +12,19 @@ from oarlock.node.sources.probe import JobSource, Probe
 
 log = logging.getLogger(__name__)
 
-THOROUGH_EVERY = 10
-"""Samples between two readings of everything, for jobs at rest and for what seldom changes (limits, CPU lists)."""
+THOROUGH_SECONDS = 30.0
+"""How old a value may be that seldom changes (a limit, a list of CPUs), or any value of a job at rest."""
+
+_SHARES = 10
 
 _SIGN_OF_REST = "cpu"
 """The source without whose sign of life no job is thought to rest."""
 
 
 class Meter:
-    """Read one job. `turn` spreads the thorough readings of many jobs over the samples."""
+    """Read one job. `turn` spreads the thorough readings of many jobs over time, so that no sample is much dearer."""
 
-    __slots__ = (
-        "_beating",
-        "_known",
-        "_last",
-        "_left",
-        "_may_rest",
-        "_probes",
-        "_spread",
-        "_values",
-        "job",
-        "revision",
-    )
+    __slots__ = ("_beating", "_due", "_early", "_known", "_last", "_may_rest", "_probes", "_values", "job", "revision")
 
     def __init__(self, job: Found, turn: int = 0) -> None:
         self.job = job
@@ -44,8 +35,8 @@ class Meter:
         self._known: frozenset[str] = frozenset()
         self._last: list[bytes] | None = None
         self._values: Values = {}
-        self._spread = turn % THOROUGH_EVERY
-        self._left = 0  # samples until the next thorough one
+        self._early = THOROUGH_SECONDS * (turn % _SHARES) / _SHARES
+        self._due = float("-inf")  # the next thorough reading
 
     def refresh(self, sources: Iterable[JobSource], errors: Counter[str]) -> None:
         """Open what the job's new directories offer; what is open stays open."""
@@ -75,17 +66,17 @@ class Meter:
             probe.close()
             self._rearrange()
 
-    def read(self, errors: Counter[str]) -> Values:
+    def read(self, now: float, errors: Counter[str]) -> Values:
         """Give the job's values now; those of the last time, when no sign of life changed since.
 
         Raises `Ended` when the job's cgroup is gone.
         """
         beats, broken = self._beats(errors)
-        thorough = self._left == 0
-        self._left = THOROUGH_EVERY - 1 - self._spread if thorough else self._left - 1
+        thorough = now >= self._due
         if beats == self._last and not thorough:
             return self._values
-        self._spread = 0
+        if thorough:
+            self._due, self._early = now + THOROUGH_SECONDS - self._early, 0.0
         self._values = {}
         for name, probe in self._probes.items():
             if name not in broken and not self._read_one(name, probe, errors, thorough=thorough):
@@ -128,7 +119,7 @@ class Meter:
         self._may_rest = _SIGN_OF_REST in self._probes
         beating = [(name, probe) for name, probe in self._probes.items() if probe.beats]
         self._beating = sorted(beating, key=lambda pair: pair[0] != _SIGN_OF_REST)
-        self._last, self._left = None, 0
+        self._last, self._due = None, float("-inf")
 
 
 def count_error(errors: Counter[str], source: str, subject: str, error: Exception) -> None:

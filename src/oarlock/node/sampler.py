@@ -15,6 +15,7 @@ from oarlock.node.meter import Meter, count_error
 from oarlock.node.sources.files import Ended, Values
 from oarlock.node.sources.metrics import series
 from oarlock.node.sources.probe import JobSource, NodeSource
+from oarlock.node.sources.processes import owner
 
 
 class Reading(NamedTuple):
@@ -60,9 +61,13 @@ class Sampler:
         readings = {}
         for key, job in list(found.items()):
             try:
-                readings[key] = Reading(job.place, self._meter(key, job).read(self.errors))
+                values = self._meter(key, job).read(now, self.errors)
             except Ended:
                 self._end(key)
+                continue
+            if job.place.user is None and job.place.uid is None:
+                job.place = job.place._replace(uid=owner(job.process_directories))
+            readings[key] = Reading(job.place, values)
         return Sample(now, readings, self._read_node(len(readings)))
 
     def switch(self, source: JobSource) -> None:

@@ -6,13 +6,13 @@ import os
 from collections.abc import Mapping
 
 from oarlock.node.hierarchies import UNIFIED
-from oarlock.node.sources.files import Values, close_all, open_in
+from oarlock.node.sources.files import Values, close_all, open_in, read_record, read_seldom
 from oarlock.node.sources.metrics import series
 from oarlock.node.sources.parse import cpu_list, word_values
 from oarlock.node.sources.probe import Probe, Subject
 
 _NANO, _MICRO = 1e9, 1e6
-_NUMBER_BYTES, _TEXT_BYTES, _BY_CPU_BYTES = 32, 1024, 65536
+_NUMBER_BYTES, _TEXT_BYTES, _BY_CPU_BYTES = 32, 448, 448
 
 _TIMES_V1 = {b"user": "cpu_user_seconds_total", b"system": "cpu_system_seconds_total"}
 _TIMES_V2 = {
@@ -20,6 +20,7 @@ _TIMES_V2 = {
     b"user_usec": "cpu_user_seconds_total",
     b"system_usec": "cpu_system_seconds_total",
 }
+_CPUSETS = (("cpuset", "cpuset.effective_cpus"), ("cpuset", "cpuset.cpus"), (UNIFIED, "cpuset.cpus.effective"))
 
 
 class CpuSource:
@@ -44,12 +45,12 @@ class CpuSource:
 class CpuV1(Probe):
     """Nanoseconds of `cpuacct`; its ticks only where an old kernel has nothing better."""
 
-    __slots__ = ("_by_cpu", "_cores", "_cpuset", "_seldom", "_stat", "_system", "_throttled", "_total", "_usage",
-                 "_user", "_user_hz")  # fmt: skip
+    __slots__ = ("_by_cpu", "_cores", "_directories", "_seldom", "_stat", "_system", "_total", "_usage", "_user",
+                 "_user_hz")  # fmt: skip
     beats = True
 
     def __init__(self, directories: Mapping[str, str], user_hz: int) -> None:
-        self._user_hz = user_hz
+        self._directories, self._user_hz = directories, user_hz
         self._usage = b""
         self._seldom: Values = {}
         self._cores: list[tuple[int, str]] = []
@@ -59,8 +60,6 @@ class CpuV1(Probe):
         inexact = self._user is None or self._system is None
         self._stat = open_in(directories, "cpuacct", "cpuacct.stat") if inexact else None
         self._by_cpu = open_in(directories, "cpuacct", "cpuacct.usage_percpu")
-        self._throttled = open_in(directories, "cpu", "cpu.stat")
-        self._cpuset = _open_cpuset(directories)
 
     def beat(self) -> bytes:
         """Read the total."""
@@ -81,34 +80,32 @@ class CpuV1(Probe):
             self._read_seldom()
         values.update(self._seldom)
         if self._by_cpu is not None and self._cores:
-            by_cpu = os.pread(self._by_cpu, _BY_CPU_BYTES, 0).split()
+            by_cpu = read_record(self._by_cpu, _BY_CPU_BYTES).split()
             for cpu, key in self._cores:
                 values[key] = int(by_cpu[cpu]) / _NANO
 
     def close(self) -> None:
         """Close all files."""
-        close_all(self._total, self._user, self._system, self._stat, self._by_cpu, self._throttled, self._cpuset)
+        close_all(self._total, self._user, self._system, self._stat, self._by_cpu)
 
     def _read_seldom(self) -> None:
-        self._seldom = {}
-        if self._throttled is not None:
-            self._seldom.update(throttling(os.pread(self._throttled, _TEXT_BYTES, 0)))
-        if self._cpuset is not None:
-            self._cores = cores(os.pread(self._cpuset, _TEXT_BYTES, 0))
+        self._seldom = throttling(read_seldom(self._directories, "cpu", "cpu.stat") or b"")
+        self._cores = _read_cores(self._directories)
+        if self._cores:
             self._seldom["cpus"] = len(self._cores)
 
 
 class CpuV2(Probe):
     """`cpu.stat`. The kernel counts no time by core there: each core gets an even share, as portals expect."""
 
-    __slots__ = ("_cores", "_cpuset", "_stat", "_text")
+    __slots__ = ("_cores", "_directories", "_stat", "_text")
     beats = True
 
     def __init__(self, directories: Mapping[str, str]) -> None:
+        self._directories = directories
         self._text = b""
         self._cores: list[tuple[int, str]] = []
         self._stat = open_in(directories, UNIFIED, "cpu.stat")
-        self._cpuset = _open_cpuset(directories)
 
     def beat(self) -> bytes:
         """Read the whole file; it is one."""
@@ -119,18 +116,17 @@ class CpuV2(Probe):
         """Take the file apart."""
         if self._text:
             values.update(stat_v2(self._text))
-        if self._cpuset is not None:
-            if thorough:
-                self._cores = cores(os.pread(self._cpuset, _TEXT_BYTES, 0))
-            values["cpus"] = len(self._cores)
+        if thorough:
+            self._cores = _read_cores(self._directories)
         total = values.get("cpu_seconds_total")
-        if total is not None:
-            for _, key in self._cores:
-                values[key] = total / len(self._cores)
+        if self._cores:
+            values["cpus"] = len(self._cores)
+            if total is not None:
+                values.update((key, total / len(self._cores)) for _, key in self._cores)
 
     def close(self) -> None:
-        """Close both files."""
-        close_all(self._stat, self._cpuset)
+        """Close the file."""
+        close_all(self._stat)
 
 
 def stat_v1(text: bytes, user_hz: int) -> Values:
@@ -168,7 +164,10 @@ def cores(text: bytes) -> list[tuple[int, str]]:
     return [(cpu, series("core_cpu_seconds_total", core=str(cpu))) for cpu in cpu_list(text)]
 
 
-def _open_cpuset(directories: Mapping[str, str]) -> int | None:
-    choices = (("cpuset", "cpuset.effective_cpus"), ("cpuset", "cpuset.cpus"), (UNIFIED, "cpuset.cpus.effective"))
-    opened = (open_in(directories, controller, name) for controller, name in choices)
-    return next((fd for fd in opened if fd is not None), None)
+def _read_cores(directories: Mapping[str, str]) -> list[tuple[int, str]]:
+    """Give the CPUs a job may use, from the first file that says; none where there is no cpuset."""
+    for controller, name in _CPUSETS:
+        text = read_seldom(directories, controller, name)
+        if text is not None:
+            return cores(text)
+    return []

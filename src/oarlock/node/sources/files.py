@@ -6,14 +6,12 @@ import errno
 import os
 import resource
 from collections.abc import Mapping
-from typing import NoReturn
 
 Values = dict[str, float]
 """What was read of one job or of the node: series (see `metrics.series`) → value. What is absent was not read."""
 
 _ENDED = frozenset({errno.ENODEV, errno.ENOENT, errno.ESRCH})
-_PAGE_SURELY_LAST = 2048
-_LIST_BYTES = 8192
+_FEW, _MANY = 448, 65536  # bytes; the small size is one that Python has ready
 
 
 class Ended(Exception):
@@ -39,6 +37,20 @@ def open_in(directories: Mapping[str, str], controller: str, name: str) -> int |
     return None if directory is None else open_kept(directory, name)
 
 
+def read_seldom(directories: Mapping[str, str], controller: str, name: str) -> bytes | None:
+    """Open, read and close a file that seldom changes: kept open it would cost a descriptor a job.
+
+    None where the job has no such file; a directory that is gone is the end of the job, as it is for kept files.
+    """
+    fd = open_in(directories, controller, name)
+    if fd is None:
+        return None
+    try:
+        return read_record(fd, _FEW)
+    finally:
+        os.close(fd)
+
+
 def close_all(*descriptors: int | None) -> None:
     """Close what was opened; what was not there is passed over."""
     for descriptor in descriptors:
@@ -46,17 +58,20 @@ def close_all(*descriptors: int | None) -> None:
             os.close(descriptor)
 
 
-def read_list(descriptor: int) -> bytes:
-    """Read a file of many records (`cgroup.procs`, `/proc/net/dev`) to its end.
+def read_record(descriptor: int, size: int) -> bytes:
+    """Read a file that the kernel writes as one piece (`memory.stat`), however much longer than `size` it is."""
+    data = os.pread(descriptor, size, 0)
+    return data if len(data) < size else read_record(descriptor, size * 4)
 
-    The kernel hands such files out in pages; a first piece under half a page was all there is.
-    """
-    data = os.pread(descriptor, _LIST_BYTES, 0)
-    if len(data) < _PAGE_SURELY_LAST:
+
+def read_list(descriptor: int) -> bytes:
+    """Read a file of many records (`cgroup.procs`, `/proc/net/dev`) to its end; the kernel hands it out in pieces."""
+    data = os.pread(descriptor, _FEW, 0)
+    if len(data) < _FEW:
         return data
     pieces, at = [data], len(data)
     while data:
-        data = os.pread(descriptor, _LIST_BYTES, at)
+        data = os.pread(descriptor, _MANY, at)
         pieces.append(data)
         at += len(data)
     return b"".join(pieces)
@@ -79,16 +94,16 @@ def listed(directory: str) -> list[str]:
         return []
 
 
-def reraise(error: OSError) -> NoReturn:
-    """Turn the errors that mean an end into `Ended`; pass on all others."""
-    if is_end(error):
-        raise Ended from error
-    raise error
+def allow_many_files(wanted: int = 1 << 18) -> int:
+    """Raise this process's limit of open files as far as it may go, up to `wanted`; give the limit.
 
-
-def allow_many_files() -> int:
-    """Raise this process's limit of open files as far as it may go; give the limit."""
+    A job costs some twenty files, so a thousand jobs are over what many systems allow without asking.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return hard
+    for limit in (max(wanted, hard), hard):
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(wanted, limit)), limit))
+            break
+        except (OSError, ValueError):
+            continue  # beyond the hard limit only root may go
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -6,12 +6,13 @@ import os
 from collections.abc import Mapping
 
 from oarlock.node.hierarchies import UNIFIED
-from oarlock.node.sources.files import Values, close_all, open_in
+from oarlock.node.sources.files import Values, close_all, open_in, read_record, read_seldom
 from oarlock.node.sources.parse import Positions, limit, word_values
 from oarlock.node.sources.probe import Probe, Subject
 
-_NUMBER_BYTES, _TEXT_BYTES, _STAT_BYTES = 32, 1024, 16384
+_NUMBER_BYTES, _TEXT_BYTES, _STAT_BYTES = 32, 448, 4096
 _INFINITE = float("inf")
+_NEAR = 15 / 16
 
 STAT_V1: Mapping[bytes, str] = {
     b"total_cache": "memory_cache_bytes",
@@ -78,21 +79,16 @@ class MemorySource:
 class MemoryV1(Probe):
     """Version 1, with its children counted in."""
 
-    __slots__ = ("_counts", "_limit", "_limit_bytes", "_limit_with_swap", "_oom", "_peak", "_positions", "_seldom",
-                 "_stat", "_usage", "_used")  # fmt: skip
+    __slots__ = ("_directories", "_peak", "_positions", "_seldom", "_stat", "_usage", "_used")
     beats = True
 
     def __init__(self, directories: Mapping[str, str], positions: Positions) -> None:
-        self._positions = positions
+        self._directories, self._positions = directories, positions
         self._used = b""
         self._seldom: Values = {}
         self._usage = open_in(directories, "memory", "memory.usage_in_bytes")
         self._peak = open_in(directories, "memory", "memory.max_usage_in_bytes")
         self._stat = open_in(directories, "memory", "memory.stat")
-        self._limit = open_in(directories, "memory", "memory.limit_in_bytes")
-        self._limit_with_swap = open_in(directories, "memory", "memory.memsw.limit_in_bytes")
-        self._counts = open_in(directories, "memory", "memory.failcnt")
-        self._oom = open_in(directories, "memory", "memory.oom_control")
 
     def beat(self) -> bytes:
         """Read what is used now."""
@@ -106,46 +102,46 @@ class MemoryV1(Probe):
         if self._peak is not None:
             values["memory_peak_bytes"] = int(os.pread(self._peak, _NUMBER_BYTES, 0))
         if self._stat is not None:
-            text = os.pread(self._stat, _STAT_BYTES, 0)
+            text = read_record(self._stat, _STAT_BYTES)
             self._positions.pick(text[max(0, text.find(b"total_")) :].split(), values)
         # A job that never came near its limit cannot have hit it.
-        if thorough or values.get("memory_peak_bytes", 0) > self._seldom.get("memory_limit_bytes", _INFINITE) / 2:
+        near = self._seldom.get("memory_limit_bytes", _INFINITE) * _NEAR
+        if thorough or values.get("memory_peak_bytes", 0) > near:
             self._read_seldom()
         values.update(self._seldom)
 
     def close(self) -> None:
         """Close all files."""
-        close_all(self._usage, self._peak, self._stat, self._limit, self._limit_with_swap, self._counts, self._oom)
+        close_all(self._usage, self._peak, self._stat)
 
     def _read_seldom(self) -> None:
         seldom = self._seldom = {}
-        _put_limit(seldom, "memory_limit_bytes", self._limit)
-        _put_limit(seldom, "memory_with_swap_limit_bytes", self._limit_with_swap)
-        if self._counts is not None:
-            seldom["memory_limit_hits_total"] = int(os.pread(self._counts, _NUMBER_BYTES, 0))
-        if self._oom is not None:
-            found = word_values(os.pread(self._oom, _TEXT_BYTES, 0))
-            if b"oom_kill" in found:
-                seldom["memory_oom_kills_total"] = found[b"oom_kill"]
+        _put_limit(seldom, "memory_limit_bytes", read_seldom(self._directories, "memory", "memory.limit_in_bytes"))
+        with_swap = read_seldom(self._directories, "memory", "memory.memsw.limit_in_bytes")
+        _put_limit(seldom, "memory_with_swap_limit_bytes", with_swap)
+        hits = read_seldom(self._directories, "memory", "memory.failcnt")
+        if hits is not None:
+            seldom["memory_limit_hits_total"] = int(hits)
+        kills = word_values(read_seldom(self._directories, "memory", "memory.oom_control") or b"")
+        if b"oom_kill" in kills:
+            seldom["memory_oom_kills_total"] = kills[b"oom_kill"]
 
 
 class MemoryV2(Probe):
     """Version 2."""
 
-    __slots__ = ("_current", "_events", "_max", "_peak", "_positions", "_seldom", "_stat", "_swap", "_swap_max",
+    __slots__ = ("_current", "_directories", "_events", "_peak", "_positions", "_seldom", "_stat", "_swap",
                  "_used")  # fmt: skip
     beats = True
 
     def __init__(self, directories: Mapping[str, str], positions: Positions) -> None:
-        self._positions = positions
+        self._directories, self._positions = directories, positions
         self._used = b""
         self._seldom: Values = {}
         self._current = open_in(directories, UNIFIED, "memory.current")
         self._peak = open_in(directories, UNIFIED, "memory.peak")
         self._stat = open_in(directories, UNIFIED, "memory.stat")
-        self._max = open_in(directories, UNIFIED, "memory.max")
         self._swap = open_in(directories, UNIFIED, "memory.swap.current")
-        self._swap_max = open_in(directories, UNIFIED, "memory.swap.max")
         self._events = open_in(directories, UNIFIED, "memory.events")
 
     def beat(self) -> bytes:
@@ -161,23 +157,24 @@ class MemoryV2(Probe):
             if fd is not None:
                 values[name] = int(os.pread(fd, _NUMBER_BYTES, 0))
         if self._stat is not None:
-            self._positions.pick(os.pread(self._stat, _STAT_BYTES, 0).split(), values)
+            self._positions.pick(read_record(self._stat, _STAT_BYTES).split(), values)
         if self._events is not None:
             found = word_values(os.pread(self._events, _TEXT_BYTES, 0))
             values.update((name, found[word]) for word, name in EVENTS_V2.items() if word in found)
         if thorough:
             self._seldom = {}
-            _put_limit(self._seldom, "memory_limit_bytes", self._max)
-            _put_limit(self._seldom, "memory_swap_limit_bytes", self._swap_max)
+            _put_limit(self._seldom, "memory_limit_bytes", read_seldom(self._directories, UNIFIED, "memory.max"))
+            swap = read_seldom(self._directories, UNIFIED, "memory.swap.max")
+            _put_limit(self._seldom, "memory_swap_limit_bytes", swap)
         values.update(self._seldom)
 
     def close(self) -> None:
         """Close all files."""
-        close_all(self._current, self._peak, self._stat, self._max, self._swap, self._swap_max, self._events)
+        close_all(self._current, self._peak, self._stat, self._swap, self._events)
 
 
-def _put_limit(values: Values, name: str, fd: int | None) -> None:
+def _put_limit(values: Values, name: str, text: bytes | None) -> None:
     """Put a limit where there is one: no limit is no series."""
-    found = None if fd is None else limit(os.pread(fd, _NUMBER_BYTES, 0))
+    found = None if text is None else limit(text)
     if found is not None:
         values[name] = found

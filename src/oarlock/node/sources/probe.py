@@ -17,7 +17,7 @@ class Subject(Protocol):
 
     @property
     def process_directories(self) -> Sequence[str]:
-        """The directories whose `cgroup.procs` together hold its processes."""
+        """The directories whose `cgroup.procs` hold its processes, its own first; another list when they change."""
 
 
 class Probe:
