@@ -7,7 +7,7 @@ import pytest
 from oarlock.node.sources.processes import ProcessSource, Stat, io_values, owner
 from tests.monitoring import job_at, needs_cgroups, real_groups, recorded, wait_until
 
-STAT = "{pid} ({name}) {state} {parent} 1 1 0 -1 0 0 0 0 0 {user} {system} {cuser} {csystem} 20 0 {threads} 0 9 0 {pages} 1"
+STAT = "{pid} ({name}) {state} {parent} 1 1 0 -1 0 0 0 0 0 {cpu} 1 {children} 2 20 0 {threads} 0 9 0 {pages} 1"
 IO = "rchar: {0}\nwchar: {0}\nsyscr: {0}\nsyscw: {0}\nread_bytes: {0}\nwrite_bytes: {0}\ncancelled_write_bytes: 0\n"
 
 
@@ -23,7 +23,7 @@ class World:
         )
 
     def put(self, pid, name="app", *, parent=1, cpu=0, children=0, io=0, state="S", threads=1, pages=10):
-        times = {"user": cpu, "system": 0, "cuser": children, "csystem": 0}
+        times = {"cpu": cpu - 1, "children": children - 2}  # one and two more are system time
         stat = STAT.format(pid=pid, name=name, state=state, parent=parent, threads=threads, pages=pages, **times)
         recorded(self.folder / "proc" / str(pid), {"stat": stat, "io": IO.format(io)})
         exe = self.folder / "proc" / str(pid) / "exe"
@@ -60,8 +60,8 @@ def cpu(values):
 
 
 def test_a_name_may_hold_brackets_and_spaces():
-    stat = Stat(STAT.format(pid=7, name="a) R (b", state="D", parent=3, user=1, system=2, cuser=3, csystem=4,
-                            threads=5, pages=6).encode())  # fmt: skip
+    fields = {"name": "a) R (b", "state": "D", "parent": 3, "cpu": 2, "children": 5, "threads": 5, "pages": 6}
+    stat = Stat(STAT.format(pid=7, **fields).encode())
     assert (stat.name, stat.state, stat.parent, stat.own, stat.children, stat.threads, stat.pages) == (
         b"a) R (b", "D", 3, 3, 7, 5, 6,
     )  # fmt: skip
