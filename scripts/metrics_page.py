@@ -12,7 +12,7 @@ HEAD = """\
 Every metric that is measured of a job and of a node. Units are base units and stand in the name. What could not be
 read is absent, never zero. Each source can be switched on and off by its name. v1 and v2 are the versions of cgroups;
 where both offer a file, version 1 is read. A job that got no CPU time since the last sample is not read again, except
-every 30 seconds: its values are those of the last reading.
+every 30 seconds: its values are those of the last reading. Limits and lists of CPUs are read again every 5 minutes.
 
 | source | measures | needs |
 | --- | --- | --- |

@@ -1,5 +1,6 @@
 import logging
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -10,14 +11,17 @@ import pytest
 
 from oarlock.measure import layouts
 from oarlock.node.discovery import Finder
-from oarlock.node.hierarchies import Hierarchy
-from oarlock.node.meter import THOROUGH_SECONDS, Meter
+from oarlock.node.hierarchies import UNIFIED, Hierarchy
+from oarlock.node.meter import REST_SECONDS, Meter
 from oarlock.node.sampler import Sampler
 from oarlock.node.sources.cpu import CpuSource
 from oarlock.node.sources.files import Ended
 from oarlock.node.sources.memory import MemorySource
-from tests.monitoring import job_at, needs_cgroups, real_groups, recorded, wait_until
+from oarlock.node.sources.pressure import PressureSource
+from oarlock.node.sources.processes import ProcessSource
+from tests.monitoring import ROOT, job_at, needs_cgroups, real_groups, recorded, wait_until
 
+SLURM = ROOT.parent / "shared" / "data" / "slurm-golden" / "cgroup_contents.txt"
 BUSY = "x = bytearray(64 << 20)\nprint('on', flush=True)\nwhile True: pass"
 
 
@@ -142,7 +146,7 @@ def test_a_job_at_rest_is_not_read_again_until_its_turn_comes(tmp_path, sampler_
     usage.write_text("6\n")
     assert values_of(sampler.sample(2), "7")["memory_peak_bytes"] == 2, "it got CPU time"
     peak.write_text("3\n")
-    assert values_of(sampler.sample(THOROUGH_SECONDS), "7")["memory_peak_bytes"] == 3, "it is looked at now and then"
+    assert values_of(sampler.sample(2 + REST_SECONDS), "7")["memory_peak_bytes"] == 3, "it is looked at now and then"
 
 
 def test_a_directory_that_appears_later_is_read_from_then_on(tmp_path, sampler_of):
@@ -174,6 +178,46 @@ def test_every_file_is_given_back(tmp_path, sampler_of):
     assert len(open_files()) > len(before)
     sampler.close()
     assert open_files() == before
+
+
+def test_a_recorded_job_of_slurm_is_found_with_its_steps_and_read(tmp_path, sampler_of):
+    if not SLURM.exists():
+        pytest.skip("the recorded cgroups of Slurm are not here")
+    files = dict(re.findall(r"^== /sys/fs/cgroup/(\S+)\n(.*?)(?=^== |\Z)", SLURM.read_text(), re.MULTILINE | re.DOTALL))
+    sampler = sampler_of([made for made in tree(tmp_path, files) if made.controllers != ("freezer",)])
+    sample = sampler.sample(0)
+    [(key, reading)] = sample.jobs.items()
+    job = "slurm_vm/uid_1001/job_17"
+    assert key == ("slurm", "vm", "17")
+    assert reading.place.uid == 1001
+    assert reading.values["cpu_seconds_total"] == int(files[f"cpuacct/{job}/cpuacct.usage"]) / 1e9
+    assert reading.values["memory_usage_bytes"] == int(files[f"memory/{job}/memory.usage_in_bytes"])
+    [found] = sampler._finder.jobs.values()
+    steps = [Path(path).relative_to(tmp_path / "cpuacct" / job).as_posix() for path in found.process_directories]
+    assert steps == [".", "step_1", "step_1/task_0", "step_1/task_1", "step_batch", "step_batch/task_0"]
+
+
+@needs_cgroups
+def test_a_real_job_of_version_2_is_measured_as_far_as_its_files_go(groups, sampler_of):
+    made = groups.make("oarlock/n1/ada_7", UNIFIED)
+    trees = [hierarchy for hierarchy in groups.hierarchies if UNIFIED in hierarchy.controllers]
+    sampler = sampler_of(trees, CpuSource(), MemorySource(), PressureSource(), ProcessSource())
+    child = subprocess.Popen(["sh", "-c", "read x; while :; do :; done"], stdin=-1)
+    try:
+        groups.join(made, child.pid)
+        child.stdin.write(b"\n")
+        child.stdin.flush()
+        wait_until(lambda: values_of(sampler.sample(0), "7")["cpu_seconds_total"] > 0.05, "CPU time")
+        values = values_of(sampler.sample(1), "7")
+    finally:
+        child.kill()
+        child.wait()
+        child.stdin.close()
+    assert values["processes"] == 1
+    assert values['threads{state="running"}'] == 1
+    assert 0 < values["cpu_user_seconds_total"] <= values["cpu_seconds_total"]
+    if (made[UNIFIED] / "cpu.pressure").exists():
+        assert values["cpu_pressure_some_seconds_total"] >= 0
 
 
 @needs_cgroups

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
 from typing import NamedTuple
 
 UNIFIED = "unified"
@@ -37,11 +35,6 @@ def of_this_machine(proc: str = "/proc") -> list[Hierarchy]:
     """Give what is mounted now, as this process sees it."""
     with open(f"{proc}/self/mountinfo") as file:
         return mounted(file.read())
-
-
-def at(root: str, names: Iterable[str]) -> list[Hierarchy]:
-    """Give hierarchies that stand side by side under one directory, as `/dev/oar_cgroups_links` has them."""
-    return [Hierarchy(os.path.join(root, name), tuple(name.split(","))) for name in names]
 
 
 def _controllers(kind: str, options: str) -> tuple[str, ...]:

@@ -12,10 +12,13 @@ from oarlock.node.sources.probe import JobSource, Probe
 
 log = logging.getLogger(__name__)
 
-THOROUGH_SECONDS = 30.0
-"""How old a value may be that seldom changes (a limit, a list of CPUs), or any value of a job at rest."""
+REST_SECONDS = 30.0
+"""How old the values of a job may become that shows no sign of life."""
 
-_SHARES = 10
+THOROUGH_SECONDS = 300.0
+"""How old settings of a job may become (a limit, a list of CPUs)."""
+
+_SHARES = 16
 
 _SIGN_OF_REST = "cpu"
 """The source without whose sign of life no job is thought to rest."""
@@ -24,7 +27,8 @@ _SIGN_OF_REST = "cpu"
 class Meter:
     """Read one job. `turn` spreads the thorough readings of many jobs over time, so that no sample is much dearer."""
 
-    __slots__ = ("_beating", "_due", "_early", "_known", "_last", "_may_rest", "_probes", "_values", "job", "revision")
+    __slots__ = ("_beating", "_due", "_known", "_last", "_may_rest", "_probes", "_share", "_thorough_due", "_values",
+                 "job", "revision")  # fmt: skip
 
     def __init__(self, job: Found, turn: int = 0) -> None:
         self.job = job
@@ -35,8 +39,8 @@ class Meter:
         self._known: frozenset[str] = frozenset()
         self._last: list[bytes] | None = None
         self._values: Values = {}
-        self._early = THOROUGH_SECONDS * (turn % _SHARES) / _SHARES
-        self._due = float("-inf")  # the next thorough reading
+        self._share = turn % _SHARES / _SHARES
+        self._due = self._thorough_due = float("-inf")
 
     def refresh(self, sources: Iterable[JobSource], errors: Counter[str]) -> None:
         """Open what the job's new directories offer; what is open stays open."""
@@ -72,11 +76,9 @@ class Meter:
         Raises `Ended` when the job's cgroup is gone.
         """
         beats, broken = self._beats(errors)
-        thorough = now >= self._due
-        if beats == self._last and not thorough:
+        if beats == self._last and now < self._due:
             return self._values
-        if thorough:
-            self._due, self._early = now + THOROUGH_SECONDS - self._early, 0.0
+        thorough = self._plan_next(now)
         self._values = {}
         for name, probe in self._probes.items():
             if name not in broken and not self._read_one(name, probe, errors, thorough=thorough):
@@ -88,6 +90,15 @@ class Meter:
         """Close all sources."""
         for name in list(self._probes):
             self.drop(name)
+
+    def _plan_next(self, now: float) -> bool:
+        """Say whether settings are to be read now, and when everything is to be read again at the latest."""
+        thorough = now >= self._thorough_due
+        self._due = now + REST_SECONDS * (1 - self._share)
+        if thorough:
+            self._thorough_due = now + THOROUGH_SECONDS * (1 - self._share)
+            self._share = 0.0
+        return thorough
 
     def _beats(self, errors: Counter[str]) -> tuple[list[bytes], list[str]]:
         """Give the signs of life, and the sources that could not give theirs."""
@@ -119,7 +130,7 @@ class Meter:
         self._may_rest = _SIGN_OF_REST in self._probes
         beating = [(name, probe) for name, probe in self._probes.items() if probe.beats]
         self._beating = sorted(beating, key=lambda pair: pair[0] != _SIGN_OF_REST)
-        self._last, self._due = None, float("-inf")
+        self._last, self._due, self._thorough_due = None, float("-inf"), float("-inf")
 
 
 def count_error(errors: Counter[str], source: str, subject: str, error: Exception) -> None:

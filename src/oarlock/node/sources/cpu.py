@@ -20,6 +20,17 @@ _TIMES_V2 = {
     b"user_usec": "cpu_user_seconds_total",
     b"system_usec": "cpu_system_seconds_total",
 }
+_PERIODS = {
+    b"nr_periods": "cpu_periods_total",
+    b"nr_throttled": "cpu_throttled_periods_total",
+    b"nr_bursts": "cpu_burst_periods_total",
+}
+_HELD_BACK = {
+    b"throttled_time": ("cpu_throttled_seconds_total", _NANO),
+    b"throttled_usec": ("cpu_throttled_seconds_total", _MICRO),
+    b"burst_time": ("cpu_burst_seconds_total", _NANO),
+    b"burst_usec": ("cpu_burst_seconds_total", _MICRO),
+}
 _CPUSETS = (("cpuset", "cpuset.effective_cpus"), ("cpuset", "cpuset.cpus"), (UNIFIED, "cpuset.cpus.effective"))
 
 
@@ -45,14 +56,14 @@ class CpuSource:
 class CpuV1(Probe):
     """Nanoseconds of `cpuacct`; its ticks only where an old kernel has nothing better."""
 
-    __slots__ = ("_by_cpu", "_cores", "_directories", "_seldom", "_stat", "_system", "_total", "_usage", "_user",
-                 "_user_hz")  # fmt: skip
+    __slots__ = ("_by_cpu", "_cores", "_directories", "_stat", "_system", "_throttled", "_throttling", "_total",
+                 "_usage", "_user", "_user_hz")  # fmt: skip
     beats = True
 
     def __init__(self, directories: Mapping[str, str], user_hz: int) -> None:
         self._directories, self._user_hz = directories, user_hz
         self._usage = b""
-        self._seldom: Values = {}
+        self._throttling: tuple[bytes, Values] = (b"", {})
         self._cores: list[tuple[int, str]] = []
         self._total = open_in(directories, "cpuacct", "cpuacct.usage")
         self._user = open_in(directories, "cpuacct", "cpuacct.usage_user")
@@ -60,6 +71,7 @@ class CpuV1(Probe):
         inexact = self._user is None or self._system is None
         self._stat = open_in(directories, "cpuacct", "cpuacct.stat") if inexact else None
         self._by_cpu = open_in(directories, "cpuacct", "cpuacct.usage_percpu")
+        self._throttled = open_in(directories, "cpu", "cpu.stat")
 
     def beat(self) -> bytes:
         """Read the total."""
@@ -75,10 +87,15 @@ class CpuV1(Probe):
             values["cpu_system_seconds_total"] = int(os.pread(self._system, _NUMBER_BYTES, 0)) / _NANO
         elif self._stat is not None:
             values.update(stat_v1(os.pread(self._stat, _TEXT_BYTES, 0), self._user_hz))
-        # A group without a quota counts no periods: its file stays as it is.
-        if thorough or self._seldom.get("cpu_periods_total"):
-            self._read_seldom()
-        values.update(self._seldom)
+        if self._throttled is not None:
+            text = os.pread(self._throttled, _TEXT_BYTES, 0)
+            if text != self._throttling[0]:  # without a quota it never changes
+                self._throttling = (text, throttling(text))
+            values.update(self._throttling[1])
+        if thorough:
+            self._cores = _read_cores(self._directories)
+        if self._cores:
+            values["cpus"] = len(self._cores)
         if self._by_cpu is not None and self._cores:
             by_cpu = read_record(self._by_cpu, _BY_CPU_BYTES).split()
             for cpu, key in self._cores:
@@ -86,13 +103,7 @@ class CpuV1(Probe):
 
     def close(self) -> None:
         """Close all files."""
-        close_all(self._total, self._user, self._system, self._stat, self._by_cpu)
-
-    def _read_seldom(self) -> None:
-        self._seldom = throttling(read_seldom(self._directories, "cpu", "cpu.stat") or b"")
-        self._cores = _read_cores(self._directories)
-        if self._cores:
-            self._seldom["cpus"] = len(self._cores)
+        close_all(self._total, self._user, self._system, self._stat, self._by_cpu, self._throttled)
 
 
 class CpuV2(Probe):
@@ -148,14 +159,10 @@ def stat_v2(text: bytes) -> Values:
 def throttling(text: bytes) -> Values:
     """Read the quota's part of `cpu.stat`: nanoseconds in version 1, microseconds in version 2."""
     found = word_values(text)
-    values: Values = {}
-    if b"nr_periods" in found:
-        values["cpu_periods_total"] = found[b"nr_periods"]
-        values["cpu_throttled_periods_total"] = found[b"nr_throttled"]
-    if b"throttled_time" in found:
-        values["cpu_throttled_seconds_total"] = found[b"throttled_time"] / _NANO
-    elif b"throttled_usec" in found:
-        values["cpu_throttled_seconds_total"] = found[b"throttled_usec"] / _MICRO
+    values: Values = {name: found[word] for word, name in _PERIODS.items() if word in found}
+    for word, (name, unit) in _HELD_BACK.items():
+        if word in found:
+            values[name] = found[word] / unit
     return values
 
 

@@ -29,7 +29,7 @@ IO_METRICS = (
 """In the order of the lines of /proc/PID/io."""
 
 _STAT_BYTES, _IO_BYTES = 1024, 512
-_MANY_LINKS = 500
+_LINKS_EVERY = 5
 _NOTHING = (0,) * (2 + len(IO_METRICS))
 _OWN, _CHILDREN, _IO = 0, 1, 2  # where CPU ticks of its own, of waited-for children, and I/O stand in a `Work`
 
@@ -143,7 +143,8 @@ class Process:
 class Processes(Probe):
     """All processes of one job."""
 
-    __slots__ = ("_by_exe", "_directories", "_fds", "_io_totals", "_job", "_links", "_pids", "_processes", "_source")
+    __slots__ = ("_by_exe", "_directories", "_fds", "_io_totals", "_job", "_links", "_pids", "_processes",
+                 "_reads", "_source")  # fmt: skip
     beats = True
 
     def __init__(self, source: ProcessSource, job: Subject) -> None:
@@ -155,6 +156,7 @@ class Processes(Probe):
         self._by_exe: Counter[str] = Counter()
         self._io_totals: list[int] | None = None
         self._links: Values = {}
+        self._reads = 0
 
     def beat(self) -> bytes:
         """Read which processes there are."""
@@ -169,8 +171,8 @@ class Processes(Probe):
     def read(self, values: Values, *, thorough: bool) -> None:
         """Read every process."""
         self._meet_and_part({int(pid) for pid in self._pids.split()})
-        states: Counter[str] = Counter(running=0)
-        threads: Counter[str] = Counter()
+        states: dict[str, int] = {"running": 0}
+        threads: dict[str, int] = {}
         pages = 0
         for process in list(self._processes.values()):
             stat = process.read(self._source.proc)
@@ -178,22 +180,16 @@ class Processes(Probe):
                 self._part(process)
                 continue
             pages += stat.pages
-            threads[process.exe] += stat.threads
-            if stat.threads == 1:
-                states[STATES.get(stat.state, UNKNOWN)] += 1
-            else:
-                states.update(thread_states(self._source.proc, process.pid))
+            threads[process.exe] = threads.get(process.exe, 0) + stat.threads
+            for state in self._thread_states(process.pid, stat):
+                states[state] = states.get(state, 0) + 1
             self._account(process, stat)
         values["processes"] = len(self._processes)
         values["resident_bytes"] = pages * self._source.page_bytes
-        for state, count in states.items():
-            values[_state_series(state)] = count
-        for exe, count in threads.items():
-            values[_exe_series("process_threads", exe)] = count
+        values.update([(_state_series(state), count) for state, count in states.items()])
+        values.update([(_exe_series("process_threads", exe), count) for exe, count in threads.items()])
         self._put_totals(values)
-        if thorough or self._links.get("open_files", 0) < _MANY_LINKS:
-            self._links = links(self._source.proc, self._processes, self._source.scratch)
-        values.update(self._links)
+        self._put_links(values, thorough=thorough)
 
     def close(self) -> None:
         """Close every file of every process."""
@@ -225,6 +221,16 @@ class Processes(Probe):
                 self._io_totals = [total + more for total, more in zip(self._io_totals, fresh[_IO:])]
         else:
             self._by_exe.setdefault(process.exe, 0)
+
+    def _thread_states(self, pid: int, stat: Stat) -> list[str]:
+        return [STATES.get(stat.state, UNKNOWN)] if stat.threads == 1 else thread_states(self._source.proc, pid)
+
+    def _put_links(self, values: Values, *, thorough: bool) -> None:
+        """Links are the dearest to read: a job that is not new is asked for them less often."""
+        if thorough or self._reads < _LINKS_EVERY or self._reads % _LINKS_EVERY == 0:
+            self._links = links(self._source.proc, self._processes, self._source.scratch)
+        self._reads += 1
+        values.update(self._links)
 
     def _put_totals(self, values: Values) -> None:
         for exe, ticks in self._by_exe.items():
