@@ -41,7 +41,7 @@ bench: $(READY)
 	@$(BIN)/python -m bench $(if $(ONLY),ONLY=$(ONLY))
 
 docs: $(READY)
-	@$(BIN)/python scripts/generate_docs.py
+	@$(BIN)/python -m scripts.generate_docs
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

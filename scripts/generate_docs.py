@@ -5,6 +5,7 @@ from pathlib import Path
 
 from oarlock.config import KEYS, SYSTEM_FILE, VARIABLE, Config, Key
 from oarlock.settings.unused import UNUSED
+from scripts.metrics_page import metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -65,7 +66,7 @@ def _unused() -> str:
     )
 
 
-PAGES = {"docs/reference/configuration.md": configuration}
+PAGES = {"docs/reference/configuration.md": configuration, "docs/reference/metrics.md": metrics}
 
 
 def main() -> None:

@@ -1,0 +1,1 @@
+"""The way of a sample: whose cgroup it is, and where its measurements go."""

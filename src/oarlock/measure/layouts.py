@@ -1,0 +1,65 @@
+"""The layouts of resource managers, read from data: those that come with the package, and a site's own."""
+
+import tomllib
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from oarlock.model.errors import ConfigRefused
+from oarlock.node.layout import OARLOCK, Layout
+
+AUTO = "auto"
+_KEYS = {"about", "job", "inside", "is_job"}
+
+
+def known(site: Path | None = None) -> dict[str, Layout]:
+    """Give all layouts by name; those of a site's file stand first and replace ours of the same name."""
+    theirs = {} if site is None else read(_text(site), str(site))
+    ours = read((resources.files("oarlock.measure") / "layouts.toml").read_text(), "layouts.toml")
+    everyone = {OARLOCK.name: OARLOCK, **ours}
+    return {**theirs, **{name: layout for name, layout in everyone.items() if name not in theirs}}
+
+
+def chosen(name: str, site: Path | None = None) -> list[Layout]:
+    """Give the layouts to look for: one by name, or with `auto` all of them."""
+    layouts = known(site)
+    if name == AUTO:
+        return list(layouts.values())
+    if name not in layouts:
+        raise ConfigRefused(f"There is no layout `{name}`.", hint=f"Known are auto, {', '.join(layouts)}.")
+    return [layouts[name]]
+
+
+def read(text: str, where: str) -> dict[str, Layout]:
+    """Read layouts from TOML; `where` names the file in a refusal."""
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigRefused(f"The layouts in {where} are not TOML: {error}.") from error
+    return {name: _layout(name, table, where) for name, table in tables.items()}
+
+
+def _layout(name: str, table: Any, where: str) -> Layout:
+    if not isinstance(table, dict) or not table.get("job"):
+        raise ConfigRefused(
+            f"The layout `{name}` in {where} does not say where its jobs are.",
+            hint='Give it `job = ["path/of/{user}_{job}"]`.',
+        )
+    strangers = sorted(table.keys() - _KEYS)
+    if strangers:
+        raise ConfigRefused(
+            f"The layout `{name}` in {where} has the unknown key `{strangers[0]}`.",
+            hint=f"Known are {', '.join(sorted(_KEYS))}.",
+        )
+    try:
+        inside = [(level, template) for level, template in table.get("inside", ())]
+        return Layout(name, table["job"], inside, is_job=table.get("is_job", True))
+    except (TypeError, ValueError) as error:
+        raise ConfigRefused(f"The layout `{name}` in {where} cannot be used: {error}.") from error
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError as error:
+        raise ConfigRefused(f"The layouts in {path} cannot be read: {error.strerror}.") from error

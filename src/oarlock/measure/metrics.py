@@ -1,0 +1,73 @@
+"""Every metric that is measured: its name, unit and kind, where it is read and what other programs call it."""
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from oarlock.model.sample import MetricKind
+from oarlock.node.sources import machine, perf
+
+_UNITS = ("seconds", "bytes", "joules", "watts", "celsius", "ratio")
+_COUNT = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One metric. `source` is the switch that turns it on; `peers` maps a program to its name for the same thing."""
+
+    scope: str  # `job` or `node`
+    source: str
+    name: str  # as it stands in readings
+    help: str
+    files: str
+    labels: tuple[str, ...] = ()
+    peers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def full_name(self) -> str:
+        """Give the name that the world sees."""
+        return f"oarlock_{self.scope}_{self.name}"
+
+    @property
+    def kind(self) -> MetricKind:
+        """Tell counters from gauges by their name."""
+        return MetricKind.COUNTER if self.name.endswith("_total") else MetricKind.GAUGE
+
+    @property
+    def unit(self) -> str:
+        """Read the unit out of the name; `1` for what is merely counted."""
+        return next((word for word in reversed(self.name.split("_")) if word in _UNITS), _COUNT)
+
+
+@cache
+def catalogue() -> Mapping[tuple[str, str], Measured]:
+    """Give all metrics by scope and name, in the order of the reference page."""
+    tables = tomllib.loads((resources.files("oarlock.measure") / "metrics.toml").read_text())
+    everything = [*_written(tables), *_events(), *_memory_of_the_node()]
+    return {(metric.scope, metric.name): metric for metric in everything}
+
+
+def _written(tables: Mapping[str, Any]) -> Iterator[Measured]:
+    for scope, sources in tables.items():
+        for source, metrics in sources.items():
+            for name, row in metrics.items():
+                labels, peers = tuple(row.get("labels", ())), row.get("peers", {})
+                yield Measured(scope, source, name, row["help"], row["files"], labels, peers)
+
+
+def _events() -> Iterator[Measured]:
+    for event, (kind, code) in perf.EVENTS.items():
+        what = f"Event {event.replace('_', ' ')} counted for the job" + (", as time." if event in perf.CLOCKS else ".")
+        yield Measured("job", "perf", perf.metric(event), what, f"perf_event_open type {kind}, config {code:#x}",
+                       peers={"colmet": event})  # fmt: skip
+
+
+def _memory_of_the_node() -> Iterator[Measured]:
+    for key in machine.MEMINFO:
+        peers = {"colmet": f"meminfo_{key.lower()} (kB)"}
+        yield Measured(
+            "node", "machine", machine.meminfo_metric(key), f"{key} of the node.", "/proc/meminfo", peers=peers
+        )

@@ -1,0 +1,155 @@
+"""Whose cgroup is this: from the path of a cgroup to the job, its owner and its step.
+
+A layout is data (`measure/layouts.toml` holds those of other resource managers): path templates of a job's own
+directory, and templates of what may stand inside it. In a template
+
+    **           is any number of directories, also none
+    {job}        is a field; its shape is in `SHAPES`, else it is the rest of that part of the path
+    [step_]      is text that may be missing
+
+and a field that appears twice must read the same twice. The first template that fits wins.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+SHAPES: Mapping[str, str] = {
+    "job": r"\d+",
+    "uid": r"\d+",
+    "number": r"\d+",
+    "sluid": r"s[0-9A-Z]{13}",
+    "suffix": r"(?:[-.][^/]*)?",
+    "pod": r"[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}",
+}
+_TOKEN = re.compile(r"(?P<any>\*\*/?)|\{(?P<field>[a-z]+)\}|\[(?P<maybe>[^\]]*)\]|(?P<text>[^*{\[]+)")
+
+
+class Place(NamedTuple):
+    """What a path says. `job` is text, as not all ids are numbers; None is "the path does not say"."""
+
+    layout: str
+    job: str
+    user: str | None = None
+    uid: int | None = None
+    host: str | None = None  # the node's name, where several nodes share a machine
+    level: str = "job"  # the job's own directory, or which part of it this is
+    step: str | None = None
+    part: str | None = None  # Slurm's `user` or `slurm` below a step
+    task: str | None = None
+    details: tuple[tuple[str, str], ...] = ()  # fields that only this layout has
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What makes it one job on this machine: layout, node name, job."""
+        return (self.layout, self.host or "", self.job)
+
+
+class Layout:
+    """The places one resource manager gives to its jobs.
+
+    `jobs` are templates of a job's directory; `inside` pairs a level with a template relative to it; `is_job` is
+    false for cgroups that are measured only on demand (login sessions, pods).
+    """
+
+    def __init__(
+        self, name: str, jobs: Sequence[str], inside: Iterable[tuple[str, str]] = (), *, is_job: bool = True
+    ) -> None:
+        self.name, self.is_job = name, is_job
+        self._jobs = [re.compile(rf"/?{_regex(template)}(?:/(?P<rest>.*))?") for template in jobs]
+        self._inside = [(level, re.compile(_regex(template))) for level, template in inside]
+        self._on_the_way = [re.compile(way) for template in jobs for way in _ways(template)]
+
+    def match(self, path: str) -> Place | None:
+        """Read a path, relative to the root of its hierarchy; None when it is not of this layout."""
+        for template in self._jobs:
+            found = template.fullmatch(path.rstrip("/"))
+            if found:
+                fields = {name: value for name, value in found.groupdict().items() if value is not None}
+                return self._place(fields, fields.pop("rest", ""))
+        return None
+
+    def inside(self, rest: str) -> dict[str, str] | None:
+        """Read the part of a path below a job's directory into its level and fields; None when there is none."""
+        rest = "/".join(part for part in rest.split("/") if part)
+        if not rest:
+            return None
+        for level, template in self._inside:
+            found = template.fullmatch(rest)
+            if found:
+                return {"level": level, **{name: value for name, value in found.groupdict().items() if value}}
+        return {"level": "inside"}
+
+    def on_the_way(self, path: str) -> bool:
+        """Whether directories of jobs may appear, sooner or later, below this one."""
+        return any(way.fullmatch(path.strip("/")) for way in self._on_the_way)
+
+    def _place(self, fields: dict[str, str], rest: str) -> Place:
+        fields.update(self.inside(rest) or {})
+        known = {name: fields.pop(name) for name in _TEXTS if name in fields}
+        uid = fields.pop("uid", None)
+        fields.pop("suffix", None)
+        job = fields.pop("job", None) or next((fields[name] for name in _NAMES if name in fields), uid or "")
+        host = fields.pop("node", None) or fields.pop("host", None)
+        details = tuple(sorted((name, _plain(name, value)) for name, value in fields.items()))
+        return Place(self.name, job, uid=int(uid) if uid else None, host=host, details=details, **known)
+
+
+_TEXTS = ("user", "level", "step", "part", "task")
+_NAMES = ("sluid", "pod", "name")  # what stands for a job's number where there is none
+
+
+def match(layouts: Iterable[Layout], path: str) -> Place | None:
+    """Read a path with the first layout that knows it."""
+    for layout in layouts:
+        place = layout.match(path)
+        if place:
+            return place
+    return None
+
+
+def _regex(template: str) -> str:
+    """Turn a template into a regular expression with one named group a field."""
+    pattern, seen, at = "", set[str](), 0
+    while at < len(template):
+        token = _TOKEN.match(template, at)
+        if token is None:
+            raise ValueError(f"the path template {template!r} cannot be read from position {at} on")
+        pattern += _piece(token, seen)
+        at = token.end()
+    return pattern
+
+
+def _piece(token: re.Match[str], seen: set[str]) -> str:
+    field = token["field"]
+    if token["any"]:
+        # As few directories as will do: the outermost match is the job, what follows is inside it.
+        return "(?:[^/]+/)*?" if token["any"].endswith("/") else ".*"
+    if token["maybe"] is not None:
+        return f"(?:{re.escape(token['maybe'])})?"
+    if field in seen:
+        return f"(?P={field})"
+    if field:
+        seen.add(field)
+        return f"(?P<{field}>{SHAPES.get(field, '[^/]+')})"
+    return re.escape(token["text"])
+
+
+def _ways(template: str) -> list[str]:
+    """Give a pattern for each ancestor of a job's directory that the template names."""
+    parts = template.split("/")
+    ancestors = ["/".join(parts[:end]) for end in range(1, len(parts))]
+    return [_regex(ancestor) for ancestor in ancestors if ancestor != "**"]
+
+
+def _plain(field: str, value: str) -> str:
+    """Undo what systemd does to names in paths."""
+    if field == "pod":
+        return value.replace("_", "-")
+    return re.sub(r"\\x([0-9a-f]{2})", lambda found: chr(int(found[1], 16)), value)
+
+
+OARLOCK = Layout("oarlock", ["**/oarlock/{node}/{user}_{job}"])
+"""The only layout that travels to nodes; the others are read from `measure/layouts.toml`."""

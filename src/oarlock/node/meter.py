@@ -1,0 +1,140 @@
+"""The probes of one job: which are open, and what they read together."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable
+
+from oarlock.node.discovery import Found
+from oarlock.node.sources.files import Ended, Values, is_end
+from oarlock.node.sources.probe import JobSource, Probe
+
+log = logging.getLogger(__name__)
+
+REST_SECONDS = 30.0
+"""How old the values of a job may become that shows no sign of life."""
+
+THOROUGH_SECONDS = 300.0
+"""How old settings of a job may become (a limit, a list of CPUs)."""
+
+_SHARES = 16
+
+_SIGN_OF_REST = "cpu"
+"""The source without whose sign of life no job is thought to rest."""
+
+
+class Meter:
+    """Read one job. `turn` spreads the thorough readings of many jobs over time, so that no sample is much dearer."""
+
+    __slots__ = ("_beating", "_due", "_known", "_last", "_may_rest", "_probes", "_share", "_thorough_due", "_values",
+                 "job", "revision")  # fmt: skip
+
+    def __init__(self, job: Found, turn: int = 0) -> None:
+        self.job = job
+        self.revision = -1
+        self._probes: dict[str, Probe] = {}
+        self._beating: list[tuple[str, Probe]] = []
+        self._may_rest = False
+        self._known: frozenset[str] = frozenset()
+        self._last: list[bytes] | None = None
+        self._values: Values = {}
+        self._share = turn % _SHARES / _SHARES
+        self._due = self._thorough_due = float("-inf")
+
+    def refresh(self, sources: Iterable[JobSource], errors: Counter[str]) -> None:
+        """Open what the job's new directories offer; what is open stays open."""
+        self.revision = self.job.revision
+        now = frozenset(self.job.directories)
+        added, self._known = now - self._known, now
+        for source in sources:
+            if source.name not in self._probes or source.controllers & added:
+                self.open(source, errors)
+
+    def open(self, source: JobSource, errors: Counter[str]) -> None:
+        """Open one source for this job, in place of what it had open."""
+        self.drop(source.name)
+        try:
+            probe = source.open(self.job)
+        except Exception as error:  # noqa: BLE001  one job that cannot be opened must not stop the others
+            count_error(errors, source.name, self.job.place.job, error)
+            return
+        if probe:
+            self._probes[source.name] = probe
+            self._rearrange()
+
+    def drop(self, name: str) -> None:
+        """Close one source, if it is open."""
+        probe = self._probes.pop(name, None)
+        if probe:
+            probe.close()
+            self._rearrange()
+
+    def read(self, now: float, errors: Counter[str]) -> Values:
+        """Give the job's values now; those of the last time, when no sign of life changed since.
+
+        Raises `Ended` when the job's cgroup is gone.
+        """
+        beats, broken = self._beats(errors)
+        if beats == self._last and now < self._due:
+            return self._values
+        thorough = self._plan_next(now)
+        self._values = {}
+        for name, probe in self._probes.items():
+            if name not in broken and not self._read_one(name, probe, errors, thorough=thorough):
+                broken.append(name)
+        self._last = beats if self._may_rest and beats[0] and not broken else None
+        return self._values
+
+    def close(self) -> None:
+        """Close all sources."""
+        for name in list(self._probes):
+            self.drop(name)
+
+    def _plan_next(self, now: float) -> bool:
+        """Say whether settings are to be read now, and when everything is to be read again at the latest."""
+        thorough = now >= self._thorough_due
+        self._due = now + REST_SECONDS * (1 - self._share)
+        if thorough:
+            self._thorough_due = now + THOROUGH_SECONDS * (1 - self._share)
+            self._share = 0.0
+        return thorough
+
+    def _beats(self, errors: Counter[str]) -> tuple[list[bytes], list[str]]:
+        """Give the signs of life, and the sources that could not give theirs."""
+        beats: list[bytes] = []
+        broken: list[str] = []
+        for name, probe in self._beating:
+            try:
+                beats.append(probe.beat())
+            except Exception as error:  # noqa: BLE001  see `_failed`
+                self._failed(name, error, errors)
+                broken.append(name)
+        return beats, broken
+
+    def _read_one(self, name: str, probe: Probe, errors: Counter[str], *, thorough: bool) -> bool:
+        try:
+            probe.read(self._values, thorough=thorough)
+        except Exception as error:  # noqa: BLE001  see `_failed`
+            self._failed(name, error, errors)
+            return False
+        return True
+
+    def _failed(self, name: str, error: Exception, errors: Counter[str]) -> None:
+        """Tell the end of the job from a fault. A source that fails for one job costs that job its series only."""
+        if isinstance(error, OSError) and is_end(error):
+            raise Ended from error
+        count_error(errors, name, self.job.place.job, error)
+
+    def _rearrange(self) -> None:
+        self._may_rest = _SIGN_OF_REST in self._probes
+        beating = [(name, probe) for name, probe in self._probes.items() if probe.beats]
+        self._beating = sorted(beating, key=lambda pair: pair[0] != _SIGN_OF_REST)
+        self._last, self._due, self._thorough_due = None, float("-inf"), float("-inf")
+
+
+def count_error(errors: Counter[str], source: str, subject: str, error: Exception) -> None:
+    """Count a source's error; say it the first time only, as it tends to come with every sample."""
+    errors[source] += 1
+    if errors[source] == 1:
+        log.warning("a source failed", exc_info=error, extra={"source": source, "subject": subject})

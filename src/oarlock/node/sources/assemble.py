@@ -1,0 +1,101 @@
+"""Which sources are switched on: from their names to the sources themselves."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from oarlock.node.sources import ipmi, nvml, perf, redfish
+from oarlock.node.sources.blockio import BlockIoSource
+from oarlock.node.sources.cpu import CpuSource
+from oarlock.node.sources.gpu import Gpus, JobGpuSource, NodeGpuSource
+from oarlock.node.sources.machine import MachineSource
+from oarlock.node.sources.memory import MemorySource
+from oarlock.node.sources.network import InfinibandSource, LustreSource, NetworkSource
+from oarlock.node.sources.perf import PerfSource
+from oarlock.node.sources.pids import PidsSource
+from oarlock.node.sources.pressure import PressureSource
+from oarlock.node.sources.probe import JobSource, NodeSource
+from oarlock.node.sources.processes import ProcessSource
+from oarlock.node.sources.rapl import RaplSource
+from oarlock.node.sources.temperature import TemperatureSource
+
+log = logging.getLogger(__name__)
+
+CGROUP = ("cpu", "memory", "blockio", "pids", "pressure")
+USUAL = (*CGROUP, "processes", "gpu", "machine", "network", "infiniband", "lustre")
+"""What is measured when nobody says otherwise: whatever costs little and needs no special rights."""
+ALL = (*USUAL, "perf", "rapl", "temperature", "ipmi", "redfish")
+
+
+class Options(NamedTuple):
+    """What some sources need to know."""
+
+    scratch: Sequence[str] = ("/scratch",)
+    perf_events: Sequence[str] = perf.DEFAULT
+    nvidia_library: str = nvml.LIBRARY
+    ipmi_command: Sequence[str] | None = None  # None: the first that is installed
+    redfish: redfish.Controller | None = None
+
+
+class Sources(NamedTuple):
+    """Sources that are switched on."""
+
+    job: list[JobSource]
+    node: list[NodeSource]
+
+
+def assemble(names: Iterable[str] = USUAL, options: Options | None = None) -> Sources:
+    """Make the sources of these names; those that this machine has nothing for are left out, with a log line."""
+    wanted, options = list(dict.fromkeys(names)), options or Options()
+    unknown = [name for name in wanted if name not in ALL]
+    if unknown:
+        raise ValueError(f"there is no source `{unknown[0]}`; there are {', '.join(ALL)}")
+    sources = Sources([], [])
+    for name in wanted:
+        _MAKERS[name](sources, options)
+    return sources
+
+
+def _add_gpus(sources: Sources, options: Options) -> None:
+    library = nvml.load(options.nvidia_library)
+    if library:
+        gpus = Gpus(library)
+        sources.job.append(JobGpuSource(gpus))
+        sources.node.append(NodeGpuSource(gpus))
+
+
+def _add_ipmi(sources: Sources, options: Options) -> None:
+    command = options.ipmi_command or ipmi.installed()
+    if command:
+        sources.node.append(ipmi.source(command))
+    else:
+        log.info("no program for IPMI is installed: power is not measured by it")
+
+
+def _add_redfish(sources: Sources, options: Options) -> None:
+    if options.redfish:
+        sources.node.append(redfish.source(options.redfish))
+    else:
+        log.info("no management controller is named: power is not measured by Redfish")
+
+
+_MAKERS: dict[str, Callable[[Sources, Options], None]] = {
+    "cpu": lambda sources, _: sources.job.append(CpuSource()),
+    "memory": lambda sources, _: sources.job.append(MemorySource()),
+    "blockio": lambda sources, _: sources.job.append(BlockIoSource()),
+    "pids": lambda sources, _: sources.job.append(PidsSource()),
+    "pressure": lambda sources, _: sources.job.append(PressureSource()),
+    "processes": lambda sources, options: sources.job.append(ProcessSource(scratch=options.scratch)),
+    "perf": lambda sources, options: sources.job.append(PerfSource(options.perf_events)),
+    "gpu": _add_gpus,
+    "machine": lambda sources, _: sources.node.append(MachineSource()),
+    "network": lambda sources, _: sources.node.append(NetworkSource()),
+    "infiniband": lambda sources, _: sources.node.append(InfinibandSource()),
+    "lustre": lambda sources, _: sources.node.append(LustreSource()),
+    "rapl": lambda sources, _: sources.node.append(RaplSource()),
+    "temperature": lambda sources, _: sources.node.append(TemperatureSource()),
+    "ipmi": _add_ipmi,
+    "redfish": _add_redfish,
+}

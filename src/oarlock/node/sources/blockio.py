@@ -1,0 +1,102 @@
+"""Block device traffic of a job: bytes and requests, read and written, by device."""
+
+from __future__ import annotations
+
+from oarlock.node.hierarchies import UNIFIED
+from oarlock.node.sources.files import Values, close_all, open_in, read_list, read_once
+from oarlock.node.sources.metrics import series
+from oarlock.node.sources.probe import Probe, Subject
+
+Traffic = dict[tuple[str, str], int]
+"""(metric, major:minor) → value."""
+
+_BYTES_V1 = {b"Read": "block_read_bytes_total", b"Write": "block_written_bytes_total"}
+_REQUESTS_V1 = {b"Read": "block_reads_total", b"Write": "block_writes_total"}
+_WORDS_V2 = {
+    b"rbytes": "block_read_bytes_total",
+    b"wbytes": "block_written_bytes_total",
+    b"rios": "block_reads_total",
+    b"wios": "block_writes_total",
+}
+
+
+class BlockIoSource:
+    """`blkio.throttle` of version 1, `io.stat` of version 2. Devices are called as in `/proc/diskstats`."""
+
+    name = "blockio"
+    controllers = frozenset({"blkio", UNIFIED})
+
+    def __init__(self, proc: str = "/proc") -> None:
+        self._proc = proc
+        self._names: dict[str, str] = {}
+
+    def open(self, job: Subject) -> Probe | None:
+        """Open what this job has."""
+        directories = job.directories
+        requests = open_in(directories, "blkio", "blkio.throttle.io_serviced_recursive")
+        if requests is not None:
+            return BlockIo(self, open_in(directories, "blkio", "blkio.throttle.io_service_bytes_recursive"), requests)
+        stat = open_in(directories, UNIFIED, "io.stat")
+        return None if stat is None else BlockIo(self, stat, None)
+
+    def device(self, number: str) -> str:
+        """Give a device's name; its numbers, when nothing is known of it."""
+        if number not in self._names:
+            self._names = device_names(read_once(f"{self._proc}/diskstats") or "")
+            self._names.setdefault(number, number)
+        return self._names[number]
+
+
+class BlockIo(Probe):
+    """One job's traffic. Texts that did not change are not taken apart again: most jobs seldom touch a disk."""
+
+    __slots__ = ("_bytes", "_last", "_requests", "_source", "_texts")
+
+    def __init__(self, source: BlockIoSource, bytes_: int | None, requests: int | None) -> None:
+        self._source = source
+        self._bytes, self._requests = bytes_, requests
+        self._texts: tuple[bytes, bytes] | None = None
+        self._last: Values = {}
+
+    def read(self, values: Values, *, thorough: bool) -> None:  # noqa: ARG002
+        """Read both files of version 1, or the one of version 2."""
+        bytes_ = b"" if self._bytes is None else read_list(self._bytes)
+        requests = b"" if self._requests is None else read_list(self._requests)
+        if (bytes_, requests) != self._texts:
+            self._texts = (bytes_, requests)
+            traffic = stat_v2(bytes_) if self._requests is None else throttle_v1(bytes_, requests)
+            self._last = {series(name, device=self._source.device(d)): value for (name, d), value in traffic.items()}
+        values.update(self._last)
+
+    def close(self) -> None:
+        """Close the files."""
+        close_all(self._bytes, self._requests)
+
+
+def throttle_v1(bytes_: bytes, requests: bytes) -> Traffic:
+    """Read `blkio.throttle.io_service_bytes_recursive` and `io_serviced_recursive`: `8:0 Read 4096` a line."""
+    found: Traffic = {}
+    for text, names in ((bytes_, _BYTES_V1), (requests, _REQUESTS_V1)):
+        for line in text.splitlines():
+            words = line.split()
+            if len(words) == 3 and words[1] in names:
+                found[names[words[1]], words[0].decode()] = int(words[2])
+    return found
+
+
+def stat_v2(text: bytes) -> Traffic:
+    """Read `io.stat`: `8:0 rbytes=4096 wbytes=0 rios=1 wios=0 …` a line."""
+    found: Traffic = {}
+    for line in text.splitlines():
+        device, *fields = line.split()
+        for field in fields:
+            word, _, value = field.partition(b"=")
+            if word in _WORDS_V2:
+                found[_WORDS_V2[word], device.decode()] = int(value)
+    return found
+
+
+def device_names(diskstats: str) -> dict[str, str]:
+    """Read `/proc/diskstats` into `major:minor` → name."""
+    rows = (line.split() for line in diskstats.splitlines())
+    return {f"{row[0]}:{row[1]}": row[2] for row in rows if len(row) > 2}

@@ -1,0 +1,180 @@
+"""CPU time of a job: total, user, system, by core; how many CPUs it may use; how much it was throttled."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from oarlock.node.hierarchies import UNIFIED
+from oarlock.node.sources.files import Values, close_all, open_in, read_record, read_seldom
+from oarlock.node.sources.metrics import series
+from oarlock.node.sources.parse import cpu_list, word_values
+from oarlock.node.sources.probe import Probe, Subject
+
+_NANO, _MICRO = 1e9, 1e6
+_NUMBER_BYTES, _TEXT_BYTES, _BY_CPU_BYTES = 32, 448, 448
+
+_TIMES_V1 = {b"user": "cpu_user_seconds_total", b"system": "cpu_system_seconds_total"}
+_TIMES_V2 = {
+    b"usage_usec": "cpu_seconds_total",
+    b"user_usec": "cpu_user_seconds_total",
+    b"system_usec": "cpu_system_seconds_total",
+}
+_PERIODS = {
+    b"nr_periods": "cpu_periods_total",
+    b"nr_throttled": "cpu_throttled_periods_total",
+    b"nr_bursts": "cpu_burst_periods_total",
+}
+_HELD_BACK = {
+    b"throttled_time": ("cpu_throttled_seconds_total", _NANO),
+    b"throttled_usec": ("cpu_throttled_seconds_total", _MICRO),
+    b"burst_time": ("cpu_burst_seconds_total", _NANO),
+    b"burst_usec": ("cpu_burst_seconds_total", _MICRO),
+}
+_CPUSETS = (("cpuset", "cpuset.effective_cpus"), ("cpuset", "cpuset.cpus"), (UNIFIED, "cpuset.cpus.effective"))
+
+
+class CpuSource:
+    """`cpuacct`, `cpu` and `cpuset` of version 1, or `cpu.stat` of version 2; version 1 wins, as it counts by core."""
+
+    name = "cpu"
+    controllers = frozenset({"cpuacct", "cpu", "cpuset", UNIFIED})
+
+    def __init__(self, user_hz: int | None = None) -> None:
+        self._user_hz = user_hz or os.sysconf("SC_CLK_TCK")
+
+    def open(self, job: Subject) -> Probe | None:
+        """Open what this job has."""
+        directories = job.directories
+        if "cpuacct" in directories:
+            return CpuV1(directories, self._user_hz)
+        if UNIFIED in directories:
+            return CpuV2(directories)
+        return None
+
+
+class CpuV1(Probe):
+    """Nanoseconds of `cpuacct`; its ticks only where an old kernel has nothing better."""
+
+    __slots__ = ("_by_cpu", "_cores", "_directories", "_stat", "_system", "_throttled", "_throttling", "_total",
+                 "_usage", "_user", "_user_hz")  # fmt: skip
+    beats = True
+
+    def __init__(self, directories: Mapping[str, str], user_hz: int) -> None:
+        self._directories, self._user_hz = directories, user_hz
+        self._usage = b""
+        self._throttling: tuple[bytes, Values] = (b"", {})
+        self._cores: list[tuple[int, str]] = []
+        self._total = open_in(directories, "cpuacct", "cpuacct.usage")
+        self._user = open_in(directories, "cpuacct", "cpuacct.usage_user")
+        self._system = open_in(directories, "cpuacct", "cpuacct.usage_sys")
+        inexact = self._user is None or self._system is None
+        self._stat = open_in(directories, "cpuacct", "cpuacct.stat") if inexact else None
+        self._by_cpu = open_in(directories, "cpuacct", "cpuacct.usage_percpu")
+        self._throttled = open_in(directories, "cpu", "cpu.stat")
+
+    def beat(self) -> bytes:
+        """Read the total."""
+        self._usage = b"" if self._total is None else os.pread(self._total, _NUMBER_BYTES, 0)
+        return self._usage
+
+    def read(self, values: Values, *, thorough: bool) -> None:
+        """Read the parts that make up the total."""
+        if self._usage:
+            values["cpu_seconds_total"] = int(self._usage) / _NANO
+        if self._user is not None and self._system is not None:
+            values["cpu_user_seconds_total"] = int(os.pread(self._user, _NUMBER_BYTES, 0)) / _NANO
+            values["cpu_system_seconds_total"] = int(os.pread(self._system, _NUMBER_BYTES, 0)) / _NANO
+        elif self._stat is not None:
+            values.update(stat_v1(os.pread(self._stat, _TEXT_BYTES, 0), self._user_hz))
+        if self._throttled is not None:
+            text = os.pread(self._throttled, _TEXT_BYTES, 0)
+            if text != self._throttling[0]:  # without a quota it never changes
+                self._throttling = (text, throttling(text))
+            values.update(self._throttling[1])
+        if thorough:
+            self._cores = _read_cores(self._directories)
+        if self._cores:
+            values["cpus"] = len(self._cores)
+        if self._by_cpu is not None and self._cores:
+            by_cpu = read_record(self._by_cpu, _BY_CPU_BYTES).split()
+            for cpu, key in self._cores:
+                values[key] = int(by_cpu[cpu]) / _NANO
+
+    def close(self) -> None:
+        """Close all files."""
+        close_all(self._total, self._user, self._system, self._stat, self._by_cpu, self._throttled)
+
+
+class CpuV2(Probe):
+    """`cpu.stat`. The kernel counts no time by core there: each core gets an even share, as portals expect."""
+
+    __slots__ = ("_cores", "_directories", "_stat", "_text")
+    beats = True
+
+    def __init__(self, directories: Mapping[str, str]) -> None:
+        self._directories = directories
+        self._text = b""
+        self._cores: list[tuple[int, str]] = []
+        self._stat = open_in(directories, UNIFIED, "cpu.stat")
+
+    def beat(self) -> bytes:
+        """Read the whole file; it is one."""
+        self._text = b"" if self._stat is None else os.pread(self._stat, _TEXT_BYTES, 0)
+        return self._text
+
+    def read(self, values: Values, *, thorough: bool) -> None:
+        """Take the file apart."""
+        if self._text:
+            values.update(stat_v2(self._text))
+        if thorough:
+            self._cores = _read_cores(self._directories)
+        total = values.get("cpu_seconds_total")
+        if self._cores:
+            values["cpus"] = len(self._cores)
+            if total is not None:
+                values.update((key, total / len(self._cores)) for _, key in self._cores)
+
+    def close(self) -> None:
+        """Close the file."""
+        close_all(self._stat)
+
+
+def stat_v1(text: bytes, user_hz: int) -> Values:
+    """Read `cpuacct.stat`: ticks, sampled, so that their sum may exceed the exact total."""
+    ticks = word_values(text)
+    return {
+        f"cpu_{word.decode()}_seconds_total": ticks[word] / user_hz for word in (b"user", b"system") if word in ticks
+    }
+
+
+def stat_v2(text: bytes) -> Values:
+    """Read `cpu.stat` of version 2: microseconds."""
+    found = word_values(text)
+    values = {name: found[word] / _MICRO for word, name in _TIMES_V2.items() if word in found}
+    values.update(throttling(text))
+    return values
+
+
+def throttling(text: bytes) -> Values:
+    """Read the quota's part of `cpu.stat`: nanoseconds in version 1, microseconds in version 2."""
+    found = word_values(text)
+    values: Values = {name: found[word] for word, name in _PERIODS.items() if word in found}
+    for word, (name, unit) in _HELD_BACK.items():
+        if word in found:
+            values[name] = found[word] / unit
+    return values
+
+
+def cores(text: bytes) -> list[tuple[int, str]]:
+    """Read a cpuset's list into CPU numbers, each with the name of its series."""
+    return [(cpu, series("core_cpu_seconds_total", core=str(cpu))) for cpu in cpu_list(text)]
+
+
+def _read_cores(directories: Mapping[str, str]) -> list[tuple[int, str]]:
+    """Give the CPUs a job may use, from the first file that says; none where there is no cpuset."""
+    for controller, name in _CPUSETS:
+        text = read_seldom(directories, controller, name)
+        if text is not None:
+            return cores(text)
+    return []

@@ -1,0 +1,109 @@
+"""Files of the kernel that are read again and again: kept open, read with `pread`, told apart when they end."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from collections.abc import Mapping
+
+Values = dict[str, float]
+"""What was read of one job or of the node: series (see `metrics.series`) → value. What is absent was not read."""
+
+_ENDED = frozenset({errno.ENODEV, errno.ENOENT, errno.ESRCH})
+_FEW, _MANY = 448, 65536  # bytes; the small size is one that Python has ready
+
+
+class Ended(Exception):
+    """What was measured is over: its cgroup or its process is gone. The normal end, not an error."""
+
+
+def is_end(error: OSError) -> bool:
+    """Whether an error on a kept file only says that its cgroup (ENODEV, ENOENT) or process (ESRCH) is gone."""
+    return error.errno in _ENDED
+
+
+def open_kept(directory: str, name: str) -> int | None:
+    """Open a file to be read again and again; None where the kernel or our rights do not offer it."""
+    try:
+        return os.open(f"{directory}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, PermissionError):
+        return None
+
+
+def open_in(directories: Mapping[str, str], controller: str, name: str) -> int | None:
+    """Open a file of one controller's directory; None where the job has no such directory or file."""
+    directory = directories.get(controller)
+    return None if directory is None else open_kept(directory, name)
+
+
+def read_seldom(directories: Mapping[str, str], controller: str, name: str) -> bytes | None:
+    """Open, read and close a file that seldom changes: kept open it would cost a descriptor a job.
+
+    None where the job has no such file; a directory that is gone is the end of the job, as it is for kept files.
+    """
+    fd = open_in(directories, controller, name)
+    if fd is None:
+        return None
+    try:
+        return read_record(fd, _FEW)
+    finally:
+        os.close(fd)
+
+
+def close_all(*descriptors: int | None) -> None:
+    """Close what was opened; what was not there is passed over."""
+    for descriptor in descriptors:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def read_record(descriptor: int, size: int) -> bytes:
+    """Read a file that the kernel writes as one piece (`memory.stat`), however much longer than `size` it is."""
+    data = os.pread(descriptor, size, 0)
+    return data if len(data) < size else read_record(descriptor, size * 4)
+
+
+def read_list(descriptor: int) -> bytes:
+    """Read a file of many records (`cgroup.procs`, `/proc/net/dev`) to its end; the kernel hands it out in pieces."""
+    data = os.pread(descriptor, _FEW, 0)
+    if len(data) < _FEW:
+        return data
+    pieces, at = [data], len(data)
+    while data:
+        data = os.pread(descriptor, _MANY, at)
+        pieces.append(data)
+        at += len(data)
+    return b"".join(pieces)
+
+
+def read_once(path: str) -> str | None:
+    """Read a small text file that is not kept open; None when it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return None
+
+
+def listed(directory: str) -> list[str]:
+    """Give the sorted names in a directory; none when it is not there."""
+    try:
+        return sorted(os.listdir(directory))
+    except OSError:
+        return []
+
+
+def allow_many_files(wanted: int = 1 << 18) -> int:
+    """Raise this process's limit of open files as far as it may go, up to `wanted`; give the limit.
+
+    A job costs some twenty files, so a thousand jobs are over what many systems allow without asking.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for limit in (max(wanted, hard), hard):
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(wanted, limit)), limit))
+            break
+        except (OSError, ValueError):
+            continue  # beyond the hard limit only root may go
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

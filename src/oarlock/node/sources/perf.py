@@ -1,0 +1,215 @@
+"""Events of the processor and the kernel, counted for each job's cgroup: one group of counters a CPU."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Mapping, Sequence
+
+from oarlock.node.hierarchies import UNIFIED
+from oarlock.node.sources import perf_event
+from oarlock.node.sources.files import Values, close_all, read_once
+from oarlock.node.sources.parse import cpu_list
+from oarlock.node.sources.perf_event import CACHE, HARDWARE, SOFTWARE, Counts
+from oarlock.node.sources.probe import Probe, Subject
+
+log = logging.getLogger(__name__)
+
+_MISSES = 1 << 16
+_NANO = 1e9
+
+EVENTS: Mapping[str, tuple[int, int]] = {
+    "cpu_cycles": (HARDWARE, 0),
+    "instructions": (HARDWARE, 1),
+    "cache_references": (HARDWARE, 2),
+    "cache_misses": (HARDWARE, 3),
+    "branch_instructions": (HARDWARE, 4),
+    "branch_misses": (HARDWARE, 5),
+    "bus_cycles": (HARDWARE, 6),
+    "ref_cpu_cycles": (HARDWARE, 9),
+    "cache_l1d": (CACHE, 0),
+    "cache_ll": (CACHE, 2),
+    "cache_dtlb": (CACHE, 3),
+    "cache_itlb": (CACHE, 4),
+    "cache_bpu": (CACHE, 5),
+    "cache_node": (CACHE, 6),
+    # Colmet's next three are parts of a cache event's code, not events: they count what cache_l1d and cache_ll do.
+    "cache_op_read": (CACHE, 0),
+    "cache_op_prefetch": (CACHE, 2),
+    "cache_result_access": (CACHE, 0),
+    "cpu_clock": (SOFTWARE, 0),
+    "task_clock": (SOFTWARE, 1),
+    "page_faults": (SOFTWARE, 2),
+    "context_switches": (SOFTWARE, 3),
+    "cpu_migrations": (SOFTWARE, 4),
+    "page_faults_min": (SOFTWARE, 5),
+    "page_faults_maj": (SOFTWARE, 6),
+    "alignment_faults": (SOFTWARE, 7),
+    "emulation_faults": (SOFTWARE, 8),
+    "dummy": (SOFTWARE, 9),
+    "bpf_output": (SOFTWARE, 10),
+    # Ours beyond Colmet's list.
+    "stalled_cycles_frontend": (HARDWARE, 7),
+    "stalled_cycles_backend": (HARDWARE, 8),
+    "cache_l1d_misses": (CACHE, 0 | _MISSES),
+    "cache_ll_misses": (CACHE, 2 | _MISSES),
+    "cgroup_switches": (SOFTWARE, 11),
+}
+"""Event names and what the kernel calls them (type, code)."""
+
+CLOCKS = frozenset({"cpu_clock", "task_clock"})
+"""Events that count nanoseconds."""
+
+DEFAULT = ("instructions", "cpu_cycles", "cache_misses", "branch_misses", "task_clock")
+_NOT_OFFERED = frozenset({errno.ENOENT, errno.EOPNOTSUPP, errno.ENOSYS})
+_NOT_ALLOWED = frozenset({errno.EACCES, errno.EPERM})
+_DOES_NOT_FIT = frozenset({errno.EINVAL, errno.ENOSPC})
+
+
+def metric(event: str) -> str:
+    """Give the name of an event's metric."""
+    return f"perf_{event}_seconds_total" if event in CLOCKS else f"perf_{event}_total"
+
+
+def online_cpus(sys: str = "/sys") -> list[int]:
+    """Give the CPUs on which events can be counted."""
+    text = read_once(f"{sys}/devices/system/cpu/online")
+    return cpu_list(text.encode()) if text else list(range(os.cpu_count() or 1))
+
+
+class PerfSource:
+    """Count these events for every job. Events that this machine does not offer are left out, with one log line."""
+
+    name = "perf"
+    controllers = frozenset({"perf_event", UNIFIED})
+
+    def __init__(self, events: Sequence[str] = DEFAULT, cpus: Sequence[int] | None = None) -> None:
+        unknown = [event for event in events if event not in EVENTS]
+        if unknown:
+            raise ValueError(f"there is no event `{unknown[0]}`; there are {', '.join(EVENTS)}")
+        self.events = list(dict.fromkeys(events))
+        self.cpus = online_cpus() if cpus is None else list(cpus)
+        self._refused = False
+
+    def open(self, job: Subject) -> Probe | None:
+        """Open one group a CPU on the job's cgroup; None where that is not possible."""
+        directory = job.directories.get("perf_event") or job.directories.get(UNIFIED)
+        if directory is None or self._refused:
+            return None
+        cgroup = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        groups: list[Group] = []
+        try:
+            for cpu in self.cpus:
+                groups += self._open_cpu(cgroup, cpu)
+        except BaseException:
+            for group in groups:
+                group.close()
+            raise
+        finally:
+            os.close(cgroup)
+        return Perf(groups) if groups else None
+
+    def _open_cpu(self, cgroup: int, cpu: int) -> list[Group]:
+        groups: list[Group] = []
+        for event in list(self.events):
+            try:
+                _open_into(groups, event, cgroup, cpu)
+            except OSError as error:
+                if error.errno in _NOT_ALLOWED:
+                    self._refuse(error)
+                    return groups
+                if error.errno == errno.ENODEV:
+                    return groups  # this CPU is offline
+                if error.errno not in _NOT_OFFERED:
+                    for group in groups:
+                        group.close()
+                    raise
+                self.events.remove(event)
+                log.info("this machine does not count an event", extra={"event": event})
+        return groups
+
+    def _refuse(self, error: OSError) -> None:
+        self._refused = True
+        log.warning("events cannot be counted: %s (CAP_PERFMON or perf_event_paranoid <= 0 is needed)", error.strerror)
+
+
+class Group:
+    """Counters of one CPU that are read with one call."""
+
+    __slots__ = ("_fds", "_last", "counted", "events")
+
+    def __init__(self, event: str, leader: int) -> None:
+        self.events = [event]
+        self.counted = True
+        self._fds = [leader]
+        self._last = Counts(0, 0, ())
+
+    @property
+    def leader(self) -> int:
+        """Give the descriptor that stands for all."""
+        return self._fds[0]
+
+    def add(self, event: str, fd: int) -> None:
+        """Take one more counter, opened with this group's leader."""
+        self.events.append(event)
+        self._fds.append(fd)
+
+    def advance(self, totals: Values) -> None:
+        """Add what was counted since the last time, scaled where counters were shared with others."""
+        now = perf_event.read_group(self.leader, len(self.events))
+        before = self._last
+        enabled, running = now.enabled - before.enabled, now.running - before.running
+        self.counted = now.running > 0 or now.enabled == 0
+        if running == 0 and enabled > 0:
+            return  # it had no turn: what it counts next stands for this time too
+        for event, value, old in zip(self.events, now.values, before.values or (0,) * len(now.values)):
+            totals[event] = totals.get(event, 0.0) + (perf_event.scaled(value - old, enabled, running) or 0.0)
+        self._last = now
+
+    def close(self) -> None:
+        """Give the counters back."""
+        close_all(*self._fds)
+
+
+class Perf(Probe):
+    """The counters of one job."""
+
+    __slots__ = ("_groups", "_totals")
+
+    def __init__(self, groups: list[Group]) -> None:
+        self._groups = groups
+        self._totals: Values = {}
+
+    def read(self, values: Values, *, thorough: bool) -> None:  # noqa: ARG002
+        """Add up all CPUs. An event that never had its turn on the hardware is left out."""
+        counted: set[str] = set()
+        for group in self._groups:
+            group.advance(self._totals)
+            if group.counted:
+                counted.update(group.events)
+        for event in counted:
+            total = self._totals.get(event, 0.0)
+            values[metric(event)] = total / _NANO if event in CLOCKS else total
+
+    def close(self) -> None:
+        """Stop counting."""
+        for group in self._groups:
+            group.close()
+
+
+def _open_into(groups: list[Group], event: str, cgroup: int, cpu: int) -> None:
+    """Open a counter in the last group; in a group of its own when the hardware cannot count all at once."""
+    kind, config = EVENTS[event]
+    if groups:
+        try:
+            leader = groups[-1].leader
+            fd = perf_event.open_event(kind, config, pid=cgroup, cpu=cpu, leader=leader, flags=perf_event.FOR_CGROUP)
+        except OSError as error:
+            if error.errno not in _DOES_NOT_FIT:
+                raise
+        else:
+            groups[-1].add(event, fd)
+            return
+    fd = perf_event.open_event(kind, config, pid=cgroup, cpu=cpu, flags=perf_event.FOR_CGROUP)
+    groups.append(Group(event, fd))

@@ -1,0 +1,57 @@
+"""Pressure stall information of a job (version 2): how long its tasks waited for CPU, memory or disks."""
+
+from __future__ import annotations
+
+import os
+
+from oarlock.node.hierarchies import UNIFIED
+from oarlock.node.sources.files import Values, close_all, open_in
+from oarlock.node.sources.probe import Probe, Subject
+
+_MICRO = 1e6
+_TEXT_BYTES = 256
+RESOURCES = ("cpu", "memory", "io")
+
+
+class PressureSource:
+    """`cpu.pressure`, `memory.pressure`, `io.pressure`; absent when the kernel was started without PSI."""
+
+    name = "pressure"
+    controllers = frozenset({UNIFIED})
+
+    def open(self, job: Subject) -> Probe | None:
+        """Open what this job has."""
+        opened = [(resource, open_in(job.directories, UNIFIED, f"{resource}.pressure")) for resource in RESOURCES]
+        files = [(resource, fd) for resource, fd in opened if fd is not None]
+        return Pressure(files) if files else None
+
+
+class Pressure(Probe):
+    """One job's three files."""
+
+    __slots__ = ("_files",)
+
+    def __init__(self, files: list[tuple[str, int]]) -> None:
+        self._files = files
+
+    def read(self, values: Values, *, thorough: bool) -> None:  # noqa: ARG002
+        """Read what was waited in all."""
+        for resource, fd in self._files:
+            for share, microseconds in totals(os.pread(fd, _TEXT_BYTES, 0)).items():
+                values[f"{resource}_pressure_{share}_seconds_total"] = microseconds / _MICRO
+
+    def close(self) -> None:
+        """Close all files."""
+        close_all(*(fd for _, fd in self._files))
+
+
+def totals(text: bytes) -> dict[str, int]:
+    """Read a pressure file into the microseconds that some, and that all (`full`), tasks waited."""
+    found = {}
+    for line in text.decode("ascii").splitlines():
+        share, *fields = line.split()
+        total = next((field[6:] for field in fields if field.startswith("total=")), "")
+        if share not in {"some", "full"} or not total.isdigit():
+            raise ValueError(f"{line!r} is not a line of a pressure file")
+        found[share] = int(total)
+    return found

@@ -1,0 +1,334 @@
+"""Processes of a job, from /proc: memory, threads by state, open files, I/O, CPU time by executable.
+
+What a process did is kept when it ends, so that these counters never fall. The kernel adds the work of a child to
+its parent when the parent has waited for it; work that was seen at the child already is not counted again there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+from oarlock.node.sources.files import Values, close_all, is_end, open_kept, read_list
+from oarlock.node.sources.metrics import series
+from oarlock.node.sources.probe import Probe, Subject
+
+STATES = {
+    "R": "running", "S": "sleeping", "D": "disk-sleep", "Z": "zombie", "T": "stopped", "t": "tracing-stop",
+    "X": "dead", "x": "dead", "I": "idle", "K": "wake-kill", "W": "waking", "P": "parked",
+}  # fmt: skip
+"""The words that portals know for the kernel's letters."""
+UNKNOWN = "unknown"
+
+IO_METRICS = (
+    "read_characters_bytes_total", "written_characters_bytes_total", "read_calls_total", "write_calls_total",
+    "read_bytes_total", "written_bytes_total",
+)  # fmt: skip
+"""In the order of the lines of /proc/PID/io."""
+
+_STAT_BYTES, _IO_BYTES = 1024, 512
+_LINKS_EVERY = 5
+_NOTHING = (0,) * (2 + len(IO_METRICS))
+_OWN, _CHILDREN, _IO = 0, 1, 2  # where CPU ticks of its own, of waited-for children, and I/O stand in a `Work`
+
+Work = Sequence[int]
+"""What a process did so far: ticks of its own, ticks of its children, then the values of `IO_METRICS`."""
+
+
+class ProcessSource:
+    """All that /proc knows of a job's processes. `scratch` names the file systems whose use is to be told."""
+
+    name = "processes"
+    controllers: frozenset[str] = frozenset()
+
+    def __init__(self, proc: str = "/proc", scratch: Sequence[str] = ("/scratch",)) -> None:
+        self.proc = proc
+        self.scratch = tuple(f"{path.rstrip('/')}/" for path in scratch)
+        self.user_hz = os.sysconf("SC_CLK_TCK")
+        self.page_bytes = os.sysconf("SC_PAGE_SIZE")
+
+    def open(self, job: Subject) -> Probe | None:
+        """Every job may have processes, sooner or later."""
+        return Processes(self, job)
+
+
+class Stat:
+    """One line of /proc/PID/stat."""
+
+    __slots__ = ("children", "name", "own", "pages", "parent", "state", "threads")
+
+    def __init__(self, text: bytes) -> None:
+        begin, end = text.index(b"(") + 1, text.rindex(b")")  # a name may hold brackets and spaces
+        fields = text[end + 2 :].split(None, 22)
+        self.name = text[begin:end]
+        self.state = chr(fields[0][0])
+        self.parent = int(fields[1])
+        self.own = int(fields[11]) + int(fields[12])
+        self.children = int(fields[13]) + int(fields[14])
+        self.threads = int(fields[17])
+        self.pages = int(fields[21])
+
+
+def io_values(text: bytes) -> list[int]:
+    """Read /proc/PID/io into the values of `IO_METRICS`."""
+    return [int(word) for word in text.split()[1:12:2]]
+
+
+class Process:
+    """One process and what it did."""
+
+    __slots__ = ("_io", "_owed", "_stat", "done", "exe", "name", "parent", "pid")
+
+    def __init__(self, proc: str, pid: int) -> None:
+        self.pid = pid
+        self.parent = 0
+        self.name = b""
+        self.exe = ""
+        self.done: Work = _NOTHING
+        self._owed = list(_NOTHING)
+        self._stat = open_kept(f"{proc}/{pid}", "stat")
+        self._io = open_kept(f"{proc}/{pid}", "io")
+
+    def read(self, proc: str) -> Stat | None:
+        """Read its state; None when it is gone. `exe` follows when it executes another program."""
+        if self._stat is None:
+            return None
+        try:
+            stat = Stat(os.pread(self._stat, _STAT_BYTES, 0))
+        except OSError as error:
+            if is_end(error):
+                return None
+            raise
+        self.parent = stat.parent
+        if stat.name != self.name:
+            self.name = stat.name
+            self.exe = executable(proc, self.pid, stat.name)
+        return stat
+
+    def io(self) -> list[int] | None:
+        """Read its I/O; None where we may not."""
+        if self._io is None:
+            return None
+        try:
+            return io_values(os.pread(self._io, _IO_BYTES, 0))
+        except OSError:
+            return None
+
+    def advance(self, done: Work) -> list[int]:
+        """Take in what it did by now; give what is new, less what its ended children had been counted for."""
+        if done == self.done:
+            return []
+        fresh = []
+        for at, (now, before) in enumerate(zip(done, self.done)):
+            growth = max(0, now - before)
+            known = min(self._owed[at], growth)
+            self._owed[at] -= known
+            fresh.append(growth - known)
+        self.done = done
+        return fresh
+
+    def inherit(self, child: Process) -> None:
+        """Remember an ended child's work: the kernel is going to add it here."""
+        self._owed[_CHILDREN] += child.done[_OWN] + child.done[_CHILDREN]
+        for at in range(_IO, len(self._owed)):
+            self._owed[at] += child.done[at]
+
+    def close(self) -> None:
+        """Close its files."""
+        close_all(self._stat, self._io)
+
+
+class Processes(Probe):
+    """All processes of one job."""
+
+    __slots__ = ("_by_exe", "_directories", "_fds", "_io_totals", "_job", "_links", "_pids", "_processes",
+                 "_reads", "_source")  # fmt: skip
+    beats = True
+
+    def __init__(self, source: ProcessSource, job: Subject) -> None:
+        self._source, self._job = source, job
+        self._directories: Sequence[str] = ()
+        self._fds: list[int] = []
+        self._pids = b""
+        self._processes: dict[int, Process] = {}
+        self._by_exe: Counter[str] = Counter()
+        self._io_totals: list[int] | None = None
+        self._links: Values = {}
+        self._reads = 0
+
+    def beat(self) -> bytes:
+        """Read which processes there are."""
+        if self._job.process_directories is not self._directories:
+            self._directories = self._job.process_directories
+            close_all(*self._fds)
+            opened = [open_kept(directory, "cgroup.procs") for directory in self._directories]
+            self._fds = [fd for fd in opened if fd is not None]
+        self._pids = b"".join([_pids_in(fd, own=at == 0) for at, fd in enumerate(self._fds)])
+        return self._pids
+
+    def read(self, values: Values, *, thorough: bool) -> None:
+        """Read every process."""
+        self._meet_and_part({int(pid) for pid in self._pids.split()})
+        states: dict[str, int] = {"running": 0}
+        threads: dict[str, int] = {}
+        pages = 0
+        for process in list(self._processes.values()):
+            stat = process.read(self._source.proc)
+            if stat is None:
+                self._part(process)
+                continue
+            pages += stat.pages
+            threads[process.exe] = threads.get(process.exe, 0) + stat.threads
+            for state in self._thread_states(process.pid, stat):
+                states[state] = states.get(state, 0) + 1
+            self._account(process, stat)
+        values["processes"] = len(self._processes)
+        values["resident_bytes"] = pages * self._source.page_bytes
+        values.update([(_state_series(state), count) for state, count in states.items()])
+        values.update([(_exe_series("process_threads", exe), count) for exe, count in threads.items()])
+        self._put_totals(values)
+        self._put_links(values, thorough=thorough)
+
+    def close(self) -> None:
+        """Close every file of every process."""
+        close_all(*self._fds)
+        for process in self._processes.values():
+            process.close()
+
+    def _meet_and_part(self, pids: set[int]) -> None:
+        for pid in self._processes.keys() - pids:
+            self._part(self._processes[pid])
+        for pid in pids - self._processes.keys():
+            self._processes[pid] = Process(self._source.proc, pid)
+
+    def _part(self, process: Process) -> None:
+        del self._processes[process.pid]
+        process.close()
+        parent = self._processes.get(process.parent)
+        if parent:
+            parent.inherit(process)
+
+    def _account(self, process: Process, stat: Stat) -> None:
+        io = process.io()
+        if io is not None and self._io_totals is None:
+            self._io_totals = [0] * len(IO_METRICS)
+        fresh = process.advance([stat.own, stat.children, *(io or process.done[_IO:])])
+        if fresh:
+            self._by_exe[process.exe] += fresh[_OWN] + fresh[_CHILDREN]
+            if self._io_totals is not None:
+                self._io_totals = [total + more for total, more in zip(self._io_totals, fresh[_IO:])]
+        else:
+            self._by_exe.setdefault(process.exe, 0)
+
+    def _thread_states(self, pid: int, stat: Stat) -> list[str]:
+        return [STATES.get(stat.state, UNKNOWN)] if stat.threads == 1 else thread_states(self._source.proc, pid)
+
+    def _put_links(self, values: Values, *, thorough: bool) -> None:
+        """Links are the dearest to read: a job that is not new is asked for them less often."""
+        if thorough or self._reads < _LINKS_EVERY or self._reads % _LINKS_EVERY == 0:
+            self._links = links(self._source.proc, self._processes, self._source.scratch)
+        self._reads += 1
+        values.update(self._links)
+
+    def _put_totals(self, values: Values) -> None:
+        for exe, ticks in self._by_exe.items():
+            values[_exe_series("process_cpu_seconds_total", exe)] = ticks / self._source.user_hz
+        if self._io_totals is not None:
+            values.update(zip(IO_METRICS, self._io_totals))
+
+
+@lru_cache(maxsize=1024)
+def _state_series(state: str) -> str:
+    return series("threads", state=state)
+
+
+@lru_cache(maxsize=4096)
+def _exe_series(name: str, exe: str) -> str:
+    return series(name, exe=exe)
+
+
+def _pids_in(fd: int, *, own: bool) -> bytes:
+    """Read a `cgroup.procs`. A step's directory may vanish while its job goes on; the job's own is its end."""
+    try:
+        return read_list(fd)
+    except OSError as error:
+        if own or not is_end(error):
+            raise
+        return b""
+
+
+def executable(proc: str, pid: int, name: bytes) -> str:
+    """Give the base name of what a process executes; the kernel's short name where we may not look."""
+    try:
+        return os.path.basename(os.readlink(f"{proc}/{pid}/exe").removesuffix(" (deleted)"))
+    except OSError:
+        return os.fsdecode(name)
+
+
+def thread_states(proc: str, pid: int) -> list[str]:
+    """Give the state of each of its threads; of those that are still there, when it ends meanwhile."""
+    found = []
+    try:
+        for thread in os.listdir(f"{proc}/{pid}/task"):
+            fd = os.open(f"{proc}/{pid}/task/{thread}/stat", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                found.append(STATES.get(Stat(os.pread(fd, _STAT_BYTES, 0)).state, UNKNOWN))
+            finally:
+                os.close(fd)
+    except OSError as error:
+        if not is_end(error):
+            raise
+    return found
+
+
+def links(proc: str, pids: Iterable[int], scratch: tuple[str, ...]) -> Values:
+    """Count the distinct files that processes have open, and tell whether one is on scratch.
+
+    Nothing is given when no process lets us look.
+    """
+    paths: set[str] = set()
+    hidden = seen = 0
+    for pid in pids:
+        try:
+            names = os.listdir(f"{proc}/{pid}/fd")
+        except OSError:
+            hidden += 1
+            continue
+        seen += 1
+        paths.update([_target(f"{proc}/{pid}/fd/{name}") for name in names])
+    if hidden and not seen:
+        return {}
+    paths = {path for path in paths if path.startswith("/") and not path.startswith("/dev/")}
+    return {"open_files": len(paths), "uses_scratch": float(any(path.startswith(scratch) for path in paths))}
+
+
+def owner(directories: Sequence[str], proc: str = "/proc") -> int | None:
+    """Give the user of the first process that is not root's, for layouts whose paths do not say it."""
+    for directory in directories:
+        fd = open_kept(directory, "cgroup.procs")
+        if fd is None:
+            continue
+        try:
+            for pid in _pids_in(fd, own=False).split():
+                uid = _uid(f"{proc}/{int(pid)}")
+                if uid:
+                    return uid
+        finally:
+            os.close(fd)
+    return None
+
+
+def _uid(path: str) -> int | None:
+    try:
+        return os.stat(path).st_uid
+    except OSError:
+        return None
+
+
+def _target(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
