@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from oarlock.model.event import Event, EventType
 from oarlock.model.job import JobState, Reservation
 from oarlock.model.plan import Obstacle, Placement, Plan, Unplaced
@@ -19,12 +21,13 @@ from oarlock.plan.layout import lay_out
 from oarlock.plan.policies import POLICIES
 from oarlock.plan.sets import union, without
 from oarlock.plan.settings import PlanSettings
-from oarlock.plan.timesharing import is_besteffort, sharing_class
+from oarlock.plan.timesharing import BadTimesharing, is_besteffort, sharing_class
 
 OutOfTime = Callable[[], bool]
 
 
 _ORDINARY = Kind()
+_RAN_OUT = "the scheduler ran out of time before it"
 
 
 class Option(NamedTuple):
@@ -128,7 +131,13 @@ class Planner:
         new = job.reservation == Reservation.TO_SCHEDULE
         if not job.types:
             return Kind(reservation=True) if new else _ORDINARY
-        return Kind(is_besteffort(job.types), sharing_class(job.types, job.user, job.name), new)
+        try:
+            sharing = sharing_class(job.types, job.user, job.name)
+        except BadTimesharing:
+            if isinstance(job, Waiting):
+                raise
+            sharing = None  # it has its resources already; that it shares with nobody is safe
+        return Kind(is_besteffort(job.types), sharing, new)
 
     def duration(self, kind: Kind, walltime: int) -> int:
         """Say for how long a place must be free: the walltime, and the security time between jobs."""
@@ -146,6 +155,11 @@ class Planner:
         elif self.available.missing_always:
             names = ", ".join(self.layout.nodes_of(self.available.missing_always)) or "a resource"
             self._leave(jobs, Obstacle.ALWAYS_ASSIGNED, f"{names}, which every job needs, is not available")
+        elif jobs and out_of_time():
+            self._leave(
+                jobs, Obstacle.OUT_OF_TIME, _RAN_OUT
+            )  # no answer to reservations before better jobs have theirs
+            return False
         else:
             dated = [job for job in jobs if job.reservation == Reservation.TO_SCHEDULE]
             for job in dated:
@@ -162,7 +176,7 @@ class Planner:
             self._leave(left, Obstacle.FAR_BACK, f"{len(chosen)} jobs of its queue come first")
         for index, job in enumerate(chosen):
             if out_of_time():
-                self._leave(chosen[index:], Obstacle.OUT_OF_TIME, "the scheduler ran out of time before it")
+                self._leave(chosen[index:], Obstacle.OUT_OF_TIME, _RAN_OUT)
                 return False
             self._guarded(job, self._place)
         return True
@@ -179,11 +193,11 @@ class Planner:
     def _place(self, job: Waiting) -> None:
         kind = self.kind(job)
         chart = self.board.chart(kind)
-        if job.job_id in self._carried and self._kept(job, kind, chart):
-            return
         earliest = self.earliest(job)
         if isinstance(earliest, Blocked):
             self.unplaced[job.job_id] = Unplaced(job.job_id, earliest.obstacle, earliest.detail)
+            return
+        if job.job_id in self._carried and self._kept(job, kind, chart, earliest):
             return
         options = [
             Option(choice, fit, found)
@@ -195,16 +209,6 @@ class Planner:
             self._settle(job, kind, chart, min(options, key=lambda option: option.end))
         else:
             self.unplaced[job.job_id] = self._never(job)
-
-    def _options(self, job: Waiting, kind: Kind, chart: Chart, earliest: int) -> list[Option]:
-        """Find the earliest place of each alternative that has one."""
-        options = []
-        for choice in job.choices:
-            fit = self.fit(choice.shape)
-            found = chart.find(fit, self.sought(kind, choice.walltime), earliest)
-            if found is not None:
-                options.append(Option(choice, fit, found))
-        return options
 
     def earliest(self, job: Waiting) -> int | Blocked:
         """Give the instant from which a job may start, for the jobs it depends on."""
@@ -238,21 +242,19 @@ class Planner:
     def _give(self, job: Waiting, placement: Placement, kind: Kind, chart: Chart | None) -> None:
         length = self.duration(kind, placement.stop - placement.start)
         stay = Stay(placement.start, placement.start + length, placement.resources)
+        if always := self.available.always:  # everybody has these, so nobody takes them from anybody
+            stay = stay._replace(resources=without(placement.resources, always))
+            placement = replace(placement, resources=placement.resources | always)
         self.board.settle(job.job_id, kind, stay, found_in=chart)
         self.ends[job.job_id] = placement.stop
-        always = self.available.always
-        self.placements[job.job_id] = (
-            Placement(job.job_id, placement.moldable_id, placement.start, placement.stop, placement.resources | always)
-            if always
-            else placement
-        )
+        self.placements[job.job_id] = placement
 
-    def _kept(self, job: Waiting, kind: Kind, chart: Chart) -> bool:
+    def _kept(self, job: Waiting, kind: Kind, chart: Chart, earliest: int) -> bool:
         """Keep the place that an unfinished pass gave, if it is still there."""
         old = self._carried[job.job_id]
         resources = without(old.resources, self.available.always)
         stop = old.start + self.duration(kind, old.stop - old.start)
-        if old.start < self.now or chart.free_resources(old.start, stop) & resources != resources:
+        if old.start < max(self.now, earliest) or chart.free_resources(old.start, stop) & resources != resources:
             return False
         self._give(job, Placement(job.job_id, old.moldable_id, old.start, old.stop, resources), kind, chart)
         return True
