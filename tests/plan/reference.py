@@ -1,0 +1,336 @@
+"""A plain reading of the whole pass, to compare the quick one with.
+
+Sets of resource ids, lists of instants, trees walked as they are; nothing is remembered from one job to the next and
+nothing of `plan/` is used but the settings. Slow, and meant to be read next to the manual: what is written here is what
+the scheduler promises.
+
+Two points are decided by us. A job takes, at the same start, resources where no running best-effort job has to die,
+if there are enough of them. Several groups take one after the other, each what the earlier ones left.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from oarlock.lang.where import truth
+from oarlock.model.condition import Condition
+from oarlock.model.job import JobState, Reservation
+from oarlock.model.plan import Obstacle
+from oarlock.model.request import ALL, BEST, BESTHALF, Group, Level
+from oarlock.model.resource import Order, Value
+from oarlock.model.snapshot import Choice, Placed, Queue, Shape, Snapshot, Usage, Waiting
+from oarlock.plan.settings import PlanSettings
+
+Ids = frozenset[int]
+Row = Mapping[str, Value]
+
+
+class Place(NamedTuple):
+    """Where a job goes: [start, stop) on resources."""
+
+    moldable_id: int
+    start: int
+    stop: int
+    resources: Ids
+
+
+class Refusal(NamedTuple):
+    """Why a job goes nowhere, and, for a reservation, when it could."""
+
+    obstacle: Obstacle
+    earliest: int | None = None
+
+
+class Character(NamedTuple):
+    """What others see of a job."""
+
+    besteffort: bool
+    sharing: tuple[str, str] | None
+
+    def minds(self, other: "Character") -> bool:
+        """Say whether the other one is in this one's way."""
+        if other.besteffort and not self.besteffort:
+            return False
+        return self.sharing is None or self.sharing != other.sharing
+
+
+class Stay(NamedTuple):
+    """Somebody on resources during [start, stop), the security time included."""
+
+    who: Character
+    start: int
+    stop: int
+    resources: Ids
+
+
+class BadType(Exception):
+    """A job that cannot be planned at all."""
+
+
+class Reference:
+    """A snapshot, planned slowly. `places` and `refusals` tell of every waiting job after `run`."""
+
+    def __init__(self, snapshot: Snapshot, *, now: int, settings: PlanSettings) -> None:
+        self.snapshot, self.now, self.settings = snapshot, now, settings
+        self.rows = ordered_rows(snapshot, settings.order)
+        self.places: dict[int, Place] = {}
+        self.refusals: dict[int, Refusal] = {}
+        self.ends = {job.job_id: max(job.stop, now + 1) for job in snapshot.placed}
+        self.always = self._with("type", settings.always_assigned)
+        self.stays = [self._stay(job) for job in snapshot.placed]
+        self.in_danger = frozenset[int]().union(*(self._endangered(job) for job in snapshot.placed))
+
+    def run(self) -> "Reference":
+        """Plan every waiting job."""
+        known = {queue.name for queue in self.snapshot.queues}
+        for queue in sorted(self.snapshot.queues, key=lambda queue: -queue.priority):
+            self._plan_queue(queue, [job for job in self.snapshot.waiting if job.queue == queue.name])
+        for job in self.snapshot.waiting:
+            if job.queue not in known:
+                self.refusals[job.job_id] = Refusal(Obstacle.QUEUE_STOPPED)
+        return self
+
+    # Which resources there are.
+
+    def _with(self, column: str, values: Iterable[Value]) -> Ids:
+        wanted = set(values)
+        return frozenset(id_ for id_, row in self.rows.items() if row.get(column) in wanted)
+
+    def ready(self) -> Ids:
+        """Give the resources a job can start on."""
+        leaving = self._with("next_state", ("Absent", "Suspected", "Dead"))
+        return self._with("state", ("Alive",)) - leaving
+
+    def asleep(self) -> dict[int, int]:
+        """Give the resources that can be woken, and until when each may be used."""
+        if not self.settings.wake_up:
+            return {}
+        absent = self._with("state", ("Absent",)) - self._with("next_state", ("Absent", "Suspected", "Dead"))
+        dates = {id_: self.rows[id_].get("cm_availability") for id_ in absent}
+        return {id_: date for id_, date in dates.items() if isinstance(date, int) and date > self.now}
+
+    # Who is where.
+
+    def _stay(self, job: Placed) -> Stay:
+        resources = frozenset(job.resources) & frozenset(self.rows) - self.always
+        if job.state == JobState.SUSPENDED:
+            resources -= self._with("type", self.settings.shared_when_suspended)
+        stop = job.stop + self.settings.security_time
+        if job.state != JobState.WAITING:
+            stop = max(stop, self.now + 1)
+        return Stay(character(job), job.start, stop, resources)
+
+    def _endangered(self, job: Placed) -> Ids:
+        leaves_anyway = job.state == JobState.FINISHING
+        return frozenset() if leaves_anyway or not character(job).besteffort else frozenset(job.resources) - self.always
+
+    def free(self, who: Character, start: int, stop: int, *, dated: bool) -> Ids:
+        """Give the resources that nobody in the way of `who` has at any instant of [start, stop)."""
+        asleep = {} if dated else self.asleep()
+        usable = frozenset(self.rows) if dated else self.ready() | frozenset(asleep)
+        taken = [stay.resources for stay in self._seen(who) if stay.start < stop and start < stay.stop]
+        gone = frozenset(id_ for id_, until in asleep.items() if stop > until)
+        return usable.difference(gone, *taken)
+
+    def _seen(self, who: Character) -> Iterator[Stay]:
+        return (stay for stay in self.stays if who.minds(stay.who))
+
+    def instants(self, who: Character, begin: int, *, dated: bool) -> list[int]:
+        """Give the instants at which a job may begin: at once, or when something changes."""
+        begin = max(begin, self.now)
+        edges = {edge for stay in self._seen(who) for edge in (stay.start, stay.stop)}
+        edges |= set() if dated else set(self.asleep().values())
+        return [begin, *sorted(edge for edge in edges if edge > begin)]
+
+    # The pass.
+
+    def _plan_queue(self, queue: Queue, jobs: list[Waiting]) -> None:
+        fair = queue.policy == "oar_sched_gantt_with_timesharing_and_fairsharing"
+        if not queue.active or not (fair or queue.policy == "oar_sched_gantt_with_timesharing"):
+            self.refusals |= {job.job_id: Refusal(Obstacle.QUEUE_STOPPED) for job in jobs}
+            return
+        if not self.always <= self.ready():
+            self.refusals |= {job.job_id: Refusal(Obstacle.ALWAYS_ASSIGNED) for job in jobs}
+            return
+        dated = [job for job in jobs if job.reservation == Reservation.TO_SCHEDULE]
+        undated = [job for job in jobs if job.reservation != Reservation.TO_SCHEDULE]
+        for job in dated:
+            self._guarded(job, dated=True)
+        if fair:
+            usage = self.snapshot.usage.get(queue.name, Usage())
+            undated.sort(key=lambda job: (self.karma(job, usage), job.job_id))
+            undated, late = undated[: self.settings.fairness.max_jobs], undated[self.settings.fairness.max_jobs :]
+            self.refusals |= {job.job_id: Refusal(Obstacle.FAR_BACK) for job in late}
+        depth = len(undated) if self.settings.depth is None else self.settings.depth
+        self.refusals |= {job.job_id: Refusal(Obstacle.FAR_BACK) for job in undated[depth:]}
+        for job in undated[:depth]:
+            self._guarded(job, dated=False)
+
+    def karma(self, job: Waiting, usage: Usage) -> float:
+        """Say by how much a job's people are over their share."""
+        fairness = self.settings.fairness
+        user, project = fairness.user_targets.get(job.user, 0), fairness.project_targets.get(job.project, 0)
+        used, asked = usage.used or 1, usage.asked or 1
+        return (
+            fairness.project_weight * (usage.used_by_project.get(job.project, 0) / used - project / 100)
+            + fairness.user_weight * (usage.used_by_user.get(job.user, 0) / used - user / 100)
+            + fairness.asked_weight * (usage.asked_by_user.get(job.user, 0) / asked - user / 100)
+        )
+
+    def _guarded(self, job: Waiting, *, dated: bool) -> None:
+        try:
+            who = character(job)
+            found = self._reserve(job, who) if dated else self._place(job, who)
+        except Exception:  # noqa: BLE001
+            found = Refusal(Obstacle.SET_ASIDE)
+        if isinstance(found, Refusal):
+            self.refusals[job.job_id] = found
+            return
+        length = self._length(who, found.stop - found.start)
+        self.stays.append(Stay(who, found.start, found.start + length, found.resources - self.always))
+        self.ends[job.job_id] = found.stop
+        self.places[job.job_id] = found._replace(resources=found.resources | self.always)
+
+    def _length(self, who: Character, walltime: int) -> int:
+        security_time = self.settings.security_time
+        return max(self.settings.besteffort_duration, security_time) if who.besteffort else walltime + security_time
+
+    def _place(self, job: Waiting, who: Character) -> Place | Refusal:
+        begin = self._begin(job)
+        if isinstance(begin, Refusal):
+            return begin
+        places = [place for choice in job.choices if (place := self._first(who, choice, begin)) is not None]
+        if places:
+            return min(places, key=lambda place: place.stop)
+        possible = any(self.take(choice.shape, frozenset(self.rows)) for choice in job.choices)
+        return Refusal(Obstacle.UNAVAILABLE if possible else Obstacle.TOO_BIG)
+
+    def _begin(self, job: Waiting) -> int | Refusal:
+        begin = 0
+        for required in job.after:
+            failed = required.state == JobState.TERMINATED and required.exit_code
+            if failed or (required.state == JobState.ERROR and not self.settings.release_after_error):
+                return Refusal(Obstacle.BROKEN_DEPENDENCY)
+            if required.state in {JobState.TERMINATED, JobState.ERROR}:
+                continue
+            if required.job_id not in self.ends:
+                return Refusal(Obstacle.DEPENDENCY)
+            begin = max(begin, self.ends[required.job_id] + 2 * self.settings.security_time)
+        return begin
+
+    def _first(self, who: Character, choice: Choice, begin: int) -> Place | None:
+        hole = max(self._length(who, choice.walltime), self.settings.minimum_hole)
+        for start in self.instants(who, begin, dated=False):
+            free = self.free(who, start, start + hole, dated=False)
+            taken = self.take(choice.shape, free)
+            if taken:
+                peaceful = frozenset() if who.besteffort else self.take(choice.shape, free - self.in_danger)
+                return Place(choice.moldable_id, start, start + choice.walltime, peaceful or taken)
+        return None
+
+    def _reserve(self, job: Waiting, who: Character) -> Place | Refusal:
+        choice = job.choices[0]
+        if job.start + choice.walltime <= self.now:
+            return Refusal(Obstacle.MISSED)
+        asked, length = max(job.start, self.now), choice.walltime + self.settings.security_time
+        for start in self.instants(who, asked, dated=True):
+            taken = self.take(choice.shape, self.free(who, start, start + length, dated=True))
+            if taken and start == asked:
+                return Place(choice.moldable_id, start, start + choice.walltime, taken)
+            if taken:
+                return Refusal(Obstacle.CONFLICT, start)
+        return Refusal(Obstacle.TOO_BIG)
+
+    # What a shape takes.
+
+    def take(self, shape: int, free: Ids) -> Ids:
+        """Give what a shape takes of free resources; nothing if they are not enough."""
+        asked = self.snapshot.shapes[shape]
+        total: Ids = frozenset()
+        for group in asked.groups:
+            taken = self.take_group(asked, group, free - total)
+            if not taken:
+                return frozenset()
+            total |= taken
+        return total
+
+    def take_group(self, shape: Shape, group: Group, free: Ids) -> Ids:
+        """Give what one group takes, the manual's way: a tree of all that match, pruned, then trimmed."""
+        levels = [*group.levels]
+        if levels[-1].name != "resource_id":
+            levels.append(Level("resource_id", ALL))
+        matching = [
+            id_
+            for id_, row in self.rows.items()
+            if holds(shape.where, row) and holds(group.where, row) and all(has(row, level.name) for level in levels)
+        ]
+        return frozenset(self._survivors(matching, levels, free))
+
+    def _survivors(self, ids: Sequence[int], levels: Sequence[Level], free: Ids) -> list[int]:
+        """Give what a vertex above these resources keeps; nothing when it does not survive."""
+        if not levels:
+            return [id_ for id_ in ids if id_ in free]
+        below: dict[Value, list[int]] = {}
+        for id_ in ids:
+            below.setdefault(self.rows[id_][levels[0].name], []).append(id_)
+        alive = [kept for branch in below.values() if (kept := self._survivors(branch, levels[1:], free))]
+        return [id_ for kept in alive[: kept_of(levels[0].count, len(alive), len(below))] for id_ in kept]
+
+
+def kept_of(count: int, alive: int, total: int) -> int:
+    """Say how many of its surviving children a vertex keeps."""
+    if count == ALL:
+        return alive if alive == total else 0
+    if count == BEST:
+        return alive
+    if count == BESTHALF:
+        return max(1, alive // 2) if alive else 0
+    return count if alive >= count else 0
+
+
+def holds(condition: Condition | None, row: Row) -> bool:
+    """Say whether a condition is true of a resource."""
+    return condition is None or truth(condition, row) is True
+
+
+def has(row: Row, column: str) -> bool:
+    """Say whether a resource has a value there; a node without a name is no node."""
+    return row[column] is not None and not (column == "network_address" and row[column] == "")
+
+
+def character(job: Waiting | Placed) -> Character:
+    """Say how others see a job. One that runs already and shares in no known way shares with nobody."""
+    try:
+        return Character("besteffort" in job.types, sharing(job))
+    except BadType:
+        if isinstance(job, Waiting):
+            raise
+        return Character("besteffort" in job.types, None)
+
+
+def sharing(job: Waiting | Placed) -> tuple[str, str] | None:
+    """Give the timesharing class of a job."""
+    forms = {"": "**", "*,*": "**", "user,*": "u*", "*,name": "*n", "*,job_name": "*n", "user,name": "un"}
+    for kind in job.types:
+        word, _, scope = kind.partition("=")
+        if word == "timesharing":
+            form = forms.get(scope.replace("job_name", "name"))
+            if form is None:
+                raise BadType(kind)
+            return job.user if form[0] == "u" else "*", (job.name or "*") if form[1] == "n" else "*"
+    return None
+
+
+def ordered_rows(snapshot: Snapshot, order: Sequence[Order]) -> dict[int, Row]:
+    """Give all resources in the order in which they are preferred; those of no node come last."""
+    table = snapshot.resources
+    rows = [
+        {"resource_id": id_} | {name: column[at] for name, column in table.columns.items()}
+        for at, id_ in enumerate(table.ids)
+    ]
+    rows.sort(key=lambda row: row["resource_id"])
+    for term in reversed(order):
+        known = [row for row in rows if row[term.column] is not None]
+        unknown = [row for row in rows if row[term.column] is None]
+        rows = sorted(known, key=lambda row: row[term.column], reverse=term.descending) + unknown
+    on_nodes = [row for row in rows if row["network_address"]]
+    return {row["resource_id"]: row for row in on_nodes + [row for row in rows if not row["network_address"]]}

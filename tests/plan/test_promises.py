@@ -1,0 +1,152 @@
+"""What a plan never does, and what it does in the end, whatever the cluster and its jobs."""
+
+from itertools import combinations, count
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from oarlock.model.event import EventType
+from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
+from oarlock.model.plan import Obstacle, Plan
+from oarlock.model.request import BEST, BESTHALF, Group, Level
+from oarlock.model.snapshot import Choice, Shape, Snapshot, Waiting
+from oarlock.plan.planner import make_plan
+from oarlock.plan.settings import PlanSettings
+from tests.plan.drawing import NOW
+from tests.plan.random_snapshots import Drawn, snapshots
+from tests.plan.reference import Reference, Stay, character
+
+thoroughly = settings(max_examples=150, deadline=None)
+
+
+def plan_of(snapshot: Snapshot, asked: PlanSettings, **more) -> Plan:
+    return make_plan(snapshot, now=NOW, settings=asked, **more)
+
+
+def reference_of(drawn: Drawn) -> Reference:
+    snapshot, asked = drawn
+    return Reference(snapshot, now=NOW, settings=asked)
+
+
+def planned_stays(drawn: Drawn, plan: Plan, always: frozenset[int]) -> dict[int, Stay]:
+    """Give where the waiting jobs are until when, without what every job has; best-effort jobs are promised little."""
+    snapshot, asked = drawn
+    stays = {}
+    for job in snapshot.waiting:
+        if job.job_id in plan.placements:
+            who, place = character(job), plan.placements[job.job_id]
+            stop = min(place.stop, place.start + asked.besteffort_duration) if who.besteffort else place.stop
+            stays[job.job_id] = Stay(who, place.start, stop, frozenset(plan.resources(job.job_id)) - always)
+    return stays
+
+
+def collide(one: Stay, other: Stay) -> bool:
+    """Say whether two stays share a resource at some instant without sharing being allowed."""
+    apart = one.stop <= other.start or other.stop <= one.start or not one.resources & other.resources
+    return not apart and (one.who.sharing is None or one.who.sharing != other.who.sharing)
+
+
+@thoroughly
+@given(snapshots())
+def test_never_two_exclusive_jobs_on_a_resource_at_one_instant(drawn):
+    slow = reference_of(drawn)
+    stays = list(planned_stays(drawn, plan_of(*drawn), slow.always).values())
+    assert not [pair for pair in combinations(stays, 2) if collide(*pair)]
+    assert not [(one, held) for one in stays for held in slow.stays if one.who.minds(held.who) and collide(one, held)]
+
+
+@thoroughly
+@given(snapshots())
+def test_never_does_a_job_start_where_another_starts_or_runs_unless_they_share(drawn):
+    plan, slow = plan_of(*drawn), reference_of(drawn)
+    starting = [stay for job, stay in planned_stays(drawn, plan, slow.always).items() if job in plan.start]
+    held = zip(drawn[0].placed, slow.stays, strict=True)
+    running = [stay for job, stay in held if job.state in HOLDS_RESOURCES - {JobState.FINISHING}]
+    assert not [pair for pair in combinations(starting, 2) if collide(*pair)]
+    assert not [(one, other) for one in starting for other in running if collide(one, other)]
+
+
+@thoroughly
+@given(snapshots(), st.integers(0, 8))
+def test_the_first_jobs_never_depend_on_those_after_them(drawn, first):
+    snapshot, asked = drawn
+    undated = tuple(replace(job, queue="default", reservation=Reservation.NONE, types=()) for job in snapshot.waiting)
+    asked = replace(asked, depth=None)
+    whole = plan_of(replace(snapshot, waiting=undated), asked)
+    part = plan_of(replace(snapshot, waiting=undated[:first]), asked)
+    early = {job.job_id for job in undated[:first]}
+    assert {job: place for job, place in whole.placements.items() if job in early} == {
+        job: place for job, place in part.placements.items() if job in early
+    }
+
+
+@thoroughly
+@given(snapshots())
+def test_what_a_job_gets_always_satisfies_its_request(drawn):
+    snapshot, _ = drawn
+    plan, slow = plan_of(*drawn), reference_of(drawn)
+    for job in snapshot.waiting:
+        if job.job_id in plan.placements:
+            place, given_to = plan.placements[job.job_id], frozenset(plan.resources(job.job_id))
+            [choice] = [choice for choice in job.choices if choice.moldable_id == place.moldable_id]
+            enough = slow.take(choice.shape, given_to)
+            assert place.stop - place.start == choice.walltime
+            assert enough
+            assert enough | slow.always == given_to or not exact(snapshot.shapes[choice.shape])
+
+
+def exact(shape: Shape) -> bool:
+    """Say whether a shape asks for numbers, so that of its own place it takes all."""
+    return not {level.count for group in shape.groups for level in group.levels} & {BEST, BESTHALF}
+
+
+@thoroughly
+@given(snapshots())
+def test_the_same_snapshot_always_gives_the_same_plan(drawn):
+    snapshot, asked = drawn
+    again = replace(snapshot, queues=snapshot.queues[::-1], placed=snapshot.placed[::-1])
+    first, second = plan_of(*drawn), plan_of(again, asked)
+    assert first == plan_of(*drawn)
+    assert (first.placements, set(first.start), set(first.kill)) == (
+        second.placements,
+        set(second.start),
+        set(second.kill),
+    )
+
+
+@thoroughly
+@given(snapshots(), st.integers(1, 4))
+def test_a_pass_that_ran_out_of_time_and_is_gone_on_with_ends_as_if_it_had_not(drawn, looks):
+    plan, kept = plan_of(*drawn, out_of_time=clock(looks)), {}
+    for turn in range(2, 40):
+        assert kept.items() <= plan.placements.items()
+        if not plan.unfinished:
+            break
+        kept = plan.placements
+        plan = plan_of(*drawn, out_of_time=clock(looks * turn), previous=plan)
+    whole = plan_of(*drawn)
+    assert (plan.placements, plan.unplaced) == (whole.placements, whole.unplaced)
+    assert Obstacle.OUT_OF_TIME not in {unplaced.obstacle for unplaced in plan.unplaced.values()}
+
+
+def clock(looks: int):
+    seen = count(1)
+    return lambda: next(seen) > looks
+
+
+@thoroughly
+@given(snapshots(), st.integers(0, 9), st.sampled_from(["colour", "network_address"]))
+def test_a_job_that_raises_is_set_aside_and_the_others_are_planned_as_if_it_were_not_there(drawn, at, level):
+    snapshot, asked = drawn
+    asked = replace(asked, depth=None, always_assigned=())
+    bad = Shape((Group((Level(level, 1 if level == "colour" else 0),)),))
+    number = len(snapshot.shapes)
+    odd = Waiting(job_id=500, user="eve", queue="default", choices=(Choice(5000, number, 10),))
+    waiting = (*snapshot.waiting[:at], odd, *snapshot.waiting[at:])
+    hurt = plan_of(replace(snapshot, waiting=waiting, shapes=(*snapshot.shapes, bad)), asked)
+    plain = plan_of(snapshot, asked)
+    assert hurt.placements == plain.placements
+    assert {job: why for job, why in hurt.unplaced.items() if job != 500} == plain.unplaced
+    assert hurt.unplaced[500].obstacle == Obstacle.SET_ASIDE
+    assert [event.type for event in hurt.events if event.job == 500] == [EventType.SCHEDULER_JOB_SET_ASIDE]
