@@ -3,8 +3,13 @@
 import os
 
 import pytest
+from hypothesis import settings
 
 from tests.components import COMPONENTS, left_out_notes, must_be_complete, present
+
+# Others use the machine as well: how long an example takes says nothing about it.
+settings.register_profile("shared machine", deadline=None)
+settings.load_profile("shared machine")
 
 
 @pytest.hookimpl(tryfirst=True)
