@@ -1,0 +1,70 @@
+"""The tree of a request, with a memory of nodes."""
+
+import pytest
+
+from oarlock.model.request import Level
+from oarlock.plan import cells
+from oarlock.plan.cells import Cells
+from oarlock.plan.tree import choose, grow
+from tests.plan.drawing import cluster, laid, licences, node, table
+
+SWITCHES = table(*(row for at in range(6) for row in node(f"n{at}", 4, switch=at // 3)))
+
+
+def asked(layout, *levels):
+    return Cells(layout, layout.everything, [Level(name, count) for name, count in levels])
+
+
+@pytest.mark.parametrize(
+    "levels",
+    [
+        [("network_address", 2), ("cpu", 1)],
+        [("cpu", 3)],
+        [("switch", 2), ("network_address", 1), ("cpu", 1), ("core", 1)],
+        [("switch", 1), ("core", 5)],
+    ],
+)
+def test_a_request_is_cut_where_its_blocks_lie_inside_nodes_and_takes_what_the_tree_takes(levels):
+    layout = laid(SWITCHES)
+    quick = asked(layout, *levels)
+    assert quick._cells
+    root = grow(layout, layout.everything, [Level(*level) for level in levels])
+    for gone in range(24):
+        free = layout.bits_of(set(range(1, 25)) - set(range(gone, 24, 5)))
+        assert quick.take(free) == choose(root, free)
+        assert quick.fits(free) == bool(choose(root, free))
+
+
+def test_where_blocks_span_nodes_the_tree_is_walked_as_it_is():
+    layout = laid(SWITCHES)
+    spanning = asked(layout, ("switch", 1))
+    assert not spanning._cells
+    assert layout.ids_of(spanning.take(layout.everything)) == tuple(range(1, 13))
+    assert spanning.offers(layout.everything) == 2
+    assert not spanning.fits(layout.bits_of([1, 13]))
+    loose = laid(table(*node("a", 2), *licences(2, core="l")))
+    assert not asked(loose, ("core", 1))._cells
+
+
+def test_a_count_of_resources_alone_has_no_tree_to_cut():
+    layout = laid(cluster(1, 2))
+    assert asked(layout, ("resource_id", 1)).take(layout.everything) == 1
+
+
+def test_nodes_of_the_same_build_share_one_memory():
+    layout = laid(SWITCHES)
+    quick = asked(layout, ("network_address", 1), ("cpu", 1))
+    assert len({id(cell.build) for cell in quick._cells}) == 1
+    quick.take(layout.everything)
+    [build] = {id(cell.build): cell.build for cell in quick._cells}.values()
+    assert build.answers[b"\x0f"] == (0b11,)
+
+
+def test_the_memory_does_not_grow_without_end(monkeypatch):
+    monkeypatch.setattr(cells, "_REMEMBERED", 2)
+    layout = laid(cluster(1, 4))
+    quick = asked(layout, ("network_address", 1), ("cpu", 1))
+    taken = [quick.take(free) for free in range(1, 16)]
+    root = grow(layout, layout.everything, [Level("network_address", 1), Level("cpu", 1)])
+    assert taken == [choose(root, free) for free in range(1, 16)]
+    assert len(quick._cells[0].build.answers) <= 2
