@@ -1,0 +1,82 @@
+"""Which chart a job is looked at in, and who is seen in which."""
+
+import pytest
+
+from oarlock.plan.availability import availability
+from oarlock.plan.board import Board, Kind, Settled
+from oarlock.plan.chart import Stay
+from oarlock.plan.fit import Fitter
+from oarlock.plan.settings import PlanSettings
+from oarlock.plan.timesharing import SharingClass
+from tests.plan.drawing import NOW, cluster, laid, node, table
+
+ORDINARY, BE = Kind(), Kind(besteffort=True)
+ADA, BOB = Kind(sharing=SharingClass("ada", "*")), Kind(sharing=SharingClass("bob", "*"))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "seen"),
+    [
+        (ORDINARY, ORDINARY, True),
+        (ORDINARY, BE, False),
+        (BE, ORDINARY, True),
+        (BE, BE, True),
+        (ADA, ADA, False),
+        (ADA, BOB, True),
+        (ADA, ORDINARY, True),
+        (ORDINARY, ADA, True),
+        (ADA, ADA._replace(besteffort=True), False),
+        (ADA._replace(besteffort=True), ADA, False),
+        (Kind(reservation=True), ORDINARY, True),
+    ],
+)
+def test_who_is_in_whose_way(one, other, seen):
+    assert one.sees(other) is seen
+
+
+def board(resources, **settings):
+    layout = laid(resources)
+    return Board(Fitter(layout), availability(layout, PlanSettings(**settings), NOW), NOW)
+
+
+def stay(start, stop, resources):
+    return Stay(NOW + start, NOW + stop, resources)
+
+
+def test_a_stay_is_shown_to_those_it_is_in_the_way_of_before_and_after_they_ask():
+    made = board(cluster(1, 4))
+    early = made.chart(ORDINARY)
+    made.settle(1, ADA, stay(0, 10, 0b0011), found_in=made.chart(ADA))
+    made.settle(2, BE, stay(0, 10, 0b0100), found_in=made.chart(BE))
+    free = {kind: made.chart(kind).free_resources(NOW, NOW + 10) for kind in (ORDINARY, ADA, BOB, BE)}
+    assert free == {ORDINARY: 0b1100, ADA: 0b1111, BOB: 0b1100, BE: 0b1000}
+    assert made.chart(ORDINARY) is early
+
+
+def test_a_stay_can_be_taken_away_again():
+    made = board(cluster(1, 4))
+    made.settle(1, ADA, stay(0, 10, 0b0011))
+    assert made.chart(ORDINARY).free_resources(NOW, NOW + 10) == 0b1100
+    made.chart(ADA)
+    assert made.unsettle(1) == Settled(ADA, stay(0, 10, 0b0011))
+    assert made.chart(ORDINARY).free_resources(NOW, NOW + 10) == 0b1111
+    assert made.settled == {}
+
+
+def test_reservations_to_come_may_count_on_what_is_away_and_others_on_what_can_be_woken():
+    rows = [*node("a", 1), *node("b", 1, state="Absent", cm_availability=NOW + 50), *node("c", 1, state="Suspected")]
+    made = board(table(*rows), wake_up=True)
+    free = {
+        (kind.reservation, length): made.chart(kind).free_resources(NOW, NOW + length)
+        for kind in (ORDINARY, Kind(reservation=True))
+        for length in (50, 51)
+    }
+    a, b, c = 1, 1 << 8, 1 << 16
+    assert free == {(False, 50): a | b, (False, 51): a, (True, 50): a | b | c, (True, 51): a | b | c}
+
+
+def test_time_passes_in_every_chart():
+    made = board(cluster(1, 1))
+    chart = made.chart(ORDINARY)
+    made.advance(NOW + 5)
+    assert (made.now, chart.now) == (NOW + 5, NOW + 5)

@@ -1,0 +1,224 @@
+"""The timeline: what is free when, and the earliest window that is free long enough."""
+
+from functools import reduce
+from operator import and_
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oarlock.plan.timeline import FromNow, Timeline, slots
+from tests.plan.drawing import free
+
+UNITS, BEGIN, END = 6, 10, 60
+EVERYTHING = (1 << UNITS) - 1
+
+
+class AtLeast(NamedTuple):
+    """So many units, whichever."""
+
+    least: int
+    steady: bool = True
+
+    def fits(self, units: int) -> bool:
+        return units.bit_count() >= self.least
+
+
+class Exactly(NamedTuple):
+    """So many units, and no more: less can be better."""
+
+    least: int
+    steady: bool = False
+
+    def fits(self, units: int) -> bool:
+        return units.bit_count() == self.least
+
+
+class Column(NamedTuple):
+    """Both units of at least one pair (0-1, 2-3, …)."""
+
+    least: int = 2
+    steady: bool = True
+
+    def fits(self, units: int) -> bool:
+        return bool(units & units >> 1 & 0b010101)
+
+
+def drawn(*lines: tuple[int, str]) -> Timeline:
+    """Make a timeline of drawings, each from an instant on."""
+    timeline = Timeline(0, 0)
+    timeline.times = [instant for instant, _ in lines]
+    timeline.free = [free(drawing) for _, drawing in lines]
+    timeline.count = [units.bit_count() for units in timeline.free]
+    return timeline
+
+
+def test_taking_cuts_the_future_into_slots():
+    timeline = Timeline(0, free("...."))
+    timeline.occupy(10, 20, free("..##"), 2)
+    timeline.cover(15, 30, free(".##."))
+    assert slots(timeline) == [
+        (0, 10, free("....")),
+        (10, 15, free("##..")),
+        (15, 20, free("##.#")),
+        (20, 30, free("#..#")),
+        (30, None, free("....")),
+    ]
+    assert timeline.count == [4, 2, 1, 2, 4]
+
+
+def test_what_changes_nothing_makes_no_slots():
+    timeline = Timeline(0, free("##.."))
+    timeline.cover(10, 20, free("..##"))
+    assert slots(timeline) == [(0, None, free("##.."))]
+
+
+def test_what_lies_before_the_begin_is_cut_off():
+    timeline = Timeline(10, free(".."))
+    timeline.occupy(0, 15, free("#."), 1)
+    timeline.occupy(0, 5, free(".#"), 1)
+    timeline.cover(3, 9, free(".."))
+    assert slots(timeline) == [(10, 15, free(".#")), (15, None, free(".."))]
+
+
+def test_what_was_given_back_is_free_again():
+    timeline = drawn((0, ".#"), (10, "##"))
+    timeline.release(5, 15, free("#."))
+    assert slots(timeline) == [(0, 5, free(".#")), (5, 10, free("..")), (10, 15, free("#.")), (15, None, free("##"))]
+    assert timeline.count == [1, 2, 1, 0]
+
+
+def test_the_past_can_be_forgotten():
+    timeline = drawn((0, "##"), (10, "#."), (20, ".."))
+    timeline.forget_before(-5)
+    timeline.forget_before(15)
+    assert slots(timeline) == [(15, 20, free("#.")), (20, None, free(".."))]
+
+
+def test_a_copy_is_changed_apart():
+    timeline = drawn((0, ".."))
+    twin = timeline.copy()
+    twin.occupy(0, 5, free("."), 1)
+    assert (slots(timeline), len(slots(twin))) == ([(0, None, free(".."))], 2)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "duration", "not_before", "found"),
+    [
+        (1, 10, 0, (0, free(".#"))),
+        (2, 10, 0, (20, free(".."))),
+        (1, 11, 0, (0, free(".#"))),
+        (1, 25, 0, (0, free(".#"))),
+        (2, 5, 30, (30, free(".."))),
+        (2, 26, 0, (50, free(".."))),
+        (2, 20, 25, (25, free(".."))),
+        (2, 20, 31, (50, free(".."))),
+        (3, 1, 0, None),
+        (1, 99, 70, (70, free(".."))),
+    ],
+)
+def test_the_earliest_window_that_stays_free_is_found(wanted, duration, not_before, found):
+    timeline = drawn((0, ".#"), (20, ".."), (45, ".#"), (50, ".."))
+    assert timeline.earliest(AtLeast(wanted), duration, not_before) == found
+
+
+def test_less_can_be_better_and_then_every_slot_is_tried():
+    timeline = drawn((0, "..."), (10, "..#"), (20, ".##"))
+    assert timeline.earliest(Exactly(2), 5, 0) == (10, free("..#"))
+    assert timeline.earliest(Exactly(2), 15, 0) == (0, free("..#"))
+    assert timeline.earliest(Exactly(2), 25, 0) is None
+
+
+def test_what_is_free_from_now_on_is_told_up_to_any_instant():
+    from_now = FromNow(drawn((0, "...."), (10, "...#"), (20, "#..."), (30, "....")))
+    assert [from_now.until(stop) for stop in (0, 1, 10, 11, 20, 21, 99)] == [
+        free("...."), free("...."), free("...."), free("...#"), free("...#"), free("#..#"), free("#..#"),
+    ]  # fmt: skip
+    assert [from_now.longest(AtLeast(count)) for count in (5, 4, 3, 2)] == [0, 10, 20, None]
+
+
+class Plain:
+    """A timeline as a list of sets, one a second; the last one lasts."""
+
+    def __init__(self) -> None:
+        self.free = [EVERYTHING] * (END - BEGIN)
+        self.edges = {BEGIN}
+
+    def change(self, start: int, stop: int, step) -> None:
+        for at in range(max(start, BEGIN), min(stop, END)):
+            self.free[at - BEGIN] = step(self.free[at - BEGIN])
+        self.edges |= {start, stop}
+
+    def during(self, start: int, stop: int) -> int:
+        return reduce(and_, [self.free[min(at, END - 1) - BEGIN] for at in range(start, stop)])
+
+    def earliest(self, wish, duration: int, not_before: int):
+        begin = max(BEGIN, not_before)
+        for start in sorted({begin, *(edge for edge in self.edges if edge > begin)}):
+            if wish.fits(self.during(start, start + duration)):
+                return start, self.during(start, start + duration)
+        return None
+
+
+instants = st.integers(BEGIN - 5, END - 2)
+changes = st.lists(
+    st.tuples(st.sampled_from(["occupy", "cover", "release"]), instants, instants, st.integers(1, EVERYTHING)),
+    max_size=25,
+)
+wishes = st.builds(AtLeast, st.integers(1, UNITS + 1)) | st.just(Column())
+
+
+def applied(told) -> tuple[Timeline, Plain]:
+    """Do the same to a timeline and to a plain list."""
+    timeline, plain = Timeline(BEGIN, EVERYTHING), Plain()
+    for what, one, other, units in told:
+        start, stop = min(one, other), max(one, other) + 1
+        if what == "release":
+            timeline.release(start, stop, units)
+            plain.change(start, stop, lambda free, units=units: free | units)
+        elif what == "occupy" and stop > BEGIN:
+            units &= plain.during(max(start, BEGIN), stop)
+            timeline.occupy(start, stop, units, units.bit_count())
+            plain.change(start, stop, lambda free, units=units: free ^ units)
+        else:
+            timeline.cover(start, stop, units)
+            plain.change(start, stop, lambda free, units=units: free & ~units)
+    return timeline, plain
+
+
+@given(changes)
+def test_a_timeline_is_a_list_of_sets_one_a_second(told):
+    timeline, plain = applied(told)
+    assert [timeline.during(at, at + 1) for at in range(BEGIN, END)] == plain.free
+    assert timeline.times == sorted(set(timeline.times))
+    assert timeline.count == [units.bit_count() for units in timeline.free]
+
+
+@settings(max_examples=300)
+@given(changes, wishes, st.integers(1, 40), st.integers(BEGIN - 3, END))
+def test_the_earliest_window_is_the_first_that_a_plain_search_finds(told, wish, duration, not_before):
+    timeline, plain = applied(told)
+    assert timeline.earliest(wish, duration, not_before) == plain.earliest(wish, duration, not_before)
+
+
+@given(changes, wishes, st.integers(BEGIN, END))
+def test_what_stays_free_from_now_on_is_what_is_free_all_the_time(told, wish, stop):
+    timeline, plain = applied(told)
+    from_now = FromNow(timeline)
+    assert from_now.until(stop) == plain.during(BEGIN, max(stop, BEGIN + 1))
+    until = from_now.longest(wish)
+    seconds = [at for at in range(BEGIN, END) if not wish.fits(plain.during(BEGIN, at + 1))]
+    assert until == (min(seconds) if seconds else None)
+
+
+@given(st.lists(st.tuples(st.integers(0, 400), st.integers(1, 60), st.integers(1, EVERYTHING)), max_size=60),
+       wishes, st.integers(1, 200))  # fmt: skip
+def test_long_timelines_are_searched_in_strides_without_missing_a_window(stays, wish, duration):
+    timeline = Timeline(0, EVERYTHING)
+    for start, length, units in stays:
+        timeline.cover(start, start + length, units)
+    starts = [0, *(stop for start, length, _ in stays for stop in (start, start + length))]
+    fitting = [start for start in sorted(starts) if wish.fits(timeline.during(start, start + duration))]
+    found = timeline.earliest(wish, duration, 0)
+    assert (found[0] if found else None) == (fitting[0] if fitting else None)
