@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oarlock.plan.sets import ResourceSet, fold, lowest, members, positions, union, without
+from oarlock.model.bits import positions
+from oarlock.plan.sets import ResourceSet, fold, lowest, members, union, without
 from tests.plan.drawing import free, laid, licences, node, table
 
 bits = st.integers(0, 2**200) | st.integers(0, 2**2000).map(lambda number: number | 1 << 1999)

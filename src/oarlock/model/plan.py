@@ -4,6 +4,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from oarlock.model.bits import positions
 from oarlock.model.event import Event
 
 
@@ -78,5 +79,4 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     def resources(self, job_id: int) -> tuple[int, ...]:
         """Give the ids of the resources that a job was given."""
-        bits = self.placements[job_id].resources
-        return tuple([self.ids[at] for at, digit in enumerate(reversed(f"{bits:b}")) if digit == "1"])
+        return tuple([self.ids[at] for at in positions(self.placements[job_id].resources)])

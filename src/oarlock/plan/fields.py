@@ -4,8 +4,9 @@ A field's lowest bit stands for its node. Everything here is a fixed number of o
 many nodes there are.
 """
 
+from oarlock.model.bits import positions
 from oarlock.plan.layout import Layout
-from oarlock.plan.sets import members, union
+from oarlock.plan.sets import union
 
 _FEW = 6  # nodes: below that, joining their sets one by one is quicker
 _DIGITS = bytes.maketrans(bytes(range(2)), b"01")
@@ -67,7 +68,7 @@ class Fields:
     def resources(self, nodes: int) -> int:
         """Turn a set of nodes into the set of all their resources."""
         if nodes.bit_count() <= _FEW:
-            made = union(self._node_bits[index] for index in members(nodes))
+            made = union(self._node_bits[index] for index in positions(nodes))
         else:
             image = b"".join([self._spread[value] for value in nodes.to_bytes(-(-self.size // 8), "little")])
             made = int.from_bytes(image, "little") & self.everything

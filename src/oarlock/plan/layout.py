@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from oarlock.model.bits import positions
 from oarlock.model.errors import UnknownProperty
 from oarlock.model.resource import Order, Value
 from oarlock.model.snapshot import ResourceTable
 from oarlock.plan.order import arranged
-from oarlock.plan.sets import positions
 
 NODE = "network_address"
 _USUAL = 0.9  # the share of nodes that must fit into one field

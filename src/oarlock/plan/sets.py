@@ -51,19 +51,6 @@ def lowest(bits: int, count: int) -> int:
     return bits & ((1 << (cut + 1)) - 1)
 
 
-def members(bits: int) -> Iterator[int]:
-    """Yield the positions of the members, lowest first."""
-    while bits:
-        bit = bits & -bits
-        yield bit.bit_length() - 1
-        bits ^= bit
-
-
-def positions(bits: int) -> list[int]:
-    """Give the positions of all members; quicker than `members` on large sets."""
-    return [at for at, digit in enumerate(reversed(f"{bits:b}")) if digit == "1"] if bits else []
-
-
 @dataclass(frozen=True, slots=True)
 class ResourceSet:
     """A set of resources of one layout, with the operators of a set and a short form for people."""

@@ -8,10 +8,11 @@ survives when enough of its children do: `n` of them, ALL that there were before
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from oarlock.model.bits import positions
 from oarlock.model.request import ALL, BEST, BESTHALF, Level
 from oarlock.model.resource import Value
 from oarlock.plan.layout import Layout, bits_at
-from oarlock.plan.sets import lowest, positions
+from oarlock.plan.sets import lowest
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,17 @@
+"""Reading a set that is an integer: bit i stands for member i."""
+
+import re
+
+_NOT_EMPTY = re.compile(rb"[^\x00]+")
+_MEMBERS = [tuple(bit for bit in range(8) if byte >> bit & 1) for byte in range(256)]
+
+
+def positions(bits: int) -> list[int]:
+    """Give the members of a set, lowest first. Long gaps cost next to nothing."""
+    found: list[int] = []
+    for run in _NOT_EMPTY.finditer(bits.to_bytes((bits.bit_length() + 7) // 8, "little")):
+        at = run.start() * 8
+        for byte in run.group():
+            found += [at + bit for bit in _MEMBERS[byte]]
+            at += 8
+    return found
