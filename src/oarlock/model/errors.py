@@ -103,6 +103,34 @@ class DatabaseRefused(OarlockError):
     http_status = 503
 
 
+class DatabaseHeld(OarlockError):
+    """A database that another server already works on."""
+
+    http_status = 503
+
+
+class TooSlow(OarlockError):
+    """A question whose answer takes longer than others may be kept waiting."""
+
+    http_status = 503
+
+
+class BadPropertyName(OarlockError):
+    """A name that no property can have."""
+
+
+class PropertyExists(OarlockError):
+    """A property that is there already."""
+
+    http_status = 409
+
+
+class ResourceInUse(OarlockError):
+    """A resource that cannot be removed as it is."""
+
+    http_status = 409
+
+
 _SHOWN_BEFORE, _SHOWN_AFTER = 60, 40
 
 
