@@ -115,8 +115,24 @@ class TooSlow(OarlockError):
     http_status = 503
 
 
+class QueueExists(OarlockError):
+    """A queue that is there already."""
+
+    http_status = 409
+
+
+class QueueInUse(OarlockError):
+    """A queue that cannot be removed while jobs are in it."""
+
+    http_status = 409
+
+
 class BadPropertyName(OarlockError):
     """A name that no property can have."""
+
+
+class BadPropertyValue(OarlockError):
+    """A value that a property cannot take."""
 
 
 class PropertyExists(OarlockError):

@@ -34,8 +34,8 @@ def text_key(name: str) -> Column[str]:
 
 
 def number(name: str, default: int = 0) -> Column[int]:
-    """Make a number that is always there."""
-    return Column(name, WHOLE, nullable=False, server_default=str(default))
+    """Make a number that is always there; `info["default"]` has what it is when nothing is said."""
+    return Column(name, WHOLE, nullable=False, server_default=str(default), info={"default": default})
 
 
 def perhaps_number(name: str) -> Column[int]:
@@ -44,8 +44,8 @@ def perhaps_number(name: str) -> Column[int]:
 
 
 def text(name: str, default: str = "") -> Column[str]:
-    """Make a text that is always there."""
-    return Column(name, TEXT_BY_CODE_POINT, nullable=False, server_default=default)
+    """Make a text that is always there; `info["default"]` has what it is when nothing is said."""
+    return Column(name, TEXT_BY_CODE_POINT, nullable=False, server_default=default, info={"default": default})
 
 
 def perhaps_text(name: str) -> Column[str]:
@@ -54,10 +54,12 @@ def perhaps_text(name: str) -> Column[str]:
 
 
 def word(name: str, words: Iterable[str], default: str) -> Column[str]:
-    """Make a text that is one of a few words."""
-    listed = ", ".join(f"'{one}'" for one in words)
+    """Make a text that is one of a few words; `info` has them and the default."""
+    known = tuple(map(str, words))
+    listed = ", ".join(f"'{one}'" for one in known)
     check = CheckConstraint(f"{name} IN ({listed})", name=name)
-    return Column(name, TEXT_BY_CODE_POINT, check, nullable=False, server_default=default)
+    info = {"words": known, "default": str(default)}
+    return Column(name, TEXT_BY_CODE_POINT, check, nullable=False, server_default=default, info=info)
 
 
 def flag(name: str, default: str = "NO") -> Column[str]:
