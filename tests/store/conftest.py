@@ -62,14 +62,19 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture
+def sqlite_path(sqlite_template: Path, tmp_path: Path) -> Path:
+    """A fresh SQLite database that was closed properly."""
+    for ending in ("", ".created"):
+        shutil.copy(f"{sqlite_template}{ending}", tmp_path)
+    return tmp_path / sqlite_template.name
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def place(request: pytest.FixtureRequest) -> Iterator[str]:
     """Where a fresh database is, ready to be opened."""
     if request.param == "sqlite":
-        template = request.getfixturevalue("sqlite_template")
-        for file in template.parent.iterdir():
-            shutil.copy(file, tmp_path)
-        yield str(tmp_path / template.name)
+        yield str(request.getfixturevalue("sqlite_path"))
     else:
         postgres: Postgres = request.getfixturevalue("postgres")
         url = postgres.make(template="oarlock_template")
@@ -83,9 +88,24 @@ def database(place: str) -> Iterator[Database]:
         yield opened
 
 
-@pytest.fixture
-def tx(database: Database) -> Iterator[Tx]:
-    """A transaction that may write, on the test's own thread; undone afterwards."""
+@pytest.fixture(scope="session")
+def shared_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    with open_database(tmp_path_factory.mktemp("shared") / "oarlock.db", create=True) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def shared_postgresql(postgres: Postgres) -> Iterator[Database]:
+    url = postgres.make(template="oarlock_template")
+    with open_database(url) as opened:
+        yield opened
+    postgres.drop(url)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def tx(request: pytest.FixtureRequest) -> Iterator[Tx]:
+    """A transaction that may write, in an empty database; undone afterwards, so that all tests share the database."""
+    database: Database = request.getfixturevalue(f"shared_{request.param}")
     with database._engine.connect() as connection:
         transaction = connection.begin()
         yield connection

@@ -1,7 +1,6 @@
 """A database is opened as it was left, or refused with a word about what to do."""
 
 import os
-import shutil
 import sqlite3
 import stat
 from pathlib import Path
@@ -13,14 +12,6 @@ from tests.store.conftest import Postgres
 from oarlock.model.errors import DatabaseRefused
 from oarlock.store.migrations import REVISIONS
 from oarlock.store.opening import migrate, open_database
-
-
-@pytest.fixture
-def path(sqlite_template: Path, tmp_path: Path) -> Path:
-    """An SQLite database that was closed properly."""
-    for file in sqlite_template.parent.iterdir():
-        shutil.copy(file, tmp_path)
-    return tmp_path / sqlite_template.name
 
 
 def _queues(where: str | Path) -> list[str]:
@@ -41,10 +32,10 @@ def test_a_first_start_makes_a_database_that_only_its_owner_can_read(tmp_path: P
     assert modes == dict.fromkeys(["oarlock.db", "oarlock.db-wal", "oarlock.db-shm", "oarlock.db.created"], 0o600)
 
 
-def test_a_database_that_others_could_read_is_closed_to_them(path: Path):
-    path.chmod(0o644)
-    open_database(path).close()
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+def test_a_database_that_others_could_read_is_closed_to_them(sqlite_path: Path):
+    sqlite_path.chmod(0o644)
+    open_database(sqlite_path).close()
+    assert stat.S_IMODE(sqlite_path.stat().st_mode) == 0o600
 
 
 def test_without_create_a_missing_database_is_refused_and_not_made(tmp_path: Path):
@@ -55,12 +46,12 @@ def test_without_create_a_missing_database_is_refused_and_not_made(tmp_path: Pat
 
 @pytest.mark.parametrize("harm", ["removed", "emptied"])
 @pytest.mark.parametrize("create", [True, False])
-def test_a_database_that_once_was_is_never_begun_anew(path: Path, harm: str, create: bool):
-    path.unlink()
+def test_a_database_that_once_was_is_never_begun_anew(sqlite_path: Path, harm: str, create: bool):
+    sqlite_path.unlink()
     if harm == "emptied":
-        path.touch()
+        sqlite_path.touch()
     with pytest.raises(DatabaseRefused, match="is empty or gone, but there was one") as refused:
-        open_database(path, create=create)
+        open_database(sqlite_path, create=create)
     assert "backup" in refused.value.hint
 
 
@@ -75,19 +66,19 @@ def test_a_postgresql_database_that_once_was_is_never_begun_anew(postgres: Postg
         postgres.drop(url)
 
 
-def test_another_database_in_the_place_of_ours_is_refused(path: Path, tmp_path: Path):
+def test_another_database_in_the_place_of_ours_is_refused(sqlite_path: Path, tmp_path: Path):
     other = tmp_path / "other.db"
     open_database(other, create=True).close()
-    other.replace(path)
+    other.replace(sqlite_path)
     with pytest.raises(DatabaseRefused, match="is not the one that was here"):
-        open_database(path)
+        open_database(sqlite_path)
 
 
-def test_a_restored_backup_without_its_marker_gets_it_back(path: Path):
-    marker = path.with_name("oarlock.db.created")
+def test_a_restored_backup_without_its_marker_gets_it_back(sqlite_path: Path):
+    marker = sqlite_path.with_name("oarlock.db.created")
     before = marker.read_text()
     marker.unlink()
-    open_database(path).close()
+    open_database(sqlite_path).close()
     assert marker.read_text() == before
 
 
@@ -149,12 +140,12 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path):
 
 
 @pytest.mark.parametrize("page", [0, 1, 5, 20])
-def test_a_database_with_an_overwritten_page_is_refused(path: Path, page: int):
-    with path.open("r+b") as file:
+def test_a_database_with_an_overwritten_page_is_refused(sqlite_path: Path, page: int):
+    with sqlite_path.open("r+b") as file:
         file.seek(4096 * page)
         file.write(os.urandom(4096))
     with pytest.raises(DatabaseRefused, match="is damaged"):
-        open_database(path)
+        open_database(sqlite_path)
 
 
 @pytest.mark.parametrize("create", [True, False])
@@ -179,8 +170,8 @@ def test_a_server_that_does_not_answer_is_named_without_its_password():
     assert "secret" not in refused.value.told()
 
 
-def test_sqlite_is_durable_and_keeps_its_references(path: Path):
-    with open_database(path) as database:
+def test_sqlite_is_durable_and_keeps_its_references(sqlite_path: Path):
+    with open_database(sqlite_path) as database:
         pragmas = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
         found = database.write(lambda tx: [tx.exec_driver_sql(f"PRAGMA {one}").scalar_one() for one in pragmas])
     assert found == ["wal", 2, 1, 5000]
