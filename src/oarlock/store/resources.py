@@ -91,14 +91,15 @@ def add(tx: Tx, new: Sequence[Mapping[str, Value]], *, at: int) -> list[int]:
 
 def set_properties(tx: Tx, ids: Collection[int], values: Mapping[str, Value], *, at: int) -> None:
     """Give resources these values; what really changes leaves a line of history."""
-    _check(values, properties.types(tx), kept=KEPT)
+    types = properties.types(tx)
+    _check(values, types, kept=KEPT)
     changed = [
         (one.id, name, value)
         for one in listed(tx, ids)
         for name, value in values.items()
         if one.properties[name] != value
     ]
-    resource = properties.clause(dict.fromkeys(["resource_id", *values], str))
+    resource = properties.clause(types)
     tx.execute(
         update(resource).where(among(tx, resource.c.resource_id)).values(dict(values)),
         these(tx, ids),
