@@ -110,14 +110,15 @@ def add(tx: Tx, new: Sequence[New]) -> list[Job]:
     A job whose array index is 1 begins an array (of one, for most); those that follow with other indexes belong to it.
     """
     numbers = take_ids(tx, jobs.c.job_id, len(new))
+    texts: dict[Condition, str] = {}
     added: list[Job] = []
     for number, one in zip(numbers, new, strict=True):
         array_id = number if one.job.array_index == 1 or not added else added[-1].array_id
-        text = "" if one.request.where is None else show(one.request.where)
+        text = _text(one.request.where, texts)
         added.append(replace(one.job, id=number, array_id=array_id, properties=text))
     insert_rows(tx, "jobs", [*_FIELDS.values(), "cpuset_name"], [_row(job) for job in added])
     _add_logs(tx, added)
-    _add_requests(tx, numbers, [one.request for one in new])
+    _add_requests(tx, numbers, [one.request for one in new], texts)
     types = [(job.id, type_) for job in added for type_ in job.types]
     numbered = zip(take_ids(tx, job_types.c.job_type_id, len(types)), types, strict=True)
     insert_rows(tx, "job_types", ["job_type_id", "job_id", "type"], [(line, *pair) for line, pair in numbered])
@@ -277,8 +278,7 @@ def _add_logs(tx: Tx, added: Sequence[Job]) -> None:
     )
 
 
-def _add_requests(tx: Tx, numbers: Sequence[int], requests: Sequence[Request]) -> None:
-    texts: dict[Condition, str] = {}
+def _add_requests(tx: Tx, numbers: Sequence[int], requests: Sequence[Request], texts: dict[Condition, str]) -> None:
     alternatives = [(n, a) for n, request in zip(numbers, requests, strict=True) for a in request.alternatives]
     moldables = take_ids(tx, moldable_job_descriptions.c.moldable_id, len(alternatives))
     insert_rows(

@@ -3,8 +3,6 @@
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import groupby
-from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import Select, select
@@ -19,8 +17,11 @@ from oarlock.store.rows import among, these
 from oarlock.store.tables import job_resource_descriptions, job_resource_groups, jobs, moldable_job_descriptions
 from oarlock.store.tx import Tx
 
-_Written = tuple[str, tuple[tuple[str, tuple[tuple[str, int], ...]], ...]]
-"""A shape as it is stored: the job's condition, then each group's condition and its levels."""
+_Groups = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
+"""Groups as they are stored: each with its condition and its levels."""
+
+_Written = tuple[str, _Groups]
+"""A shape as it is stored: the job's condition, then the groups."""
 
 
 @dataclass(slots=True)
@@ -71,7 +72,7 @@ def requests_of(tx: Tx, ids: list[int], types: Types) -> dict[int, Request]:
     }
 
 
-def _groups(tx: Tx, which: Select[Any], bound: dict[str, Any]) -> dict[int, Any]:
+def _groups(tx: Tx, which: Select[Any], bound: dict[str, Any]) -> dict[int, _Groups]:
     """Read the groups of every moldable alternative, as they are stored."""
     group, level = job_resource_groups.c, job_resource_descriptions.c
     rows = tx.execute(
@@ -89,10 +90,16 @@ def _groups(tx: Tx, which: Select[Any], bound: dict[str, Any]) -> dict[int, Any]
         .order_by(group.res_group_id, level.res_job_order),
         bound,
     ).all()
-    found: defaultdict[int, list[Any]] = defaultdict(list)
-    for (moldable_id, _, text), levels in groupby(rows, key=itemgetter(0, 1, 2)):
-        found[moldable_id].append((text, tuple((name, count) for *_, name, count in levels)))
-    return {moldable_id: tuple(groups) for moldable_id, groups in found.items()}
+    found: defaultdict[int, list[tuple[str, list[tuple[str, int]]]]] = defaultdict(list)
+    last = None
+    for moldable_id, group_id, text, name, count in rows:
+        if group_id != last:
+            last, levels = group_id, list[tuple[str, int]]()
+            found[moldable_id].append((text, levels))
+        levels.append((name, count))
+    return {
+        moldable_id: tuple([(text, tuple(levels)) for text, levels in groups]) for moldable_id, groups in found.items()
+    }
 
 
 def _intern(written: _Written, types: Types, shapes: list[Shape]) -> int | str:
