@@ -127,6 +127,24 @@ class QueueInUse(OarlockError):
     http_status = 409
 
 
+class RequestIdReused(OarlockError):
+    """A request id that already stands for something else."""
+
+    http_status = 409
+
+
+class AttemptOpen(OarlockError):
+    """A launch that must wait until the one before it is known to be over."""
+
+    http_status = 409
+
+
+class StaleAttempt(OarlockError):
+    """A report about a launch that is over, or never was."""
+
+    http_status = 409
+
+
 class BadPropertyName(OarlockError):
     """A name that no property can have."""
 
