@@ -11,7 +11,7 @@ from tests.store.cluster import add_job, add_nodes, new, rows, run
 from oarlock.lang.where import check, parse
 from oarlock.model.errors import UnknownJob, UnknownProperty
 from oarlock.model.job import Job, JobKind, JobState, Reservation
-from oarlock.store import jobs
+from oarlock.store import jobs, properties, shapes
 from oarlock.store.database import Database
 from oarlock.store.tx import Tx
 
@@ -184,3 +184,13 @@ def test_owners_can_be_told_something(tx: Tx):
     first, second, third = (add_job(tx) for _ in range(3))
     jobs.set_message(tx, {first.id: "Karma=0.1", third.id: "it's fine"})
     assert [jobs.get(tx, job.id).message for job in (first, second, third)] == ["Karma=0.1", "", "it's fine"]
+
+
+def test_what_a_job_asked_for_can_be_asked_again(tx: Tx):
+    add_nodes(tx, ["a"])
+    written = new(["{cpu > 1}/core=2+/core=ALL,walltime=1", "/core=1,walltime=2"], where="switch = 's'")
+    first, second = jobs.add(tx, [written, new(where="cpu = 1")])
+    properties_there = properties.types(tx)
+    assert shapes.requests_of(tx, [first.id], properties_there) == {first.id: written.request}
+    without_switch = {name: kind for name, kind in properties_there.items() if name != "switch"}
+    assert list(shapes.requests_of(tx, [first.id, second.id], without_switch)) == [second.id]
