@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.store.cluster import add_job, add_nodes, run, step
 
 from oarlock.model.job import JobState
 from oarlock.store import accounting, jobs, resources
 from oarlock.store.accounting import Account
 from oarlock.store.tx import Tx
+from tests.store.cluster import add_job, add_nodes, run, step
 
 DAY = 86400
 S = JobState

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from tests.store.cluster import add_job
 
 from oarlock.model.errors import AttemptOpen, StaleAttempt
 from oarlock.store import attempts
 from oarlock.store.attempts import Attempt, Node
 from oarlock.store.tx import Tx
+from tests.store.cluster import add_job
 
 US = 1_000_000_000_123_456
 

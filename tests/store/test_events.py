@@ -1,12 +1,11 @@
 """Events are kept with the hosts they name until somebody has acted on them."""
 
-from tests.store.cluster import NOW, add_job
-
 from oarlock.model.event import Event, EventType
 from oarlock.model.job import FragState
 from oarlock.store import events, kills
 from oarlock.store.events import Noted
 from oarlock.store.tx import Tx
+from tests.store.cluster import NOW, add_job
 
 SUSPECTED = Event(EventType.PING_CHECKER_NODE_SUSPECTED, NOW, "no answer", hosts=("b", "a", "b"))
 WALLTIME = Event(EventType.WALLTIME, NOW + 1, "over its walltime", job=7)

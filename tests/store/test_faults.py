@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.store.cluster import add_job, rows
 
 from oarlock.model.errors import DatabaseRefused
 from oarlock.store import jobs
 from oarlock.store.opening import open_database
 from oarlock.store.tx import Tx
+from tests.store.cluster import add_job, rows
 
 _WRITER = """
 import sys, threading

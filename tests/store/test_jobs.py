@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 from sqlalchemy import event
-from tests.store.cluster import add_job, add_nodes, new, rows, run
 
 from oarlock.lang.where import check, parse
 from oarlock.model.errors import UnknownJob, UnknownProperty
@@ -14,6 +13,7 @@ from oarlock.model.job import Job, JobKind, JobState, Reservation
 from oarlock.store import jobs, properties, shapes
 from oarlock.store.database import Database
 from oarlock.store.tx import Tx
+from tests.store.cluster import add_job, add_nodes, new, rows, run
 
 
 @contextmanager

@@ -1,5 +1,7 @@
 """The steps lead to exactly the tables that the code declares."""
 
+from pathlib import Path
+
 import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -8,13 +10,13 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, inspect
 from sqlalchemy.engine.interfaces import ReflectedIndex
-from tests.store.conftest import Postgres
 
 from oarlock.store import migrations
 from oarlock.store.database import Database
 from oarlock.store.migrations import REVISIONS
-from oarlock.store.tables import metadata
+from oarlock.store.tables import HIDDEN_JOB_COLUMNS, metadata
 from oarlock.store.tx import Tx
+from tests.store.conftest import Postgres
 
 MANUAL = {
     "accounting",
@@ -94,6 +96,12 @@ def test_all_text_is_ordered_by_code_point(postgres: Postgres):
 def test_the_22_tables_of_the_manual_are_there(tx: Tx):
     assert len(MANUAL) == 22
     assert set(inspect(tx).get_table_names()) >= MANUAL
+
+
+def test_the_page_about_the_database_names_every_table():
+    page = (Path(__file__).parents[2] / "docs" / "how-it-works" / "database.md").read_text()
+    assert [table.name for table in metadata.sorted_tables if f"`{table.name}`" not in page] == []
+    assert [name for name in HIDDEN_JOB_COLUMNS if f"`{name}`" not in page] == []
 
 
 def test_every_step_is_listed_in_its_order():

@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.store.cluster import NOW, add_job, add_nodes, choice, new, rows, run, step
-from tests.store.test_jobs import counted
 
 from oarlock.model.errors import IllegalMove, UnknownJob
 from oarlock.model.job import FINAL, HOLDS_RESOURCES, MOVES, Job, JobState, Moved, move
 from oarlock.store import jobs, resources
 from oarlock.store.database import Database
 from oarlock.store.tx import Tx
+from tests.store.cluster import NOW, add_job, add_nodes, choice, new, rows, run, step
+from tests.store.test_jobs import counted
 
 S = JobState
 

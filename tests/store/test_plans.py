@@ -1,13 +1,14 @@
 """The plan is written with its copies, and only what changes is written."""
 
 import pytest
-from tests.store.cluster import NOW, rows
-from tests.store.test_jobs import counted
 
+from oarlock.model.plan import Placement, Plan
 from oarlock.store import plans
 from oarlock.store.database import Database
 from oarlock.store.plans import Prediction
 from oarlock.store.tx import Tx
+from tests.store.cluster import NOW, rows
+from tests.store.test_jobs import counted
 
 
 def _copies(tx: Tx) -> list[object]:
@@ -63,3 +64,8 @@ def test_nobody_ever_sees_half_a_plan(database: Database):
         database.write(fail)
     with database.read() as tx:
         assert (plans.read(tx), plans.reference(tx)) == ({7: Prediction(7, 1, (1,))}, 1)
+
+
+def test_what_is_stored_of_a_plan_are_its_places():
+    plan = Plan(now=NOW, ids=(9, 4, 0, 7), placements={1: Placement(1, 70, NOW, NOW + 9, 0b1111)}, unplaced={})
+    assert plans.predictions(plan) == {70: Prediction(70, NOW, (4, 7, 9))}

@@ -1,13 +1,13 @@
 """A site's own properties are columns that come and go while the server runs."""
 
 import pytest
-from tests.store.cluster import NOW, rows
 
 from oarlock.model.errors import BadPropertyName, PropertyExists, SystemColumn, UnknownProperty
 from oarlock.store import properties, resources
 from oarlock.store.database import Database
 from oarlock.store.tables import resources as table
 from oarlock.store.tx import Tx
+from tests.store.cluster import NOW, rows
 
 
 def test_a_property_holds_integers_or_texts_and_nothing_at_first(tx: Tx):

@@ -1,13 +1,13 @@
 """Queues and quotas."""
 
 import pytest
-from tests.store.cluster import add_job, step
 
 from oarlock.model.errors import QueueExists, QueueInUse, UnknownQueue
 from oarlock.model.job import JobState
 from oarlock.model.snapshot import Queue, QuotaRule
 from oarlock.store import queues, quotas
 from oarlock.store.tx import Tx
+from tests.store.cluster import add_job, step
 
 
 def _states(tx: Tx) -> dict[str, bool]:

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 from psycopg import errors
-from tests.store.cluster import new
-from tests.store.conftest import Postgres
 
 from oarlock.store import jobs
 from oarlock.store.opening import open_database
 from oarlock.store.readonly import grant_reader
 from oarlock.store.tables import HIDDEN_JOB_COLUMNS
+from tests.store.cluster import new
+from tests.store.conftest import Postgres
 
 
 @pytest.fixture

@@ -1,13 +1,13 @@
 """Request ids, tokens and summaries."""
 
 import pytest
-from tests.store.cluster import NOW, add_job
 
 from oarlock.model.errors import RequestIdReused
 from oarlock.store import requests, summaries, tokens
 from oarlock.store.summaries import Summary
 from oarlock.store.tokens import Token
 from oarlock.store.tx import Tx
+from tests.store.cluster import NOW, add_job
 
 
 def test_a_request_that_comes_again_gets_the_same_answer(tx: Tx):

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from tests.store.cluster import NOW, add_job, add_nodes, rows, run, step
 
 from oarlock.lang.where import check, parse
 from oarlock.model.errors import (
@@ -20,6 +19,7 @@ from oarlock.model.resource import NextState, ResourceState
 from oarlock.store import properties, resources
 from oarlock.store.database import Database
 from oarlock.store.tx import Tx
+from tests.store.cluster import NOW, add_job, add_nodes, rows, run, step
 
 
 def _history(tx: Tx) -> list[tuple[Any, ...]]:

@@ -6,8 +6,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import column, select, table
-from tests.lang.trees import TYPES, conditions, rows
-from tests.store.cluster import NOW, new
 
 from oarlock.lang.where import STORED, check, parse, truth
 from oarlock.model.condition import Condition
@@ -17,6 +15,8 @@ from oarlock.store.database import Database
 from oarlock.store.rows import insert_rows
 from oarlock.store.tables.columns import TEXT_BY_CODE_POINT, WHOLE
 from oarlock.store.tx import Tx
+from tests.lang.trees import TYPES, conditions, rows
+from tests.store.cluster import NOW, new
 
 _ROWS = table(
     "looked_at",

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Table, delete, select
 
+from oarlock.model.plan import Plan
 from oarlock.store.rows import among, insert_rows, these
 from oarlock.store.tables import (
     gantt_jobs_predictions,
@@ -31,6 +32,16 @@ class Prediction(NamedTuple):
     moldable_id: int
     start: int
     resources: tuple[int, ...]
+
+
+def predictions(plan: Plan) -> dict[int, Prediction]:
+    """Give what is stored of a plan, by moldable number."""
+    return {
+        place.moldable_id: Prediction(
+            place.moldable_id, place.start, tuple(sorted(filter(None, plan.resources(job_id))))
+        )
+        for job_id, place in plan.placements.items()
+    }
 
 
 def read(tx: Tx) -> dict[int, Prediction]:

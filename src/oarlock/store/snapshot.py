@@ -1,17 +1,15 @@
 """What the scheduler looks at, read in a bounded number of queries whatever the number of jobs."""
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import func, literal_column, select
 
 from oarlock.lang.where import known_column
-from oarlock.model.errors import ConfigRefused
 from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
-from oarlock.model.resource import ResourceState, Value
+from oarlock.model.resource import DEFAULT_ORDER, Order, ResourceState, Value
 from oarlock.model.snapshot import Choice, Dependency, Placed, ResourceTable, Snapshot, Usage, Waiting
 from oarlock.store import properties, queues, quotas, shapes
 from oarlock.store.rows import among, these
@@ -28,7 +26,6 @@ from oarlock.store.tables import (
 )
 from oarlock.store.tx import Tx
 
-_ORDER = re.compile(r"\s*([A-Za-z_]\w*)(?:\s+(ASC|DESC))?\s*", re.IGNORECASE)
 _RESERVATIONS = {word.value: word for word in Reservation}  # a call of the enumeration costs ten times as much
 _LIVE = (JobState.WAITING, JobState.TO_ACK_RESERVATION, *sorted(HOLDS_RESOURCES))
 
@@ -41,11 +38,12 @@ class Read:
     broken: tuple[tuple[int, str], ...] = ()
 
 
-def read(tx: Tx, *, order: str, karma_window: int, now: int) -> Read:
+def read(tx: Tx, *, karma_window: int, now: int, order: Sequence[Order] = DEFAULT_ORDER) -> Read:
     """Read everything the scheduler needs of this instant.
 
-    `order` is SCHEDULER_RESOURCE_ORDER (`column [ASC|DESC], …`); equals stay by number, nothing comes first.
-    Accounting windows that begin in [now − `karma_window`, now) make the usage.
+    `order` is SCHEDULER_RESOURCE_ORDER; a column there is none of is refused (`UnknownProperty`), equals stay by
+    number, and nothing is less than anything. Accounting windows that begin in [now − `karma_window`, now) make the
+    usage.
     """
     types = properties.types(tx)
     live = _live(tx)
@@ -230,7 +228,7 @@ def _dependencies(tx: Tx) -> dict[int, tuple[Dependency, ...]]:
     return _grouped((number, Dependency(other, JobState(state), code)) for number, other, state, code in rows)
 
 
-def _resources(tx: Tx, types: Mapping[str, type], order: str) -> ResourceTable:
+def _resources(tx: Tx, types: Mapping[str, type], order: Sequence[Order]) -> ResourceTable:
     resource = properties.clause(types)
     rows = tx.execute(
         select(resource).where(resource.c.state != ResourceState.DEAD.value).order_by(resource.c.resource_id)
@@ -238,33 +236,18 @@ def _resources(tx: Tx, types: Mapping[str, type], order: str) -> ResourceTable:
     columns: dict[str, Sequence[Value]] = dict(
         zip(types, zip(*rows, strict=True) if rows else ((),) * len(types), strict=True)
     )
-    places = _sorted(range(len(rows)), columns, ordering(order, types))
+    order = [replace(one, column=known_column(one.column, types)) for one in order]
+    places = _sorted(range(len(rows)), columns, order)
     sorted_columns = {name: tuple(map(column.__getitem__, places)) for name, column in columns.items()}
     return ResourceTable(ids=sorted_columns["resource_id"], columns=sorted_columns)  # type: ignore[arg-type]
 
 
-def ordering(order: str, types: Mapping[str, type]) -> list[tuple[str, bool]]:
-    """Read SCHEDULER_RESOURCE_ORDER: columns, and whether the largest value comes first."""
-    parts = []
-    for part in order.split(",") if order.strip() else ():
-        found = _ORDER.fullmatch(part)
-        if found is None:
-            raise ConfigRefused(
-                f"SCHEDULER_RESOURCE_ORDER cannot be read at `{part.strip()}`.",
-                hint="It lists columns: `switch ASC, network_address DESC`.",
-            )
-        parts.append((known_column(found[1], types), (found[2] or "").upper() == "DESC"))
-    return parts
-
-
-def _sorted(
-    places: Iterable[int], columns: Mapping[str, Sequence[Value]], order: Sequence[tuple[str, bool]]
-) -> list[int]:
-    """Sort places by several columns; both databases would put NULL at different ends."""
+def _sorted(places: Iterable[int], columns: Mapping[str, Sequence[Value]], order: Sequence[Order]) -> list[int]:
+    """Sort places by several columns; the two databases would put NULL at different ends."""
     result = list(places)
-    for name, largest_first in reversed(order):
-        keys = [(value is not None, value) for value in columns[name]]
-        result.sort(key=keys.__getitem__, reverse=largest_first)
+    for one in reversed(order):
+        keys = [(value is not None, value) for value in columns[one.column]]
+        result.sort(key=keys.__getitem__, reverse=one.descending)
     return result
 
 
