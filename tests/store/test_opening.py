@@ -175,3 +175,20 @@ def test_sqlite_is_durable_and_keeps_its_references(sqlite_path: Path):
         pragmas = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
         found = database.write(lambda tx: [tx.exec_driver_sql(f"PRAGMA {one}").scalar_one() for one in pragmas])
     assert found == ["wal", 2, 1, 5000]
+
+
+def test_what_is_no_file_is_refused_and_left_alone(tmp_path: Path):
+    tmp_path.chmod(0o755)
+    with pytest.raises(DatabaseRefused, match="is no file"):
+        open_database(tmp_path)
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
+
+
+def test_a_directory_that_is_missing_is_named(tmp_path: Path):
+    with pytest.raises(DatabaseRefused, match=r"no directory .*/state"):
+        open_database(tmp_path / "state" / "oarlock.db", create=True)
+
+
+def test_what_the_system_says_is_passed_on(tmp_path: Path):
+    with pytest.raises(DatabaseRefused, match=r"cannot be used: File name too long"):
+        open_database(tmp_path / ("x" * 300), create=True)

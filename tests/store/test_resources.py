@@ -18,6 +18,7 @@ from oarlock.model.job import JobState
 from oarlock.model.resource import NextState, ResourceState
 from oarlock.store import properties, resources
 from oarlock.store.database import Database
+from oarlock.store.opening import open_database
 from oarlock.store.tx import Tx
 from tests.store.cluster import NOW, add_job, add_nodes, rows, run, step
 
@@ -169,8 +170,6 @@ def test_only_a_dead_and_free_resource_can_be_removed(tx: Tx):
 
 
 def test_the_number_of_a_removed_resource_is_never_given_again(database: Database, place: str):
-    from oarlock.store.opening import open_database
-
     def add_and_remove(tx: Tx) -> int:
         [number] = resources.add(tx, [{"state": "Dead"}], at=NOW)
         resources.remove(tx, number, at=NOW)

@@ -197,3 +197,11 @@ def _terminate(database: Database, pid: int) -> None:
 def test_every_error_of_the_writer_is_ours(database: Database):
     with pytest.raises(OarlockError):
         database.write(lambda tx: tx.exec_driver_sql("SELECT nonsense FROM nowhere"))
+
+
+def test_a_reader_whose_connection_breaks_is_told_so(database: Database):
+    if database.engine_name != "postgresql":
+        pytest.skip("SQLite has no connection to lose")
+    with pytest.raises(DatabaseRefused, match="cannot be read"), database.read() as tx:
+        tx.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
+    assert _names(database) == set()

@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from sqlalchemy import URL, Connection, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
-from oarlock.model.errors import TooSlow
+from oarlock.model.errors import DatabaseRefused, TooSlow
 from oarlock.store import engines
 from oarlock.store.lock import FileLock, take_advisory, this_process
 from oarlock.store.tables import HIDDEN_JOB_COLUMNS
@@ -52,9 +52,18 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Tx]:
-        """Give a transaction that sees one instant and cannot change anything. Keep it short."""
-        with self._reader.connect() as tx, tx.begin():
-            yield tx
+        """Give a transaction that sees one instant and cannot change anything. Keep it short.
+
+        A database that cannot be reached is refused (`DatabaseRefused`).
+        """
+        try:
+            with self._reader.connect() as tx, tx.begin():
+                yield tx
+        except OperationalError as error:
+            raise DatabaseRefused(
+                f"The database cannot be read: {' '.join(str(error.orig).split())}",
+                hint="Ask again in a moment; the server's log has more.",
+            ) from error
 
     @contextmanager
     def ask(self, seconds: float = ASK_SECONDS) -> Iterator[Tx]:

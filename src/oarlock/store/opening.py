@@ -32,13 +32,13 @@ def open_database(where: str | Path, *, create: bool = False, marker: Path | Non
     up to date, after a copy on SQLite; a newer, damaged or foreign one is refused. All refusals are `DatabaseRefused`.
     """
     place = _place(where)
-    if isinstance(place, Path):
-        marker = marker or _beside(place, "created")
-        _prepare_file(place, create=create, marker=marker)
     engine = engines.writer(place)
     try:
+        if isinstance(place, Path):
+            marker = marker or _beside(place, "created")
+            _prepare_file(place, create=create, marker=marker)
         _bring_up_to_date(engine, place, create=create, marker=marker)
-    except DBAPIError as error:
+    except (DBAPIError, OSError) as error:
         raise _unusable(place, error) from error
     finally:
         engine.dispose()
@@ -87,6 +87,8 @@ def _prepare_file(path: Path, *, create: bool, marker: Path) -> None:
             raise DatabaseRefused(f"There is no directory {path.parent} for the database.", hint="Make it first.")
         path.touch(mode=0o600)
         return
+    if not path.is_file():
+        raise DatabaseRefused(f"{path} is no file, so no database can be there.", hint="Name a file in a directory.")
     path.chmod(0o600)
     _check_whole(path)
 
@@ -198,9 +200,10 @@ def _copy(source: Path, target: Path) -> None:
     partial.replace(target)
 
 
-def _unusable(place: Path | URL, error: DBAPIError) -> DatabaseRefused:
-    said = " ".join(str(error.orig).split())
-    hint = (
-        _RESTORE if isinstance(place, Path) else "Is the server running, and are DB_HOSTNAME and DB_BASE_LOGIN right?"
-    )
+def _unusable(place: Path | URL, error: DBAPIError | OSError) -> DatabaseRefused:
+    said = " ".join(str(error.orig if isinstance(error, DBAPIError) else error.strerror).split())
+    if isinstance(place, URL):
+        hint = "Is the server running, and are DB_HOSTNAME and DB_BASE_LOGIN right?"
+    else:
+        hint = "The server needs to read and write this file and its directory."
     return DatabaseRefused(f"The database {_shown(place)} cannot be used: {said}.", hint=hint)
