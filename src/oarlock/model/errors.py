@@ -103,6 +103,68 @@ class DatabaseRefused(OarlockError):
     http_status = 503
 
 
+class DatabaseHeld(OarlockError):
+    """A database that another server already works on."""
+
+    http_status = 503
+
+
+class TooSlow(OarlockError):
+    """A question whose answer takes longer than others may be kept waiting."""
+
+    http_status = 503
+
+
+class QueueExists(OarlockError):
+    """A queue that is there already."""
+
+    http_status = 409
+
+
+class QueueInUse(OarlockError):
+    """A queue that cannot be removed while jobs are in it."""
+
+    http_status = 409
+
+
+class RequestIdReused(OarlockError):
+    """A request id that already stands for something else."""
+
+    http_status = 409
+
+
+class AttemptOpen(OarlockError):
+    """A launch that must wait until the one before it is known to be over."""
+
+    http_status = 409
+
+
+class StaleAttempt(OarlockError):
+    """A report about a launch that is over, or never was."""
+
+    http_status = 409
+
+
+class BadPropertyName(OarlockError):
+    """A name that no property can have."""
+
+
+class BadPropertyValue(OarlockError):
+    """A value that a property cannot take."""
+
+
+class PropertyExists(OarlockError):
+    """A property that is there already."""
+
+    http_status = 409
+
+
+class ResourceInUse(OarlockError):
+    """A resource that cannot be removed as it is."""
+
+    http_status = 409
+
+
 _SHOWN_BEFORE, _SHOWN_AFTER = 60, 40
 
 

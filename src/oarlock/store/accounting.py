@@ -1,0 +1,114 @@
+"""Accounts: who used how much in which queue, in windows of time, and who asked for how much."""
+
+from collections import Counter
+from typing import Any, NamedTuple
+
+from sqlalchemy import Select, case, delete, func, literal_column, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from oarlock.model.accounting import shares
+from oarlock.model.job import FINAL
+from oarlock.model.resource import DEFAULT_TYPE
+from oarlock.store.rows import among, these
+from oarlock.store.tables import accounting, assigned_resources, jobs, moldable_job_descriptions, resources
+from oarlock.store.tx import Tx
+
+_INSERT = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+
+
+class Account(NamedTuple):
+    """One row of the table: resource-seconds of a user, for a project, in a queue, in one window."""
+
+    window_start: int
+    window_stop: int
+    user: str
+    project: str
+    queue: str
+    kind: str  # USED or ASKED
+    consumption: int
+
+
+def update_accounts(tx: Tx, *, window: int, most: int = 10_000) -> int:
+    """Add ended jobs that were not accounted yet, `most` at once; say how many were looked at.
+
+    Jobs that never ran, or had no resource that computes, count nothing and are not looked at again.
+    """
+    rows = tx.execute(_ended().limit(most)).all()
+    sums: Counter[Account] = Counter()
+    for row in rows:
+        if row.computing and row.start_time and row.stop_time > row.start_time:
+            _add(sums, row, "USED", row.stop_time, window)
+            _add(sums, row, "ASKED", row.start_time + row.walltime, window)
+    _store(tx, sums)
+    tx.execute(
+        update(jobs).where(among(tx, jobs.c.job_id)).values(accounted="YES"), these(tx, [r.job_id for r in rows])
+    )
+    return len(rows)
+
+
+def listed(tx: Tx, *, since: int = 0, until: int = 2**62, user: str | None = None) -> list[Account]:
+    """Give the rows of windows that touch [since, until), of one user or of all, oldest first."""
+    row = accounting.c
+    query = (
+        select(accounting).where(row.window_stop >= since, row.window_start < until).order_by(*accounting.primary_key)
+    )
+    return [Account(*one) for one in tx.execute(query if user is None else query.where(row.accounting_user == user))]
+
+
+def reinitialize(tx: Tx) -> None:
+    """Forget all accounts; the next `update_accounts` makes them again from all jobs."""
+    tx.execute(delete(accounting))
+    tx.execute(update(jobs).where(jobs.c.accounted == "YES").values(accounted="NO"))
+
+
+def delete_before(tx: Tx, date: int) -> int:
+    """Forget windows that ended before a date; say how many rows that were."""
+    return tx.execute(delete(accounting).where(accounting.c.window_stop < date)).rowcount
+
+
+def _ended() -> Select[Any]:
+    """Read jobs that are over and not accounted, with the walltime of what they got and how many resources."""
+    moldable, assigned = moldable_job_descriptions, assigned_resources
+    # A resource that was removed since is taken for one that computes.
+    computes = func.coalesce(resources.c.type, DEFAULT_TYPE) == DEFAULT_TYPE
+    return (
+        select(
+            jobs.c.job_id,
+            jobs.c.job_user,
+            jobs.c.project,
+            jobs.c.queue_name,
+            jobs.c.start_time,
+            jobs.c.stop_time,
+            func.coalesce(moldable.c.moldable_walltime, 0).label("walltime"),
+            func.count(assigned.c.resource_id).label("resources"),
+            func.sum(case((assigned.c.resource_id.is_(None), 0), (computes, 1), else_=0)).label("computing"),
+        )
+        .select_from(jobs)
+        .outerjoin(moldable, moldable.c.moldable_id == jobs.c.assigned_moldable_job)
+        .outerjoin(assigned, assigned.c.moldable_job_id == jobs.c.assigned_moldable_job)
+        .outerjoin(resources, resources.c.resource_id == assigned.c.resource_id)
+        .where(jobs.c.accounted == literal_column("'NO'"), jobs.c.state.in_([state.value for state in FINAL]))
+        .group_by(jobs.c.job_id, moldable.c.moldable_walltime)
+        .order_by(jobs.c.job_id)
+    )
+
+
+def _add(sums: Counter[Account], job: Any, kind: str, stop: int, window: int) -> None:
+    for begin, end, seconds in shares(job.start_time, stop, window):
+        account = Account(begin, end, job.job_user, job.project, job.queue_name, kind, 0)
+        sums[account] += seconds * job.resources
+
+
+def _store(tx: Tx, sums: Counter[Account]) -> None:
+    """Add to the rows that are there, and make those that are not."""
+    if not sums:
+        return
+    columns = [column.name for column in accounting.columns]
+    insert: Any = _INSERT[tx.dialect.name](accounting)
+    tx.execute(
+        insert.on_conflict_do_update(
+            index_elements=list(accounting.primary_key),
+            set_={"consumption": accounting.c.consumption + insert.excluded.consumption},
+        ),
+        [dict(zip(columns, (*account[:-1], consumed), strict=True)) for account, consumed in sums.items()],
+    )

@@ -1,0 +1,122 @@
+"""Attempts: every launch of a job, with the secret that proves a report about it and its times in microseconds."""
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import Select, select, update
+from sqlalchemy.types import TypeEngine
+
+from oarlock.model.errors import AttemptOpen, StaleAttempt
+from oarlock.store.rows import Given, among, insert_rows, these
+from oarlock.store.tables import attempt_nodes, attempts
+from oarlock.store.tables.columns import TEXT_BY_CODE_POINT, WHOLE
+from oarlock.store.tx import Tx
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node of an attempt; the boot id is known once it answered."""
+
+    name: str
+    boot_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One launch of a job. It is live until `closed_us`: only then may there be another one."""
+
+    job_id: int
+    number: int = 0  # given by `begin`
+    secret_hash: str
+    nodes: tuple[Node, ...]
+    opened_us: int
+    started_us: int | None = None
+    ended_us: int | None = None
+    closed_us: int | None = None
+    exit_code: int | None = None
+    outcome: str = ""
+
+
+_COLUMNS = [column.name for column in attempts.columns]
+_CHANGING: dict[str, TypeEngine[Any]] = {
+    "started_us": WHOLE,
+    "ended_us": WHOLE,
+    "closed_us": WHOLE,
+    "exit_code": WHOLE,
+    "outcome": TEXT_BY_CODE_POINT,
+}
+_NEWS = Given("news", job_id=WHOLE, number=WHOLE, **_CHANGING)
+_BOOTS = Given("boots", job_id=WHOLE, number=WHOLE, position=WHOLE, boot_id=TEXT_BY_CODE_POINT)
+
+
+def begin(tx: Tx, new: Sequence[Attempt]) -> list[Attempt]:
+    """Write launches down before they are tried, each with the next number of its job.
+
+    A job whose last attempt is still live refuses them all (`AttemptOpen`).
+    """
+    last = {attempt.job_id: attempt for attempt in of_jobs(tx, [one.job_id for one in new])}
+    begun = []
+    for one in new:
+        before = last.get(one.job_id)
+        if before is not None and before.closed_us is None:
+            raise AttemptOpen(
+                f"Attempt {before.number} of job {one.job_id} is not over.",
+                hint="It ends when its nodes answer, have rebooted, or its lease is over.",
+            )
+        begun.append(replace(one, number=1 if before is None else before.number + 1))
+        last[one.job_id] = begun[-1]
+    insert_rows(tx, "attempts", _COLUMNS, [[getattr(one, name) for name in _COLUMNS] for one in begun])
+    nodes = [(a.job_id, a.number, place, n.name, n.boot_id) for a in begun for place, n in enumerate(a.nodes)]
+    insert_rows(tx, "attempt_nodes", [column.name for column in attempt_nodes.columns], nodes)
+    return begun
+
+
+def record(tx: Tx, changed: Sequence[Attempt]) -> None:
+    """Write what became of attempts: times, exit code, outcome, boot ids.
+
+    An attempt that is closed, or never was, refuses them all (`StaleAttempt`).
+    """
+    there = {(one.job_id, one.number) for one in of_jobs(tx, [one.job_id for one in changed]) if one.closed_us is None}
+    for one in changed:
+        if (one.job_id, one.number) not in there:
+            raise StaleAttempt(f"Attempt {one.number} of job {one.job_id} is over, or never was.")
+    news = _NEWS.table(tx.dialect.name)
+    tx.execute(
+        update(attempts)
+        .where(attempts.c.job_id == news.c.job_id, attempts.c.number == news.c.number)
+        .values({name: news.c[name] for name in _CHANGING}),
+        _NEWS.bound(tx, [(one.job_id, one.number, *(getattr(one, name) for name in _CHANGING)) for one in changed]),
+    )
+    boots = _BOOTS.table(tx.dialect.name)
+    node = attempt_nodes.c
+    tx.execute(
+        update(attempt_nodes)
+        .where(node.job_id == boots.c.job_id, node.number == boots.c.number, node.position == boots.c.position)
+        .values(boot_id=boots.c.boot_id),
+        _BOOTS.bound(
+            tx, [(one.job_id, one.number, place, n.boot_id) for one in changed for place, n in enumerate(one.nodes)]
+        ),
+    )
+
+
+def of_jobs(tx: Tx, ids: Collection[int]) -> list[Attempt]:
+    """Give all attempts of jobs, by job and number."""
+    return _attempts(tx, select(attempts).where(among(tx, attempts.c.job_id)), these(tx, ids))
+
+
+def live(tx: Tx) -> list[Attempt]:
+    """Give the attempts that are not known to be over."""
+    return _attempts(tx, select(attempts).where(attempts.c.closed_us.is_(None)), {})
+
+
+def _attempts(tx: Tx, query: Select[Any], bound: dict[str, Any]) -> list[Attempt]:
+    rows = tx.execute(query.order_by(attempts.c.job_id, attempts.c.number), bound).all()
+    nodes = defaultdict(list)
+    for job_id, number, _, name, boot_id in tx.execute(
+        select(attempt_nodes).where(among(tx, attempt_nodes.c.job_id)).order_by(attempt_nodes.c.position),
+        these(tx, [row.job_id for row in rows]),
+    ):
+        nodes[job_id, number].append(Node(name, boot_id))
+    return [Attempt(**row._mapping, nodes=tuple(nodes[row.job_id, row.number])) for row in rows]

@@ -1,0 +1,77 @@
+"""Events: what happened to jobs and nodes, and what somebody still has to look at."""
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Select, literal_column, select, update
+
+from oarlock.model.event import Event, event_type
+from oarlock.store.rows import among, insert_rows, these
+from oarlock.store.tables import event_log_hostnames, event_logs
+from oarlock.store.tx import Tx, take_ids
+
+_NO_JOB = 0
+
+
+class Noted(NamedTuple):
+    """An event as it is stored; `to_check`: nobody has acted on it yet."""
+
+    id: int
+    event: Event
+    to_check: bool
+
+
+def add(tx: Tx, events: Sequence[Event]) -> list[int]:
+    """Write events down, with the hosts they name."""
+    numbers = take_ids(tx, event_logs.c.event_id, len(events))
+    insert_rows(
+        tx,
+        "event_logs",
+        [column.name for column in event_logs.columns],
+        [
+            (number, one.type.value, one.job or _NO_JOB, one.at, one.description, "YES" if one.to_check else "NO")
+            for number, one in zip(numbers, events, strict=True)
+        ],
+    )
+    hosts = [(number, host) for number, one in zip(numbers, events, strict=True) for host in dict.fromkeys(one.hosts)]
+    insert_rows(tx, "event_log_hostnames", ["event_id", "hostname"], hosts)
+    return list(numbers)
+
+
+def to_check(tx: Tx) -> list[Noted]:
+    """Give the events that somebody still has to act on, oldest first."""
+    return _noted(tx, select(event_logs).where(event_logs.c.to_check == literal_column("'YES'")))
+
+
+def check_off(tx: Tx, ids: Collection[int]) -> None:
+    """Say that these events were acted on."""
+    tx.execute(update(event_logs).where(among(tx, event_logs.c.event_id)).values(to_check="NO"), these(tx, ids))
+
+
+def of_jobs(tx: Tx, ids: Collection[int]) -> list[Noted]:
+    """Give the events of jobs, oldest first."""
+    query = select(event_logs).where(among(tx, event_logs.c.job_id), event_logs.c.job_id != literal_column("0"))
+    return _noted(tx, query, these(tx, ids))
+
+
+def of_hosts(tx: Tx, hosts: Collection[str], *, since: int = 0) -> list[Noted]:
+    """Give the events that name one of these hosts, from a date on, oldest first."""
+    named = select(event_log_hostnames.c.event_id).where(event_log_hostnames.c.hostname.in_(hosts))
+    return _noted(tx, select(event_logs).where(event_logs.c.event_id.in_(named), event_logs.c.date >= since))
+
+
+def _noted(tx: Tx, query: Select[Any], bound: dict[str, Any] | None = None) -> list[Noted]:
+    rows = tx.execute(query.order_by(event_logs.c.event_id), bound or {}).all()
+    hosts = defaultdict(list)
+    named = select(event_log_hostnames).where(among(tx, event_log_hostnames.c.event_id)).order_by("hostname")
+    for number, host in tx.execute(named, these(tx, [row.event_id for row in rows])):
+        hosts[number].append(host)
+    return [
+        Noted(
+            row.event_id,
+            Event(event_type(row.type), row.date, row.description, row.job_id or None, tuple(hosts[row.event_id])),
+            row.to_check == "YES",
+        )
+        for row in rows
+    ]

@@ -1,0 +1,322 @@
+"""Jobs: written when submitted, found again by number or condition, moved from state to state."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import Select, func, select, update
+
+from oarlock.lang.where import show
+from oarlock.model.condition import Condition
+from oarlock.model.errors import UnknownJob
+from oarlock.model.job import Job, JobKind, JobState, Reservation
+from oarlock.model.request import Request
+from oarlock.store import where
+from oarlock.store.moves import record
+from oarlock.store.rows import Given, among, insert_rows, these
+from oarlock.store.tables import (
+    HIDDEN_JOB_COLUMNS,
+    assigned_resources,
+    job_dependencies,
+    job_resource_groups,
+    job_state_logs,
+    job_types,
+    jobs,
+    moldable_job_descriptions,
+)
+from oarlock.store.tables.columns import WHOLE
+from oarlock.store.tx import Tx, take_ids
+
+__all__ = [
+    "VISIBLE",
+    "New",
+    "add",
+    "after",
+    "assign",
+    "count",
+    "get",
+    "in_states",
+    "many",
+    "matching",
+    "of_array",
+    "record",
+    "resources_of",
+    "set_message",
+    "story",
+    "unassign",
+    "wait_for_copy",
+]
+
+VISIBLE: Mapping[str, type] = {
+    column.name: int if column.type is WHOLE else str for column in jobs.c if column.name not in HIDDEN_JOB_COLUMNS
+}
+"""The columns that anybody may ask about (`--sql`), with `int` or `str`: what `lang.where.check` wants."""
+
+_FIELDS: Mapping[str, str] = {
+    "id": "job_id",
+    "state": "state",
+    "user": "job_user",
+    "queue": "queue_name",
+    "kind": "job_type",
+    "name": "job_name",
+    "project": "project",
+    "command": "command",
+    "properties": "properties",
+    "directory": "launching_directory",
+    "environment": "job_env",
+    "stdout": "stdout_file",
+    "stderr": "stderr_file",
+    "notify": "notify",
+    "message": "message",
+    "info": "info_type",
+    "initial_request": "initial_request",
+    "reservation": "reservation",
+    "submitted": "submission_time",
+    "start": "start_time",
+    "stop": "stop_time",
+    "assigned": "assigned_moldable_job",
+    "checkpoint": "checkpoint",
+    "checkpoint_signal": "checkpoint_signal",
+    "exit_code": "exit_code",
+    "resubmit_of": "resubmit_job_id",
+    "array_id": "array_id",
+    "array_index": "array_index",
+    "suspended": "suspended",
+    "accounted": "accounted",
+}
+"""Field of `Job` → column."""
+
+_SELECT: Select[Any] = select(*(jobs.c[column] for column in _FIELDS.values())).order_by(jobs.c.job_id)
+_MESSAGES = Given("said", id=WHOLE, message=jobs.c.message.type)
+_YES_NO = {False: "NO", True: "YES"}
+
+
+@dataclass(frozen=True, slots=True)
+class New:
+    """A job to be stored: its own fields (numbers are given here), what it asks for, whom it waits for.
+
+    Every alternative has its walltime by now. The text in `properties` is made from the request's own condition.
+    """
+
+    job: Job
+    request: Request
+    after: tuple[int, ...] = ()
+
+
+def add(tx: Tx, new: Sequence[New]) -> list[Job]:
+    """Store jobs with all they ask for, in the states they have, in as many statements for thousands as for one.
+
+    A job whose array index is 1 begins an array (of one, for most); those that follow with other indexes belong to it.
+    """
+    numbers = take_ids(tx, jobs.c.job_id, len(new))
+    texts: dict[Condition, str] = {}
+    added: list[Job] = []
+    for number, one in zip(numbers, new, strict=True):
+        array_id = number if one.job.array_index == 1 or not added else added[-1].array_id
+        text = _text(one.request.where, texts)
+        added.append(replace(one.job, id=number, array_id=array_id, properties=text))
+    insert_rows(tx, "jobs", [*_FIELDS.values(), "cpuset_name"], [_row(job) for job in added])
+    _add_logs(tx, added)
+    _add_requests(tx, numbers, [one.request for one in new], texts)
+    types = [(job.id, type_) for job in added for type_ in job.types]
+    numbered = zip(take_ids(tx, job_types.c.job_type_id, len(types)), types, strict=True)
+    insert_rows(tx, "job_types", ["job_type_id", "job_id", "type"], [(line, *pair) for line, pair in numbered])
+    required = [(number, before) for number, one in zip(numbers, new, strict=True) for before in set(one.after)]
+    insert_rows(tx, "job_dependencies", ["job_id", "job_id_required"], required)
+    return added
+
+
+def get(tx: Tx, job_id: int) -> Job:
+    """Give one job, or refuse (`UnknownJob`)."""
+    [job] = many(tx, [job_id])
+    return job
+
+
+def many(tx: Tx, ids: Collection[int]) -> list[Job]:
+    """Give jobs by increasing number; each of them must exist (`UnknownJob`)."""
+    found = _jobs(tx, tx.execute(_SELECT.where(among(tx, jobs.c.job_id)), these(tx, ids)))
+    there = {job.id for job in found}
+    for number in ids:
+        if number not in there:
+            raise UnknownJob(number)
+    return found
+
+
+def in_states(tx: Tx, states: Collection[JobState], *, user: str | None = None) -> list[Job]:
+    """Give the jobs that are in one of these states, of one user or of all, oldest first."""
+    query = _SELECT.where(jobs.c.state.in_([state.value for state in states]))
+    return _jobs(tx, tx.execute(query if user is None else query.where(jobs.c.job_user == user)))
+
+
+def of_array(tx: Tx, array_id: int) -> list[Job]:
+    """Give the members of an array, in their order; none if there is no such array."""
+    return _jobs(tx, tx.execute(_SELECT.where(jobs.c.array_id == array_id)))
+
+
+def matching(tx: Tx, condition: Condition, *, user: str | None = None) -> list[int]:
+    """Give the numbers of jobs that fulfil a condition checked with `VISIBLE`, oldest first; for `Database.ask`."""
+    query = select(jobs.c.job_id).where(where.bound(condition, dict(jobs.c))).order_by(jobs.c.job_id)
+    return list(tx.execute(query if user is None else query.where(jobs.c.job_user == user)).scalars())
+
+
+def assign(tx: Tx, assigned: Mapping[int, Collection[int]]) -> None:
+    """Give resources to jobs: moldable number → resource numbers. They are released by the move to a final state."""
+    pairs = [(moldable, resource) for moldable, resources in assigned.items() for resource in sorted(resources)]
+    insert_rows(tx, "assigned_resources", ["moldable_job_id", "resource_id"], pairs)
+
+
+def unassign(tx: Tx, moldable_ids: Collection[int]) -> None:
+    """Take resources back from jobs whose launch failed before anything of the user's ran: as if never given."""
+    tx.execute(
+        assigned_resources.delete().where(among(tx, assigned_resources.c.moldable_job_id)), these(tx, moldable_ids)
+    )
+
+
+def resources_of(tx: Tx, ids: Collection[int]) -> dict[int, list[int]]:
+    """Give the resources that jobs have or had, by job; a job that never got any is not in the answer."""
+    rows = tx.execute(
+        select(jobs.c.job_id, assigned_resources.c.resource_id)
+        .join(assigned_resources, assigned_resources.c.moldable_job_id == jobs.c.assigned_moldable_job)
+        .where(among(tx, jobs.c.job_id))
+        .order_by(assigned_resources.c.resource_id),
+        these(tx, ids),
+    )
+    return _grouped(rows)
+
+
+def after(tx: Tx, ids: Collection[int]) -> dict[int, list[int]]:
+    """Give the jobs that each of these waits for; those that wait for none are not in the answer."""
+    rows = tx.execute(
+        select(job_dependencies.c.job_id, job_dependencies.c.job_id_required)
+        .where(among(tx, job_dependencies.c.job_id))
+        .order_by(job_dependencies.c.job_id_required),
+        these(tx, ids),
+    )
+    return _grouped(rows)
+
+
+def wait_for_copy(tx: Tx, original: int, copy: int) -> None:
+    """Let the jobs that wait for one job wait for its copy instead."""
+    required = job_dependencies.c.job_id_required
+    tx.execute(update(job_dependencies).where(required == original).values(job_id_required=copy))
+
+
+def story(tx: Tx, job_id: int) -> list[tuple[JobState, int, int, str]]:
+    """Tell what a job went through: state, from when, until when (0: still), why."""
+    log = job_state_logs.c
+    rows = tx.execute(
+        select(log.job_state, log.date_start, log.date_stop, log.why)
+        .where(log.job_id == job_id)
+        .order_by(log.job_state_log_id)
+    )
+    return [(JobState(state), start, stop, why) for state, start, stop, why in rows]
+
+
+def set_message(tx: Tx, messages: Mapping[int, str]) -> None:
+    """Say something to the owners of jobs."""
+    said = _MESSAGES.table(tx.dialect.name)
+    tx.execute(
+        update(jobs).where(jobs.c.job_id == said.c.id).values(message=said.c.message),
+        _MESSAGES.bound(tx, list(messages.items())),
+    )
+
+
+def count(tx: Tx) -> dict[JobState, int]:
+    """Count jobs by state."""
+    rows = tx.execute(select(jobs.c.state, func.count()).group_by(jobs.c.state))
+    return {JobState(state): number for state, number in rows}
+
+
+def _row(job: Job) -> tuple[Any, ...]:
+    """Give a job as its columns: those of `_FIELDS`, then the name of its cgroup."""
+    return (
+        job.id, job.state.value, job.user, job.queue, job.kind.value, job.name, job.project, job.command,
+        job.properties, job.directory, job.environment, job.stdout, job.stderr, job.notify, job.message, job.info,
+        job.initial_request, job.reservation.value, job.submitted, job.start, job.stop, job.assigned, job.checkpoint,
+        job.checkpoint_signal, job.exit_code, job.resubmit_of, job.array_id, job.array_index,
+        _YES_NO[job.suspended], _YES_NO[job.accounted], job.cpuset_name,
+    )  # fmt: skip
+
+
+def _jobs(tx: Tx, rows: Iterable[Any]) -> list[Job]:
+    """Make jobs of rows, with their types."""
+    fields = [dict(zip(_FIELDS, row, strict=True)) for row in rows]
+    listed = tx.execute(
+        select(job_types.c.job_id, job_types.c.type)
+        .where(among(tx, job_types.c.job_id))
+        .order_by(job_types.c.job_type_id),
+        these(tx, [one["id"] for one in fields]),
+    )
+    types = _grouped(listed)
+    return [_job(one, tuple(types.get(one["id"], ()))) for one in fields]
+
+
+def _job(fields: dict[str, Any], types: tuple[str, ...]) -> Job:
+    fields["state"] = JobState(fields["state"])
+    fields["kind"] = JobKind(fields["kind"])
+    fields["reservation"] = Reservation(fields["reservation"])
+    fields["suspended"] = fields["suspended"] == "YES"
+    fields["accounted"] = fields["accounted"] == "YES"
+    return Job(**fields, types=types)
+
+
+def _grouped(rows: Iterable[Any]) -> dict[int, list[Any]]:
+    groups: defaultdict[int, list[Any]] = defaultdict(list)
+    for key, value in rows:
+        groups[key].append(value)
+    return dict(groups)
+
+
+def _add_logs(tx: Tx, added: Sequence[Job]) -> None:
+    lines = take_ids(tx, job_state_logs.c.job_state_log_id, len(added))
+    insert_rows(
+        tx,
+        "job_state_logs",
+        ["job_state_log_id", "job_id", "job_state", "date_start", "why"],
+        [(line, job.id, job.state.value, job.submitted, "submitted") for line, job in zip(lines, added, strict=True)],
+    )
+
+
+def _add_requests(tx: Tx, numbers: Sequence[int], requests: Sequence[Request], texts: dict[Condition, str]) -> None:
+    alternatives = [(n, a) for n, request in zip(numbers, requests, strict=True) for a in request.alternatives]
+    moldables = take_ids(tx, moldable_job_descriptions.c.moldable_id, len(alternatives))
+    insert_rows(
+        tx,
+        "moldable_job_descriptions",
+        ["moldable_id", "moldable_job_id", "moldable_walltime"],
+        [(m, number, _walltime(a.walltime)) for m, (number, a) in zip(moldables, alternatives, strict=True)],
+    )
+    asked = [(m, group) for m, (_, a) in zip(moldables, alternatives, strict=True) for group in a.groups]
+    groups = take_ids(tx, job_resource_groups.c.res_group_id, len(asked))
+    insert_rows(
+        tx,
+        "job_resource_groups",
+        ["res_group_id", "res_group_moldable_id", "res_group_property"],
+        [(g, m, _text(group.where, texts)) for g, (m, group) in zip(groups, asked, strict=True)],
+    )
+    insert_rows(
+        tx,
+        "job_resource_descriptions",
+        ["res_job_group_id", "res_job_resource_type", "res_job_value", "res_job_order"],
+        [
+            (g, level.name, level.count, order)
+            for g, (_, group) in zip(groups, asked, strict=True)
+            for order, level in enumerate(group.levels)
+        ],
+    )
+
+
+def _walltime(walltime: int | None) -> int:
+    if walltime is None:
+        raise ValueError("an alternative without a walltime cannot be stored")
+    return walltime
+
+
+def _text(condition: Condition | None, texts: dict[Condition, str]) -> str:
+    """Write a condition as it is stored; members of an array have the same ones."""
+    if condition is None:
+        return ""
+    if condition not in texts:
+        texts[condition] = show(condition)
+    return texts[condition]

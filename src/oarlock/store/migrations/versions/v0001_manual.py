@@ -1,0 +1,302 @@
+"""The manual's 22 tables with what OAR 2.5 added to them, OAR's three queues, and facts about the database itself."""
+
+from alembic import op
+from sqlalchemy import CheckConstraint, Column, ForeignKeyConstraint, Index, column, table
+
+from oarlock.store.tables.columns import (
+    TEXT_BY_CODE_POINT,
+    current,
+    few,
+    flag,
+    key,
+    number,
+    perhaps_number,
+    perhaps_text,
+    text,
+    text_key,
+    word,
+)
+
+revision = "0001"
+down_revision = None
+
+JOB_STATES = (
+    "Waiting",
+    "Hold",
+    "toLaunch",
+    "toError",
+    "toAckReservation",
+    "Launching",
+    "Running",
+    "Suspended",
+    "Resuming",
+    "Finishing",
+    "Terminated",
+    "Error",
+)
+
+
+def upgrade() -> None:
+    """Make the tables."""
+    _resources()
+    _jobs()
+    _requests()
+    _secrets_and_kills()
+    _events()
+    _site()
+    _plans()
+    _default_queues()
+
+
+def _resources() -> None:
+    op.create_table(
+        "resources",
+        key("resource_id"),
+        text("type", "default"),
+        text("network_address"),
+        word("state", ("Alive", "Absent", "Suspected", "Dead"), "Alive"),
+        word("next_state", ("UnChanged", "Alive", "Absent", "Suspected", "Dead"), "UnChanged"),
+        flag("finaud_decision"),
+        flag("next_finaud_decision"),
+        number("state_num", 1),
+        flag("suspended_jobs"),
+        number("scheduler_priority"),
+        perhaps_text("switch"),
+        perhaps_number("cpu"),
+        number("cpuset"),
+        flag("besteffort", "YES"),
+        flag("deploy"),
+        number("expiry_date"),
+        flag("desktop_computing"),
+        number("last_job_date"),
+        number("cm_availability"),
+        flag("drain"),
+        Index(None, "state"),
+        Index(None, "network_address"),
+        Index(None, "type"),
+        few("ix_resources_next_state", "next_state", "next_state <> 'UnChanged'"),
+        few("ix_resources_suspended_jobs", "suspended_jobs", "suspended_jobs = 'YES'"),
+    )
+    op.create_table(
+        "resource_logs",
+        key("resource_log_id"),
+        number("resource_id"),
+        text("attribute"),
+        perhaps_text("value"),
+        number("date_start"),
+        number("date_stop"),
+        flag("finaud_decision"),
+        Index(None, "resource_id"),
+        few("ix_resource_logs_open", "resource_id", "date_stop = 0"),
+    )
+
+
+def _jobs() -> None:
+    op.create_table(
+        "jobs",
+        key("job_id"),
+        perhaps_text("job_name"),
+        text("cpuset_name"),
+        word("job_type", ("INTERACTIVE", "PASSIVE"), "PASSIVE"),
+        text("info_type"),
+        word("state", JOB_STATES, "Waiting"),
+        word("reservation", ("None", "toSchedule", "Scheduled"), "None"),
+        text("message"),
+        text("job_user"),
+        perhaps_text("command"),
+        text("queue_name"),
+        text("properties"),
+        text("launching_directory"),
+        number("submission_time"),
+        number("start_time"),
+        number("stop_time"),
+        perhaps_number("file_id"),
+        flag("accounted"),
+        text("notify"),
+        number("assigned_moldable_job"),
+        number("checkpoint"),
+        number("checkpoint_signal", 12),
+        text("stdout_file"),
+        text("stderr_file"),
+        number("resubmit_job_id"),
+        text("project", "default"),
+        flag("suspended"),
+        text("job_env"),
+        perhaps_number("exit_code"),
+        text("job_group"),
+        number("array_id"),
+        number("array_index", 1),
+        text("initial_request"),
+        Index(None, "state", "job_id"),
+        Index(None, "queue_name"),
+        Index(None, "job_user"),
+        Index(None, "array_id"),
+        Index(None, "stop_time"),
+        few("ix_jobs_reservation", "reservation", "reservation <> 'None'"),
+        few("ix_jobs_accounted", "accounted", "accounted = 'NO'"),
+        few("ix_jobs_suspended", "suspended", "suspended = 'YES'"),
+    )
+    op.create_table(
+        "job_state_logs",
+        key("job_state_log_id"),
+        number("job_id"),
+        word("job_state", JOB_STATES, "Waiting"),
+        number("date_start"),
+        number("date_stop"),
+        text("why"),
+        Index(None, "job_id"),
+        few("ix_job_state_logs_open", "job_id", "date_stop = 0"),
+    )
+    op.create_table(
+        "job_types",
+        key("job_type_id"),
+        number("job_id"),
+        text("type"),
+        current("type_index"),
+        Index(None, "job_id"),
+        few("ix_job_types_type", "type", "type_index = 'CURRENT'"),
+    )
+    op.create_table(
+        "job_dependencies",
+        key("job_id"),
+        key("job_id_required"),
+        current("job_dependency_index"),
+        Index(None, "job_id_required"),
+        sqlite_with_rowid=False,
+    )
+
+
+def _requests() -> None:
+    op.create_table(
+        "moldable_job_descriptions",
+        key("moldable_id"),
+        number("moldable_job_id"),
+        number("moldable_walltime"),
+        current("moldable_index"),
+        Index(None, "moldable_job_id"),
+    )
+    op.create_table(
+        "job_resource_groups",
+        key("res_group_id"),
+        number("res_group_moldable_id"),
+        text("res_group_property"),
+        current("res_group_index"),
+        Index(None, "res_group_moldable_id"),
+    )
+    op.create_table(
+        "job_resource_descriptions",
+        key("res_job_group_id"),
+        text_key("res_job_resource_type"),
+        number("res_job_value"),
+        key("res_job_order"),
+        current("res_job_index"),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "assigned_resources",
+        key("moldable_job_id"),
+        key("resource_id"),
+        current("assigned_resource_index"),
+        few("ix_assigned_resources_current", "resource_id", "assigned_resource_index = 'CURRENT'"),
+        sqlite_with_rowid=False,
+    )
+
+
+def _secrets_and_kills() -> None:
+    op.create_table(
+        "frag_jobs",
+        key("frag_id_job"),
+        number("frag_date"),
+        word("frag_state", ("LEON", "TIMER_ARMED", "LEON_EXTERMINATE", "FRAGGED"), "LEON"),
+        few("ix_frag_jobs_frag_state", "frag_state", "frag_state <> 'FRAGGED'"),
+        ForeignKeyConstraint(["frag_id_job"], ["jobs.job_id"]),
+    )
+    op.create_table(
+        "challenges",
+        key("job_id"),
+        text("challenge"),
+        perhaps_text("ssh_private_key"),
+        perhaps_text("ssh_public_key"),
+        ForeignKeyConstraint(["job_id"], ["jobs.job_id"]),
+    )
+
+
+def _events() -> None:
+    op.create_table(
+        "event_logs",
+        key("event_id"),
+        text("type"),
+        number("job_id"),
+        number("date"),
+        text("description"),
+        flag("to_check"),
+        Index(None, "type"),
+        Index(None, "date"),
+        few("ix_event_logs_job_id", "job_id", "job_id <> 0"),
+        few("ix_event_logs_to_check", "to_check", "to_check = 'YES'"),
+    )
+    op.create_table(
+        "event_log_hostnames",
+        key("event_id"),
+        text_key("hostname"),
+        Index(None, "hostname"),
+        ForeignKeyConstraint(["event_id"], ["event_logs.event_id"]),
+        sqlite_with_rowid=False,
+    )
+
+
+def _site() -> None:
+    op.create_table(
+        "queues",
+        text_key("queue_name"),
+        number("priority"),
+        text("scheduler_policy"),
+        word("state", ("Active", "notActive"), "Active"),
+    )
+    op.create_table("admission_rules", key("id"), text("rule"), number("priority"), flag("enabled", "YES"))
+    op.create_table(
+        "accounting",
+        key("window_start"),
+        key("window_stop"),
+        text_key("accounting_user"),
+        text_key("accounting_project"),
+        text_key("queue_name"),
+        Column(
+            "consumption_type",
+            TEXT_BY_CODE_POINT,
+            CheckConstraint("consumption_type IN ('ASKED', 'USED')", name="consumption_type"),
+            primary_key=True,
+        ),
+        number("consumption"),
+        Index(None, "accounting_user"),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "files",
+        key("idFile"),
+        perhaps_text("md5sum"),
+        perhaps_text("location"),
+        perhaps_text("method"),
+        perhaps_text("compression"),
+        number("size"),
+        Index(None, "md5sum"),
+    )
+    op.create_table("instance", text_key("name"), text("value"))
+
+
+def _plans() -> None:
+    for name in ("gantt_jobs_predictions", "gantt_jobs_predictions_visu"):
+        op.create_table(name, key("moldable_job_id"), number("start_time"))
+    for name in ("gantt_jobs_resources", "gantt_jobs_resources_visu"):
+        op.create_table(name, key("moldable_job_id"), key("resource_id"), sqlite_with_rowid=False)
+
+
+def _default_queues() -> None:
+    policy = "oar_sched_gantt_with_timesharing"
+    op.bulk_insert(
+        table("queues", column("queue_name"), column("priority"), column("scheduler_policy")),
+        [
+            {"queue_name": name, "priority": priority, "scheduler_policy": policy}
+            for name, priority in (("admin", 10), ("default", 2), ("besteffort", 0))
+        ],
+    )

@@ -1,0 +1,248 @@
+"""Moves of jobs from state to state, with everything that follows from them: together, or not at all."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Select, Update, and_, case, exists, func, literal_column, select, update
+
+from oarlock.model.errors import IllegalMove, UnknownJob
+from oarlock.model.job import FINAL, JobState, Moved
+from oarlock.store.rows import Given, insert_rows
+from oarlock.store.tables import (
+    assigned_resources,
+    job_dependencies,
+    job_resource_descriptions,
+    job_resource_groups,
+    job_state_logs,
+    job_types,
+    jobs,
+    moldable_job_descriptions,
+    resources,
+)
+from oarlock.store.tables.columns import TEXT_BY_CODE_POINT, WHOLE
+from oarlock.store.tx import Tx, take_ids
+
+_STOPPED = frozenset({JobState.SUSPENDED, JobState.RESUMING})
+
+_IDS = Given("moved", id=WHOLE)
+_MOVES = Given(
+    "moves",
+    id=WHOLE,
+    state=TEXT_BY_CODE_POINT,
+    message=TEXT_BY_CODE_POINT,
+    reservation=TEXT_BY_CODE_POINT,
+    start=WHOLE,
+    stop=WHOLE,
+    assigned=WHOLE,
+    exit_code=WHOLE,
+    suspended=TEXT_BY_CODE_POINT,
+    at=WHOLE,
+)
+
+
+def record(tx: Tx, moves: Sequence[Moved]) -> None:
+    """Write moves and their lines of history, in as many statements for thousands of jobs as for one.
+
+    With the state go the fields that change in a job's life: message, reservation, start, stop, assigned, exit code.
+    A final state sets the stop time (never before the start), makes the job's rows LOG, and tells its resources when
+    they were last used. A job that is no longer where it was read refuses them all (`IllegalMove`), nothing written.
+    A job may move several times in one call, in the order given.
+    """
+    since = _checked(tx, moves)
+    for wave in _waves(moves):
+        for moved in wave:
+            # A clock that was set back must not turn intervals round.
+            since[moved.job.id] = max(since[moved.job.id], moved.at)
+        _write(tx, wave, since)
+        _follow(tx, wave)
+
+
+def _checked(tx: Tx, moves: Sequence[Moved]) -> dict[int, int]:
+    """See that every job is where its first move begins; give since when it has been there."""
+    rows = tx.execute(_present(tx.dialect.name), _IDS.bound(tx, [(one,) for one in {m.job.id for m in moves}]))
+    present = {number: (state, since) for number, state, since in rows}
+    states = {number: state for number, (state, _) in present.items()}
+    for moved in moves:
+        state = states.get(moved.job.id)
+        if state is None:
+            raise UnknownJob(moved.job.id)
+        if state != moved.before:
+            raise IllegalMove(
+                f"Job {moved.job.id} is no longer {moved.before}: it is {state}.",
+                hint="Look at it again; somebody else was faster.",
+            )
+        states[moved.job.id] = moved.job.state.value
+    return {number: since for number, (_, since) in present.items()}
+
+
+def _waves(moves: Sequence[Moved]) -> Iterator[list[Moved]]:
+    """Cut moves so that no job is twice in a wave."""
+    wave: dict[int, Moved] = {}
+    for moved in moves:
+        if moved.job.id in wave:
+            yield list(wave.values())
+            wave = {}
+        wave[moved.job.id] = moved
+    if wave:
+        yield list(wave.values())
+
+
+def _write(tx: Tx, wave: Sequence[Moved], at: Mapping[int, int]) -> None:
+    engine = tx.dialect.name
+    bound = _MOVES.bound(tx, [_row(moved, at[moved.job.id]) for moved in wave])
+    tx.execute(_update_jobs(engine), bound)
+    tx.execute(_end_intervals(engine), bound)
+    lines = take_ids(tx, job_state_logs.c.job_state_log_id, len(wave))
+    insert_rows(
+        tx,
+        "job_state_logs",
+        ["job_state_log_id", "job_id", "job_state", "date_start", "why"],
+        [
+            (line, moved.job.id, moved.job.state.value, at[moved.job.id], moved.why)
+            for line, moved in zip(lines, wave, strict=True)
+        ],
+    )
+
+
+def _row(moved: Moved, at: int) -> tuple[Any, ...]:
+    job = moved.job
+    stop = max(job.stop or at, job.start) if job.state in FINAL else job.stop
+    suspended = "YES" if job.suspended or job.state is JobState.SUSPENDED else "NO"
+    return (
+        job.id,
+        job.state.value,
+        job.message,
+        job.reservation.value,
+        job.start,
+        stop,
+        job.assigned,
+        job.exit_code,
+        suspended,
+        at,
+    )
+
+
+def _follow(tx: Tx, wave: Sequence[Moved]) -> None:
+    """Do what follows for resources and for the rows beside the job's own."""
+    engine = tx.dialect.name
+    if stopped := [(moved.job.id,) for moved in wave if {moved.before, moved.job.state} & _STOPPED]:
+        tx.execute(_mark_suspended(engine), _IDS.bound(tx, stopped))
+    if ended := [(moved.job.id,) for moved in wave if moved.job.state in FINAL]:
+        bound = _IDS.bound(tx, ended)
+        tx.execute(_last_used(engine), bound)
+        for statement in _retire(engine):
+            tx.execute(statement, bound)
+
+
+@cache
+def _present(engine: str) -> Select[Any]:
+    moved = _IDS.table(engine)
+    log = job_state_logs
+    return (
+        select(jobs.c.job_id, jobs.c.state, func.coalesce(log.c.date_start, literal_column("0")))
+        .join(moved, moved.c.id == jobs.c.job_id)
+        .outerjoin(log, and_(log.c.job_id == jobs.c.job_id, log.c.date_stop == literal_column("0")))
+    )
+
+
+@cache
+def _update_jobs(engine: str) -> Update:
+    moves = _MOVES.table(engine)
+    return (
+        update(jobs)
+        .where(jobs.c.job_id == moves.c.id)
+        .values(
+            state=moves.c.state,
+            message=moves.c.message,
+            reservation=moves.c.reservation,
+            start_time=moves.c.start,
+            stop_time=moves.c.stop,
+            assigned_moldable_job=moves.c.assigned,
+            exit_code=moves.c.exit_code,
+            suspended=moves.c.suspended,
+        )
+    )
+
+
+@cache
+def _end_intervals(engine: str) -> Update:
+    moves = _MOVES.table(engine)
+    log = job_state_logs
+    return (
+        update(log)
+        .where(log.c.job_id == moves.c.id, log.c.date_stop == literal_column("0"))
+        .values(date_stop=moves.c.at)
+    )
+
+
+@cache
+def _mark_suspended(engine: str) -> Update:
+    """Say of each resource of these jobs whether a suspended job is on it now."""
+    held = assigned_resources.alias("held")
+    holder = jobs.alias("holder")
+    stopped = (
+        select(held.c.resource_id)
+        .join(holder, holder.c.assigned_moldable_job == held.c.moldable_job_id)
+        .where(
+            held.c.resource_id == resources.c.resource_id,
+            held.c.assigned_resource_index == literal_column("'CURRENT'"),
+            holder.c.state.in_([state.value for state in _STOPPED]),
+        )
+    )
+    touched = _assigned(engine, assigned_resources.c.resource_id)
+    return (
+        update(resources)
+        .where(resources.c.resource_id.in_(touched))
+        .values(suspended_jobs=case((exists(stopped), "YES"), else_="NO"))
+    )
+
+
+@cache
+def _last_used(engine: str) -> Update:
+    used = (
+        _assigned(engine, assigned_resources.c.resource_id, func.max(jobs.c.stop_time).label("at"))
+        .group_by(assigned_resources.c.resource_id)
+        .subquery("used")
+    )
+    return update(resources).where(resources.c.resource_id == used.c.resource_id).values(last_job_date=used.c.at)
+
+
+def _assigned(engine: str, *columns: Any) -> Select[Any]:
+    """Read what is assigned to the moved jobs."""
+    moved = _IDS.table(engine)
+    return (
+        select(*columns)
+        .select_from(moved)
+        .join(jobs, jobs.c.job_id == moved.c.id)
+        .join(assigned_resources, assigned_resources.c.moldable_job_id == jobs.c.assigned_moldable_job)
+    )
+
+
+@cache
+def _retire(engine: str) -> tuple[Update, ...]:
+    """Make the rows of ended jobs LOG."""
+    moved = _IDS.table(engine)
+    ended = select(moved.c.id)
+    moldables = select(moldable_job_descriptions.c.moldable_id).where(
+        moldable_job_descriptions.c.moldable_job_id.in_(ended)
+    )
+    groups = select(job_resource_groups.c.res_group_id).where(
+        job_resource_groups.c.res_group_moldable_id.in_(moldables)
+    )
+    return (
+        update(job_types).where(job_types.c.job_id.in_(ended)).values(type_index="LOG"),
+        update(job_dependencies).where(job_dependencies.c.job_id.in_(ended)).values(job_dependency_index="LOG"),
+        update(moldable_job_descriptions)
+        .where(moldable_job_descriptions.c.moldable_job_id.in_(ended))
+        .values(moldable_index="LOG"),
+        update(job_resource_groups)
+        .where(job_resource_groups.c.res_group_moldable_id.in_(moldables))
+        .values(res_group_index="LOG"),
+        update(job_resource_descriptions)
+        .where(job_resource_descriptions.c.res_job_group_id.in_(groups))
+        .values(res_job_index="LOG"),
+        update(assigned_resources)
+        .where(assigned_resources.c.moldable_job_id.in_(moldables))
+        .values(assigned_resource_index="LOG"),
+    )

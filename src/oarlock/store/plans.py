@@ -1,0 +1,87 @@
+"""Plans: when and where jobs will start, for the scheduler and, in copies, for those who look at it."""
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import NamedTuple
+
+from sqlalchemy import Table, delete, select
+
+from oarlock.model.plan import Plan
+from oarlock.store.rows import among, insert_rows, these
+from oarlock.store.tables import (
+    gantt_jobs_predictions,
+    gantt_jobs_predictions_visu,
+    gantt_jobs_resources,
+    gantt_jobs_resources_visu,
+)
+from oarlock.store.tx import Tx
+
+_REFERENCE = 0
+"""The prediction that is no job's: the date of the pass."""
+
+_COPIES = (
+    (gantt_jobs_predictions, gantt_jobs_resources),
+    (gantt_jobs_predictions_visu, gantt_jobs_resources_visu),
+)
+
+
+class Prediction(NamedTuple):
+    """Where a moldable alternative is planned: from when, on which resources."""
+
+    moldable_id: int
+    start: int
+    resources: tuple[int, ...]
+
+
+def predictions(plan: Plan) -> dict[int, Prediction]:
+    """Give what is stored of a plan, by moldable number."""
+    return {
+        place.moldable_id: Prediction(
+            place.moldable_id, place.start, tuple(sorted(filter(None, plan.resources(job_id))))
+        )
+        for job_id, place in plan.placements.items()
+    }
+
+
+def read(tx: Tx) -> dict[int, Prediction]:
+    """Give the plan as it is stored, by moldable number."""
+    given = gantt_jobs_resources.c
+    rows = tx.execute(select(gantt_jobs_resources).order_by(given.moldable_job_id, given.resource_id)).all()
+    resources = {key: tuple(one for _, one in group) for key, group in groupby(rows, key=itemgetter(0))}
+    return {
+        number: Prediction(number, start, resources.get(number, ()))
+        for number, start in tx.execute(select(gantt_jobs_predictions).order_by("moldable_job_id"))
+        if number != _REFERENCE
+    }
+
+
+def reference(tx: Tx) -> int | None:
+    """Give the date of the last pass; nothing before the first."""
+    predicted = gantt_jobs_predictions.c
+    return tx.execute(select(predicted.start_time).where(predicted.moldable_job_id == _REFERENCE)).scalar()
+
+
+def difference(before: Mapping[int, Prediction], after: Mapping[int, Prediction]) -> tuple[list[Prediction], list[int]]:
+    """Say what has to be written to get from one plan to another: new or other places, and who has none any more."""
+    placed = [place for number, place in after.items() if before.get(number) != place]
+    return placed, [number for number in before if number not in after]
+
+
+def write(tx: Tx, *, now: int, placed: Sequence[Prediction], gone: Collection[int] = ()) -> None:
+    """Change the plan and its copies: these places are new or other than before, those of `gone` are no more.
+
+    Everybody else keeps the place they have, so that a pass that changes little writes little.
+    """
+    replaced = [_REFERENCE, *gone, *(place.moldable_id for place in placed)]
+    starts = [(_REFERENCE, now), *((place.moldable_id, place.start) for place in placed)]
+    given = [(place.moldable_id, resource) for place in placed for resource in place.resources]
+    for predictions, resources in _COPIES:
+        for table in (predictions, resources):
+            tx.execute(delete(table).where(among(tx, table.c.moldable_job_id)), these(tx, replaced))
+        insert_rows(tx, predictions.name, _names(predictions), starts)
+        insert_rows(tx, resources.name, _names(resources), given)
+
+
+def _names(table: Table) -> list[str]:
+    return [column.name for column in table.columns]

@@ -1,0 +1,57 @@
+"""Queues: their priorities, and whether they are open."""
+
+from collections.abc import Collection
+
+from sqlalchemy import delete, func, insert, select, update
+
+from oarlock.model.errors import QueueExists, QueueInUse, UnknownQueue
+from oarlock.model.job import FINAL
+from oarlock.model.snapshot import Queue
+from oarlock.store.tables import jobs, queues
+from oarlock.store.tx import Tx
+
+
+def listed(tx: Tx) -> list[Queue]:
+    """Give all queues, those with the highest priority first."""
+    rows = tx.execute(
+        select(queues.c.queue_name, queues.c.priority, queues.c.scheduler_policy, queues.c.state).order_by(
+            queues.c.priority.desc(), queues.c.queue_name
+        )
+    )
+    return [Queue(name, priority, policy, state == "Active") for name, priority, policy, state in rows]
+
+
+def add(tx: Tx, queue: Queue) -> None:
+    """Add a queue; one of that name must not be there (`QueueExists`)."""
+    if any(other.name == queue.name for other in listed(tx)):
+        raise QueueExists(f"There is already a queue `{queue.name}`.", hint="`oarnotify -l` lists the queues.")
+    state = "Active" if queue.active else "notActive"
+    row = {"queue_name": queue.name, "priority": queue.priority, "scheduler_policy": queue.policy, "state": state}
+    tx.execute(insert(queues), row)
+
+
+def remove(tx: Tx, name: str) -> None:
+    """Remove a queue in which no job is left (`QueueInUse`)."""
+    left = select(func.count()).where(jobs.c.queue_name == name, jobs.c.state.not_in([state.value for state in FINAL]))
+    if count := tx.execute(left).scalar_one():
+        raise QueueInUse(f"{count} jobs are still in queue `{name}`.", hint="Wait for their end, or `oardel` them.")
+    if not tx.execute(delete(queues).where(queues.c.queue_name == name)).rowcount:
+        raise UnknownQueue(name)
+
+
+def start(tx: Tx, names: Collection[str] | None = None) -> None:
+    """Let jobs of queues start again: those named (`UnknownQueue` if one is not there), or all."""
+    _set_state(tx, "Active", names)
+
+
+def stop(tx: Tx, names: Collection[str] | None = None) -> None:
+    """Start no more jobs of queues: those named (`UnknownQueue` if one is not there), or all."""
+    _set_state(tx, "notActive", names)
+
+
+def _set_state(tx: Tx, state: str, names: Collection[str] | None) -> None:
+    there = {queue.name for queue in listed(tx)}
+    for name in names or ():
+        if name not in there:
+            raise UnknownQueue(name)
+    tx.execute(update(queues).where(queues.c.queue_name.in_(there if names is None else names)).values(state=state))

@@ -1,0 +1,27 @@
+"""Quotas: how much a queue's users, projects and kinds of jobs may have at once."""
+
+from collections.abc import Iterable
+
+from sqlalchemy import delete, select
+
+from oarlock.model.snapshot import QuotaRule
+from oarlock.store.rows import insert_rows
+from oarlock.store.tables import quotas
+from oarlock.store.tx import Tx
+
+_COLUMNS = [column.name for column in quotas.columns]
+
+
+def listed(tx: Tx) -> list[QuotaRule]:
+    """Give all rules, in the site's order."""
+    return [QuotaRule(*row[1:]) for row in tx.execute(select(quotas).order_by(quotas.c.position))]
+
+
+def replace(tx: Tx, rules: Iterable[QuotaRule]) -> None:
+    """Put these rules, in this order, in the place of all there were."""
+    tx.execute(delete(quotas))
+    rows = [
+        (place, r.queue, r.project, r.job_type, r.user, r.resources, r.jobs, r.resource_seconds)
+        for place, r in enumerate(rules)
+    ]
+    insert_rows(tx, "quotas", _COLUMNS, rows)

@@ -1,0 +1,34 @@
+"""Request ids: a request that is sent twice is done once, and answered twice the same."""
+
+from sqlalchemy import delete, insert, select
+
+from oarlock.model.errors import RequestIdReused
+from oarlock.store.tables import request_ids
+from oarlock.store.tx import Tx
+
+
+def answer(tx: Tx, *, user: str, request_id: str, verb: str) -> str | None:
+    """Give what a request was answered when it was done; nothing if it never was."""
+    known = request_ids.c
+    row = tx.execute(
+        select(known.verb, known.answer).where(known.user_name == user, known.request_id == request_id)
+    ).first()
+    if row is None:
+        return None
+    if row.verb != verb:
+        raise RequestIdReused(
+            f"The request id {request_id} was already used for `{row.verb}`, not for `{verb}`.",
+            hint="Make a new id for every request; repeat one only to repeat the request.",
+        )
+    return str(row.answer)
+
+
+def remember(tx: Tx, *, user: str, request_id: str, verb: str, answer: str, at: int) -> None:
+    """Keep the answer to a request, in the transaction that does what it asks."""
+    row = {"user_name": user, "request_id": request_id, "verb": verb, "answer": answer, "date": at}
+    tx.execute(insert(request_ids), row)
+
+
+def forget(tx: Tx, *, before: int) -> int:
+    """Forget answers older than a date; say how many."""
+    return tx.execute(delete(request_ids).where(request_ids.c.date < before)).rowcount

@@ -1,0 +1,234 @@
+"""Resources: what the cluster has, its properties and their history."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from sqlalchemy import delete, literal_column, select, update
+
+from oarlock.lang.wording import closest, short
+from oarlock.model.condition import Condition
+from oarlock.model.errors import (
+    BadPropertyValue,
+    ResourceInUse,
+    SystemColumn,
+    TypesDiffer,
+    UnknownProperty,
+    UnknownResource,
+)
+from oarlock.model.resource import STATE_NUMBER, NextState, Resource, ResourceState, Value
+from oarlock.store import properties, where
+from oarlock.store.rows import Given, among, insert_rows, these
+from oarlock.store.tables import assigned_resources, resource_logs, resources
+from oarlock.store.tables.columns import TEXT_BY_CODE_POINT, WHOLE
+from oarlock.store.tx import Tx, take_ids
+
+KEPT = frozenset(
+    {
+        "resource_id",
+        "state",
+        "state_num",
+        "next_state",
+        "finaud_decision",
+        "next_finaud_decision",
+        "suspended_jobs",
+        "scheduler_priority",
+        "last_job_date",
+    }
+)
+"""What the server itself keeps up to date: nobody sets it as a property."""
+
+_INTEGERS = range(-(2**63), 2**63)
+_CHANGES = Given("changed", id=WHOLE, attribute=TEXT_BY_CODE_POINT)
+
+
+def listed(tx: Tx, ids: Collection[int] | None = None) -> list[Resource]:
+    """Give resources by increasing number: those asked for (`UnknownResource` if one is missing), or all."""
+    columns = properties.types(tx)
+    resource = properties.clause(columns)
+    query = select(resource).order_by(resource.c.resource_id)
+    if ids is None:
+        rows = tx.execute(query)
+    else:
+        rows = tx.execute(query.where(among(tx, resource.c.resource_id)), these(tx, ids))
+    found = [Resource(row[0], dict(zip(columns, row, strict=True))) for row in rows]
+    _refuse_missing(ids or (), {one.id for one in found})
+    return found
+
+
+def matching(tx: Tx, condition: Condition, types: Mapping[str, type]) -> list[int]:
+    """Give the numbers of resources that fulfil a condition, in order.
+
+    `types` are the columns (`properties.types`) that the condition was checked with; both are read before, so that
+    this alone runs inside `Database.ask`.
+    """
+    resource = properties.clause(types)
+    query = (
+        select(resource.c.resource_id).where(where.bound(condition, dict(resource.c))).order_by(resource.c.resource_id)
+    )
+    return list(tx.execute(query).scalars())
+
+
+def add(tx: Tx, new: Sequence[Mapping[str, Value]], *, at: int) -> list[int]:
+    """Add resources with these properties: `network_address`, `type`, the `state` if it is not Alive, and so on."""
+    types = properties.types(tx)
+    for one in new:
+        _check(one, types, kept=KEPT - {"state"})
+    ids = take_ids(tx, resources.c.resource_id, len(new), beside=(resource_logs.c.resource_id,))
+    given = [{"state": ResourceState.ALIVE.value, **one} for one in new]
+    rows = [
+        {"resource_id": number, "state_num": STATE_NUMBER[ResourceState(str(one["state"]))], **one}
+        for number, one in zip(ids, given, strict=True)
+    ]
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    defaults = {name: _default(name) for name in columns}
+    insert_rows(tx, "resources", columns, [[{**defaults, **row}[name] for name in columns] for row in rows])
+    _log(
+        tx,
+        [(number, name, value) for number, one in zip(ids, given, strict=True) for name, value in one.items()],
+        at=at,
+    )
+    return list(ids)
+
+
+def set_properties(tx: Tx, ids: Collection[int], values: Mapping[str, Value], *, at: int) -> None:
+    """Give resources these values; what really changes leaves a line of history."""
+    types = properties.types(tx)
+    _check(values, types, kept=KEPT)
+    changed = [
+        (one.id, name, value)
+        for one in listed(tx, ids)
+        for name, value in values.items()
+        if one.properties[name] != value
+    ]
+    resource = properties.clause(types)
+    tx.execute(
+        update(resource).where(among(tx, resource.c.resource_id)).values(dict(values)),
+        these(tx, ids),
+    )
+    _log(tx, changed, at=at)
+
+
+def set_state(tx: Tx, ids: Collection[int], state: ResourceState, *, at: int, by_check: bool = False) -> list[int]:
+    """Put resources into a state; give those that were not in it. `by_check`: the node check decided, nobody else.
+
+    A state that was asked for meanwhile is thereby answered.
+    """
+    changed = [one.id for one in listed(tx, ids) if one.properties["state"] != state.value]
+    decided = "YES" if by_check else "NO"
+    tx.execute(
+        update(resources)
+        .where(among(tx, resources.c.resource_id))
+        .values(
+            state=state.value,
+            state_num=STATE_NUMBER[state],
+            finaud_decision=decided,
+            next_state=NextState.UNCHANGED.value,
+            next_finaud_decision="NO",
+        ),
+        these(tx, ids),
+    )
+    _log(tx, [(number, "state", state.value) for number in changed], at=at, by_check=by_check)
+    return changed
+
+
+def ask_state(tx: Tx, ids: Collection[int], state: NextState, *, by_check: bool = False) -> None:
+    """Ask for a state; the server applies it when it is time (`asked`, then `set_state`)."""
+    listed(tx, ids)
+    tx.execute(
+        update(resources)
+        .where(among(tx, resources.c.resource_id))
+        .values(next_state=state.value, next_finaud_decision="YES" if by_check else "NO"),
+        these(tx, ids),
+    )
+
+
+def asked(tx: Tx) -> list[tuple[int, NextState, bool]]:
+    """Give the resources for which another state was asked: number, state, and whether the node check asked."""
+    rows = tx.execute(
+        select(resources.c.resource_id, resources.c.next_state, resources.c.next_finaud_decision)
+        .where(resources.c.next_state != literal_column("'UnChanged'"))
+        .order_by(resources.c.resource_id)
+    )
+    return [(number, NextState(state), by_check == "YES") for number, state, by_check in rows]
+
+
+def remove(tx: Tx, resource_id: int, *, at: int) -> None:
+    """Remove a resource that is Dead and free; its history, and that of jobs that ran on it, stays."""
+    [resource] = listed(tx, [resource_id])
+    if resource.properties["state"] != ResourceState.DEAD.value:
+        raise ResourceInUse(
+            f"Resource {resource_id} is {resource.properties['state']}; only a Dead one can be removed.",
+            hint=f"First: oarnodesetting -r {resource_id} -s Dead",
+        )
+    held = assigned_resources.c.assigned_resource_index == literal_column("'CURRENT'")
+    if tx.execute(select(assigned_resources).where(assigned_resources.c.resource_id == resource_id, held)).first():
+        raise ResourceInUse(f"Resource {resource_id} still belongs to a job.", hint="Wait for its end, or `oardel` it.")
+    tx.execute(delete(resources).where(resources.c.resource_id == resource_id))
+    present = resource_logs.c.date_stop == 0
+    tx.execute(update(resource_logs).where(resource_logs.c.resource_id == resource_id, present).values(date_stop=at))
+
+
+def _refuse_missing(ids: Iterable[int], found: Collection[int]) -> None:
+    for number in ids:
+        if number not in found:
+            raise UnknownResource(number)
+
+
+def _check(values: Mapping[str, Value], types: Mapping[str, type], *, kept: Collection[str]) -> None:
+    for name, value in values.items():
+        if name not in types:
+            raise UnknownProperty(f"There is no property `{short(name)}`.", hint=closest(name, types))
+        if name in kept:
+            raise SystemColumn(f"`{name}` is kept by the server; it is not set by hand.")
+        _check_value(name, value, types[name])
+
+
+def _check_value(name: str, value: Value, kind: type) -> None:
+    column = resources.c.get(name)
+    if value is None:
+        if column is not None and not column.nullable:
+            raise BadPropertyValue(f"`{name}` always has a value.", hint=f"Give {_kind(kind)}.")
+    elif not isinstance(value, kind):
+        raise TypesDiffer(f"`{name}` holds {_kind(kind)}; {value!r} is none.")
+    elif column is not None and value not in (words := column.info.get("words", (value,))):
+        raise BadPropertyValue(f"`{name}` cannot be '{short(str(value))}'.", hint=f"It is one of {', '.join(words)}.")
+    elif isinstance(value, str) and (len(value) > properties.LONGEST_TEXT or "\0" in value):
+        raise BadPropertyValue(f"The text for `{name}` cannot be stored.", hint="It has at most 255 characters.")
+    elif isinstance(value, int) and value not in _INTEGERS:
+        raise BadPropertyValue(f"{value} is too large for `{name}`.", hint="Integers have 64 bits.")
+
+
+def _kind(kind: type) -> str:
+    return "texts" if kind is str else "integers"
+
+
+def _default(name: str) -> Value:
+    """Give what a resource has when nothing was said: the column's default, nothing for the site's own."""
+    column = resources.c.get(name)
+    default: Value = None if column is None else column.info.get("default")
+    return default
+
+
+def _log(tx: Tx, changes: Sequence[tuple[int, str, Value]], *, at: int, by_check: bool = False) -> None:
+    """End the lines of history that these changes end, and begin new ones."""
+    changed = _CHANGES.table(tx.dialect.name)
+    tx.execute(
+        update(resource_logs)
+        .where(
+            resource_logs.c.date_stop == literal_column("0"),
+            resource_logs.c.resource_id == changed.c.id,
+            resource_logs.c.attribute == changed.c.attribute,
+        )
+        .values(date_stop=at),
+        _CHANGES.bound(tx, [(number, name) for number, name, _ in changes]),
+    )
+    lines = take_ids(tx, resource_logs.c.resource_log_id, len(changes))
+    decided = "YES" if by_check else "NO"
+    insert_rows(
+        tx,
+        "resource_logs",
+        [column.name for column in resource_logs.columns],
+        [
+            (line, number, name, None if value is None else str(value), at, 0, decided)
+            for line, (number, name, value) in zip(lines, changes, strict=True)
+        ],
+    )

@@ -1,0 +1,104 @@
+"""Many rows in one statement: as the source of an UPDATE or SELECT, and as what an INSERT brings."""
+
+from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+import psycopg
+from psycopg import sql
+from sqlalchemy import (
+    ARRAY,
+    ColumnElement,
+    FromClause,
+    Text,
+    bindparam,
+    column,
+    func,
+    insert,
+    literal_column,
+    select,
+    table,
+    type_coerce,
+)
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.types import TypeEngine
+
+from oarlock.store.tables.columns import WHOLE
+from oarlock.store.tx import Tx
+
+_FEWEST_TO_COPY = 30
+"""Below this, COPY on PostgreSQL costs more than it saves."""
+
+
+class Given:
+    """Rows that a statement is given, usable in it like a table: one JSON text on SQLite, arrays on PostgreSQL."""
+
+    def __init__(self, name: str, **types: TypeEngine[Any]) -> None:
+        self._name = name
+        self._types = types
+
+    def table(self, engine: str) -> FromClause:
+        """Give the rows as a table, in the words of `sqlite` or `postgresql`."""
+        return self._json() if engine == "sqlite" else self._arrays()
+
+    def bound(self, tx: Tx, rows: Collection[Sequence[Any]]) -> dict[str, Any]:
+        """Give the parameters that bring these rows, each in the order of the columns."""
+        if tx.dialect.name == "sqlite":
+            return {self._name: msgspec.json.encode(rows).decode()}
+        columns = zip(*rows, strict=True) if rows else ((),) * len(self._types)
+        return {f"{self._name}_{name}": list(values) for name, values in zip(self._types, columns, strict=True)}
+
+    def _json(self) -> FromClause:
+        each = func.json_each(bindparam(self._name, type_=Text())).table_valued("value", name=f"{self._name}_each")
+        columns = (
+            type_coerce(func.json_extract(each.c.value, literal_column(f"'$[{place}]'")), type_).label(name)
+            for place, (name, type_) in enumerate(self._types.items())
+        )
+        return select(*columns).subquery(self._name)
+
+    def _arrays(self) -> FromClause:
+        arrays = (bindparam(f"{self._name}_{name}", type_=ARRAY(type_)) for name, type_ in self._types.items())
+        return func.unnest(*arrays).table_valued(*self._types, name=self._name).render_derived()
+
+
+_IDS = Given("given", id=WHOLE)
+
+
+def among(tx: Tx, column: ColumnElement[int]) -> ColumnElement[bool]:
+    """Say that a column holds one of the numbers that `these` brings, however many they are."""
+    return column.in_(select(_IDS.table(tx.dialect.name).c.id))
+
+
+def these(tx: Tx, ids: Iterable[int]) -> dict[str, Any]:
+    """Give the parameters of a statement that uses `among`."""
+    return _IDS.bound(tx, [(one,) for one in ids])
+
+
+def insert_rows(tx: Tx, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Insert rows into the table of that name: plain values (int, str, float, None) in the order of `columns`."""
+    if not rows:
+        return
+    if tx.dialect.name == "sqlite":
+        tx.exec_driver_sql(_insert_text(name, tuple(columns)), list(map(tuple, rows)))
+    elif len(rows) < _FEWEST_TO_COPY:
+        into = table(name, *map(column, columns))
+        tx.execute(insert(into), [dict(zip(columns, row, strict=True)) for row in rows])
+    else:
+        _copy(tx, name, columns, rows)
+
+
+@lru_cache(maxsize=256)
+def _insert_text(name: str, columns: tuple[str, ...]) -> str:
+    return str(insert(table(name, *map(column, columns))).compile(dialect=sqlite.dialect()))
+
+
+def _copy(tx: Tx, name: str, columns: Iterable[str], rows: Iterable[Sequence[Any]]) -> None:
+    connection = tx.connection.driver_connection
+    assert isinstance(connection, psycopg.Connection)  # noqa: S101  (tells mypy)
+    statement = sql.SQL("COPY {} ({}) FROM STDIN").format(
+        sql.Identifier(name), sql.SQL(", ").join(map(sql.Identifier, columns))
+    )
+    with connection.cursor() as cursor, cursor.copy(statement) as copy:
+        for row in rows:
+            copy.write_row(row)

@@ -1,0 +1,297 @@
+"""What the scheduler looks at, read in a bounded number of queries whatever the number of jobs."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import func, literal_column, select
+
+from oarlock.lang.where import known_column
+from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
+from oarlock.model.resource import DEFAULT_ORDER, Order, ResourceState, Value
+from oarlock.model.snapshot import Choice, Dependency, Placed, ResourceTable, Snapshot, Usage, Waiting
+from oarlock.store import properties, queues, quotas, shapes
+from oarlock.store.rows import among, these
+from oarlock.store.tables import (
+    accounting,
+    assigned_resources,
+    gantt_jobs_predictions,
+    gantt_jobs_resources,
+    job_dependencies,
+    job_state_logs,
+    job_types,
+    jobs,
+    moldable_job_descriptions,
+)
+from oarlock.store.tx import Tx
+
+_RESERVATIONS = {word.value: word for word in Reservation}  # a call of the enumeration costs ten times as much
+_LIVE = (JobState.WAITING, JobState.TO_ACK_RESERVATION, *sorted(HOLDS_RESOURCES))
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A snapshot, and the jobs left out of it: number and why what they ask for cannot be read any more."""
+
+    snapshot: Snapshot
+    broken: tuple[tuple[int, str], ...] = ()
+
+
+def read(tx: Tx, *, karma_window: int, now: int, order: Sequence[Order] = DEFAULT_ORDER) -> Read:
+    """Read everything the scheduler needs of this instant.
+
+    `order` is SCHEDULER_RESOURCE_ORDER; a column there is none of is refused (`UnknownProperty`), equals stay by
+    number, and nothing is less than anything. Accounting windows that begin in [now − `karma_window`, now) make the
+    usage.
+    """
+    types = properties.types(tx)
+    live = _live(tx)
+    asked = shapes.read(tx, select(jobs.c.job_id).where(jobs.c.state == JobState.WAITING.value), types)
+    promised = _promised(tx)
+    places = {**_held(tx, live, now), **promised}
+    kinds, after = _types(tx), _dependencies(tx)
+    snapshot = Snapshot(
+        resources=_resources(tx, types, order),
+        queues=tuple(queues.listed(tx)),
+        shapes=tuple(asked.shapes),
+        waiting=tuple(
+            _waiting(row, asked.choices[row.job_id], kinds.get(row.job_id, ()), after.get(row.job_id, ()))
+            for row in live
+            if row.job_id in asked.choices and row.job_id not in promised
+        ),
+        placed=tuple(
+            _placed(row, places[row.job_id], kinds.get(row.job_id, ())) for row in live if row.job_id in places
+        ),
+        usage=_usage(tx, since=now - karma_window, until=now),
+        quotas=tuple(quotas.listed(tx)),
+    )
+    broken = tuple((number, why) for number, why in sorted(asked.broken.items()) if number not in promised)
+    return Read(snapshot, broken)
+
+
+def _live(tx: Tx) -> Sequence[Any]:
+    """Read the jobs that wait for resources or hold some, oldest first, with the walltime of the chosen alternative."""
+    moldable = moldable_job_descriptions
+    return tx.execute(
+        select(
+            jobs.c.job_id,
+            jobs.c.job_user,
+            jobs.c.queue_name,
+            jobs.c.project,
+            jobs.c.job_name,
+            jobs.c.state,
+            jobs.c.reservation,
+            jobs.c.submission_time,
+            jobs.c.start_time,
+            jobs.c.checkpoint,
+            jobs.c.assigned_moldable_job,
+            moldable.c.moldable_walltime,
+        )
+        .outerjoin(moldable, moldable.c.moldable_id == jobs.c.assigned_moldable_job)
+        .where(jobs.c.state.in_([state.value for state in _LIVE]))
+        .order_by(jobs.c.job_id)
+    ).all()
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where and when a job that has a place is."""
+
+    moldable_id: int
+    start: int
+    walltime: int
+    resources: tuple[int, ...]
+
+
+def _promised(tx: Tx) -> dict[int, _Place]:
+    """Read the places of reservations that were accepted and did not start yet."""
+    moldable, predicted = moldable_job_descriptions.c, gantt_jobs_predictions.c
+    rows = tx.execute(
+        select(jobs.c.job_id, moldable.moldable_id, predicted.start_time, moldable.moldable_walltime)
+        .join(moldable_job_descriptions, moldable.moldable_job_id == jobs.c.job_id)
+        .join(gantt_jobs_predictions, predicted.moldable_job_id == moldable.moldable_id)
+        .where(
+            jobs.c.reservation != literal_column("'None'"),  # said so that the index of the few is used
+            jobs.c.reservation == Reservation.SCHEDULED.value,
+            jobs.c.state.in_([JobState.WAITING.value, JobState.TO_ACK_RESERVATION.value]),
+        )
+    ).all()
+    given = gantt_jobs_resources
+    resources = _grouped(
+        tx.execute(
+            select(given.c.moldable_job_id, given.c.resource_id)
+            .where(among(tx, given.c.moldable_job_id))
+            .order_by(given.c.resource_id),
+            these(tx, [moldable_id for _, moldable_id, *_ in rows]),
+        )
+    )
+    return {job_id: _Place(m, start, walltime, resources.get(m, ())) for job_id, m, start, walltime in rows}
+
+
+def _held(tx: Tx, live: Iterable[Any], now: int) -> dict[int, _Place]:
+    """Read the places of jobs that hold resources; time spent suspended makes them longer."""
+    given = assigned_resources.c
+    resources = _grouped(
+        tx.execute(
+            select(given.moldable_job_id, given.resource_id)
+            .where(given.assigned_resource_index == literal_column("'CURRENT'"))
+            .order_by(given.resource_id)
+        )
+    )
+    suspended = _suspended(tx, now)
+    return {
+        row.job_id: _Place(
+            row.assigned_moldable_job,
+            row.start_time,
+            (row.moldable_walltime or 0) + suspended.get(row.job_id, 0),
+            resources.get(row.assigned_moldable_job, ()),
+        )
+        for row in live
+        if row.state in HOLDS_RESOURCES
+    }
+
+
+def _suspended(tx: Tx, now: int) -> dict[int, int]:
+    """Sum the seconds that live jobs spent suspended, or waiting to go on."""
+    log = job_state_logs.c
+    ever = select(jobs.c.job_id).where(
+        jobs.c.suspended == literal_column("'YES'"), jobs.c.state.in_([state.value for state in HOLDS_RESOURCES])
+    )
+    rows = tx.execute(
+        select(log.job_id, log.date_start, log.date_stop).where(
+            log.job_id.in_(ever), log.job_state.in_([JobState.SUSPENDED.value, JobState.RESUMING.value])
+        )
+    )
+    seconds: defaultdict[int, int] = defaultdict(int)
+    for job_id, start, stop in rows:
+        seconds[job_id] += max(0, (stop or now) - start)
+    return seconds
+
+
+def _placed(row: Any, place: _Place, types: tuple[str, ...]) -> Placed:
+    return Placed(
+        job_id=row.job_id,
+        moldable_id=place.moldable_id,
+        user=row.job_user,
+        queue=row.queue_name,
+        state=JobState(row.state),
+        start=place.start,
+        stop=place.start + place.walltime,
+        resources=place.resources,
+        project=row.project,
+        name=row.job_name,
+        types=types,
+        reservation=_RESERVATIONS[row.reservation],
+        checkpoint=row.checkpoint,
+    )
+
+
+def _waiting(row: Any, choices: Iterable[Choice], types: tuple[str, ...], after: tuple[Dependency, ...]) -> Waiting:
+    return Waiting(
+        job_id=row.job_id,
+        user=row.job_user,
+        queue=row.queue_name,
+        choices=tuple(choices),
+        project=row.project,
+        name=row.job_name,
+        submitted=row.submission_time,
+        types=types,
+        reservation=_RESERVATIONS[row.reservation],
+        start=row.start_time,
+        after=after,
+    )
+
+
+def _types(tx: Tx) -> dict[int, tuple[str, ...]]:
+    """Read the types of all live jobs."""
+    return _grouped(
+        tx.execute(
+            select(job_types.c.job_id, job_types.c.type)
+            .where(job_types.c.type_index == literal_column("'CURRENT'"))
+            .order_by(job_types.c.job_type_id)
+        )
+    )
+
+
+def _dependencies(tx: Tx) -> dict[int, tuple[Dependency, ...]]:
+    """Read whom waiting jobs wait for, and where those stand."""
+    waiting = select(jobs.c.job_id).where(jobs.c.state == JobState.WAITING.value)
+    required = job_dependencies.c
+    rows = tx.execute(
+        select(required.job_id, jobs.c.job_id, jobs.c.state, jobs.c.exit_code)
+        .select_from(job_dependencies)
+        .join(jobs, jobs.c.job_id == required.job_id_required)
+        .where(required.job_id.in_(waiting))
+        .order_by(jobs.c.job_id)
+    )
+    return _grouped((number, Dependency(other, JobState(state), code)) for number, other, state, code in rows)
+
+
+def _resources(tx: Tx, types: Mapping[str, type], order: Sequence[Order]) -> ResourceTable:
+    resource = properties.clause(types)
+    rows = tx.execute(
+        select(resource).where(resource.c.state != ResourceState.DEAD.value).order_by(resource.c.resource_id)
+    ).all()
+    columns: dict[str, Sequence[Value]] = dict(
+        zip(types, zip(*rows, strict=True) if rows else ((),) * len(types), strict=True)
+    )
+    order = [replace(one, column=known_column(one.column, types)) for one in order]
+    places = _sorted(range(len(rows)), columns, order)
+    sorted_columns = {name: tuple(map(column.__getitem__, places)) for name, column in columns.items()}
+    return ResourceTable(ids=sorted_columns["resource_id"], columns=sorted_columns)  # type: ignore[arg-type]
+
+
+def _sorted(places: Iterable[int], columns: Mapping[str, Sequence[Value]], order: Sequence[Order]) -> list[int]:
+    """Sort places by several columns; the two databases would put NULL at different ends."""
+    result = list(places)
+    for one in reversed(order):
+        keys = [(value is not None, value) for value in columns[one.column]]
+        result.sort(key=keys.__getitem__, reverse=one.descending)
+    return result
+
+
+def _usage(tx: Tx, *, since: int, until: int) -> dict[str, Usage]:
+    """Sum what every queue's users and projects used and asked for."""
+    row = accounting.c
+    rows = tx.execute(
+        select(row.queue_name, row.consumption_type, row.accounting_user, row.accounting_project, _SUM)
+        .where(row.window_start >= since, row.window_start < until)
+        .group_by(row.queue_name, row.consumption_type, row.accounting_user, row.accounting_project)
+    )
+    usage: defaultdict[str, _Sums] = defaultdict(_Sums)
+    for queue, kind, user, project, consumed in rows:
+        usage[queue].add(kind, user, project, int(consumed))
+    return {queue: sums.usage() for queue, sums in sorted(usage.items())}
+
+
+_SUM = func.sum(accounting.c.consumption)
+
+
+class _Sums:
+    """Sums of one queue under way."""
+
+    def __init__(self) -> None:
+        self._users = {kind: defaultdict[str, int](int) for kind in ("USED", "ASKED")}
+        self._projects = {kind: defaultdict[str, int](int) for kind in ("USED", "ASKED")}
+
+    def add(self, kind: str, user: str, project: str, consumed: int) -> None:
+        self._users[kind][user] += consumed
+        self._projects[kind][project] += consumed
+
+    def usage(self) -> Usage:
+        used, asked = self._users["USED"], self._users["ASKED"]
+        return Usage(
+            used=sum(used.values()),
+            asked=sum(asked.values()),
+            used_by_user=dict(used),
+            asked_by_user=dict(asked),
+            used_by_project=dict(self._projects["USED"]),
+        )
+
+
+def _grouped(rows: Iterable[Any]) -> dict[int, tuple[Any, ...]]:
+    groups: defaultdict[int, list[Any]] = defaultdict(list)
+    for key, value in rows:
+        groups[key].append(value)
+    return {key: tuple(values) for key, values in groups.items()}

@@ -1,0 +1,38 @@
+"""Summaries: what each job really used, one row a job."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import astuple, dataclass
+
+from sqlalchemy import delete, select
+
+from oarlock.store.rows import among, insert_rows, these
+from oarlock.store.tables import job_summaries
+from oarlock.store.tx import Tx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What was measured of a whole job. Absent is not zero; `detail` is JSON for what has no column."""
+
+    job_id: int
+    date: int
+    cpu_seconds: float | None = None
+    memory_peak_bytes: int | None = None
+    read_bytes: int | None = None
+    written_bytes: int | None = None
+    energy_joules: float | None = None
+    gpu_seconds: float | None = None
+    detail: str = "{}"
+
+
+def save(tx: Tx, summaries: Sequence[Summary]) -> None:
+    """Keep summaries; one that a job already has is replaced."""
+    tx.execute(delete(job_summaries).where(among(tx, job_summaries.c.job_id)), these(tx, [s.job_id for s in summaries]))
+    columns = [column.name for column in job_summaries.columns]
+    insert_rows(tx, "job_summaries", columns, [astuple(one) for one in summaries])
+
+
+def of_jobs(tx: Tx, ids: Collection[int]) -> list[Summary]:
+    """Give the summaries of jobs, by number; jobs without one are not in the answer."""
+    query = select(job_summaries).where(among(tx, job_summaries.c.job_id)).order_by(job_summaries.c.job_id)
+    return [Summary(**row._mapping) for row in tx.execute(query, these(tx, ids))]

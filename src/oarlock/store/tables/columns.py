@@ -1,0 +1,80 @@
+"""Kinds of columns that all tables share."""
+
+from collections.abc import Iterable
+
+from sqlalchemy import BigInteger, CheckConstraint, Column, Index, Integer, MetaData, Text
+from sqlalchemy import text as sql
+from sqlalchemy.dialects.postgresql import TEXT
+from sqlalchemy.types import TypeEngine
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+WHOLE: TypeEngine[int] = BigInteger().with_variant(Integer(), "sqlite")
+"""A whole number. SQLite makes a key quick only when it is called INTEGER; its integers have 64 bits anyway."""
+
+TEXT_BY_CODE_POINT: TypeEngine[str] = Text().with_variant(TEXT(collation="C"), "postgresql")
+"""A text of any length, compared by code point, as SQLite and Python do."""
+
+
+def key(name: str) -> Column[int]:
+    """Make a number that we give ourselves."""
+    return Column(name, WHOLE, primary_key=True, autoincrement=False)
+
+
+def text_key(name: str) -> Column[str]:
+    """Make a text that is (part of) the key."""
+    return Column(name, TEXT_BY_CODE_POINT, primary_key=True)
+
+
+def number(name: str, default: int = 0) -> Column[int]:
+    """Make a number that is always there; `info["default"]` has what it is when nothing is said."""
+    return Column(name, WHOLE, nullable=False, server_default=str(default), info={"default": default})
+
+
+def perhaps_number(name: str) -> Column[int]:
+    """Make a number that may be unknown."""
+    return Column(name, WHOLE)
+
+
+def text(name: str, default: str = "") -> Column[str]:
+    """Make a text that is always there; `info["default"]` has what it is when nothing is said."""
+    return Column(name, TEXT_BY_CODE_POINT, nullable=False, server_default=default, info={"default": default})
+
+
+def perhaps_text(name: str) -> Column[str]:
+    """Make a text that may be missing."""
+    return Column(name, TEXT_BY_CODE_POINT)
+
+
+def word(name: str, words: Iterable[str], default: str) -> Column[str]:
+    """Make a text that is one of a few words; `info` has them and the default."""
+    known = tuple(map(str, words))
+    listed = ", ".join(f"'{one}'" for one in known)
+    check = CheckConstraint(f"{name} IN ({listed})", name=name)
+    info = {"words": known, "default": str(default)}
+    return Column(name, TEXT_BY_CODE_POINT, check, nullable=False, server_default=default, info=info)
+
+
+def flag(name: str, default: str = "NO") -> Column[str]:
+    """Make the manual's YES or NO."""
+    return word(name, ("YES", "NO"), default)
+
+
+def current(name: str) -> Column[str]:
+    """Make the mark that tells rows of live jobs (CURRENT) from history (LOG)."""
+    return word(name, ("CURRENT", "LOG"), "CURRENT")
+
+
+def few(name: str, column: str, where: str) -> Index:
+    """Make an index of the few rows that are looked for; the many others cost it nothing.
+
+    Only a query that spells `where` out, value included, is answered by it: SQLite does not look into bound values.
+    """
+    return Index(name, column, sqlite_where=sql(where), postgresql_where=sql(where))

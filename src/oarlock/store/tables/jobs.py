@@ -1,0 +1,218 @@
+"""Jobs, what they ask for, where they run, and their attempts."""
+
+from sqlalchemy import ForeignKeyConstraint, Index, Table
+
+from oarlock.model.job import FragState, JobKind, JobState, Reservation
+from oarlock.store.tables.columns import (
+    current,
+    few,
+    flag,
+    key,
+    metadata,
+    number,
+    perhaps_number,
+    perhaps_text,
+    text,
+    text_key,
+    word,
+)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    key("job_id"),
+    perhaps_text("job_name"),
+    text("cpuset_name"),
+    word("job_type", JobKind, JobKind.PASSIVE),
+    text("info_type"),
+    word("state", JobState, JobState.WAITING),
+    word("reservation", Reservation, Reservation.NONE),
+    text("message"),
+    text("job_user"),
+    perhaps_text("command"),
+    text("queue_name"),
+    text("properties"),
+    text("launching_directory"),
+    number("submission_time"),
+    number("start_time"),
+    number("stop_time"),
+    perhaps_number("file_id"),
+    flag("accounted"),
+    text("notify"),
+    number("assigned_moldable_job"),
+    number("checkpoint"),
+    number("checkpoint_signal", 12),
+    text("stdout_file"),
+    text("stderr_file"),
+    number("resubmit_job_id"),
+    text("project", "default"),
+    flag("suspended"),
+    text("job_env"),
+    perhaps_number("exit_code"),
+    text("job_group"),
+    # Beside the manual's columns, as OAR 2.5 has them.
+    number("array_id"),
+    number("array_index", 1),
+    text("initial_request"),
+    Index(None, "state", "job_id"),
+    Index(None, "queue_name"),
+    Index(None, "job_user"),
+    Index(None, "array_id"),
+    Index(None, "stop_time"),
+    few("ix_jobs_reservation", "reservation", "reservation <> 'None'"),
+    few("ix_jobs_accounted", "accounted", "accounted = 'NO'"),
+    few("ix_jobs_suspended", "suspended", "suspended = 'YES'"),
+)
+
+HIDDEN_JOB_COLUMNS = frozenset({"command", "job_env", "initial_request", "message", "notify"})
+"""What others must not read, not even by asking whether a condition holds. The initial request quotes the command."""
+
+
+moldable_job_descriptions = Table(
+    "moldable_job_descriptions",
+    metadata,
+    key("moldable_id"),
+    number("moldable_job_id"),
+    number("moldable_walltime"),
+    current("moldable_index"),
+    Index(None, "moldable_job_id"),
+)
+
+job_resource_groups = Table(
+    "job_resource_groups",
+    metadata,
+    key("res_group_id"),
+    number("res_group_moldable_id"),
+    text("res_group_property"),
+    current("res_group_index"),
+    Index(None, "res_group_moldable_id"),
+)
+
+job_resource_descriptions = Table(
+    "job_resource_descriptions",
+    metadata,
+    key("res_job_group_id"),
+    text_key("res_job_resource_type"),
+    number("res_job_value"),
+    key("res_job_order"),
+    current("res_job_index"),
+    sqlite_with_rowid=False,
+)
+
+job_types = Table(
+    "job_types",
+    metadata,
+    key("job_type_id"),
+    number("job_id"),
+    text("type"),
+    current("type_index"),
+    Index(None, "job_id"),
+    few("ix_job_types_type", "type", "type_index = 'CURRENT'"),
+)
+
+job_dependencies = Table(
+    "job_dependencies",
+    metadata,
+    key("job_id"),
+    key("job_id_required"),
+    current("job_dependency_index"),
+    Index(None, "job_id_required"),
+    sqlite_with_rowid=False,
+)
+
+job_state_logs = Table(
+    "job_state_logs",
+    metadata,
+    key("job_state_log_id"),
+    number("job_id"),
+    word("job_state", JobState, JobState.WAITING),
+    number("date_start"),
+    number("date_stop"),
+    text("why"),
+    Index(None, "job_id"),
+    few("ix_job_state_logs_open", "job_id", "date_stop = 0"),
+)
+
+assigned_resources = Table(
+    "assigned_resources",
+    metadata,
+    key("moldable_job_id"),
+    key("resource_id"),
+    current("assigned_resource_index"),
+    few("ix_assigned_resources_current", "resource_id", "assigned_resource_index = 'CURRENT'"),
+    sqlite_with_rowid=False,
+)
+
+frag_jobs = Table(
+    "frag_jobs",
+    metadata,
+    key("frag_id_job"),
+    number("frag_date"),
+    word("frag_state", FragState, FragState.LEON),
+    few("ix_frag_jobs_frag_state", "frag_state", "frag_state <> 'FRAGGED'"),
+    ForeignKeyConstraint(["frag_id_job"], ["jobs.job_id"]),
+)
+
+challenges = Table(
+    "challenges",
+    metadata,
+    key("job_id"),
+    text("challenge"),
+    perhaps_text("ssh_private_key"),
+    perhaps_text("ssh_public_key"),
+    ForeignKeyConstraint(["job_id"], ["jobs.job_id"]),
+)
+
+walltime_change = Table(
+    "walltime_change",
+    metadata,
+    key("job_id"),
+    number("pending"),
+    flag("force"),
+    flag("delay_next_jobs"),
+    number("granted"),
+    number("granted_with_force"),
+    number("granted_with_delay_next_jobs"),
+    ForeignKeyConstraint(["job_id"], ["jobs.job_id"]),
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    key("job_id"),
+    key("number"),
+    text("secret_hash"),
+    number("opened_us"),
+    perhaps_number("started_us"),
+    perhaps_number("ended_us"),
+    perhaps_number("closed_us"),
+    perhaps_number("exit_code"),
+    text("outcome"),
+    few("ix_attempts_live", "job_id", "closed_us IS NULL"),
+    ForeignKeyConstraint(["job_id"], ["jobs.job_id"]),
+)
+
+attempt_nodes = Table(
+    "attempt_nodes",
+    metadata,
+    key("job_id"),
+    key("number"),
+    key("position"),
+    text("network_address"),
+    text("boot_id"),
+    Index(None, "network_address"),
+    ForeignKeyConstraint(["job_id", "number"], ["attempts.job_id", "attempts.number"]),
+    sqlite_with_rowid=False,
+)
+
+request_ids = Table(
+    "request_ids",
+    metadata,
+    text_key("user_name"),
+    text_key("request_id"),
+    text("verb"),
+    text("answer"),
+    number("date"),
+    Index(None, "date"),
+    sqlite_with_rowid=False,
+)

@@ -1,0 +1,139 @@
+"""What belongs to the site as a whole: queues, rules, accounts, events, tokens, measurements, the instance itself."""
+
+from sqlalchemy import CheckConstraint, Column, Double, ForeignKeyConstraint, Index, Table
+
+from oarlock.store.tables.columns import (
+    TEXT_BY_CODE_POINT,
+    few,
+    flag,
+    key,
+    metadata,
+    number,
+    perhaps_number,
+    perhaps_text,
+    text,
+    text_key,
+    word,
+)
+
+queues = Table(
+    "queues",
+    metadata,
+    text_key("queue_name"),
+    number("priority"),
+    text("scheduler_policy"),
+    word("state", ("Active", "notActive"), "Active"),
+)
+
+admission_rules = Table(
+    "admission_rules", metadata, key("id"), text("rule"), number("priority"), flag("enabled", "YES")
+)
+
+accounting = Table(
+    "accounting",
+    metadata,
+    key("window_start"),
+    key("window_stop"),
+    text_key("accounting_user"),
+    text_key("accounting_project"),
+    text_key("queue_name"),
+    Column(
+        "consumption_type",
+        TEXT_BY_CODE_POINT,
+        CheckConstraint("consumption_type IN ('ASKED', 'USED')", name="consumption_type"),
+        primary_key=True,
+    ),
+    number("consumption"),
+    Index(None, "accounting_user"),
+    sqlite_with_rowid=False,
+)
+
+event_logs = Table(
+    "event_logs",
+    metadata,
+    key("event_id"),
+    text("type"),
+    number("job_id"),
+    number("date"),
+    text("description"),
+    flag("to_check"),
+    Index(None, "type"),
+    Index(None, "date"),
+    few("ix_event_logs_job_id", "job_id", "job_id <> 0"),
+    few("ix_event_logs_to_check", "to_check", "to_check = 'YES'"),
+)
+
+event_log_hostnames = Table(
+    "event_log_hostnames",
+    metadata,
+    key("event_id"),
+    text_key("hostname"),
+    Index(None, "hostname"),
+    ForeignKeyConstraint(["event_id"], ["event_logs.event_id"]),
+    sqlite_with_rowid=False,
+)
+
+files = Table(
+    "files",
+    metadata,
+    key("idFile"),
+    perhaps_text("md5sum"),
+    perhaps_text("location"),
+    perhaps_text("method"),
+    perhaps_text("compression"),
+    number("size"),
+    Index(None, "md5sum"),
+)
+
+quotas = Table(
+    "quotas",
+    metadata,
+    key("position"),
+    text("queue_name", "*"),
+    text("project", "*"),
+    text("job_type", "*"),
+    text("user_name", "*"),
+    number("resources", -1),
+    number("jobs", -1),
+    number("resource_seconds", -1),
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    text_key("token_hash"),
+    text("user_name"),
+    text("label"),
+    number("created"),
+    number("expires"),
+    Index(None, "user_name"),
+)
+
+job_summaries = Table(
+    "job_summaries",
+    metadata,
+    key("job_id"),
+    number("date"),
+    Column("cpu_seconds", Double()),
+    perhaps_number("memory_peak_bytes"),
+    perhaps_number("read_bytes"),
+    perhaps_number("written_bytes"),
+    Column("energy_joules", Double()),
+    Column("gpu_seconds", Double()),
+    text("detail", "{}"),
+    ForeignKeyConstraint(["job_id"], ["jobs.job_id"]),
+)
+
+monitoring_samples = Table(
+    "monitoring_samples",
+    metadata,
+    key("job_id"),
+    text_key("network_address"),
+    key("date"),
+    text_key("metric"),
+    Column("value", Double(), nullable=False),
+    ForeignKeyConstraint(["job_id"], ["jobs.job_id"]),
+)
+
+instance = Table("instance", metadata, text_key("name"), text("value"))
+"""Facts about this database itself: its identity, when it was made, which server holds it."""

@@ -1,0 +1,71 @@
+"""Small clusters and jobs for the tests of the store."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from oarlock.lang import request as requests
+from oarlock.model.job import Job, JobState, move
+from oarlock.store import jobs, properties, resources
+from oarlock.store.tx import Tx
+
+NOW = 1_000_000
+
+
+def add_nodes(tx: Tx, names: Sequence[str], *, cores: int = 2) -> list[int]:
+    """Add nodes with a few cores each; `core` is a property of the site's own."""
+    if "core" not in properties.types(tx):
+        properties.add(tx, "core", int)
+    count = len(resources.listed(tx))
+    rows = [
+        {"network_address": name, "core": count + place * cores + core, "cpuset": core}
+        for place, name in enumerate(names)
+        for core in range(cores)
+    ]
+    return resources.add(tx, rows, at=NOW)
+
+
+def new(
+    asked: str | Sequence[str] = "/network_address=1/core=1,walltime=1",
+    *,
+    where: str | None = None,
+    after: tuple[int, ...] = (),
+    **fields: Any,
+) -> jobs.New:
+    """Describe a job as the submission step does."""
+    job = Job(**{"id": 0, "state": JobState.WAITING, "user": "ada", "queue": "default", "submitted": NOW, **fields})
+    return jobs.New(job, requests.parse([asked] if isinstance(asked, str) else asked, where=where), after)
+
+
+def add_job(tx: Tx, *args: Any, **fields: Any) -> Job:
+    [job] = jobs.add(tx, [new(*args, **fields)])
+    return job
+
+
+def choice(tx: Tx, job: Job) -> int:
+    """Give the number of a job's first moldable alternative."""
+    found = tx.exec_driver_sql(
+        f"SELECT min(moldable_id) FROM moldable_job_descriptions WHERE moldable_job_id = {job.id}"
+    )
+    return int(found.scalar_one())
+
+
+def run(tx: Tx, job: Job, on: Sequence[int], *, at: int = NOW, until: JobState = JobState.RUNNING) -> Job:
+    """Let a waiting job hold resources: toLaunch, Launching, Running."""
+    job = replace(job, start=at, assigned=choice(tx, job))
+    jobs.assign(tx, {job.assigned: on})
+    for state in (JobState.TO_LAUNCH, JobState.LAUNCHING, JobState.RUNNING):
+        job = step(tx, job, state, at=at)
+        if state is until:
+            break
+    return job
+
+
+def step(tx: Tx, job: Job, state: JobState, *, at: int = NOW, why: str = "because") -> Job:
+    moved = move(job, state, at=at, why=why)
+    jobs.record(tx, [moved])
+    return moved.job
+
+
+def rows(tx: Tx, query: str) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in tx.exec_driver_sql(query)]

@@ -1,0 +1,78 @@
+"""One server a database; the second learns who the first is."""
+
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+from sqlalchemy import text
+
+from oarlock.model.errors import DatabaseHeld
+from oarlock.store.database import Database
+from oarlock.store.opening import open_database
+
+
+def test_a_second_server_is_refused_and_told_who_is_the_first(place: str, database: Database):
+    database.lock(now=1000)
+    with open_database(place) as second, pytest.raises(DatabaseHeld) as refused:
+        second.lock(now=2000)
+    assert f"process {os.getpid()} on {socket.gethostname()}, since 1000" in str(refused.value)
+    assert f"kill {os.getpid()}" in refused.value.hint
+
+
+def test_the_next_server_gets_in_when_the_first_has_closed(place: str, database: Database):
+    with open_database(place) as first:
+        first.lock(now=1000)
+    database.lock(now=2000)
+
+
+def test_the_next_server_gets_in_when_the_first_was_killed(place: str, database: Database):
+    first = subprocess.Popen(
+        [sys.executable, "-c", _SERVER, place], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert first.stdout is not None
+    assert first.stdin is not None
+    assert first.stdout.readline() == "locked\n"
+    with pytest.raises(DatabaseHeld, match=f"process {first.pid} "):
+        database.lock(now=2000)
+    first.kill()
+    first.communicate()
+    _until_free(database)
+
+
+_SERVER = """
+import sys
+from oarlock.store.opening import open_database
+database = open_database(sys.argv[1])
+database.lock(now=1000)
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+def _until_free(database: Database) -> None:
+    """PostgreSQL notices a dead client in its own time; a file lock is free at once."""
+    for _ in range(1000):
+        try:
+            return database.lock(now=2000)
+        except DatabaseHeld:
+            with database.read() as tx:
+                if database.engine_name == "postgresql":
+                    tx.execute(text("SELECT pg_sleep(0.01)"))
+    raise AssertionError("the lock of a dead process is never free")
+
+
+def test_a_server_that_lost_its_lock_to_another_cannot_write(place: str, database: Database):
+    if database.engine_name != "postgresql":
+        pytest.skip("a file lock cannot be lost")
+    database.lock(now=1000)
+    pid = database.write(lambda tx: tx.exec_driver_sql("SELECT pg_backend_pid()").scalar_one())
+    with open_database(place) as standby:
+        with standby.read() as tx:
+            tx.execute(text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": pid})
+        standby.lock(now=2000)
+        with pytest.raises(DatabaseHeld, match="since 2000"):
+            database.write(lambda tx: tx.exec_driver_sql("DELETE FROM queues"))
+        with standby.read() as tx:
+            assert tx.exec_driver_sql("SELECT count(*) FROM queues").scalar_one() == 3

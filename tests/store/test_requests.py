@@ -1,0 +1,61 @@
+"""Request ids, tokens and summaries."""
+
+import pytest
+
+from oarlock.model.errors import RequestIdReused
+from oarlock.store import requests, summaries, tokens
+from oarlock.store.summaries import Summary
+from oarlock.store.tokens import Token
+from oarlock.store.tx import Tx
+from tests.store.cluster import NOW, add_job
+
+
+def test_a_request_that_comes_again_gets_the_same_answer(tx: Tx):
+    asked = {"user": "ada", "request_id": "r1", "verb": "submit"}
+    assert requests.answer(tx, **asked) is None
+    requests.remember(tx, **asked, answer='{"job_id": 7}', at=NOW)
+    assert requests.answer(tx, **asked) == '{"job_id": 7}'
+
+
+def test_an_id_belongs_to_one_user(tx: Tx):
+    requests.remember(tx, user="ada", request_id="r1", verb="submit", answer="7", at=NOW)
+    assert requests.answer(tx, user="bob", request_id="r1", verb="delete") is None
+    requests.remember(tx, user="bob", request_id="r1", verb="delete", answer="8", at=NOW)
+    assert requests.answer(tx, user="ada", request_id="r1", verb="submit") == "7"
+
+
+def test_an_id_does_not_stand_for_two_things(tx: Tx):
+    requests.remember(tx, user="ada", request_id="r1", verb="submit", answer="7", at=NOW)
+    with pytest.raises(RequestIdReused, match="r1 was already used for `submit`, not for `delete`"):
+        requests.answer(tx, user="ada", request_id="r1", verb="delete")
+
+
+def test_old_answers_are_forgotten(tx: Tx):
+    for number in range(3):
+        requests.remember(tx, user="ada", request_id=f"r{number}", verb="v", answer="", at=NOW + number)
+    assert requests.forget(tx, before=NOW + 2) == 2
+    assert [requests.answer(tx, user="ada", request_id=f"r{n}", verb="v") for n in range(3)] == [None, None, ""]
+
+
+def test_a_token_opens_until_it_expires_or_is_revoked(tx: Tx):
+    first, second = Token("h1", "ada", "laptop", NOW, NOW + 10), Token("h2", "ada", "", NOW + 1, NOW + 20)
+    tokens.add(tx, first)
+    tokens.add(tx, second)
+    assert [tokens.owner(tx, one, now=NOW + 9) for one in ("h1", "h2", "h3")] == ["ada", "ada", None]
+    assert tokens.owner(tx, "h1", now=NOW + 10) is None
+    assert tokens.of_user(tx, "ada") == [first, second]
+    assert tokens.revoke(tx, user="bob", token_hash="h2") is False
+    assert tokens.revoke(tx, user="ada", token_hash="h2") is True
+    assert tokens.owner(tx, "h2", now=NOW) is None
+    assert tokens.forget(tx, now=NOW + 10) == 1
+    assert tokens.of_user(tx, "ada") == []
+
+
+def test_a_summary_is_kept_and_replaced_and_absent_is_not_zero(tx: Tx):
+    job, other = add_job(tx).id, add_job(tx).id
+    first = Summary(job_id=job, date=NOW, cpu_seconds=1.5, memory_peak_bytes=2**40, energy_joules=0.0, detail='{"a":1}')
+    summaries.save(tx, [first, Summary(job_id=other, date=NOW)])
+    better = Summary(job_id=job, date=NOW + 1, gpu_seconds=2.25)
+    assert summaries.of_jobs(tx, [job, other]) == [first, Summary(job_id=other, date=NOW)]
+    summaries.save(tx, [better])
+    assert summaries.of_jobs(tx, [job]) == [better]

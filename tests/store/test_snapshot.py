@@ -1,0 +1,275 @@
+"""The snapshot holds what the scheduler needs of one instant, and nothing breaks it."""
+
+from dataclasses import replace
+
+import pytest
+
+from oarlock.lang.where import check, parse
+from oarlock.model.errors import UnknownProperty
+from oarlock.model.job import JobState, Reservation, move
+from oarlock.model.request import Group, Level
+from oarlock.model.resource import Order, ResourceState
+from oarlock.model.snapshot import Choice, Dependency, Placed, QuotaRule, Shape, Snapshot, Usage, Waiting
+from oarlock.store import jobs, plans, properties, quotas, resources, snapshot
+from oarlock.store.rows import insert_rows
+from oarlock.store.tx import Tx
+from tests.store.cluster import NOW, add_job, add_nodes, choice, new, run, step
+from tests.store.test_jobs import counted
+
+S = JobState
+HOUR = 3600
+
+
+def read(tx: Tx, *order: Order, now: int = NOW) -> Snapshot:
+    found = snapshot.read(tx, order=order, karma_window=30 * 86400, now=now)
+    assert found.broken == ()
+    return found.snapshot
+
+
+def test_an_empty_cluster_is_read(tx: Tx):
+    found = read(tx)
+    assert (found.resources.ids, found.waiting, found.placed, found.shapes) == ((), (), (), ())
+    assert [queue.name for queue in found.queues] == ["admin", "default", "besteffort"]
+
+
+def test_resources_that_are_not_dead_are_columns(tx: Tx):
+    numbers = add_nodes(tx, ["a", "b"])
+    resources.set_state(tx, numbers[1:2], ResourceState.DEAD, at=NOW)
+    table = read(tx).resources
+    assert table.ids == (numbers[0], numbers[2], numbers[3])
+    assert set(table.columns) == set(properties.types(tx))
+    assert {name: table.columns[name] for name in ("resource_id", "network_address", "core", "cpu")} == {
+        "resource_id": table.ids,
+        "network_address": ("a", "b", "b"),
+        "core": (0, 2, 3),
+        "cpu": (None, None, None),
+    }
+
+
+def test_resources_come_in_the_order_of_the_site(tx: Tx):
+    values = [("s2", 1), (None, 2), ("s1", None), ("s2", 3), ("S3", 2)]
+    first, second, third, fourth, fifth = resources.add(tx, [{"switch": s, "cpu": c} for s, c in values], at=NOW)
+    switch, cpu, number = Order("switch"), Order("cpu"), Order("resource_id")
+    for order, expected in [
+        ((), (first, second, third, fourth, fifth)),
+        ((switch,), (second, fifth, third, first, fourth)),
+        ((replace(switch, descending=True), replace(cpu, descending=True)), (fourth, first, third, fifth, second)),
+        ((Order("Switch"), replace(number, descending=True)), (second, fifth, third, fourth, first)),
+        ((cpu,), (third, first, second, fifth, fourth)),
+    ]:
+        assert read(tx, *order).resources.ids == expected, order
+
+
+def test_an_order_by_a_column_there_is_none_of_is_refused(tx: Tx):
+    with pytest.raises(UnknownProperty, match="swich"):
+        read(tx, Order("swich"))
+
+
+def test_jobs_that_ask_the_same_share_a_shape(tx: Tx):
+    add_nodes(tx, ["a"])
+    same = {"asked": ["{cpu > 1}/network_address=1/core=2,walltime=1", "/core=1,walltime=2"], "where": "switch = 's1'"}
+    first, second = jobs.add(tx, [new(**same), new(**same)])
+    third = add_job(tx, "/core=1,walltime=3", where="switch = 's1'")
+    fourth = add_job(tx, "/core=1,walltime=3")
+    types = properties.types(tx)
+    condition = check(parse("switch = 's1'"), types)
+    core = Group((Level("core", 1),))
+    found = read(tx)
+    assert found.shapes == (
+        Shape((Group((Level("network_address", 1), Level("core", 2)), check(parse("cpu > 1"), types)),), condition),
+        Shape((core,), condition),
+        Shape((core,), None),
+    )
+    m = choice(tx, first)
+    assert {job.job_id: job.choices for job in found.waiting} == {
+        first.id: (Choice(m, 0, HOUR), Choice(m + 1, 1, 2 * HOUR)),
+        second.id: (Choice(m + 2, 0, HOUR), Choice(m + 3, 1, 2 * HOUR)),
+        third.id: (Choice(m + 4, 1, 3 * HOUR),),
+        fourth.id: (Choice(m + 5, 2, 3 * HOUR),),
+    }
+
+
+def test_a_waiting_job_has_all_that_decides_its_place(tx: Tx):
+    add_nodes(tx, ["a"])
+    ended, failed, waiting = (add_job(tx) for _ in range(3))
+    step(tx, replace(ended, exit_code=256), S.ERROR)
+    step(tx, failed, S.HOLD)
+    job = add_job(
+        tx,
+        user="bob",
+        queue="admin",
+        project="p",
+        name="n",
+        types=("deploy", "timesharing=*,*"),
+        reservation=Reservation.TO_SCHEDULE,
+        start=NOW + 100,
+        after=(ended.id, failed.id, waiting.id),
+    )
+    assert read(tx).waiting[-1] == Waiting(
+        job_id=job.id,
+        user="bob",
+        queue="admin",
+        choices=(Choice(choice(tx, job), 0, HOUR),),
+        project="p",
+        name="n",
+        submitted=NOW,
+        types=("deploy", "timesharing=*,*"),
+        reservation=Reservation.TO_SCHEDULE,
+        start=NOW + 100,
+        after=(
+            Dependency(ended.id, S.ERROR, 256),
+            Dependency(failed.id, S.HOLD, None),
+            Dependency(waiting.id, S.WAITING, None),
+        ),
+    )
+
+
+def test_held_and_ended_jobs_are_not_there(tx: Tx):
+    cores = add_nodes(tx, ["a"])
+    add_job(tx, state=S.HOLD)
+    job = step(tx, run(tx, add_job(tx), cores), S.FINISHING)
+    step(tx, job, S.TERMINATED)
+    found = read(tx)
+    assert (found.waiting, found.placed) == ((), ())
+
+
+@pytest.mark.parametrize("state", [S.TO_LAUNCH, S.LAUNCHING, S.RUNNING])
+def test_a_job_that_holds_resources_is_placed(tx: Tx, state: JobState):
+    cores = add_nodes(tx, ["a", "b"])
+    job = add_job(tx, ["/core=1,walltime=1", "/core=3,walltime=2"], types=("besteffort",), checkpoint=60, name="n")
+    moldable = choice(tx, job)
+    job = run(tx, job, cores[1:], at=NOW - 10, until=state)
+    assert read(tx).placed == (
+        Placed(
+            job_id=job.id,
+            moldable_id=moldable,
+            user="ada",
+            queue="default",
+            state=state,
+            start=NOW - 10,
+            stop=NOW - 10 + HOUR,
+            resources=tuple(cores[1:]),
+            name="n",
+            types=("besteffort",),
+            checkpoint=60,
+        ),
+    )
+
+
+def test_time_spent_suspended_is_added_to_the_end(tx: Tx):
+    cores = add_nodes(tx, ["a"])
+    job = step(tx, run(tx, add_job(tx), cores), S.SUSPENDED, at=NOW + 100)
+    assert [(p.state, p.stop) for p in read(tx, now=NOW + 150).placed] == [(S.SUSPENDED, NOW + HOUR + 50)]
+    job = step(tx, replace(job, suspended=True), S.RESUMING, at=NOW + 200)
+    assert [(p.state, p.stop) for p in read(tx, now=NOW + 210).placed] == [(S.RESUMING, NOW + HOUR + 110)]
+    job = step(tx, job, S.RUNNING, at=NOW + 230)
+    job = step(tx, job, S.SUSPENDED, at=NOW + 300)
+    assert [(p.state, p.stop) for p in read(tx, now=NOW + 301).placed] == [(S.SUSPENDED, NOW + HOUR + 131)]
+
+
+def test_an_accepted_reservation_is_placed_where_it_was_promised(tx: Tx):
+    cores = add_nodes(tx, ["a", "b"])
+    job = add_job(tx, reservation=Reservation.TO_SCHEDULE, start=NOW + 500)
+    other = add_job(tx)  # has a prediction too, but no promise
+    moldable = choice(tx, job)
+    plans.write(
+        tx,
+        now=NOW,
+        placed=[plans.Prediction(moldable, NOW + 500, (cores[0], cores[3])), plans.Prediction(moldable + 1, NOW, (1,))],
+    )
+    accepted = replace(job, reservation=Reservation.SCHEDULED)
+    for state in (S.TO_ACK_RESERVATION, S.WAITING):
+        accepted = step(tx, accepted, state)
+        found = read(tx)
+        assert found.placed == (
+            Placed(
+                job_id=job.id,
+                moldable_id=moldable,
+                user="ada",
+                queue="default",
+                state=state,
+                start=NOW + 500,
+                stop=NOW + 500 + HOUR,
+                resources=(cores[0], cores[3]),
+                reservation=Reservation.SCHEDULED,
+            ),
+        )
+        assert [waiting.job_id for waiting in found.waiting] == [other.id]
+
+
+def test_an_accepted_reservation_whose_place_was_lost_waits_for_another(tx: Tx):
+    add_nodes(tx, ["a"])
+    job = add_job(tx, reservation=Reservation.SCHEDULED, start=NOW + 500)
+    [waiting] = read(tx).waiting
+    assert (waiting.job_id, waiting.reservation, waiting.start) == (job.id, Reservation.SCHEDULED, NOW + 500)
+
+
+def test_a_job_that_asks_for_a_dropped_property_is_left_out_and_named(tx: Tx):
+    add_nodes(tx, ["a"])
+    properties.add(tx, "gpu", int)
+    fine = add_job(tx)
+    broken = [
+        add_job(tx, where="gpu > 0"),
+        add_job(tx, "{gpu > 0}/core=1,walltime=1"),
+        add_job(tx, ["/core=1,walltime=1", "/gpu=1,walltime=1"]),
+    ]
+    properties.drop(tx, "gpu", at=NOW)
+    unreadable = add_job(tx)
+    tx.exec_driver_sql(f"UPDATE jobs SET properties = 'cpu >' WHERE job_id = {unreadable.id}")
+    found = snapshot.read(tx, karma_window=0, now=NOW)
+    assert [job.job_id for job in found.snapshot.waiting] == [fine.id]
+    assert [number for number, _ in found.broken] == [job.id for job in [*broken, unreadable]]
+    assert all("`gpu`" in why for _, why in found.broken[:3])
+    assert "ends too early" in found.broken[3][1]
+
+
+def test_usage_sums_the_windows_that_begin_in_time(tx: Tx):
+    day = 86400
+    columns = "window_start window_stop accounting_user accounting_project queue_name consumption_type consumption"
+    insert_rows(
+        tx,
+        "accounting",
+        columns.split(),
+        [
+            (start, start + day - 1, user, project, queue, kind, used)
+            for start, user, project, queue, kind, used in [
+                (0, "ada", "p", "default", "USED", 1_000_000),  # too old
+                (day, "ada", "p", "default", "USED", 1),
+                (day, "bob", "p", "default", "USED", 2),
+                (2 * day, "ada", "q", "default", "USED", 4),
+                (2 * day, "ada", "q", "default", "ASKED", 8),
+                (2 * day, "ada", "q", "besteffort", "ASKED", 16),
+                (3 * day, "ada", "q", "default", "ASKED", 1_000_000),  # not yet
+            ]
+        ],
+    )
+    found = snapshot.read(tx, karma_window=2 * day, now=3 * day).snapshot
+    assert found.usage == {
+        "besteffort": Usage(asked=16, asked_by_user={"ada": 16}),
+        "default": Usage(
+            used=7,
+            asked=8,
+            used_by_user={"ada": 5, "bob": 2},
+            asked_by_user={"ada": 8},
+            used_by_project={"p": 3, "q": 4},
+        ),
+    }
+
+
+def test_quotas_are_in_it(tx: Tx):
+    rules = [QuotaRule("*", "*", "*", "/", jobs=10)]
+    quotas.replace(tx, rules)
+    assert read(tx).quotas == tuple(rules)
+
+
+def test_the_number_of_queries_does_not_grow_with_the_jobs(tx: Tx):
+    cores = add_nodes(tx, [f"n{n}" for n in range(50)])
+    some = jobs.add(tx, [new(types=("deploy",), after=(1,)) for _ in range(3)])
+    with counted(tx) as few:
+        read(tx)
+    jobs.add(tx, [new() for _ in range(500)])
+    jobs.assign(tx, {choice(tx, job): cores[n : n + 1] for n, job in enumerate(some)})
+    jobs.record(tx, [move(job, S.TO_LAUNCH, at=NOW, why="") for job in some])
+    with counted(tx) as many:
+        read(tx)
+    assert len(many) == len(few) <= 15
