@@ -1,0 +1,102 @@
+"""Without a writable cgroup: the job is the tree of processes below its supervisor.
+
+The supervisor asks the kernel to be given the orphans of its tree, so that a process that left its session and lost
+its parent is still found. CPUs are bound by affinity; memory and processes are not limited.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+
+from oarlock.node.cgroup import backed_off, numbers, read
+from oarlock.node.messages import Limits
+from oarlock.node.signals import send
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt_orphans() -> None:
+    """Become the parent of whatever is orphaned below the calling process."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def below(top: int) -> list[int]:
+    """List the processes below one, zombies left out."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            state, parent = read(f"/proc/{name}/stat").rpartition(")")[2].split()[:2]
+        except OSError:
+            continue
+        if state != "Z":
+            children.setdefault(int(parent), []).append(int(name))
+    found, todo = [], [top]
+    while todo:
+        more = children.get(todo.pop(), [])
+        found += more
+        todo += more
+    return found
+
+
+class ProcessTree:
+    """A job as the processes below its supervisor."""
+
+    def __init__(self, path: str, cpus: set[int]) -> None:
+        self.path, self._cpus, self._top = path, cpus, os.getpid()
+        self._before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        adopt_orphans()
+
+    def join(self) -> None:
+        os.sched_setaffinity(0, self._cpus)
+
+    def pids(self) -> list[int]:
+        return below(self._top)
+
+    def freeze(self) -> None:
+        send(signal.SIGSTOP, self.pids())
+
+    def thaw(self) -> None:
+        send(signal.SIGCONT, self.pids())
+
+    def kill(self) -> None:
+        send(signal.SIGKILL, self.pids())
+
+    def wait_empty(self, seconds: float) -> bool:
+        def emptied() -> bool:
+            # Nothing holds still here: what was forked meanwhile is killed in the next round.
+            self.kill()
+            return not self.pids()
+
+        return backed_off(emptied, seconds)
+
+    def counters(self) -> dict[str, float]:
+        now = resource.getrusage(resource.RUSAGE_CHILDREN)
+        user, system = now.ru_utime - self._before.ru_utime, now.ru_stime - self._before.ru_stime
+        return {"cpu_seconds": user + system, "cpu_user_seconds": user, "cpu_system_seconds": system}
+
+    def remove(self) -> None:
+        """Nothing was made."""
+
+
+class Processes:
+    """The fence of last resort."""
+
+    kind = "processes"
+    missing: tuple[str, ...] = ("memory", "pids", "devices")
+
+    def __init__(self, node: str) -> None:
+        self._root = f"/{node}"
+
+    def create(self, name: str, limits: Limits) -> ProcessTree:
+        there = sorted(os.sched_getaffinity(0)) or numbers(read("/sys/devices/system/cpu/online"))
+        cpus = {there[cpu % len(there)] for cpu in limits.cpus} or set(there)
+        return ProcessTree(f"{self._root}/{name}", cpus)
+
+    def leave(self) -> None:
+        """Nothing was made."""

@@ -1,0 +1,104 @@
+"""Supervisors that are kept and used again, and the small process that makes them.
+
+A fork costs by the size of who forks, so a launcher is forked before the node program grows. It holds nothing of the
+channel: what it makes outlives the connection.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+
+from oarlock.node import spool
+from oarlock.node.cgroup import Driver
+from oarlock.node.link import Link
+from oarlock.node.messages import Launch, Refused, Settings, launch
+from oarlock.node.runner import Supervisor
+
+
+def start_launcher(settings: Settings, driver: Driver, boot: str) -> socket.socket:
+    """Fork the launcher; give the line on which it is sent one end of a socket for each supervisor wanted."""
+    ours, theirs = socket.socketpair()
+    if os.fork() == 0:
+        _alone(keep=theirs.fileno())
+        gc.freeze()
+        gc.disable()
+        _launcher(theirs, settings, driver, boot)
+    theirs.close()
+    return ours
+
+
+def _alone(*, keep: int) -> None:
+    """Leave the session and every descriptor of the connection, which would otherwise be held open by us."""
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    for name in os.listdir("/proc/self/fd"):
+        fd = int(name)
+        if fd > 2 and fd != keep:
+            try:
+                os.close(fd)
+            except OSError:
+                continue
+
+
+def _launcher(orders: socket.socket, settings: Settings, driver: Driver, boot: str) -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries the supervisors
+    while True:
+        order, fds, _, _ = socket.recv_fds(orders, 1, 1)
+        if not order:
+            os._exit(0)
+        if os.fork() == 0:
+            orders.close()
+            _supervisor(socket.socket(fileno=fds[0]), settings, driver, boot)
+        os.close(fds[0])
+
+
+def _supervisor(line: socket.socket, settings: Settings, driver: Driver, boot: str) -> None:
+    """Work for whoever holds the other end of the line, one attempt after the other, until it is closed."""
+    try:
+        os.setsid()
+        wake = _woken_by_children()
+        link = Link(line)
+        supervisor = Supervisor(settings, driver, boot, link, wake)
+        while True:
+            for frame in link.wait([], -1):
+                _attempt(link, supervisor, settings, frame.number, frame.body())
+            if not link.connected:
+                break
+    finally:
+        os._exit(0)
+
+
+def _woken_by_children() -> int:
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # a handler there must be, or nobody is woken
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    return reading
+
+
+def _attempt(link: Link, supervisor: Supervisor, settings: Settings, number: int, body: dict[str, object]) -> None:
+    try:
+        asked = launch({name: value for name, value in body.items() if name != "verb"})
+        place = _enter(settings, asked)
+    except Refused as refusal:
+        link.refuse(number, refusal)
+        return
+    link.answer(number, {"state": "launching"})
+    try:
+        supervisor.run(asked, place)
+    finally:
+        link.serve(None)
+        place.close()
+
+
+def _enter(settings: Settings, asked: Launch) -> spool.Place:
+    try:
+        return spool.enter(settings.spool, (asked.job, asked.attempt), asked.body())
+    except OSError as error:
+        raise Refused("CANNOT_CREATE_TMP_DIRECTORY", f"{settings.spool}: {error}") from error
