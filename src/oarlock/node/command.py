@@ -17,6 +17,7 @@ from typing import Callable, NamedTuple
 from oarlock.node.cgroup import Group
 from oarlock.node.environment import Files, TooMuch, node_file, property_file, variables
 from oarlock.node.messages import Launch
+from oarlock.node.spool import write_all
 from oarlock.node.user import User, UserRefused, become, resolve
 
 _LOGIN_FLAG = {"bash": ["-l"]}
@@ -116,9 +117,7 @@ def write_files(launch: Launch, user: User, runtime: str) -> Files:
 def _write_file(path: str, text: str, user: User) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o400)
     try:
-        data = text.encode()
-        while data:
-            data = data[os.write(fd, data) :]
+        write_all(fd, text.encode())
         if os.geteuid() == 0:
             os.fchown(fd, user.uid, user.gid)
     finally:
@@ -167,13 +166,9 @@ def _wire(out: int, err: int) -> None:
 
 
 def _plain_signals() -> None:
-    """Undo what Python and its parents ignore; caught signals go back by themselves at exec."""
-    for number in range(1, signal.NSIG):
-        try:
-            if signal.getsignal(number) == signal.SIG_IGN:
-                signal.signal(number, signal.SIG_DFL)
-        except (OSError, ValueError):
-            continue
+    """Undo what Python ignores; the launcher undid the rest, and caught signals go back by themselves at exec."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 

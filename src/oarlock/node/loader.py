@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import zlib
-from importlib.abc import InspectLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from typing import Any
 
@@ -40,40 +39,48 @@ def packed(sources: dict[str, str], settings: dict[str, Any]) -> bytes:
     return b"%d\n" % len(data) + data
 
 
-class Sources(MetaPathFinder, InspectLoader):
+class Sources:
     """Imports modules from texts; tracebacks show their lines."""
 
     def __init__(self, sources: dict[str, str]) -> None:
         self._sources = sources
 
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:  # noqa: ARG002
-        if fullname not in self._sources:
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:  # noqa: ARG002
+        """Find a module among the texts, as the import system asks."""
+        if name not in self._sources:
             return None
-        spec = ModuleSpec(fullname, self, origin=self.file(fullname), is_package=self.is_package(fullname))
+        package = any(other.startswith(name + ".") for other in self._sources)
+        file = name.replace(".", "/") + ("/__init__.py" if package else ".py")
+        spec = ModuleSpec(name, self, origin=file, is_package=package)  # type: ignore[arg-type]
         spec.has_location = True
         return spec
 
-    def file(self, fullname: str) -> str:
-        """Give the name that a traceback shows."""
-        return fullname.replace(".", "/") + ("/__init__.py" if self.is_package(fullname) else ".py")
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Leave the making of the module to the import system."""
 
-    def is_package(self, fullname: str) -> bool:
-        return any(name.startswith(fullname + ".") for name in self._sources)
+    def exec_module(self, module: Any) -> None:
+        """Run the text in its module."""
+        spec = module.__spec__
+        exec(compile(self._sources[spec.name], spec.origin, "exec", dont_inherit=True), module.__dict__)  # noqa: S102
 
-    def get_source(self, fullname: str) -> str:
-        return self._sources[fullname]
+    def get_source(self, name: str) -> str:
+        """Give the text, for a traceback."""
+        return self._sources[name]
 
-    def get_code(self, fullname: str) -> Any:
-        return compile(self._sources[fullname], self.file(fullname), "exec", dont_inherit=True)
+
+def _with_lines(*problem: Any) -> None:
+    """Print a traceback with the lines of our sources, which the built-in way does not before 3.13."""
+    import traceback
+
+    traceback.print_exception(*problem)
 
 
 def start(sources: dict[str, str], settings: dict[str, Any]) -> None:
     """Run the node program from what was sent. Only here does this module run on the node."""
     import os
-    import traceback
 
     sys.meta_path.insert(0, Sources(sources))
-    sys.excepthook = traceback.print_exception  # before 3.13 the built-in one shows no lines of our sources
+    sys.excepthook = _with_lines
     channel = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)

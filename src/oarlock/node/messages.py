@@ -5,13 +5,12 @@ Records are named tuples: the node loads no more of the standard library than it
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
 import re
 from typing import Any, NamedTuple
 
 from oarlock.node.channel import Body
+from oarlock.node.mac import mac, same
 
 FIRST, OTHER = "first", "other"
 """Roles of a node in a job: the command runs on the first; the others only hold a place for it."""
@@ -110,7 +109,8 @@ def launch(body: Body) -> Launch:
     try:
         limits = _record(Limits, body.get("limits", {}))
         hooks = _record(Hooks, body.get("hooks", {}))
-        found: Launch = _record(Launch, {**body, "limits": limits, "hooks": hooks})
+        fields = {name: value for name, value in body.items() if name != "verb"}
+        found: Launch = _record(Launch, {**fields, "limits": limits, "hooks": hooks})
     except TypeError as error:
         raise Refused(BAD, f"the launch cannot be read: {error}") from error
     if not (isinstance(found.job, int) and isinstance(found.attempt, int) and found.job > 0 and found.attempt > 0):
@@ -149,26 +149,21 @@ class Report(NamedTuple):
 def signed(report: Report, secret: str) -> Body:
     """Put a report under the secret of its attempt. The text itself is signed, so no two readings of it exist."""
     text = json.dumps(report._asdict(), separators=(",", ":"))
-    return {"job": report.job, "attempt": report.attempt, "report": text, "mac": _mac(text, secret)}
+    return {"job": report.job, "attempt": report.attempt, "report": text, "mac": mac(text, secret)}
 
 
 def verified(body: Body, secret: str) -> Report | None:
     """Read a signed report; `None` if it was not signed with this secret or is not about this attempt."""
-    text, mac = body.get("report"), body.get("mac")
-    if not (isinstance(text, str) and isinstance(mac, str) and mac.isascii()):
-        return None
-    if not hmac.compare_digest(mac, _mac(text, secret)):
+    text, given = body.get("report"), body.get("mac")
+    if not (isinstance(text, str) and isinstance(given, str) and same(given, mac(text, secret))):
         return None
     try:
         report: Report = _record(Report, json.loads(text))
     except (ValueError, TypeError):
         return None
-    same = (report.job, report.attempt) == (body.get("job"), body.get("attempt"))
-    return report._replace(events=tuple((str(a), str(b)) for a, b in report.events)) if same else None
-
-
-def _mac(text: str, secret: str) -> str:
-    return hmac.new(bytes.fromhex(secret), text.encode(), hashlib.sha256).hexdigest()
+    if (report.job, report.attempt) != (body.get("job"), body.get("attempt")):
+        return None
+    return report._replace(events=tuple((str(event), str(says)) for event, says in report.events))
 
 
 class Settings(NamedTuple):

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import gc
 import os
+import pwd
 import signal
 import socket
 
 from oarlock.node import spool
 from oarlock.node.cgroup import Driver
+from oarlock.node.channel import BadFrame, Frame
 from oarlock.node.link import Link
-from oarlock.node.messages import Launch, Refused, Settings, launch
+from oarlock.node.messages import BAD, Launch, Refused, Settings, launch
 from oarlock.node.runner import Supervisor
+
+_UNTOUCHED = {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ, 32, 33}
+"""Signals that cannot be changed, that Python itself ignores (the child of a job undoes that), or that libc keeps."""
 
 
 def start_launcher(settings: Settings, driver: Driver, boot: str) -> socket.socket:
@@ -23,8 +28,7 @@ def start_launcher(settings: Settings, driver: Driver, boot: str) -> socket.sock
     ours, theirs = socket.socketpair()
     if os.fork() == 0:
         _alone(keep=theirs.fileno())
-        gc.freeze()
-        gc.disable()
+        _warm_up()
         _launcher(theirs, settings, driver, boot)
     theirs.close()
     return ours
@@ -43,6 +47,19 @@ def _alone(*, keep: int) -> None:
                 os.close(fd)
             except OSError:
                 continue
+
+
+def _warm_up() -> None:
+    """Load once what every child would load again, and keep the collector from touching pages they share."""
+    import array  # noqa: F401 - descriptors are sent with it
+
+    for number in range(1, signal.NSIG):
+        if number not in _UNTOUCHED and signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    name = pwd.getpwuid(os.geteuid()).pw_name
+    os.getgrouplist(name, os.getegid())
+    gc.freeze()
+    gc.disable()
 
 
 def _launcher(orders: socket.socket, settings: Settings, driver: Driver, boot: str) -> None:
@@ -66,7 +83,7 @@ def _supervisor(line: socket.socket, settings: Settings, driver: Driver, boot: s
         supervisor = Supervisor(settings, driver, boot, link, wake)
         while True:
             for frame in link.wait([], -1):
-                _attempt(link, supervisor, settings, frame.number, frame.body())
+                _attempt(link, supervisor, settings, frame)
             if not link.connected:
                 break
     finally:
@@ -82,23 +99,25 @@ def _woken_by_children() -> int:
     return reading
 
 
-def _attempt(link: Link, supervisor: Supervisor, settings: Settings, number: int, body: dict[str, object]) -> None:
+def _attempt(link: Link, supervisor: Supervisor, settings: Settings, frame: Frame) -> None:
     try:
-        asked = launch({name: value for name, value in body.items() if name != "verb"})
-        place = _enter(settings, asked)
+        asked = launch(frame.body())
+        place = _enter(settings, asked, frame.data)
+    except BadFrame as error:
+        link.refuse(frame.number, Refused(BAD, str(error)))
     except Refused as refusal:
-        link.refuse(number, refusal)
-        return
-    link.answer(number, {"state": "launching"})
-    try:
-        supervisor.run(asked, place)
-    finally:
-        link.serve(None)
-        place.close()
+        link.refuse(frame.number, refusal)
+    else:
+        link.answer(frame.number, {"state": "launching"})
+        try:
+            supervisor.run(asked, place)
+        finally:
+            link.serve(None)
+            place.close()
 
 
-def _enter(settings: Settings, asked: Launch) -> spool.Place:
+def _enter(settings: Settings, asked: Launch, text: bytes) -> spool.Place:
     try:
-        return spool.enter(settings.spool, (asked.job, asked.attempt), asked.body())
+        return spool.enter(settings.spool, (asked.job, asked.attempt), text)
     except OSError as error:
         raise Refused("CANNOT_CREATE_TMP_DIRECTORY", f"{settings.spool}: {error}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import signal
 import socket
@@ -14,7 +15,6 @@ from oarlock.node import spool
 from oarlock.node.cgroup import CgroupError, Driver
 from oarlock.node.channel import Body
 from oarlock.node.messages import LOST, Limits, Refused, Report, Settings, launch, signed
-from oarlock.node.runner import remove_runtime
 from oarlock.node.spool import CONTROL, EXIT, LAUNCH, Key, Place
 
 _FLOCK = struct.Struct("hhqqi")
@@ -98,7 +98,7 @@ def _ended(settings: Settings, driver: Driver, boot: str, place: Place) -> Body:
         return body
     report, secret = _obituary(settings, driver, boot, place)
     body = signed(report, secret)
-    place.write(EXIT, body, durable=True)
+    place.write(EXIT, json.dumps(body).encode(), durable=True)
     return body
 
 
@@ -111,7 +111,7 @@ def _obituary(settings: Settings, driver: Driver, boot: str, place: Place) -> tu
         return report._replace(says=f"its supervisor vanished; {refusal}"), "00" * 32
     if asked.boot and asked.boot != boot:
         return report._replace(says="the node was started again while it ran"), asked.secret
-    remove_runtime(os.path.join(settings.runtime, spool.named(place.key)))
+    spool.remove_runtime(os.path.join(settings.runtime, spool.named(place.key)))
     try:
         # Making the group anew ends what is in it.
         driver.create(asked.cpuset, Limits()).remove()

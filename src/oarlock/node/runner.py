@@ -6,12 +6,13 @@ nor stops while the machine sleeps, and it opens no file of the user's.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import time
 
-from oarlock.node import command, script
+from oarlock.node import command, hook, script, spool
 from oarlock.node.cgroup import CgroupError, Driver, Group
 from oarlock.node.cgroup_site import SiteGroup
 from oarlock.node.channel import BadFrame, Body, Frame
@@ -29,19 +30,17 @@ from oarlock.node.messages import (
     OTHER,
     WALLTIME,
     Launch,
-    Limits,
     Refused,
     Report,
     Settings,
     signed,
 )
-from oarlock.node.signals import chosen_for, send, told
+from oarlock.node.signals import chosen_for, send, told, write_aside
 from oarlock.node.spool import EXIT, Place
 
 _LONGEST_WAIT = 15.0  # poll sleeps by a clock that stops while the machine sleeps; ours does not
 _EMPTY_SECONDS = 60.0
 _OTHER_MARGIN = 60.0
-_HOOK_KILL = 10.0  # seconds between TERM and KILL for a script of the site
 
 
 def now() -> float:
@@ -129,7 +128,7 @@ class Supervisor:
 
     def _make_runtime(self) -> None:
         try:
-            remove_runtime(self._runtime)
+            spool.remove_runtime(self._runtime)
             os.mkdir(self._runtime, 0o755)
         except OSError as error:
             raise CannotStart("CANNOT_CREATE_TMP_DIRECTORY", str(error)) from error
@@ -173,44 +172,24 @@ class Supervisor:
     # Scripts of the site.
 
     def _run_prologue(self) -> None:
-        path = self._launch.hooks.prologue
-        if not path:
-            return
-        problem = self._hook("prologue", path)
+        problem = self._hook("prologue", self._launch.hooks.prologue)
         self._leave_if_told()
         if problem:
             raise CannotStart("PROLOGUE_ERROR", problem)
 
     def _run_epilogue(self) -> None:
-        path = self._launch.hooks.epilogue
-        if path and self._launch.role == FIRST:
+        if self._launch.role == FIRST:
             self._ending = False  # being told to end is no reason to leave the epilogue out
-            problem = self._hook("epilogue", path)
+            problem = self._hook("epilogue", self._launch.hooks.epilogue)
             if problem:
                 self._events.append(("EPILOGUE_ERROR", problem))
 
     def _hook(self, word: str, path: str) -> str:
-        """Run a script of the site in a group of its own, to its end or its deadline; say what went wrong."""
-        launch, seconds = self._launch, self._launch.hooks.timeout
-        arguments = [str(launch.job), launch.user, os.path.join(self._runtime, "nodes"), str(launch.walltime)]
-        about = {**launch.body(), "hook": word, "node": self._settings.node}
-        del about["secret"], about["environment"]
-        variables = {"OARLOCK_JOB_ID": str(launch.job), "OARLOCK_HOOK": word}
-        try:
-            group = self._driver.create(f"{word}.{launch.job}", Limits())
-            pid = script.start(path, arguments, about, variables, group.join)
-        except (script.Untrusted, CgroupError, OSError) as error:
-            return f"{path}: {error}"
-        status = self._ended_by(pid, now() + seconds)
-        if status is None:
-            send(signal.SIGTERM, group.pids())
-            self._ended_by(pid, now() + _HOOK_KILL)
-        group.kill()
-        if group.wait_empty(_EMPTY_SECONDS):
-            group.remove()
-        if status is None:
-            return f"{path} did not end within {seconds} s"
-        return f"{path} ended with status {status}" if status else ""
+        """Run a script of the site, if there is one; say what went wrong."""
+        if not path:
+            return ""
+        about = hook.About(word, path, self._launch, self._settings.node, self._runtime)
+        return hook.run(about, self._driver, lambda pid, seconds: self._ended_by(pid, now() + seconds))
 
     def _ended_by(self, pid: int, deadline: float) -> int | None:
         """Wait for a child; `None` when its time is over, or when the attempt has to end first."""
@@ -356,15 +335,8 @@ class Supervisor:
         self._lease.walltime = seconds
 
     def _note(self, what: str) -> None:
-        """Write a line to the user's stderr, in a process of its own: a file server that hangs must not hold us."""
-        if self._stderr < 0:
-            return
-        line = told(self._launch.job, what, time.localtime())
-        if os.fork() == 0:
-            try:
-                os.write(self._stderr, line.encode())
-            finally:
-                os._exit(0)
+        if self._stderr >= 0:
+            write_aside(self._stderr, told(self._launch.job, what, time.localtime()))
 
     # The end.
 
@@ -377,7 +349,7 @@ class Supervisor:
         if self._group is not None:
             self._empty(self._group)
         self._run_epilogue()
-        remove_runtime(self._runtime)
+        spool.remove_runtime(self._runtime)
         if self._stderr >= 0:
             os.close(self._stderr)
 
@@ -424,7 +396,7 @@ class Supervisor:
         while True:
             try:
                 # While the program listens the server has the report in a moment; otherwise the disk must keep it.
-                self._place.write(EXIT, body, durable=not self._link.connected)
+                self._place.write(EXIT, json.dumps(body).encode(), durable=not self._link.connected)
             except OSError:
                 self._link.tell({"event": "exited", **body})
                 self._turn(now() + _LONGEST_WAIT)
@@ -447,14 +419,4 @@ def _drain(fd: int) -> None:
     try:
         os.read(fd, 4096)
     except BlockingIOError:
-        return
-
-
-def remove_runtime(path: str) -> None:
-    """Remove what was written for a job; only we can have written there."""
-    try:
-        for name in os.listdir(path):
-            os.unlink(os.path.join(path, name))
-        os.rmdir(path)
-    except FileNotFoundError:
         return

@@ -32,11 +32,11 @@ class Place:
     def path(self) -> str:
         return os.path.join(self.spool, named(self.key))
 
-    def write(self, name: str, body: Body, *, durable: bool = False) -> None:
+    def write(self, name: str, data: bytes, *, durable: bool = False) -> None:
         """Put a file in whole, or not at all; on the disk before returning only if `durable`."""
         fd = os.open(name + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600, dir_fd=self.fd)
         try:
-            _write_all(fd, json.dumps(body).encode())
+            write_all(fd, data)
             if durable:
                 os.fsync(fd)
         finally:
@@ -67,7 +67,8 @@ class Place:
         os.close(self.fd)
 
 
-def _write_all(fd: int, data: bytes) -> None:
+def write_all(fd: int, data: bytes) -> None:
+    """Write every byte."""
     while data:
         data = data[os.write(fd, data) :]
 
@@ -85,7 +86,7 @@ def prepare(spool: str) -> None:
         os.chmod(spool, 0o700)  # fails for a stranger's directory
 
 
-def enter(spool: str, key: Key, body: Body) -> Place:
+def enter(spool: str, key: Key, asked: bytes) -> Place:
     """Pass the gate: make the directory of an attempt with its launch, locked. Refuse one that was here before."""
     making = os.path.join(spool, f"new.{os.getpid()}")
     os.mkdir(making, 0o700)
@@ -93,7 +94,7 @@ def enter(spool: str, key: Key, body: Body) -> Place:
     place = Place(spool, key, fd)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        place.write(LAUNCH, body)
+        place.write(LAUNCH, asked)
         # A directory that holds a launch is not empty, so it is never replaced.
         os.rename(making, place.path)
     except OSError as error:
@@ -152,6 +153,16 @@ def _remove(path: str, fd: int) -> None:
     try:
         for name in os.listdir(fd):
             os.unlink(name, dir_fd=fd)
+        os.rmdir(path)
+    except FileNotFoundError:
+        return
+
+
+def remove_runtime(path: str) -> None:
+    """Remove what was written for a job; only we can have written there."""
+    try:
+        for name in os.listdir(path):
+            os.unlink(os.path.join(path, name))
         os.rmdir(path)
     except FileNotFoundError:
         return
