@@ -397,6 +397,8 @@ class Supervisor:
             try:
                 # While the program listens the server has the report in a moment; otherwise the disk must keep it.
                 self._place.write(EXIT, json.dumps(body).encode(), durable=not self._link.connected)
+            except FileNotFoundError:  # somebody removed the spool under us; nobody will look for it there
+                return
             except OSError:
                 self._link.tell({"event": "exited", **body})
                 self._turn(now() + _LONGEST_WAIT)
