@@ -1,4 +1,4 @@
-"""The test bed: accounts, nodes of this machine behind pipes, and nodes behind a real sshd in namespaces of their own."""
+"""The test bed: accounts, nodes behind pipes, and nodes behind a real sshd in namespaces of their own."""
 
 import asyncio
 import contextlib
@@ -63,7 +63,7 @@ def accounts(*, shell: str = "/bin/sh") -> Iterator[tuple[str, str]]:
 
 
 def _alone(*command: str) -> None:
-    with open("/tmp/.oarlock-test-accounts", "w") as lock:
+    with Path("/tmp/.oarlock-test-accounts").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         subprocess.run(command, check=False, capture_output=True)
 
@@ -148,6 +148,11 @@ class Outpost:
         await self.node.launch(self.launch(job, command, **more))
         return await self.report(job)
 
+    async def printed(self, job: int, text: str) -> None:
+        """Wait until the job has printed something: its own code runs, its traps are set."""
+        out = self.home / f"{job}.out"
+        await asyncio.to_thread(eventually, lambda: out.exists() and text in out.read_text(), what=f"printing {text}")
+
     def out(self, job: int) -> str:
         return (self.home / f"{job}.out").read_text()
 
@@ -164,7 +169,7 @@ async def outpost(
     settings = Settings(**{"node": name, "spool": str(ground / "spool"), "runtime": str(ground / "run"), **more})
     home = ground / "home"
     if not home.exists():
-        home.mkdir()
+        home.mkdir(parents=True)
         if os.geteuid() == 0:
             shutil.chown(home, user)
     post: Outpost

@@ -122,7 +122,9 @@ class Free:
 
 
 @needs_root
-@pytest.mark.parametrize("call", ["setsid", "setgroups", "setresgid", "setresuid", "getresuid", "chdir", "dup2", "umask"])
+@pytest.mark.parametrize(
+    "call", ["setsid", "setgroups", "setresgid", "setresuid", "getresuid", "chdir", "dup2", "umask"]
+)
 def test_no_command_runs_when_a_call_before_it_fails(ground, people, monkeypatch, call):
     def failing(*_, **__):
         raise OSError(1, "injected")

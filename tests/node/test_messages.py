@@ -11,7 +11,9 @@ from oarlock.node.mac import mac, same
 from oarlock.node.messages import EXITED, Hooks, Launch, Limits, Refused, Report, launch, settings, signed, verified
 
 SECRET, OTHER = "a1" * 32, "b2" * 32
-REPORT = Report(7, 2, "node1", "boot", EXITED, status=256, events=(("WALLTIME", "over"),), counters={"cpu_seconds": 1.5})
+REPORT = Report(
+    7, 2, "node1", "boot", EXITED, status=256, events=(("WALLTIME", "over"),), counters={"cpu_seconds": 1.5}
+)
 GOOD = {"job": 7, "attempt": 1, "secret": SECRET, "boot": "", "user": "ada", "command": "true"}
 
 

@@ -52,7 +52,9 @@ def test_a_script_of_another_user_is_refused(site, people):
 
 
 @needs_root
-@pytest.mark.parametrize(("path", "says"), [("relative", "not an absolute path"), ("/root/absent-xyz", "cannot be opened")])
+@pytest.mark.parametrize(
+    ("path", "says"), [("relative", "not an absolute path"), ("/root/absent-xyz", "cannot be opened")]
+)
 def test_a_script_that_is_not_there_is_refused_by_name(path, says):
     with pytest.raises(Untrusted, match=says):
         trusted(path)

@@ -17,7 +17,7 @@ def in_a_child(work):
     if pid == 0:
         try:
             said = repr(work())
-        except BaseException as problem:
+        except BaseException as problem:  # noqa: BLE001 - the boundary of a forked child
             said = type(problem).__name__
         os.write(writing, said.encode())
         os._exit(0)

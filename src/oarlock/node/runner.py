@@ -55,6 +55,8 @@ class Over(Exception):
 class Supervisor:
     """One attempt on one node."""
 
+    _report: Report
+
     def __init__(self, settings: Settings, driver: Driver, boot: str, link: Link, wake: int) -> None:
         self._settings, self._driver, self._boot, self._link, self._wake = settings, driver, boot, link, wake
 
@@ -67,7 +69,7 @@ class Supervisor:
             self._start()
             self._watch()
         except CannotStart as failure:
-            self._outcome, self._event, self._says = FAILED, failure.event, str(failure)
+            self._report = self._report._replace(outcome=FAILED, event=failure.event, says=str(failure))
         except Over:
             pass
         self._clean()
@@ -76,14 +78,11 @@ class Supervisor:
     def _begin_anew(self) -> None:
         """Forget the attempt before this one: supervisors are reused."""
         self._state = "launching"
-        self._outcome, self._event, self._says = EXITED, "", ""
-        self._events: list[tuple[str, str]] = []
+        self._report = Report(self._launch.job, self._launch.attempt, self._settings.node, self._boot, EXITED)
         self._statuses: dict[int, int] = {}
         self._group: Group | None = None
         self._child, self._stderr = 0, -1
         self._ending = False
-        self._started = self._ended = self._ran = 0.0
-        self._counters: dict[str, float] = {}
         # Other nodes keep the place a little longer: the first may still be within its grace.
         margin = self._launch.grace + _OTHER_MARGIN if self._launch.role == OTHER else 0.0
         self._lease = Lease(self._launch.walltime, checkpoint=self._launch.checkpoint, margin=margin)
@@ -98,7 +97,7 @@ class Supervisor:
             self._run_prologue()
             self._begin_command()
         self._state = "running"
-        self._started = time.time()
+        self._report = self._report._replace(started=time.time())
         self._lease.begin(now())
         self._link.tell({"event": "started", **self._about()})
 
@@ -107,7 +106,7 @@ class Supervisor:
             "job": self._launch.job,
             "attempt": self._launch.attempt,
             "state": self._state,
-            "started": self._started or None,
+            "started": self._report.started,
             "role": self._launch.role,
         }
 
@@ -182,7 +181,7 @@ class Supervisor:
             self._ending = False  # being told to end is no reason to leave the epilogue out
             problem = self._hook("epilogue", self._launch.hooks.epilogue)
             if problem:
-                self._events.append(("EPILOGUE_ERROR", problem))
+                self._happened("EPILOGUE_ERROR", problem)
 
     def _hook(self, word: str, path: str) -> str:
         """Run a script of the site, if there is one; say what went wrong."""
@@ -217,7 +216,7 @@ class Supervisor:
         if due == KILL:
             self._fenced().kill()
         elif due == END:
-            self._events.append(("WALLTIME", f"the walltime of {self._lease.walltime} s is over"))
+            self._happened("WALLTIME", f"the walltime of {self._lease.walltime} s is over")
             self._finish(WALLTIME, self._launch.grace)
         elif due == CHECKPOINT:
             self._checkpoint()
@@ -263,12 +262,12 @@ class Supervisor:
     def _asked_end(self, _: Body) -> None:
         if self._launch.role != OTHER:
             raise Refused(NOT_NOW, "only a place on another node than the first is given back; the first is killed")
-        self._outcome, self._ending = CLEANED, True
+        self._ending, self._report = True, self._report._replace(outcome=CLEANED)
 
     def _finish(self, outcome: str, grace: int) -> None:
         """Tell everything to end; what is still there after the grace is killed as a whole."""
         if not self._ending:
-            self._ending, self._outcome = True, outcome
+            self._ending, self._report = True, self._report._replace(outcome=outcome)
             self._note("KILLED")
             if self._lease.is_suspended:
                 self._go_on()
@@ -294,7 +293,7 @@ class Supervisor:
         self._note(f"CHECKPOINTED with signal {number}")
         self._signal(number)
         self._link.tell({"event": "checkpointed", **self._about()})
-        self._events.append(("CHECKPOINT_SUCCESS", f"signal {number} was sent"))
+        self._happened("CHECKPOINT_SUCCESS", f"signal {number} was sent")
 
     def _signal(self, number: int) -> None:
         send(number, chosen_for(number, self._fenced().pids(), self._child))
@@ -334,6 +333,9 @@ class Supervisor:
             raise Refused(BAD, f"{seconds!r} is not a walltime in seconds")
         self._lease.walltime = seconds
 
+    def _happened(self, event: str, says: str) -> None:
+        self._report = self._report._replace(events=(*self._report.events, (event, says)))
+
     def _note(self, what: str) -> None:
         if self._stderr >= 0:
             write_aside(self._stderr, told(self._launch.job, what, time.localtime()))
@@ -342,9 +344,9 @@ class Supervisor:
 
     def _clean(self) -> None:
         """Leave no process and no group behind; then the epilogue."""
-        if self._started:
-            self._ended = time.time()
-            self._ran = self._lease.ran(now())
+        if self._report.started is not None:
+            status = self._statuses.get(self._child)
+            self._report = self._report._replace(ended=time.time(), ran=self._lease.ran(now()), status=status)
         self._state = "ending"
         if self._group is not None:
             self._empty(self._group)
@@ -359,37 +361,18 @@ class Supervisor:
                 group.kill()
             if group.wait_empty(_EMPTY_SECONDS):
                 self._reap()
-                self._counters = group.counters()
+                self._report = self._report._replace(counters=group.counters())
                 group.remove()
             else:
                 left = f"processes are left in {group.path}: {group.pids()[:5]}"
-                self._events.append(("CPUSET_CLEAN_ERROR", left))
+                self._happened("CPUSET_CLEAN_ERROR", left)
         except (CgroupError, OSError) as error:
-            self._events.append(("CPUSET_CLEAN_ERROR", str(error)))
+            self._happened("CPUSET_CLEAN_ERROR", str(error))
 
     def _tell_end(self) -> None:
-        body = signed(self._report(), self._launch.secret)
+        body = signed(self._report._replace(suspended=self._lease.suspended), self._launch.secret)
         self._save(body)
         self._link.tell({"event": "exited", **body})
-
-    def _report(self) -> Report:
-        ran = bool(self._started)
-        return Report(
-            job=self._launch.job,
-            attempt=self._launch.attempt,
-            node=self._settings.node,
-            boot=self._boot,
-            outcome=self._outcome,
-            status=self._statuses.get(self._child) if self._child and ran else None,
-            event=self._event,
-            says=self._says,
-            events=tuple(self._events),
-            started=self._started if ran else None,
-            ended=self._ended if ran else None,
-            ran=self._ran if ran else None,
-            suspended=self._lease.suspended,
-            counters=self._counters,
-        )
 
     def _save(self, body: Body) -> None:
         """Write the exit file; on a full disk, tell at once and try again until there is room."""
