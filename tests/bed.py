@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import fcntl
+import functools
 import os
 import secrets
 import shutil
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 
 from oarlock.node.messages import Launch, Report, Settings
-from oarlock.server.transports import Back, Doors, Exited, Node, NodeEvent, Patience, Started, local
+from oarlock.server.transports import Back, Doors, Exited, Node, NodeEvent, Patience, Started, local, ssh
 from oarlock.server.transports.way import Way
 
 PYTHON = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else shutil.which("python3") or "python3"
@@ -37,6 +38,15 @@ def eventually(done: Callable[[], Any], *, seconds: float = 20.0, what: str = "i
     return answer
 
 
+def told(function: Callable[..., Any]) -> Callable[..., None]:
+    """Run an `async` test to its end."""
+
+    def test(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(function(*args, **kwargs))
+
+    return functools.wraps(function)(test)
+
+
 @contextlib.contextmanager
 def open_directory() -> Iterator[Path]:
     """Make a directory that every account can enter, and remove it with everything in it."""
@@ -46,6 +56,24 @@ def open_directory() -> Iterator[Path]:
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def site_directory() -> Iterator[Path]:
+    """Make a directory that root alone can write, with every directory above it: where a site keeps its scripts."""
+    path = Path(tempfile.mkdtemp(prefix="oarlock-test-", dir="/root" if os.geteuid() == 0 else None))
+    path.chmod(0o755)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)
+
+
+def script(path: Path, text: str) -> str:
+    """Write a shell script that can be executed; give its path."""
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
 
 
 @contextlib.contextmanager
@@ -181,3 +209,162 @@ async def outpost(
     finally:
         await node.close()
         await asyncio.to_thread(remove_roots, name)
+
+
+# Nodes behind ssh, in namespaces. The client lives in one as well, so nothing of this machine's network is touched.
+
+_SSHD = """\
+Port 22
+ListenAddress {address}
+HostKey {home}/hostkey
+AuthorizedKeysFile {home}/authorized
+PidFile none
+UsePAM no
+StrictModes no
+UseDNS no
+PermitRootLogin yes
+{more}
+"""
+
+# A new /proc for the new process ids, and a boot id of its own; then sshd, which ends with the namespace.
+_BOOT = """\
+mount -t proc proc /proc
+mount --bind {home}/boot_id /proc/sys/kernel/random/boot_id
+hostname {name}
+exec {sshd} -D -e -f {home}/sshd_config
+"""
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True, timeout=20)
+
+
+@dataclass
+class Rack:
+    """A switch in a namespace of its own; machines are plugged into it."""
+
+    home: Path
+    name: str
+    machines: list["Machine"] = field(default_factory=list)
+
+    def machine(self, *, sshd: str = "") -> "Machine":
+        """Plug in a machine and start it; `sshd` is added to its sshd's settings."""
+        made = Machine(self, f"m{len(self.machines) + 1}{self.name}", len(self.machines) + 2, sshd)
+        self.machines.append(made)
+        made.plug()
+        made.boot()
+        return made
+
+    def ssh(self) -> tuple[str, ...]:
+        """OPENSSH_CMD for the machines of this rack."""
+        files = ("-i", f"{self.home}/key", "-o", f"UserKnownHostsFile={self.home}/known_hosts")
+        fast = ("-o", "IdentitiesOnly=yes", "-o", "KexAlgorithms=curve25519-sha256")
+        return "nsenter", f"--net=/run/netns/{self.name}", "ssh", "-F", "none", *files, *fast
+
+
+@dataclass
+class Machine:
+    """A machine as far as a network, a host name, processes and a boot id make one."""
+
+    rack: Rack
+    name: str
+    number: int
+    more: str
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def home(self) -> Path:
+        return self.rack.home / self.name
+
+    @property
+    def address(self) -> str:
+        return f"10.213.0.{self.number}"
+
+    def plug(self) -> None:
+        self.home.mkdir()
+        _run("ip", "netns", "add", self.name)
+        _run(
+            "ip",
+            "-n",
+            self.rack.name,
+            "link",
+            "add",
+            f"p{self.number}",
+            "type",
+            "veth",
+            "peer",
+            "eth0",
+            "netns",
+            self.name,
+        )
+        _run("ip", "-n", self.rack.name, "link", "set", f"p{self.number}", "master", "sw", "up")
+        _run("ip", "-n", self.name, "addr", "add", f"{self.address}/24", "dev", "eth0")
+        _run("ip", "-n", self.name, "link", "set", "eth0", "up")
+        (self.home / "authorized").write_text((self.rack.home / "key.pub").read_text())
+        config = _SSHD.format(address=self.address, home=self.home, more=self.more)
+        (self.home / "sshd_config").write_text(config)
+        self.new_host_key()
+        self.trust()
+
+    def new_host_key(self) -> None:
+        for name in ("hostkey", "hostkey.pub"):
+            (self.home / name).unlink(missing_ok=True)
+        _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{self.home}/hostkey")
+
+    def trust(self) -> None:
+        with (self.rack.home / "known_hosts").open("a") as known:
+            known.write(f"{self.address} {(self.home / 'hostkey.pub').read_text()}")
+
+    def boot(self) -> None:
+        """Start it, with a new boot id."""
+        (self.home / "boot_id").write_text(f"{secrets.token_hex(8)}\n")
+        sshd = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin") or "sshd"
+        inside = _BOOT.format(home=self.home, name=self.name, sshd=sshd)
+        spaces = ("unshare", "--uts", "--pid", "--mount", "--fork", "--kill-child=KILL")
+        command = ["nsenter", f"--net=/run/netns/{self.name}", *spaces, "sh", "-c", inside]
+        log = (self.home / "sshd.log").open("wb")
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        log.close()
+        eventually(lambda: b"Server listening" in (self.home / "sshd.log").read_bytes(), what="sshd")
+
+    def cut_power(self) -> None:
+        """End every process of it at once."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def link(self, state: str) -> None:
+        """Pull the cable (`down`) or put it back (`up`)."""
+        _run("ip", "-n", self.rack.name, "link", "set", f"p{self.number}", state)
+
+    def listener(self) -> int:
+        """The process of sshd that takes new connections."""
+        children = (
+            Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text() if self.process else ""
+        )
+        return int(children.split()[0])
+
+    def way(self, **more: Any) -> Way:
+        return ssh(
+            self.address, command=self.rack.ssh(), python=PYTHON, **{"connect_seconds": 3, "alive_seconds": 1, **more}
+        )
+
+
+@contextlib.contextmanager
+def rack(ground: Path) -> Iterator[Rack]:
+    """Build a rack; take everything down at the end."""
+    made = Rack(ground, f"r{secrets.token_hex(3)}")
+    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+    _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{ground}/key")
+    _run("ip", "netns", "add", made.name)
+    try:
+        _run("ip", "-n", made.name, "link", "add", "sw", "type", "bridge")
+        _run("ip", "-n", made.name, "addr", "add", "10.213.0.1/24", "dev", "sw")
+        _run("ip", "-n", made.name, "link", "set", "sw", "up")
+        yield made
+    finally:
+        for machine in made.machines:
+            machine.cut_power()
+            subprocess.run(["ip", "netns", "delete", machine.name], check=False, capture_output=True)
+        _run("ip", "netns", "delete", made.name)

@@ -11,6 +11,12 @@ def ground():
         yield path
 
 
+@pytest.fixture
+def site():
+    with bed.site_directory() as path:
+        yield path
+
+
 @pytest.fixture(scope="session")
 def people():
     """Two accounts that may run jobs."""

@@ -1,23 +1,11 @@
 """Scripts of the site: only what root alone could have written is run as root."""
 
 import os
-from pathlib import Path
 
 import pytest
 
 from oarlock.node.script import Untrusted, start, trusted
 from tests.bed import eventually, needs_root
-
-
-@pytest.fixture
-def site(request):
-    """A directory that root alone can write, with every directory above it."""
-    path = Path(f"/root/oarlock-test-{os.getpid()}-{abs(hash(request.node.name)) % 10**8}")
-    path.mkdir(mode=0o755)
-    yield path
-    for file in path.iterdir():
-        file.unlink()
-    path.rmdir()
 
 
 def written(path, text="#!/bin/sh\nexit 0\n", mode=0o755):

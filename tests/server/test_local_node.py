@@ -28,22 +28,11 @@ from oarlock.node.messages import (
     Settings,
 )
 from oarlock.server.transports import BadReport, Doors, Exited, Lost, Missing, Node, Patience, Spread, Started, local
-from tests.bed import PYTHON, QUICK, eventually, needs_root, needs_v1, outpost
+from tests.bed import PYTHON, QUICK, eventually, needs_root, needs_v1, outpost, script, told
 
 pytestmark = needs_root
 
 NINE = Path("/root/.pyenv/versions/3.9.18/bin/python3.9")
-
-
-def told(function):
-    """Run an `async` test to its end."""
-
-    def test(*args, **kwargs):
-        asyncio.run(function(*args, **kwargs))
-
-    test.__name__, test.__doc__ = function.__name__, function.__doc__
-    test.__signature__ = __import__("inspect").signature(function)
-    return test
 
 
 @told
@@ -152,8 +141,8 @@ async def test_the_walltime_can_be_changed_while_a_job_runs(ground, people):
 @told
 async def test_the_checkpoint_signal_comes_before_the_end(ground, people):
     async with outpost(ground, people[0]) as post:
-        script = "trap 'echo saved; exit 0' USR1; while :; do sleep 0.01; done"
-        report = await post.run(1, script, walltime=60, checkpoint=58, checkpoint_signal=signal.SIGUSR1)
+        saving = "trap 'echo saved; exit 0' USR1; while :; do sleep 0.01; done"
+        report = await post.run(1, saving, walltime=60, checkpoint=58, checkpoint_signal=signal.SIGUSR1)
         assert (report.outcome, report.status, post.out(1)) == (EXITED, 0, "saved\n")
         eventually(lambda: "Job 1 CHECKPOINTED with signal 10 ##" in post.err(1))
         assert report.events == (("CHECKPOINT_SUCCESS", "signal 10 was sent"),)
@@ -237,22 +226,6 @@ async def test_a_full_or_closed_spool_refuses_the_launch(ground, people):
         with pytest.raises(NodeRefused) as refusal:
             await post.node.launch(post.launch(2, "echo ran"))
         assert refusal.value.word == "CANNOT_CREATE_TMP_DIRECTORY"
-
-
-@pytest.fixture
-def site():
-    path = Path(f"/root/oarlock-test-site-{os.getpid()}")
-    path.mkdir(mode=0o755)
-    yield path
-    for file in path.iterdir():
-        file.unlink()
-    path.rmdir()
-
-
-def script(path, text):
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
-    return str(path)
 
 
 @told
