@@ -4,6 +4,7 @@
 
 import asyncio
 import os
+import pwd
 import re
 import signal
 import subprocess
@@ -28,6 +29,7 @@ from oarlock.node.messages import (
     Settings,
 )
 from oarlock.server.transports import BadReport, Doors, Exited, Lost, Missing, Node, Patience, Spread, Started, local
+from oarlock.server.transports.way import Way
 from tests.bed import PYTHON, QUICK, eventually, needs_root, needs_v1, outpost, script, told
 
 pytestmark = needs_root
@@ -500,3 +502,34 @@ async def test_started_comes_before_exited(ground, people):
         await post.run(1, "true")
         kinds = [type(event) for event in post.events]
         assert kinds.index(Started) < kinds.index(Exited)
+
+
+@told
+async def test_a_plain_users_instance_runs_that_users_jobs_as_process_trees(ground, people, caplog):
+    ada = pwd.getpwnam(people[0])
+    os.chown(ground, ada.pw_uid, ada.pw_gid)
+    ids = (f"--reuid={ada.pw_uid}", f"--regid={ada.pw_gid}", "--clear-groups")
+    way = Way(("setpriv", *ids, *local(PYTHON).command), quoted=False)
+    async with outpost(ground, people[0], way=way) as post:
+        hello = await post.node.hello()
+        assert (hello.cgroups, hello.uid) == ("processes", ada.pw_uid)
+        report = await post.run(1, "id -un; echo oops >&2; exit 1")
+        assert (report.status, post.out(1), post.err(1)) == (1 << 8, f"{people[0]}\n", "oops\n")
+        refused = await post.run(2, "echo ran", user=people[1])
+        assert (refused.event, refused.says) == (
+            "USER_SHELL",
+            f"this node runs jobs of uid {ada.pw_uid} only, not of `{people[1]}`",
+        )
+        escaping = "setsid sh -c 'sleep 600 & echo $! > pid; sleep 600' & echo ready; sleep 600"
+        await post.node.launch(post.launch(3, escaping, grace=1))
+        await post.printed(3, "ready")
+        pid = await asyncio.to_thread(
+            eventually, lambda: (post.home / "pid").exists() and (post.home / "pid").read_text()
+        )
+        await post.node.suspend(3, 1)
+        assert " T " in Path(f"/proc/{pid.strip()}/stat").read_text()
+        await post.node.kill(3, 1)
+        assert (await post.report(3)).outcome == KILLED
+        eventually(lambda: not Path(f"/proc/{pid.strip()}").exists())
+    warnings = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert [record.message for record in warnings] == ["no writable cgroups: jobs are process trees"]

@@ -1,7 +1,5 @@
 """Nodes behind a real sshd, each with its own network, host name, processes and boot id."""
 
-
-
 import asyncio
 import contextlib
 import os

@@ -129,6 +129,7 @@ class Node:
         self._keeper: asyncio.Task[None] | None = None
         self._used = time.monotonic()
         self._retry_at, self._failed = 0.0, ""
+        self._warned = False
 
     # The verbs of the job steps.
 
@@ -247,9 +248,16 @@ class Node:
             raise
         self._channel, self._hello = channel, hello
         log.info("node reached", extra={"node": self.name, "cgroups": hello.cgroups})
+        self._warn_of_weak_fence(hello)
         await self._catch_up(channel, hello)
         self._keep()
         return channel
+
+    def _warn_of_weak_fence(self, hello: Hello) -> None:
+        """Say once that jobs are not limited on this node."""
+        if hello.cgroups == "processes" and not self._warned:
+            self._warned = True
+            log.warning("no writable cgroups: jobs are process trees", extra={"node": self.name})
 
     async def _drop(self, why: str) -> None:
         channel, self._channel = self._channel, None
