@@ -533,3 +533,15 @@ async def test_a_plain_users_instance_runs_that_users_jobs_as_process_trees(grou
         eventually(lambda: not Path(f"/proc/{pid.strip()}").exists())
     warnings = [record for record in caplog.records if record.levelname == "WARNING"]
     assert [record.message for record in warnings] == ["no writable cgroups: jobs are process trees"]
+
+
+@told
+async def test_a_job_begins_with_plain_signals_no_foreign_descriptor_and_no_terminal(ground, people):
+    async with outpost(ground, people[0]) as post:
+        await post.run(
+            1, "grep -E '^Sig(Blk|Ign)' /proc/self/status; umask; ps -o sid= -p $$; echo $$; exec ls /proc/self/fd"
+        )
+        *signals, umask, session, own, zero, one, two, listing = post.out(1).split()
+        assert signals == ["SigBlk:", "0" * 16, "SigIgn:", "0" * 16]
+        assert (umask, session, zero, one, two) == ("0022", own, "0", "1", "2")
+        assert int(listing) == 3  # that of the listing itself

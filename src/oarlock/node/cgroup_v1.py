@@ -145,7 +145,10 @@ class V1:
         self.missing = tuple(name for name in needed if name not in found.v1)
         self._bases = list(dict.fromkeys([*self._v1.values(), self._held_by()]))
         self._prepare()
-        self._there = numbers(read(self._v1["cpuset"] + "/cpuset.cpus")) if "cpuset" in self._v1 else []
+        self._there, self._memories = [0], "0"
+        if "cpuset" in self._v1:
+            self._there = numbers(read(self._v1["cpuset"] + "/cpuset.cpus"))
+            self._memories = read(self._v1["cpuset"] + "/cpuset.mems")
 
     def _held_by(self) -> str:
         base = self._tree or self._freezer
@@ -194,7 +197,7 @@ class V1:
         at = group._at
         if "cpuset" in at:
             write(at["cpuset"] + "/cpuset.cpus", chosen(limits.cpus, self._there))
-            write(at["cpuset"] + "/cpuset.mems", read(self._v1["cpuset"] + "/cpuset.mems"))
+            write(at["cpuset"] + "/cpuset.mems", self._memories)
         if "memory" in at and limits.memory is not None:
             _limit_memory(at["memory"], limits.memory)
         if "pids" in at and limits.pids is not None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import stat
 from typing import Callable, NamedTuple
@@ -24,6 +23,7 @@ _LOGIN_FLAG = {"bash": ["-l"]}
 """A dash before the name makes every shell a login shell, but bash, with a command, may be built to want the flag."""
 
 _OUTPUT = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
+_FDS = 256
 _OOM_SCORE = "500"  # when the node runs out of memory a job goes before what keeps the node alive
 
 
@@ -42,21 +42,38 @@ class Begun(NamedTuple):
     status: socket.socket
 
 
+class Made(NamedTuple):
+    """What needs no child: made before the fork, because every page a child writes is copied for it."""
+
+    texts: dict[str, str]  # file -> what stands in it
+    environment: dict[str, str]  # all but HOME and SHELL
+
+
 def begin(launch: Launch, group: Group, runtime: str, *, lowest_uid: int) -> Begun:
-    """Fork the child. What it says is read with `heard`."""
+    """Fork the child; it says on its socket what it cannot do."""
+    made = _made(launch, group, runtime)
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid == 0:
-        _child(launch, group, runtime, theirs, lowest_uid)
+        _child(launch, group, made, theirs, lowest_uid)
     theirs.close()
     ours.setblocking(False)
     return Begun(pid, ours)
 
 
-def _child(launch: Launch, group: Group, runtime: str, status: socket.socket, lowest_uid: int) -> None:
+def _made(launch: Launch, group: Group, runtime: str) -> Made:
+    files = Files(os.path.join(runtime, "nodes"), os.path.join(runtime, "resources"))
+    try:
+        environment = variables(launch, home="", shell="", files=files, cpuset=group.path)
+    except TooMuch as refusal:
+        raise CannotStart("USER_SHELL", str(refusal)) from refusal
+    return Made({files.nodes: node_file(launch), files.resources: property_file(launch)}, environment)
+
+
+def _child(launch: Launch, group: Group, made: Made, status: socket.socket, lowest_uid: int) -> None:
     """Go all the way or die: whatever happens, the child never returns into the supervisor's code."""
     try:
-        _go(launch, group, runtime, status, lowest_uid)
+        _go(launch, group, made, status, lowest_uid)
     except CannotStart as failure:
         _complain(status, failure.event, str(failure))
     except BaseException as failure:  # noqa: BLE001 - the boundary of a forked child
@@ -69,20 +86,19 @@ def _complain(status: socket.socket, event: str, says: str) -> None:
     status.send(json.dumps([event, says]).encode())
 
 
-def _go(launch: Launch, group: Group, runtime: str, status: socket.socket, lowest_uid: int) -> None:
+def _go(launch: Launch, group: Group, made: Made, status: socket.socket, lowest_uid: int) -> None:
     os.setsid()
     _step("CPUSET_ERROR", group.join)
     user = _known(launch, lowest_uid)
-    files = write_files(launch, user, runtime)
+    write_files(made.texts, user)
     _raise_oom_score()
     os.umask(0o022)
-    _plain_signals()
-    _close_others(keep=status.fileno())  # while /proc is still ours to read; what is opened later closes at exec
+    _close_others(keep=status.fileno())  # what is opened later closes at exec
     become(user)
     _step("WORKING_DIRECTORY", lambda: os.chdir(launch.directory))
     out, err = opened(launch.stdout), opened(launch.stderr)
     shell, arguments = _login_shell(user, launch.command)
-    environment = _environment(launch, user, files, group.path)
+    environment = {**made.environment, "HOME": user.home, "SHELL": user.shell}
     socket.send_fds(status, [b"!"], [err])
     _wire(out, err)
     _step("USER_SHELL", lambda: os.execve(shell, arguments, environment))
@@ -103,15 +119,13 @@ def _known(launch: Launch, lowest_uid: int) -> User:
         raise CannotStart("USER_SHELL", str(refusal)) from refusal
 
 
-def write_files(launch: Launch, user: User, runtime: str) -> Files:
+def write_files(texts: dict[str, str], user: User) -> None:
     """Write node and property file for the user to read, in a directory where only root writes."""
-    texts = {"nodes": node_file(launch), "resources": property_file(launch)}
     try:
-        for name, text in texts.items():
-            _write_file(os.path.join(runtime, name), text, user)
+        for path, text in texts.items():
+            _write_file(path, text, user)
     except OSError as error:
         raise CannotStart("CAN_NOT_WRITE_NODE_FILE", str(error)) from error
-    return Files(os.path.join(runtime, "nodes"), os.path.join(runtime, "resources"))
 
 
 def _write_file(path: str, text: str, user: User) -> None:
@@ -152,34 +166,16 @@ def _login_shell(user: User, command: str) -> tuple[str, list[str]]:
     return user.shell, [f"-{name}", *_LOGIN_FLAG.get(name, []), "-c", command]
 
 
-def _environment(launch: Launch, user: User, files: Files, cpuset: str) -> dict[str, str]:
-    try:
-        return variables(launch, home=user.home, shell=user.shell, files=files, cpuset=cpuset)
-    except TooMuch as refusal:
-        raise CannotStart("USER_SHELL", str(refusal)) from refusal
-
-
 def _wire(out: int, err: int) -> None:
     null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     for fd, at in ((null, 0), (out, 1), (err, 2)):
         os.dup2(fd, at, inheritable=True)
 
 
-def _plain_signals() -> None:
-    """Undo what Python ignores; the launcher undid the rest, and caught signals go back by themselves at exec."""
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-
-
 def _close_others(*, keep: int) -> None:
-    for name in os.listdir("/proc/self/fd"):
-        fd = int(name)
-        if fd > 2 and fd != keep:
-            try:
-                os.close(fd)
-            except OSError:
-                continue  # the listing's own descriptor
+    """Close all but the standard three and one; a supervisor has only a handful open."""
+    os.closerange(3, keep)
+    os.closerange(keep + 1, _FDS)
 
 
 def complaint(said: bytes) -> CannotStart:

@@ -19,8 +19,8 @@ from oarlock.node.link import Link
 from oarlock.node.messages import BAD, Launch, Refused, Settings, launch
 from oarlock.node.runner import Supervisor
 
-_UNTOUCHED = {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ, 32, 33}
-"""Signals that cannot be changed, that Python itself ignores (the child of a job undoes that), or that libc keeps."""
+_UNTOUCHED = {signal.SIGKILL, signal.SIGSTOP, 32, 33}
+"""Signals that cannot be changed, or that libc keeps."""
 
 
 def start_launcher(settings: Settings, driver: Driver, boot: str) -> socket.socket:
@@ -53,13 +53,23 @@ def _warm_up() -> None:
     """Load once what every child would load again, and keep the collector from touching pages they share."""
     import array  # noqa: F401 - descriptors are sent with it
 
-    for number in range(1, signal.NSIG):
-        if number not in _UNTOUCHED and signal.getsignal(number) == signal.SIG_IGN:
-            signal.signal(number, signal.SIG_DFL)
+    plain_signals()
     name = pwd.getpwuid(os.geteuid()).pw_name
     os.getgrouplist(name, os.getegid())
     gc.freeze()
     gc.disable()
+
+
+def plain_signals() -> None:
+    """Ignore nothing and block nothing, so that jobs begin with plain signals.
+
+    What Python ignores gets a handler that does nothing: a write to a closed pipe still fails without ending us, and
+    a handler, other than an ignored signal, does not outlive exec.
+    """
+    for number in range(1, signal.NSIG):
+        if number not in _UNTOUCHED and signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def _launcher(orders: socket.socket, settings: Settings, driver: Driver, boot: str) -> None:

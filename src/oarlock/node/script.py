@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import stat
 from typing import Callable
 
@@ -79,7 +78,5 @@ def _execute(program: int, given: int, out: int, arguments: list[str], environme
     null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     for fd, at in ((given, 0), (null if out < 0 else out, 1), (null, 2)):
         os.dup2(fd, at, inheritable=True)
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)
     os.set_inheritable(program, True)  # an interpreter opens the script a second time, by this number
     os.execve(f"/proc/self/fd/{program}", arguments, environment)
