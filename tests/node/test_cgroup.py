@@ -236,3 +236,31 @@ def test_a_denied_device_cannot_be_opened(real):
     assert inside(group, "open('/dev/null'); open('/dev/zero')").wait() == 1
     assert inside(group, "open('/dev/null')").wait() == 0
     group.remove()
+
+
+@needs_root
+def test_supervisors_leave_the_session_of_their_login(node):
+    found = cgroup.mounted()
+    if found.v2 is None:
+        pytest.skip("no cgroup2 tree here")
+    child = os.fork()
+    if child == 0:
+        cgroup.shelter(node, found, systemd=False)
+        stayed = node not in cgroup.read("/proc/self/cgroup")
+        cgroup.shelter(node, found, systemd=True)
+        moved = f"0::/oarlock/{node}/supervisors\n" in cgroup.read("/proc/self/cgroup")
+        os._exit(0 if stayed and moved else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_what_a_vanished_supervisor_left_is_found_by_its_variable():
+    driver = Processes("n1")
+    left = subprocess.Popen(["sleep", "600"], env={"OAR_CPUSET": "/n1/ada_1"}, start_new_session=True)
+    stranger = subprocess.Popen(["sleep", "600"], env={"OAR_CPUSET": "/n1/ada_11"}, start_new_session=True)
+    eventually(lambda: b"OAR_CPUSET" in Path(f"/proc/{left.pid}/environ").read_bytes())
+    eventually(lambda: b"OAR_CPUSET" in Path(f"/proc/{stranger.pid}/environ").read_bytes())
+    driver.create("ada_1", Limits())
+    assert (left.wait(10), stranger.poll()) == (-signal.SIGKILL, None)
+    stranger.kill()
+    stranger.wait()
+    ctypes.CDLL(None).prctl(36, 0, 0, 0, 0)

@@ -348,7 +348,6 @@ async def test_jobs_outlive_the_server_and_its_successor_reads_how_they_ended(gr
         for job in launches:
             with pytest.raises(NodeRefused, match="was here before"):
                 await post.node.launch(launches[job])
-            post.node.expect(job, 1, launches[job].secret)
         odd = await asyncio.gather(*(post.report(job) for job in launches if job % 2))
         assert [(report.outcome, report.status) for report in odd] == [(EXITED, 0)] * 5
         for job in launches:
@@ -545,3 +544,46 @@ async def test_a_job_begins_with_plain_signals_no_foreign_descriptor_and_no_term
         assert signals == ["SigBlk:", "0" * 16, "SigIgn:", "0" * 16]
         assert (umask, session, zero, one, two) == ("0022", own, "0", "1", "2")
         assert int(listing) == 3  # that of the listing itself
+
+
+def supervisor_of(post, job):
+    """The process above a job's shell, which wrote its number to `<job>.parent`."""
+    path = post.home / f"{job}.parent"
+    return int(eventually(lambda: path.exists() and path.read_text().strip()))
+
+
+@told
+async def test_a_supervisor_that_does_not_answer_holds_up_nobody_and_is_taken_up_later(ground, people):
+    async with outpost(ground, people[0]) as post:
+        await post.node.launch(post.launch(1, "echo $PPID > 1.parent; sleep 600"))
+        supervisor = supervisor_of(post, 1)
+        os.kill(supervisor, signal.SIGSTOP)
+        mark = len(post.events)
+        os.kill(post.node._channel._process.pid, signal.SIGKILL)
+        await post.back(after=mark)
+        assert (await post.run(2, "true")).outcome == EXITED
+        os.kill(supervisor, signal.SIGCONT)
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    await post.node.kill(1, 1)
+                except NodeRefused:
+                    await post.node.ping()
+                else:
+                    break
+        assert (await post.report(1)).outcome == KILLED
+
+
+@told
+async def test_a_job_that_ended_while_nobody_listened_is_on_the_disk(ground, people):
+    async with outpost(ground, people[0]) as post:
+        launch = post.launch(1, "sleep 0.3; exit 6")
+        await post.node.launch(launch)
+        await post.started(1)
+        await post.node.close()
+        exit_file = Path(post.settings.spool) / "1.1" / "exit.json"
+        await asyncio.to_thread(eventually, exit_file.exists)
+        later = Node(post.settings, local(PYTHON), post.hear, Doors(), QUICK)
+        later.expect(1, 1, launch.secret)
+        assert (await post.report(1)).status == 6 << 8
+        await later.close()

@@ -101,7 +101,27 @@ def detect(node: str, found: Mounts) -> Driver:
 
 def here(node: str) -> Driver:
     """Choose for this machine."""
-    return detect(node, mounts(read("/proc/self/mountinfo")))
+    return detect(node, mounted())
+
+
+def mounted() -> Mounts:
+    """Read where the hierarchies of this machine are."""
+    return mounts(read("/proc/self/mountinfo"))
+
+
+def shelter(node: str, found: Mounts, *, systemd: bool) -> None:
+    """Leave the login session that ssh made, so that its end is not ours: logind ends a session by its cgroup.
+
+    Only where systemd runs; a hierarchy that cannot be written is left as it is.
+    """
+    bases = [base for base in (found.v2, found.v1.get("name=systemd")) if base] if systemd else []
+    for base in bases:
+        path = f"{base}/{ROOT}/{node}/supervisors"
+        try:
+            os.makedirs(path, exist_ok=True)
+            write(path + "/cgroup.procs", "0")
+        except OSError:
+            continue
 
 
 def read(path: str) -> str:

@@ -10,11 +10,13 @@ import os
 import resource
 import signal
 
-from oarlock.node.cgroup import backed_off, numbers, read
+from oarlock.node.cgroup import CgroupError, backed_off, numbers, read
 from oarlock.node.messages import Limits
 from oarlock.node.signals import send
 
 _PR_SET_CHILD_SUBREAPER = 36
+_LEFTOVER_SECONDS = 10.0
+_FREEZE_SECONDS = 10.0
 
 
 def adopt_orphans() -> None:
@@ -24,9 +26,9 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def below(top: int) -> list[int]:
-    """List the processes below one, zombies left out."""
-    children: dict[int, list[int]] = {}
+def below(top: int) -> dict[int, str]:
+    """Give the processes below one with their states, zombies left out."""
+    children: dict[int, list[tuple[int, str]]] = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
@@ -35,13 +37,29 @@ def below(top: int) -> list[int]:
         except OSError:
             continue
         if state != "Z":
-            children.setdefault(int(parent), []).append(int(name))
-    found, todo = [], [top]
+            children.setdefault(int(parent), []).append((int(name), state))
+    found: dict[int, str] = {}
+    todo = [top]
     while todo:
-        more = children.get(todo.pop(), [])
-        found += more
+        more = dict(children.get(todo.pop(), []))
+        found.update(more)
         todo += more
     return found
+
+
+def _end_leftovers(path: str) -> bool:
+    """Kill what an earlier supervisor of the same job left, told by a variable that every job has; true if none."""
+    mark, left = f"OAR_CPUSET={path}".encode(), []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/environ", "rb") as file:
+                    if mark in file.read().split(b"\0"):
+                        left.append(int(name))
+            except OSError:
+                continue
+    send(signal.SIGKILL, left)
+    return not left
 
 
 class ProcessTree:
@@ -56,10 +74,18 @@ class ProcessTree:
         os.sched_setaffinity(0, self._cpus)
 
     def pids(self) -> list[int]:
-        return below(self._top)
+        return list(below(self._top))
 
     def freeze(self) -> None:
-        send(signal.SIGSTOP, self.pids())
+        if not backed_off(self._stopped, _FREEZE_SECONDS):
+            self.thaw()
+            raise CgroupError(f"the processes of {self.path} did not stop within {_FREEZE_SECONDS:.0f} s")
+
+    def _stopped(self) -> bool:
+        """Stop what still moves; true when nothing did. What was forked meanwhile is stopped in the next round."""
+        moving = [pid for pid, state in below(self._top).items() if state not in "Tt"]
+        send(signal.SIGSTOP, moving)
+        return not moving
 
     def thaw(self) -> None:
         send(signal.SIGCONT, self.pids())
@@ -96,7 +122,9 @@ class Processes:
     def create(self, name: str, limits: Limits) -> ProcessTree:
         there = sorted(os.sched_getaffinity(0)) or numbers(read("/sys/devices/system/cpu/online"))
         cpus = {there[cpu % len(there)] for cpu in limits.cpus} or set(there)
-        return ProcessTree(f"{self._root}/{name}", cpus)
+        path = f"{self._root}/{name}"
+        backed_off(lambda: _end_leftovers(path), _LEFTOVER_SECONDS)
+        return ProcessTree(path, cpus)
 
     def leave(self) -> None:
         """Nothing was made."""

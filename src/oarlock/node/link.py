@@ -111,3 +111,11 @@ class Link:
             self._line.send(kind, number, body)
         except Closed:
             self._lost()
+
+
+def drain(fd: int) -> None:
+    """Empty a pipe that only wakes us."""
+    try:
+        os.read(fd, 4096)
+    except BlockingIOError:
+        return

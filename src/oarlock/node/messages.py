@@ -30,6 +30,8 @@ FAILED = "failed"  # the command never ran; `event` says why
 CLEANED = "cleaned"  # a place on another node than the first, given back
 LOST = "lost"  # the supervisor vanished: how the command ended is not known
 
+_NUMBERS = ("job", "attempt", "walltime", "grace", "checkpoint", "checkpoint_signal", "start_timeout")
+_TEXTS = ("secret", "boot", "user", "command", "directory", "stdout", "stderr", "name", "project")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*\$?")
 
 
@@ -113,13 +115,23 @@ def launch(body: Body) -> Launch:
         found: Launch = _record(Launch, {**fields, "limits": limits, "hooks": hooks})
     except TypeError as error:
         raise Refused(BAD, f"the launch cannot be read: {error}") from error
-    if not (isinstance(found.job, int) and isinstance(found.attempt, int) and found.job > 0 and found.attempt > 0):
-        raise Refused(BAD, f"job {found.job!r}, attempt {found.attempt!r}: both must be numbers above 0")
-    if not isinstance(found.user, str) or not _NAME.fullmatch(found.user):
+    _check(found)
+    return found
+
+
+def _check(found: Launch) -> None:
+    for name in _NUMBERS:
+        if type(getattr(found, name)) is not int:
+            raise Refused(BAD, f"{name} is {getattr(found, name)!r}, not a number")
+    for name in _TEXTS:
+        if type(getattr(found, name)) is not str:
+            raise Refused(BAD, f"{name} is {getattr(found, name)!r}, not a text")
+    if found.job <= 0 or found.attempt <= 0:
+        raise Refused(BAD, f"job {found.job}, attempt {found.attempt}: both must be above 0")
+    if not _NAME.fullmatch(found.user):
         raise Refused(BAD, f"{found.user!r} is not the name of a user")
     if found.role not in {FIRST, OTHER}:
         raise Refused(BAD, f"{found.role!r} is no role of a node")
-    return found
 
 
 def _record(kind: Any, body: Body) -> Any:

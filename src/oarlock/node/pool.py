@@ -7,12 +7,13 @@ channel: what it makes outlives the connection.
 from __future__ import annotations
 
 import gc
+import json
 import os
 import pwd
 import signal
 import socket
 
-from oarlock.node import spool
+from oarlock.node import cgroup, spool
 from oarlock.node.cgroup import Driver
 from oarlock.node.channel import BadFrame, Frame
 from oarlock.node.link import Link
@@ -28,6 +29,7 @@ def start_launcher(settings: Settings, driver: Driver, boot: str) -> socket.sock
     ours, theirs = socket.socketpair()
     if os.fork() == 0:
         _alone(keep=theirs.fileno())
+        cgroup.shelter(settings.node, cgroup.mounted(), systemd=os.path.isdir("/run/systemd/system"))
         _warm_up()
         _launcher(theirs, settings, driver, boot)
     theirs.close()
@@ -121,6 +123,10 @@ def _attempt(link: Link, supervisor: Supervisor, settings: Settings, frame: Fram
         link.answer(frame.number, {"state": "launching"})
         try:
             supervisor.run(asked, place)
+        except Exception as error:
+            # Nobody reads our stderr; the program that finds the attempt orphaned reads this.
+            place.write(spool.CRASH, json.dumps({"says": f"{type(error).__name__}: {error}"}).encode())
+            raise
         finally:
             link.serve(None)
             place.close()

@@ -11,15 +11,32 @@ import select
 import socket
 import sys
 import time
-from typing import Callable
+from collections.abc import Callable
+from typing import Protocol
 
 from oarlock.node import cgroup, pool, recovery, spool
-from oarlock.node.channel import ANSWER, EVENT, PROTOCOL, REQUEST, BadFrame, Body, Closed, Endpoint, Frame
+from oarlock.node.channel import ANSWER, EVENT, PROTOCOL, RAW, REQUEST, BadFrame, Body, Closed, Endpoint, Frame
 from oarlock.node.messages import BAD, NOT_NOW, REBOOTED, SEEN, UNKNOWN, Refused, Settings
 from oarlock.node.spool import Key
 
 _FORGOTTEN = 10_000  # jobs whose last attempt is remembered after it was forgotten
 _TURN = 5.0
+_BEHIND = 4 << 20  # bytes that wait for the server, above which samples are dropped
+SAMPLES = 1
+"""The number of RAW frames that carry samples."""
+
+
+class Sampler(Protocol):
+    """Whoever measures on this node. Nothing here may block: the program does nothing else meanwhile."""
+
+    def asked(self, body: Body) -> Body:
+        """Begin, change or end measuring, as the server asks; answer it."""
+
+    def due(self) -> float:
+        """The instant of the next sample, in seconds of `time.monotonic`; far away if nobody asked."""
+
+    def take(self) -> bytes:
+        """Take the sample that is due, in the form in which it travels."""
 
 
 class Worker:
@@ -51,11 +68,12 @@ class Program:
         self._attempts: dict[Key, Attempt] = {}
         self._forgotten: dict[int, int] = {}
         self._idle: list[Worker] = []
+        self._busy: set[Key] = set()  # attempts whose supervisor lives but could not be reached yet
         self._epoll = select.epoll()
         self._wires: dict[int, tuple[Endpoint, Callable[[Frame], None], Callable[[], None]]] = {}
         self._masks: dict[int, int] = {}
         self._heard = time.monotonic()
-        self.samples: Callable[[Body, Endpoint], Body] | None = None  # whoever measures answers `sample` here
+        self.sampler: Sampler | None = None
 
     def serve(self, channel: Endpoint) -> None:
         """Recover what is in the spool, say hello, then work until the channel ends."""
@@ -69,12 +87,26 @@ class Program:
     def _turn(self) -> None:
         for fd, (endpoint, _, _) in self._wires.items():
             self._set_mask(fd, endpoint)
-        for fd, happened in self._epoll.poll(_TURN):
+        for fd, happened in self._epoll.poll(self._measure()):
             if fd == self._channel.write_fd and happened & (select.EPOLLERR | select.EPOLLHUP):
                 self._leave()
             wire = self._wires.get(fd)
             if wire is not None:
                 self._receive(*wire)
+
+    def _measure(self) -> float:
+        """Send the samples that are due, unless the server is behind; give the seconds until something is due."""
+        if self._busy:
+            self._call_busy()
+        if self.sampler is None:
+            return _TURN
+        left = self.sampler.due() - time.monotonic()
+        if left > 0:
+            return min(left, _TURN)
+        data = self.sampler.take()
+        if data and self._channel.pending < _BEHIND:
+            self._channel.send(RAW, SAMPLES, data)
+        return 0.0
 
     def _set_mask(self, fd: int, endpoint: Endpoint) -> None:
         """Watch for what can be read, and for room to write only while something waits for it."""
@@ -159,9 +191,9 @@ class Program:
         if verb == "ping":
             return {"now": time.time(), "boot": self._boot}
         if verb == "sample":
-            if self.samples is None:
+            if self.sampler is None:
                 raise Refused(UNKNOWN, "this node program does not measure")
-            return self.samples(body, self._channel)
+            return self.sampler.asked(body)
         self._pass_on(body, frame)
         return None
 
@@ -194,13 +226,13 @@ class Program:
 
     def _forget(self, body: Body) -> Body:
         keys = body.get("attempts")
-        if not isinstance(keys, list):
-            raise Refused(BAD, "`attempts` is a list of pairs")
-        for pair in keys:
-            key = (int(pair[0]), int(pair[1]))
+        if not (isinstance(keys, list) and all(_is_pair(pair) for pair in keys)):
+            raise Refused(BAD, "`attempts` is a list of pairs of numbers")
+        for job, number in keys:
+            key = job, number
             attempt = self._attempts.get(key)
-            if attempt is not None and attempt.worker is not None:
-                continue  # it lives again or still; its end is not the one that was written down
+            if attempt is not None and attempt.report is None:
+                continue  # it lives; its end is not the one that was written down
             self._attempts.pop(key, None)
             self._remember(key)
             spool.forget(self._settings.spool, key)
@@ -283,13 +315,27 @@ class Program:
 
     def _recover(self) -> None:
         for key, found in recovery.found(self._settings, self._driver, self._boot):
-            if isinstance(found, socket.socket):
-                worker = self._employ(found)
-                worker.key = key
-                self._attempts[key] = Attempt(worker, "running")
-            else:
-                self._attempts[key] = Attempt(None, "ended")
-                self._attempts[key].report = found
+            self._take_up(key, found)
+
+    def _take_up(self, key: Key, found: recovery.Found) -> None:
+        attempt = self._attempts.setdefault(key, Attempt(None, "running"))
+        if found is None:
+            self._busy.add(key)
+            return
+        self._busy.discard(key)
+        if isinstance(found, socket.socket):
+            attempt.worker = self._employ(found)
+            attempt.worker.key = key
+        else:
+            attempt.state, attempt.report = "ended", found
+
+    def _call_busy(self) -> None:
+        """Try again to reach supervisors that lived but did not open when the program started."""
+        for key in list(self._busy):
+            self._take_up(key, recovery.look(self._settings, self._driver, self._boot, key))
+            report = self._attempts[key].report
+            if report is not None:
+                self._tell({"event": "exited", **report})
 
 
 def _key(body: Body) -> Key:
@@ -297,6 +343,10 @@ def _key(body: Body) -> Key:
     if not (isinstance(job, int) and isinstance(attempt, int)):
         raise Refused(BAD, f"job {job!r}, attempt {attempt!r}: both must be numbers")
     return job, attempt
+
+
+def _is_pair(pair: object) -> bool:
+    return isinstance(pair, list) and [type(part) for part in pair] == [int, int]
 
 
 def _report(body: Body) -> Body:

@@ -10,16 +10,17 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
+from typing import Union
 
 from oarlock.node import spool
 from oarlock.node.cgroup import CgroupError, Driver
 from oarlock.node.channel import Body
 from oarlock.node.messages import LOST, Limits, Refused, Report, Settings, launch, signed
-from oarlock.node.spool import CONTROL, EXIT, LAUNCH, Key, Place
+from oarlock.node.spool import CONTROL, CRASH, EXIT, LAUNCH, Key, Place
 
 _FLOCK = struct.Struct("hhqqi")
 _OLDER_SECONDS = 5.0
-_DOOR_SECONDS = 5.0
+_DOOR_SECONDS = 2.0
 _LOST = "EXIT_VALUE_OAREXEC"
 
 
@@ -51,33 +52,41 @@ def _holder(fd: int) -> int:
     return 0 if kind == fcntl.F_UNLCK else int(pid)
 
 
-def found(settings: Settings, driver: Driver, boot: str) -> Iterator[tuple[Key, Body | socket.socket]]:
-    """Go through the spool: a line to each supervisor that lives, the report of each attempt that is over."""
-    for key in spool.listed(settings.spool):
-        place = spool.open_place(settings.spool, key)
-        if place is None:
-            continue
-        try:
-            yield key, _line(place) or _ended(settings, driver, boot, place)
-        finally:
-            place.close()
+Found = Union[Body, socket.socket, None]
+"""The report of an attempt that is over, a line to its supervisor, or nothing: a supervisor lives but is busy."""
 
 
-def _line(place: Place) -> socket.socket | None:
-    """Call the supervisor of an attempt; `None` if it does not live. One that was just orphaned opens its door soon."""
+def found(settings: Settings, driver: Driver, boot: str) -> Iterator[tuple[Key, Found]]:
+    """Go through the spool."""
     end = time.monotonic() + _DOOR_SECONDS
-    while place.read(EXIT) is None and place.locked_elsewhere():
-        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            line.connect(f"/proc/self/fd/{place.fd}/{CONTROL}")
-        except OSError:
-            line.close()
-            if time.monotonic() > end:
-                raise
+    for key in spool.listed(settings.spool):
+        yield key, look(settings, driver, boot, key, until=end)
+
+
+def look(settings: Settings, driver: Driver, boot: str, key: Key, *, until: float = 0.0) -> Found:
+    """Find out about one attempt. A supervisor that was just orphaned opens its door in a moment: wait for it."""
+    place = spool.open_place(settings.spool, key)
+    if place is None:
+        return None
+    try:
+        while place.read(EXIT) is None and place.locked_elsewhere():
+            line = _call(place)
+            if line is not None or time.monotonic() >= until:
+                return line
             time.sleep(0.005)
-        else:
-            return line
-    return None
+        return _ended(settings, driver, boot, place)
+    finally:
+        place.close()
+
+
+def _call(place: Place) -> socket.socket | None:
+    line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        line.connect(f"/proc/self/fd/{place.fd}/{CONTROL}")
+    except OSError:
+        line.close()
+        return None
+    return line
 
 
 def lost(settings: Settings, driver: Driver, boot: str, key: Key) -> Body | None:
@@ -104,11 +113,13 @@ def _ended(settings: Settings, driver: Driver, boot: str, place: Place) -> Body:
 
 def _obituary(settings: Settings, driver: Driver, boot: str, place: Place) -> tuple[Report, str]:
     job, attempt = place.key
-    report = Report(job, attempt, settings.node, boot, LOST, event=_LOST, says="its supervisor vanished")
+    crash = (place.read(CRASH) or {}).get("says")
+    says = f"its supervisor failed: {crash}" if crash else "its supervisor vanished"
+    report = Report(job, attempt, settings.node, boot, LOST, event=_LOST, says=says)
     try:
         asked = launch(place.read(LAUNCH) or {})
     except Refused as refusal:
-        return report._replace(says=f"its supervisor vanished; {refusal}"), "00" * 32
+        return report._replace(says=f"{says}; {refusal}"), "00" * 32
     if asked.boot and asked.boot != boot:
         return report._replace(says="the node was started again while it ran"), asked.secret
     spool.remove_runtime(os.path.join(settings.runtime, spool.named(place.key)))

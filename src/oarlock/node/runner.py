@@ -18,7 +18,7 @@ from oarlock.node.cgroup_site import SiteGroup
 from oarlock.node.channel import BadFrame, Body, Frame
 from oarlock.node.command import CannotStart
 from oarlock.node.lease import CHECKPOINT, END, KILL, Lease
-from oarlock.node.link import Link
+from oarlock.node.link import Link, drain
 from oarlock.node.messages import (
     BAD,
     CLEANED,
@@ -226,7 +226,7 @@ class Supervisor:
         wait = min(max(until - now(), 0.0), _LONGEST_WAIT)
         for frame in self._link.wait([self._wake, *(others or [])], wait * 1000 + 1):
             self._obey(frame)
-        _drain(self._wake)
+        drain(self._wake)
         self._reap()
 
     def _reap(self) -> None:
@@ -398,10 +398,3 @@ _VERBS = {
     "resume": Supervisor._asked_resume,
     "walltime": Supervisor._asked_walltime,
 }
-
-
-def _drain(fd: int) -> None:
-    try:
-        os.read(fd, 4096)
-    except BlockingIOError:
-        return

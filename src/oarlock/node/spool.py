@@ -15,7 +15,7 @@ import re
 from oarlock.node.channel import Body
 from oarlock.node.messages import SEEN, Refused
 
-LAUNCH, EXIT, CONTROL = "launch.json", "exit.json", "control"
+LAUNCH, EXIT, CRASH, CONTROL = "launch.json", "exit.json", "crash.json", "control"
 _NAME = re.compile(r"(\d+)\.(\d+)")
 
 Key = tuple[int, int]

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from oarlock.model.errors import NodeUnreachable
+from oarlock.model.errors import NodeRefused, NodeUnreachable, OarlockError
 from oarlock.node.channel import Body
-from oarlock.node.messages import Launch, Report, Settings, verified
+from oarlock.node.messages import SEEN, Launch, Report, Settings, verified
 from oarlock.server.transports.channel import Channel, Hello
 from oarlock.server.transports.way import Way
 
@@ -130,6 +130,7 @@ class Node:
         self._used = time.monotonic()
         self._retry_at, self._failed = 0.0, ""
         self._warned = False
+        self.on_samples: Callable[[bytes], None] = lambda _data: None
 
     # The verbs of the job steps.
 
@@ -150,12 +151,11 @@ class Node:
         self.expect(launch.job, launch.attempt, launch.secret)
         try:
             await self._ask("launch", launch.body())
-        except NodeUnreachable as error:
-            if not error.sent:
+        except OarlockError as error:
+            # Seen before or perhaps on its way: its report may still come.
+            known = isinstance(error, NodeRefused) and error.word == SEEN
+            if not known and not (isinstance(error, NodeUnreachable) and error.sent):
                 self._secrets.pop(key, None)
-            raise
-        except Exception:
-            self._secrets.pop(key, None)
             raise
 
     def expect(self, job: int, attempt: int, secret: str) -> None:
@@ -204,6 +204,10 @@ class Node:
             self._told.discard(key)
         await self._ask("forget", {"attempts": [list(key) for key in gone]})
 
+    async def sample(self, body: Body) -> Body:
+        """Ask whoever measures on the node; what it takes comes to `on_samples`. To be asked again after `Back`."""
+        return await self._ask("sample", body)
+
     async def ping(self) -> None:
         """Make sure that the node answers."""
         await self._ask("ping")
@@ -246,6 +250,7 @@ class Node:
             if isinstance(error, NodeUnreachable):
                 self._failed, self._retry_at = error.why, time.monotonic() + patience.first_retry
             raise
+        channel.on_raw = lambda _number, data: self.on_samples(data)
         self._channel, self._hello = channel, hello
         log.info("node reached", extra={"node": self.name, "cgroups": hello.cgroups})
         self._warn_of_weak_fence(hello)
