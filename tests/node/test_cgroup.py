@@ -187,6 +187,12 @@ def test_removing_leaves_nothing_in_any_hierarchy(driver, node):
     assert list(Path("/sys/fs/cgroup").glob(f"*/oarlock/{node}")) == []
 
 
+@needs_root
+def test_roots_that_another_program_removed_are_made_again(driver):
+    driver.leave()
+    driver.create("ada_11", Limits(cpus=(0,))).remove()
+
+
 @pytest.fixture
 def real(node):
     if os.geteuid() != 0:

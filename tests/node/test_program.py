@@ -57,7 +57,7 @@ def talk(tmp_path):
         spool.prepare(settings.spool)
         driver = cgroup_none.Processes("n1")
         program = Program(settings, driver, "boot", pool.start_launcher(settings, driver, "boot"))
-        program.sampler = Counting()
+        program.sampling = Counting()
         try:
             program.serve(Endpoint(to_program, to_server))
         finally:

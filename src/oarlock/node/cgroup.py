@@ -199,6 +199,18 @@ def _remove_below(path: str) -> None:
                 pass
 
 
+def insist(step: Callable[[], None]) -> None:
+    """Do a step again when a directory vanished under it: a program that leaves removes the roots it finds empty."""
+    for _ in range(10):
+        try:
+            step()
+        except FileNotFoundError:
+            time.sleep(0.001)
+        else:
+            return
+    step()
+
+
 def backed_off(done: Callable[[], bool], seconds: float) -> bool:
     """Ask `done()` again and again, less and less often, until it says yes or time is over."""
     end, pause = time.monotonic() + seconds, 0.0005

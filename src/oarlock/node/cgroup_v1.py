@@ -12,6 +12,7 @@ from oarlock.node.cgroup import (
     backed_off,
     chosen,
     fields,
+    insist,
     numbers,
     processes,
     read,
@@ -144,7 +145,7 @@ class V1:
         needed = ("cpuset", "memory", "pids", "devices")
         self.missing = tuple(name for name in needed if name not in found.v1)
         self._bases = list(dict.fromkeys([*self._v1.values(), self._held_by()]))
-        self._prepare()
+        insist(self._prepare)
         self._there, self._memories = [0], "0"
         if "cpuset" in self._v1:
             self._there = numbers(read(self._v1["cpuset"] + "/cpuset.cpus"))
@@ -169,17 +170,16 @@ class V1:
         bases = self._v1 if not (limits.deny_devices and self._devices) else {**self._v1, "devices": self._devices}
         hold = Tree(self._tree, path) if self._tree else Freezer(self._held_by(), path)
         group = V1Group(path, hold, {control: base + path for control, base in bases.items()})
-        try:
-            self._make(hold, group)
-        except FileNotFoundError:  # an older program of this node removed the roots as it left
-            self._prepare()
-            self._make(hold, group)
+        insist(lambda: self._make(hold, group))
         self._limit(group, limits)
         return group
 
     def _make(self, hold: Tree | Freezer, group: V1Group) -> None:
         try:
             self._make_all(hold, group)
+        except FileNotFoundError:
+            self._prepare()
+            raise
         except FileExistsError:
             hold.kill()
             if not hold.wait_empty(_SECONDS):

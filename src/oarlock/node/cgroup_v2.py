@@ -12,6 +12,7 @@ from oarlock.node.cgroup import (
     CgroupError,
     chosen,
     fields,
+    insist,
     numbers,
     processes,
     read,
@@ -156,7 +157,7 @@ class V2:
 
     def __init__(self, base: str, node: str) -> None:
         self._base, self._root = base, f"/{ROOT}/{node}"
-        self._prepare()
+        insist(self._prepare)
         have = controllers(base + self._root)
         # Which devices a group may use takes a BPF program; nobody writes one here yet.
         self.missing = (*(name for name in ("cpuset", "memory", "pids") if name not in have), "devices")
@@ -175,13 +176,16 @@ class V2:
 
     def create(self, name: str, limits: Limits) -> V2Group:
         group = V2Group(self._base, f"{self._root}/{name}")
-        try:
-            group.make()
-        except FileNotFoundError:  # an older program of this node removed the root as it left
-            self._prepare()
-            group.make()
+        insist(lambda: self._make(group))
         group.limit(limits, self._there)
         return group
+
+    def _make(self, group: V2Group) -> None:
+        try:
+            group.make()
+        except FileNotFoundError:
+            self._prepare()
+            raise
 
     def leave(self) -> None:
         leave([self._base], self._root)

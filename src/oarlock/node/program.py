@@ -26,7 +26,7 @@ SAMPLES = 1
 """The number of RAW frames that carry samples."""
 
 
-class Sampler(Protocol):
+class Sampling(Protocol):
     """Whoever measures on this node. Nothing here may block: the program does nothing else meanwhile."""
 
     def asked(self, body: Body) -> Body:
@@ -73,7 +73,7 @@ class Program:
         self._wires: dict[int, tuple[Endpoint, Callable[[Frame], None], Callable[[], None]]] = {}
         self._masks: dict[int, int] = {}
         self._heard = time.monotonic()
-        self.sampler: Sampler | None = None
+        self.sampling: Sampling | None = None
 
     def serve(self, channel: Endpoint) -> None:
         """Recover what is in the spool, say hello, then work until the channel ends."""
@@ -98,12 +98,12 @@ class Program:
         """Send the samples that are due, unless the server is behind; give the seconds until something is due."""
         if self._busy:
             self._call_busy()
-        if self.sampler is None:
+        if self.sampling is None:
             return _TURN
-        left = self.sampler.due() - time.monotonic()
+        left = self.sampling.due() - time.monotonic()
         if left > 0:
             return min(left, _TURN)
-        data = self.sampler.take()
+        data = self.sampling.take()
         if data and self._channel.pending < _BEHIND:
             self._channel.send(RAW, SAMPLES, data)
         return 0.0
@@ -191,9 +191,9 @@ class Program:
         if verb == "ping":
             return {"now": time.time(), "boot": self._boot}
         if verb == "sample":
-            if self.sampler is None:
+            if self.sampling is None:
                 raise Refused(UNKNOWN, "this node program does not measure")
-            return self.sampler.asked(body)
+            return self.sampling.asked(body)
         self._pass_on(body, frame)
         return None
 
