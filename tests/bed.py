@@ -5,6 +5,7 @@ import contextlib
 import fcntl
 import functools
 import os
+import pwd
 import secrets
 import shutil
 import subprocess
@@ -87,7 +88,24 @@ def accounts(*, shell: str = "/bin/sh") -> Iterator[tuple[str, str]]:
         yield names[0], names[1]
     finally:
         for name in names:
+            _end_processes(name)
             _alone("userdel", name)
+
+
+def _end_processes(name: str) -> None:
+    """End what a failed test left of an account that is ours alone."""
+    with contextlib.suppress(KeyError):
+        uid = pwd.getpwnam(name).pw_uid
+        eventually(lambda: not [os.kill(pid, 9) for pid in _processes_of(uid)], what=f"the end of {name}")
+
+
+def _processes_of(uid: int) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if path.stat().st_uid == uid:
+                found.append(int(path.name))
+    return found
 
 
 def _alone(*command: str) -> None:
