@@ -82,10 +82,14 @@ class ProcessTree:
             raise CgroupError(f"the processes of {self.path} did not stop within {_FREEZE_SECONDS:.0f} s")
 
     def _stopped(self) -> bool:
-        """Stop what still moves; true when nothing did. What was forked meanwhile is stopped in the next round."""
-        moving = [pid for pid, state in below(self._top).items() if state not in "Tt"]
-        send(signal.SIGSTOP, moving)
-        return not moving
+        """Stop what is not stopped; true when nothing could move any more, what was forked meanwhile included.
+
+        A process that waits in the kernel (D) stops before it comes back; a parent in `vfork` waits there for a child
+        that we stopped, so it must not be waited for.
+        """
+        states = {pid: state for pid, state in below(self._top).items() if state not in "Tt"}
+        send(signal.SIGSTOP, list(states))
+        return all(state == "D" for state in states.values())
 
     def thaw(self) -> None:
         send(signal.SIGCONT, self.pids())

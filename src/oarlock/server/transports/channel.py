@@ -131,6 +131,7 @@ class Channel:
                     self._take(frame)
                 data = await stdout.read(_CHUNK)
                 if not data:
+                    self.why = self._said[-1] if self._said else "the connection ended"
                     break
         except BadFrame as error:
             self.why = f"it sent {error}"

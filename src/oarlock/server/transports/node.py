@@ -236,7 +236,7 @@ class Node:
                 return self._channel
             if time.monotonic() < self._retry_at:
                 raise NodeUnreachable(self.name, self._failed)
-            await self._drop("ended")
+            await self._lose(self._channel)
             return await self._connect()
 
     async def _connect(self) -> Channel:
@@ -263,6 +263,12 @@ class Node:
         if hello.cgroups == "processes" and not self._warned:
             self._warned = True
             log.warning("no writable cgroups: jobs are process trees", extra={"node": self.name})
+
+    async def _lose(self, channel: Channel | None) -> None:
+        """Tell once that a connection ended by itself, whoever notices first."""
+        if channel is not None and self._channel is channel:
+            self._on_event(Lost(self.name, channel.why))
+            await self._drop(channel.why)
 
     async def _drop(self, why: str) -> None:
         channel, self._channel = self._channel, None
@@ -303,8 +309,7 @@ class Node:
                     return
                 continue
             if channel is not None:
-                self._on_event(Lost(self.name, channel.why))
-                await self._drop(channel.why)
+                await self._lose(channel)
                 continue
             await asyncio.sleep(pause)
             pause = min(pause * 2, self._patience.last_retry)
