@@ -29,7 +29,11 @@ class Component:
 
 COMPONENTS: Mapping[str, Component] = {
     component.name: component
-    for component in (Component("bash", "bash", "bash", "reading settings the way bash does"),)
+    for component in (
+        Component("bash", "bash", "bash", "reading settings the way bash does"),
+        Component("ip", "ip", "iproute2", "nodes in network namespaces"),
+        Component("sshd", "sshd", "openssh-server", "reaching nodes by ssh"),
+    )
 }
 
 

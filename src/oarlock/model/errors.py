@@ -165,6 +165,28 @@ class ResourceInUse(OarlockError):
     http_status = 409
 
 
+class NodeUnreachable(OarlockError):
+    """A node that does not answer. `sent`: the request had left, so whether it was carried out is not known."""
+
+    http_status = 503
+
+    def __init__(self, node: str, why: str, *, sent: bool = False) -> None:
+        super().__init__(f"Node `{node}` does not answer: {why}.", hint="`oarnodes -s` shows its state.")
+        self.node, self.why, self.sent = node, why, sent
+
+
+class NodeRefused(OarlockError):
+    """A request that a node will not carry out; `word` is the reason in the node's own vocabulary."""
+
+    http_status = 409
+
+    def __init__(self, node: str, word: str, says: str) -> None:
+        super().__init__(
+            f"Node `{node}` refused ({word}): {says}.", hint="`oarstat -e JOB` tells what happened before."
+        )
+        self.node, self.word, self.says = node, word, says
+
+
 _SHOWN_BEFORE, _SHOWN_AFTER = 60, 40
 
 

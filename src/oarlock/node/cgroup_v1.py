@@ -1,0 +1,225 @@
+"""Groups of the v1 hierarchies: limits and counters. The cgroup2 tree kills and freezes where it is mounted."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from oarlock.node.cgroup import (
+    ROOT,
+    CgroupError,
+    Mounts,
+    backed_off,
+    chosen,
+    fields,
+    insist,
+    numbers,
+    processes,
+    read,
+    remove,
+    write,
+)
+from oarlock.node.cgroup_v2 import Tree, leave
+from oarlock.node.messages import Limits
+from oarlock.node.signals import send
+
+# In every job: limits, then what is only counted. The freezer serves where there is no cgroup2 tree.
+_USED = ("cpuset", "memory", "pids", "cpuacct", "blkio", "perf_event")
+_SECONDS = 10.0
+
+
+class Freezer:
+    """Kill and freeze by the v1 freezer; it announces nothing, so waiting is asking again."""
+
+    def __init__(self, base: str, path: str) -> None:
+        self.path, self.at = path, base + path
+
+    def make(self) -> None:
+        os.mkdir(self.at)
+
+    def join(self) -> None:
+        write(self.at + "/cgroup.procs", "0")
+
+    def pids(self) -> list[int]:
+        return processes(self.at)
+
+    def freeze(self) -> None:
+        write(self.at + "/freezer.state", "FROZEN")
+        if not backed_off(lambda: read(self.at + "/freezer.state").strip() == "FROZEN", _SECONDS):
+            self.thaw()
+            raise CgroupError(f"{self.at} did not freeze within {_SECONDS:.0f} s")
+
+    def thaw(self) -> None:
+        write(self.at + "/freezer.state", "THAWED")
+
+    def kill(self) -> None:
+        if self.pids():
+            write(self.at + "/freezer.state", "FROZEN")
+            send(signal.SIGKILL, self.pids())
+            self.thaw()
+
+    def wait_empty(self, seconds: float) -> bool:
+        def emptied() -> bool:
+            # A process that was forked while the freezer closed is caught in the next round.
+            self.kill()
+            return not self.pids()
+
+        return not self.pids() or backed_off(emptied, seconds)
+
+    def remove(self) -> None:
+        remove(self.at)
+
+
+class V1Group:
+    """A job in several hierarchies at once."""
+
+    def __init__(self, path: str, hold: Tree | Freezer, at: dict[str, str]) -> None:
+        self.path, self._hold, self._at = path, hold, at
+
+    def join(self) -> None:
+        self._hold.join()
+        for at in self._at.values():
+            write(at + "/cgroup.procs", "0")
+
+    def pids(self) -> list[int]:
+        return self._hold.pids()
+
+    def freeze(self) -> None:
+        self._hold.freeze()
+
+    def thaw(self) -> None:
+        self._hold.thaw()
+
+    def kill(self) -> None:
+        self._hold.kill()
+
+    def wait_empty(self, seconds: float) -> bool:
+        return self._hold.wait_empty(seconds)
+
+    def counters(self) -> dict[str, float]:
+        readings = (self._cpu, self._memory, self._pids, self._io)
+        found: dict[str, float] = {}
+        for reading in readings:
+            try:
+                found.update(reading())
+            except (OSError, KeyError, ValueError):
+                continue
+        return found
+
+    def _cpu(self) -> dict[str, float]:
+        if isinstance(self._hold, Tree):
+            return self._hold.cpu()
+        return {"cpu_seconds": int(read(self._at["cpuacct"] + "/cpuacct.usage")) / 1e9}
+
+    def _memory(self) -> dict[str, float]:
+        at = self._at["memory"]
+        peak = float(read(at + "/memory.max_usage_in_bytes"))
+        return {"memory_peak_bytes": peak, "oom_kills": float(fields(read(at + "/memory.oom_control"))["oom_kill"])}
+
+    def _pids(self) -> dict[str, float]:
+        return {"pids_refused": float(fields(read(self._at["pids"] + "/pids.events"))["max"])}
+
+    def _io(self) -> dict[str, float]:
+        lines = read(self._at["blkio"] + "/blkio.throttle.io_service_bytes_recursive").splitlines()
+        rows = [line.split() for line in lines]
+        return {
+            ours: float(sum(int(row[2]) for row in rows if len(row) == 3 and row[1] == theirs))
+            for theirs, ours in (("Read", "read_bytes"), ("Write", "written_bytes"))
+        }
+
+    def remove(self) -> None:
+        self._hold.remove()
+        for at in self._at.values():
+            remove(at)
+
+
+class V1:
+    """Groups of a machine whose controllers are v1."""
+
+    def __init__(self, found: Mounts, node: str) -> None:
+        self._root = f"/{ROOT}/{node}"
+        self._v1 = {name: found.v1[name] for name in _USED if name in found.v1}
+        self._devices = found.v1.get("devices")
+        self._tree, self._freezer = found.v2, found.v1.get("freezer")
+        self.kind = "v1+v2" if self._tree else "v1"
+        needed = ("cpuset", "memory", "pids", "devices")
+        self.missing = tuple(name for name in needed if name not in found.v1)
+        self._bases = list(dict.fromkeys([*self._v1.values(), self._held_by()]))
+        insist(self._prepare)
+        self._there, self._memories = [0], "0"
+        if "cpuset" in self._v1:
+            self._there = numbers(read(self._v1["cpuset"] + "/cpuset.cpus"))
+            self._memories = read(self._v1["cpuset"] + "/cpuset.mems")
+
+    def _held_by(self) -> str:
+        base = self._tree or self._freezer
+        if base is None:
+            raise OSError("neither a cgroup2 tree nor a freezer: nothing could be killed as a whole")
+        return base
+
+    def _prepare(self) -> None:
+        """Make the roots. A cpuset group holds no process before its CPUs and memories are named."""
+        for base in self._bases + ([self._devices] if self._devices else []):
+            os.makedirs(base + self._root, exist_ok=True)
+        if "cpuset" in self._v1:
+            for path in (f"/{ROOT}", self._root):
+                _inherit_cpuset(self._v1["cpuset"] + path)
+
+    def create(self, name: str, limits: Limits) -> V1Group:
+        path = f"{self._root}/{name}"
+        bases = self._v1 if not (limits.deny_devices and self._devices) else {**self._v1, "devices": self._devices}
+        hold = Tree(self._tree, path) if self._tree else Freezer(self._held_by(), path)
+        group = V1Group(path, hold, {control: base + path for control, base in bases.items()})
+        insist(lambda: self._make(hold, group))
+        self._limit(group, limits)
+        return group
+
+    def _make(self, hold: Tree | Freezer, group: V1Group) -> None:
+        try:
+            self._make_all(hold, group)
+        except FileNotFoundError:
+            self._prepare()
+            raise
+        except FileExistsError:
+            hold.kill()
+            if not hold.wait_empty(_SECONDS):
+                raise CgroupError(f"{hold.at} still holds processes of an earlier attempt") from None
+            group.remove()
+            self._make_all(hold, group)
+
+    @staticmethod
+    def _make_all(hold: Tree | Freezer, group: V1Group) -> None:
+        hold.make()
+        for at in dict.fromkeys(group._at.values()):
+            os.mkdir(at)
+
+    def _limit(self, group: V1Group, limits: Limits) -> None:
+        at = group._at
+        if "cpuset" in at:
+            write(at["cpuset"] + "/cpuset.cpus", chosen(limits.cpus, self._there))
+            write(at["cpuset"] + "/cpuset.mems", self._memories)
+        if "memory" in at and limits.memory is not None:
+            _limit_memory(at["memory"], limits.memory)
+        if "pids" in at and limits.pids is not None:
+            write(at["pids"] + "/pids.max", str(limits.pids))
+        for device in limits.deny_devices if "devices" in at else ():
+            write(at["devices"] + "/devices.deny", device)
+
+    def leave(self) -> None:
+        leave(self._bases + ([self._devices] if self._devices else []), self._root)
+
+
+def _limit_memory(at: str, limit: int) -> None:
+    """Limit memory, and memory with swap to the same, so that swap is no way out."""
+    write(at + "/memory.limit_in_bytes", str(limit))
+    try:
+        write(at + "/memory.memsw.limit_in_bytes", str(limit))
+    except FileNotFoundError:  # the kernel was built or started without swap accounting
+        return
+
+
+def _inherit_cpuset(path: str) -> None:
+    above = os.path.dirname(path)
+    for name in ("cpuset.cpus", "cpuset.mems"):
+        if not read(f"{path}/{name}").strip():
+            write(f"{path}/{name}", read(f"{above}/{name}"))

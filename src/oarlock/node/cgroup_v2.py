@@ -1,0 +1,209 @@
+"""Groups of the cgroup2 tree. On a hybrid machine, where all controllers are v1, the tree still kills and freezes."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+
+from oarlock.node.cgroup import (
+    ROOT,
+    CgroupError,
+    chosen,
+    fields,
+    insist,
+    numbers,
+    processes,
+    read,
+    remove,
+    write,
+)
+from oarlock.node.messages import Limits
+from oarlock.node.signals import send
+
+WANTED = ("cpuset", "cpu", "memory", "pids", "io")
+_FREEZE_SECONDS = 10.0
+
+
+def controllers(path: str) -> set[str]:
+    """Name the controllers that a group may hand to those below it."""
+    return set(read(path + "/cgroup.controllers").split())
+
+
+class Tree:
+    """One group of the tree and what needs no controller: join, list, freeze, kill, watch."""
+
+    def __init__(self, base: str, path: str) -> None:
+        self.path, self.at = path, base + path
+
+    def make(self) -> None:
+        """Make the directory; empty and replace one that is left over."""
+        try:
+            os.mkdir(self.at)
+        except FileExistsError:
+            self.kill()
+            if not self.wait_empty(_FREEZE_SECONDS):
+                raise CgroupError(f"{self.at} still holds processes of an earlier attempt") from None
+            remove(self.at)
+            os.mkdir(self.at)
+
+    def join(self) -> None:
+        write(self.at + "/cgroup.procs", "0")
+
+    def pids(self) -> list[int]:
+        return processes(self.at)
+
+    def freeze(self) -> None:
+        write(self.at + "/cgroup.freeze", "1")
+        if not self._wait("frozen", 1, _FREEZE_SECONDS):
+            self.thaw()
+            raise CgroupError(f"{self.at} did not freeze within {_FREEZE_SECONDS:.0f} s")
+
+    def thaw(self) -> None:
+        write(self.at + "/cgroup.freeze", "0")
+
+    def kill(self) -> None:
+        try:
+            write(self.at + "/cgroup.kill", "1")
+        except FileNotFoundError:  # Linux before 5.14, or the group is gone
+            self._kill_listed()
+
+    def _kill_listed(self) -> None:
+        """Kill what is listed until nothing is; frozen, so that nothing forks meanwhile."""
+        while pids := self.pids():
+            write(self.at + "/cgroup.freeze", "1")
+            send(signal.SIGKILL, pids)
+            write(self.at + "/cgroup.freeze", "0")
+            time.sleep(0.001)
+
+    def wait_empty(self, seconds: float) -> bool:
+        return self._wait("populated", 0, seconds)
+
+    def _wait(self, name: str, value: int, seconds: float) -> bool:
+        """Wait for a line of `cgroup.events`, which the kernel announces."""
+        try:
+            fd = os.open(self.at + "/cgroup.events", os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return True
+        try:
+            watch = select.poll()
+            watch.register(fd, select.POLLPRI)
+            end = time.monotonic() + seconds
+            while fields(os.pread(fd, 512, 0).decode()).get(name) != value:
+                left = end - time.monotonic()
+                if left <= 0:
+                    return False
+                watch.poll(min(left, 1.0) * 1000)
+        finally:
+            os.close(fd)
+        return True
+
+    def cpu(self) -> dict[str, float]:
+        """Give the CPU seconds, which every group of the tree counts."""
+        stat = fields(read(self.at + "/cpu.stat"))
+        names = {"usage_usec": "cpu_seconds", "user_usec": "cpu_user_seconds", "system_usec": "cpu_system_seconds"}
+        return {ours: stat[theirs] / 1e6 for theirs, ours in names.items() if theirs in stat}
+
+    def remove(self) -> None:
+        remove(self.at)
+
+
+class V2Group(Tree):
+    """A job on a machine whose controllers are all v2."""
+
+    def limit(self, limits: Limits, there: list[int]) -> None:
+        """Write the limits that this tree has files for."""
+        wanted = {"cpuset.cpus": chosen(limits.cpus, there)}
+        if limits.memory is not None:
+            wanted.update({"memory.max": str(limits.memory), "memory.swap.max": "0"})
+        if limits.pids is not None:
+            wanted["pids.max"] = str(limits.pids)
+        for name, value in wanted.items():
+            try:
+                write(f"{self.at}/{name}", value)
+            except FileNotFoundError:
+                continue
+
+    def counters(self) -> dict[str, float]:
+        found = self.cpu()
+        try:
+            found["memory_peak_bytes"] = float(read(self.at + "/memory.peak"))
+        except OSError:
+            pass
+        for file, name, ours in (("memory.events", "oom_kill", "oom_kills"), ("pids.events", "max", "pids_refused")):
+            try:
+                found[ours] = float(fields(read(f"{self.at}/{file}"))[name])
+            except (OSError, KeyError):
+                continue
+        return {**found, **self._io()}
+
+    def _io(self) -> dict[str, float]:
+        try:
+            words = read(self.at + "/io.stat").split()
+        except OSError:
+            return {}
+        pairs = [word.partition("=")[::2] for word in words if "=" in word]
+        return {
+            "read_bytes": float(sum(int(value) for name, value in pairs if name == "rbytes")),
+            "written_bytes": float(sum(int(value) for name, value in pairs if name == "wbytes")),
+        }
+
+
+class V2:
+    """Groups of a machine with the unified hierarchy."""
+
+    kind = "v2"
+
+    def __init__(self, base: str, node: str) -> None:
+        self._base, self._root = base, f"/{ROOT}/{node}"
+        insist(self._prepare)
+        have = controllers(base + self._root)
+        # Which devices a group may use takes a BPF program; nobody writes one here yet.
+        self.missing = (*(name for name in ("cpuset", "memory", "pids") if name not in have), "devices")
+        self._there = numbers(read_cpus(base))
+
+    def _prepare(self) -> None:
+        """Make the roots and hand every controller down to them, so that jobs can be limited."""
+        for path in (f"/{ROOT}", self._root):
+            os.makedirs(self._base + path, exist_ok=True)
+        for path in ("", f"/{ROOT}", self._root):
+            for name in WANTED:
+                try:
+                    write(f"{self._base}{path}/cgroup.subtree_control", f"+{name}")
+                except OSError:
+                    continue
+
+    def create(self, name: str, limits: Limits) -> V2Group:
+        group = V2Group(self._base, f"{self._root}/{name}")
+        insist(lambda: self._make(group))
+        group.limit(limits, self._there)
+        return group
+
+    def _make(self, group: V2Group) -> None:
+        try:
+            group.make()
+        except FileNotFoundError:
+            self._prepare()
+            raise
+
+    def leave(self) -> None:
+        leave([self._base], self._root)
+
+
+def leave(bases: list[str], root: str) -> None:
+    """Remove the roots of a node, and the root of all, where nothing is left in them."""
+    for base in bases:
+        for path in (root, f"/{ROOT}"):
+            try:
+                os.rmdir(base + path)
+            except OSError:
+                break
+
+
+def read_cpus(base: str) -> str:
+    """Read which CPUs there are: from the tree, else from the machine."""
+    try:
+        return read(base + "/cpuset.cpus.effective")
+    except OSError:
+        return read("/sys/devices/system/cpu/online")

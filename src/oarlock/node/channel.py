@@ -1,0 +1,134 @@
+"""Framed messages: what a node program, its supervisors and the server say to each other.
+
+A frame is a length, a kind, a number and a body. The number ties an answer to its request, or names the stream that
+raw bytes belong to. Bodies are JSON objects, except those of RAW frames.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from typing import Any, NamedTuple
+
+PROTOCOL = 1
+"""Spoken by both ends; the server refuses a node program that speaks another."""
+
+REQUEST, ANSWER, EVENT, RAW = 1, 2, 3, 4
+
+LONGEST = 16 << 20
+"""Bytes in a body. Whoever announces more is not one of us."""
+
+_HEAD = struct.Struct(">IBI")
+_CHUNK = 1 << 16
+
+Body = dict[str, Any]
+
+
+class Closed(Exception):
+    """The other end went away."""
+
+
+class BadFrame(Exception):
+    """Bytes that are not a frame of ours; nothing after them can be trusted."""
+
+
+class Frame(NamedTuple):
+    """One message as it came: the body is still bytes."""
+
+    kind: int
+    number: int
+    data: bytes
+
+    def body(self) -> Body:
+        """Read the JSON object inside."""
+        try:
+            found = json.loads(self.data)
+        except (ValueError, RecursionError) as error:
+            raise BadFrame(f"a body that is not JSON: {self.data[:60]!r}") from error
+        if not isinstance(found, dict):
+            raise BadFrame(f"a body that is not an object: {self.data[:60]!r}")
+        return found
+
+
+def packed(kind: int, number: int, body: Body | bytes) -> bytes:
+    """Make the bytes of one frame."""
+    data = body if isinstance(body, bytes) else json.dumps(body, separators=(",", ":")).encode()
+    if len(data) > LONGEST:
+        raise BadFrame(f"a body of {len(data)} bytes; at most {LONGEST} travel in one frame")
+    return _HEAD.pack(len(data), kind, number) + data
+
+
+class Reader:
+    """Cuts a stream of bytes into frames."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Take bytes as they come; give the frames that are whole now."""
+        self._buffer += data
+        frames, at = [], 0
+        while len(self._buffer) - at >= _HEAD.size:
+            length, kind, number = _HEAD.unpack_from(self._buffer, at)
+            if length > LONGEST or not REQUEST <= kind <= RAW:
+                raise BadFrame(f"a frame of kind {kind} with {length} bytes")
+            end = at + _HEAD.size + length
+            if len(self._buffer) < end:
+                break
+            frames.append(Frame(kind, number, bytes(self._buffer[at + _HEAD.size : end])))
+            at = end
+        del self._buffer[:at]
+        return frames
+
+
+class Endpoint:
+    """One end of a stream of frames on descriptors that never block.
+
+    What cannot be written at once waits in memory; `pending` says how many bytes do, so that whoever sends things
+    that may be dropped (samples) can stop in time.
+    """
+
+    def __init__(self, read_fd: int, write_fd: int) -> None:
+        os.set_blocking(read_fd, False)
+        os.set_blocking(write_fd, False)
+        self.read_fd, self.write_fd = read_fd, write_fd
+        self._reader, self._out = Reader(), bytearray()
+
+    @property
+    def pending(self) -> int:
+        """Bytes that wait for the other end to read."""
+        return len(self._out)
+
+    def send(self, kind: int, number: int, body: Body | bytes) -> None:
+        """Queue one frame and write what the other end takes now."""
+        self._out += packed(kind, number, body)
+        self.flush()
+
+    def flush(self) -> None:
+        """Write as much as the other end takes. `Closed` if it is gone."""
+        while self._out:
+            try:
+                written = os.write(self.write_fd, memoryview(self._out)[:_CHUNK])
+            except BlockingIOError:
+                return
+            except OSError as error:
+                raise Closed(str(error)) from error
+            del self._out[:written]
+
+    def receive(self) -> list[Frame]:
+        """Read what is there. `Closed` at the end of the stream."""
+        try:
+            data = os.read(self.read_fd, _CHUNK)
+        except BlockingIOError:
+            return []
+        except OSError as error:
+            raise Closed(str(error)) from error
+        if not data:
+            raise Closed("end of stream")
+        return self._reader.feed(data)
+
+    def close(self) -> None:
+        """Close both descriptors."""
+        for fd in {self.read_fd, self.write_fd}:
+            os.close(fd)

@@ -1,0 +1,61 @@
+"""Prologue and epilogue: scripts of the site around a job, each in a group of its own, each with a deadline."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import NamedTuple
+
+from oarlock.node import script
+from oarlock.node.cgroup import CgroupError, Driver
+from oarlock.node.channel import Body
+from oarlock.node.messages import Launch, Limits
+from oarlock.node.signals import send
+
+_KILL_AFTER = 10.0  # seconds between TERM and KILL
+_EMPTY_SECONDS = 60.0
+
+Wait = Callable[[int, float], "int | None"]
+"""Waits so many seconds for a process; gives its status, or `None`."""
+
+
+class About(NamedTuple):
+    """Which script runs, and for which job."""
+
+    word: str  # `prologue` or `epilogue`
+    path: str
+    launch: Launch
+    node: str
+    runtime: str
+
+    def arguments(self) -> list[str]:
+        """OAR's four: job, user, node file, walltime."""
+        launch = self.launch
+        return [str(launch.job), launch.user, os.path.join(self.runtime, "nodes"), str(launch.walltime)]
+
+    def body(self) -> Body:
+        """The job as JSON, without what is the user's own business."""
+        found = {**self.launch.body(), "hook": self.word, "node": self.node}
+        return {name: value for name, value in found.items() if name not in {"secret", "environment", "command"}}
+
+
+def run(about: About, driver: Driver, wait: Wait) -> str:
+    """Run a script to its end or its deadline; say what went wrong, or nothing."""
+    job, path, seconds = about.launch.job, about.path, about.launch.hooks.timeout
+    variables = {"OARLOCK_JOB_ID": str(job), "OARLOCK_HOOK": about.word}
+    try:
+        group = driver.create(f"{about.word}.{job}", Limits())
+        pid = script.start(path, about.arguments(), about.body(), variables, group.join)
+    except (script.Untrusted, CgroupError, OSError) as error:
+        return f"{path}: {error}"
+    status = wait(pid, seconds)
+    if status is None:
+        send(signal.SIGTERM, group.pids())
+        wait(pid, _KILL_AFTER)
+    group.kill()
+    if group.wait_empty(_EMPTY_SECONDS):
+        group.remove()
+    if status is None:
+        return f"{path} did not end within {seconds} s"
+    return f"{path} ended with status {status}" if status else ""

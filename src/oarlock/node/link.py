@@ -1,0 +1,121 @@
+"""How a supervisor stays in touch: with the node program that gave it work, or with the next one.
+
+When the program goes away the supervisor waits for its successor on a socket in the directory of the attempt, which
+nobody else can enter. The work goes on in between.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+from typing import Callable
+
+from oarlock.node.channel import ANSWER, EVENT, REQUEST, Body, Closed, Endpoint, Frame
+from oarlock.node.messages import Refused
+from oarlock.node.spool import CONTROL, Place
+
+
+class Link:
+    """The line to a node program."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self._line: Endpoint | None = Endpoint(line.fileno(), line.detach())
+        self._door: socket.socket | None = None
+        self._place: Place | None = None
+        self._about: Callable[[], Body] = dict
+
+    @property
+    def connected(self) -> bool:
+        """Whether a node program listens."""
+        return self._line is not None
+
+    def serve(self, place: Place | None, about: Callable[[], Body] = dict) -> None:
+        """Say whose directory a successor comes to, and how the work is described to it; `None` when it is done."""
+        self._close_door()
+        self._place, self._about = place, about
+
+    def _close_door(self) -> None:
+        if self._door is not None and self._place is not None:
+            os.unlink(CONTROL, dir_fd=self._place.fd)
+            self._door.close()
+            self._door = None
+
+    def wait(self, others: list[int], milliseconds: float) -> list[Frame]:
+        """Wait for a request, or for one of the other descriptors; give the requests."""
+        watch = select.poll()
+        for fd in others:
+            watch.register(fd, select.POLLIN)
+        for fd, mask in self._watched():
+            watch.register(fd, mask)
+        ready = {fd for fd, _ in watch.poll(milliseconds)}
+        if self._door is not None and self._door.fileno() in ready:
+            self._answer_door()
+        if self._line is not None and ready & {self._line.read_fd, self._line.write_fd}:
+            return self._read(self._line)
+        return []
+
+    def _watched(self) -> list[tuple[int, int]]:
+        if self._line is not None:
+            return [(self._line.read_fd, select.POLLIN | (select.POLLOUT if self._line.pending else 0))]
+        return [(self._door.fileno(), select.POLLIN)] if self._door is not None else []
+
+    def _read(self, line: Endpoint) -> list[Frame]:
+        try:
+            line.flush()
+            return [frame for frame in line.receive() if frame.kind == REQUEST]
+        except Closed:
+            self._lost()
+            return []
+
+    def _lost(self) -> None:
+        """Without a place there is no work to go on with, and nobody to come for us."""
+        if self._line is not None:
+            self._line.close()
+            self._line = None
+        if self._place is None:
+            raise SystemExit(0)
+        door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        at = f"/proc/self/fd/{self._place.fd}/{CONTROL}"  # a path through the descriptor is short enough to bind
+        try:
+            os.unlink(at)
+        except FileNotFoundError:
+            pass
+        door.bind(at)
+        door.listen(1)
+        self._door = door
+
+    def _answer_door(self) -> None:
+        if self._door is not None:
+            caller, _ = self._door.accept()
+            self._close_door()
+            self._line = Endpoint(caller.fileno(), caller.detach())
+            self.tell({"event": "here", **self._about()})
+
+    def tell(self, event: Body) -> None:
+        """Send an event, if somebody listens."""
+        self._send(EVENT, 0, event)
+
+    def answer(self, number: int, body: Body) -> None:
+        """Answer a request."""
+        self._send(ANSWER, number, body)
+
+    def refuse(self, number: int, refusal: Refused) -> None:
+        """Answer a request with no."""
+        self._send(ANSWER, number, refusal.body())
+
+    def _send(self, kind: int, number: int, body: Body) -> None:
+        if self._line is None:
+            return
+        try:
+            self._line.send(kind, number, body)
+        except Closed:
+            self._lost()
+
+
+def drain(fd: int) -> None:
+    """Empty a pipe that only wakes us."""
+    try:
+        os.read(fd, 4096)
+    except BlockingIOError:
+        return

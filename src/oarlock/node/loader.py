@@ -1,0 +1,91 @@
+"""How the node program gets to a node that has only `python3`: one line, a word back, then the sources.
+
+The line prints a marker with a nonce and reads nothing before; the server sends nothing before it has seen the marker.
+So neither what a login shell prints nor what it reads can do harm.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from importlib.machinery import ModuleSpec
+from typing import Any
+
+WORD = "OARLOCK"
+
+# Between single quotes for any shell: no quote of that kind, no backslash, no exclamation mark, no newline.
+_LINE = (
+    "import os,sys,zlib;"
+    'os.write(1,bytes([10,1])+b"{word} {nonce} %x"%sys.hexversion+bytes([10]));'
+    "i=sys.stdin.buffer;"
+    "exec(zlib.decompress(i.read(int(i.readline()))))"
+)
+
+
+def line(nonce: str) -> str:
+    """Give the line that `python3 -I -S -c` runs on the node."""
+    return _LINE.format(word=WORD, nonce=nonce)
+
+
+def marker(nonce: str) -> bytes:
+    """Give the bytes after which the node listens; the version of its Python and a newline follow them."""
+    return f"\n\x01{WORD} {nonce} ".encode()
+
+
+def packed(sources: dict[str, str], settings: dict[str, Any]) -> bytes:
+    """Make what is sent after the marker: a length, then this module, the others and the settings, compressed."""
+    start = f"\nstart({sources!r}, {settings!r})\n"
+    data = zlib.compress((sources["oarlock.node.loader"] + start).encode(), 6)
+    return b"%d\n" % len(data) + data
+
+
+class Sources:
+    """Imports modules from texts; tracebacks show their lines."""
+
+    def __init__(self, sources: dict[str, str]) -> None:
+        self._sources = sources
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:  # noqa: ARG002
+        """Find a module among the texts, as the import system asks."""
+        if name not in self._sources:
+            return None
+        package = any(other.startswith(name + ".") for other in self._sources)
+        file = name.replace(".", "/") + ("/__init__.py" if package else ".py")
+        spec = ModuleSpec(name, self, origin=file, is_package=package)  # type: ignore[arg-type]
+        spec.has_location = True
+        return spec
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Leave the making of the module to the import system."""
+
+    def exec_module(self, module: Any) -> None:
+        """Run the text in its module."""
+        spec = module.__spec__
+        exec(compile(self._sources[spec.name], spec.origin, "exec", dont_inherit=True), module.__dict__)  # noqa: S102
+
+    def get_source(self, name: str) -> str:
+        """Give the text, for a traceback."""
+        return self._sources[name]
+
+
+def _with_lines(*problem: Any) -> None:
+    """Print a traceback with the lines of our sources, which the built-in way does not before 3.13."""
+    import traceback
+
+    traceback.print_exception(*problem)
+
+
+def start(sources: dict[str, str], settings: dict[str, Any]) -> None:
+    """Run the node program from what was sent. Only here does this module run on the node."""
+    import os
+
+    sys.meta_path.insert(0, Sources(sources))
+    sys.excepthook = _with_lines
+    channel = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(2, 1)  # whatever is printed by mistake must not become part of a frame
+    os.close(null)
+    from oarlock.node import messages, program
+
+    program.main(messages.settings(settings), *channel)

@@ -1,0 +1,41 @@
+"""HMAC-SHA256 without OpenSSL where Python has a small module for it: what a supervisor maps, every fork pays for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_BLOCK = 64
+
+
+def _hash() -> Any:
+    """Find SHA-256: its own module is named by the version of Python, and absent where a site allows only OpenSSL."""
+    for name in ("_sha2", "_sha256", "hashlib"):
+        try:
+            return __import__(name).sha256
+        except (ImportError, AttributeError):
+            continue
+    raise ImportError("this Python has no SHA-256")
+
+
+_SHA256 = _hash()
+_INNER, _OUTER = bytes(byte ^ 0x36 for byte in range(256)), bytes(byte ^ 0x5C for byte in range(256))
+
+
+def mac(text: str, secret: str) -> str:
+    """Sign a text with a secret in hex; the signature is hex as well."""
+    key = bytes.fromhex(secret)
+    if len(key) > _BLOCK:
+        key = _SHA256(key).digest()
+    key = key.ljust(_BLOCK, b"\0")
+    inner = _SHA256(key.translate(_INNER) + text.encode()).digest()
+    return str(_SHA256(key.translate(_OUTER) + inner).hexdigest())
+
+
+def same(one: str, other: str) -> bool:
+    """Compare two signatures in a time that does not tell where they differ."""
+    if len(one) != len(other):
+        return False
+    differing = 0
+    for a, b in zip(one, other):
+        differing |= ord(a) ^ ord(b)
+    return differing == 0

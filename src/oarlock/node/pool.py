@@ -1,0 +1,139 @@
+"""Supervisors that are kept and used again, and the small process that makes them.
+
+A fork costs by the size of who forks, so a launcher is forked before the node program grows. It holds nothing of the
+channel: what it makes outlives the connection.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import pwd
+import signal
+import socket
+
+from oarlock.node import cgroup, spool
+from oarlock.node.cgroup import Driver
+from oarlock.node.channel import BadFrame, Frame
+from oarlock.node.link import Link
+from oarlock.node.messages import BAD, Launch, Refused, Settings, launch
+from oarlock.node.runner import Supervisor
+
+_UNTOUCHED = {signal.SIGKILL, signal.SIGSTOP, 32, 33}
+"""Signals that cannot be changed, or that libc keeps."""
+
+
+def start_launcher(settings: Settings, driver: Driver, boot: str) -> socket.socket:
+    """Fork the launcher; give the line on which it is sent one end of a socket for each supervisor wanted."""
+    ours, theirs = socket.socketpair()
+    if os.fork() == 0:
+        _alone(keep=theirs.fileno())
+        cgroup.shelter(settings.node, cgroup.mounted(), systemd=os.path.isdir("/run/systemd/system"))
+        _warm_up()
+        _launcher(theirs, settings, driver, boot)
+    theirs.close()
+    return ours
+
+
+def _alone(*, keep: int) -> None:
+    """Leave the session and every descriptor of the connection, which would otherwise be held open by us."""
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    for name in os.listdir("/proc/self/fd"):
+        fd = int(name)
+        if fd > 2 and fd != keep:
+            try:
+                os.close(fd)
+            except OSError:
+                continue
+
+
+def _warm_up() -> None:
+    """Load once what every child would load again, and keep the collector from touching pages they share."""
+    import array  # noqa: F401 - descriptors are sent with it
+
+    plain_signals()
+    name = pwd.getpwuid(os.geteuid()).pw_name
+    os.getgrouplist(name, os.getegid())
+    gc.freeze()
+    gc.disable()
+
+
+def plain_signals() -> None:
+    """Ignore nothing and block nothing, so that jobs begin with plain signals.
+
+    What Python ignores gets a handler that does nothing: a write to a closed pipe still fails without ending us, and
+    a handler, other than an ignored signal, does not outlive exec.
+    """
+    for number in range(1, signal.NSIG):
+        if number not in _UNTOUCHED and signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _launcher(orders: socket.socket, settings: Settings, driver: Driver, boot: str) -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries the supervisors
+    while True:
+        order, fds, _, _ = socket.recv_fds(orders, 1, 1)
+        if not order:
+            os._exit(0)
+        if os.fork() == 0:
+            orders.close()
+            _supervisor(socket.socket(fileno=fds[0]), settings, driver, boot)
+        os.close(fds[0])
+
+
+def _supervisor(line: socket.socket, settings: Settings, driver: Driver, boot: str) -> None:
+    """Work for whoever holds the other end of the line, one attempt after the other, until it is closed."""
+    try:
+        os.setsid()
+        wake = _woken_by_children()
+        link = Link(line)
+        supervisor = Supervisor(settings, driver, boot, link, wake)
+        while True:
+            for frame in link.wait([], -1):
+                _attempt(link, supervisor, settings, frame)
+            if not link.connected:
+                break
+    finally:
+        os._exit(0)
+
+
+def _woken_by_children() -> int:
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # a handler there must be, or nobody is woken
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    return reading
+
+
+def _attempt(link: Link, supervisor: Supervisor, settings: Settings, frame: Frame) -> None:
+    try:
+        asked = launch(frame.body())
+        place = _enter(settings, asked, frame.data)
+    except BadFrame as error:
+        link.refuse(frame.number, Refused(BAD, str(error)))
+    except Refused as refusal:
+        link.refuse(frame.number, refusal)
+    else:
+        link.answer(frame.number, {"state": "launching"})
+        try:
+            supervisor.run(asked, place)
+        except Exception as error:
+            # Nobody reads our stderr; the program that finds the attempt orphaned reads this.
+            place.write(spool.CRASH, json.dumps({"says": f"{type(error).__name__}: {error}"}).encode())
+            raise
+        finally:
+            link.serve(None)
+            place.close()
+
+
+def _enter(settings: Settings, asked: Launch, text: bytes) -> spool.Place:
+    try:
+        return spool.enter(settings.spool, (asked.job, asked.attempt), text)
+    except OSError as error:
+        raise Refused("CANNOT_CREATE_TMP_DIRECTORY", f"{settings.spool}: {error}") from error

@@ -1,0 +1,367 @@
+"""The node program: one loop between the server's channel and the supervisors of this node.
+
+It holds no job: whatever it knows is in the spool or in a supervisor, and the next program finds it there. It ends when
+the channel ends, when the server is silent for too long, or when a newer program takes its place.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import sys
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from oarlock.node import cgroup, pool, recovery, spool
+from oarlock.node.channel import ANSWER, EVENT, PROTOCOL, RAW, REQUEST, BadFrame, Body, Closed, Endpoint, Frame
+from oarlock.node.messages import BAD, NOT_NOW, REBOOTED, SEEN, UNKNOWN, Refused, Settings
+from oarlock.node.spool import Key
+
+_FORGOTTEN = 10_000  # jobs whose last attempt is remembered after it was forgotten
+_TURN = 5.0
+_BEHIND = 4 << 20  # bytes that wait for the server, above which samples are dropped
+SAMPLES = 1
+"""The number of RAW frames that carry samples."""
+
+
+class Sampling(Protocol):
+    """Whoever measures on this node. Nothing here may block: the program does nothing else meanwhile."""
+
+    def asked(self, body: Body) -> Body:
+        """Begin, change or end measuring, as the server asks; answer it."""
+
+    def due(self) -> float:
+        """The instant of the next sample, in seconds of `time.monotonic`; far away if nobody asked."""
+
+    def take(self) -> bytes:
+        """Take the sample that is due, in the form in which it travels."""
+
+
+class Worker:
+    """A supervisor as the program sees it."""
+
+    def __init__(self, line: Endpoint) -> None:
+        self.line = line
+        self.key: Key | None = None
+
+
+class Attempt:
+    """An attempt as the program sees it: with a worker it lives, with a report it is over."""
+
+    def __init__(self, worker: Worker | None, state: str, started: float | None = None) -> None:
+        self.worker, self.state, self.started = worker, state, started
+        self.report: Body | None = None
+
+    def body(self, key: Key) -> Body:
+        """Describe it for the server."""
+        about: Body = {"job": key[0], "attempt": key[1], "state": self.state, "started": self.started}
+        return {**about, "report": self.report} if self.report else about
+
+
+class Program:
+    """One node, one channel."""
+
+    def __init__(self, settings: Settings, driver: cgroup.Driver, boot: str, launcher: socket.socket) -> None:
+        self._settings, self._driver, self._boot, self._launcher = settings, driver, boot, launcher
+        self._attempts: dict[Key, Attempt] = {}
+        self._forgotten: dict[int, int] = {}
+        self._idle: list[Worker] = []
+        self._busy: set[Key] = set()  # attempts whose supervisor lives but could not be reached yet
+        self._epoll = select.epoll()
+        self._wires: dict[int, tuple[Endpoint, Callable[[Frame], None], Callable[[], None]]] = {}
+        self._masks: dict[int, int] = {}
+        self._heard = time.monotonic()
+        self.sampling: Sampling | None = None
+
+    def serve(self, channel: Endpoint) -> None:
+        """Recover what is in the spool, say hello, then work until the channel ends."""
+        self._channel = channel
+        self._recover()
+        self._watch(channel, self._asked, self._leave)
+        self._tell(self._hello())
+        while time.monotonic() - self._heard < self._settings.silence:
+            self._turn()
+
+    def _turn(self) -> None:
+        for fd, (endpoint, _, _) in self._wires.items():
+            self._set_mask(fd, endpoint)
+        for fd, happened in self._epoll.poll(self._measure()):
+            if fd == self._channel.write_fd and happened & (select.EPOLLERR | select.EPOLLHUP):
+                self._leave()
+            wire = self._wires.get(fd)
+            if wire is not None:
+                self._receive(*wire)
+
+    def _measure(self) -> float:
+        """Send the samples that are due, unless the server is behind; give the seconds until something is due."""
+        if self._busy:
+            self._call_busy()
+        if self.sampling is None:
+            return _TURN
+        left = self.sampling.due() - time.monotonic()
+        if left > 0:
+            return min(left, _TURN)
+        data = self.sampling.take()
+        if data and self._channel.pending < _BEHIND:
+            self._channel.send(RAW, SAMPLES, data)
+        return 0.0
+
+    def _set_mask(self, fd: int, endpoint: Endpoint) -> None:
+        """Watch for what can be read, and for room to write only while something waits for it."""
+        mask = select.EPOLLIN if fd == endpoint.read_fd else 0
+        if fd == endpoint.write_fd and endpoint.pending:
+            mask |= select.EPOLLOUT
+        if self._masks[fd] != mask:
+            self._masks[fd] = mask
+            self._epoll.modify(fd, mask)
+
+    def _watch(self, endpoint: Endpoint, on_frame: Callable[[Frame], None], on_end: Callable[[], None]) -> None:
+        for fd in {endpoint.read_fd, endpoint.write_fd}:
+            self._wires[fd] = (endpoint, on_frame, on_end)
+            self._masks[fd] = select.EPOLLIN if fd == endpoint.read_fd else 0
+            self._epoll.register(fd, self._masks[fd])
+
+    def _receive(self, endpoint: Endpoint, on_frame: Callable[[Frame], None], on_end: Callable[[], None]) -> None:
+        try:
+            endpoint.flush()
+            frames = endpoint.receive()
+        except Closed:
+            on_end()
+            return
+        for frame in frames:
+            on_frame(frame)
+
+    def _leave(self) -> None:
+        raise SystemExit(0)
+
+    def _tell(self, body: Body) -> None:
+        try:
+            self._channel.send(EVENT, 0, body)
+        except Closed:
+            self._leave()
+
+    def _answer(self, number: int, body: Body) -> None:
+        try:
+            self._channel.send(ANSWER, number, body)
+        except Closed:
+            self._leave()
+
+    def _hello(self) -> Body:
+        return {
+            "event": "hello",
+            "protocol": PROTOCOL,
+            "node": self._settings.node,
+            "boot": self._boot,
+            "cgroups": self._driver.kind,
+            "missing": list(self._driver.missing),
+            "cpus": len(os.sched_getaffinity(0)),
+            "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+            "python": ".".join(map(str, sys.version_info[:3])),
+            "uid": os.geteuid(),
+            "now": time.time(),
+        }
+
+    # What the server asks.
+
+    def _asked(self, frame: Frame) -> None:
+        self._heard = time.monotonic()
+        if frame.kind != REQUEST:
+            return
+        try:
+            body = frame.body()
+            answer = self._do(str(body.get("verb")), body, frame)
+        except BadFrame as error:
+            answer = Refused(BAD, str(error)).body()
+        except Refused as refusal:
+            answer = refusal.body()
+        if answer is not None:
+            self._answer(frame.number, answer)
+
+    def _do(self, verb: str, body: Body, frame: Frame) -> Body | None:
+        """Carry out a request. `None`: a supervisor answers it."""
+        if verb == "launch":
+            self._launch(body, frame)
+            return None
+        if verb == "status":
+            return {"attempts": [attempt.body(key) for key, attempt in sorted(self._attempts.items())]}
+        if verb == "forget":
+            return self._forget(body)
+        if verb == "ping":
+            return {"now": time.time(), "boot": self._boot}
+        if verb == "sample":
+            if self.sampling is None:
+                raise Refused(UNKNOWN, "this node program does not measure")
+            return self.sampling.asked(body)
+        self._pass_on(body, frame)
+        return None
+
+    def _launch(self, body: Body, frame: Frame) -> None:
+        key = _key(body)
+        boot = body.get("boot")
+        if boot and boot != self._boot:
+            raise Refused(REBOOTED, f"this node was started again: its boot id is {self._boot}, not {boot}")
+        if key in self._attempts or key[1] <= self._forgotten.get(key[0], 0):
+            raise Refused(SEEN, f"attempt {spool.named(key)} was here before")
+        worker = self._idle.pop() if self._idle else self._new_worker()
+        worker.key = key
+        self._attempts[key] = Attempt(worker, "launching")
+        self._hand(worker, frame)
+
+    def _pass_on(self, body: Body, frame: Frame) -> None:
+        key = _key(body)
+        attempt = self._attempts.get(key)
+        if attempt is None:
+            raise Refused(UNKNOWN, f"there is no attempt {spool.named(key)} here")
+        if attempt.worker is None:
+            raise Refused(NOT_NOW, f"attempt {spool.named(key)} is {attempt.state}")
+        self._hand(attempt.worker, frame)
+
+    def _hand(self, worker: Worker, frame: Frame) -> None:
+        try:
+            worker.line.send(REQUEST, frame.number, frame.data)
+        except Closed:
+            self._vanished(worker)
+
+    def _forget(self, body: Body) -> Body:
+        keys = body.get("attempts")
+        if not (isinstance(keys, list) and all(_is_pair(pair) for pair in keys)):
+            raise Refused(BAD, "`attempts` is a list of pairs of numbers")
+        for job, number in keys:
+            key = job, number
+            attempt = self._attempts.get(key)
+            if attempt is not None and attempt.report is None:
+                continue  # it lives; its end is not the one that was written down
+            self._attempts.pop(key, None)
+            self._remember(key)
+            spool.forget(self._settings.spool, key)
+        return {}
+
+    def _remember(self, key: Key) -> None:
+        self._forgotten[key[0]] = max(key[1], self._forgotten.pop(key[0], 0))
+        while len(self._forgotten) > _FORGOTTEN:
+            del self._forgotten[next(iter(self._forgotten))]
+
+    # Supervisors.
+
+    def _new_worker(self) -> Worker:
+        ours, theirs = socket.socketpair()
+        socket.send_fds(self._launcher, [b"+"], [theirs.fileno()])
+        theirs.close()
+        return self._employ(ours)
+
+    def _employ(self, line: socket.socket) -> Worker:
+        worker = Worker(Endpoint(line.fileno(), line.detach()))
+        self._watch(worker.line, lambda frame: self._said(worker, frame), lambda: self._vanished(worker))
+        return worker
+
+    def _said(self, worker: Worker, frame: Frame) -> None:
+        body = frame.body()
+        if frame.kind == ANSWER:
+            self._note_answer(worker, body)
+            self._answer(frame.number, body)
+        elif frame.kind == EVENT:
+            self._note_event(worker, body)
+            self._tell(body)
+
+    def _note_answer(self, worker: Worker, body: Body) -> None:
+        attempt = self._attempts.get(worker.key) if worker.key else None
+        if attempt is None or worker.key is None:
+            return
+        if "refused" in body and attempt.state == "launching":
+            del self._attempts[worker.key]
+            self._rest(worker)
+        else:
+            attempt.state = str(body.get("state", attempt.state))
+
+    def _note_event(self, worker: Worker, body: Body) -> None:
+        attempt = self._attempts.get(worker.key) if worker.key else None
+        if attempt is None:
+            return
+        if body["event"] == "exited":
+            attempt.worker, attempt.state, attempt.report = None, "ended", _report(body)
+            self._rest(worker)
+        else:
+            attempt.state = str(body.get("state", attempt.state))
+            attempt.started = body.get("started", attempt.started)
+
+    def _rest(self, worker: Worker) -> None:
+        """Keep a supervisor for the next job. Only the program retires one: it alone knows what it is about to send."""
+        worker.key = None
+        if len(self._idle) < self._settings.idle:
+            self._idle.append(worker)
+        else:
+            self._dismiss(worker)
+
+    def _dismiss(self, worker: Worker) -> None:
+        self._epoll.unregister(worker.line.read_fd)
+        del self._wires[worker.line.read_fd], self._masks[worker.line.read_fd]
+        worker.line.close()
+
+    def _vanished(self, worker: Worker) -> None:
+        """A supervisor is gone. If it had work, say how far that had come."""
+        if worker in self._idle:
+            self._idle.remove(worker)
+        self._dismiss(worker)
+        if worker.key is not None:
+            body = recovery.lost(self._settings, self._driver, self._boot, worker.key)
+            self._attempts[worker.key].worker = None
+            if body is None:  # it never passed the gate
+                del self._attempts[worker.key]
+            else:
+                self._attempts[worker.key].state, self._attempts[worker.key].report = "ended", body
+                self._tell({"event": "exited", **body})
+
+    def _recover(self) -> None:
+        for key, found in recovery.found(self._settings, self._driver, self._boot):
+            self._take_up(key, found)
+
+    def _take_up(self, key: Key, found: recovery.Found) -> None:
+        attempt = self._attempts.setdefault(key, Attempt(None, "running"))
+        if found is None:
+            self._busy.add(key)
+            return
+        self._busy.discard(key)
+        if isinstance(found, socket.socket):
+            attempt.worker = self._employ(found)
+            attempt.worker.key = key
+        else:
+            attempt.state, attempt.report = "ended", found
+
+    def _call_busy(self) -> None:
+        """Try again to reach supervisors that lived but did not open when the program started."""
+        for key in list(self._busy):
+            self._take_up(key, recovery.look(self._settings, self._driver, self._boot, key))
+            report = self._attempts[key].report
+            if report is not None:
+                self._tell({"event": "exited", **report})
+
+
+def _key(body: Body) -> Key:
+    job, attempt = body.get("job"), body.get("attempt")
+    if not (isinstance(job, int) and isinstance(attempt, int)):
+        raise Refused(BAD, f"job {job!r}, attempt {attempt!r}: both must be numbers")
+    return job, attempt
+
+
+def _is_pair(pair: object) -> bool:
+    return isinstance(pair, list) and [type(part) for part in pair] == [int, int]
+
+
+def _report(body: Body) -> Body:
+    return {name: body[name] for name in ("job", "attempt", "report", "mac")}
+
+
+def main(settings: Settings, read_fd: int, write_fd: int) -> None:
+    """Run the node program on two descriptors."""
+    spool.prepare(settings.spool)
+    recovery.take_over(settings.spool)
+    os.makedirs(settings.runtime, mode=0o755, exist_ok=True)
+    boot = cgroup.read("/proc/sys/kernel/random/boot_id").strip()
+    driver = cgroup.here(settings.node)
+    launcher = pool.start_launcher(settings, driver, boot)
+    try:
+        Program(settings, driver, boot, launcher).serve(Endpoint(read_fd, write_fd))
+    finally:
+        driver.leave()

@@ -1,0 +1,131 @@
+"""What a node program finds when it starts: an older program, supervisors at work, exits nobody has read."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from typing import Union
+
+from oarlock.node import spool
+from oarlock.node.cgroup import CgroupError, Driver
+from oarlock.node.channel import Body
+from oarlock.node.messages import LOST, Limits, Refused, Report, Settings, launch, signed
+from oarlock.node.spool import CONTROL, CRASH, EXIT, LAUNCH, Key, Place
+
+_FLOCK = struct.Struct("hhqqi")
+_OLDER_SECONDS = 5.0
+_DOOR_SECONDS = 2.0
+_LOST = "EXIT_VALUE_OAREXEC"
+
+
+def take_over(directory: str) -> None:
+    """Become the only program of this spool: an older one is told to end, then made to."""
+    fd = os.open(os.path.join(directory, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    begin = time.monotonic()
+    while not _locked(fd):
+        waited = time.monotonic() - begin
+        holder = _holder(fd)
+        if holder:
+            os.kill(holder, signal.SIGTERM if waited < _OLDER_SECONDS else signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def _locked(fd: int) -> bool:
+    """Try for the lock. It is one that a forked child does not share, and it is never given back while we live."""
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _holder(fd: int) -> int:
+    """Ask the kernel which process holds the lock; 0 if none does any more."""
+    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, asked))
+    return 0 if kind == fcntl.F_UNLCK else int(pid)
+
+
+Found = Union[Body, socket.socket, None]
+"""The report of an attempt that is over, a line to its supervisor, or nothing: a supervisor lives but is busy."""
+
+
+def found(settings: Settings, driver: Driver, boot: str) -> Iterator[tuple[Key, Found]]:
+    """Go through the spool."""
+    end = time.monotonic() + _DOOR_SECONDS
+    for key in spool.listed(settings.spool):
+        yield key, look(settings, driver, boot, key, until=end)
+
+
+def look(settings: Settings, driver: Driver, boot: str, key: Key, *, until: float = 0.0) -> Found:
+    """Find out about one attempt. A supervisor that was just orphaned opens its door in a moment: wait for it."""
+    place = spool.open_place(settings.spool, key)
+    if place is None:
+        return None
+    try:
+        while place.read(EXIT) is None and place.locked_elsewhere():
+            line = _call(place)
+            if line is not None or time.monotonic() >= until:
+                return line
+            time.sleep(0.005)
+        return _ended(settings, driver, boot, place)
+    finally:
+        place.close()
+
+
+def _call(place: Place) -> socket.socket | None:
+    line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        line.connect(f"/proc/self/fd/{place.fd}/{CONTROL}")
+    except OSError:
+        line.close()
+        return None
+    return line
+
+
+def lost(settings: Settings, driver: Driver, boot: str, key: Key) -> Body | None:
+    """Report an attempt whose supervisor is gone; `None` if it never passed the gate."""
+    place = spool.open_place(settings.spool, key)
+    if place is None:
+        return None
+    try:
+        return _ended(settings, driver, boot, place)
+    finally:
+        place.close()
+
+
+def _ended(settings: Settings, driver: Driver, boot: str, place: Place) -> Body:
+    """Give the exit file, or write one: whatever the job left behind is ended first."""
+    body = place.read(EXIT)
+    if body is not None:
+        return body
+    report, secret = _obituary(settings, driver, boot, place)
+    body = signed(report, secret)
+    place.write(EXIT, json.dumps(body).encode(), durable=True)
+    return body
+
+
+def _obituary(settings: Settings, driver: Driver, boot: str, place: Place) -> tuple[Report, str]:
+    job, attempt = place.key
+    crash = (place.read(CRASH) or {}).get("says")
+    says = f"its supervisor failed: {crash}" if crash else "its supervisor vanished"
+    report = Report(job, attempt, settings.node, boot, LOST, event=_LOST, says=says)
+    try:
+        asked = launch(place.read(LAUNCH) or {})
+    except Refused as refusal:
+        return report._replace(says=f"{says}; {refusal}"), "00" * 32
+    if asked.boot and asked.boot != boot:
+        return report._replace(says="the node was started again while it ran"), asked.secret
+    spool.remove_runtime(os.path.join(settings.runtime, spool.named(place.key)))
+    try:
+        # Making the group anew ends what is in it.
+        driver.create(asked.cpuset, Limits()).remove()
+    except (CgroupError, OSError) as error:
+        report = report._replace(events=(("CPUSET_CLEAN_ERROR", str(error)),))
+    return report, asked.secret

@@ -1,0 +1,400 @@
+"""The supervisor of one attempt: from the gate to the signed report, whatever becomes of the node program.
+
+It is the only process that knows the job from beginning to end. It enforces the walltime by a clock that neither jumps
+nor stops while the machine sleeps, and it opens no file of the user's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import time
+
+from oarlock.node import command, hook, script, spool
+from oarlock.node.cgroup import CgroupError, Driver, Group
+from oarlock.node.cgroup_site import SiteGroup
+from oarlock.node.channel import BadFrame, Body, Frame
+from oarlock.node.command import CannotStart
+from oarlock.node.lease import CHECKPOINT, END, KILL, Lease
+from oarlock.node.link import Link, drain
+from oarlock.node.messages import (
+    BAD,
+    CLEANED,
+    EXITED,
+    FAILED,
+    FIRST,
+    KILLED,
+    NOT_NOW,
+    OTHER,
+    WALLTIME,
+    Launch,
+    Refused,
+    Report,
+    Settings,
+    signed,
+)
+from oarlock.node.signals import chosen_for, send, told, write_aside
+from oarlock.node.spool import EXIT, Place
+
+_LONGEST_WAIT = 15.0  # poll sleeps by a clock that stops while the machine sleeps; ours does not
+_EMPTY_SECONDS = 60.0
+_OTHER_MARGIN = 60.0
+
+
+def now() -> float:
+    """Seconds since the machine was started, sleep included."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Over(Exception):
+    """The attempt was told to end before the user's code began."""
+
+
+class Supervisor:
+    """One attempt on one node."""
+
+    _report: Report
+
+    def __init__(self, settings: Settings, driver: Driver, boot: str, link: Link, wake: int) -> None:
+        self._settings, self._driver, self._boot, self._link, self._wake = settings, driver, boot, link, wake
+
+    def run(self, launch: Launch, place: Place) -> None:
+        """Live through the attempt; afterwards the report is on the disk and told."""
+        self._launch, self._place = launch, place
+        self._begin_anew()
+        self._link.serve(place, self._about)
+        try:
+            self._start()
+            self._watch()
+        except CannotStart as failure:
+            self._report = self._report._replace(outcome=FAILED, event=failure.event, says=str(failure))
+        except Over:
+            pass
+        self._clean()
+        self._tell_end()
+
+    def _begin_anew(self) -> None:
+        """Forget the attempt before this one: supervisors are reused."""
+        self._state = "launching"
+        self._report = Report(self._launch.job, self._launch.attempt, self._settings.node, self._boot, EXITED)
+        self._statuses: dict[int, int] = {}
+        self._group: Group | None = None
+        self._child, self._stderr = 0, -1
+        self._ending = False
+        # Other nodes keep the place a little longer: the first may still be within its grace.
+        margin = self._launch.grace + _OTHER_MARGIN if self._launch.role == OTHER else 0.0
+        self._lease = Lease(self._launch.walltime, checkpoint=self._launch.checkpoint, margin=margin)
+        self._runtime = os.path.join(self._settings.runtime, f"{self._launch.job}.{self._launch.attempt}")
+
+    # The beginning.
+
+    def _start(self) -> None:
+        self._fence()
+        if self._launch.role == FIRST:
+            self._make_runtime()
+            self._run_prologue()
+            self._begin_command()
+        self._state = "running"
+        self._report = self._report._replace(started=time.time())
+        self._lease.begin(now())
+        self._link.tell({"event": "started", **self._about()})
+
+    def _about(self) -> Body:
+        return {
+            "job": self._launch.job,
+            "attempt": self._launch.attempt,
+            "state": self._state,
+            "started": self._report.started,
+            "role": self._launch.role,
+        }
+
+    def _fence(self) -> None:
+        launch = self._launch
+        try:
+            if launch.hooks.manager:
+                self._group = SiteGroup(launch, self._settings.node)
+            else:
+                self._group = self._driver.create(launch.cpuset, launch.limits)
+        except (CgroupError, script.Untrusted, OSError) as error:
+            raise CannotStart("CPUSET_ERROR", str(error)) from error
+
+    def _fenced(self) -> Group:
+        if self._group is None:
+            raise CannotStart("CPUSET_ERROR", "the job has no cgroup")
+        return self._group
+
+    def _make_runtime(self) -> None:
+        try:
+            spool.remove_runtime(self._runtime)
+            os.mkdir(self._runtime, 0o755)
+        except OSError as error:
+            raise CannotStart("CANNOT_CREATE_TMP_DIRECTORY", str(error)) from error
+
+    def _begin_command(self) -> None:
+        """Start the child and wait until the user's code runs, or the child says why it cannot."""
+        launch = self._launch
+        child = command.begin(launch, self._fenced(), self._runtime, lowest_uid=self._settings.lowest_uid)
+        self._child = child.pid
+        try:
+            self._listen(child.status, now() + launch.start_timeout)
+        finally:
+            child.status.close()
+
+    def _listen(self, status: socket.socket, deadline: float) -> None:
+        while True:
+            self._turn(deadline, [status.fileno()])
+            try:
+                said, fds, _, _ = socket.recv_fds(status, 4096, 1)
+            except BlockingIOError:
+                self._leave_if_told()
+                if now() >= deadline:
+                    seconds = self._launch.start_timeout
+                    raise CannotStart(
+                        "WORKING_DIRECTORY", f"the user's directory did not answer within {seconds} s"
+                    ) from None
+                continue
+            if not said and self._stderr < 0:
+                raise CannotStart("EXIT_VALUE_OAREXEC", "the child vanished before the user's command")
+            if not said:
+                return
+            if fds:
+                self._stderr = fds[0]
+            else:
+                raise command.complaint(said)
+
+    def _leave_if_told(self) -> None:
+        if self._ending:
+            raise Over
+
+    # Scripts of the site.
+
+    def _run_prologue(self) -> None:
+        problem = self._hook("prologue", self._launch.hooks.prologue)
+        self._leave_if_told()
+        if problem:
+            raise CannotStart("PROLOGUE_ERROR", problem)
+
+    def _run_epilogue(self) -> None:
+        if self._launch.role == FIRST:
+            self._ending = False  # being told to end is no reason to leave the epilogue out
+            problem = self._hook("epilogue", self._launch.hooks.epilogue)
+            if problem:
+                self._happened("EPILOGUE_ERROR", problem)
+
+    def _hook(self, word: str, path: str) -> str:
+        """Run a script of the site, if there is one; say what went wrong."""
+        if not path:
+            return ""
+        about = hook.About(word, path, self._launch, self._settings.node, self._runtime)
+        return hook.run(about, self._driver, lambda pid, seconds: self._ended_by(pid, now() + seconds))
+
+    def _ended_by(self, pid: int, deadline: float) -> int | None:
+        """Wait for a child; `None` when its time is over, or when the attempt has to end first."""
+        told = self._ending
+        while pid not in self._statuses:
+            if now() >= deadline or self._ending != told:
+                return None
+            self._turn(deadline)
+        return self._statuses.pop(pid)
+
+    # While it runs.
+
+    def _watch(self) -> None:
+        """Follow the command to its end; on another node than the first, wait to be told."""
+        while not self._done():
+            self._keep_time()
+            self._turn(self._lease.next())
+
+    def _done(self) -> bool:
+        return self._ending if self._launch.role == OTHER else self._child in self._statuses
+
+    def _keep_time(self) -> None:
+        """Do what its time has come for."""
+        due = self._lease.due(now())
+        if due == KILL:
+            self._fenced().kill()
+        elif due == END:
+            self._happened("WALLTIME", f"the walltime of {self._lease.walltime} s is over")
+            self._finish(WALLTIME, self._launch.grace)
+        elif due == CHECKPOINT:
+            self._checkpoint()
+
+    def _turn(self, until: float, others: list[int] | None = None) -> None:
+        """Wait for news: a request, a child that ended, a descriptor, or the instant `until`."""
+        wait = min(max(until - now(), 0.0), _LONGEST_WAIT)
+        for frame in self._link.wait([self._wake, *(others or [])], wait * 1000 + 1):
+            self._obey(frame)
+        drain(self._wake)
+        self._reap()
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self._statuses[pid] = status
+
+    # What is asked of it.
+
+    def _obey(self, frame: Frame) -> None:
+        try:
+            body = frame.body()
+            _VERBS.get(str(body.get("verb")), Supervisor._asked_what)(self, body)
+        except BadFrame as error:
+            self._link.refuse(frame.number, Refused(BAD, str(error)))
+        except Refused as refusal:
+            self._link.refuse(frame.number, refusal)
+        else:
+            self._link.answer(frame.number, {"state": self._state})
+
+    def _asked_what(self, body: Body) -> None:
+        raise Refused(BAD, f"a supervisor has no verb {body.get('verb')!r}")
+
+    def _asked_kill(self, body: Body) -> None:
+        grace = body.get("grace", self._launch.grace)
+        self._finish(KILLED, grace if isinstance(grace, int) else self._launch.grace)
+
+    def _asked_end(self, _: Body) -> None:
+        if self._launch.role != OTHER:
+            raise Refused(NOT_NOW, "only a place on another node than the first is given back; the first is killed")
+        self._ending, self._report = True, self._report._replace(outcome=CLEANED)
+
+    def _finish(self, outcome: str, grace: int) -> None:
+        """Tell everything to end; what is still there after the grace is killed as a whole."""
+        if not self._ending:
+            self._ending, self._report = True, self._report._replace(outcome=outcome)
+            self._note("KILLED")
+            if self._lease.is_suspended:
+                self._go_on()
+            if self._group is not None:
+                send(signal.SIGTERM, self._group.pids())
+        self._lease.finish(now(), grace)
+
+    def _asked_signal(self, body: Body) -> None:
+        number = body.get("signal")
+        if not isinstance(number, int) or not 0 < number < signal.NSIG:
+            raise Refused(BAD, f"{number!r} is not the number of a signal")
+        self._running()
+        self._note(f"SIGNALED with {number}")
+        self._signal(number)
+
+    def _asked_checkpoint(self, _: Body) -> None:
+        self._running()
+        self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        number = self._launch.checkpoint_signal
+        self._lease.signalled()
+        self._note(f"CHECKPOINTED with signal {number}")
+        self._signal(number)
+        self._link.tell({"event": "checkpointed", **self._about()})
+        self._happened("CHECKPOINT_SUCCESS", f"signal {number} was sent")
+
+    def _signal(self, number: int) -> None:
+        send(number, chosen_for(number, self._fenced().pids(), self._child))
+
+    def _running(self) -> None:
+        if self._state != "running" or self._ending or self._launch.role != FIRST:
+            raise Refused(NOT_NOW, f"the job is {'ending' if self._ending else self._state} here")
+
+    def _asked_suspend(self, _: Body) -> None:
+        if self._lease.is_suspended:
+            return
+        if self._state != "running" or self._ending:
+            raise Refused(NOT_NOW, f"the job is {self._state} here; it cannot be suspended")
+        try:
+            self._fenced().freeze()
+        except (CgroupError, OSError) as error:
+            raise Refused("SUSPEND_ERROR", str(error)) from error
+        self._state = "suspended"
+        self._lease.suspend(now())
+
+    def _asked_resume(self, _: Body) -> None:
+        if not self._lease.is_suspended:
+            return
+        try:
+            self._go_on()
+        except (CgroupError, OSError) as error:
+            raise Refused("RESUME_ERROR", str(error)) from error
+
+    def _go_on(self) -> None:
+        self._fenced().thaw()
+        self._lease.resume(now())
+        self._state = "running"
+
+    def _asked_walltime(self, body: Body) -> None:
+        seconds = body.get("seconds")
+        if not isinstance(seconds, int) or seconds <= 0:
+            raise Refused(BAD, f"{seconds!r} is not a walltime in seconds")
+        self._lease.walltime = seconds
+
+    def _happened(self, event: str, says: str) -> None:
+        self._report = self._report._replace(events=(*self._report.events, (event, says)))
+
+    def _note(self, what: str) -> None:
+        if self._stderr >= 0:
+            write_aside(self._stderr, told(self._launch.job, what, time.localtime()))
+
+    # The end.
+
+    def _clean(self) -> None:
+        """Leave no process and no group behind; then the epilogue."""
+        if self._report.started is not None:
+            status = self._statuses.get(self._child)
+            self._report = self._report._replace(ended=time.time(), ran=self._lease.ran(now()), status=status)
+        self._state = "ending"
+        if self._group is not None:
+            self._empty(self._group)
+        self._run_epilogue()
+        spool.remove_runtime(self._runtime)
+        if self._stderr >= 0:
+            os.close(self._stderr)
+
+    def _empty(self, group: Group) -> None:
+        try:
+            if group.pids():
+                group.kill()
+            if group.wait_empty(_EMPTY_SECONDS):
+                self._reap()
+                self._report = self._report._replace(counters=group.counters())
+                group.remove()
+            else:
+                left = f"processes are left in {group.path}: {group.pids()[:5]}"
+                self._happened("CPUSET_CLEAN_ERROR", left)
+        except (CgroupError, OSError) as error:
+            self._happened("CPUSET_CLEAN_ERROR", str(error))
+
+    def _tell_end(self) -> None:
+        body = signed(self._report._replace(suspended=self._lease.suspended), self._launch.secret)
+        self._save(body)
+        self._link.tell({"event": "exited", **body})
+
+    def _save(self, body: Body) -> None:
+        """Write the exit file; on a full disk, tell at once and try again until there is room."""
+        while True:
+            try:
+                # While the program listens the server has the report in a moment; otherwise the disk must keep it.
+                self._place.write(EXIT, json.dumps(body).encode(), durable=not self._link.connected)
+            except FileNotFoundError:  # somebody removed the spool under us; nobody will look for it there
+                return
+            except OSError:
+                self._link.tell({"event": "exited", **body})
+                self._turn(now() + _LONGEST_WAIT)
+            else:
+                return
+
+
+_VERBS = {
+    "kill": Supervisor._asked_kill,
+    "end": Supervisor._asked_end,
+    "signal": Supervisor._asked_signal,
+    "checkpoint": Supervisor._asked_checkpoint,
+    "suspend": Supervisor._asked_suspend,
+    "resume": Supervisor._asked_resume,
+    "walltime": Supervisor._asked_walltime,
+}

@@ -1,0 +1,73 @@
+"""Becoming the user: who that is on this node, and the one way down from root, checked at each step."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Callable
+from typing import NamedTuple
+
+LOWEST_UID = 1000
+"""Accounts below are the system's; the server may say another number."""
+
+
+class UserRefused(Exception):
+    """A user that no job runs as here."""
+
+
+class NotDropped(Exception):
+    """Root could not be given up for good; nothing may be executed."""
+
+
+class User(NamedTuple):
+    """An account of this node."""
+
+    name: str
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    home: str
+    shell: str
+
+
+def resolve(name: str, uid: int | None, *, lowest: int = LOWEST_UID) -> User:
+    """Look an account up, or say why no job runs as it. May take as long as the site's directory service takes."""
+    try:
+        found = pwd.getpwnam(name)
+    except KeyError:
+        raise UserRefused(f"user `{name}` is not known on this node") from None
+    if uid is not None and uid != found.pw_uid:
+        raise UserRefused(f"user `{name}` has uid {uid} on the server and {found.pw_uid} on this node")
+    if os.geteuid() != 0:
+        if found.pw_uid != os.geteuid():
+            raise UserRefused(f"this node runs jobs of uid {os.geteuid()} only, not of `{name}`")
+    elif found.pw_uid == 0 or found.pw_uid < lowest:
+        raise UserRefused(f"user `{name}` has uid {found.pw_uid}; jobs run as uid {max(lowest, 1)} or above")
+    groups = os.getgrouplist(name, found.pw_gid)
+    return User(name, found.pw_uid, found.pw_gid, tuple(groups), found.pw_dir, found.pw_shell or "/bin/sh")
+
+
+def become(user: User) -> None:
+    """Give root up for good. Groups first, while that is still allowed; then root must not come back."""
+    if os.geteuid() != 0:
+        return
+    os.setgroups(user.groups)
+    os.setresgid(user.gid, user.gid, user.gid)
+    os.setresuid(user.uid, user.uid, user.uid)
+    if os.getresuid() != (user.uid,) * 3 or os.getresgid() != (user.gid,) * 3:
+        raise NotDropped(f"the ids are {os.getresuid()} and {os.getresgid()} after the drop to {user.name}")
+    _check_irreversible(user)
+
+
+def _check_irreversible(user: User) -> None:
+    tries: tuple[Callable[[], None], ...] = (_all_ids_root, lambda: os.setuid(0), lambda: os.setgid(0))
+    for regain in tries:
+        try:
+            regain()
+        except PermissionError:
+            continue
+        raise NotDropped(f"root could be had back after the drop to {user.name}")
+
+
+def _all_ids_root() -> None:
+    os.setresuid(0, 0, 0)

@@ -1,0 +1,1 @@
+"""The server: wiring, loops, and the ways to the nodes."""

@@ -1,0 +1,375 @@
+"""A node as the rest of the server sees it: verbs to call, events to hear.
+
+The connection is opened when it is needed and closed when nothing is expected any more. While attempts are expected it
+is made again after every cut, later and later; what happened meanwhile is then read from the node.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from oarlock.model.errors import NodeRefused, NodeUnreachable, OarlockError
+from oarlock.node.channel import Body
+from oarlock.node.messages import SEEN, Launch, Report, Settings, verified
+from oarlock.server.transports.channel import Channel, Hello
+from oarlock.server.transports.way import Way
+
+log = logging.getLogger(__name__)
+
+Key = tuple[int, int]
+"""A job and its attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The user's code runs (or, on another node than the first, the place is ready)."""
+
+    node: str
+    job: int
+    attempt: int
+    at: float | None  # by the node's clock, epoch seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointed:
+    """The checkpoint signal was sent."""
+
+    node: str
+    job: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """An attempt is over on a node; the report carries its signature's word."""
+
+    node: str
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class BadReport:
+    """Somebody reported what they cannot know; nothing follows from it but an event (BIPBIP_CHALLENGE)."""
+
+    node: str
+    job: int
+    attempt: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """The node was asked and does not know an attempt that is expected there."""
+
+    node: str
+    job: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The connection is gone. Jobs go on; nothing is known of them."""
+
+    node: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Back:
+    """The node answers again; another boot id means that no job of before is alive there."""
+
+    node: str
+    hello: Hello
+
+
+NodeEvent = Started | Checkpointed | Exited | BadReport | Missing | Lost | Back
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Deadlines, in seconds."""
+
+    connect: float = 20.0  # from the start of ssh to the node's hello
+    answer: float = 30.0
+    first_retry: float = 1.0
+    last_retry: float = 60.0
+    ping: float = 30.0  # between two words to a node that has nothing to say
+    idle: float = 300.0  # a connection that nobody needs is closed
+
+
+class Doors:
+    """How many connections may be open, and how many being opened, over all nodes."""
+
+    def __init__(self, *, open_: int = 1000, opening: int = 25) -> None:
+        self.open, self.opening = asyncio.Semaphore(open_), asyncio.Semaphore(opening)
+
+
+class Node:
+    """One compute node. `on_event` is called on the event loop and must not block."""
+
+    def __init__(
+        self, settings: Settings, way: Way, on_event: Callable[[NodeEvent], None], doors: Doors, patience: Patience
+    ) -> None:
+        self.name = settings.node
+        self._settings, self._way, self._on_event, self._doors, self._patience = (
+            settings,
+            way,
+            on_event,
+            doors,
+            patience,
+        )
+        self._channel: Channel | None = None
+        self._hello: Hello | None = None
+        self._secrets: dict[Key, str] = {}  # attempts whose report is awaited
+        self._told: set[Key] = set()  # ... and was passed on already
+        self._opening = asyncio.Lock()
+        self._keeper: asyncio.Task[None] | None = None
+        self._used = time.monotonic()
+        self._retry_at, self._failed = 0.0, ""
+        self._warned = False
+        self.on_samples: Callable[[bytes], None] = lambda _data: None
+
+    # The verbs of the job steps.
+
+    async def hello(self) -> Hello:
+        """Reach the node and give what it says of itself; its boot id goes into every launch."""
+        await self._open()
+        if self._hello is None:
+            raise NodeUnreachable(self.name, "it said no hello")
+        return self._hello
+
+    async def launch(self, launch: Launch) -> None:
+        """Start an attempt; `Started` and `Exited` follow as events.
+
+        `NodeRefused`: nothing was started by this call. `NodeUnreachable` with `sent`: not known; the attempt stays
+        expected, and the node tells when it is back.
+        """
+        key = launch.job, launch.attempt
+        self.expect(launch.job, launch.attempt, launch.secret)
+        try:
+            await self._ask("launch", launch.body())
+        except OarlockError as error:
+            # Seen before or perhaps on its way: its report may still come.
+            known = isinstance(error, NodeRefused) and error.word == SEEN
+            if not known and not (isinstance(error, NodeUnreachable) and error.sent):
+                self._secrets.pop(key, None)
+            raise
+
+    def expect(self, job: int, attempt: int, secret: str) -> None:
+        """Wait for the report of an attempt: one just launched, or one found in the database after a restart."""
+        self._secrets[job, attempt] = secret
+        self._keep()
+
+    async def kill(self, job: int, attempt: int, *, grace: int | None = None) -> None:
+        """Tell a job to end: TERM now, KILL to all of it after the grace (the launch's own if `None`)."""
+        await self._attempt("kill", job, attempt, {} if grace is None else {"grace": grace})
+
+    async def signal(self, job: int, attempt: int, number: int) -> None:
+        """Send a signal to the job's program."""
+        await self._attempt("signal", job, attempt, {"signal": number})
+
+    async def checkpoint(self, job: int, attempt: int) -> None:
+        """Send the checkpoint signal now."""
+        await self._attempt("checkpoint", job, attempt)
+
+    async def suspend(self, job: int, attempt: int) -> None:
+        """Stop the job where it is; its walltime stands still."""
+        await self._attempt("suspend", job, attempt)
+
+    async def resume(self, job: int, attempt: int) -> None:
+        """Let a suspended job go on."""
+        await self._attempt("resume", job, attempt)
+
+    async def walltime(self, job: int, attempt: int, seconds: int) -> None:
+        """Give a running job another walltime, counted from its start."""
+        await self._attempt("walltime", job, attempt, {"seconds": seconds})
+
+    async def end(self, job: int, attempt: int) -> None:
+        """Give back the place of a job on another node than its first."""
+        await self._attempt("end", job, attempt)
+
+    async def status(self) -> list[Body]:
+        """List every attempt the node remembers, with its state and, once it is over, its signed report."""
+        found: list[Body] = (await self._ask("status"))["attempts"]
+        return found
+
+    async def forget(self, keys: Iterable[Key]) -> None:
+        """Let the node forget attempts whose end is written down here."""
+        gone = list(keys)
+        for key in gone:
+            self._secrets.pop(key, None)
+            self._told.discard(key)
+        await self._ask("forget", {"attempts": [list(key) for key in gone]})
+
+    async def sample(self, body: Body) -> Body:
+        """Ask whoever measures on the node; what it takes comes to `on_samples`. To be asked again after `Back`."""
+        return await self._ask("sample", body)
+
+    async def ping(self) -> None:
+        """Make sure that the node answers."""
+        await self._ask("ping")
+
+    async def close(self) -> None:
+        """Leave the node; its jobs go on."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+        await self._drop("the server left")
+
+    # The connection.
+
+    async def _attempt(self, verb: str, job: int, attempt: int, more: Body | None = None) -> None:
+        await self._ask(verb, {"job": job, "attempt": attempt, **(more or {})})
+
+    async def _ask(self, verb: str, body: Body | None = None) -> Body:
+        channel = await self._open()
+        self._used = time.monotonic()
+        return await channel.ask(verb, body, seconds=self._patience.answer)
+
+    async def _open(self) -> Channel:
+        """Give the open channel, or open one. After a failure others are refused at once until it is time to retry."""
+        async with self._opening:
+            if self._channel is not None and not self._channel.ended.is_set():
+                return self._channel
+            if time.monotonic() < self._retry_at:
+                raise NodeUnreachable(self.name, self._failed)
+            await self._lose(self._channel)
+            return await self._connect()
+
+    async def _connect(self) -> Channel:
+        patience = self._patience
+        await self._doors.open.acquire()
+        try:
+            async with self._doors.opening:
+                channel, hello = await Channel.open(self._settings, self._way, self._heard, seconds=patience.connect)
+        except BaseException as error:
+            self._doors.open.release()
+            if isinstance(error, NodeUnreachable):
+                self._failed, self._retry_at = error.why, time.monotonic() + patience.first_retry
+            raise
+        channel.on_raw = lambda _number, data: self.on_samples(data)
+        self._channel, self._hello = channel, hello
+        log.info("node reached", extra={"node": self.name, "cgroups": hello.cgroups})
+        self._warn_of_weak_fence(hello)
+        await self._catch_up(channel, hello)
+        self._keep()
+        return channel
+
+    def _warn_of_weak_fence(self, hello: Hello) -> None:
+        """Say once that jobs are not limited on this node."""
+        if hello.cgroups == "processes" and not self._warned:
+            self._warned = True
+            log.warning("no writable cgroups: jobs are process trees", extra={"node": self.name})
+
+    async def _lose(self, channel: Channel | None) -> None:
+        """Tell once that a connection ended by itself, whoever notices first."""
+        if channel is not None and self._channel is channel:
+            self._on_event(Lost(self.name, channel.why))
+            await self._drop(channel.why)
+
+    async def _drop(self, why: str) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close(why)
+            self._doors.open.release()
+
+    async def _catch_up(self, channel: Channel, hello: Hello) -> None:
+        """Learn what happened while we were away."""
+        found = (await channel.ask("status", seconds=self._patience.answer))["attempts"]
+        self._told.clear()
+        self._on_event(Back(self.name, hello))
+        known: set[Key] = set()
+        for about in found:
+            key = _key(about)
+            if key not in self._secrets:
+                continue
+            known.add(key)
+            if "report" in about:
+                self._reported(about["report"])
+            elif about.get("started"):
+                self._on_event(Started(self.name, *key, about["started"]))
+        for key in set(self._secrets) - known:
+            self._on_event(Missing(self.name, *key))
+
+    def _keep(self) -> None:
+        if self._keeper is None or self._keeper.done():
+            self._keeper = asyncio.create_task(self._keep_up())
+
+    async def _keep_up(self) -> None:
+        """Stay in touch while anything is expected; close the connection when it has long been of no use."""
+        pause = self._patience.first_retry
+        while self._secrets or self._channel is not None:
+            channel = self._channel
+            if channel is not None and not channel.ended.is_set():
+                pause = self._patience.first_retry
+                if await self._quiet(channel):
+                    return
+                continue
+            if channel is not None:
+                await self._lose(channel)
+                continue
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, self._patience.last_retry)
+            await self._try()
+
+    async def _try(self) -> None:
+        try:
+            await self._open()
+        except NodeUnreachable as error:
+            log.info("node still unreachable", extra={"node": self.name, "why": error.why})
+
+    async def _quiet(self, channel: Channel) -> bool:
+        """Sit through one period of a connection; true if it was closed because nobody needed it."""
+        try:
+            async with asyncio.timeout(self._patience.ping):
+                await channel.ended.wait()
+        except TimeoutError:
+            pass
+        else:
+            return False
+        if not self._secrets and time.monotonic() - self._used > self._patience.idle:
+            await self._drop("idle")
+            return True
+        try:
+            await channel.ask("ping", seconds=self._patience.answer)
+        except NodeUnreachable as error:
+            await channel.close(error.why)
+        return False
+
+    # What the node says.
+
+    def _heard(self, body: Body) -> None:
+        key = _key(body)
+        if body.get("event") == "exited":
+            self._reported(body)
+        elif key not in self._secrets:
+            return
+        elif body.get("event") == "started":
+            self._on_event(Started(self.name, *key, body.get("started")))
+        elif body.get("event") == "checkpointed":
+            self._on_event(Checkpointed(self.name, *key))
+
+    def _reported(self, body: Any) -> None:
+        """Pass a report on, once, if it is about an attempt of ours and signed with its secret."""
+        if not isinstance(body, dict):
+            return
+        key = _key(body)
+        if key in self._told:
+            return
+        secret = self._secrets.get(key)
+        report = verified(body, secret) if secret is not None else None
+        if secret is None:
+            self._on_event(BadReport(self.name, *key, "no report of this attempt is awaited from this node"))
+        elif report is None or report.node != self.name:
+            self._on_event(BadReport(self.name, *key, "it does not carry the secret of its attempt"))
+        else:
+            self._told.add(key)
+            self._on_event(Exited(self.name, report))
+
+
+def _key(body: Body) -> Key:
+    job, attempt = body.get("job"), body.get("attempt")
+    return (job, attempt) if isinstance(job, int) and isinstance(attempt, int) else (0, 0)

@@ -1,0 +1,272 @@
+"""The fences of this kernel, with real processes in real groups."""
+
+import ctypes
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from oarlock.node import cgroup
+from oarlock.node.cgroup import Mounts, chosen, detect, here, mounts, numbers
+from oarlock.node.cgroup_none import Processes
+from oarlock.node.cgroup_v1 import V1
+from oarlock.node.cgroup_v2 import V2
+from oarlock.node.messages import Limits
+from tests.bed import eventually, needs_root, needs_v1, remove_roots
+
+# One parent, a bounded number of children, none of which forks: where no limit holds it, it must do no harm.
+FORK_BOMB = """
+import os, time
+for _ in range(100):
+    try:
+        if os.fork() == 0:
+            break
+    except OSError:
+        pass
+time.sleep(60)
+"""
+DAEMON = (
+    "import os, time\nif os.fork() == 0:\n  os.setsid()\n  if os.fork() == 0:\n    time.sleep(600)\ntime.sleep(600)"
+)
+HOG = "x = []\nwhile True: x.append(b'x' * (1 << 20))"
+
+MOUNTINFO = """\
+24 30 0:22 / /sys rw,nosuid shared:7 - sysfs sysfs rw
+31 24 0:27 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid shared:9 - cgroup cgroup rw,cpu,cpuacct
+32 24 0:28 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
+33 24 0:28 / /mnt/memory rw - cgroup cgroup rw,memory
+34 24 0:29 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd
+35 24 0:30 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
+"""
+
+
+def test_mounts_are_read_by_controller():
+    found = mounts(MOUNTINFO)
+    assert found.v2 == "/sys/fs/cgroup/unified"
+    assert {name: found.v1[name] for name in ("cpu", "cpuacct", "memory", "name=systemd")} == {
+        "cpu": "/sys/fs/cgroup/cpu,cpuacct",
+        "cpuacct": "/sys/fs/cgroup/cpu,cpuacct",
+        "memory": "/sys/fs/cgroup/memory",
+        "name=systemd": "/sys/fs/cgroup/systemd",
+    }
+
+
+def test_cpu_numbers_are_taken_modulo_the_cpus_there_are():
+    assert numbers("0-2,5\n") == [0, 1, 2, 5]
+    assert chosen((1, 3, 9), [0, 1, 2, 5]) == "1,5"
+    assert chosen((), [4, 5]) == "4,5"
+
+
+def test_without_a_hierarchy_the_fence_is_the_tree_of_processes():
+    assert detect("n1", Mounts({}, None)).kind == "processes"
+
+
+def test_a_hierarchy_that_cannot_be_written_is_none(tmp_path):
+    (tmp_path / "file").touch()
+    assert detect("n1", Mounts({"memory": f"{tmp_path}/file", "cpuset": f"{tmp_path}/file"}, None)).kind == "processes"
+
+
+@pytest.fixture
+def node():
+    name = f"t{secrets.token_hex(4)}"
+    yield name
+    remove_roots(name)
+
+
+def drivers():
+    """Every kind of driver that this machine can show: as it is, the freezer alone, the cgroup2 tree alone."""
+    found = mounts(Path("/proc/self/mountinfo").read_text())
+    kinds = [pytest.param(lambda _: Processes("n"), id="processes")]
+    if os.geteuid() == 0 and found.v1:
+        kinds.append(pytest.param(lambda node: V1(found, node), id="hybrid"))
+        kinds.append(pytest.param(lambda node: V1(Mounts(found.v1, None), node), id="freezer"))
+    if os.geteuid() == 0 and found.v2:
+        kinds.append(pytest.param(lambda node: V2(found.v2 or "", node), id="v2"))
+    return kinds
+
+
+def inside(group, code):
+    """Start Python code in a group, as a child of ours."""
+    return subprocess.Popen([sys.executable, "-c", code], preexec_fn=group.join)
+
+
+@pytest.fixture(params=drivers())
+def driver(request, node):
+    made = request.param(node)
+    yield made
+    made.leave()
+    ctypes.CDLL(None).prctl(36, 0, 0, 0, 0)  # this process asked for orphans; the next test has its own
+
+
+def test_everything_in_a_group_is_killed_daemons_and_bombs_included(driver):
+    for code in (DAEMON, FORK_BOMB):
+        group = driver.create("ada_1", Limits(pids=100))
+        child = inside(group, code)
+        eventually(lambda group=group: len(group.pids()) >= 2, what="the second process")
+        group.kill()
+        assert group.wait_empty(10)
+        assert group.pids() == []
+        child.wait()
+        reap()
+        group.remove()
+
+
+def reap():
+    """Bury the orphans that this process asked to be given."""
+    while True:
+        try:
+            os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+
+
+def test_a_frozen_group_stands_still_and_goes_on(driver, tmp_path):
+    beat = tmp_path / "beat"
+    group = driver.create("ada_2", Limits())
+    child = inside(group, f"import time\nwhile True: open({str(beat)!r}, 'a').write('.'); time.sleep(0.001)")
+    eventually(lambda: beat.exists() and beat.stat().st_size > 3)
+    group.freeze()
+    size = eventually(lambda: still(beat), what="standing still")
+    group.thaw()
+    eventually(lambda: beat.stat().st_size > size, what="going on")
+    group.kill()
+    assert group.wait_empty(10)
+    child.wait()
+    group.remove()
+
+
+def still(path):
+    """The size of a file that does not grow any more."""
+    before = path.stat().st_size
+    time.sleep(0.05)
+    return before if path.stat().st_size == before else 0
+
+
+def test_a_frozen_group_can_be_killed(driver):
+    group = driver.create("ada_3", Limits())
+    child = inside(group, "import time; time.sleep(600)")
+    eventually(group.pids)
+    group.freeze()
+    group.kill()
+    assert group.wait_empty(10)
+    assert child.wait() == -signal.SIGKILL
+    group.remove()
+
+
+def test_cpu_time_is_counted(driver):
+    group = driver.create("ada_4", Limits())
+    child = inside(group, "import time\nend = time.process_time() + 0.2\nwhile time.process_time() < end: pass")
+    child.wait()
+    assert group.wait_empty(10)
+    assert 0.2 <= group.counters()["cpu_seconds"] < 5
+    group.remove()
+
+
+@needs_root
+def test_what_an_earlier_attempt_left_is_ended_and_made_anew(driver):
+    if driver.kind == "processes":
+        pytest.skip("without groups nothing is left to be found")
+    left = driver.create("ada_5", Limits(pids=7))
+    child = inside(left, "import time; time.sleep(600)")
+    eventually(left.pids)
+    group = driver.create("ada_5", Limits())
+    assert group.pids() == []
+    assert child.wait() == -signal.SIGKILL
+    group.remove()
+
+
+@needs_root
+def test_removing_leaves_nothing_in_any_hierarchy(driver, node):
+    driver.create("ada_6", Limits(deny_devices=("c 195:1 rwm",))).remove()
+    driver.leave()
+    assert list(Path("/sys/fs/cgroup").glob(f"*/oarlock/{node}")) == []
+
+
+@needs_root
+def test_roots_that_another_program_removed_are_made_again(driver):
+    driver.leave()
+    driver.create("ada_11", Limits(cpus=(0,))).remove()
+
+
+@pytest.fixture
+def real(node):
+    if os.geteuid() != 0:
+        pytest.skip("groups need root")
+    return here(node)
+
+
+@needs_root
+@needs_v1
+def test_a_memory_hog_dies_in_its_own_group(real):
+    group = real.create("ada_7", Limits(memory=64 << 20))
+    child = inside(group, HOG)
+    assert child.wait() == -signal.SIGKILL
+    found = group.counters()
+    assert found["oom_kills"] == 1
+    assert 32 << 20 < found["memory_peak_bytes"] <= 64 << 20
+    group.remove()
+
+
+@needs_root
+@needs_v1
+def test_a_fork_bomb_is_stopped_by_its_limit(real):
+    group = real.create("ada_8", Limits(pids=20))
+    child = inside(group, FORK_BOMB)
+    eventually(lambda: group.counters()["pids_refused"] >= 50, what="a refused fork")
+    assert len(group.pids()) <= 20
+    group.kill()
+    assert group.wait_empty(10)
+    child.wait()
+    group.remove()
+
+
+@needs_root
+@needs_v1
+def test_a_job_sees_only_its_cpus(real):
+    group = real.create("ada_9", Limits(cpus=(1,)))
+    code = "import os; os._exit(sum(1 << cpu for cpu in os.sched_getaffinity(0)))"
+    there = numbers(cgroup.read("/sys/fs/cgroup/cpuset/cpuset.cpus"))
+    assert inside(group, code).wait() == 1 << there[1 % len(there)]
+    group.remove()
+
+
+@needs_root
+@needs_v1
+def test_a_denied_device_cannot_be_opened(real):
+    group = real.create("ada_10", Limits(deny_devices=("c 1:5 rwm",)))
+    assert inside(group, "open('/dev/null'); open('/dev/zero')").wait() == 1
+    assert inside(group, "open('/dev/null')").wait() == 0
+    group.remove()
+
+
+@needs_root
+def test_supervisors_leave_the_session_of_their_login(node):
+    found = cgroup.mounted()
+    if found.v2 is None:
+        pytest.skip("no cgroup2 tree here")
+    child = os.fork()
+    if child == 0:
+        cgroup.shelter(node, found, systemd=False)
+        stayed = node not in cgroup.read("/proc/self/cgroup")
+        cgroup.shelter(node, found, systemd=True)
+        moved = f"0::/oarlock/{node}/supervisors\n" in cgroup.read("/proc/self/cgroup")
+        os._exit(0 if stayed and moved else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_what_a_vanished_supervisor_left_is_found_by_its_variable():
+    driver = Processes("n1")
+    left = subprocess.Popen(["sleep", "600"], env={"OAR_CPUSET": "/n1/ada_1"}, start_new_session=True)
+    stranger = subprocess.Popen(["sleep", "600"], env={"OAR_CPUSET": "/n1/ada_11"}, start_new_session=True)
+    eventually(lambda: b"OAR_CPUSET" in Path(f"/proc/{left.pid}/environ").read_bytes())
+    eventually(lambda: b"OAR_CPUSET" in Path(f"/proc/{stranger.pid}/environ").read_bytes())
+    driver.create("ada_1", Limits())
+    assert (left.wait(10), stranger.poll()) == (-signal.SIGKILL, None)
+    stranger.kill()
+    stranger.wait()
+    ctypes.CDLL(None).prctl(36, 0, 0, 0, 0)

@@ -1,0 +1,155 @@
+"""Output files: opened as the user, and never anything but the user's own plain file."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from oarlock.node import command
+from oarlock.node.command import CannotStart, complaint, opened
+from oarlock.node.messages import Launch
+from oarlock.node.user import become, resolve
+from tests.bed import needs_root
+from tests.node.test_user import in_a_child
+
+
+def link_to_shadow(home):
+    (home / "out").symlink_to("/etc/shadow")
+
+
+def dangling_link(home):
+    (home / "out").symlink_to(home / "nowhere")
+
+
+def fifo(home):
+    os.mkfifo(home / "out", 0o666)
+    (home / "out").chmod(0o666)
+
+
+def device(home):
+    os.mknod(home / "out", 0o666 | 0o020000, os.makedev(1, 3))
+    (home / "out").chmod(0o666)
+
+
+def directory(home):
+    (home / "out").mkdir()
+
+
+def roots_file(home):
+    (home / "out").write_text("root's")
+    (home / "out").chmod(0o600)
+
+
+@needs_root
+@pytest.mark.parametrize("trap", [link_to_shadow, dangling_link, fifo, device, directory, roots_file])
+def test_a_trap_in_the_place_of_an_output_is_not_opened(ground, people, trap):
+    ada = resolve(people[0], None)
+    trap(ground)
+    os.chown(ground, ada.uid, ada.gid)
+    shadow = Path("/etc/shadow").stat()
+
+    def work():
+        become(ada)
+        return opened(str(ground / "out"))
+
+    assert in_a_child(work) == "CannotStart"
+    assert Path("/etc/shadow").stat() == shadow
+    assert not (ground / "nowhere").exists()
+
+
+def test_an_output_is_appended_to_and_never_cut(tmp_path):
+    (tmp_path / "out").write_text("before\n")
+    fd = opened(str(tmp_path / "out"))
+    os.write(fd, b"after\n")
+    os.close(fd)
+    assert (tmp_path / "out").read_text() == "before\nafter\n"
+
+
+def test_an_output_that_fails_names_the_file(tmp_path):
+    with pytest.raises(CannotStart, match="absent/out") as problem:
+        opened(str(tmp_path / "absent" / "out"))
+    assert problem.value.event == "OUTPUT_FILES"
+
+
+def test_a_name_swapped_with_a_link_while_it_is_opened_gains_nothing(ground, people):
+    if os.geteuid() != 0:
+        pytest.skip("two accounts need root")
+    ada = resolve(people[0], None)
+    secret = ground / "secret"
+    secret.write_text("root's")
+    secret.chmod(0o600)
+    home = ground / "home"
+    home.mkdir()
+    os.chown(home, ada.uid, ada.gid)
+    swapper = os.fork()
+    if swapper == 0:
+        swap_for_ever(home, secret)
+
+    def work():
+        become(ada)
+        for _ in range(2000):
+            try:
+                os.close(opened(str(home / "out")))
+            except CannotStart:
+                continue
+        return "done"
+
+    try:
+        assert in_a_child(work) == "'done'"
+    finally:
+        os.kill(swapper, 9)
+        os.waitpid(swapper, 0)
+    assert (secret.read_text(), secret.stat().st_uid) == ("root's", 0)
+
+
+def swap_for_ever(home, secret):
+    while True:
+        for make in (lambda path: path.symlink_to(secret), lambda path: path.touch()):
+            new = home / "new"
+            new.unlink(missing_ok=True)
+            make(new)
+            new.rename(home / "out")
+
+
+class Free:
+    """A group that holds nobody."""
+
+    path = "/free"
+
+    def join(self):
+        pass
+
+
+@needs_root
+@pytest.mark.parametrize(
+    "call", ["setsid", "setgroups", "setresgid", "setresuid", "getresuid", "chdir", "dup2", "umask"]
+)
+def test_no_command_runs_when_a_call_before_it_fails(ground, people, monkeypatch, call):
+    def failing(*_, **__):
+        raise OSError(1, "injected")
+
+    made = ground / "made"
+    launch = Launch(1, 1, "", "", people[0], f"touch {made}", directory="/")
+    ground.chmod(0o777)
+    real = getattr(os, call)
+    monkeypatch.setattr(os, call, failing)
+    begun = command.begin(launch, Free(), str(ground), lowest_uid=1000)
+    monkeypatch.setattr(os, call, real)
+    begun.status.setblocking(True)
+    said = heard(begun.status)
+    assert (os.waitpid(begun.pid, 0)[1], made.exists()) == (127 << 8, False)
+    assert "injected" in str(complaint(said))
+
+
+def heard(status):
+    """What a child said last, before it ended."""
+    last = b""
+    while True:
+        said, fds, _, _ = socket.recv_fds(status, 4096, 1)
+        for fd in fds:
+            os.close(fd)
+        if not said:
+            status.close()
+            return last
+        last = said

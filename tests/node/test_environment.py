@@ -1,0 +1,69 @@
+"""What a job finds: OAR's variables and files."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from oarlock.node.environment import LONGEST, Files, TooMuch, node_file, property_file, variables
+from oarlock.node.messages import Launch
+
+GOLDEN = Path(__file__).resolve().parents[3] / "shared/data/oar2-golden/job_env.txt"
+JOB = Launch(
+    job=66,
+    attempt=1,
+    secret="",
+    boot="",
+    user="alice",
+    command="./env.sh",
+    directory="/home/alice",
+    stdout="OAR.envjob.66.stdout",
+    stderr="OAR.envjob.66.stderr",
+    walltime=180,
+    name="envjob",
+    project="pp",
+    key=True,
+    nodes=("node1", "node3", "node3"),
+    resources=({"host": "node1", "cpu": 1, "drain": None}, {"host": "node3", "cpu": 5}),
+)
+FILES = Files("/var/lib/oar/66", "/var/lib/oar/66_resources")
+
+
+def made(job=JOB):
+    return variables(job, home="/home/alice", shell="/bin/bash", files=FILES, cpuset="/oarlock/n/alice_66")
+
+
+@pytest.mark.skipif(not GOLDEN.exists(), reason="the shared data of a real OAR is not here")
+def test_every_variable_of_a_real_oar_job_has_the_same_value():
+    theirs = dict(line.split("=", 1) for line in GOLDEN.read_text().splitlines() if re.match(r"OAR_\w+=", line))
+    ours = {name: value for name, value in made().items() if name.startswith("OAR_")}
+    assert ours == {**theirs, "OAR_CPUSET": "/oarlock/n/alice_66"}
+
+
+def test_the_environment_is_made_from_nothing(monkeypatch):
+    monkeypatch.setenv("LEAK", "root's own")
+    assert {name for name in made() if not name.startswith("OAR_")} == {"HOME", "USER", "LOGNAME", "SHELL", "PATH"}
+
+
+def test_a_user_brings_variables_but_not_ours():
+    brought = {"PATH": "/opt/bin", "LD_PRELOAD": "mine.so", "HOME": "/", "OAR_JOB_ID": "1", "BAD-NAME": "x", "A=B": "x"}
+    found = made(JOB._replace(environment=brought))
+    assert [found.get(name) for name in brought] == ["/opt/bin", "mine.so", "/home/alice", "66", None, None]
+
+
+def test_too_many_variables_are_refused_with_their_size():
+    with pytest.raises(TooMuch, match=str(LONGEST)):
+        made(JOB._replace(environment={"A": "x" * LONGEST}))
+
+
+def test_gpus_are_named_to_cuda():
+    assert made(JOB._replace(gpus=(0, 2)))["CUDA_VISIBLE_DEVICES"] == "0,2"
+
+
+def test_node_and_property_files_have_a_line_a_resource():
+    assert node_file(JOB) == "node1\nnode3\nnode3\n"
+    assert property_file(JOB) == " cpu = '1' , drain = '' , host = 'node1' \n cpu = '5' , host = 'node3' \n"
+
+
+def test_a_value_with_a_newline_does_not_become_a_second_resource():
+    assert property_file(JOB._replace(resources=({"a": "x\ny = 'z'"},))) == " a = 'x y = 'z'' \n"

@@ -1,0 +1,59 @@
+"""The loader: a line for any shell, and imports from what was sent."""
+
+import subprocess
+import sys
+import traceback
+
+import pytest
+
+from oarlock.node.loader import Sources, line, marker, packed
+from oarlock.server.transports.channel import node_sources
+
+
+def test_the_line_survives_every_shell_between_single_quotes():
+    assert not set("'\\!\n") & set(line("00ff"))
+
+
+def test_the_line_says_its_marker_and_runs_what_it_is_sent():
+    program = packed({"oarlock.node.loader": "def start(sources, settings): print(settings['a'])"}, {"a": "hé"})
+    ran = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", line("00ff")], input=program, capture_output=True, timeout=20, check=True
+    )
+    assert ran.stdout == marker("00ff") + f"{sys.hexversion:x}\nhé\n".encode()
+
+
+def test_everything_that_travels_imports_on_the_other_side():
+    sources = node_sources()
+    ran = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", line("1")],
+        input=packed({**sources, "oarlock.node.loader": sources["oarlock.node.loader"] + HARMLESS}, {}),
+        capture_output=True,
+        timeout=20,
+        check=False,
+    )
+    assert (ran.stdout.splitlines()[-1], ran.stderr) == (str(len(sources)).encode(), b"")
+
+
+HARMLESS = """
+def start(sources, settings):
+    import importlib
+    sys.meta_path.insert(0, Sources(sources))
+    for name in sources:
+        importlib.import_module(name)
+    print(len(sources))
+"""
+
+
+def test_a_traceback_shows_the_lines_that_were_sent():
+    sys.meta_path.insert(
+        0, finder := Sources({"far_away": "", "far_away.place": "def f():\n    raise KeyError('x')\n"})
+    )
+    try:
+        from far_away.place import f  # type: ignore[import-not-found]
+
+        with pytest.raises(KeyError) as problem:
+            f()
+        shown = "".join(traceback.format_exception(problem.value))
+    finally:
+        sys.meta_path.remove(finder)
+    assert "File \"far_away/place.py\", line 2, in f\n    raise KeyError('x')" in shown

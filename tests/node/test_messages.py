@@ -1,0 +1,96 @@
+"""Launches are read strictly; reports are believed only with the secret of their attempt."""
+
+import hmac
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oarlock.node.mac import mac, same
+from oarlock.node.messages import EXITED, Hooks, Launch, Limits, Refused, Report, launch, settings, signed, verified
+
+SECRET, OTHER = "a1" * 32, "b2" * 32
+REPORT = Report(
+    7, 2, "node1", "boot", EXITED, status=256, events=(("WALLTIME", "over"),), counters={"cpu_seconds": 1.5}
+)
+GOOD = {"job": 7, "attempt": 1, "secret": SECRET, "boot": "", "user": "ada", "command": "true"}
+
+
+def over_the_wire(body):
+    return json.loads(json.dumps(body))
+
+
+def test_a_launch_is_the_same_after_its_journey():
+    sent = Launch(
+        **GOOD,
+        limits=Limits((0, 3), 1 << 30, 50, ("c 195:1 rwm",)),
+        hooks=Hooks("/p", "/e", 5),
+        nodes=("n1", "n1"),
+        resources=({"cpu": 1},),
+        environment={"A": "b"},
+        gpus=(0, 1),
+    )
+    assert launch(over_the_wire(sent.body())) == sent
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"uid_of_root": 0}, "uid_of_root"),
+        ({"user": "../../etc"}, "not the name of a user"),
+        ({"user": "a/b"}, "not the name of a user"),
+        ({"user": "-ada"}, "not the name of a user"),
+        ({"user": None}, "user is None, not a text"),
+        ({"job": "7"}, "job is '7', not a number"),
+        ({"walltime": True}, "walltime is True, not a number"),
+        ({"command": ["true"]}, "not a text"),
+        ({"attempt": 0}, "both must be above 0"),
+        ({"role": "boss"}, "no role"),
+        ({"limits": {"fuel": 3}}, "fuel"),
+    ],
+)
+def test_an_odd_launch_is_refused(change, says):
+    with pytest.raises(Refused, match=says):
+        launch({**GOOD, **change})
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "-x", "a b"])
+def test_a_node_name_that_would_be_another_path_is_refused(name):
+    with pytest.raises(Refused, match="not the name of a node"):
+        settings({"node": name, "spool": "/s", "runtime": "/r"})
+
+
+def test_a_report_is_believed_with_its_secret():
+    assert verified(over_the_wire(signed(REPORT, SECRET)), SECRET) == REPORT
+
+
+def test_a_report_of_another_attempt_or_with_another_secret_is_not():
+    body = signed(REPORT, SECRET)
+    assert verified(body, OTHER) is None
+    assert verified({**body, "attempt": 3}, SECRET) is None
+    assert verified({**body, "mac": ""}, SECRET) is None
+    assert verified({**body, "mac": None}, SECRET) is None
+    assert verified({**body, "report": body["report"] + " "}, SECRET) is None
+    assert verified({**body, "mac": body["mac"][:-1] + "é"}, SECRET) is None
+
+
+@given(st.data())
+def test_a_report_with_one_changed_character_is_not_believed(data):
+    body = signed(REPORT, SECRET)
+    field = data.draw(st.sampled_from(["report", "mac"]))
+    at = data.draw(st.integers(0, len(body[field]) - 1))
+    other = data.draw(st.characters().filter(lambda c: c != body[field][at]))
+    assert verified({**body, field: body[field][:at] + other + body[field][at + 1 :]}, SECRET) is None
+
+
+@given(st.text(), st.binary(min_size=1, max_size=100))
+def test_the_signature_is_hmac_sha256(text, key):
+    if any(0xD800 <= ord(c) < 0xE000 for c in text):
+        return
+    assert mac(text, key.hex()) == hmac.new(key, text.encode(), "sha256").hexdigest()
+
+
+@given(st.text(), st.text())
+def test_signatures_are_the_same_only_if_they_are(one, other):
+    assert same(one, other) == (one == other)

@@ -1,0 +1,112 @@
+"""The node program in a child of the test, on two pipes."""
+
+import json
+import os
+import time
+
+import pytest
+
+from oarlock.node import cgroup_none, pool, spool
+from oarlock.node.channel import ANSWER, EVENT, RAW, REQUEST, Endpoint, Frame, Reader, packed
+from oarlock.node.messages import Settings
+from oarlock.node.program import SAMPLES, Program
+
+
+class Counting:
+    """A sampler that counts."""
+
+    def __init__(self):
+        self.period, self.taken, self.at = 1e9, 0, 1e9
+
+    def asked(self, body):
+        self.period, self.at = body["period"], time.monotonic()
+        return {"names": ["taken"]}
+
+    def due(self):
+        return self.at
+
+    def take(self):
+        self.taken += 1
+        self.at += self.period
+        return str(self.taken).encode()
+
+
+class Talk:
+    """The server's end of the pipes."""
+
+    def __init__(self, write_fd, read_fd):
+        self.write_fd, self.read_fd, self.reader, self.frames = write_fd, read_fd, Reader(), []
+
+    def say(self, number, body):
+        os.write(self.write_fd, packed(REQUEST, number, body))
+
+    def hear(self) -> Frame:
+        while not self.frames:
+            self.frames = self.reader.feed(os.read(self.read_fd, 1 << 16))
+        return self.frames.pop(0)
+
+
+@pytest.fixture
+def talk(tmp_path):
+    to_program, from_server = os.pipe()
+    from_program, to_server = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(from_server)
+        settings = Settings("n1", str(tmp_path / "spool"), str(tmp_path / "run"))
+        spool.prepare(settings.spool)
+        driver = cgroup_none.Processes("n1")
+        program = Program(settings, driver, "boot", pool.start_launcher(settings, driver, "boot"))
+        program.sampling = Counting()
+        try:
+            program.serve(Endpoint(to_program, to_server))
+        finally:
+            os._exit(0)
+    os.close(to_program)
+    os.close(to_server)
+    talk = Talk(from_server, from_program)
+    hello = talk.hear().body()
+    assert (hello["event"], hello["boot"], hello["cgroups"]) == ("hello", "boot", "processes")
+    yield talk
+    os.close(from_server)
+    os.close(from_program)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_samples_travel_as_raw_frames_once_they_are_asked_for(talk):
+    talk.say(1, {"verb": "sample", "period": 0.01})
+    assert talk.hear() == Frame(ANSWER, 1, b'{"names":["taken"]}')
+    assert [talk.hear() for _ in range(3)] == [Frame(RAW, SAMPLES, b"%d" % count) for count in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "word"),
+    [
+        ({"verb": "launch"}, "bad"),
+        ({"verb": "launch", "job": 1, "attempt": 1, "boot": "other"}, "rebooted"),
+        ({"verb": "launch", "job": 1, "attempt": 1, "boot": "boot"}, "bad"),
+        ({"verb": "forget"}, "bad"),
+        ({"verb": "forget", "attempts": [[1]]}, "bad"),
+        ({"verb": "forget", "attempts": [["1", 1]]}, "bad"),
+        ({"verb": "kill", "job": 3, "attempt": 1}, "unknown"),
+        ({"verb": "dance", "job": 3, "attempt": 1}, "unknown"),
+        ({}, "bad"),
+    ],
+)
+def test_a_request_that_makes_no_sense_is_answered_and_the_program_goes_on(talk, asked, word):
+    talk.say(7, asked)
+    answer = talk.hear()
+    assert (answer.kind, answer.number, answer.body()["refused"]) == (ANSWER, 7, word)
+    talk.say(8, {"verb": "status"})
+    assert talk.hear() == Frame(ANSWER, 8, b'{"attempts":[]}')
+
+
+def test_a_body_that_is_not_json_is_answered(talk):
+    os.write(talk.write_fd, packed(REQUEST, 5, b"{"))
+    assert talk.hear().body()["refused"] == "bad"
+
+
+def test_frames_of_other_kinds_are_not_requests(talk):
+    os.write(talk.write_fd, packed(EVENT, 0, {"verb": "status"}))
+    talk.say(9, {"verb": "ping"})
+    assert (json.loads(talk.hear().data)["boot"]) == "boot"

@@ -1,0 +1,61 @@
+"""Scripts of the site: only what root alone could have written is run as root."""
+
+import os
+
+import pytest
+
+from oarlock.node.script import Untrusted, start, trusted
+from tests.bed import eventually, needs_root
+
+
+def written(path, text="#!/bin/sh\nexit 0\n", mode=0o755):
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+@needs_root
+def test_a_script_of_roots_own_is_opened(site):
+    os.close(trusted(str(written(site / "ok"))))
+
+
+@needs_root
+def test_a_script_that_others_could_write_is_refused(site):
+    with pytest.raises(Untrusted, match="may be written by others"):
+        trusted(str(written(site / "open", mode=0o777)))
+
+
+@needs_root
+def test_a_script_below_a_directory_that_others_could_write_is_refused(ground):
+    with pytest.raises(Untrusted, match="/tmp may be written by others"):
+        trusted(str(written(ground / "script")))
+
+
+@needs_root
+def test_a_script_of_another_user_is_refused(site, people):
+    path = written(site / "theirs")
+    os.chown(path, 4242, 4242)
+    with pytest.raises(Untrusted, match="may be written by others"):
+        trusted(str(path))
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("path", "says"), [("relative", "not an absolute path"), ("/root/absent-xyz", "cannot be opened")]
+)
+def test_a_script_that_is_not_there_is_refused_by_name(path, says):
+    with pytest.raises(Untrusted, match=says):
+        trusted(path)
+
+
+@needs_root
+def test_a_script_gets_a_constant_environment_and_the_job_on_its_stdin(site, monkeypatch):
+    monkeypatch.setenv("LD_PRELOAD", "/tmp/evil.so")
+    out = site / "out"
+    path = written(site / "dump", f"#!/bin/sh\n(env | sort; echo; cat; echo; echo $@; pwd) > {out}\n")
+    pid = start(str(path), ["7", "ada"], {"job": 7}, {"OARLOCK_JOB_ID": "7"}, lambda: None)
+    assert os.waitpid(pid, 0)[1] == 0
+    environment, body, rest = eventually(out.read_text).split("\n\n", 2)[0], *out.read_text().rsplit("\n", 4)[1:3]
+    names = [line.partition("=")[0] for line in environment.splitlines()]
+    assert names == ["HOME", "LANG", "OARLOCK_JOB_ID", "PATH", "PWD", "SHELL"]
+    assert (body, rest) == ('{"job": 7}', "7 ada")

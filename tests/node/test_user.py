@@ -1,0 +1,102 @@
+"""The way down from root: each step that fails ends it, and nothing of root is left."""
+
+import errno
+import os
+
+import pytest
+
+from oarlock.node import user
+from oarlock.node.user import NotDropped, User, UserRefused, become, resolve
+from tests.bed import needs_root
+
+
+def in_a_child(work):
+    """Run `work` in a forked child; give what it returned, or the name of what it raised."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            said = repr(work())
+        except BaseException as problem:  # noqa: BLE001 - the boundary of a forked child
+            said = type(problem).__name__
+        os.write(writing, said.encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as answer:
+        said = answer.read()
+    os.waitpid(pid, 0)
+    return said
+
+
+@needs_root
+def test_after_the_drop_every_id_is_the_users(people):
+    ada = resolve(people[0], None)
+
+    def work():
+        become(ada)
+        return os.getresuid(), os.getresgid(), sorted(os.getgroups())
+
+    assert in_a_child(work) == repr(((ada.uid,) * 3, (ada.gid,) * 3, sorted(ada.groups)))
+
+
+@needs_root
+@pytest.mark.parametrize("call", ["setgroups", "setresgid", "setresuid"])
+def test_a_call_that_fails_ends_the_way_down(people, monkeypatch, call):
+    def failing(*_):
+        raise OSError(errno.EAGAIN, "no more processes for this user")
+
+    monkeypatch.setattr(os, call, failing)
+    ada = resolve(people[0], None)
+    assert in_a_child(lambda: become(ada)) == "BlockingIOError"
+
+
+@needs_root
+@pytest.mark.parametrize("call", ["setresgid", "setresuid"])
+def test_a_call_that_lies_is_found_out(people, monkeypatch, call):
+    monkeypatch.setattr(os, call, lambda *_: None)
+    ada = resolve(people[0], None)
+    assert in_a_child(lambda: become(ada)) == "NotDropped"
+
+
+@needs_root
+def test_root_that_could_come_back_is_found_out(people):
+    ada = resolve(people[0], None)
+
+    def work():
+        os.setresuid(ada.uid, ada.uid, 0)
+        user._check_irreversible(ada)
+
+    assert in_a_child(work) == NotDropped.__name__
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("name", "uid", "says"),
+    [
+        ("root", None, "uid 0"),
+        ("daemon", None, "jobs run as uid 1000 or above"),
+        ("nobody-of-that-name", None, "not known on this node"),
+    ],
+)
+def test_some_users_run_no_jobs(name, uid, says):
+    with pytest.raises(UserRefused, match=says):
+        resolve(name, uid)
+
+
+@needs_root
+def test_another_number_on_the_server_is_refused(people):
+    with pytest.raises(UserRefused, match="has uid 4242 on the server"):
+        resolve(people[0], 4242)
+
+
+@needs_root
+def test_a_plain_users_instance_runs_only_that_users_jobs(people):
+    ada = resolve(people[0], None)
+
+    def as_ada(name):
+        become(ada)
+        return resolve(name, None).uid
+
+    assert in_a_child(lambda: as_ada(people[0])) == str(ada.uid)
+    assert in_a_child(lambda: as_ada(people[1])) == "UserRefused"
+    assert isinstance(ada, User)

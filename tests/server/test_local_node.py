@@ -1,0 +1,589 @@
+"""The life of an attempt on a node behind a pipe: real processes, real groups."""
+
+# ruff: noqa: ASYNC220, ASYNC240 - nobody else waits for the loop of a test
+
+import asyncio
+import os
+import pwd
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from oarlock.model.errors import NodeRefused, NodeUnreachable
+from oarlock.node.messages import (
+    CLEANED,
+    EXITED,
+    FAILED,
+    KILLED,
+    OTHER,
+    REBOOTED,
+    SEEN,
+    UNKNOWN,
+    WALLTIME,
+    Hooks,
+    Limits,
+    Settings,
+)
+from oarlock.server.transports import BadReport, Doors, Exited, Lost, Missing, Node, Patience, Spread, Started, local
+from oarlock.server.transports.way import Way
+from tests.bed import PYTHON, QUICK, eventually, needs_root, needs_v1, outpost, script, told
+
+pytestmark = needs_root
+
+NINE = Path("/root/.pyenv/versions/3.9.18/bin/python3.9")
+
+
+@told
+async def test_a_job_runs_as_its_user_in_its_directory_and_its_group(ground, people):
+    async with outpost(ground, people[0]) as post:
+        shown = "id -un; pwd; echo $OAR_JOB_ID; cat $OAR_NODEFILE; grep pids /proc/self/cgroup | cut -d: -f3"
+        report = await post.run(7, f"{shown}; echo oops >&2; exit 3", nodes=("n1", "n1"))
+        assert (report.outcome, report.status, report.node) == (EXITED, 3 << 8, post.settings.node)
+        assert post.out(7).splitlines() == [
+            people[0],
+            str(post.home),
+            "7",
+            "n1",
+            "n1",
+            f"/oarlock/{post.settings.node}/{people[0]}_7",
+        ]
+        assert post.err(7) == "oops\n"
+
+
+@told
+async def test_nothing_is_left_when_a_job_is_over_and_forgotten(ground, people):
+    async with outpost(ground, people[0]) as post:
+        await post.run(1, "sleep 600 & setsid sleep 600 & true")
+        await post.node.forget([(1, 1)])
+        assert await post.node.status() == []
+        assert [list(Path(place).iterdir()) for place in (post.settings.runtime,)] == [[]]
+        assert sorted(path.name for path in Path(post.settings.spool).iterdir()) == ["lock"]
+        assert list(Path("/sys/fs/cgroup").glob(f"*/oarlock/{post.settings.node}/*_1")) == []
+
+
+@told
+async def test_two_users_at_once_each_get_their_own_identity(ground, people):
+    async with outpost(ground, people[0]) as post:
+        post.home.chmod(0o777)
+        for job in range(1, 21):
+            await post.node.launch(post.launch(job, "id -un", user=people[job % 2]))
+        await asyncio.gather(*(post.report(job) for job in range(1, 21)))
+        assert [post.out(job).strip() for job in range(1, 21)] == [people[job % 2] for job in range(1, 21)]
+
+
+@told
+async def test_an_attempt_that_was_seen_is_refused_and_runs_once(ground, people):
+    async with outpost(ground, people[0]) as post:
+        launch = post.launch(1, "echo ran")
+        await post.node.launch(launch)
+        await post.report(1)
+        with pytest.raises(NodeRefused) as again:
+            await post.node.launch(launch)
+        await post.node.forget([(1, 1)])
+        with pytest.raises(NodeRefused) as after_forgetting:
+            await post.node.launch(launch)
+        assert (again.value.word, after_forgetting.value.word, post.out(1)) == (SEEN, SEEN, "ran\n")
+
+
+@told
+async def test_a_launch_for_another_boot_is_refused(ground, people):
+    async with outpost(ground, people[0]) as post:
+        with pytest.raises(NodeRefused) as refusal:
+            await post.node.launch(post.launch(1, "true", boot="00000000-before"))
+        assert refusal.value.word == REBOOTED
+
+
+@told
+async def test_a_job_is_told_to_end_and_ends(ground, people):
+    async with outpost(ground, people[0]) as post:
+        await post.node.launch(post.launch(1, "trap 'echo bye; exit 5' TERM; echo ready; while :; do sleep 0.01; done"))
+        await post.printed(1, "ready")
+        await post.node.kill(1, 1)
+        report = await post.report(1)
+        assert (report.outcome, report.status, post.out(1)) == (KILLED, 5 << 8, "ready\nbye\n")
+        eventually(lambda: re.search(r"^## OAR \[[0-9: -]{19}\] Job 1 KILLED ##$", post.err(1), re.MULTILINE))
+
+
+@told
+async def test_a_job_that_does_not_listen_is_killed_as_a_whole_after_the_grace(ground, people):
+    async with outpost(ground, people[0]) as post:
+        deaf = "trap '' TERM; (setsid sleep 600 &) ; echo ready; while :; do sleep 0.01; done"
+        await post.node.launch(post.launch(1, deaf, grace=1))
+        await post.printed(1, "ready")
+        begin = time.monotonic()
+        await post.node.kill(1, 1)
+        report = await post.report(1)
+        assert (report.outcome, report.status) == (KILLED, signal.SIGKILL)
+        assert 0.9 <= time.monotonic() - begin < 10
+        assert report.events == ()
+
+
+@told
+async def test_the_node_itself_ends_a_job_at_its_walltime(ground, people):
+    async with outpost(ground, people[0]) as post:
+        report = await post.run(1, "sleep 600", walltime=1, grace=1)
+        assert (report.outcome, report.events) == (WALLTIME, (("WALLTIME", "the walltime of 1 s is over"),))
+        assert 1.0 <= report.ran < 8
+        eventually(lambda: "Job 1 KILLED" in post.err(1))
+
+
+@told
+async def test_the_walltime_can_be_changed_while_a_job_runs(ground, people):
+    async with outpost(ground, people[0]) as post:
+        await post.node.launch(post.launch(1, "sleep 600", walltime=500))
+        await post.started(1)
+        await post.node.walltime(1, 1, 1)
+        assert (await post.report(1)).outcome == WALLTIME
+
+
+@told
+async def test_the_checkpoint_signal_comes_before_the_end(ground, people):
+    async with outpost(ground, people[0]) as post:
+        saving = "trap 'echo saved; exit 0' USR1; while :; do sleep 0.01; done"
+        report = await post.run(1, saving, walltime=60, checkpoint=58, checkpoint_signal=signal.SIGUSR1)
+        assert (report.outcome, report.status, post.out(1)) == (EXITED, 0, "saved\n")
+        eventually(lambda: "Job 1 CHECKPOINTED with signal 10 ##" in post.err(1))
+        assert report.events == (("CHECKPOINT_SUCCESS", "signal 10 was sent"),)
+
+
+@told
+async def test_a_signal_reaches_the_program_below_the_shell_and_not_the_shell(ground, people):
+    async with outpost(ground, people[0]) as post:
+        code = "import signal, sys; signal.signal(12, lambda *_: sys.exit(9)); print(1, flush=True); signal.pause()"
+        await post.node.launch(post.launch(1, f"{PYTHON} -c '{code}'; echo after $?"))
+        await post.printed(1, "1")
+        await post.node.signal(1, 1, 12)
+        report = await post.report(1)
+        assert (report.status, post.out(1)) == (0, "1\nafter 9\n")
+
+
+@told
+async def test_a_suspended_job_stands_still_and_its_walltime_with_it(ground, people):
+    async with outpost(ground, people[0]) as post:
+        await post.node.launch(post.launch(1, "for i in 1 2 3 4 5 6; do echo $i; sleep 0.1; done", walltime=2))
+        await post.started(1)
+        await post.node.suspend(1, 1)
+        [about] = await post.node.status()
+        before = post.out(1)
+        await asyncio.sleep(2.5)  # longer than the walltime: time itself is what is tested
+        assert (about["state"], post.out(1)) == ("suspended", before)
+        await post.node.resume(1, 1)
+        report = await post.report(1)
+        assert (report.outcome, post.out(1)) == (EXITED, "1\n2\n3\n4\n5\n6\n")
+        assert 2.4 < report.suspended < 4
+
+
+@told
+async def test_a_suspended_job_can_be_killed(ground, people):
+    async with outpost(ground, people[0]) as post:
+        await post.node.launch(post.launch(1, "sleep 600"))
+        await post.started(1)
+        await post.node.suspend(1, 1)
+        await post.node.kill(1, 1)
+        assert (await post.report(1)).outcome == KILLED
+
+
+@told
+async def test_verbs_for_an_attempt_that_is_not_there_are_refused(ground, people):
+    async with outpost(ground, people[0]) as post:
+        with pytest.raises(NodeRefused) as refusal:
+            await post.node.kill(99, 1)
+        assert refusal.value.word == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("change", "event", "says"),
+    [
+        ({"user": "nobody-of-that-name"}, "USER_SHELL", "not known on this node"),
+        ({"user": "daemon"}, "USER_SHELL", "uid 1000 or above"),
+        ({"uid": 4242}, "USER_SHELL", "has uid 4242 on the server"),
+        ({"directory": "/root"}, "WORKING_DIRECTORY", "Permission denied"),
+        ({"directory": "/no/such/place"}, "WORKING_DIRECTORY", "No such file"),
+        ({"stdout": "/etc/shadow"}, "OUTPUT_FILES", "/etc/shadow"),
+        ({"stderr": "/dev/zero"}, "OUTPUT_FILES", "not a regular file"),
+        ({"environment": {"A": "x" * (1 << 18)}}, "USER_SHELL", "bytes of variables"),
+        ({"hooks": Hooks(prologue="/root/absent-xyz")}, "PROLOGUE_ERROR", "cannot be opened"),
+    ],
+)
+def test_what_fails_before_the_users_code_is_an_event_of_the_manual(ground, people, change, event, says):
+    async def story():
+        async with outpost(ground, people[0]) as post:
+            report = await post.run(1, "echo ran", **change)
+            assert (report.outcome, report.event, report.status, report.started) == (FAILED, event, None, None)
+            assert says in report.says
+            assert not (post.home / "1.out").exists() or post.out(1) == ""
+
+    asyncio.run(story())
+
+
+@told
+async def test_a_full_or_closed_spool_refuses_the_launch(ground, people):
+    async with outpost(ground, people[0]) as post:
+        await post.run(1, "true")
+        Path(post.settings.spool).rename(ground / "moved")
+        with pytest.raises(NodeRefused) as refusal:
+            await post.node.launch(post.launch(2, "echo ran"))
+        assert refusal.value.word == "CANNOT_CREATE_TMP_DIRECTORY"
+
+
+@told
+async def test_prologue_and_epilogue_run_around_the_job_with_nothing_of_the_users(ground, people, site):
+    log = site / "log"
+    hooks = Hooks(
+        prologue=script(site / "p", f"echo before $@ >> {log}; env >> {log}"),
+        epilogue=script(site / "e", f"echo after >> {log}"),
+    )
+    async with outpost(ground, people[0]) as post:
+        report = await post.run(4, "true", hooks=hooks, environment={"LD_PRELOAD": "/evil.so", "BASH_ENV": "/evil"})
+        lines = log.read_text().splitlines()
+        assert (report.outcome, lines[0], lines[-1]) == (
+            EXITED,
+            f"before 4 {people[0]} {post.settings.runtime}/4.1/nodes 60",
+            "after",
+        )
+        assert "evil" not in log.read_text()
+
+
+@told
+async def test_a_prologue_that_fails_keeps_the_job_from_running_and_the_epilogue_still_runs(ground, people, site):
+    hooks = Hooks(prologue=script(site / "p", "exit 4"), epilogue=script(site / "e", f"touch {site}/cleaned"))
+    async with outpost(ground, people[0]) as post:
+        report = await post.run(1, "echo ran", hooks=hooks)
+        assert (report.outcome, report.event) == (FAILED, "PROLOGUE_ERROR")
+        assert report.says.endswith("/p ended with status 1024")
+        assert ((site / "cleaned").exists(), (post.home / "1.out").exists()) == (True, False)
+
+
+@told
+async def test_a_prologue_that_hangs_is_ended_with_its_daemons_and_holds_nobody_else(ground, people, site):
+    hooks = Hooks(prologue=script(site / "p", f"setsid sleep 600 & echo $! > {site}/pid; sleep 600"), timeout=1)
+    async with outpost(ground, people[0]) as post:
+        await post.node.launch(post.launch(1, "echo ran", hooks=hooks))
+        assert (await post.run(2, "true")).outcome == EXITED
+        assert not any(isinstance(event, Exited) and event.report.job == 1 for event in post.events)
+        report = await post.report(1)
+        assert (report.event, "did not end within 1 s" in report.says) == ("PROLOGUE_ERROR", True)
+        daemon = Path("/proc") / (site / "pid").read_text().strip()
+        eventually(lambda: not daemon.exists(), what="the burial of the daemon")
+
+
+@told
+async def test_a_job_can_be_killed_during_its_prologue(ground, people, site):
+    hooks = Hooks(prologue=script(site / "p", f"touch {site}/begun; sleep 600"))
+    async with outpost(ground, people[0]) as post:
+        await post.node.launch(post.launch(1, "echo ran", hooks=hooks))
+        await asyncio.to_thread(eventually, (site / "begun").exists)
+        await post.node.kill(1, 1)
+        report = await post.report(1)
+        assert (report.outcome, report.status, (post.home / "1.out").exists()) == (KILLED, None, False)
+
+
+@told
+async def test_an_epilogue_that_fails_leaves_the_exit_code_alone(ground, people, site):
+    async with outpost(ground, people[0]) as post:
+        report = await post.run(1, "exit 7", hooks=Hooks(epilogue=script(site / "e", "exit 1")))
+        assert (report.outcome, report.status, report.events[0][0]) == (EXITED, 7 << 8, "EPILOGUE_ERROR")
+
+
+@told
+async def test_a_sites_own_program_may_take_the_place_of_the_cgroup_step(ground, people, site):
+    group = "/sys/fs/cgroup/pids/oarlock-site-test"
+    body = (
+        f'case $1 in init) mkdir {group}; echo \'{{"join": ["{group}/cgroup.procs"], "path": "/oarlock-site-test"}}\';;'
+        f" clean) rmdir {group};; esac; echo $1 >> {site}/log; cat >> {site}/log; echo >> {site}/log"
+    )
+    async with outpost(ground, people[0]) as post:
+        command = "grep pids /proc/self/cgroup | cut -d: -f3; echo $OAR_CPUSET; sleep 600 &"
+        report = await post.run(1, command, hooks=Hooks(manager=script(site / "m", body)))
+        assert (report.outcome, report.events) == (EXITED, ())
+        assert post.out(1) == "/oarlock-site-test\n/oarlock-site-test\n"
+        assert [line for line in (site / "log").read_text().splitlines() if line.isalpha()] == ["init", "clean"]
+        assert not Path(group).exists()
+
+
+@needs_v1
+@told
+async def test_a_memory_hog_dies_and_its_neighbour_lives(ground, people):
+    async with outpost(ground, people[0]) as post:
+        await post.node.launch(post.launch(1, "for i in 1 2 3 4 5 6 7 8 9; do sleep 0.1; done; echo alive"))
+        hog = f"{PYTHON} -c \"x = []\nwhile True: x.append(b'x' * (1 << 20))\""
+        report = await post.run(2, hog, limits=Limits(memory=64 << 20, pids=50))
+        assert (report.counters["oom_kills"], report.status) in [(1, 9), (1, 137 << 8)]
+        await post.report(1)
+        assert post.out(1) == "alive\n"
+
+
+@needs_v1
+@told
+async def test_a_fork_bomb_is_contained_and_the_node_still_answers(ground, people):
+    code = "import os, time\nfor _ in range(100):\n  try:\n    if os.fork() == 0: break\n  except OSError: pass\n"
+    bomb = f'{PYTHON} -c "{code}time.sleep(60)"'
+    async with outpost(ground, people[0]) as post:
+        await post.node.launch(post.launch(1, bomb, limits=Limits(pids=20), grace=1))
+        await post.started(1)
+        group = Path(f"/sys/fs/cgroup/pids/oarlock/{post.settings.node}/{people[0]}_1")
+        await asyncio.to_thread(eventually, lambda: "max 0" not in (group / "pids.events").read_text())
+        await post.node.ping()
+        assert int((group / "pids.current").read_text()) <= 20
+        await post.node.kill(1, 1)
+        assert (await post.report(1)).counters["pids_refused"] > 0
+
+
+@told
+async def test_jobs_outlive_the_server_and_its_successor_reads_how_they_ended(ground, people):
+    """SIGKILL of the node program stands for the loss of server, ssh and program at once."""
+    async with outpost(ground, people[0]) as post:
+        launches = {job: post.launch(job, f"echo ran; sleep {0.2 if job % 2 else 600}") for job in range(1, 11)}
+        for launch in launches.values():
+            await post.node.launch(launch)
+        await asyncio.gather(*(post.started(job) for job in launches))
+        mark = len(post.events)
+        os.kill(post.node._channel._process.pid, signal.SIGKILL)
+        await post.until(lambda event: isinstance(event, Lost))
+        await post.back(after=mark)
+        for job in launches:
+            with pytest.raises(NodeRefused, match="was here before"):
+                await post.node.launch(launches[job])
+        odd = await asyncio.gather(*(post.report(job) for job in launches if job % 2))
+        assert [(report.outcome, report.status) for report in odd] == [(EXITED, 0)] * 5
+        for job in launches:
+            if not job % 2:
+                await post.node.kill(job, 1)
+        even = await asyncio.gather(*(post.report(job) for job in launches if not job % 2))
+        assert {report.outcome for report in even} == {KILLED}
+        assert [post.out(job) for job in launches] == ["ran\n"] * 10
+
+
+@told
+async def test_a_newer_program_of_the_same_spool_ends_the_older(ground, people):
+    async with outpost(ground, people[0]) as post:
+        await post.node.launch(post.launch(1, "sleep 0.5; echo done"))
+        await post.started(1)
+        older = post.node._channel._process
+        newer = Node(post.settings, local(PYTHON), post.hear, Doors(), QUICK)
+        await newer.hello()
+        assert await asyncio.wait_for(older.wait(), 10) == -signal.SIGTERM
+        await newer.close()
+
+
+@told
+async def test_a_supervisor_that_is_killed_is_reported_and_its_job_ended(ground, people):
+    async with outpost(ground, people[0]) as post:
+        await post.node.launch(post.launch(1, "echo $PPID > parent; sleep 600"))
+        parent = await asyncio.to_thread(
+            eventually, lambda: (post.home / "parent").exists() and (post.home / "parent").read_text().strip()
+        )
+        os.kill(int(parent), signal.SIGKILL)
+        report = await post.report(1)
+        assert (report.outcome, report.status, report.event) == ("lost", None, "EXIT_VALUE_OAREXEC")
+        assert list(Path("/sys/fs/cgroup").glob(f"*/oarlock/{post.settings.node}/*_1")) == []
+
+
+@told
+async def test_a_place_on_another_node_is_held_and_given_back(ground, people):
+    async with outpost(ground, people[0]) as first, outpost(ground / "b", people[0]) as second:
+        job = first.launch(5, "true")
+        spread = Spread([(second.node, job._replace(boot=second.boot))])
+        assert await spread.prepare() == {}
+        await second.started(5)
+        groups = list(Path("/sys/fs/cgroup").glob(f"*/oarlock/{second.settings.node}/{people[0]}_5/cgroup.procs"))
+        guest = subprocess.Popen(["sleep", "600"], preexec_fn=lambda: [group.write_text("0") for group in groups])
+        assert (await first.run(5, "true")).outcome == EXITED
+        assert await spread.clean() == {}
+        assert (await second.report(5)).outcome == CLEANED
+        assert guest.wait() == -signal.SIGKILL
+
+
+@told
+async def test_a_node_that_refuses_its_place_is_named(ground, people):
+    async with outpost(ground, people[0]) as first, outpost(ground / "b", people[0]) as second:
+        job = first.launch(5, "true")
+        spread = Spread([(second.node, job._replace(boot="another")), (first.node, job)])
+        failed = await spread.prepare()
+        assert [(name, error.word) for name, error in failed.items()] == [(second.settings.node, REBOOTED)]
+        await first.started(5)
+        await spread.clean()
+        assert (await first.report(5)).outcome == CLEANED
+
+
+@told
+async def test_a_place_on_another_node_ends_with_its_lease(ground, people):
+    async with outpost(ground, people[0]) as post:
+        await post.node.launch(post.launch(1, "", role=OTHER, walltime=1, grace=1))
+        await post.started(1)
+        await post.node.walltime(1, 1, 1)
+        with pytest.raises(NodeRefused, match=r"ending|running"):
+            await post.node.signal(1, 1, 10)
+        await post.node.end(1, 1)
+        assert (await post.report(1)).outcome == CLEANED
+
+
+@told
+async def test_reports_that_nobody_awaits_or_signed_otherwise_change_nothing(ground, people):
+    async with outpost(ground, people[0]) as post:
+        report = await post.run(1, "true")
+        await post.run(2, "true")
+        [body, other] = [about["report"] for about in await post.node.status()]
+        count = len(post.events)
+        post.node._reported(body)  # a duplicate
+        assert post.events[count:] == []
+        await post.node.forget([(1, 1)])
+        post.node._reported(body)  # late
+        post.node.expect(3, 1, "00" * 32)
+        post.node._reported({**body, "job": 3})  # forged
+        post.node._reported({**other, "job": 3})
+        assert [type(event) for event in post.events[count:]] == [BadReport] * 3
+        assert report.job == 1
+
+
+@told
+async def test_an_attempt_that_the_node_does_not_know_is_missing(ground, people):
+    async with outpost(ground, people[0]) as post:
+        post.node.expect(77, 1, "00" * 32)
+        os.kill(post.node._channel._process.pid, signal.SIGKILL)
+        missing = await post.until(lambda event: isinstance(event, Missing))
+        assert missing == Missing(post.settings.node, 77, 1)
+
+
+@told
+async def test_a_command_that_is_not_there_is_told_within_its_deadline(ground, people):
+    settings = Settings("absent", str(ground / "s"), str(ground / "r"))
+    node = Node(settings, local("/bin/false"), lambda _: None, Doors(), Patience(connect=5.0))
+    with pytest.raises(NodeUnreachable, match="ended before python3 began") as problem:
+        await node.hello()
+    assert not problem.value.sent
+    await node.close()
+
+
+@told
+async def test_an_idle_connection_is_closed_and_made_again_when_needed(ground, people):
+    patience = Patience(connect=15.0, first_retry=0.1, ping=0.05, idle=0.1)
+    async with outpost(ground, people[0], patience=patience) as post:
+        await asyncio.wait_for(post.node._keeper, 10)
+        assert post.node._channel is None
+        assert (await post.run(1, "true")).status == 0
+
+
+@told
+async def test_a_program_that_hears_nothing_ends(ground, people):
+    patience = Patience(connect=15.0, first_retry=0.1, ping=100.0)
+    async with outpost(ground, people[0], patience=patience, silence=1) as post:
+        assert await asyncio.wait_for(post.node._channel._process.wait(), 15) == 0
+
+
+@pytest.mark.skipif(not NINE.exists(), reason="no Python 3.9 here")
+@told
+async def test_a_node_needs_only_python_3_9(ground, people):
+    async with outpost(ground, people[0], way=local(str(NINE))) as post:
+        assert (await post.run(1, "echo nine")).status == 0
+        assert (await post.node.hello()).python.startswith("3.9.")
+
+
+@told
+async def test_the_secrets_of_a_job_are_in_no_argument_list(ground, people):
+    canary = "canary-7f3a"
+    async with outpost(ground, people[0]) as post:
+        launch = post.launch(1, "sleep 0.5", environment={"TOKEN": canary})
+        await post.node.launch(launch)
+        await post.started(1)
+        seen = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.parent.exists()]
+        assert [line for line in seen if canary.encode() in line or launch.secret.encode() in line] == []
+        await post.report(1)
+
+
+@told
+async def test_started_comes_before_exited(ground, people):
+    async with outpost(ground, people[0]) as post:
+        await post.run(1, "true")
+        kinds = [type(event) for event in post.events]
+        assert kinds.index(Started) < kinds.index(Exited)
+
+
+@told
+async def test_a_plain_users_instance_runs_that_users_jobs_as_process_trees(ground, people, caplog):
+    ada = pwd.getpwnam(people[0])
+    os.chown(ground, ada.pw_uid, ada.pw_gid)
+    ids = (f"--reuid={ada.pw_uid}", f"--regid={ada.pw_gid}", "--clear-groups")
+    way = Way(("setpriv", *ids, *local(PYTHON).command), quoted=False)
+    async with outpost(ground, people[0], way=way) as post:
+        hello = await post.node.hello()
+        assert (hello.cgroups, hello.uid) == ("processes", ada.pw_uid)
+        report = await post.run(1, "id -un; echo oops >&2; exit 1")
+        assert (report.status, post.out(1), post.err(1)) == (1 << 8, f"{people[0]}\n", "oops\n")
+        refused = await post.run(2, "echo ran", user=people[1])
+        assert (refused.event, refused.says) == (
+            "USER_SHELL",
+            f"this node runs jobs of uid {ada.pw_uid} only, not of `{people[1]}`",
+        )
+        escaping = "setsid sh -c 'sleep 600 & echo $! > pid; sleep 600' & echo ready; sleep 600"
+        await post.node.launch(post.launch(3, escaping, grace=1))
+        await post.printed(3, "ready")
+        pid = await asyncio.to_thread(
+            eventually, lambda: (post.home / "pid").exists() and (post.home / "pid").read_text()
+        )
+        await post.node.suspend(3, 1)
+        assert " T " in Path(f"/proc/{pid.strip()}/stat").read_text()
+        await post.node.kill(3, 1)
+        assert (await post.report(3)).outcome == KILLED
+        eventually(lambda: not Path(f"/proc/{pid.strip()}").exists())
+    warnings = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert [record.message for record in warnings] == ["no writable cgroups: jobs are process trees"]
+
+
+@told
+async def test_a_job_begins_with_plain_signals_no_foreign_descriptor_and_no_terminal(ground, people):
+    async with outpost(ground, people[0]) as post:
+        await post.run(
+            1, "grep -E '^Sig(Blk|Ign)' /proc/self/status; umask; ps -o sid= -p $$; echo $$; exec ls /proc/self/fd"
+        )
+        *signals, umask, session, own, zero, one, two, listing = post.out(1).split()
+        assert signals == ["SigBlk:", "0" * 16, "SigIgn:", "0" * 16]
+        assert (umask, session, zero, one, two) == ("0022", own, "0", "1", "2")
+        assert int(listing) == 3  # that of the listing itself
+
+
+def supervisor_of(post, job):
+    """The process above a job's shell, which wrote its number to `<job>.parent`."""
+    path = post.home / f"{job}.parent"
+    return int(eventually(lambda: path.exists() and path.read_text().strip()))
+
+
+@told
+async def test_a_supervisor_that_does_not_answer_holds_up_nobody_and_is_taken_up_later(ground, people):
+    async with outpost(ground, people[0]) as post:
+        await post.node.launch(post.launch(1, "echo $PPID > 1.parent; sleep 600"))
+        supervisor = supervisor_of(post, 1)
+        os.kill(supervisor, signal.SIGSTOP)
+        mark = len(post.events)
+        os.kill(post.node._channel._process.pid, signal.SIGKILL)
+        await post.back(after=mark)
+        assert (await post.run(2, "true")).outcome == EXITED
+        os.kill(supervisor, signal.SIGCONT)
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    await post.node.kill(1, 1)
+                except NodeRefused:
+                    await post.node.ping()
+                else:
+                    break
+        assert (await post.report(1)).outcome == KILLED
+
+
+@told
+async def test_a_job_that_ended_while_nobody_listened_is_on_the_disk(ground, people):
+    async with outpost(ground, people[0]) as post:
+        launch = post.launch(1, "sleep 0.3; exit 6")
+        await post.node.launch(launch)
+        await post.started(1)
+        await post.node.close()
+        exit_file = Path(post.settings.spool) / "1.1" / "exit.json"
+        await asyncio.to_thread(eventually, exit_file.exists)
+        later = Node(post.settings, local(PYTHON), post.hear, Doors(), QUICK)
+        later.expect(1, 1, launch.secret)
+        assert (await post.report(1)).status == 6 << 8
+        await later.close()
