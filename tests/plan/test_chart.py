@@ -80,6 +80,7 @@ def test_what_others_share_stays_taken_when_one_of_them_leaves():
     assert room.find("core=2", 5) == (0, (1, 2))
     room.add(1, 0, 50, [1, 2])
     room.add(2, 0, 30, [2])
+    room.add(3, 60, 70, [1, 2])
     room.chart.remove(1)
     assert room.find("core=2", 5) == (30, (1, 2))
     assert room.find("core=1", 5) == (0, (1,))

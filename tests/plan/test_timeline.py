@@ -2,6 +2,7 @@
 
 from functools import reduce
 from operator import and_
+from random import Random
 from typing import NamedTuple
 
 import pytest
@@ -35,14 +36,15 @@ class Exactly(NamedTuple):
         return units.bit_count() == self.least
 
 
-class Column(NamedTuple):
-    """Both units of at least one pair (0-1, 2-3, …)."""
+class Pairs(NamedTuple):
+    """Both units of so many pairs (0-1, 2-3, …)."""
 
+    pairs: int
     least: int = 2
     steady: bool = True
 
     def fits(self, units: int) -> bool:
-        return bool(units & units >> 1 & 0b010101)
+        return (units & units >> 1 & 0x5555555555).bit_count() >= self.pairs
 
 
 def drawn(*lines: tuple[int, str]) -> Timeline:
@@ -166,7 +168,7 @@ changes = st.lists(
     st.tuples(st.sampled_from(["occupy", "cover", "release"]), instants, instants, st.integers(1, EVERYTHING)),
     max_size=25,
 )
-wishes = st.builds(AtLeast, st.integers(1, UNITS + 1)) | st.just(Column())
+wishes = st.builds(AtLeast, st.integers(1, UNITS + 1)) | st.just(Pairs(1))
 
 
 def applied(told) -> tuple[Timeline, Plain]:
@@ -212,13 +214,15 @@ def test_what_stays_free_from_now_on_is_what_is_free_all_the_time(told, wish, st
     assert until == (min(seconds) if seconds else None)
 
 
-@given(st.lists(st.tuples(st.integers(0, 400), st.integers(1, 60), st.integers(1, EVERYTHING)), max_size=60),
-       wishes, st.integers(1, 200))  # fmt: skip
-def test_long_timelines_are_searched_in_strides_without_missing_a_window(stays, wish, duration):
-    timeline = Timeline(0, EVERYTHING)
-    for start, length, units in stays:
-        timeline.cover(start, start + length, units)
-    starts = [0, *(stop for start, length, _ in stays for stop in (start, start + length))]
-    fitting = [start for start in sorted(starts) if wish.fits(timeline.during(start, start + duration))]
-    found = timeline.earliest(wish, duration, 0)
-    assert (found[0] if found else None) == (fitting[0] if fitting else None)
+@pytest.mark.parametrize("seed", range(20))
+def test_long_timelines_are_searched_in_strides_without_missing_a_window(seed):
+    r = Random(seed)
+    timeline = Timeline(0, (1 << 40) - 1)
+    for _ in range(150):
+        start = r.randint(0, 3000)
+        timeline.cover(start, start + r.choice([20, 100, 400]), 1 << r.randrange(40) | 1 << r.randrange(40))
+    for _ in range(40):
+        wish, duration = Pairs(r.randint(1, 16)), r.choice([1, 50, 300, 800, 1500])
+        fitting = [at for at in timeline.times if wish.fits(timeline.during(at, at + duration))]
+        found = timeline.earliest(wish, duration, 0)
+        assert (found and found[0]) == (fitting[0] if fitting else None)
