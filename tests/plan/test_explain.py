@@ -241,3 +241,39 @@ def _at(snap: Snapshot, plan: Plan, instant: int, settings: PlanSettings) -> Sna
     begun = {job.job_id for job in started}
     waiting = tuple(job for job in snap.waiting if job.job_id not in begun)
     return structs.replace(snap, waiting=waiting, placed=placed)
+
+
+def test_several_groups_cannot_be_counted_so_the_reason_is_told_without_numbers():
+    reason = why(1, cluster(1, 2), asks(1, "nodes=1+nodes=1"))
+    assert reason.says == "needs 1 node and 1 node; the cluster never has what it asks for, even empty"
+
+
+def test_nothing_smaller_is_suggested_where_less_could_be_better():
+    reason = why(2, cluster(1, 2), runs(1, [1], until=NOW + 60), asks(2, "core=1+core=1", walltime=600))
+    assert (reason.start, reason.smaller) == (NOW + 60, None)
+
+
+def test_a_job_waits_for_the_one_it_depends_on_though_all_is_free():
+    needed = (Dependency(1, JobState.RUNNING),)
+    reason = why(2, cluster(2, 1), runs(1, [1], until=NOW + 60), asks(2, "nodes=1", after=needed), security_time=5)
+    assert reason.says == (
+        "needs 1 node for 0:01:40; 1 is free now, "
+        "but job 1, which it depends on, has to end first; it starts in 0:01:10"
+    )
+
+
+def test_a_node_that_is_awake_too_shortly_is_kept_for_nobody():
+    sleepy = table(*node("a", 1), *node("b", 1, state="Absent", cm_availability=NOW + 500))
+    reason = why(2, sleepy, runs(1, [1], until=NOW + 60), asks(2, "nodes=1", walltime=900), wake_up=True)
+    assert reason.says == (
+        "needs 1 node for 0:15:00; 1 is free now, but none for that long, enough are when job 1 ends in 0:01:00"
+    )
+
+
+def test_a_place_that_was_promised_is_kept_though_nobody_is_in_the_way_any_more():
+    asked, settings = asks(2, "nodes=1"), PlanSettings(security_time=0)
+    busy = Planner(snapshot(cluster(1, 1), runs(1, [1], until=NOW + 50), asked), now=NOW, settings=settings)
+    first = structs.replace(busy.run(), unfinished=True)
+    made = Planner(snapshot(cluster(1, 1), asked), now=NOW, settings=settings)
+    made.run(previous=first)
+    assert Explainer(made).why(2).says.endswith("; it starts in 0:00:50")

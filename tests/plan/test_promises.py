@@ -17,7 +17,7 @@ from tests.plan.drawing import NOW
 from tests.plan.random_snapshots import Drawn, snapshots
 from tests.plan.reference import Reference, Stay, character
 
-thoroughly = settings(max_examples=150)
+thoroughly = settings(max_examples=80)
 
 
 def plan_of(snapshot: Snapshot, asked: PlanSettings, **more) -> Plan:

@@ -29,7 +29,7 @@ def agree(snapshot: Snapshot, asked: PlanSettings) -> None:
     assert (places, refusals) == (slow.places, slow.refusals)
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(snapshots())
 def test_small_clusters_with_everything_at_once(drawn):
     agree(*drawn)
