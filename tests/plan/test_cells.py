@@ -2,9 +2,10 @@
 
 import pytest
 
-from oarlock.model.request import Level
+from oarlock.model.request import ALL, BEST, BESTHALF, Level
 from oarlock.plan import cells
 from oarlock.plan.cells import Cells
+from oarlock.plan.fields import Fields
 from oarlock.plan.tree import choose, grow
 from tests.plan.drawing import cluster, laid, licences, node, table
 
@@ -21,7 +22,8 @@ def asked(layout, *levels):
         [("network_address", 2), ("cpu", 1)],
         [("cpu", 3)],
         [("switch", 2), ("network_address", 1), ("cpu", 1), ("core", 1)],
-        [("switch", 1), ("core", 5)],
+        [("switch", 1), ("cpu", 5)],
+        [("switch", ALL), ("network_address", BEST), ("cpu", BESTHALF)],
     ],
 )
 def test_a_request_is_cut_where_its_blocks_lie_inside_nodes_and_takes_what_the_tree_takes(levels):
@@ -33,6 +35,14 @@ def test_a_request_is_cut_where_its_blocks_lie_inside_nodes_and_takes_what_the_t
         free = layout.bits_of(set(range(1, 25)) - set(range(gone, 24, 5)))
         assert quick.take(free) == choose(root, free)
         assert quick.fits(free) == bool(choose(root, free))
+
+
+def test_asking_again_gives_the_same_whatever_was_asked_in_between():
+    layout = laid(SWITCHES)
+    quick = Cells(layout, layout.everything, [Level("network_address", 2), Level("cpu", 1)], Fields(layout))
+    sets = [layout.bits_of(range(first, 25, step)) for first in range(1, 25, 4) for step in (1, 2, 3)]
+    answers = [(quick.fits(free), quick.take(free), quick.offers(free)) for free in sets]
+    assert [(quick.fits(free), quick.take(free), quick.offers(free)) for free in reversed(sets)] == answers[::-1]
 
 
 def test_where_blocks_span_nodes_the_tree_is_walked_as_it_is():
@@ -54,9 +64,9 @@ def test_a_count_of_resources_alone_has_no_tree_to_cut():
 def test_nodes_of_the_same_build_share_one_memory():
     layout = laid(SWITCHES)
     quick = asked(layout, ("network_address", 1), ("cpu", 1))
-    assert len({id(cell.build) for cell in quick._cells}) == 1
+    assert len({id(cell.build) for cell in quick._cells.values()}) == 1
     quick.take(layout.everything)
-    [build] = {id(cell.build): cell.build for cell in quick._cells}.values()
+    [build] = {id(cell.build): cell.build for cell in quick._cells.values()}.values()
     assert build.answers[b"\x0f"] == (0b11,)
 
 

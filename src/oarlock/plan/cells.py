@@ -1,15 +1,18 @@
 """The tree of a request, with a memory: what a node offers depends only on which of its resources are free.
 
 The tree is cut where its vertices first lie inside one node each. Below the cut a node's answer is looked up by the
-bytes of its field (nodes of the same build share one memory); above it the surviving vertices are counted, a list a
-parent. Where no such cut exists, because values span nodes or nodes have no fields, the tree is walked as it is.
+bytes of its field (nodes of the same build share one memory); above it the surviving vertices are counted, a number a
+parent. One question differs little from the last one, so only nodes that differ are looked up again. Where no such cut
+exists, because values span nodes or nodes have no fields, the tree is walked as it is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from oarlock.model.request import Level
+from oarlock.model.bits import positions
+from oarlock.model.request import ALL, Level
+from oarlock.plan.fields import Fields
 from oarlock.plan.layout import Layout, Node
 from oarlock.plan.tree import Vertex, choose, grow, least, survivors, wanted
 
@@ -44,12 +47,35 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Above:
-    """A vertex above the cut: its children, or, just above it, the numbers [first, last) of the vertices at the cut."""
+    """A vertex above the cut: its children, or, just above it, the numbers [first, last) of the vertices at the cut.
+
+    `need` is how many of them it takes to survive.
+    """
 
     count: int
     children: tuple["Above", ...]
     first: int
     last: int
+    need: int
+    mask: int
+
+    def survives(self, alive: int) -> bool:
+        """Say whether this one survives, given the set of vertices at the cut that do."""
+        if not self.children:
+            return (alive & self.mask).bit_count() >= self.need
+        return self.survivors(alive, enough=self.need) >= self.need
+
+    def survivors(self, alive: int, *, enough: int | None = None) -> int:
+        """Say how many children survive; whoever knows how many are enough need not count on."""
+        if not self.children:
+            return (alive & self.mask).bit_count()
+        have = 0
+        for child in self.children:
+            if child.survives(alive):
+                have += 1
+                if have == enough:
+                    break
+        return have
 
     def chosen(self, answers: Sequence[int]) -> list[int]:
         """Choose among the vertices at the cut, given what each would take; nothing when this one does not survive."""
@@ -60,12 +86,6 @@ class Above:
         keep = wanted(self.count, len(kept), len(self.children))
         return [index for chosen in kept[:keep] for index in chosen]
 
-    def survivors(self, answers: Sequence[int]) -> int:
-        """Say how many children survive."""
-        if not self.children:
-            return sum(1 for index in range(self.first, self.last) if answers[index])
-        return sum(1 for child in self.children if child.chosen(answers))
-
 
 class Cells:
     """A group's tree, ready to be asked."""
@@ -73,61 +93,75 @@ class Cells:
     steady = True
     of_nodes = False
 
-    def __init__(self, layout: Layout, allowed: int, levels: Sequence[Level]) -> None:
+    def __init__(self, layout: Layout, allowed: int, levels: Sequence[Level], fields: Fields | None = None) -> None:
         self.root = grow(layout, allowed, levels)
         self.least = least(self.root)
+        self._fields = fields
         self._bytes = -(-layout.everything.bit_length() // 8)
         self._cut: list[Vertex] = []
-        self._cells: list[Cell] = []
+        self._cells: dict[int, Cell] = {}  # by the number of the node
         self._shifts: list[int] = []
         depth = _cut_depth(layout, self.root)
         if depth:
             self._above = self._cut_off(self.root, depth)
             self._make_cells(layout)
+        self._asked = 0  # the free set of the last question,
+        self._answers = [0] * len(self._cut)  # what each vertex at the cut takes of it,
+        self._alive = 0  # and which of them take anything
 
     def fits(self, free: int) -> bool:
         """Say whether a free set is enough."""
         if not self._cells:
             return choose(self.root, free) != 0
-        return bool(self._above.chosen(self._answers(free)))
+        self._ask(free & self.root.bits)
+        return self._above.survives(self._alive)
 
     def take(self, free: int) -> int:
         """Give the resources taken of a free set; 0 when it does not fit."""
         if not self._cells:
             return choose(self.root, free)
-        answers = self._answers(free)
+        self._ask(free & self.root.bits)
         total = 0
-        for index in self._above.chosen(answers):
-            total |= answers[index] << self._shifts[index]
+        for index in self._above.chosen(self._answers):
+            total |= self._answers[index] << self._shifts[index]
         return total
 
     def offers(self, free: int) -> int:
         """Say how many of the outermost units would survive."""
         if not self._cells:
             return survivors(self.root, free)
-        return self._above.survivors(self._answers(free))
+        self._ask(free & self.root.bits)
+        return self._above.survivors(self._alive)
 
-    def _answers(self, free: int) -> list[int]:
-        """Ask every node; the answers stand in the order of the tree's vertices at the cut."""
-        image = free.to_bytes(self._bytes, "little")
-        answers = [0] * len(self._cut)
-        for first, last, build, vertices in self._cells:
+    def _ask(self, free: int) -> None:
+        """Bring the answers up to date."""
+        if free == self._asked:
+            return
+        image, answers = free.to_bytes(self._bytes, "little"), self._answers
+        for number in self._changed(free ^ self._asked):
+            first, last, build, vertices = self._cells[number]
             part = image[first:last]
             known = build.answers.get(part)
             if known is None:
                 known = build.answer(part)
             for index, taken in zip(vertices, known, strict=True):
+                if (not taken) != (not answers[index]):
+                    self._alive ^= 1 << index
                 answers[index] = taken
-        return answers
+        self._asked = free
+
+    def _changed(self, difference: int) -> Iterable[int]:
+        """Give the nodes that a difference touches; all of them where that is not quickly told."""
+        return self._cells if self._fields is None else positions(self._fields.touched(difference))
 
     def _cut_off(self, vertex: Vertex, depth: int) -> Above:
         """Copy the tree above the cut, and number the vertices at the cut in its order."""
         first = len(self._cut)
         if depth == 1:
             self._cut += vertex.children
-            return Above(vertex.count, (), first, len(self._cut))
+            return _above(vertex, (), first, len(self._cut))
         children = tuple(self._cut_off(child, depth - 1) for child in vertex.children)
-        return Above(vertex.count, children, first, len(self._cut))
+        return _above(vertex, children, first, len(self._cut))
 
     def _make_cells(self, layout: Layout) -> None:
         nodes = _node_of_each(layout, self._cut)
@@ -136,10 +170,16 @@ class Cells:
             inside.setdefault(node.name, (node, []))[1].append(index)
             self._shifts.append(node.low)
         builds: dict[tuple[Vertex, ...], Build] = {}
+        numbers = {node.name: number for number, node in enumerate(layout.nodes)}
         for node, indexes in inside.values():
             local = tuple(_moved(self._cut[index], node.low) for index in indexes)
             build = builds.setdefault(local, Build(local))
-            self._cells.append(Cell(node.low // 8, node.high // 8, build, tuple(indexes)))
+            self._cells[numbers[node.name]] = Cell(node.low // 8, node.high // 8, build, tuple(indexes))
+
+
+def _above(vertex: Vertex, children: tuple[Above, ...], first: int, last: int) -> Above:
+    need = len(vertex.children) if vertex.count == ALL else max(vertex.count, 1)
+    return Above(vertex.count, children, first, last, need, ((1 << (last - first)) - 1) << first)
 
 
 def _cut_depth(layout: Layout, root: Vertex) -> int:

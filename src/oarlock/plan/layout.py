@@ -19,7 +19,8 @@ from oarlock.model.snapshot import ResourceTable
 from oarlock.plan.order import arranged
 
 NODE = "network_address"
-_USUAL = 0.9  # the share of nodes that must fit into one field
+_EMPTY = 4  # fields may be that much larger than what stands in them, so that every node fits into one
+_USUAL = 0.9  # the share of nodes that must fit into one field otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +145,16 @@ def _fields(table: ResourceTable, runs: Sequence[tuple[str, list[int]]]) -> Layo
 
 
 def _field_width(sizes: Sequence[int]) -> int:
-    """Choose the power of two (a byte at least) that holds nearly all nodes."""
-    usual = sizes[int((len(sizes) - 1) * _USUAL)] if sizes else 1
-    return max(8, 1 << (usual - 1).bit_length())
+    """Choose a power of two: one that holds every node if fields are not too empty then, else nearly every node."""
+    if not sizes:
+        return _power(1)
+    widest = _power(sizes[-1])
+    return widest if widest * len(sizes) <= _EMPTY * sum(sizes) else _power(sizes[int((len(sizes) - 1) * _USUAL)])
+
+
+def _power(size: int) -> int:
+    """Give the power of two, a byte at least, that holds so many."""
+    return max(8, 1 << (size - 1).bit_length())
 
 
 def _plain(table: ResourceTable, rows: list[int], names: Sequence[Value]) -> Layout:

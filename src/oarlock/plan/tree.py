@@ -25,16 +25,18 @@ class Vertex:
 
 
 def grow(layout: Layout, allowed: int, levels: Sequence[Level]) -> Vertex:
-    """Make the tree of a group on the allowed resources; resources without a value at some level are left out."""
-    *inner, last = levels
+    """Make the tree of a group on the allowed resources; resources without a value at some level are left out.
+
+    Below the last level all resources are wanted. Where each of its values is one resource (cores), these are counted
+    themselves: the same choice from a much smaller tree.
+    """
     counts = [level.count for level in levels]
-    if last.name != "resource_id":
-        inner, counts = [*inner, last], [*counts, ALL]
-    columns = [layout.column(level.name) for level in inner]
-    places = positions(allowed)
-    paths = zip(*([column[row] for row in layout.rows_of(allowed)] for column in columns), strict=True)
-    branches = list(zip(places, paths if columns else [()] * len(places), strict=True))
-    return _vertex([branch for branch in branches if None not in branch[1]], counts, 0)
+    columns = [layout.column(level.name) for level in levels]
+    paths = list(zip(*([column[row] for row in layout.rows_of(allowed)] for column in columns), strict=True))
+    branches = [branch for branch in zip(positions(allowed), paths, strict=True) if None not in branch[1]]
+    if len(set(paths)) < len(paths):
+        counts.append(ALL)
+    return _vertex(branches, counts, 0)
 
 
 _Branch = tuple[int, tuple[Value, ...]]
