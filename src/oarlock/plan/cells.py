@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from oarlock.model.bits import positions
 from oarlock.model.request import ALL, Level
 from oarlock.plan.fields import Fields
 from oarlock.plan.layout import Layout, Node
@@ -152,7 +151,7 @@ class Cells:
 
     def _changed(self, difference: int) -> Iterable[int]:
         """Give the nodes that a difference touches; all of them where that is not quickly told."""
-        return self._cells if self._fields is None else positions(self._fields.touched(difference))
+        return self._cells if self._fields is None else self._fields.numbers(difference)
 
     def _cut_off(self, vertex: Vertex, depth: int) -> Above:
         """Copy the tree above the cut, and number the vertices at the cut in its order."""

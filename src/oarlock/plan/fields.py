@@ -82,6 +82,16 @@ class Fields:
             return nodes
         return self.nodes(self.nonempty(resources & self.everything))
 
+    def numbers(self, resources: int) -> list[int]:
+        """Give the numbers of the nodes that a set has a resource of; for sets of few nodes."""
+        marks = self.nonempty(resources & self.everything).to_bytes(self._bytes, "little")[:: self.width // 8]
+        found: list[int] = []
+        at = marks.find(1)
+        while at >= 0:
+            found.append(at)
+            at = marks.find(1, at + 1)
+        return found
+
 
 def _repeated(pattern: int, period: int, times: int) -> int:
     """Write a pattern again and again, `period` bits apart."""
