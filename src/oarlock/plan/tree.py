@@ -12,7 +12,7 @@ from oarlock.model.bits import positions
 from oarlock.model.request import ALL, BEST, BESTHALF, Level
 from oarlock.model.resource import Value
 from oarlock.plan.layout import Layout, bits_at
-from oarlock.plan.sets import lowest
+from oarlock.plan.sets import lowest, union
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,13 @@ _Branch = tuple[int, tuple[Value, ...]]
 
 
 def _vertex(branches: list[_Branch], counts: Sequence[int], depth: int) -> Vertex:
-    bits = bits_at([at for at, _ in branches])
     if depth == len(counts) - 1:
-        return Vertex(bits, counts[depth])
+        return Vertex(bits_at([at for at, _ in branches]), counts[depth])
     below: dict[Value, list[_Branch]] = {}
     for branch in branches:
         below.setdefault(branch[1][depth], []).append(branch)
-    return Vertex(bits, counts[depth], tuple(_vertex(some, counts, depth + 1) for some in below.values()))
+    children = tuple([_vertex(some, counts, depth + 1) for some in below.values()])
+    return Vertex(union(child.bits for child in children), counts[depth], children)
 
 
 def wanted(count: int, survivors: int, total: int) -> int:
