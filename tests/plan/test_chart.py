@@ -50,11 +50,12 @@ def test_a_stay_added_later_is_seen_by_both_timelines():
 
 
 def test_whole_nodes_are_told_apart_from_cores_and_licences_of_the_same_number():
-    room = Room(table(*node("a", 4), *node("b", 4), *licences(1)))
+    room = Room(table(*(row for name in "abcd" for row in node(name, 4)), *licences(1)))
     room.add(1, 0, 60, [8])
     assert room.find("nodes=1", 10) == (0, (1, 2, 3, 4))
-    room.add(2, 0, 60, [1, 2, 3, 4, 5, 6, 7, 9], exclusive=True)  # as many as two nodes have, but not two nodes
-    assert room.find("nodes=1", 10) == (60, (1, 2, 3, 4))
+    room.add(2, 0, 60, [1, 2, 3, 4, 5, 6, 7, 17], exclusive=True)  # as many as two nodes have, but not two nodes
+    assert room.find("nodes=1", 10) == (0, (9, 10, 11, 12))
+    assert room.find("nodes=3", 10) == (60, (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12))
 
 
 def test_a_search_may_begin_later_and_then_says_nothing_of_earlier():
