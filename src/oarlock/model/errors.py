@@ -62,6 +62,7 @@ class UnknownJob(OarlockError):
     http_status = 404
 
     def __init__(self, job_id: int) -> None:
+        self.job_id = job_id
         super().__init__(f"There is no job {job_id}.", hint="`oarstat` lists yours.")
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from sqlalchemy import delete, literal_column, select, update
+from sqlalchemy import delete, func, literal_column, select, update
 
 from oarlock.lang.wording import closest, short
 from oarlock.model.condition import Condition
@@ -52,6 +52,11 @@ def listed(tx: Tx, ids: Collection[int] | None = None) -> list[Resource]:
     found = [Resource(row[0], dict(zip(columns, row, strict=True))) for row in rows]
     _refuse_missing(ids or (), {one.id for one in found})
     return found
+
+
+def version(tx: Tx) -> int:
+    """Give a number that grows whenever a resource is added, or a property or the state of one changes."""
+    return tx.execute(select(func.max(resource_logs.c.resource_log_id))).scalar_one() or 0
 
 
 def matching(tx: Tx, condition: Condition, types: Mapping[str, type]) -> list[int]:
