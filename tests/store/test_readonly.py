@@ -11,7 +11,7 @@ from oarlock.store.opening import open_database
 from oarlock.store.readonly import grant_reader
 from oarlock.store.tables import HIDDEN_JOB_COLUMNS
 from tests.store.cluster import new
-from tests.store.conftest import Postgres
+from tests.databases import Postgres
 
 
 @pytest.fixture
