@@ -58,9 +58,7 @@ class FrontDesk:
 
     def admit(self, **body: Any) -> Admitted:
         """Read a submission and let the rules look at it."""
-        asked = submit.read(
-            body, user=self.user, uid=self.uid, groups=self.groups, config=self.config, now=self.now
-        )
+        asked = submit.read(body, user=self.user, uid=self.uid, groups=self.groups, config=self.config, now=self.now)
         book = self.rules.now(self.tx)
         known = admit.context(self.tx, asked, book, self.existing.now(self.tx), self.config)
         return asyncio.run(admit.admit(book, asked, known, config=self.config, now=self.now, run=self.run))

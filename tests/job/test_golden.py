@@ -5,8 +5,6 @@ import re
 import shlex
 
 import pytest
-from tests.job.front_desk import FrontDesk, add_cluster, body_of
-from tests.lang.cases import DATA, needs_golden, oar_cases
 
 from oarlock.lang.request import parse
 from oarlock.model import errors
@@ -14,6 +12,8 @@ from oarlock.model.resource import ResourceState
 from oarlock.model.snapshot import Queue
 from oarlock.store import queues, resources
 from oarlock.store.tx import Tx
+from tests.job.front_desk import FrontDesk, add_cluster, body_of
+from tests.lang.cases import DATA, needs_golden, oar_cases
 
 GOLDEN = DATA / "oar2-golden"
 

@@ -10,9 +10,7 @@ import pytest
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 
-needs_golden = pytest.mark.skipif(
-    not (DATA / "oar2-golden").exists(), reason="../shared/data/oar2-golden is not there"
-)
+needs_golden = pytest.mark.skipif(not (DATA / "oar2-golden").exists(), reason="../shared/data/oar2-golden is not there")
 
 
 def oar_cases(*kinds: str) -> list:

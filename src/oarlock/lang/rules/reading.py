@@ -82,7 +82,9 @@ def _toml(text: str, file: str) -> dict[str, Any]:
         found = _AT.match(str(problem))
         says, line = (found[1], found[2]) if found else (str(problem), None)
         place = f"{file}, line {line}" if line else f"{file}, at its end"
-        raise BadRule(f"{place}: this is not TOML: {short(says)}.", hint="toml.io shows how it is written.") from None
+        raise BadRule(
+            f"{place}: this is not TOML: {' '.join(says.split())}.", hint="toml.io shows how it is written."
+        ) from None
     except (RecursionError, ValueError):
         raise BadRule(
             f"{file}: this is not TOML that can be read.", hint="Nest less, and write dates as texts."
