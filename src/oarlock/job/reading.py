@@ -37,12 +37,15 @@ from oarlock.model.errors import (
     NoCommand,
     SubmitterRefused,
     TooLong,
+    UnknownDependency,
     UnknownField,
+    UnknownJob,
 )
 from oarlock.model.job import JobKind
 from oarlock.model.request import Request
 from oarlock.model.submission import Submission
 
+_JOB_NUMBERS = range(1, 2**63)
 _DATE = re.compile(r"\s*([0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{1,2}:[0-9]{2}:[0-9]{2})\s*")
 _DATE_HINT = 'Write it as "2031-03-25 17:30:00", or with an end: "2031-03-25 17:30:00, 2031-03-25 19:00:00".'
 T = TypeVar("T")
@@ -156,6 +159,11 @@ def _bounded(asked: Body) -> None:
             f"The job waits for {len(asked.after)} others; it can wait for {MOST_DEPENDENCIES}.",
             hint="Let a small job wait for them, and this one for that.",
         )
+    for number in asked.after:
+        if number not in _JOB_NUMBERS:
+            raise UnknownDependency(number)
+    if asked.resubmit is not None and asked.resubmit not in _JOB_NUMBERS:
+        raise UnknownJob(asked.resubmit)
 
 
 def _request(asked: Body, config: Config) -> Request:
@@ -211,12 +219,14 @@ def _reservation(asked: str | int | None, now: int) -> tuple[int, int | None] | 
     if asked is None:
         return None
     start, end = (asked, None) if isinstance(asked, int) else _dates(asked)
-    if not now <= start <= LATEST:
+    if start < now:
         raise BadReservation(
             f"The reservation would begin at {_shown(start)}, which is over.", hint="Give a later date."
         )
-    if end is not None and not start < end <= LATEST:
+    if end is not None and end <= start:
         raise BadReservation("The reservation would end before it begins.", hint=_DATE_HINT)
+    if max(start, end or 0) > LATEST:
+        raise BadReservation("The reservation is too far away.", hint=_DATE_HINT)
     return start, end
 
 
