@@ -24,6 +24,7 @@ from oarlock.store.tx import Tx
 
 __all__ = ["Admitted", "Ruling", "Run", "admit", "context", "note"]
 
+_TELL = "Tell your administrator."
 _AFTER = "constraints_after_validation"
 
 
@@ -66,7 +67,7 @@ async def admit(
     messages: tuple[str, ...] = ()
     for source in book.sources:
         if source.broken:
-            raise _failed(source.name, source.broken, source.hint)
+            raise RuleFailed(f"An admission rule does not work: {source.broken}", hint=source.hint or _TELL)
         if source.python is None:
             admitted = _applied(source, submission, known)
         elif run is None:
@@ -103,7 +104,7 @@ def _rejected(sentence: str, name: str) -> RefusedByRule:
 
 
 def _failed(name: str, sentence: str, hint: str = "") -> RuleFailed:
-    return RuleFailed(f"The admission rule {name} does not work: {sentence}", hint=hint or "Tell your administrator.")
+    return RuleFailed(f"The admission rule {name} does not work: {sentence}", hint=hint or _TELL)
 
 
 async def _ruled(path: Path, submission: Submission, known: Context, *, config: Config, now: int, run: Run) -> Admitted:
