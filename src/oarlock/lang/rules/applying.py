@@ -1,11 +1,11 @@
 """Rules applied to a submission, one after the other: the same input always gives the same output."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from oarlock.lang.rules.reading import Rule
-from oarlock.lang.rules.vocabulary import Answer, Context, levels, row
-from oarlock.lang.rules.wording import Wording, values
+from oarlock.lang.rules.vocabulary import Answers, Context, levels
+from oarlock.lang.rules.wording import Said, Wording
 from oarlock.lang.where import like
 from oarlock.model.errors import OarlockError
 from oarlock.model.submission import Submission
@@ -37,26 +37,25 @@ def apply(rules: Iterable[Rule], submission: Submission, context: Context) -> Ad
     The request was checked with `context.properties`, and `context.lists` has every file that a rule names.
     """
     messages: list[str] = []
-    answers = row(submission, context)
+    answers = Answers(submission, context)
     for rule in rules:
-        if rule.when is not None and not rule.when.holds(answers, context):
+        if rule.when is not None and not rule.when.holds(answers):
             continue
-        said = values(answers, context)
         if rule.reject is not None:
             offence = _offence(rule, submission)
             if offence is not None:
-                return Refused(rule, rule.reject.filled(said | offence))
+                return Refused(rule, rule.reject.filled(Said(answers, offence)))
             continue
         try:
-            changed = _changed(rule, submission, said, context)
+            changed = _changed(rule, submission, Said(answers), context)
         except OarlockError as problem:
             return Refused(rule, str(problem), broken=True)
         if changed is not submission:
-            submission, answers = changed, row(changed, context)
-            messages += _told(rule.prints, answers, context)
+            submission, answers = changed, Answers(changed, context)
+            messages += _told(rule.prints, answers)
         elif not rule.changes:
-            messages += _told(rule.prints, answers, context)
-        messages += _told(rule.warns, answers, context)
+            messages += _told(rule.prints, answers)
+        messages += _told(rule.warns, answers)
     return Admitted(submission, tuple(messages))
 
 
@@ -72,11 +71,11 @@ def _offence(rule: Rule, submission: Submission) -> dict[str, str] | None:
     return {}
 
 
-def _changed(rule: Rule, submission: Submission, said: Mapping[str, str], context: Context) -> Submission:
+def _changed(rule: Rule, submission: Submission, said: Said, context: Context) -> Submission:
     for change in rule.changes:
         submission = change.made(submission, said, context)
     return submission
 
 
-def _told(wording: Wording | None, answers: Mapping[str, Answer], context: Context) -> list[str]:
-    return [] if wording is None else [PREFIX + wording.filled(values(answers, context))]
+def _told(wording: Wording | None, answers: Answers) -> list[str]:
+    return [] if wording is None else [PREFIX + wording.filled(Said(answers))]

@@ -1,11 +1,11 @@
 """The `when` of a rule: read once, then asked about every submission."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 
 from oarlock.lang import duration
 from oarlock.lang import where as conditions
-from oarlock.lang.rules.vocabulary import FIELDS, TYPES, Answer, Context
+from oarlock.lang.rules.vocabulary import FIELDS, TYPES, Answer, Answers
 from oarlock.lang.where import RULE, Types
 from oarlock.model.condition import (
     And,
@@ -24,6 +24,9 @@ from oarlock.model.condition import (
 from oarlock.model.errors import TypesDiffer
 from oarlock.model.resource import Value
 
+Ask = Callable[[Answers], bool | None]
+"""Asks a condition about a submission; `None` is unknown."""
+
 _Test = Compare | In | Like | Between | IsNull
 
 
@@ -33,10 +36,11 @@ class When:
 
     text: str
     condition: Condition
+    ask: Ask = field(compare=False, repr=False)
 
-    def holds(self, answers: Mapping[str, Answer], context: Context) -> bool:
+    def holds(self, answers: Answers) -> bool:
         """Say whether the condition is true; what is unknown is not."""
-        return _truth(self.condition, answers, context) is True
+        return self.ask(answers) is True
 
     @property
     def fields(self) -> frozenset[str]:
@@ -54,7 +58,7 @@ def read(text: str, types: Types = TYPES) -> When:
     checked = conditions.check(_in_seconds(conditions.parse(text, limits=RULE)), types)
     for test in _tests(checked):
         _check_many(test)
-    return When(text, checked)
+    return When(text, checked, _compiled(checked))
 
 
 def _tests(condition: Condition) -> Iterator[_Test]:
@@ -107,52 +111,90 @@ def _check_many(test: _Test) -> None:
         raise TypesDiffer(f"`{named[0]}` holds many texts.", hint="Use =, !=, IN, LIKE or IS NULL with a text.")
 
 
-def _truth(condition: Condition, answers: Mapping[str, Answer], context: Context) -> bool | None:
+def _compiled(condition: Condition) -> Ask:
+    """Make a function of a condition: the same rules look at every submission."""
     match condition:
         case And(parts):
-            return _every([_truth(part, answers, context) for part in parts])
+            return _all([_compiled(part) for part in parts])
         case Or(parts):
-            return _opposite(_every([_opposite(_truth(part, answers, context)) for part in parts]))
+            return _not(_all([_not(_compiled(part)) for part in parts]))
         case Not(inner):
-            return _opposite(_truth(inner, answers, context))
+            return _not(_compiled(inner))
         case _:
-            return _one(condition, answers, context)
+            return _test(condition)
 
 
-def _every(found: list[bool | None]) -> bool | None:
-    return False if False in found else None if None in found else True
+def _all(asks: list[Ask]) -> Ask:
+    def every(answers: Answers) -> bool | None:
+        found: bool | None = True
+        for ask in asks:
+            one = ask(answers)
+            if one is False:
+                return False
+            found = found if one else None
+        return found
+
+    return every
 
 
-def _opposite(answer: bool | None) -> bool | None:
-    return None if answer is None else not answer
+def _not(ask: Ask) -> Ask:
+    def opposite(answers: Answers) -> bool | None:
+        answer = ask(answers)
+        return None if answer is None else not answer
+
+    return opposite
 
 
-def _one(test: _Test, answers: Mapping[str, Answer], context: Context) -> bool | None:
+def _test(test: _Test) -> Ask:
     names = conditions.columns(test)
     for name in names:
-        held = answers[name]
-        if isinstance(held, tuple):
-            return _of_many(test, name, held, context)
+        if FIELDS[name].many:
+            return _of_many(test, name)
     if isinstance(test, In) and test.file:
-        return _in_file(test, answers[test.column.name], context)
-    plain: dict[str, Value] = {name: value for name in names if not isinstance(value := answers[name], tuple)}
-    return conditions.truth(test, plain)
+        return _in_file(test.column.name, test.file, negated=test.negated)
+
+    def plain(answers: Answers) -> bool | None:
+        return conditions.truth(test, _row(names, answers))
+
+    return plain
 
 
-def _of_many(test: _Test, name: str, held: tuple[str, ...], context: Context) -> bool:
+def _row(names: frozenset[str], answers: Answers) -> dict[str, Value]:
+    return {name: value for name in names if not isinstance(value := answers[name], tuple)}
+
+
+def _of_many(test: _Test, name: str) -> Ask:
+    """Ask each of many: the condition holds if it does of one; a negated one if it does of none."""
     if isinstance(test, IsNull):
-        return (not held) != test.negated
+        nothing = not test.negated
+        return lambda answers: (not answers[name]) == nothing
     positive, negated = _positive(test)
-    return any(_one(positive, {name: value}, context) for value in held) != negated
+
+    def some(answers: Answers) -> bool:
+        return any(_of_one(positive, name, one, answers) for one in _many(answers[name])) != negated
+
+    return some
 
 
-def _positive(test: _Test) -> tuple[_Test, bool]:
+def _of_one(test: _Test, name: str, value: str, answers: Answers) -> bool | None:
+    if isinstance(test, In) and test.file:
+        return value in answers.context.lists[test.file]
+    return conditions.truth(test, {name: value})
+
+
+def _many(answer: Answer) -> tuple[str, ...]:
+    return answer if isinstance(answer, tuple) else ()
+
+
+def _positive(test: Compare | In | Like | Between) -> tuple[_Test, bool]:
     if isinstance(test, Compare):
         return replace(test, op="="), test.op == "!="
-    return (replace(test, negated=False), test.negated) if not isinstance(test, IsNull) else (test, False)
+    return replace(test, negated=False), test.negated
 
 
-def _in_file(test: In, value: Answer, context: Context) -> bool | None:
-    if value is None:
-        return None
-    return (str(value) in context.lists[test.file or ""]) != test.negated
+def _in_file(name: str, file: str, *, negated: bool) -> Ask:
+    def listed(answers: Answers) -> bool | None:
+        value = answers[name]
+        return None if value is None else (str(value) in answers.context.lists[file]) != negated
+
+    return listed

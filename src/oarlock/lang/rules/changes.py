@@ -7,12 +7,10 @@ from typing import Any, Protocol
 from oarlock.lang import duration, options
 from oarlock.lang import where as conditions
 from oarlock.lang.rules.vocabulary import Context
-from oarlock.lang.rules.wording import Wording, fill
+from oarlock.lang.rules.wording import Said, Wording, fill
 from oarlock.model.condition import Condition, both
 from oarlock.model.request import Alternative, Group
 from oarlock.model.submission import Submission
-
-Said = Mapping[str, str]
 
 
 class Change(Protocol):

@@ -1,6 +1,6 @@
 """What an admission rule can ask about a submission: the fields of its `when`, and what it knows besides."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
@@ -11,16 +11,6 @@ from oarlock.model.submission import Submission
 
 Answer = int | str | tuple[str, ...] | None
 """The value of a field: a field that holds many is a tuple."""
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """A field: `int` or `str`, and one sentence. `many`: any number of texts. `duration`: also compared with h:m:s."""
-
-    kind: type
-    says: str
-    many: bool = False
-    duration: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,77 +30,94 @@ class Context:
     lists: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field: where it is found, one sentence, `int` or `str`.
+
+    `many`: any number of texts. `duration`: also compared with h:m:s.
+    """
+
+    of: Callable[[Submission, Context], Answer]
+    says: str
+    kind: type = str
+    many: bool = False
+    duration: bool = False
+
+
 FIELDS: Mapping[str, Field] = {
-    "user": Field(str, "who submits"),
-    "group": Field(str, "the groups of that user", many=True),
-    "queue": Field(str, "the queue asked for; NULL if none was"),
-    "project": Field(str, "the project; NULL if none was given"),
-    "name": Field(str, "the job's name; NULL if it has none"),
-    "type": Field(str, "the job types as written, such as besteffort or inner=42", many=True),
-    "interactive": Field(str, "YES or NO"),
-    "reservation": Field(str, "YES if a date was asked for, else NO"),
-    "reservation_start": Field(int, "that date, in epoch seconds; NULL without one"),
-    "hold": Field(str, "YES if the job is to be held at first, else NO"),
-    "command": Field(str, "what is to be run; NULL if nothing is"),
-    "directory": Field(str, "the launching directory"),
-    "notify": Field(str, "how the user wants to be told; NULL if not at all"),
-    "checkpoint": Field(int, "seconds between the checkpoint signal and the end; 0 for none"),
-    "use_key": Field(str, "YES if the job has an ssh key of its own, else NO"),
-    "walltime": Field(int, "the longest walltime of all alternatives; NULL if none gives one", duration=True),
-    "shortest_walltime": Field(int, "the shortest one", duration=True),
-    "alternatives": Field(int, "how many `-l` there are"),
-    "nodes": Field(int, "how many nodes the largest alternative counts; NULL if it counts none"),
-    "resources": Field(
-        int, "the counts of the largest alternative, multiplied along `/` and added along `+`; NULL with ALL or BEST"
+    "user": Field(lambda job, _: job.user, "who submits"),
+    "group": Field(lambda job, _: job.groups, "the groups of that user", many=True),
+    "queue": Field(lambda job, _: job.queue, "the queue asked for; NULL if none was"),
+    "project": Field(lambda job, _: job.project, "the project; NULL if none was given"),
+    "name": Field(lambda job, _: job.name, "the job's name; NULL if it has none"),
+    "type": Field(lambda job, _: job.types, "the job types as written, such as besteffort or inner=42", many=True),
+    "interactive": Field(lambda job, _: _yes(job.kind is JobKind.INTERACTIVE), "YES or NO"),
+    "reservation": Field(lambda job, _: _yes(job.reservation is not None), "YES if a date was asked for, else NO"),
+    "reservation_start": Field(
+        lambda job, _: job.reservation[0] if job.reservation else None,
+        "that date, in epoch seconds; NULL without one",
+        int,
     ),
-    "level": Field(str, "the properties that are counted, such as core", many=True),
-    "array_size": Field(int, "how many jobs are submitted at once"),
-    "dependencies": Field(int, "how many jobs it waits for"),
-    "container": Field(str, "for inner jobs: YES if the container exists and can take jobs, else NO; NULL for others"),
-    "container_reserved": Field(str, "for inner jobs: YES if the container is a reservation, else NO"),
-    "waiting_jobs": Field(int, "how many jobs of that user wait"),
-    "waiting_reservations": Field(int, "how many reservations of that user have not started"),
-    "property": Field(str, "the properties that resources have here", many=True),
+    "hold": Field(lambda job, _: _yes(job.hold), "YES if the job is to be held at first, else NO"),
+    "command": Field(lambda job, _: job.command, "what is to be run; NULL if nothing is"),
+    "directory": Field(lambda job, _: job.directory, "the launching directory"),
+    "notify": Field(lambda job, _: job.notify, "how the user wants to be told; NULL if not at all"),
+    "checkpoint": Field(
+        lambda job, _: job.checkpoint, "seconds between the checkpoint signal and the end; 0 for none", int
+    ),
+    "use_key": Field(lambda job, _: _yes(job.use_key), "YES if the job has an ssh key of its own, else NO"),
+    "walltime": Field(
+        lambda job, _: max(_walltimes(job.request), default=None),
+        "the longest walltime of all alternatives; NULL if none gives one",
+        int,
+        duration=True,
+    ),
+    "shortest_walltime": Field(
+        lambda job, _: min(_walltimes(job.request), default=None), "the shortest one", int, duration=True
+    ),
+    "alternatives": Field(lambda job, _: len(job.request.alternatives), "how many `-l` there are", int),
+    "nodes": Field(
+        lambda job, _: _nodes(job.request),
+        "how many nodes the largest alternative counts; NULL if it counts none",
+        int,
+    ),
+    "resources": Field(
+        lambda job, _: _resources(job.request),
+        "the counts of the largest alternative, multiplied along `/` and added along `+`; NULL with ALL or BEST",
+        int,
+    ),
+    "level": Field(lambda job, _: levels(job.request), "the properties that are counted, such as core", many=True),
+    "array_size": Field(lambda job, _: len(job.array), "how many jobs are submitted at once", int),
+    "dependencies": Field(lambda job, _: len(job.after), "how many jobs it waits for", int),
+    "container": Field(
+        lambda _, known: _perhaps(known.container),
+        "for inner jobs: YES if the container exists and can take jobs, else NO; NULL for others",
+    ),
+    "container_reserved": Field(
+        lambda _, known: _perhaps(known.container_reserved),
+        "for inner jobs: YES if the container is a reservation, else NO",
+    ),
+    "waiting_jobs": Field(lambda _, known: known.waiting_jobs, "how many jobs of that user wait", int),
+    "waiting_reservations": Field(
+        lambda _, known: known.waiting_reservations, "how many reservations of that user have not started", int
+    ),
+    "property": Field(lambda _, known: tuple(known.properties), "the properties that resources have here", many=True),
 }
 
 TYPES: Types = {name: one.kind for name, one in FIELDS.items()}
 _NODES = "network_address"
 
 
-def row(submission: Submission, context: Context) -> dict[str, Answer]:
-    """Give the value of every field."""
-    request, reservation = submission.request, submission.reservation
-    walltimes = [one.walltime for one in request.alternatives if one.walltime is not None]
-    return {
-        "user": submission.user,
-        "group": submission.groups,
-        "queue": submission.queue,
-        "project": submission.project,
-        "name": submission.name,
-        "type": submission.types,
-        "interactive": _yes(submission.kind is JobKind.INTERACTIVE),
-        "reservation": _yes(reservation is not None),
-        "reservation_start": None if reservation is None else reservation[0],
-        "hold": _yes(submission.hold),
-        "command": submission.command,
-        "directory": submission.directory,
-        "notify": submission.notify,
-        "checkpoint": submission.checkpoint,
-        "use_key": _yes(submission.use_key),
-        "walltime": max(walltimes, default=None),
-        "shortest_walltime": min(walltimes, default=None),
-        "alternatives": len(request.alternatives),
-        "nodes": _nodes(request),
-        "resources": _resources(request),
-        "level": levels(request),
-        "array_size": len(submission.array),
-        "dependencies": len(submission.after),
-        "container": _perhaps(context.container),
-        "container_reserved": _perhaps(context.container_reserved),
-        "waiting_jobs": context.waiting_jobs,
-        "waiting_reservations": context.waiting_reservations,
-        "property": tuple(context.properties),
-    }
+class Answers(dict[str, Answer]):
+    """The values of the fields of a submission, each found out when it is first asked for."""
+
+    def __init__(self, submission: Submission, context: Context) -> None:
+        super().__init__()
+        self.submission, self.context = submission, context
+
+    def __missing__(self, name: str) -> Answer:
+        answer = self[name] = FIELDS[name].of(self.submission, self.context)
+        return answer
 
 
 def levels(request: Request) -> tuple[str, ...]:
@@ -120,6 +127,10 @@ def levels(request: Request) -> tuple[str, ...]:
             level.name for alternative in request.alternatives for group in alternative.groups for level in group.levels
         )
     )
+
+
+def _walltimes(request: Request) -> list[int]:
+    return [one.walltime for one in request.alternatives if one.walltime is not None]
 
 
 def _yes(value: bool) -> str:

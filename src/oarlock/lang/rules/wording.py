@@ -6,12 +6,42 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from oarlock.lang import duration
-from oarlock.lang.rules.vocabulary import FIELDS, Answer, Context
+from oarlock.lang.rules.vocabulary import FIELDS, Answer, Answers
 from oarlock.model.condition import And, Between, Column, Compare, Condition, In, Like, Literal, Not, Operand, Or
 
 _PLACE = re.compile(r"\{([A-Za-z_]*)\}")
 _SITE = ("default_walltime", "default_walltime_seconds", "walltime_seconds")
 PLACES = frozenset({name for name, field in FIELDS.items() if not field.many} | set(_SITE))
+
+
+class Said:
+    """What each place says for a submission: walltimes as h:mm:ss, what is not given as nothing."""
+
+    __slots__ = ("_answers", "_more")
+
+    def __init__(self, answers: Answers, more: Mapping[str, str] | None = None) -> None:
+        self._answers, self._more = answers, more or {}
+
+    def __call__(self, name: str) -> str:
+        """Say what stands in a place that the rule was allowed to have."""
+        known = self._answers.context
+        match name:
+            case "default_walltime":
+                return duration.show(known.default_walltime)
+            case "default_walltime_seconds":
+                return str(known.default_walltime)
+            case "walltime_seconds":
+                return _text(self._answers["walltime"])
+            case _:
+                return self._more[name] if name in self._more else self._field(name)
+
+    def _field(self, name: str) -> str:
+        answer = self._answers[name]
+        return duration.show(answer) if FIELDS[name].duration and isinstance(answer, int) else _text(answer)
+
+
+def _text(answer: Answer) -> str:
+    return "" if answer is None else str(answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,33 +50,16 @@ class Wording:
 
     text: str
 
-    def filled(self, values: Mapping[str, str]) -> str:
+    def filled(self, said: Said) -> str:
         """Give the text with every place filled; what a value itself says is never looked at."""
-        return _PLACE.sub(lambda found: values.get(found[1], found[0]), self.text)
+        return _PLACE.sub(lambda found: said(found[1]), self.text) if "{" in self.text else self.text
 
     def unknown(self, more: frozenset[str] = frozenset()) -> str | None:
         """Give the first place that has no meaning; none if all are good."""
         return next((name for name in _PLACE.findall(self.text) if name not in PLACES | more), None)
 
 
-def values(answers: Mapping[str, Answer], context: Context) -> dict[str, str]:
-    """Give what each place says for a submission; walltimes as h:mm:ss, what is not given as nothing."""
-    filled = {name: _said(name, answers[name]) for name in PLACES if name in answers}
-    walltime = answers["walltime"]
-    return filled | {
-        "walltime_seconds": "" if walltime is None else str(walltime),
-        "default_walltime": duration.show(context.default_walltime),
-        "default_walltime_seconds": str(context.default_walltime),
-    }
-
-
-def _said(name: str, answer: Answer) -> str:
-    if answer is None:
-        return ""
-    return duration.show(answer) if FIELDS[name].duration and isinstance(answer, int) else str(answer)
-
-
-def fill(condition: Condition, said: Mapping[str, str]) -> Condition:
+def fill(condition: Condition, said: Said) -> Condition:
     """Fill the places in the texts of a condition: values stay values, whatever they say."""
     one = partial(fill, said=said)
     match condition:
@@ -66,9 +79,9 @@ def fill(condition: Condition, said: Mapping[str, str]) -> Condition:
             return condition
 
 
-def _operand(operand: Operand, said: Mapping[str, str]) -> Operand:
+def _operand(operand: Operand, said: Said) -> Operand:
     return operand if isinstance(operand, Column) else _literal(operand, said)
 
 
-def _literal(literal: Literal, said: Mapping[str, str]) -> Literal:
+def _literal(literal: Literal, said: Said) -> Literal:
     return Literal(Wording(literal.value).filled(said)) if isinstance(literal.value, str) else literal
