@@ -4,6 +4,7 @@ import asyncio
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from bench.harness import figure
 from oarlock.config import Config
@@ -11,15 +12,16 @@ from oarlock.job import admit, submit
 from oarlock.job.existing import Existing
 from oarlock.job.rulebook import load
 from oarlock.lang.rules import Context
+from oarlock.model.resource import Value
 from oarlock.store import properties, resources
 from oarlock.store.opening import open_database
 from oarlock.store.tx import Tx
 
 _NOW = 1_900_000_000
 _CONFIG = Config()
-_COLUMNS = dict.fromkeys(["type", "network_address", "besteffort", "deploy", "drain", "desktop_computing", "state"], str)
-_KNOWN = Context(properties={**_COLUMNS, "core": int, "resource_id": int, "mem": int})
-_BODIES = [
+_TEXTS = ["type", "network_address", "besteffort", "deploy", "drain", "desktop_computing", "state"]
+_KNOWN = Context(properties={**dict.fromkeys(_TEXTS, str), "core": int, "resource_id": int, "mem": int})
+_BODIES: list[dict[str, Any]] = [
     {"command": "sleep 1"},
     {"command": "./run", "resources": ["/nodes=2/core=4,walltime=2:00:00"], "name": "run", "project": "p"},
     {"command": "./run", "resources": ["core=1"], "types": ["besteffort"], "properties": "mem > 64"},
@@ -69,5 +71,7 @@ def an_array() -> float:
 
 def _cluster(tx: Tx) -> None:
     properties.add(tx, "core", int)
-    rows = [{"network_address": f"node{core // 32}", "core": core, "cpuset": core % 32} for core in range(1024)]
+    rows: list[dict[str, Value]] = [
+        {"network_address": f"node{core // 32}", "core": core, "cpuset": core % 32} for core in range(1024)
+    ]
     resources.add(tx, rows, at=_NOW)

@@ -75,7 +75,7 @@ async def admit(
         else:
             admitted = await _ruled(source.python, submission, known, config=config, now=now, run=run)
         submission, messages = admitted.submission, messages + admitted.messages
-    return Admitted(_checked(submission, known.properties), messages)
+    return Admitted(submission, messages)
 
 
 def note(tx: Tx, failure: RuleFailed, *, user: str, now: int) -> None:

@@ -8,7 +8,8 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 
 from oarlock.lang import rules
@@ -40,7 +41,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """All sources in the order in which they apply, and the names in the files that rules ask about."""
+    """What applies, in order, neighbours joined; and the names in the files that rules ask about."""
 
     sources: tuple[Source, ...]
     lists: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -89,7 +90,7 @@ class Rulebook:
 def load(directory: Path | None, stored: Sequence[Stored] = ()) -> Book:
     """Read everything that is in effect, with the files of names that rules ask about."""
     lists, complete = _lists(sources(directory, stored))
-    return Book(tuple(complete), lists)
+    return Book(tuple(_merged(complete)), lists)
 
 
 def sources(directory: Path | None, stored: Sequence[Stored] = (), *, shipped: Path | None = SHIPPED) -> list[Source]:
@@ -100,6 +101,16 @@ def sources(directory: Path | None, stored: Sequence[Stored] = (), *, shipped: P
         found.append(Source(str(directory), 0, broken=f"The folder of rules {directory} is not there."))
     found += [_row(one) for one in stored]
     return sorted(found, key=lambda one: one.priority)
+
+
+def _merged(found: Iterable[Source]) -> Iterator[Source]:
+    """Join sources that follow each other and are data: their rules apply in one go."""
+    for plain, group in groupby(found, key=lambda one: not one.python and not one.broken):
+        if plain:
+            members = list(group)
+            yield replace(members[0], rules=tuple(rule for one in members for rule in one.rules), examples=())
+        else:
+            yield from group
 
 
 def _files(folder: Path) -> dict[str, Path]:

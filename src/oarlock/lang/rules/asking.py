@@ -168,28 +168,33 @@ def _of_many(test: _Test, name: str) -> Ask:
     if isinstance(test, IsNull):
         nothing = not test.negated
         return lambda answers: (not answers[name]) == nothing
-    positive, negated = _positive(test)
+    one = _of_one(test, name)
+    negated = test.op == "!=" if isinstance(test, Compare) else test.negated
 
     def some(answers: Answers) -> bool:
-        return any(_of_one(positive, name, one, answers) for one in _many(answers[name])) != negated
+        return any(one(value, answers) for value in _many(answers[name])) != negated
 
     return some
 
 
-def _of_one(test: _Test, name: str, value: str, answers: Answers) -> bool | None:
-    if isinstance(test, In) and test.file:
-        return value in answers.context.lists[test.file]
-    return conditions.truth(test, {name: value})
+def _of_one(test: Compare | In | Like | Between, name: str) -> Callable[[str, Answers], bool]:
+    """Ask about one of many, as if the condition were not negated."""
+    match test:
+        case In(file=str(file)):
+            return lambda value, answers: value in answers.context.lists[file]
+        case In(items=items):
+            listed = frozenset(item.value for item in items)
+            return lambda value, _: value in listed
+        case Compare(left=Literal(wanted)) | Compare(right=Literal(wanted)):
+            return lambda value, _: value == wanted
+        case Like(pattern=pattern):
+            return lambda value, _: conditions.like(pattern).fullmatch(value) is not None
+        case _:
+            raise ValueError(f"nothing to ask of one {name}")
 
 
 def _many(answer: Answer) -> tuple[str, ...]:
     return answer if isinstance(answer, tuple) else ()
-
-
-def _positive(test: Compare | In | Like | Between) -> tuple[_Test, bool]:
-    if isinstance(test, Compare):
-        return replace(test, op="="), test.op == "!="
-    return replace(test, negated=False), test.negated
 
 
 def _in_file(name: str, file: str, *, negated: bool) -> Ask:
