@@ -114,6 +114,7 @@ def with_python(desk: FrontDesk, tmp_path: Path):
 
 
 def test_a_python_rule_sees_the_job_and_changes_it(with_python):
+    with_python(lambda asked: Ruling(asked["job"])).submit()
     desk = with_python(
         lambda asked: Ruling({
             **asked["job"], "name": f"of-{asked['context']['user']}", "resources": ["nodes=2,walltime=1"], "hold": True,
@@ -131,7 +132,8 @@ def test_a_python_rule_sees_the_job_and_changes_it(with_python):
     )
     assert "SECRET" not in str(desk.run.asked)
     assert desk.run.asked["job"]["command"] == "./x"
-    assert desk.run.asked["context"]["array_size"] == 2
+    known = desk.run.asked["context"]
+    assert (known["array_size"], known["waiting_jobs"]) == (2, 1)
 
 
 def test_a_python_rule_can_refuse(with_python):

@@ -53,7 +53,9 @@ class Book:
 
     @property
     def fields(self) -> frozenset[str]:
-        """The fields that these rules ask about."""
+        """The fields that these rules ask about; a Python rule may ask about any."""
+        if any(source.python for source in self.sources):
+            return frozenset(rules.FIELDS)
         return frozenset().union(*(rule.when.fields for rule in self.rules if rule.when))
 
 

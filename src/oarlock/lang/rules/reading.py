@@ -121,8 +121,8 @@ class _Reader:
     def rule(self) -> Rule:
         made: list[Change] = []
         for key, value in self.table.items():
-            if key not in _KEYS:
-                raise self.bad(f"there is no `{short(key)}`", closest(key, _KEYS))
+            if key not in KEYS:
+                raise self.bad(f"there is no `{short(key)}`", closest(key, KEYS))
             if key in _CHANGES:
                 made += _CHANGES[key](self, key, value)
         rule = Rule(
@@ -142,7 +142,7 @@ class _Reader:
         if rule.reject is not None and (rule.changes or rule.prints or rule.warns):
             raise self.bad("it rejects the job and does something else with it", "Make two rules of it.")
         if not rule.does:
-            raise self.bad("it does nothing", f"It can {', '.join(sorted(_KEYS - {'name', 'when'}))}.")
+            raise self.bad("it does nothing", f"It can {', '.join(sorted(KEYS - {'name', 'when'}))}.")
 
     def when(self) -> When | None:
         text = self.table.get("when")
@@ -257,7 +257,7 @@ _CHANGES: Mapping[str, Callable[[_Reader, str, Any], Iterable[Change]]] = {
     "add_type": _Reader.add_types,
     "remove_type": _Reader.remove_types,
 }
-_KEYS = frozenset({"name", "when", "print", "warn", "reject", "allow_types", "refuse_levels", *_CHANGES})
+KEYS = frozenset({"name", "when", "print", "warn", "reject", "allow_types", "refuse_levels", *_CHANGES})
 
 
 def _example(table: Mapping[str, Any], file: str, place: int) -> Example:
