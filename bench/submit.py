@@ -61,7 +61,7 @@ def an_array() -> float:
         def store(tx: Tx) -> None:
             known = Context(properties=existing.now(tx).types)
             admitted = asyncio.run(admit.admit(load(None), asked, known, config=_CONFIG, now=_NOW))
-            submit.submit(tx, admitted, existing=existing, config=_CONFIG, now=_NOW, request_id="a")
+            submit.submit(tx, admitted, cluster=existing.now(tx), config=_CONFIG, now=_NOW, request_id="a")
 
         before = time.perf_counter()
         asked = submit.read(body, user="ada", uid=1000, groups=["users"], config=_CONFIG, now=_NOW)

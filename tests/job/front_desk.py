@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,24 +56,30 @@ class FrontDesk:
     def __post_init__(self) -> None:
         self.existing = Existing(self.config.scheduler_resource_order)
         self.rules = Rulebook(self.directory)
+        self.looks = itertools.count()
 
     def admit(self, **body: Any) -> Admitted:
         """Read a submission and let the rules look at it."""
         asked = submit.read(body, user=self.user, uid=self.uid, groups=self.groups, config=self.config, now=self.now)
-        book = self.rules.now(self.tx)
+        book = self.rules.now(self.tx, now=next(self.looks))
         known = admit.context(self.tx, asked, book, self.existing.now(self.tx), self.config)
         return asyncio.run(admit.admit(book, asked, known, config=self.config, now=self.now, run=self.run))
 
     def submit(self, *, request_id: str | None = None, **body: Any) -> list[Job]:
         admitted = self.admit(**{"command": "true", **body})
         return submit.submit(
-            self.tx, admitted, existing=self.existing, config=self.config, now=self.now, request_id=request_id
+            self.tx,
+            admitted,
+            cluster=self.existing.now(self.tx),
+            config=self.config,
+            now=self.now,
+            request_id=request_id,
         )
 
     def typed(self, words: Sequence[str]) -> tuple[list[Job], tuple[str, ...]]:
         """Submit what somebody typed; give the jobs and what the rules said."""
         admitted = self.admit(**body_of(words))
-        added = submit.submit(self.tx, admitted, existing=self.existing, config=self.config, now=self.now)
+        added = submit.submit(self.tx, admitted, cluster=self.existing.now(self.tx), config=self.config, now=self.now)
         return added, admitted.messages
 
 

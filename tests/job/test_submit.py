@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 
 from oarlock.job import submit
+from oarlock.job.submit import Asked
 from oarlock.model import errors
 from oarlock.model.job import Job, JobKind, JobState, Reservation
 from oarlock.model.resource import ResourceState
-from oarlock.store import jobs, properties, resources
+from oarlock.store import jobs, properties, requests, resources
 from oarlock.store.tx import Tx
 from tests.job.front_desk import NOW, FrontDesk, add_cluster
 from tests.store.cluster import rows, run, step
@@ -80,6 +81,30 @@ def test_a_request_that_comes_twice_is_done_once(desk: FrontDesk):
     assert submit.answered(desk.tx, user="bob", request_id="a") is None
     assert desk.submit(request_id="b", array=["1", "2"]) != first
     assert rows(desk.tx, "SELECT count(*) FROM jobs") == [(4,)]
+
+
+def test_many_submissions_are_stored_together_and_refused_alone(desk: FrontDesk):
+    good, array, bad = desk.admit(command="a"), desk.admit(command="b", array=["1", "2"]), desk.admit(
+        command="c", resources=["nodes=9"]
+    )  # fmt: skip
+    asked = [Asked(good, "g"), Asked(bad, "b"), Asked(array, "r"), Asked(good, "g"), Asked(good), Asked(good)]
+    cluster = desk.existing.now(desk.tx)
+    done = submit.submit_all(desk.tx, asked, cluster=cluster, config=desk.config, now=NOW)
+    assert [type(one) if isinstance(one, Exception) else [job.command for job in one] for one in done] == [
+        ["a"], errors.NotEnoughResources, ["b 1", "b 2"], ["a"], ["a"], ["a"],
+    ]  # fmt: skip
+    assert done[3] == done[0]
+    assert [job.array_index for job in done[2]] == [1, 2]
+    assert len({job.id for one in done if isinstance(one, list) for job in one}) == 5
+    again = submit.submit_all(desk.tx, asked[:4], cluster=cluster, config=desk.config, now=NOW)
+    assert [again[0], again[2], again[3]] == [done[0], done[2], done[0]]
+    assert submit.submit_all(desk.tx, [], cluster=cluster, config=desk.config, now=NOW) == []
+
+
+def test_a_request_id_that_stood_for_something_else_is_refused(desk: FrontDesk):
+    requests.remember(desk.tx, user="alice", request_id="x", verb="delete", answer="", at=NOW)
+    with pytest.raises(errors.RequestIdReused):
+        desk.submit(request_id="x")
 
 
 NOT_ENOUGH = {

@@ -45,11 +45,12 @@ def context(tx: Tx, submission: Submission, book: Book, cluster: Cluster, config
     """Read what the rules need to know; only what some rule asks about is counted."""
     container, reserved = _container(tx, submission)
     asked, user = book.fields, submission.user
+    count_reservations = submission.reservation is not None and "waiting_reservations" in asked
     return Context(
         properties=cluster.types,
         default_walltime=config.default_job_walltime,
         waiting_jobs=table.waiting_jobs(tx, user) if "waiting_jobs" in asked else 0,
-        waiting_reservations=table.waiting_reservations(tx, user) if "waiting_reservations" in asked else 0,
+        waiting_reservations=table.waiting_reservations(tx, user) if count_reservations else None,
         container=container,
         container_reserved=reserved,
         lists=book.lists,

@@ -1,17 +1,18 @@
 """Submit: an admitted submission becomes jobs that wait, in one transaction."""
 
 import logging
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 
 from oarlock.config import Config
-from oarlock.job.existing import Cluster, Existing
+from oarlock.job.existing import Cluster
 from oarlock.job.reading import read
 from oarlock.lang import where as conditions
 from oarlock.lang.rules import Admitted
 from oarlock.lang.where import STORED
 from oarlock.model.condition import Condition, both
-from oarlock.model.errors import NotYourJob, ResubmitRefused, UnknownDependency, UnknownJob, UnknownQueue
+from oarlock.model.errors import NotYourJob, OarlockError, ResubmitRefused, UnknownDependency, UnknownJob, UnknownQueue
 from oarlock.model.job import FINAL, Job, JobKind, JobState, Reservation
 from oarlock.model.request import Request
 from oarlock.model.submission import Submission
@@ -19,7 +20,7 @@ from oarlock.store import jobs, properties, queues, requests, shapes
 from oarlock.store.jobs import New
 from oarlock.store.tx import Tx
 
-__all__ = ["answered", "prepare", "read", "resubmit", "submit"]
+__all__ = ["Asked", "answered", "prepare", "read", "resubmit", "submit", "submit_all"]
 
 log = logging.getLogger(__name__)
 
@@ -27,21 +28,74 @@ VERB = "submit"
 DEFAULT_QUEUE, DEFAULT_PROJECT = "default", "default"
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An admitted submission, and the id of the request that brought it."""
+
+    admitted: Admitted
+    request_id: str | None = None
+
+    @property
+    def user(self) -> str:
+        """Who submits."""
+        return self.admitted.submission.user
+
+    @property
+    def key(self) -> tuple[str, str | None]:
+        """What tells a request from all others, if it has an id."""
+        return self.user, self.request_id
+
+
 def submit(
-    tx: Tx, admitted: Admitted, *, existing: Existing, config: Config, now: int, request_id: str | None = None
+    tx: Tx, admitted: Admitted, *, cluster: Cluster, config: Config, now: int, request_id: str | None = None
 ) -> list[Job]:
     """Store what was asked for, all of an array or nothing; give the jobs, in their order.
 
     A request id that was answered before gives the jobs of that answer: nothing is stored twice.
     """
-    submission = admitted.submission
-    done = answered(tx, user=submission.user, request_id=request_id)
-    if done is not None:
-        return done
-    added = jobs.add(tx, prepare(tx, admitted, cluster=existing.now(tx), config=config, now=now))
-    _remember(tx, added, request_id, now)
-    log.info("job submitted", extra={"job": added[0].id, "user": submission.user, "jobs": len(added)})
-    return added
+    [done] = submit_all(tx, [Asked(admitted, request_id)], cluster=cluster, config=config, now=now)
+    if isinstance(done, OarlockError):
+        raise done
+    return done
+
+
+def submit_all(
+    tx: Tx, asked: Sequence[Asked], *, cluster: Cluster, config: Config, now: int
+) -> list[list[Job] | OarlockError]:
+    """Store several submissions in as many statements as one; the answer to each is its jobs, or why it is refused.
+
+    Of two with the same request id the second gets the jobs of the first.
+    """
+    there = _queues(tx)
+    prepared: dict[int, list[New]] = {}
+    answers: dict[int, list[Job] | OarlockError] = {}
+    first = {one.key: place for place, one in reversed(list(enumerate(asked))) if one.request_id}
+    for place, one in enumerate(asked):
+        if first.get(one.key, place) != place:
+            continue
+        try:
+            done = answered(tx, user=one.user, request_id=one.request_id)
+            if done is None:
+                prepared[place] = _prepared(tx, one.admitted, there, cluster=cluster, config=config, now=now)
+            else:
+                answers[place] = done
+        except OarlockError as refusal:
+            answers[place] = refusal
+    answers.update(_stored(tx, asked, prepared, now))
+    return [answers[first.get(one.key, place)] for place, one in enumerate(asked)]
+
+
+def _stored(
+    tx: Tx, asked: Sequence[Asked], prepared: Mapping[int, list[New]], now: int
+) -> Iterator[tuple[int, list[Job]]]:
+    """Store what is ready, with the answers to its requests; give the jobs by the place of their submission."""
+    added = iter(jobs.add(tx, [new for some in prepared.values() for new in some]))
+    members = {place: list(islice(added, len(some))) for place, some in prepared.items()}
+    noted = [(one.user, one.request_id, members[place]) for place, one in enumerate(asked) if place in members]
+    _remember(tx, noted, now)
+    for user, _, some in noted:
+        log.info("job submitted", extra={"job": some[0].id, "user": user, "jobs": len(some)})
+    yield from members.items()
 
 
 def answered(tx: Tx, *, user: str, request_id: str | None) -> list[Job] | None:
@@ -55,10 +109,18 @@ def answered(tx: Tx, *, user: str, request_id: str | None) -> list[Job] | None:
 
 def prepare(tx: Tx, admitted: Admitted, *, cluster: Cluster, config: Config, now: int) -> list[New]:
     """Check a submission against what there is, and describe its jobs without storing them."""
+    return _prepared(tx, admitted, _queues(tx), cluster=cluster, config=config, now=now)
+
+
+def _prepared(
+    tx: Tx, admitted: Admitted, there: frozenset[str], *, cluster: Cluster, config: Config, now: int
+) -> list[New]:
     submission = admitted.submission
     request = _timed(submission.request, config)
     counts = cluster.check(request)
-    queue = _queue(tx, submission.queue or DEFAULT_QUEUE)
+    queue = submission.queue or DEFAULT_QUEUE
+    if queue not in there:
+        raise UnknownQueue(queue)
     _known(tx, submission.after)
     first = _job(submission, queue, now, _message(submission, queue, request, counts[0]))
     whole = replace(request, where=_with_rules(request.where, submission.rule_where))
@@ -85,15 +147,14 @@ def resubmit(tx: Tx, job_id: int, *, user: str, now: int, request_id: str | None
         resubmit_of=job_id, array_index=1, suspended=False, accounted=False,
     )  # fmt: skip
     added = jobs.add(tx, [New(copy, asked)])
-    _remember(tx, added, request_id, now)
+    _remember(tx, [(user, request_id, added)], now)
     log.info("job submitted again", extra={"job": added[0].id, "user": user, "original": job_id})
     return added
 
 
-def _remember(tx: Tx, added: Sequence[Job], request_id: str | None, now: int) -> None:
-    if request_id is not None:
-        answer = f"{added[0].id} {len(added)}"
-        requests.remember(tx, user=added[0].user, request_id=request_id, verb=VERB, answer=answer, at=now)
+def _remember(tx: Tx, done: Iterable[tuple[str, str | None, Sequence[Job]]], now: int) -> None:
+    answers = [(user, request_id, f"{some[0].id} {len(some)}") for user, request_id, some in done if request_id]
+    requests.remember_all(tx, answers, verb=VERB, at=now)
 
 
 def _timed(request: Request, config: Config) -> Request:
@@ -105,10 +166,8 @@ def _timed(request: Request, config: Config) -> Request:
     return replace(request, alternatives=alternatives)
 
 
-def _queue(tx: Tx, name: str) -> str:
-    if name not in {queue.name for queue in queues.listed(tx)}:
-        raise UnknownQueue(name)
-    return name
+def _queues(tx: Tx) -> frozenset[str]:
+    return frozenset(queue.name for queue in queues.listed(tx))
 
 
 def _known(tx: Tx, after: Sequence[int]) -> None:

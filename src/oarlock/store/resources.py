@@ -37,6 +37,7 @@ KEPT = frozenset(
 """What the server itself keeps up to date: nobody sets it as a property."""
 
 _INTEGERS = range(-(2**63), 2**63)
+_LAST_CHANGE = select(func.max(resource_logs.c.resource_log_id))
 _CHANGES = Given("changed", id=WHOLE, attribute=TEXT_BY_CODE_POINT)
 
 
@@ -56,7 +57,7 @@ def listed(tx: Tx, ids: Collection[int] | None = None) -> list[Resource]:
 
 def version(tx: Tx) -> int:
     """Give a number that grows whenever a resource is added, or a property or the state of one changes."""
-    return tx.execute(select(func.max(resource_logs.c.resource_log_id))).scalar_one() or 0
+    return tx.execute(_LAST_CHANGE).scalar_one() or 0
 
 
 def matching(tx: Tx, condition: Condition, types: Mapping[str, type]) -> list[int]:

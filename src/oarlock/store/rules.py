@@ -11,6 +11,12 @@ from oarlock.store.tx import Tx, take_ids
 
 _NOT_BEGUN = tuple(s.value for s in (JobState.WAITING, JobState.HOLD, JobState.TO_ACK_RESERVATION))
 
+_ENABLED = (
+    select(admission_rules.c.id, admission_rules.c.rule, admission_rules.c.priority)
+    .where(admission_rules.c.enabled == "YES")
+    .order_by(admission_rules.c.priority, admission_rules.c.id)
+)
+
 
 class Stored(NamedTuple):
     """A row: rules with a lower priority apply first, then those with the lower number."""
@@ -22,11 +28,7 @@ class Stored(NamedTuple):
 
 def enabled(tx: Tx) -> list[Stored]:
     """Give the rules that are switched on, in the order in which they apply."""
-    rule = admission_rules.c
-    rows = tx.execute(
-        select(rule.id, rule.rule, rule.priority).where(rule.enabled == "YES").order_by(rule.priority, rule.id)
-    )
-    return [Stored(*row) for row in rows]
+    return [Stored(*row) for row in tx.execute(_ENABLED)]
 
 
 def add(tx: Tx, text: str, *, priority: int = 0, enabled: bool = True) -> int:

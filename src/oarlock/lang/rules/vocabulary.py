@@ -19,12 +19,13 @@ class Context:
 
     `properties` are the columns of resources; `lists` the names in each file that a rule asks about. `container` says
     whether the job named by the type `inner=…` is a container that can still take jobs; nothing for other jobs.
+    Likewise `waiting_reservations` is known of reservations only.
     """
 
     properties: Types
     default_walltime: int = 7200
     waiting_jobs: int = 0
-    waiting_reservations: int = 0
+    waiting_reservations: int | None = None
     container: bool | None = None
     container_reserved: bool | None = None
     lists: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -99,7 +100,7 @@ FIELDS: Mapping[str, Field] = {
     ),
     "waiting_jobs": Field(lambda _, known: known.waiting_jobs, "how many jobs of that user wait", int),
     "waiting_reservations": Field(
-        lambda _, known: known.waiting_reservations, "how many reservations of that user have not started", int
+        lambda _, known: known.waiting_reservations, "for reservations: how many of that user have not started", int
     ),
     "property": Field(lambda _, known: tuple(known.properties), "the properties that resources have here", many=True),
 }
