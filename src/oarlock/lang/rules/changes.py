@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Protocol
 
 from oarlock.lang import duration, options
@@ -103,7 +104,7 @@ class Constrain:
 
     def made(self, submission: Submission, said: Said, context: Context) -> Submission:
         request = submission.request
-        more = conditions.check(fill(self.condition, said), context.properties)
+        more = _known(self.condition, said, context)
         return replace(submission, request=replace(request, where=both(request.where, more)))
 
 
@@ -114,7 +115,7 @@ class ConstrainGroups:
     condition: Condition
 
     def made(self, submission: Submission, said: Said, context: Context) -> Submission:
-        more = conditions.check(fill(self.condition, said), context.properties)
+        more = _known(self.condition, said, context)
         named = conditions.columns(more)
         if _speaks(submission.request.where, named):
             return submission
@@ -132,7 +133,7 @@ class ConstrainAfter:
     condition: Condition
 
     def made(self, submission: Submission, said: Said, context: Context) -> Submission:
-        more = conditions.show(conditions.check(fill(self.condition, said), context.properties))
+        more = conditions.show(_known(self.condition, said, context))
         if more in submission.rule_where:
             return submission
         return replace(submission, rule_where=(*submission.rule_where, more))
@@ -158,6 +159,16 @@ class RemoveTypes:
     def made(self, submission: Submission, said: Said, context: Context) -> Submission:  # noqa: ARG002
         left = tuple(one for one in submission.types if one not in self.types)
         return submission if left == submission.types else replace(submission, types=left)
+
+
+def _known(condition: Condition, said: Said, context: Context) -> Condition:
+    """Fill a condition and hold it against the properties there are; most are the same for every job."""
+    return _checked(fill(condition, said), tuple(context.properties.items()))
+
+
+@lru_cache(maxsize=1024)
+def _checked(condition: Condition, types: tuple[tuple[str, type], ...]) -> Condition:
+    return conditions.check(condition, dict(types))
 
 
 def _each(submission: Submission, change: Callable[[Alternative], Alternative]) -> Submission:
