@@ -54,6 +54,16 @@ def process_makers(text: str) -> set[str]:
     return modules | {name for name in taken | used if PROCESS_CALL.fullmatch(name) or "create_subprocess" in name}
 
 
+def executors(text: str) -> set[str]:
+    """Give what a file uses that could turn data into code."""
+    tree = ast.parse(text)
+    called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    modules = {name.split(".")[0] for name in imported(tree)}
+    return (called & {"eval", "exec", "compile", "__import__"}) | (
+        modules & {"pickle", "marshal", "shelve", "runpy", "code", "yaml"}
+    )
+
+
 def quoted_states(text: str) -> set[str]:
     """Give the state names that stand in a file as texts."""
     constants = {node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)}
@@ -88,6 +98,16 @@ def test_processes_are_started_only_by_node_and_by_the_transports():
     assert {name for name in makers if not name.startswith(("node/", "server/transports"))} == set()
 
 
+def test_nothing_that_is_read_is_executed():
+    used = {place(path): found for path in EVERYTHING if (found := executors(path.read_text()))}
+    # A trusted file in its own process; the node program as it arrives, which asks for one of two modules by name.
+    assert used == {
+        "server/transports/rule_program.py": {"runpy"},
+        "node/loader.py": {"compile", "exec"},
+        "node/mac.py": {"__import__"},
+    }
+
+
 def test_job_states_are_named_by_the_model_not_by_quoted_texts():
     quoting = {
         name: found for path in EVERYTHING if (found := quoted_states(path.read_text())) and (name := place(path))
@@ -108,6 +128,7 @@ def test_these_checks_see_what_they_look_for():
         "os.fork",
     }
     assert process_makers("import asyncio\nasyncio.create_subprocess_exec('x')") == {"asyncio.create_subprocess_exec"}
+    assert executors("import pickle\nx = eval('1') + re.compile('y')") == {"pickle", "eval"}
     assert quoted_states("if job.state == 'Waiting': say('Error: Waiting for you')") == {"Waiting"}
 
 

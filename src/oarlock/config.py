@@ -118,6 +118,11 @@ class Config:
     default_job_walltime: int = _JOBS(
         kinds.SOME_SECONDS, 7200, "The walltime of a job that asks for none and gets none from an admission rule."
     )
+    admission_rules_dir: Path | None = _JOBS(
+        kinds.PATH,
+        None,
+        "The folder of the site's own admission rules; a file there replaces the shipped one of the same name.",
+    )
     dependency_after_error: AfterError = _JOBS(
         kinds.choice(AfterError), AfterError.RELEASE, "Whether a job in Error releases the jobs that depend on it."
     )

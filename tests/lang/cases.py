@@ -8,24 +8,22 @@ from pathlib import Path
 
 import pytest
 
-_DATA = Path(__file__).parents[3] / "shared" / "data"
+DATA = Path(__file__).parents[3] / "shared" / "data"
 
-needs_golden = pytest.mark.skipif(
-    not (_DATA / "oar2-golden").exists(), reason="../shared/data/oar2-golden is not there"
-)
+needs_golden = pytest.mark.skipif(not (DATA / "oar2-golden").exists(), reason="../shared/data/oar2-golden is not there")
 
 
 def oar_cases(*kinds: str) -> list:
     """Give the cases of these kinds as parameters of a test; one that is skipped where there are none."""
-    if not (_DATA / "oar-cases.json").exists():
+    if not (DATA / "oar-cases.json").exists():
         return [pytest.param({}, marks=pytest.mark.skip(reason="../shared/data/oar-cases.json is not there"))]
-    cases = json.loads((_DATA / "oar-cases.json").read_text())["cases"]
+    cases = json.loads((DATA / "oar-cases.json").read_text())["cases"]
     return [pytest.param(case, id=case["id"]) for case in cases if case["kind"] in kinds]
 
 
 def golden_submissions() -> Iterator[tuple[str, list[str], str | None]]:
     """Give, for every `oarsub` that was tried on a real OAR 2.5, its file, its `-l` and its `-p`."""
-    for file in sorted((_DATA / "oar2-golden").glob("*.txt")):
+    for file in sorted((DATA / "oar2-golden").glob("*.txt")):
         command = file.read_text().partition("\n")[0]
         if command.startswith("$ oarsub "):
             words = shlex.split(command)

@@ -16,7 +16,7 @@ from oarlock.store.database import Database
 from oarlock.store.migrations import REVISIONS
 from oarlock.store.tables import HIDDEN_JOB_COLUMNS, metadata
 from oarlock.store.tx import Tx
-from tests.store.conftest import Postgres
+from tests.databases import Postgres
 
 MANUAL = {
     "accounting",

@@ -11,7 +11,7 @@ from sqlalchemy import create_engine, text
 from oarlock.model.errors import DatabaseRefused
 from oarlock.store.migrations import REVISIONS
 from oarlock.store.opening import migrate, open_database
-from tests.store.conftest import Postgres
+from tests.databases import Postgres
 
 
 def _queues(where: str | Path) -> list[str]:

@@ -10,8 +10,8 @@ from oarlock.store import jobs
 from oarlock.store.opening import open_database
 from oarlock.store.readonly import grant_reader
 from oarlock.store.tables import HIDDEN_JOB_COLUMNS
+from tests.databases import Postgres
 from tests.store.cluster import new
-from tests.store.conftest import Postgres
 
 
 @pytest.fixture

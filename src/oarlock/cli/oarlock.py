@@ -35,7 +35,33 @@ def _options() -> argparse.ArgumentParser:
     config.add_argument("file", metavar="FILE", nargs="?", type=Path, help="the settings file")
     config.add_argument("-J", "--json", action="store_true", help="as JSON, for programs")
     config.set_defaults(run=_config)
+    _add_rules(commands)
     return options
+
+
+def _add_rules(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    rules = commands.add_parser("rules", help="list admission rules, or try the examples beside them")
+    verbs = rules.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    listing = verbs.add_parser("list", help="list the rules in the order in which they apply")
+    listing.add_argument("-J", "--json", action="store_true", help="as JSON, for programs")
+    listing.set_defaults(run=_list_rules)
+    trying = verbs.add_parser("test", help="try the examples beside the rules; ends with 2 if one comes out otherwise")
+    trying.add_argument("-v", "--verbose", action="store_true", help="also show those that come out as they say")
+    trying.set_defaults(run=_test_rules)
+    for verb in (listing, trying):
+        verb.add_argument("folder", metavar="DIR", nargs="?", type=Path, help="the rules of this folder only")
+
+
+def _list_rules(asked: argparse.Namespace) -> None:
+    from oarlock.cli.rules import listed
+
+    listed(asked)
+
+
+def _test_rules(asked: argparse.Namespace) -> None:
+    from oarlock.cli.rules import tested
+
+    tested(asked)
 
 
 def _config(asked: argparse.Namespace) -> None:

@@ -35,11 +35,12 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """`column [NOT] IN (…)`."""
+    """`column [NOT] IN (…)`, or in admission rules `column [NOT] IN FILE '…'`: a file with one text a line."""
 
     column: Column
     items: tuple[Literal, ...]
     negated: bool = False
+    file: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

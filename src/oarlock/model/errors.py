@@ -62,6 +62,7 @@ class UnknownJob(OarlockError):
     http_status = 404
 
     def __init__(self, job_id: int) -> None:
+        self.job_id = job_id
         super().__init__(f"There is no job {job_id}.", hint="`oarstat` lists yours.")
 
 
@@ -87,6 +88,123 @@ class SystemColumn(OarlockError):
     """A property that the system keeps for itself: it is not added, renamed, dropped or asked for."""
 
     http_status = 409
+
+
+class UnknownField(OarlockError):
+    """A field that a request does not have; above all, a request never says who sends it."""
+
+
+class BadField(OarlockError):
+    """A field of a request that holds something of another kind."""
+
+
+class SubmitterRefused(OarlockError):
+    """Somebody who may not run jobs here."""
+
+    http_status = 403
+
+
+class NoCommand(OarlockError):
+    """A job with nothing to run."""
+
+
+class BadName(OarlockError):
+    """A name that a job or a project cannot have."""
+
+
+class BadType(OarlockError):
+    """A job type that is not written as it should be."""
+
+
+class BadNotify(OarlockError):
+    """A way to be told that is neither a mail nor a program."""
+
+
+class BadCheckpoint(OarlockError):
+    """A time before the end that no checkpoint can have."""
+
+
+class BadSignal(OarlockError):
+    """A number that is no signal."""
+
+
+class BadPath(OarlockError):
+    """A directory or a file that cannot be named so."""
+
+
+class BadEnvironment(OarlockError):
+    """A variable that no process can have."""
+
+
+class BadReservation(OarlockError):
+    """A date that cannot be read, or is over."""
+
+
+class BadArray(OarlockError):
+    """An array without members, or with too many."""
+
+
+class BadDirective(OarlockError):
+    """A `#OAR` line that cannot be followed."""
+
+
+class InteractiveArray(OarlockError):
+    """An interactive job that would be many."""
+
+
+class InteractiveNoop(OarlockError):
+    """An interactive job that runs nothing."""
+
+
+class InteractiveReservation(OarlockError):
+    """An interactive job at a date."""
+
+
+class UnknownDependency(OarlockError):
+    """A job to wait for that never was."""
+
+    def __init__(self, job_id: int) -> None:
+        super().__init__(f"There is no job {job_id} to wait for.", hint="`oarstat` lists yours.")
+
+
+class ResubmitRefused(OarlockError):
+    """A job that cannot be submitted once more."""
+
+    http_status = 409
+
+
+class NotYourJob(OarlockError):
+    """A job of somebody else."""
+
+    http_status = 403
+
+
+class NotEnoughResources(OarlockError):
+    """A request that even the empty cluster cannot meet."""
+
+
+class RefusedByRule(OarlockError):
+    """A job that an admission rule does not let in."""
+
+    http_status = 403
+
+
+class RuleFailed(OarlockError):
+    """An admission rule that did not work, so that nothing is let in by it."""
+
+    http_status = 503
+
+
+class BadRule(OarlockError):
+    """An admission rule that cannot be read."""
+
+
+class RuleNotTrusted(OarlockError):
+    """A rule that others than the administrator could change."""
+
+
+class ExamplesFailed(OarlockError):
+    """Examples beside the rules that do not come out as they say."""
 
 
 class ConfigRefused(OarlockError):

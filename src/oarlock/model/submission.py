@@ -36,6 +36,7 @@ class Submission:
     array: tuple[str, ...] = ("",)  # one member a job: the parameters put behind its command
     resubmit_of: int = 0
     use_key: bool = False
+    import_key: str | None = None  # a private key; nobody but the keys' own step looks at it
     initial_request: str = ""
     groups: tuple[str, ...] = ()  # the user's groups, for rules
     rule_where: tuple[str, ...] = ()

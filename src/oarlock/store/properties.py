@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from sqlalchemy import Column, ColumnElement, String, TableClause, and_, column, func, select, table, text, update
+from sqlalchemy import Column, ColumnElement, String, TableClause, and_, column, table, text, update
 from sqlalchemy.dialects.postgresql import VARCHAR
 from sqlalchemy.schema import CreateColumn
 from sqlalchemy.types import TypeEngine
@@ -32,14 +32,11 @@ RESERVED = frozenset((*_WORDS_OF_REQUESTS.split(), *_WORDS_OF_SQL.split()))
 
 def types(tx: Tx) -> dict[str, type]:
     """Give every column of resources, the site's own included, with `int` or `str`; those of the manual first."""
-    if tx.dialect.name == "sqlite":
-        listed = func.pragma_table_info("resources").table_valued("name", "type", "cid")
-        rows = tx.execute(select(listed.c.name, listed.c.type).order_by(listed.c.cid))
-    else:
-        rows = tx.execute(_POSTGRESQL_COLUMNS)
+    rows = tx.execute(_SQLITE_COLUMNS if tx.dialect.name == "sqlite" else _POSTGRESQL_COLUMNS)
     return {name: str if "CHAR" in kind.upper() or "TEXT" in kind.upper() else int for name, kind in rows}
 
 
+_SQLITE_COLUMNS = text("SELECT name, type FROM pragma_table_info('resources') ORDER BY cid")
 _POSTGRESQL_COLUMNS = text(
     "SELECT attname, format_type(atttypid, NULL) FROM pg_attribute "
     "WHERE attrelid = 'resources'::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum"

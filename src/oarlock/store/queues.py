@@ -10,14 +10,14 @@ from oarlock.model.snapshot import Queue
 from oarlock.store.tables import jobs, queues
 from oarlock.store.tx import Tx
 
+_LISTED = select(queues.c.queue_name, queues.c.priority, queues.c.scheduler_policy, queues.c.state).order_by(
+    queues.c.priority.desc(), queues.c.queue_name
+)
+
 
 def listed(tx: Tx) -> list[Queue]:
     """Give all queues, those with the highest priority first."""
-    rows = tx.execute(
-        select(queues.c.queue_name, queues.c.priority, queues.c.scheduler_policy, queues.c.state).order_by(
-            queues.c.priority.desc(), queues.c.queue_name
-        )
-    )
+    rows = tx.execute(_LISTED)
     return [Queue(name, priority, policy, state == "Active") for name, priority, policy, state in rows]
 
 

@@ -1,18 +1,22 @@
 """Request ids: a request that is sent twice is done once, and answered twice the same."""
 
-from sqlalchemy import delete, insert, select
+from collections.abc import Sequence
+
+from sqlalchemy import bindparam, delete, insert, select
 
 from oarlock.model.errors import RequestIdReused
+from oarlock.store.rows import insert_rows
 from oarlock.store.tables import request_ids
 from oarlock.store.tx import Tx
+
+_ANSWER = select(request_ids.c.verb, request_ids.c.answer).where(
+    request_ids.c.user_name == bindparam("user"), request_ids.c.request_id == bindparam("request_id")
+)
 
 
 def answer(tx: Tx, *, user: str, request_id: str, verb: str) -> str | None:
     """Give what a request was answered when it was done; nothing if it never was."""
-    known = request_ids.c
-    row = tx.execute(
-        select(known.verb, known.answer).where(known.user_name == user, known.request_id == request_id)
-    ).first()
+    row = tx.execute(_ANSWER, {"user": user, "request_id": request_id}).first()
     if row is None:
         return None
     if row.verb != verb:
@@ -27,6 +31,12 @@ def remember(tx: Tx, *, user: str, request_id: str, verb: str, answer: str, at: 
     """Keep the answer to a request, in the transaction that does what it asks."""
     row = {"user_name": user, "request_id": request_id, "verb": verb, "answer": answer, "date": at}
     tx.execute(insert(request_ids), row)
+
+
+def remember_all(tx: Tx, answers: Sequence[tuple[str, str, str]], *, verb: str, at: int) -> None:
+    """Keep the answers to several requests: user, request id and answer of each."""
+    columns = ["user_name", "request_id", "answer", "verb", "date"]
+    insert_rows(tx, "request_ids", columns, [(*one, verb, at) for one in answers])
 
 
 def forget(tx: Tx, *, before: int) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from sqlalchemy import delete, literal_column, select, update
+from sqlalchemy import delete, func, literal_column, select, update
 
 from oarlock.lang.wording import closest, short
 from oarlock.model.condition import Condition
@@ -37,6 +37,7 @@ KEPT = frozenset(
 """What the server itself keeps up to date: nobody sets it as a property."""
 
 _INTEGERS = range(-(2**63), 2**63)
+_LAST_CHANGE = select(func.max(resource_logs.c.resource_log_id))
 _CHANGES = Given("changed", id=WHOLE, attribute=TEXT_BY_CODE_POINT)
 
 
@@ -52,6 +53,11 @@ def listed(tx: Tx, ids: Collection[int] | None = None) -> list[Resource]:
     found = [Resource(row[0], dict(zip(columns, row, strict=True))) for row in rows]
     _refuse_missing(ids or (), {one.id for one in found})
     return found
+
+
+def version(tx: Tx) -> int:
+    """Give a number that grows whenever a resource is added, or a property or the state of one changes."""
+    return tx.execute(_LAST_CHANGE).scalar_one() or 0
 
 
 def matching(tx: Tx, condition: Condition, types: Mapping[str, type]) -> list[int]:

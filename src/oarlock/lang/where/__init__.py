@@ -6,10 +6,11 @@ numbers.
 
 from oarlock.lang.where.checking import Types, check, columns, known_column
 from oarlock.lang.where.logic import like, truth
-from oarlock.lang.where.parsing import STORED, TYPED, Limits, parse, parse_braced
+from oarlock.lang.where.parsing import RULE, STORED, TYPED, Limits, parse, parse_braced
 from oarlock.lang.where.showing import show
 
 __all__ = [
+    "RULE",
     "STORED",
     "TYPED",
     "Limits",

@@ -24,12 +24,13 @@ from oarlock.model.errors import SyntaxRefused, TooLong
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How large a condition may be; terms are its comparisons and tests."""
+    """How large a condition may be; terms are its comparisons and tests. `files`: it may say `IN FILE '…'`."""
 
     bytes: int
     depth: int
     terms: int
     items: int
+    files: bool = False
 
 
 TYPED = Limits(bytes=TYPED_BYTES, depth=32, terms=256, items=1000)
@@ -37,6 +38,9 @@ TYPED = Limits(bytes=TYPED_BYTES, depth=32, terms=256, items=1000)
 
 STORED = Limits(bytes=16 * TYPED_BYTES, depth=96, terms=4096, items=1000)
 """For what we wrote ourselves with `show`: a typed condition joined with those of the site's rules."""
+
+RULE = Limits(bytes=4 * TYPED_BYTES, depth=32, terms=256, items=1000, files=True)
+"""For what an administrator writes in an admission rule."""
 
 _LITERAL = "a text in single quotes or a number"
 _OPERAND = f"a property, {_LITERAL}"
@@ -142,7 +146,8 @@ class _Parser:
             return IsNull(column, negated)
         negated = self.took("NOT")
         if self.took("IN"):
-            return In(column, self.items(), negated)
+            file = self.file()
+            return In(column, () if file else self.items(), negated, file)
         if self.took("LIKE"):
             return Like(column, self.pattern(), negated)
         if self.took("BETWEEN"):
@@ -163,6 +168,15 @@ class _Parser:
                 hint="LIKE and BETWEEN name many values at once.",
             )
         return tuple(items)
+
+    def file(self) -> str | None:
+        """Read `FILE '…'` where a rule may say it; nothing if a list follows instead."""
+        if not self.limits.files or (self.token.kind, self.token.written.upper()) != ("name", "FILE"):
+            return None
+        self.advance()
+        if self.token.kind != "text" or not self.token.written.startswith("'/"):
+            raise self.refused("an absolute path in single quotes")
+        return self.unquoted()
 
     def pattern(self) -> str:
         if self.token.kind != "text":

@@ -24,6 +24,8 @@ def show(condition: Condition) -> str:
     match condition:
         case Compare(op, left, right):
             return f"{_operand(left)} {op} {_operand(right)}"
+        case In(column, _, negated, str(file)):
+            return f"{_operand(column)}{_not(negated)} IN FILE {_text(file)}"
         case In(column, items, negated):
             return f"{_operand(column)}{_not(negated)} IN ({', '.join(map(_operand, items))})"
         case Like(column, pattern, negated):

@@ -1,0 +1,1 @@
+"""The way of a job: a step a module, each of them one transaction."""

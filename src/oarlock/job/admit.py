@@ -1,0 +1,167 @@
+"""Admit: the site's rules look at a submission, change it, or do not let it in."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from oarlock.config import Config
+from oarlock.job import reading
+from oarlock.job.existing import Cluster
+from oarlock.job.rulebook import Book, Source
+from oarlock.lang import request as requests
+from oarlock.lang import rules
+from oarlock.lang import where as conditions
+from oarlock.lang.rules import PREFIX, Admitted, Context, Refused
+from oarlock.lang.where import Types
+from oarlock.model.errors import OarlockError, RefusedByRule, RuleFailed, UnknownJob
+from oarlock.model.event import Event, EventType
+from oarlock.model.job import FINAL, Reservation
+from oarlock.model.submission import Submission
+from oarlock.store import events, jobs
+from oarlock.store import rules as table
+from oarlock.store.tx import Tx
+
+__all__ = ["Admitted", "Ruling", "Run", "admit", "context", "note"]
+
+_TELL = "Tell your administrator."
+_AFTER = "constraints_after_validation"
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What a Python rule answers: the job as it should be, or why it is refused; and what it says to the user."""
+
+    job: Mapping[str, Any] | None = None
+    reject: str | None = None
+    messages: tuple[str, ...] = ()
+
+
+Run = Callable[[Path, Mapping[str, Any]], Awaitable[Ruling]]
+"""Runs a Python rule in a process of its own (`server.transports.rules.run`); what goes wrong is an `OarlockError`."""
+
+
+def context(tx: Tx, submission: Submission, book: Book, cluster: Cluster, config: Config) -> Context:
+    """Read what the rules need to know; only what some rule asks about is counted."""
+    container, reserved = _container(tx, submission)
+    asked, user = book.fields, submission.user
+    count_reservations = submission.reservation is not None and "waiting_reservations" in asked
+    return Context(
+        properties=cluster.types,
+        default_walltime=config.default_job_walltime,
+        waiting_jobs=table.waiting_jobs(tx, user) if "waiting_jobs" in asked else 0,
+        waiting_reservations=table.waiting_reservations(tx, user) if count_reservations else None,
+        container=container,
+        container_reserved=reserved,
+        lists=book.lists,
+    )
+
+
+async def admit(
+    book: Book, submission: Submission, known: Context, *, config: Config, now: int, run: Run | None = None
+) -> Admitted:
+    """Apply all rules in their order. `RefusedByRule` and `RuleFailed` name the rule; the latter is to be noted.
+
+    No transaction is open meanwhile: a slow rule keeps nobody else waiting.
+    """
+    submission = _checked(submission, known.properties)
+    messages: tuple[str, ...] = ()
+    for source in book.sources:
+        if source.broken:
+            raise RuleFailed(f"An admission rule does not work: {source.broken}", hint=source.hint or _TELL)
+        if source.python is None:
+            admitted = _applied(source, submission, known)
+        elif run is None:
+            raise _failed(source.name, "Python rules are not run here.")
+        else:
+            admitted = await _ruled(source.python, submission, known, config=config, now=now, run=run)
+        submission, messages = admitted.submission, messages + admitted.messages
+    return Admitted(submission, messages)
+
+
+def note(tx: Tx, failure: RuleFailed, *, user: str, now: int) -> None:
+    """Write down that a rule does not work, for the administrator."""
+    events.add(tx, [Event(EventType.ADMISSION_RULE_ERROR, now, f"{failure} The job of {user} was refused.")])
+
+
+def _checked(submission: Submission, types: Types) -> Submission:
+    return replace(submission, request=requests.check(submission.request, types))
+
+
+def _applied(source: Source, submission: Submission, known: Context) -> Admitted:
+    done = rules.apply(source.rules, submission, known)
+    if isinstance(done, Admitted):
+        return done
+    raise _refusal(done)
+
+
+def _refusal(refused: Refused) -> OarlockError:
+    name = f"{refused.rule.file}, rule `{refused.rule.name}`"
+    return _failed(name, refused.sentence) if refused.broken else _rejected(refused.sentence, name)
+
+
+def _rejected(sentence: str, name: str) -> RefusedByRule:
+    return RefusedByRule(PREFIX + sentence, hint=f"So says {name}.")
+
+
+def _failed(name: str, sentence: str, hint: str = "") -> RuleFailed:
+    return RuleFailed(f"The admission rule {name} does not work: {sentence}", hint=hint or _TELL)
+
+
+async def _ruled(path: Path, submission: Submission, known: Context, *, config: Config, now: int, run: Run) -> Admitted:
+    """Ask a Python rule; what it answers is read like anything that a user sends."""
+    try:
+        ruling = await run(path, _asked(submission, known))
+        if ruling.job is None:
+            raise _rejected(ruling.reject or "The job is not allowed.", path.name)
+        ruled = _read_again(ruling.job, submission, known, config=config, now=now)
+    except RefusedByRule:
+        raise
+    except OarlockError as problem:
+        raise _failed(path.name, str(problem), problem.hint) from problem
+    return Admitted(ruled, tuple(PREFIX + one for one in ruling.messages))
+
+
+def _asked(submission: Submission, known: Context) -> dict[str, Any]:
+    """Give what a Python rule sees: the job as it was sent, and what is known besides."""
+    return {
+        "job": {**reading.written(submission), _AFTER: list(submission.rule_where)},
+        "context": {
+            "user": submission.user,
+            "groups": list(submission.groups),
+            "array_size": len(submission.array),
+            "default_walltime": known.default_walltime,
+            "waiting_jobs": known.waiting_jobs,
+            "waiting_reservations": known.waiting_reservations,
+            "properties": sorted(known.properties),
+        },
+    }
+
+
+def _read_again(job: Mapping[str, Any], before: Submission, known: Context, *, config: Config, now: int) -> Submission:
+    fields = dict(job)
+    after = fields.pop(_AFTER, [])
+    ruled = reading.read(fields, user=before.user, groups=before.groups, config=config, now=now)
+    if not isinstance(after, list) or not all(isinstance(one, str) for one in after):
+        raise OarlockError(f"`{_AFTER}` is not a list of conditions.")
+    kept = replace(
+        ruled,
+        environment=before.environment,
+        script=before.script,
+        array=before.array,
+        import_key=before.import_key,
+        rule_where=tuple(conditions.show(conditions.check(conditions.parse(one), known.properties)) for one in after),
+    )
+    return _checked(kept, known.properties)
+
+
+def _container(tx: Tx, submission: Submission) -> tuple[bool | None, bool | None]:
+    """Look at the container that an inner job names: can it take jobs, and is it a reservation."""
+    named = [one.partition("=")[2] for one in submission.types if one.startswith("inner=")]
+    if not named:
+        return None, None
+    try:
+        job = jobs.get(tx, int(named[0]))
+    except UnknownJob:
+        return False, False
+    return "container" in job.types and job.state not in FINAL, job.reservation is not Reservation.NONE

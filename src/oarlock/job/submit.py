@@ -1,0 +1,245 @@
+"""Submit: an admitted submission becomes jobs that wait, in one transaction."""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from oarlock.config import Config
+from oarlock.job.existing import Cluster
+from oarlock.job.reading import read
+from oarlock.lang import where as conditions
+from oarlock.lang.rules import Admitted
+from oarlock.lang.where import STORED
+from oarlock.model.condition import Condition, both
+from oarlock.model.errors import NotYourJob, OarlockError, ResubmitRefused, UnknownDependency, UnknownJob, UnknownQueue
+from oarlock.model.job import FINAL, Job, JobKind, JobState, Reservation
+from oarlock.model.request import Request
+from oarlock.model.submission import Submission
+from oarlock.store import jobs, properties, queues, requests, shapes
+from oarlock.store.jobs import New
+from oarlock.store.tx import Tx
+
+__all__ = ["Asked", "answered", "prepare", "read", "resubmit", "submit", "submit_all"]
+
+log = logging.getLogger(__name__)
+
+VERB = "submit"
+DEFAULT_QUEUE, DEFAULT_PROJECT = "default", "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An admitted submission, and the id of the request that brought it."""
+
+    admitted: Admitted
+    request_id: str | None = None
+
+    @property
+    def user(self) -> str:
+        """Who submits."""
+        return self.admitted.submission.user
+
+    @property
+    def key(self) -> tuple[str, str | None]:
+        """What tells a request from all others, if it has an id."""
+        return self.user, self.request_id
+
+
+def submit(
+    tx: Tx, admitted: Admitted, *, cluster: Cluster, config: Config, now: int, request_id: str | None = None
+) -> list[Job]:
+    """Store what was asked for, all of an array or nothing; give the jobs, in their order.
+
+    A request id that was answered before gives the jobs of that answer: nothing is stored twice.
+    """
+    [done] = submit_all(tx, [Asked(admitted, request_id)], cluster=cluster, config=config, now=now)
+    if isinstance(done, OarlockError):
+        raise done
+    return done
+
+
+def submit_all(
+    tx: Tx, asked: Sequence[Asked], *, cluster: Cluster, config: Config, now: int
+) -> list[list[Job] | OarlockError]:
+    """Store several submissions in as many statements as one; the answer to each is its jobs, or why it is refused.
+
+    Of two with the same request id the second gets the jobs of the first.
+    """
+    there = _queues(tx)
+    prepared: dict[int, list[New]] = {}
+    answers: dict[int, list[Job] | OarlockError] = {}
+    first = {one.key: place for place, one in reversed(list(enumerate(asked))) if one.request_id}
+    for place, one in enumerate(asked):
+        if first.get(one.key, place) != place:
+            continue
+        try:
+            done = answered(tx, user=one.user, request_id=one.request_id)
+            if done is None:
+                prepared[place] = _prepared(tx, one.admitted, there, cluster=cluster, config=config, now=now)
+            else:
+                answers[place] = done
+        except OarlockError as refusal:
+            answers[place] = refusal
+    answers.update(_stored(tx, asked, prepared, now))
+    return [answers[first.get(one.key, place)] for place, one in enumerate(asked)]
+
+
+def _stored(
+    tx: Tx, asked: Sequence[Asked], prepared: Mapping[int, list[New]], now: int
+) -> Iterator[tuple[int, list[Job]]]:
+    """Store what is ready, with the answers to its requests; give the jobs by the place of their submission."""
+    added = iter(jobs.add(tx, [new for some in prepared.values() for new in some]))
+    members = {place: list(islice(added, len(some))) for place, some in prepared.items()}
+    noted = [(one.user, one.request_id, members[place]) for place, one in enumerate(asked) if place in members]
+    _remember(tx, noted, now)
+    for user, _, some in noted:
+        log.info("job submitted", extra={"job": some[0].id, "user": user, "jobs": len(some)})
+    yield from members.items()
+
+
+def answered(tx: Tx, *, user: str, request_id: str | None) -> list[Job] | None:
+    """Give the jobs that a request made when it came before; ask this before the rules, which would count them."""
+    answer = None if request_id is None else requests.answer(tx, user=user, request_id=request_id, verb=VERB)
+    if answer is None:
+        return None
+    first, count = map(int, answer.split())
+    return jobs.many(tx, range(first, first + count))
+
+
+def prepare(tx: Tx, admitted: Admitted, *, cluster: Cluster, config: Config, now: int) -> list[New]:
+    """Check a submission against what there is, and describe its jobs without storing them."""
+    return _prepared(tx, admitted, _queues(tx), cluster=cluster, config=config, now=now)
+
+
+def _prepared(
+    tx: Tx, admitted: Admitted, there: frozenset[str], *, cluster: Cluster, config: Config, now: int
+) -> list[New]:
+    submission = admitted.submission
+    request = _timed(submission.request, config)
+    counts = cluster.check(request)
+    queue = submission.queue or DEFAULT_QUEUE
+    if queue not in there:
+        raise UnknownQueue(queue)
+    _known(tx, submission.after)
+    first = _job(submission, queue, now, _message(submission, queue, request, counts[0]))
+    whole = replace(request, where=_with_rules(request.where, submission.rule_where))
+    return [
+        New(replace(first, command=_command(submission, member), array_index=place), whole, submission.after)
+        for place, member in enumerate(submission.array, 1)
+    ]
+
+
+def resubmit(tx: Tx, job_id: int, *, user: str, now: int, request_id: str | None = None) -> list[Job]:
+    """Submit an ended job of the same user once more, as it was; rules do not look at it again."""
+    done = answered(tx, user=user, request_id=request_id)
+    if done is not None:
+        return done
+    original = jobs.get(tx, job_id)
+    _repeatable(original, user)
+    asked = shapes.requests_of(tx, [job_id], properties.types(tx)).get(job_id)
+    if asked is None:
+        raise ResubmitRefused(
+            f"What job {job_id} asked for cannot be read any more.", hint="Submit it as a new job with -l."
+        )
+    copy = replace(
+        original, id=0, state=JobState.WAITING, submitted=now, start=0, stop=0, assigned=0, exit_code=None,
+        resubmit_of=job_id, array_index=1, suspended=False, accounted=False,
+    )  # fmt: skip
+    added = jobs.add(tx, [New(copy, asked)])
+    _remember(tx, [(user, request_id, added)], now)
+    log.info("job submitted again", extra={"job": added[0].id, "user": user, "original": job_id})
+    return added
+
+
+def _remember(tx: Tx, done: Iterable[tuple[str, str | None, Sequence[Job]]], now: int) -> None:
+    answers = [(user, request_id, f"{some[0].id} {len(some)}") for user, request_id, some in done if request_id]
+    requests.remember_all(tx, answers, verb=VERB, at=now)
+
+
+def _timed(request: Request, config: Config) -> Request:
+    """Give the site's walltime to alternatives that no rule gave one."""
+    alternatives = tuple(
+        one if one.walltime is not None else replace(one, walltime=config.default_job_walltime)
+        for one in request.alternatives
+    )
+    return replace(request, alternatives=alternatives)
+
+
+def _queues(tx: Tx) -> frozenset[str]:
+    return frozenset(queue.name for queue in queues.listed(tx))
+
+
+def _known(tx: Tx, after: Sequence[int]) -> None:
+    """Refuse to wait for a job that never was: it would be for ever."""
+    if not after:
+        return
+    try:
+        jobs.many(tx, after)
+    except UnknownJob as unknown:
+        raise UnknownDependency(unknown.job_id) from None
+
+
+def _job(submission: Submission, queue: str, now: int, message: str) -> Job:
+    name = f".{submission.name}" if submission.name else ""
+    return Job(
+        id=0,
+        state=JobState.HOLD if submission.hold else JobState.WAITING,
+        user=submission.user,
+        queue=queue,
+        kind=submission.kind,
+        name=submission.name,
+        project=submission.project or DEFAULT_PROJECT,
+        types=submission.types,
+        directory=submission.directory,
+        environment=submission.environment,
+        stdout=submission.stdout or f"OAR{name}.%jobid%.stdout",
+        stderr=submission.stderr or f"OAR{name}.%jobid%.stderr",
+        notify=submission.notify or "",
+        message=message,
+        initial_request=submission.initial_request,
+        reservation=Reservation.TO_SCHEDULE if submission.reservation else Reservation.NONE,
+        submitted=now,
+        start=submission.reservation[0] if submission.reservation else 0,
+        checkpoint=submission.checkpoint,
+        checkpoint_signal=submission.checkpoint_signal,
+        resubmit_of=submission.resubmit_of,
+    )
+
+
+def _command(submission: Submission, member: str) -> str | None:
+    return f"{submission.command or ''} {member}".strip() if member else submission.command
+
+
+def _message(submission: Submission, queue: str, request: Request, resources: int) -> str:
+    """Sum a job up in one line, as OAR does: R=4,W=0:10:0,J=B,N=name."""
+    minutes, seconds = divmod(request.alternatives[0].walltime or 0, 60)
+    mode = "R" if submission.reservation else "I" if submission.kind is JobKind.INTERACTIVE else "B"
+    parts = [f"R={resources}", f"W={minutes // 60}:{minutes % 60}:{seconds}", f"J={mode}"]
+    if submission.name:
+        parts.append(f"N={submission.name}")
+    if queue not in {DEFAULT_QUEUE, "besteffort"}:
+        parts.append(f"Q={queue}")
+    if submission.project not in {None, DEFAULT_PROJECT}:
+        parts.append(f"P={submission.project}")
+    if submission.types:
+        parts.append(f"T={'|'.join(one.partition('=')[0] for one in submission.types)}")
+    return ",".join(parts)
+
+
+def _with_rules(where: Condition | None, more: Iterable[str]) -> Condition | None:
+    """Join the conditions that rules added after the check against what there is."""
+    for text in more:
+        where = both(where, conditions.parse(text, limits=STORED))
+    return where
+
+
+def _repeatable(job: Job, user: str) -> None:
+    if job.user != user:
+        raise NotYourJob(f"Job {job.id} is not yours.", hint="Only its owner submits it again.")
+    if job.kind is JobKind.INTERACTIVE or job.reservation is not Reservation.NONE:
+        raise ResubmitRefused(
+            f"Job {job.id} is interactive or a reservation.", hint="Only batch jobs are submitted again."
+        )
+    if job.state not in FINAL:
+        raise ResubmitRefused(f"Job {job.id} is {job.state}.", hint="Only a job that is over is submitted again.")

@@ -1,0 +1,23 @@
+"""The language of admission rules: TOML files of conditions on a job and a short list of things to do with it.
+
+Data, never code: a rule cannot do what is not on the list, and applying rules is a pure function.
+"""
+
+from oarlock.lang.rules.applying import PREFIX, Admitted, Refused, apply
+from oarlock.lang.rules.asking import When
+from oarlock.lang.rules.reading import Example, Rule, RuleFile, read
+from oarlock.lang.rules.vocabulary import FIELDS, Context
+
+__all__ = [
+    "FIELDS",
+    "PREFIX",
+    "Admitted",
+    "Context",
+    "Example",
+    "Refused",
+    "Rule",
+    "RuleFile",
+    "When",
+    "apply",
+    "read",
+]

@@ -1,0 +1,183 @@
+"""What a rule can do to a submission: a short list, and each does only what it names."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Protocol
+
+from oarlock.lang import duration, options
+from oarlock.lang import where as conditions
+from oarlock.lang.rules.vocabulary import Context
+from oarlock.lang.rules.wording import Said, Wording, fill
+from oarlock.model.condition import Condition, both
+from oarlock.model.request import Alternative, Group
+from oarlock.model.submission import Submission
+
+
+class Change(Protocol):
+    """One change; `made` gives the submission as it is afterwards, the very same one if nothing had to change."""
+
+    def made(self, submission: Submission, said: Said, context: Context) -> Submission:
+        """Make the change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settable:
+    """A field that a rule may set: where it is kept, and who checks what comes there."""
+
+    attribute: str
+    check: Callable[[Any], Any]
+    kind: type
+
+
+SETTABLE: Mapping[str, Settable] = {
+    "queue": Settable("queue", options.queue, str),
+    "project": Settable("project", options.project, str),
+    "name": Settable("name", options.name, str),
+    "notify": Settable("notify", options.notify, str),
+    "directory": Settable("directory", options.directory, str),
+    "stdout": Settable("stdout", options.path, str),
+    "stderr": Settable("stderr", options.path, str),
+    "command": Settable("command", options.command, str),
+    "checkpoint": Settable("checkpoint", options.checkpoint, int),
+    "signal": Settable("checkpoint_signal", options.signal, int),
+    "hold": Settable("hold", bool, bool),
+    "use_key": Settable("use_key", bool, bool),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """`set` and `default`: give a field a value, always or only where the job has none."""
+
+    field: str
+    value: Wording | int
+    only_missing: bool
+
+    def made(self, submission: Submission, said: Said, context: Context) -> Submission:  # noqa: ARG002
+        settable = SETTABLE[self.field]
+        if self.only_missing and getattr(submission, settable.attribute):
+            return submission
+        value = self.value.filled(said) if isinstance(self.value, Wording) else self.value
+        if getattr(submission, settable.attribute) == value:
+            return submission
+        return replace(submission, **{settable.attribute: settable.check(value)})
+
+
+@dataclass(frozen=True, slots=True)
+class SetWalltime:
+    """`set`, `default`, `clamp_max`, `clamp_min` of the walltime: in every alternative."""
+
+    how: Callable[[int | None, int], int | None]
+    value: Wording | int
+
+    def made(self, submission: Submission, said: Said, context: Context) -> Submission:  # noqa: ARG002
+        seconds = duration.parse(self.value.filled(said)) if isinstance(self.value, Wording) else self.value
+        return _each(submission, lambda one: replace(one, walltime=self.how(one.walltime, seconds)))
+
+
+def always(_: int | None, value: int) -> int:
+    """Take the new walltime."""
+    return value
+
+
+def missing(old: int | None, value: int) -> int:
+    """Take the new walltime where there is none."""
+    return value if old is None else old
+
+
+def at_most(old: int | None, value: int) -> int | None:
+    """Cut a longer walltime."""
+    return None if old is None else min(old, value)
+
+
+def at_least(old: int | None, value: int) -> int | None:
+    """Stretch a shorter walltime."""
+    return None if old is None else max(old, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Constrain:
+    """`add_constraint`: one more condition for the whole job."""
+
+    condition: Condition
+
+    def made(self, submission: Submission, said: Said, context: Context) -> Submission:
+        request = submission.request
+        more = _known(self.condition, said, context)
+        return replace(submission, request=replace(request, where=both(request.where, more)))
+
+
+@dataclass(frozen=True, slots=True)
+class ConstrainGroups:
+    """`add_constraint_to_groups`: one more condition for every group that does not speak of these properties itself."""
+
+    condition: Condition
+
+    def made(self, submission: Submission, said: Said, context: Context) -> Submission:
+        more = _known(self.condition, said, context)
+        named = conditions.columns(more)
+        if _speaks(submission.request.where, named):
+            return submission
+
+        def constrained(group: Group) -> Group:
+            return group if _speaks(group.where, named) else replace(group, where=both(group.where, more))
+
+        return _each(submission, lambda one: replace(one, groups=tuple(map(constrained, one.groups))))
+
+
+@dataclass(frozen=True, slots=True)
+class ConstrainAfter:
+    """`add_constraint_after_validation`: a condition that the check against what there is does not look at."""
+
+    condition: Condition
+
+    def made(self, submission: Submission, said: Said, context: Context) -> Submission:
+        more = conditions.show(_known(self.condition, said, context))
+        if more in submission.rule_where:
+            return submission
+        return replace(submission, rule_where=(*submission.rule_where, more))
+
+
+@dataclass(frozen=True, slots=True)
+class AddTypes:
+    """`add_type`: job types that the job gets if it does not have them."""
+
+    types: Sequence[str]
+
+    def made(self, submission: Submission, said: Said, context: Context) -> Submission:  # noqa: ARG002
+        new = [options.type_(one) for one in self.types if one not in submission.types]
+        return replace(submission, types=(*submission.types, *new)) if new else submission
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveTypes:
+    """`remove_type`: job types that the job loses."""
+
+    types: Sequence[str]
+
+    def made(self, submission: Submission, said: Said, context: Context) -> Submission:  # noqa: ARG002
+        left = tuple(one for one in submission.types if one not in self.types)
+        return submission if left == submission.types else replace(submission, types=left)
+
+
+def _known(condition: Condition, said: Said, context: Context) -> Condition:
+    """Fill a condition and hold it against the properties there are; most are the same for every job."""
+    return _checked(fill(condition, said), tuple(context.properties.items()))
+
+
+@lru_cache(maxsize=1024)
+def _checked(condition: Condition, types: tuple[tuple[str, type], ...]) -> Condition:
+    return conditions.check(condition, dict(types))
+
+
+def _each(submission: Submission, change: Callable[[Alternative], Alternative]) -> Submission:
+    request = submission.request
+    alternatives = tuple(map(change, request.alternatives))
+    if alternatives == request.alternatives:
+        return submission
+    return replace(submission, request=replace(request, alternatives=alternatives))
+
+
+def _speaks(condition: Condition | None, named: frozenset[str]) -> bool:
+    return condition is not None and bool(conditions.columns(condition) & named)

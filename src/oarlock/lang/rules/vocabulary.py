@@ -1,0 +1,170 @@
+"""What an admission rule can ask about a submission: the fields of its `when`, and what it knows besides."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+from oarlock.lang.where import Types
+from oarlock.model.job import JobKind
+from oarlock.model.request import Alternative, Group, Request
+from oarlock.model.submission import Submission
+
+Answer = int | str | tuple[str, ...] | None
+"""The value of a field: a field that holds many is a tuple."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What rules know besides the submission: the site, and a little of what the database holds.
+
+    `properties` are the columns of resources; `lists` the names in each file that a rule asks about. `container` says
+    whether the job named by the type `inner=…` is a container that can still take jobs; nothing for other jobs.
+    Likewise `waiting_reservations` is known of reservations only.
+    """
+
+    properties: Types
+    default_walltime: int = 7200
+    waiting_jobs: int = 0
+    waiting_reservations: int | None = None
+    container: bool | None = None
+    container_reserved: bool | None = None
+    lists: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field: where it is found, one sentence, `int` or `str`.
+
+    `many`: any number of texts. `duration`: also compared with h:m:s.
+    """
+
+    of: Callable[[Submission, Context], Answer]
+    says: str
+    kind: type = str
+    many: bool = False
+    duration: bool = False
+
+
+FIELDS: Mapping[str, Field] = {
+    "user": Field(lambda job, _: job.user, "who submits"),
+    "group": Field(lambda job, _: job.groups, "the groups of that user", many=True),
+    "queue": Field(lambda job, _: job.queue, "the queue asked for; NULL if none was"),
+    "project": Field(lambda job, _: job.project, "the project; NULL if none was given"),
+    "name": Field(lambda job, _: job.name, "the job's name; NULL if it has none"),
+    "type": Field(lambda job, _: job.types, "the job types as written, such as besteffort or inner=42", many=True),
+    "interactive": Field(lambda job, _: _yes(job.kind is JobKind.INTERACTIVE), "YES or NO"),
+    "reservation": Field(lambda job, _: _yes(job.reservation is not None), "YES if a date was asked for, else NO"),
+    "reservation_start": Field(
+        lambda job, _: job.reservation[0] if job.reservation else None,
+        "that date, in epoch seconds; NULL without one",
+        int,
+    ),
+    "hold": Field(lambda job, _: _yes(job.hold), "YES if the job is to be held at first, else NO"),
+    "command": Field(lambda job, _: job.command, "what is to be run; NULL if nothing is"),
+    "directory": Field(lambda job, _: job.directory, "the launching directory"),
+    "notify": Field(lambda job, _: job.notify, "how the user wants to be told; NULL if not at all"),
+    "checkpoint": Field(
+        lambda job, _: job.checkpoint, "seconds between the checkpoint signal and the end; 0 for none", int
+    ),
+    "use_key": Field(lambda job, _: _yes(job.use_key), "YES if the job has an ssh key of its own, else NO"),
+    "walltime": Field(
+        lambda job, _: max(_walltimes(job.request), default=None),
+        "the longest walltime of all alternatives; NULL if none gives one",
+        int,
+        duration=True,
+    ),
+    "shortest_walltime": Field(
+        lambda job, _: min(_walltimes(job.request), default=None), "the shortest one", int, duration=True
+    ),
+    "alternatives": Field(lambda job, _: len(job.request.alternatives), "how many `-l` there are", int),
+    "nodes": Field(
+        lambda job, _: _nodes(job.request),
+        "how many nodes the largest alternative counts; NULL if it counts none",
+        int,
+    ),
+    "resources": Field(
+        lambda job, _: _resources(job.request),
+        "the counts of the largest alternative, multiplied along `/` and added along `+`; NULL with ALL or BEST",
+        int,
+    ),
+    "level": Field(lambda job, _: levels(job.request), "the properties that are counted, such as core", many=True),
+    "array_size": Field(lambda job, _: len(job.array), "how many jobs are submitted at once", int),
+    "dependencies": Field(lambda job, _: len(job.after), "how many jobs it waits for", int),
+    "container": Field(
+        lambda _, known: _perhaps(known.container),
+        "for inner jobs: YES if the container exists and can take jobs, else NO; NULL for others",
+    ),
+    "container_reserved": Field(
+        lambda _, known: _perhaps(known.container_reserved),
+        "for inner jobs: YES if the container is a reservation, else NO",
+    ),
+    "waiting_jobs": Field(lambda _, known: known.waiting_jobs, "how many jobs of that user wait", int),
+    "waiting_reservations": Field(
+        lambda _, known: known.waiting_reservations, "for reservations: how many of that user have not started", int
+    ),
+    "property": Field(lambda _, known: tuple(known.properties), "the properties that resources have here", many=True),
+}
+
+TYPES: Types = {name: one.kind for name, one in FIELDS.items()}
+_NODES = "network_address"
+
+
+class Answers(dict[str, Answer]):
+    """The values of the fields of a submission, each found out when it is first asked for."""
+
+    def __init__(self, submission: Submission, context: Context) -> None:
+        super().__init__()
+        self.submission, self.context = submission, context
+
+    def __missing__(self, name: str) -> Answer:
+        answer = self[name] = FIELDS[name].of(self.submission, self.context)
+        return answer
+
+
+def levels(request: Request) -> tuple[str, ...]:
+    """Give every property that is counted, in order of first appearance."""
+    return tuple(
+        dict.fromkeys(
+            level.name for alternative in request.alternatives for group in alternative.groups for level in group.levels
+        )
+    )
+
+
+def _walltimes(request: Request) -> list[int]:
+    return [one.walltime for one in request.alternatives if one.walltime is not None]
+
+
+def _yes(value: bool) -> str:
+    return "YES" if value else "NO"
+
+
+def _perhaps(value: bool | None) -> str | None:
+    return None if value is None else _yes(value)
+
+
+def _nodes(request: Request) -> int | None:
+    """Count nodes: the counts down to the level of nodes, in the alternative that has most."""
+    counted = [
+        sum(count for group in alternative.groups if (count := _down_to_nodes(group)))
+        for alternative in request.alternatives
+    ]
+    return max(counted, default=0) or None
+
+
+def _down_to_nodes(group: Group) -> int:
+    counts: list[int] = []
+    for level in group.levels:
+        counts.append(level.count)
+        if level.name == _NODES:
+            return prod(counts) if min(counts) > 0 else 0
+    return 0
+
+
+def _resources(request: Request) -> int | None:
+    counted = [_count(alternative) for alternative in request.alternatives]
+    return None if None in counted else max(one for one in counted if one is not None)
+
+
+def _count(alternative: Alternative) -> int | None:
+    counts = [[level.count for level in group.levels] for group in alternative.groups]
+    return None if min(map(min, counts)) < 0 else sum(map(prod, counts))

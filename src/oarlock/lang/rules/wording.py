@@ -1,0 +1,87 @@
+"""Texts of rules with `{field}` in them: checked when the rule is read, filled when it applies."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from oarlock.lang import duration
+from oarlock.lang.rules.vocabulary import FIELDS, Answer, Answers
+from oarlock.model.condition import And, Between, Column, Compare, Condition, In, Like, Literal, Not, Operand, Or
+
+_PLACE = re.compile(r"\{([A-Za-z_]*)\}")
+_SITE = ("default_walltime", "default_walltime_seconds", "walltime_seconds")
+PLACES = frozenset({name for name, field in FIELDS.items() if not field.many} | set(_SITE))
+
+
+class Said:
+    """What each place says for a submission: walltimes as h:mm:ss, what is not given as nothing."""
+
+    __slots__ = ("_answers", "_more")
+
+    def __init__(self, answers: Answers, more: Mapping[str, str] | None = None) -> None:
+        self._answers, self._more = answers, more or {}
+
+    def __call__(self, name: str) -> str:
+        """Say what stands in a place that the rule was allowed to have."""
+        known = self._answers.context
+        match name:
+            case "default_walltime":
+                return duration.show(known.default_walltime)
+            case "default_walltime_seconds":
+                return str(known.default_walltime)
+            case "walltime_seconds":
+                return _text(self._answers["walltime"])
+            case _:
+                return self._more[name] if name in self._more else self._field(name)
+
+    def _field(self, name: str) -> str:
+        answer = self._answers[name]
+        return duration.show(answer) if FIELDS[name].duration and isinstance(answer, int) else _text(answer)
+
+
+def _text(answer: Answer) -> str:
+    return "" if answer is None else str(answer)
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """A text with places to fill."""
+
+    text: str
+
+    def filled(self, said: Said) -> str:
+        """Give the text with every place filled; what a value itself says is never looked at."""
+        return _PLACE.sub(lambda found: said(found[1]), self.text) if "{" in self.text else self.text
+
+    def unknown(self, more: frozenset[str] = frozenset()) -> str | None:
+        """Give the first place that has no meaning; none if all are good."""
+        return next((name for name in _PLACE.findall(self.text) if name not in PLACES | more), None)
+
+
+def fill(condition: Condition, said: Said) -> Condition:
+    """Fill the places in the texts of a condition: values stay values, whatever they say."""
+    one = partial(fill, said=said)
+    match condition:
+        case And(parts) | Or(parts):
+            return replace(condition, parts=tuple(map(one, parts)))
+        case Not(inner):
+            return Not(one(inner))
+        case Compare(op, left, right):
+            return Compare(op, _operand(left, said), _operand(right, said))
+        case In(items=items):
+            return replace(condition, items=tuple(_literal(item, said) for item in items))
+        case Like(pattern=pattern):
+            return replace(condition, pattern=Wording(pattern).filled(said))
+        case Between(low=low, high=high):
+            return replace(condition, low=_literal(low, said), high=_literal(high, said))
+        case _:
+            return condition
+
+
+def _operand(operand: Operand, said: Said) -> Operand:
+    return operand if isinstance(operand, Column) else _literal(operand, said)
+
+
+def _literal(literal: Literal, said: Said) -> Literal:
+    return Literal(Wording(literal.value).filled(said)) if isinstance(literal.value, str) else literal

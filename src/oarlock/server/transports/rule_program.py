@@ -1,0 +1,65 @@
+"""The process of one Python rule: reads a job on standard input, asks the rule, writes its answer.
+
+Run by itself (`python3 -I -S rule_program.py RULE`), never imported by the server. A rule is a file with
+
+    def admit(job, context): ...
+
+that changes the dictionary `job` or gives another; `refuse("why")` does not let it in, `print` speaks to the user.
+"""
+
+import contextlib
+import io
+import json
+import resource
+import runpy
+import sys
+import traceback
+from typing import Any, NoReturn
+
+CPU_SECONDS = 1
+MEMORY_BYTES = 256 * 1024 * 1024
+
+
+class Refused(Exception):
+    """The rule does not let the job in."""
+
+
+def refuse(why: object) -> NoReturn:
+    """Do not let the job in."""
+    raise Refused(str(why))
+
+
+def limit() -> None:
+    """Bound what the rule may use, before anything of it is read."""
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def answer(path: str, question: dict[str, Any]) -> dict[str, Any]:
+    """Ask the rule; whatever goes wrong in it is told with the line."""
+    told: dict[str, Any] = {"job": None, "reject": None, "error": None, "messages": []}
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said):
+            rule = runpy.run_path(path, {"refuse": refuse})["admit"]
+            changed = rule(question["job"], question["context"])
+        told["job"] = question["job"] if changed is None else changed
+    except Refused as refused:
+        told["reject"] = str(refused)
+    except BaseException as problem:  # noqa: BLE001  (a rule may fail in any way; all of them refuse the job)
+        lines = [frame.lineno for frame in traceback.extract_tb(problem.__traceback__) if frame.filename == path]
+        told["error"] = f"{type(problem).__name__}: {problem}" + (f" (line {lines[-1]})" if lines else "")
+    told["messages"] = said.getvalue().splitlines()
+    return told
+
+
+def main() -> None:
+    """Read, ask, answer."""
+    limit()
+    question = json.load(sys.stdin)
+    json.dump(answer(sys.argv[1], question), sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+"""The site's rules look at a submission in their order; who fails is named."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oarlock.job import admit
+from oarlock.job.admit import Ruling
+from oarlock.model.errors import RefusedByRule, RuleFailed, UnknownProperty
+from oarlock.model.event import EventType
+from oarlock.model.job import JobState
+from oarlock.store import rules
+from oarlock.store.tx import Tx
+from tests.job.front_desk import NOW, FrontDesk, add_cluster
+
+
+@pytest.fixture
+def desk(tx: Tx) -> FrontDesk:
+    add_cluster(tx)
+    return FrontDesk(tx)
+
+
+def test_a_refusal_names_the_rule_and_its_file(desk: FrontDesk):
+    with pytest.raises(RefusedByRule) as refusal:
+        desk.submit(queue="admin")
+    assert refusal.value.told() == (
+        "[ADMISSION RULE] Only members of the group admin can submit jobs in the admin queue.\n"
+        "  So says 04-admin-queue.toml, rule `admin queue`."
+    )
+    desk.groups = ("users", "admin")
+    [job] = desk.submit(queue="admin")
+    assert job.queue == "admin"
+
+
+def test_names_of_properties_are_known_before_rules_look_at_them(desk: FrontDesk):
+    with pytest.raises(UnknownProperty):
+        desk.submit(resources=["bogus=1"])
+    with pytest.raises(RefusedByRule, match="'state' resource is not allowed"):
+        desk.submit(resources=["STATE=1"])
+
+
+def test_the_third_waiting_reservation_of_a_user_is_refused(desk: FrontDesk):
+    for number in range(2):
+        desk.submit(reservation=NOW + 1000 * number + 60)
+    desk.submit()
+    with pytest.raises(RefusedByRule, match="more than 2 waiting advance reservations"):
+        desk.submit(reservation=NOW + 9000)
+    desk.user = "bob"
+    desk.submit(reservation=NOW + 9000)
+
+
+def test_an_inner_job_needs_a_container_that_can_take_it(desk: FrontDesk):
+    [plain], [container] = desk.submit(), desk.submit(types=["container"])
+    desk.submit(types=[f"inner={container.id}"])
+    for number in (plain.id, 99999):
+        with pytest.raises(RefusedByRule, match="invalid container"):
+            desk.submit(types=[f"inner={number}"])
+    with pytest.raises(RefusedByRule, match="needs a container that is a reservation"):
+        desk.submit(types=[f"inner={container.id}"], reservation=NOW + 60)
+
+
+def test_a_row_of_the_table_is_data_and_applies(desk: FrontDesk):
+    number = rules.add(
+        desk.tx, '[[rule]]\nname = "from the table"\nwhen = "waiting_jobs >= 1"\nreject = "one at a time"\n'
+    )
+    desk.submit()
+    with pytest.raises(RefusedByRule, match="one at a time") as refusal:
+        desk.submit()
+    assert refusal.value.hint == f"So says row {number} of admission_rules, rule `from the table`."
+
+
+@pytest.mark.parametrize("text", ["import os", "[[rule]]\nname = 'x'\nbad = 1"])
+def test_a_row_that_is_no_rule_refuses_every_job(desk: FrontDesk, text: str):
+    number = rules.add(desk.tx, text)
+    with pytest.raises(RuleFailed, match=f"An admission rule does not work: row {number} of admission_rules, "):
+        desk.submit()
+
+
+def test_a_rule_that_does_not_work_is_noted_for_the_administrator(desk: FrontDesk):
+    number = rules.add(desk.tx, "[[rule]]\nname = 'x'\nadd_constraint = 'nothing = 1'")
+    with pytest.raises(RuleFailed) as failure:
+        desk.submit()
+    admit.note(desk.tx, failure.value, user="alice", now=NOW)
+    said = (
+        f"The admission rule row {number} of admission_rules, rule `x` does not work: There is no property `nothing`. "
+        "The job of alice was refused."
+    )
+    assert desk.tx.exec_driver_sql("SELECT type, description, to_check FROM event_logs").all() == [
+        (EventType.ADMISSION_RULE_ERROR.value, said, "NO")
+    ]
+
+
+class Python:
+    """A Python rule that answers what a test wants, and keeps what it was asked."""
+
+    def __init__(self, answer) -> None:
+        self.answer = answer
+        self.asked: Mapping[str, Any] = {}
+
+    async def __call__(self, path: Path, asked: Mapping[str, Any]) -> Ruling:
+        self.asked = asked
+        return self.answer(asked)
+
+
+@pytest.fixture
+def with_python(desk: FrontDesk, tmp_path: Path):
+    def make(answer) -> FrontDesk:
+        (tmp_path / "07-site.py").touch()
+        return FrontDesk(desk.tx, directory=tmp_path, run=Python(answer))
+
+    return make
+
+
+def test_a_python_rule_sees_the_job_and_changes_it(with_python):
+    with_python(lambda asked: Ruling(asked["job"])).submit()
+    desk = with_python(
+        lambda asked: Ruling({
+            **asked["job"], "name": f"of-{asked['context']['user']}", "resources": ["nodes=2,walltime=1"], "hold": True,
+            "constraints_after_validation": ["mem > 1"],
+        }, messages=("changed",))
+    )  # fmt: skip
+    admitted = desk.admit(command="./x", array=["1", "2"], environment={"SECRET": "s"}, name="n")
+    made = admitted.submission
+    assert (made.name, made.hold, made.array, made.environment) == ("of-alice", True, ("1", "2"), '{"SECRET": "s"}')
+    assert [one.walltime for one in made.request.alternatives] == [3600]
+    assert made.rule_where == ("mem > 1",)
+    assert admitted.messages == (
+        "[ADMISSION RULE] changed",
+        "[ADMISSION RULE] Modify resource description with type constraints",
+    )
+    assert "SECRET" not in str(desk.run.asked)
+    assert desk.run.asked["job"]["command"] == "./x"
+    known = desk.run.asked["context"]
+    assert (known["array_size"], known["waiting_jobs"]) == (2, 1)
+
+
+def test_a_python_rule_can_refuse(with_python):
+    with pytest.raises(RefusedByRule, match="not today") as refusal:
+        with_python(lambda _: Ruling(reject="not today")).submit()
+    assert refusal.value.hint == "So says 07-site.py."
+
+
+BAD_ANSWERS = [
+    {"user": "root"},
+    {"name": "a/b"},
+    {"types": ["a b"]},
+    {"resources": ["nodes=0"]},
+    {"properties": "nothing = 1"},
+    {"constraints_after_validation": "x"},
+    {"constraints_after_validation": ["x ="]},
+    {"environment": 3},
+]
+
+
+@pytest.mark.parametrize("answer", BAD_ANSWERS, ids=str)
+def test_what_a_python_rule_answers_is_read_like_anything_a_user_sends(with_python, answer):
+    with pytest.raises(RuleFailed, match=r"The admission rule 07-site\.py does not work"):
+        with_python(lambda asked: Ruling({**asked["job"], **answer})).submit()
+
+
+def test_a_python_rule_that_fails_refuses_the_job(with_python):
+    def fail(_):
+        raise RuleFailed("ZeroDivisionError (line 3).")
+
+    with pytest.raises(RuleFailed, match=r"The admission rule 07-site\.py does not work: ZeroDivisionError"):
+        with_python(fail).submit()
+
+
+def test_where_python_rules_are_not_run_they_refuse(with_python):
+    desk = with_python(None)
+    desk.run = None
+    with pytest.raises(RuleFailed, match="not run here"):
+        desk.submit()
+
+
+def test_an_admitted_job_waits(desk: FrontDesk):
+    [job] = desk.submit(types=["besteffort"])
+    assert (job.queue, job.state) == ("besteffort", JobState.WAITING)
+    assert job.properties == "(besteffort = 'YES' AND desktop_computing = 'NO') AND drain = 'NO'"

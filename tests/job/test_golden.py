@@ -1,0 +1,175 @@
+"""What a recorded OAR 2.5 was asked is answered alike here: the same refusals, the same words of the rules."""
+
+import json
+import re
+import shlex
+
+import pytest
+
+from oarlock.lang.request import parse
+from oarlock.model import errors
+from oarlock.model.resource import ResourceState
+from oarlock.model.snapshot import Queue
+from oarlock.store import queues, resources
+from oarlock.store.tx import Tx
+from tests.job.front_desk import FrontDesk, add_cluster, body_of
+from tests.lang.cases import DATA, needs_golden, oar_cases
+
+GOLDEN = DATA / "oar2-golden"
+
+REFUSED = {
+    "bad_besteffort_resa": errors.RefusedByRule,
+    "bad_checkpoint": errors.BadField,
+    "bad_deploy_core": errors.RefusedByRule,
+    "bad_inner": errors.RefusedByRule,
+    "bad_no_command": errors.NoCommand,
+    "bad_p_none_match": errors.NotEnoughResources,
+    "bad_queue": errors.UnknownQueue,
+    "bad_reservation_date": errors.BadReservation,
+    "bad_resource_state": errors.RefusedByRule,
+    "bad_root": errors.SubmitterRefused,
+    "bad_signal": errors.BadField,
+    "bad_sql_inject": errors.SyntaxRefused,
+    "bad_syntax_brace": errors.SyntaxRefused,
+    "bad_syntax_l": errors.SyntaxRefused,
+    "bad_syntax_word": errors.SyntaxRefused,
+    "bad_too_many": errors.NotEnoughResources,
+    "bad_too_many_core": errors.NotEnoughResources,
+    "bad_type": errors.RefusedByRule,
+    "bad_type_timesharing": errors.BadType,
+    "bad_unknown_prop_p": errors.UnknownProperty,
+    "bad_value_float": errors.BadCount,
+    "bad_value_neg": errors.BadCount,
+    "bad_value_zero": errors.BadCount,
+    "resa_short_date": errors.BadReservation,
+    "sub_array_zero": errors.BadArray,
+    "sub_deploy": errors.NotEnoughResources,
+    # OAR takes these, and breaks or waits for ever.
+    "bad_walltime_4f": errors.BadDuration,
+    "bad_walltime_zero": errors.BadDuration,
+    "sub_anterior_unknown": errors.UnknownDependency,
+    # Types of later versions that nothing here would follow.
+    "sub_deadline_past": errors.RefusedByRule,
+    "sub_postpone": errors.RefusedByRule,
+    "sub_state_permissive": errors.RefusedByRule,
+}
+NOT_A_SUBMISSION = {
+    *("bad_connect", "bad_connect_unknown", "bad_cwd"),  # other verbs, and a shell's own directory
+    *("sub_anterior_two", "sub_resubmit_1", "sub_resubmit_other_user", "sub_resubmit_unknown"),  # need other jobs
+    *("sub_array_bad",),  # refused by the command
+    *(f"sub_scanscript{kind}" for kind in ("", "_bad", "_missing", "_noexec", "_override")),  # need a file
+}
+
+
+def recorded(*patterns: str) -> list:
+    return [
+        pytest.param(path, id=path.stem)
+        for pattern in patterns
+        for path in sorted(GOLDEN.glob(pattern))
+        if path.stem not in NOT_A_SUBMISSION and path.stem not in REFUSED
+    ]
+
+
+def words_of(path) -> list[str]:
+    return shlex.split(path.read_text().partition("\n")[0])[2:]
+
+
+@pytest.fixture
+def desk(tx: Tx) -> FrontDesk:
+    add_cluster(tx)
+    queues.add(tx, Queue("night", 1, "oar_sched_gantt_with_timesharing"))
+    return FrontDesk(tx)
+
+
+@needs_golden
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_what_oar_refuses_is_refused_with_a_sentence_and_a_way_out(desk: FrontDesk, name: str):
+    path = GOLDEN / f"{name}.txt"
+    if "user=root" in path.read_text():
+        desk.user, desk.uid = "root", 0
+    with pytest.raises(errors.OarlockError) as refusal:
+        desk.typed(words_of(path))
+    assert type(refusal.value) is REFUSED[name]
+    assert str(refusal.value)
+    assert refusal.value.hint or isinstance(refusal.value, errors.SyntaxRefused)
+
+
+@needs_golden
+@pytest.mark.parametrize("path", recorded("sub_*.txt", "bad_name_space.txt"))
+def test_what_oar_takes_is_taken_with_the_same_words_of_the_rules(desk: FrontDesk, path):
+    _, messages = desk.typed(words_of(path))
+    assert messages == tuple(re.findall(r"^\[ADMISSION RULE\].*$", path.read_text(), re.MULTILINE))
+
+
+@needs_golden
+def test_the_message_of_a_job_is_as_oar_writes_it(desk: FrontDesk):
+    recorded_ = json.loads((GOLDEN / "stat_J_f.txt").read_text().split("--- stdout\n")[1].split("--- stderr")[0])
+    [expected] = recorded_.values()
+    [job], _ = desk.typed(shlex.split(expected["initial_request"])[1:])
+    assert f"{job.message} (Karma=0.000,quota_ok)" == expected["message"]
+    assert job.stdout.replace("%jobid%", "78") == expected["stdout_file"]
+    assert job.properties == "desktop_computing = 'NO' AND drain = 'NO'"
+
+
+@pytest.mark.parametrize("case", oar_cases("admission"))
+def test_the_shipped_rules_decide_as_oars_own_tests_say(desk: FrontDesk, case):
+    asked, expected = dict(case["input"]["job"]), case["expected"]
+    desk.user = asked.pop("user", "yop")
+    body = {**asked, "resources": asked.pop("resource", [])}
+    body.pop("resource", None)
+    body["resources"] = [one.replace("lic_type", "cputype") for one in body["resources"]]  # a column that we have
+    if expected.get("refused"):
+        with pytest.raises(errors.RefusedByRule):
+            desk.admit(command="true", **body)
+        return
+    made = desk.admit(command="true", **body).submission
+    found = {
+        "queue": made.queue,
+        "properties_applied_after_validation": "".join(made.rule_where).replace(" ", ""),
+        "walltimes": [one.walltime for one in made.request.alternatives],
+    }
+    assert {key: found[key] for key in expected} == expected
+
+
+EXITS = {5: errors.NoCommand, 17: errors.InteractiveNoop, 8: errors.InteractiveArray}
+
+
+@pytest.mark.parametrize("case", oar_cases("oarsub_cli"))
+def test_submissions_of_oars_own_tests_come_out_as_they_say(desk: FrontDesk, case):
+    words, expected = case["input"]["argv"], case["expected"]
+    if "exit" in expected:
+        with pytest.raises(EXITS[expected["exit"]]):
+            desk.typed(words)
+    elif "refused" in expected:
+        with pytest.raises(errors.NotEnoughResources, match="5 of the 5 resources"):
+            with_five_resources(desk).typed(words)
+    else:
+        [job], _ = desk.typed(words)
+        assert (job.stdout, job.stderr) == (expected["stdout_file"], expected["stderr_file"])
+
+
+def with_five_resources(desk: FrontDesk) -> FrontDesk:
+    """Let only five resources live."""
+    ids = [one.id for one in resources.listed(desk.tx)]
+    resources.set_state(desk.tx, ids[5:], ResourceState.DEAD, at=desk.now)
+    return desk
+
+
+@pytest.mark.parametrize("case", oar_cases("scan_script"))
+def test_scripts_of_oars_own_tests_are_followed(desk: FrontDesk, case):
+    made = desk.admit(command="./job", script=case["input"]["script"]).submission
+    expected = case["expected"]
+    assert (made.name, made.project) == (expected["name"], expected["project"])
+    [asked] = made.request.alternatives
+    [wanted] = parse(expected["resource"]).alternatives
+    assert ([group.levels for group in asked.groups], asked.walltime) == (
+        [group.levels for group in wanted.groups],
+        wanted.walltime,
+    )
+
+
+def test_words_typed_become_fields():
+    assert body_of(["-l", "nodes=1", "-k", "sleep 1"]) == {
+        "resources": ["nodes=1"], "types": [], "after": [], "interactive": False, "hold": False, "use_key": True,
+        "command": "sleep 1",
+    }  # fmt: skip
