@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 def main(options: Options, run: Run) -> int:
     """Run a command on the words it was called with; gives its exit code."""
-    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a terminal may know few letters
-    sys.stderr.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     out = Output(options.command)
     try:
         _ran(options, run, out)

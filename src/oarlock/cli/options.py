@@ -75,12 +75,19 @@ class Options:
     """The options of one command. `usage` are the lines behind its name, `words` what its other words are."""
 
     def __init__(
-        self, command: str, summary: str, *, usage: tuple[str, ...], help_names: str = "-h --help", about: str = ""
+        self,
+        command: str,
+        summary: str,
+        *,
+        usage: tuple[str, ...],
+        help_names: str = "-h --help",
+        version_names: str = "-V --version",
+        about: str = "",
     ) -> None:
         self.command, self.summary, self.usage, self.about = command, summary, usage, about
         self.examples: list[tuple[str, str]] = []
         self.all: list[Option] = []
-        self._help_names = help_names
+        self._help_names, self._version_names = help_names, version_names
 
     def flag(self, spelled: str, says: str) -> None:
         """Add an option without a value."""
@@ -107,13 +114,17 @@ class Options:
         self.flag("-D --dumper", "print the result as a Perl structure (Data::Dumper)")
         self.flag("-X --xml", "print the result as XML")
         self.flag("-Y --yaml", "print the result as YAML")
+        self.json()
+
+    def json(self) -> None:
+        """Add the format for programs, where OAR has none to be like."""
         self.flag("-J --json", "print the result as JSON")
 
     def end(self) -> Options:
         """Add what every command has; called last."""
         self.text("--server=ADDRESS", "the server: the path of its socket, or http://NAME:PORT ($OARLOCK_SERVER)")
         self.flag(self._help_names, "explain the options and end")
-        self.flag("-V --version", "tell the version and end")
+        self.flag(self._version_names, "tell the version and end")
         return self
 
     def parse(self, words: list[str]) -> Asked:

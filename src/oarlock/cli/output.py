@@ -8,7 +8,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
+    from typing import Any, TextIO
 
     from oarlock.client import Refused
 
@@ -44,8 +44,7 @@ class Output:
         """Tell a person something that is no result."""
         self.flush()
         told = [f"{self.command}: {sentence}"] + [f"  {line}" for line in hint.splitlines()]
-        sys.stderr.write("".join(f"{line if line.isprintable() else _shown(line)}\n" for line in _lines(told)))
-        sys.stderr.flush()
+        _write(sys.stderr, "".join(f"{line if line.isprintable() else _shown(line)}\n" for line in _lines(told)))
 
     def refuse(self, refused: Refused) -> None:
         """Tell what was refused and how to go on; the first refusal gives the exit code."""
@@ -64,10 +63,8 @@ class Output:
         if not kept:
             return
         try:
-            sys.stdout.write("\n".join(kept) + "\n")
-            sys.stdout.flush()
+            _write(sys.stdout, "\n".join(kept) + "\n")
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             self.fail("NobodyReads")
 
 
@@ -77,6 +74,18 @@ def table(columns: tuple[Column, ...], rows: Sequence[tuple[object, ...]], *, in
     rule = " ".join("-" * width for _, width, _ in columns)
     form = " ".join(form for _, _, form in columns)
     return [indent + heads.rstrip(), indent + rule, *(form % row for row in rows)]
+
+
+def _write(stream: TextIO, text: str) -> None:
+    """Write all of it. With PYTHONUNBUFFERED set, Python's own streams drop what a full pipe does not take at once."""
+    left = memoryview(text.encode(stream.encoding, "backslashreplace"))
+    while left:
+        try:
+            left = left[os.write(stream.fileno(), left) :]
+        except BlockingIOError:  # somebody else made the terminal non-blocking
+            from select import select
+
+            select([], [stream], [])
 
 
 def _lines(told: list[str]) -> list[str]:

@@ -20,20 +20,24 @@ def properties(resource: Any) -> dict[str, Any]:
 
 def told(resource: Any, jobs: list[int]) -> list[str]:
     """Lay out a resource and the jobs on it; an empty line ends it."""
-    on_it = ", ".join(str(job_id) for job_id in jobs)
-    named = properties(resource) | ({"jobs": on_it} if on_it else {})
+    named = properties(resource) | ({"jobs": joined(jobs)} if jobs else {})
     pairs = ", ".join(f"{name}={'' if named[name] is None else named[name]}" for name in sorted(named))
     return [
         f"network_address : {resource['network_address']}",
         f"resource_id : {resource['resource_id']}",
-        f"state : {state(resource)}",
-        *([f"jobs: {on_it}"] if on_it else []),
+        f"state : {resource['state']}",
+        *([f"jobs: {joined(jobs)}"] if jobs else []),
         f"properties : {pairs}",
         "",
     ]
 
 
-def state(resource: Any, now: int = 0) -> str:
+def joined(jobs: list[int]) -> str:
+    """Give the jobs on a resource as one value."""
+    return ", ".join(str(job_id) for job_id in jobs)
+
+
+def state(resource: Any, now: int) -> str:
     """Give the state of a resource; one that is Absent but promised until later sleeps until it is needed."""
-    standby = resource["state"] == "Absent" and now and (resource.get("available_upto") or 0) > now
+    standby = resource["state"] == "Absent" and (resource.get("available_upto") or 0) > now
     return f"{resource['state']} (standby)" if standby else str(resource["state"])
