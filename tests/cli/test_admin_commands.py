@@ -142,10 +142,8 @@ def test_h_is_a_host_and_help_is_spelled_out(run):
 
 
 def test_properties_are_listed_without_the_systems(run, server):
-    names = sorted(golden("prop_l").out.split())
-    server.says(
-        ok({"properties": dict.fromkeys([*names, "state", "resource_id"], "int"), "system": ["state", "resource_id"]})
-    )
+    names, system = sorted(golden("prop_l").out.split()), ["state", "resource_id"]
+    server.says(ok({"properties": dict.fromkeys([*names, *system], "int"), "system": system}))
     assert run("oarproperty", "-l").out == "".join(f"{name}\n" for name in names)
     assert '"cpu" : "int"' in run("oarproperty", "-l", "-J").out
 
@@ -155,7 +153,7 @@ def test_properties_are_listed_without_the_systems(run, server):
     [
         (["-a", "gpu"], "prop_a_int", [("POST", "/properties", {"name": "gpu", "kind": "int"})]),
         (["-a", "p1", "-a", "p2"], "prop_a_two",
-         [("POST", "/properties", {"name": "p1", "kind": "int"}), ("POST", "/properties", {"name": "p2", "kind": "int"})]),
+         [("POST", "/properties", {"name": name, "kind": "int"}) for name in ("p1", "p2")]),
         (["-q", "-a", "p3"], "prop_q", [("POST", "/properties", {"name": "p3", "kind": "int"})]),
     ],
 )  # fmt: skip
@@ -245,7 +243,8 @@ def test_forgetting_all_and_forgetting_some_do_not_go_together(run, server):
 QUEUES = [
     {"name": name, "priority": priority, "policy": f"oar_sched_gantt_with_{policy}", "active": True}
     for name, priority, policy in [
-        ("default", 2, "timesharing_and_fairsharing_and_quotas"), ("admin", 10, "timesharing_and_fairsharing_and_quotas"),
+        ("default", 2, "timesharing_and_fairsharing_and_quotas"),
+        ("admin", 10, "timesharing_and_fairsharing_and_quotas"),
         ("besteffort", 0, "timesharing_and_fairsharing_and_quotas"), ("night", 3, "timesharing"),
     ]
 ]  # fmt: skip

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _YAML_WORDS = frozenset({"", "~", "null", "true", "false", "yes", "no", "on", "off", "y", "n", "=", "<<"})
 _YAML_STARTS = frozenset("-?:,[]{}#&*!|>'\"%@` ")
 _NUMBERISH = frozenset("0123456789+-.:_eExXoOaAbBcCdDfFTtZz ")
-_XML_ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "'": "&apos;", '"': "&quot;"}
+_XML_ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "'": "&apos;", '"': "&quot;", "\r": "&#13;"}
 
 
 def written(value: Any, form: str) -> str:
@@ -78,10 +78,12 @@ def _xml_item(key: str, value: Any, indent: str) -> list[str]:
 
 def _xml_text(value: Any) -> str:
     text = str(int(value)) if isinstance(value, bool) else str(value)
-    # XML has no way to write control characters or halves of a pair.
-    return "".join(
-        _XML_ESCAPES.get(c) or (c if c in "\t\n" or c.isprintable() or c.isspace() else "\ufffd") for c in text
-    )
+    return "".join(_XML_ESCAPES.get(c) or (c if _is_xml(ord(c)) else "\ufffd") for c in text)
+
+
+def _is_xml(code: int) -> bool:
+    """Whether XML has a way to write a character: most control characters and halves of pairs have none."""
+    return code in {0x9, 0xA} or 0x20 <= code <= 0xD7FF or 0xE000 <= code <= 0xFFFD or code >= 0x10000
 
 
 def yaml(value: Any) -> str:

@@ -29,7 +29,9 @@ OPTIONS.text(
 )
 OPTIONS.text("-p --property=CONDITION", "only resources for which this holds: \"mem > 64 AND cputype = 'epyc'\"")
 OPTIONS.text("-q --queue=QUEUE", "the queue")
-OPTIONS.text("-t --type=TYPE", "besteffort, timesharing, idempotent, deploy, cosystem, noop, container, …", many=True)
+OPTIONS.text(
+    "-t --type=TYPE", "a kind of job: besteffort, timesharing, idempotent, deploy, noop, container, …", many=True
+)
 OPTIONS.text("-n --name=NAME", "a name for the job")
 OPTIONS.text("--project=NAME", "the project that the job is for")
 OPTIONS.text("-d --directory=DIRECTORY", "where the command runs, instead of here")

@@ -179,9 +179,9 @@ class Options:
     def _unknown(self, name: str) -> Refused:
         from difflib import get_close_matches
 
-        known = [n for option in self.all for n in option.names if n.startswith("--") == name.startswith("--")]
-        alike = get_close_matches(name, known, n=1) if name.startswith("--") else []
-        hint = f"Did you mean {alike[0]}?" if alike else f"`{self.command} --help` lists them."
+        known = [n[2:] for option in self.all for n in option.names if n.startswith("--")]
+        alike = get_close_matches(name[2:], known, n=1)
+        hint = f"Did you mean --{alike[0]}?" if alike else f"`{self.command} --help` lists them."
         return _bad(f"There is no option {name}.", hint)
 
 
