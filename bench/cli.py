@@ -1,5 +1,6 @@
 """What a command costs: whole processes against a server with canned answers, so that only the command is measured."""
 
+import compileall
 import os
 import resource
 import sys
@@ -50,6 +51,8 @@ def _script(command: str) -> Iterator[tuple[str, canned.Canned, dict[str, str]]]
         script.chmod(0o755)
         server, end = canned.unix(Path(folder))
         environment = {**os.environ, "PYTHONPATH": str(_SOURCE), "OARLOCK_SERVER": server.address}
+        # An installed package is compiled.
+        compileall.compile_dir(_SOURCE / "oarlock", quiet=1)
         try:
             yield str(script), server, environment
         finally:
@@ -61,7 +64,8 @@ def _job(number: int) -> dict[str, Any]:
     return {
         "Job_Id": number, "state": "Waiting", "owner": "alice", "queue": "default", "name": None, "project": "default",
         "message": "R=32,W=0:10:0,J=B (Karma=0.000,quota_ok)", "submissionTime": 1794766964, "startTime": 0,
-        "stopTime": 0, "scheduledStart": 1794767625, "walltime": 600, "types": [], "array_id": number, "exit_code": None,
+        "stopTime": 0, "scheduledStart": 1794767625, "walltime": 600, "types": [], "array_id": number,
+        "exit_code": None,
     }  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """The client against a server with canned answers: what goes over the wire, and what a broken wire means."""
 
+import json
 import os
 import socket
 import threading
@@ -8,6 +9,8 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from oarlock import client as wire
 from oarlock.client import Client, Refused, default_server, quoted, request_id
@@ -233,6 +236,43 @@ def test_request_ids_are_random_uuids():
     made = {request_id() for _ in range(100)}
     assert len(made) == 100
     assert {(len(one), UUID(one).version, UUID(one).variant) for one in made} == {(32, 4, "specified in RFC 4122")}
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inside: st.lists(inside, max_size=3) | st.dictionaries(st.text(max_size=8), inside, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(PLAIN)
+def test_what_is_written_is_json_and_json_is_read(value):
+    assert json.loads(wire.written(value)) == value
+    assert wire.read(json.dumps(value, indent=1)) == value
+    assert wire.written(value).isascii()
+
+
+@given(st.text())
+def test_any_other_text_is_a_value_error_for_both(text):
+    try:
+        expected = json.loads(text)
+    except ValueError:
+        with pytest.raises(ValueError):  # noqa: PT011 - whatever it says
+            wire.read(text)
+    else:
+        assert wire.read(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", " ", "{", "{}{}", "[1,]", '"\\u12"', "nul", '{"a" 1}', "[1 2]"])
+def test_what_is_no_json_is_a_value_error(text):
+    with pytest.raises(ValueError):  # noqa: PT011 - whatever it says
+        wire.read(text)
+
+
+def test_numbers_and_words_are_read_as_json_reads_them():
+    assert wire.read(' [1, -2.5, 1e3, true, false, null, "\\u00e9\\ud83d\\ude00"] ') == [
+        1, -2.5, 1000.0, True, False, None, "é😀"
+    ]  # fmt: skip
 
 
 def test_what_a_url_cannot_hold_is_written_in_percents():

@@ -1,11 +1,13 @@
 """The only way in for commands: one HTTP request on a Unix socket or over TCP. Standard library only.
 
-A command pays for every import each time it runs, hence `_socket` instead of `socket`, HTTP by hand, and `json` only
-where there is a body. Who is asking is decided by the kernel (Unix socket) or by a token (TCP), never by a request.
+A command pays for every import each time it runs, hence the C modules `_socket` and `_json` instead of `socket` and
+`json` (which brings `re`, `enum` and `collections`, two thirds of what a whole command costs with it), and HTTP by
+hand. Who is asking is decided by the kernel (Unix socket) or by a token (TCP), never by a request.
 """
 
 from __future__ import annotations
 
+import _json
 import _socket
 import os
 import time
@@ -171,10 +173,8 @@ class Client:
         return self._call("GET", f"{path}?{asked}" if asked else path, "", b"")
 
     def _change(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        import json
-
-        written = b"" if body is None else json.dumps(body, separators=(",", ":")).encode()
-        return self._call(method, path, f"Request-Id: {request_id()}\r\n", written)
+        sent = b"" if body is None else written(body).encode("ascii")
+        return self._call(method, path, f"Request-Id: {request_id()}\r\n", sent)
 
     def _call(self, method: str, path: str, headers: str, body: bytes) -> Any:
         host, prefix, token = "localhost", "", ""
@@ -262,6 +262,38 @@ def request_id() -> str:
     made[6] = made[6] & 0x0F | 0x40
     made[8] = made[8] & 0x3F | 0x80
     return made.hex()
+
+
+class _Plainly:
+    """How JSON is read: strictly, into dicts, lists, texts, numbers, truth values and nothing."""
+
+    strict = True
+    object_hook = object_pairs_hook = None
+    parse_float, parse_int, parse_constant = float, int, float
+    memo: dict[str, str] = {}  # noqa: RUF012 - the scanner's own
+
+
+def read(text: str) -> Any:
+    """Read JSON; what is none is a `ValueError`."""
+    text = text.strip(" \t\r\n")
+    try:
+        value, end = _json.make_scanner(_Plainly)(text, 0)  # type: ignore[arg-type]  # any object will do
+    except StopIteration:
+        raise ValueError(f"no JSON: {text[:40]}") from None
+    if end != len(text):
+        raise ValueError(f"more than one JSON value: {text[:40]}")
+    return value
+
+
+def written(value: Any) -> str:
+    """Write plain data as JSON, in ASCII."""
+    if isinstance(value, str):
+        return _json.encode_basestring_ascii(value)
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{_json.encode_basestring_ascii(k)}:{written(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(written(item) for item in value) + "]"
+    return "null" if value is None else str(value).lower()
 
 
 def quoted(text: str) -> str:
@@ -383,10 +415,8 @@ def _stranger(text: str) -> Refused:
 
 def _understood(status: int, answer: bytes, *, changing: bool) -> Any:
     """Give what the server says, or raise what it refuses."""
-    import json
-
     try:
-        told = json.loads(answer or b"{}")
+        told = read(answer.decode()) if answer else {}
         if status < 300:
             return told
         raise Refused(told["error"], kind=str(told["kind"]), hint=told.get("hint") or "", text=told.get("text"))

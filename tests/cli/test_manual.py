@@ -41,7 +41,7 @@ def test_a_man_page_has_every_option_and_nothing_that_roff_would_misread(command
 def test_man_pages_are_set_without_a_warning():
     pages = sorted((ROOT / "man" / "man1").iterdir())
     done = subprocess.run(
-        ["groff", "-man", "-ww", "-Tascii", *pages], capture_output=True, text=True, timeout=60, check=False
+        ["groff", "-man", "-ww", "-Tascii", "-P-cbou", *pages], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "--array-param-file=FILE" in done.stdout
