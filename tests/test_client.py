@@ -107,7 +107,7 @@ def test_a_server_that_starts_again_meanwhile_is_waited_for(tmp_path):
         while not waiting.is_set():
             waiting.wait(0.01)
         made, end = canned.unix(tmp_path)
-        made.says(ok({"version": "1"}))
+        made.says(ok({"queues": ["q"]}))
         ends.append(end)
 
     waiting = threading.Event()
@@ -116,7 +116,7 @@ def test_a_server_that_starts_again_meanwhile_is_waited_for(tmp_path):
     timer = threading.Timer(0.1, waiting.set)
     timer.start()
     try:
-        assert Client(str(tmp_path / "server.sock")).version() == {"version": "1"}
+        assert Client(str(tmp_path / "server.sock")).queues() == ["q"]
     finally:
         timer.join()
         starter.join()
@@ -126,7 +126,7 @@ def test_a_server_that_starts_again_meanwhile_is_waited_for(tmp_path):
 def test_nobody_waits_for_a_server_whose_folder_does_not_exist(tmp_path):
     began = time.monotonic()
     with pytest.raises(Refused, match="No such file"):
-        Client(str(tmp_path / "nowhere" / "server.sock")).version()
+        Client(str(tmp_path / "nowhere" / "server.sock")).queues()
     assert time.monotonic() - began < wire.CONNECT_SECONDS / 2
 
 
@@ -159,7 +159,7 @@ def test_an_answer_without_a_sentence_is_a_failure_of_the_server(server, answer)
 def test_something_else_on_the_socket_is_told_as_such(server, answer):
     server.says(answer)
     with pytest.raises(Refused, match="no Oarlock server"):
-        Client(server.address).version()
+        Client(server.address).queues()
 
 
 def test_an_answer_in_chunks_is_put_together(server):
@@ -175,14 +175,14 @@ def test_a_long_answer_arrives_whole(server):
 
 def test_over_tcp_a_token_goes_along(monkeypatch):
     made, end = canned.tcp()
-    made.says(ok({"version": "1"}))
+    made.says(ok({"queues": ["q"]}))
     monkeypatch.setenv("OARLOCK_TOKEN", "s3cret")
     try:
-        assert Client(f"{made.address}/proxied/").version() == {"version": "1"}
+        assert Client(f"{made.address}/proxied/").queues() == ["q"]
     finally:
         end()
     [request] = made.requests
-    assert request.path == "/proxied/api/v1/version"
+    assert request.path == "/proxied/api/v1/queues"
     assert request.headers["authorization"] == "Bearer s3cret"
     assert made.address.endswith(request.headers["host"])
 
@@ -191,7 +191,7 @@ def test_over_tcp_a_token_goes_along(monkeypatch):
 def test_a_server_on_the_network_is_not_asked_without_a_token(monkeypatch, token):
     monkeypatch.setenv("OARLOCK_TOKEN", token)
     with pytest.raises(Refused, match="needs a token"):
-        Client("http://127.0.0.1:9").version()
+        Client("http://127.0.0.1:9").queues()
 
 
 @pytest.mark.parametrize("address", ["https://host", "http://", "http://host:port", "http://hôte"])
@@ -211,8 +211,7 @@ def test_an_address_that_leads_nowhere_is_refused(address):
     ],
 )
 def test_an_address_says_name_and_port(address, host, name, port):
-    url = wire._url(address)
-    assert (url.host, url.name, url.port, url.prefix) == (host, name, port, "")
+    assert wire._url(address) == (host, name, port, "")
 
 
 def test_the_server_is_the_one_named_else_that_of_the_environment(monkeypatch):

@@ -29,6 +29,9 @@ ANSWER_SECONDS = 120.0
 ATTEMPTS = 4
 """How often a request is sent whose connection breaks before the answer; its id makes that one request."""
 
+_MAY_COME_BACK = (ConnectionRefusedError, FileNotFoundError, BlockingIOError, TimeoutError)
+_UNKNOWN = "Whether it was done is not known: look (oarstat, oarnodes) before you try again."
+_AGAIN = "Try again; the server's log says more."
 _PAUSE = 0.05
 _PIECE = 1 << 18
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~,")
@@ -55,10 +58,6 @@ class Client:
     def __init__(self, server: str | None = None) -> None:
         self.server = server or os.environ.get(VARIABLE) or default_server()
         self._url = _url(self.server) if "://" in self.server else None
-
-    def version(self) -> Any:
-        """Give the server's version, its cluster's name and its clock."""
-        return self._get("/version")
 
     def submit(self, submission: dict[str, Any]) -> Any:
         """Make a job, or an array of jobs; waits for the answer to a reservation."""
@@ -146,11 +145,11 @@ class Client:
 
     def start_queue(self, name: str | None) -> Any:
         """Let jobs of a queue start (`None`: of all queues)."""
-        return self._change("POST", "/queues/start", _queue(name))
+        return self._change("POST", "/queues/start", {"all": True} if name is None else {"name": name})
 
     def stop_queue(self, name: str | None) -> Any:
         """Let no job of a queue start (`None`: of no queue)."""
-        return self._change("POST", "/queues/stop", _queue(name))
+        return self._change("POST", "/queues/stop", {"all": True} if name is None else {"name": name})
 
     def remove_queue(self, name: str) -> Any:
         """Remove a queue."""
@@ -179,7 +178,7 @@ class Client:
     def _call(self, method: str, path: str, headers: str, body: bytes) -> Any:
         host, prefix, token = "localhost", "", ""
         if self._url:
-            host, prefix, token = self._url.host, self._url.prefix, f"Authorization: Bearer {_token()}\r\n"
+            (host, _, _, prefix), token = self._url, f"Authorization: Bearer {_token()}\r\n"
         head = (
             f"{method} {prefix}{API}{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{token}{headers}"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -189,62 +188,47 @@ class Client:
 
     def _answered(self, request: bytes, *, changing: bool) -> tuple[int, bytes]:
         """Send until there is an answer. The same bytes, hence the same request id: done at most once."""
-        connection = self._connected()
-        for attempt in range(1, ATTEMPTS + 1):
+        for attempt in range(ATTEMPTS):
+            try:
+                connection = self._connected()
+            except Refused:
+                if attempt == 0:
+                    raise
+                break  # it was sent before: that the server is down now does not say that nothing was done
             try:
                 return _asked(connection, request)
             except TimeoutError:
                 break
             except (ConnectionError, _Broken):
-                if attempt == ATTEMPTS:
-                    break
-            try:
-                connection = self._connected()
-            except Refused:
-                # It was sent before: that the server is down now does not say that nothing was done.
-                break
-        raise Refused(
-            f"The server at {self.server} took the request but did not answer.", kind="NoAnswer", hint=_look(changing)
-        )
+                continue
+        sentence = f"The server at {self.server} took the request but did not answer."
+        raise Refused(sentence, kind="NoAnswer", hint=_UNKNOWN if changing else _AGAIN)
 
     def _connected(self) -> _socket.socket:
         deadline = time.monotonic() + CONNECT_SECONDS
         while True:
             try:
                 return self._connect()
-            except (ConnectionRefusedError, FileNotFoundError, BlockingIOError, TimeoutError, InterruptedError) as why:
-                if time.monotonic() > deadline or self._never_was(why):
-                    raise self._down(why) from None
             except OSError as why:
-                raise self._down(why) from None
+                # Where not even the folder of the socket exists there is nothing to wait for.
+                nowhere = self._url is None and not os.path.isdir(os.path.dirname(self.server) or ".")
+                if nowhere or not isinstance(why, _MAY_COME_BACK) or time.monotonic() > deadline:
+                    raise self._down(why) from None
             time.sleep(_PAUSE)
-
-    def _never_was(self, why: OSError) -> bool:
-        """Whether there is nothing to wait for: not even the folder of the socket exists."""
-        return isinstance(why, FileNotFoundError) and not os.path.isdir(os.path.dirname(self.server) or ".")
 
     def _connect(self) -> _socket.socket:
         if self._url is None:
             return _open(_socket.AF_UNIX, self.server)
-        family, *_, where = _socket.getaddrinfo(self._url.name, self._url.port, 0, _socket.SOCK_STREAM)[0]
+        _, name, port, _ = self._url
+        family, *_, where = _socket.getaddrinfo(name, port, 0, _socket.SOCK_STREAM)[0]
         return _open(family, where)
 
     def _down(self, why: OSError) -> Refused:
-        if isinstance(why, PermissionError):
-            sentence = f"You may not talk to the server at {self.server}."
-            return Refused(sentence, kind="ServerDown", hint="An administrator can let you in.")
         return Refused(
             f"No server answers at {self.server} ({why.strerror or why}); nothing was changed.",
             kind="ServerDown",
             hint=f"Try again later, or name another one with --server or ${VARIABLE}.",
         )
-
-
-class _Url:
-    """Where `http://name:port/prefix` leads."""
-
-    def __init__(self, host: str, name: str, port: int, prefix: str) -> None:
-        self.host, self.name, self.port, self.prefix = host, name, port, prefix
 
 
 def default_server() -> str:
@@ -270,7 +254,6 @@ class _Plainly:
     strict = True
     object_hook = object_pairs_hook = None
     parse_float, parse_int, parse_constant = float, int, float
-    memo: dict[str, str] = {}  # noqa: RUF012 - the scanner's own
 
 
 def read(text: str) -> Any:
@@ -301,17 +284,8 @@ def quoted(text: str) -> str:
     return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in text.encode("utf-8", "surrogateescape"))
 
 
-def _look(changing: bool) -> str:
-    if changing:
-        return "Whether it was done is not known: look (oarstat, oarnodes) before you try again."
-    return "Try again; the server's log says more."
-
-
-def _queue(name: str | None) -> dict[str, Any]:
-    return {"all": True} if name is None else {"name": name}
-
-
-def _url(server: str) -> _Url:
+def _url(server: str) -> tuple[str, str, int, str]:
+    """Take an address apart: host as a header has it, name, port, and what stands before the paths."""
     scheme, _, rest = server.partition("://")
     host, _, path = rest.partition("/")
     name, colon, port = host.rpartition(":")
@@ -323,7 +297,7 @@ def _url(server: str) -> _Url:
             kind="BadAddress",
             hint=f"Give the path of a socket, or http://NAME:{PORT} (an ssh tunnel makes that one private).",
         )
-    return _Url(host, name.strip("[]"), int(port), f"/{path}".rstrip("/"))
+    return host, name.strip("[]"), int(port), f"/{path}".rstrip("/")
 
 
 def _token() -> str:
@@ -332,7 +306,7 @@ def _token() -> str:
         raise Refused(
             f"A server that is reached over the network needs a token, and ${TOKEN_VARIABLE} has none.",
             kind="NoToken",
-            hint="`oarlock token` makes one on a machine where the server's socket is.",
+            hint="The server makes one for you where its socket is.",
         )
     return token
 
@@ -388,17 +362,15 @@ def _chunks(connection: _socket.socket, got: bytearray) -> bytes:
 
 
 def _piece(connection: _socket.socket) -> bytes:
-    piece = connection.recv(_PIECE)
-    if not piece:
-        raise _Broken
-    return piece
+    if piece := connection.recv(_PIECE):
+        return piece
+    raise _Broken
 
 
 def _status(line: str) -> int:
-    words = line.split(" ", 2)
-    if len(words) < 2 or not words[0].startswith("HTTP/1."):
+    if not line.startswith("HTTP/1."):
         raise _stranger(line)
-    return _number(words[1], 10)
+    return _number(line[9:12], 10)
 
 
 def _number(text: str, base: int) -> int:
@@ -421,8 +393,5 @@ def _understood(status: int, answer: bytes, *, changing: bool) -> Any:
             return told
         raise Refused(told["error"], kind=str(told["kind"]), hint=told.get("hint") or "", text=told.get("text"))
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise Refused(
-            f"The server failed: it answered {status} and no sentence.",
-            kind="ServerFailed",
-            hint=_look(changing),
-        ) from None
+        sentence = f"The server failed: it answered {status} and no sentence."
+        raise Refused(sentence, kind="ServerFailed", hint=_UNKNOWN if changing else _AGAIN) from None
