@@ -49,11 +49,11 @@ def answer(status: int, told: Any) -> bytes:
 
 @dataclass
 class Canned:
-    """The server; `answers` are given one after the other, the last one for ever."""
+    """The server; `answers` are given one after the other, the last one for ever; `by_path` to `GET /path`."""
 
     address: str
     listener: socket.socket
-    answers: list[Answer] = field(default_factory=lambda: [ok({})])
+    answers: list[Answer] = field(default_factory=list)
     by_path: dict[str, Answer] = field(default_factory=dict)
     requests: list[Request] = field(default_factory=list)
 
@@ -77,11 +77,14 @@ class Canned:
         if asked is None:
             return
         self.requests.append(asked)
-        said = self.by_path.get(asked.path, self.answers[0])
-        if len(self.answers) > 1 and asked.path not in self.by_path:
-            self.answers.pop(0)
+        said = self._answer(f"{asked.method} {asked.path}")
         if said is not None:
             connection.sendall(said)
+
+    def _answer(self, line: str) -> Answer:
+        if line in self.by_path:
+            return self.by_path[line]
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
 
 def _read(connection: socket.socket) -> Request | None:
@@ -100,9 +103,10 @@ def _read(connection: socket.socket) -> Request | None:
     return Request(method, path, headers, body)
 
 
-def started(listener: socket.socket, address: str) -> tuple[Canned, Callable[[], None]]:
+def started(listener: socket.socket, address: str, *answers: Answer) -> tuple[Canned, Callable[[], None]]:
     """Serve from a thread; gives the server and the way to end it."""
-    server = Canned(address, listener)
+    server = Canned(address, listener).says(*(answers or (ok({}),)))
+    listener.listen(64)
     thread = threading.Thread(target=server.serve)
     thread.start()
 
@@ -114,12 +118,11 @@ def started(listener: socket.socket, address: str) -> tuple[Canned, Callable[[],
     return server, end
 
 
-def unix(folder: Path) -> tuple[Canned, Callable[[], None]]:
+def unix(folder: Path, *answers: Answer) -> tuple[Canned, Callable[[], None]]:
     """Serve on a Unix socket in a folder."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(folder / "server.sock"))
-    listener.listen(64)
-    return started(listener, str(folder / "server.sock"))
+    return started(listener, str(folder / "server.sock"), *answers)
 
 
 def tcp() -> tuple[Canned, Callable[[], None]]:

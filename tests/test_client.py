@@ -104,10 +104,8 @@ def test_a_server_that_starts_again_meanwhile_is_waited_for(tmp_path):
     ends = []
 
     def start_late():
-        while not waiting.is_set():
-            waiting.wait(0.01)
-        made, end = canned.unix(tmp_path)
-        made.says(ok({"queues": ["q"]}))
+        waiting.wait()
+        _, end = canned.unix(tmp_path, ok({"queues": ["q"]}))
         ends.append(end)
 
     waiting = threading.Event()

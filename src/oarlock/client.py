@@ -65,7 +65,7 @@ class Client:
 
     def dry_run(self, submission: dict[str, Any]) -> Any:
         """Ask when and where a submission would start, without submitting it."""
-        return self._change("POST", "/jobs/dry-run", submission)
+        return self._call("POST", "/jobs/dry-run", "", written(submission).encode("ascii"))
 
     def jobs(self, **query: object) -> Any:
         """List jobs: by `ids`, `array`, `user`, `where`, `states`, `since` and `until`; `full=1` for every field."""
@@ -145,18 +145,18 @@ class Client:
 
     def start_queue(self, name: str | None) -> Any:
         """Let jobs of a queue start (`None`: of all queues)."""
-        return self._change("POST", "/queues/start", {"all": True} if name is None else {"name": name})
+        return self._change("POST", "/queues/start", {} if name is None else {"names": [name]})
 
     def stop_queue(self, name: str | None) -> Any:
         """Let no job of a queue start (`None`: of no queue)."""
-        return self._change("POST", "/queues/stop", {"all": True} if name is None else {"name": name})
+        return self._change("POST", "/queues/stop", {} if name is None else {"names": [name]})
 
     def remove_queue(self, name: str) -> Any:
         """Remove a queue."""
         return self._change("DELETE", f"/queues/{quoted(name)}")
 
     def account(self, what: dict[str, Any]) -> Any:
-        """Account for the jobs that ended; gives how many jobs and rows."""
+        """Account for the jobs that ended; gives how many jobs that were, and how many rows were forgotten."""
         return self._change("POST", "/accounting", what)
 
     def accounting(self, **query: object) -> Any:
@@ -183,8 +183,9 @@ class Client:
             f"{method} {prefix}{API}{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{token}{headers}"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
-        status, answer = self._answered(head.encode("ascii") + body, changing=method != "GET")
-        return _understood(status, answer, changing=method != "GET")
+        changing = bool(headers)
+        status, answer = self._answered(head.encode("ascii") + body, changing=changing)
+        return _understood(status, answer, changing=changing)
 
     def _answered(self, request: bytes, *, changing: bool) -> tuple[int, bytes]:
         """Send until there is an answer. The same bytes, hence the same request id: done at most once."""

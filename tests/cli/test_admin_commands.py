@@ -7,9 +7,27 @@ import pytest
 from tests.canned import ok, refusal
 from tests.cli.conftest import Ran, golden
 
+KINDS = {
+    "host": "str",
+    "cpu": "int",
+    "core": "int",
+    "mem": "int",
+    "available_upto": "int",
+    "note": "str",
+    "drain": "str",
+}
+
 
 def sent(server):
-    return [(request.method, request.path.removeprefix("/api/v1"), request.json) for request in server.requests]
+    """Give the changes that were asked for."""
+    changes = [request for request in server.requests if request.method != "GET"]
+    return [(request.method, request.path.removeprefix("/api/v1"), request.json) for request in changes]
+
+
+@pytest.fixture(autouse=True)
+def properties(server):
+    """The server knows the kinds of properties."""
+    server.by_path["GET /api/v1/properties"] = ok({"properties": KINDS, "system": []})
 
 
 def test_a_resource_is_added_with_its_properties(run, server):
@@ -17,7 +35,7 @@ def test_a_resource_is_added_with_its_properties(run, server):
     assert run("oarnodesetting", "-a", "-h", "node5", "-p", "host=node5", "-p", "cpu=9", "-p", "core=33") == golden(
         "nset_add"
     )
-    properties = {"host": "node5", "cpu": "9", "core": "33"}
+    properties = {"host": "node5", "cpu": 9, "core": 33}
     assert sent(server) == [("POST", "/resources", {"host": "node5", "properties": properties})]
 
 
@@ -41,13 +59,21 @@ def test_properties_are_set_on_what_was_chosen(run, server, tmp_path, words, cho
     (tmp_path / "nodes.txt").write_text("node1\nnode2\n")
     server.says(ok({"resource_ids": [33]}))
     assert run("oarnodesetting", *words, "-p", "mem=256") == golden("nset_sql")
-    assert sent(server) == [("POST", "/resources/properties", {"properties": {"mem": "256"}} | chosen)]
+    assert sent(server) == [("POST", "/resources/properties", {"properties": {"mem": 256}} | chosen)]
 
 
 def test_a_value_may_hold_an_equals_sign(run, server):
     server.says(ok({"resource_ids": [1]}))
     run("oarnodesetting", "-r", "1", "-p", "note = a=b ")
     assert sent(server)[0][2]["properties"] == {"note": "a=b"}
+
+
+def test_values_have_the_kind_of_their_property(run, server):
+    server.says(ok({"resource_ids": [1]}))
+    words = ["note=12", "cpu=-3", "core=many", "mem=", "bogus=7"]
+    ran = run("oarnodesetting", "-r", "1", *(word for text in words for word in ("-p", text)))
+    assert sent(server)[0][2]["properties"] == {"note": "12", "cpu": -3, "core": "many", "mem": None, "bogus": "7"}
+    assert "Set property mem to ''... 1 resource(s) updated.\n" in ran.out
 
 
 def test_a_node_goes_away_at_once_where_no_job_runs(run, server):
@@ -78,12 +104,12 @@ def test_maintenance_is_a_state_and_a_property_of_the_same_resources(run, server
     assert ran.code == 0
     assert sent(server) == [
         ("POST", "/resources/state", {"state": "Absent", "now": False, "where": "state='Alive'"}),
-        ("POST", "/resources/properties", {"properties": {"available_upto": "0"}, "ids": [25, 26]}),
+        ("POST", "/resources/properties", {"properties": {"available_upto": 0}, "ids": [25, 26]}),
     ]
     server.requests.clear()
     run("oarnodesetting", "-r", "25", "-m", "off")
     assert sent(server)[0][2]["state"] == "Alive"
-    assert sent(server)[1][2]["properties"] == {"available_upto": "2147483647"}
+    assert sent(server)[1][2]["properties"] == {"available_upto": 2147483647}
 
 
 def test_draining_is_a_property(run, server):
@@ -143,7 +169,8 @@ def test_h_is_a_host_and_help_is_spelled_out(run):
 
 def test_properties_are_listed_without_the_systems(run, server):
     names, system = sorted(golden("prop_l").out.split()), ["state", "resource_id"]
-    server.says(ok({"properties": dict.fromkeys([*names, *system], "int"), "system": system}))
+    listed = ok({"properties": dict.fromkeys([*names, *system], "int"), "system": system})
+    server.by_path["GET /api/v1/properties"] = listed
     assert run("oarproperty", "-l").out == "".join(f"{name}\n" for name in names)
     assert '"cpu" : "int"' in run("oarproperty", "-l", "-J").out
 
@@ -223,8 +250,8 @@ def test_a_resource_must_be_named(run, server, words, name):
 @pytest.mark.parametrize(
     ("words", "body", "out"),
     [
-        ([], {}, "[ACCOUNTING] 3 job(s) accounted for in 8 row(s)\n"),
-        (["--reinitialize"], {"reinitialize": True}, "Everything that was accounted for is forgotten.\n"),
+        ([], {}, "[ACCOUNTING] 3 job(s) accounted for\n"),
+        (["--reinitialize"], {"reinitialize": True}, "[ACCOUNTING] 3 job(s) accounted for\n"),
         (["--delete_before", "1"], {"delete_before": 1}, "Deleting records older than 1 seconds ago...\n"),
         (["--delete-before=1"], {"delete_before": 1}, "Deleting records older than 1 seconds ago...\n"),
     ],
@@ -269,10 +296,10 @@ def test_queues_are_listed(run, server):
 @pytest.mark.parametrize(
     ("words", "request_", "out"),
     [
-        (["-e", "q"], ("POST", "/queues/start", {"name": "q"}), "Enable queue q.\n"),
-        (["-d", "q"], ("POST", "/queues/stop", {"name": "q"}), "Disable queue q.\n"),
-        (["-E"], ("POST", "/queues/start", {"all": True}), "Enable all queues.\n"),
-        (["-D"], ("POST", "/queues/stop", {"all": True}), "Disable all queues.\n"),
+        (["-e", "q"], ("POST", "/queues/start", {"names": ["q"]}), "Enable queue q.\n"),
+        (["-d", "q"], ("POST", "/queues/stop", {"names": ["q"]}), "Disable queue q.\n"),
+        (["-E"], ("POST", "/queues/start", {}), "Enable all queues.\n"),
+        (["-D"], ("POST", "/queues/stop", {}), "Disable all queues.\n"),
         (["--add_queue", "night,3,fifo"],
          ("POST", "/queues", {"name": "night", "priority": 3, "policy": "fifo"}), "Add queue night.\n"),
     ],

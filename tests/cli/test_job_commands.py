@@ -61,12 +61,11 @@ def test_what_was_done_is_told_as_oar_does(run, server, name, command, words, an
 @pytest.mark.parametrize(
     ("name", "command", "words", "kind"),
     [
-        ("del_again", "oardel", ["78"], "AlreadyKilled"),
-        ("del_other_user", "oardel", ["78"], "NotYours"),
-        ("del_force_term", "oardel", ["--force-terminate-finishing-job", "78"], "AdminsOnly"),
+        ("del_again", "oardel", ["78"], "KillAsked"),
+        ("del_other_user", "oardel", ["78"], "Forbidden"),
         ("hold_running_no_r", "oarhold", ["78"], "IllegalMove"),
         ("hold_unknown", "oarhold", ["78"], "UnknownJob"),
-        ("resume_other", "oarresume", ["78"], "NotYours"),
+        ("resume_other", "oarresume", ["78"], "Forbidden"),
     ],
 )
 def test_a_job_to_which_nothing_was_done_gives_a_sentence_and_oars_code(run, server, name, command, words, kind):
@@ -95,6 +94,13 @@ def test_of_two_arrays_the_first_is_told_of_when_the_second_is_refused(run, serv
     )  # fmt: skip
     assert (ran.code, ran.err) == (1, "oardel: There is no array 9.\n  `oarstat --array` lists them.\n")
     assert server.requests[0].headers["request-id"] != server.requests[1].headers["request-id"]
+
+
+def test_giving_up_a_job_is_for_administrators(run, server):
+    server.says(refusal(403, "Forbidden", "Only administrators may do this.", "ADMINS names them."))
+    assert run("oardel", "--force-terminate-finishing-job", "89") == Ran(
+        golden("del_force_term").code, "", "oardel: Only administrators may do this.\n  ADMINS names them.\n"
+    )
 
 
 @pytest.mark.parametrize(

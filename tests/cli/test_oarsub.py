@@ -129,14 +129,14 @@ def test_a_script_adds_its_options_and_the_command_line_wins(run, server, tmp_pa
     server.says(DONE)
     ran = run("oarsub", "-S", "-l", "core=1", "-n", "cli", "-t", "idempotent", "./script.sh", "arg")
     body = server.requests[0].json
-    assert {key: body[key] for key in ("resources", "name", "types", "project", "command", "script")} == {
+    assert {key: body[key] for key in ("resources", "name", "types", "project", "command")} == {
         "resources": ["core=1", "/nodes=2,walltime=1"],
         "name": "cli",
         "types": ["idempotent", "besteffort"],
         "project": "p1",
         "command": "./script.sh arg",
-        "script": SCRIPT,
     }
+    assert "script" not in body
     assert (ran.code, ran.out) == (0, "OAR_JOB_ID=42\n")
     assert ran.err == "oarsub: line 3 of the script (--name from script) gives way to the command line.\n"
 
@@ -296,10 +296,10 @@ def test_what_is_not_here_yet_says_so(run, server, words):
         (["-p", "mem=16; drop", "x"], "SyntaxRefused", {"text": "mem=16; drop", "at": 6}, "bad_sql_inject"),
         (["-p", "bogus=1", "x"], "UnknownProperty", {}, "bad_unknown_prop_p"),
         (["-l", "nodes=5", "x"], "NotEnoughResources", {}, "bad_too_many"),
-        (["-t", "nosuchtype", "x"], "AdmissionRefused", {}, "bad_type"),
-        (["-l", "core=1", "x"], "NotAllowed", {}, "bad_root"),
+        (["-t", "nosuchtype", "x"], "RefusedByRule", {}, "bad_type"),
+        (["-l", "core=1", "x"], "SubmitterRefused", {}, "bad_root"),
         (["--resubmit", "99999"], "UnknownJob", {}, "sub_resubmit_unknown"),
-        (["--resubmit", "1"], "NotAllowed", {}, "sub_resubmit_other_user"),
+        (["--resubmit", "1"], "NotYourJob", {}, "sub_resubmit_other_user"),
     ],
 )
 def test_a_refusal_is_a_sentence_a_way_out_and_oars_code(run, server, words, kind, more, name):
@@ -324,6 +324,13 @@ def test_a_server_that_breaks_off_leaves_it_open_whether_there_is_a_job(run, ser
     ran = run("oarsub", "true")
     assert (ran.code, ran.out) == (9, "")
     assert "Whether it was done is not known" in ran.err
+
+
+def test_a_dry_run_leaves_nothing_open(run, server):
+    server.says(None)
+    ran = run("oarsub", "--dry-run", "true")
+    assert (ran.code, "not known" in ran.err) == (9, False)
+    assert "request-id" not in server.requests[0].headers
 
 
 def test_a_name_is_not_sent_to_the_terminal_as_a_command(run, server):

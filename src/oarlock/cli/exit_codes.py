@@ -5,11 +5,16 @@ Kinds are the server's error classes and the commands' own. A kind that is not l
 """
 
 BAD_COMMAND_LINE = {"BadOption": 1, "BadAddress": 1, "NoToken": 1, "Interrupted": 130, "NobodyReads": 141}
-NO_SERVER = {"ServerDown": 2, "NoAnswer": 2, "ServerFailed": 2}
+NO_SERVER = {"ServerDown": 2, "NoAnswer": 2, "ServerFailed": 2, "InternalError": 2, "Stopping": 2}
 
 EXIT_CODES: dict[str, dict[str, int]] = {
     "oarsub": {
         "NotYet": 1,
+        "BadRequest": 1,
+        "BadField": 1,
+        "UnknownField": 1,
+        "BadCheckpoint": 1,
+        "BadSignal": 1,
         "ResubmitRefused": 4,
         "NoCommand": 5,
         "BadArray": 6,
@@ -19,22 +24,27 @@ EXIT_CODES: dict[str, dict[str, int]] = {
         "ServerDown": 9,
         "NoAnswer": 9,
         "ServerFailed": 9,
+        "InternalError": 9,
+        "Stopping": 9,
         "ReservationRefused": 10,
         "BadScript": 12,
+        "BadDirective": 12,
         "BadParameterFile": 12,
         "BadKeyFile": 12,
         "UnknownQueue": 248,
         "BadNotify": 250,
-        "AdmissionRefused": 254,
+        "RefusedByRule": 254,
         "RuleFailed": 254,
-        "NotAllowed": 254,
+        "BadType": 254,
+        "SubmitterRefused": 254,
+        "Forbidden": 254,
         "SyntaxRefused": 255,
         "BadCount": 255,
         "BadDuration": 255,
         "": 8,
     },
     "oarstat": {"BadJobId": 255, "": 1},
-    "oardel": {"BadJobId": 4, "AlreadyKilled": 6, "AdminsOnly": 8, "": 1},
+    "oardel": {"BadJobId": 4, "KillAsked": 6, "JobOver": 6, "AdminsOnly": 8, "": 1},
     "oarhold": {"": 1},
     "oarresume": {"": 1},
     "oarnodes": {"": 1},

@@ -17,17 +17,38 @@ _COLUMNS = (
 
 
 def keyed(answer: Any) -> dict[str, Any]:
-    """Give everything by number, as programs expect it: jobs, resources, and the periods in which some were dead."""
+    """Give everything by number and under the names that programs expect here: those of OAR's tables."""
+    addresses = {resource["resource_id"]: resource["network_address"] for resource in answer["resources"]}
     return {
-        "jobs": {str(job["job_id"]): job for job in answer["jobs"]},
+        "jobs": {str(job["Job_Id"]): _bar(job, addresses) for job in answer["jobs"]},
         "resources": {str(resource["resource_id"]): resource for resource in answer["resources"]},
-        "dead_resources": answer.get("dead_resources") or {},
+        "dead_resources": {
+            str(resource["resource_id"]): resource for resource in answer["resources"] if resource["state"] == "Dead"
+        },
+    }
+
+
+def _bar(job: Any, addresses: dict[int, str]) -> dict[str, Any]:
+    return {
+        "job_id": job["Job_Id"],
+        "state": job["state"],
+        "user": job["owner"],
+        "queue_name": job["queue"],
+        "job_name": job["name"],
+        "project": job["project"],
+        "types": job["types"],
+        "submission_time": job["submissionTime"],
+        "start_time": job["startTime"],
+        "stop_time": job["stopTime"],
+        "walltime": job["walltime"],
+        "resource_id": job["resources"],
+        "network_address": [addresses[number] for number in job["resources"] if number in addresses],
     }
 
 
 def told(answer: Any) -> list[str]:
     """Lay out the jobs by their start, then the resources that cannot be used."""
-    jobs = sorted(answer["jobs"], key=lambda job: (job["start_time"], job["job_id"]))
+    jobs = sorted(answer["jobs"], key=lambda job: (job["startTime"], job["Job_Id"]))
     away = [resource for resource in answer["resources"] if resource["state"] != "Alive"]
     return [
         *output.table(_COLUMNS, [_row(job) for job in jobs]),
@@ -36,11 +57,6 @@ def told(answer: Any) -> list[str]:
 
 
 def _row(job: Any) -> tuple[object, ...]:
-    resources = ",".join(str(number) for number in job["resource_id"])
-    return (
-        job["job_id"], letter(job["state"]), job["user"], _date(job["start_time"]), _date(job["stop_time"]), resources
-    )  # fmt: skip
-
-
-def _date(instant: int | None) -> str:
-    return date(instant) if instant else "-"
+    start, stop = (date(instant) if instant else "-" for instant in (job["startTime"], job["stopTime"]))
+    resources = ",".join(str(number) for number in job["resources"])
+    return job["Job_Id"], letter(job["state"]), job["owner"], start, stop, resources

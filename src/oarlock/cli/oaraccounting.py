@@ -18,7 +18,7 @@ OPTIONS = Options(
     usage=("", "--reinitialize", "--delete-before SECONDS"),
     about="`oarstat --accounting` shows what was accounted for.",
 )
-OPTIONS.flag("--reinitialize", "forget everything that was accounted for, so that the next run takes all jobs again")
+OPTIONS.flag("--reinitialize", "forget everything that was accounted for, and take all jobs again")
 OPTIONS.number("--delete-before=SECONDS", "drop what is older than so many seconds")
 OPTIONS.end()
 OPTIONS.example("oaraccounting --delete-before 2678400", "keep 31 days")
@@ -38,12 +38,9 @@ def run(client: Client, asked: Asked, out: Output) -> None:
             kind="BadOption",
             hint="`oaraccounting` alone accounts for new jobs.",
         )
-    if asked.given("reinitialize"):
-        client.account({"reinitialize": True})
-        out.line("Everything that was accounted for is forgotten.")
-    elif seconds is not None:
+    if seconds is not None:
         out.line(f"Deleting records older than {seconds} seconds ago...")
         client.account({"delete_before": seconds})
-    else:
-        done = client.account({})
-        out.line(f"[ACCOUNTING] {done['jobs']} job(s) accounted for in {done['rows']} row(s)")
+        return
+    done = client.account({"reinitialize": True} if asked.given("reinitialize") else {})
+    out.line(f"[ACCOUNTING] {done['jobs']} job(s) accounted for")

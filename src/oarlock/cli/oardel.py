@@ -45,6 +45,10 @@ def run(client: Client, asked: Asked, out: Output) -> None:
             for job in client.delete(choice | how):
                 _tell(job, asked, out)
                 gone += [str(job["job_id"])] if job["done"] else []
+    except Refused as refused:
+        # OAR has a code of its own for what only administrators may do.
+        refused.kind = "AdminsOnly" if "exterminate" in how and refused.kind == "Forbidden" else refused.kind
+        raise
     finally:
         if gone and not how.keys() & {"checkpoint", "signal"}:
             out.line(f"The job(s) [ {' '.join(gone)} ] will be deleted in the near future.")

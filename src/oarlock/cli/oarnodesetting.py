@@ -59,14 +59,15 @@ def run(client: Client, asked: Asked, out: Output) -> None:
     if (name := asked.text("last_property_value")) is not None:
         _tell_last(client, name, out)
         return
-    properties = _properties(asked)
-    state = _state(asked)
-    if not (properties or state or asked.given("add")):
+    said, state = _properties(asked), _state(asked)
+    if not (said or state or asked.given("add")):
         raise Refused("Nothing is asked for.", kind="BadOption", hint="Give -a, -s, -m, -d or -p.")
-    if asked.given("add"):
-        _add(client, asked, properties, state, out)
+    chosen = {} if asked.given("add") else _chosen(asked)
+    hosts = _hosts(asked) if asked.given("add") else []
+    properties = _typed(client, said) if said else {}
+    if hosts:
+        _add(client, hosts, properties, state, out)
         return
-    chosen = _chosen(asked)
     if state:
         # Afterwards a condition may choose others: what was chosen stays chosen.
         chosen = {"ids": _set_state(client, asked, chosen, state, out)}
@@ -75,7 +76,6 @@ def run(client: Client, asked: Asked, out: Output) -> None:
 
 
 def _properties(asked: Asked) -> dict[str, str]:
-    """Read what is to be set; values stay texts, since only the server knows the kind of each."""
     found: dict[str, str] = {}
     for text in asked.texts("property"):
         name, equals, value = text.partition("=")
@@ -131,22 +131,39 @@ def _this_node() -> str:
     return os.uname().nodename
 
 
-def _add(client: Client, asked: Asked, properties: dict[str, str], state: str | None, out: Output) -> None:
+def _typed(client: Client, said: dict[str, str]) -> dict[str, Any]:
+    """Make numbers of the values of properties that hold numbers; what cannot be made one is the server's to refuse."""
+    kinds = client.properties()["properties"]
+    return {name: _number(value) if kinds.get(name) == "int" else value for name, value in said.items()}
+
+
+def _number(text: str) -> int | str | None:
+    if not text:
+        return None
+    digits = text.removeprefix("-")
+    return int(text) if digits.isdecimal() and digits.isascii() else text
+
+
+def _hosts(asked: Asked) -> list[str]:
     if asked.given("resource") or asked.given("sql"):
         raise Refused("-a adds a resource; -r and --sql choose some.", kind="BadOption", hint="Leave out one of them.")
-    for host in [*asked.texts("hostname"), *_listed(asked.text("file"))] or [_this_node()]:
+    return [*asked.texts("hostname"), *_listed(asked.text("file"))] or [_this_node()]
+
+
+def _add(client: Client, hosts: list[str], properties: dict[str, Any], state: str | None, out: Output) -> None:
+    for host in hosts:
         body: dict[str, Any] = {"host": host, "properties": properties}
         added = client.add_resource(body | ({"state": state} if state else {}))
         out.line(f"New resource added:  {host}")
         _tell_properties(properties, len(added), out)
 
 
-def _tell_properties(properties: dict[str, str], count: int, out: Output) -> None:
+def _tell_properties(properties: dict[str, Any], count: int, out: Output) -> None:
     for name, value in properties.items():
-        out.line(f"Set property {name} to '{value}'... {count} resource(s) updated.")
+        out.line(f"Set property {name} to '{'' if value is None else value}'... {count} resource(s) updated.")
 
 
-def _set_properties(client: Client, chosen: dict[str, Any], properties: dict[str, str], out: Output) -> None:
+def _set_properties(client: Client, chosen: dict[str, Any], properties: dict[str, Any], out: Output) -> None:
     changed = client.set_properties({"properties": properties} | chosen)
     _refuse_nothing(changed, chosen)
     _tell_properties(properties, len(changed), out)

@@ -102,7 +102,9 @@ def run(client: Client, asked: Asked, out: Output) -> None:
 
 def _told_apart(refused: Refused, body: dict[str, Any]) -> str:
     """Name what OAR's exit codes tell apart and the server's classes do not: what the refused text belonged to."""
-    if refused.kind in {"ServerDown", "NoAnswer", "ServerFailed"}:
+    from oarlock.cli.exit_codes import NO_SERVER
+
+    if refused.kind in NO_SERVER:
         return refused.kind
     if "resubmit" in body:
         return "ResubmitRefused"

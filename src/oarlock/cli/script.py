@@ -20,14 +20,16 @@ ONLY_TYPED = frozenset(
 )
 
 
-def scanned(asked: Asked, options: Options, out: Output) -> tuple[Asked, str]:
-    """Add the options of the script to those of the command line; gives them and the script's text."""
+def scanned(asked: Asked, options: Options, out: Output) -> Asked:
+    """Add the options of the script to those of the command line.
+
+    The script itself is not sent: a server that got it would follow its `#OAR` lines a second time.
+    """
     if not asked.words:
         raise Refused("-S needs a script.", kind="NoCommand", hint="oarsub -S SCRIPT")
     path = asked.words[0].split()[0] if asked.words[0].strip() else asked.words[0]
-    text = read(path, kind="BadScript", what="script")
     try:
-        directives = scan(text)
+        directives = scan(read(path, kind="BadScript", what="script"))
     except OarlockError as refused:
         raise Refused(str(refused), kind="BadScript", hint=refused.hint) from None
     both = Asked()
@@ -35,7 +37,7 @@ def scanned(asked: Asked, options: Options, out: Output) -> tuple[Asked, str]:
     both.values = {key: list(values) for key, values in asked.values.items()}
     for directive in directives:
         _merge(both, asked, _options(directive, options, path), directive, out)
-    return both, text
+    return both
 
 
 def _options(directive: Directive, options: Options, path: str) -> Asked:

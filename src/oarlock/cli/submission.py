@@ -29,7 +29,7 @@ def submission(asked: Asked, options: Options, out: Output) -> dict[str, Any]:
     if asked.given("scanscript"):
         from oarlock.cli.script import scanned
 
-        asked, body["script"] = scanned(asked, options, out)
+        asked = scanned(asked, options, out)
     body |= {key: asked.text(key) for key in _TEXTS if asked.given(key)}
     body |= {key: asked.number(key) for key in ("checkpoint", "signal", "resubmit") if asked.given(key)}
     if asked.given("resource"):
