@@ -12,7 +12,7 @@ KINDS = {
     "cpu": "int",
     "core": "int",
     "mem": "int",
-    "available_upto": "int",
+    "cm_availability": "int",
     "note": "str",
     "drain": "str",
 }
@@ -104,12 +104,11 @@ def test_maintenance_is_a_state_and_a_property_of_the_same_resources(run, server
     assert ran.code == 0
     assert sent(server) == [
         ("POST", "/resources/state", {"state": "Absent", "now": False, "where": "state='Alive'"}),
-        ("POST", "/resources/properties", {"properties": {"available_upto": 0}, "ids": [25, 26]}),
+        ("POST", "/resources/properties", {"properties": {"cm_availability": 0}, "ids": [25, 26]}),
     ]
     server.requests.clear()
     run("oarnodesetting", "-r", "25", "-m", "off")
-    assert sent(server)[0][2]["state"] == "Alive"
-    assert sent(server)[1][2]["properties"] == {"available_upto": 2147483647}
+    assert sent(server) == [("POST", "/resources/state", {"state": "Alive", "now": False, "ids": [25]})]
 
 
 def test_draining_is_a_property(run, server):

@@ -66,10 +66,10 @@ def test_states_for_programs(run, cluster):
 
 
 def test_a_node_that_sleeps_is_standing_by(run, server):
-    row = {"resource_id": 33, "network_address": "node5", "state": "Absent", "available_upto": 2147483647}
+    row = {"resource_id": 33, "network_address": "node5", "state": "Absent", "cm_availability": 2147483647}
     server.says(ok({"resources": [row], "jobs": {}}))
     assert run("oarnodes", "-s", "node5") == golden("nset_after_absent")
-    server.says(ok({"resources": [row | {"available_upto": 0}], "jobs": {}}))
+    server.says(ok({"resources": [row | {"cm_availability": 0}], "jobs": {}}))
     assert run("oarnodes", "-s", "node5").out == "node5\n    33 : Absent\n"
 
 

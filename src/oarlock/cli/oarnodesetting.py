@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 STATES = ("Alive", "Absent", "Dead")
 POLL_SECONDS = 0.5
-FOR_EVER = "2147483647"  # what `available_upto` is for a node that nobody sends to sleep
 
 OPTIONS = Options(
     "oarnodesetting",
@@ -84,8 +83,8 @@ def _properties(asked: Asked) -> dict[str, str]:
         found[name.strip()] = value.strip()
     if (drain := _switch(asked, "drain")) is not None:
         found["drain"] = "YES" if drain else "NO"
-    if (away := _switch(asked, "maintenance")) is not None:
-        found["available_upto"] = "0" if away else FOR_EVER
+    if _switch(asked, "maintenance"):
+        found["cm_availability"] = "0"  # nobody wakes it
     return found
 
 

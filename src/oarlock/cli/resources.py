@@ -39,5 +39,5 @@ def joined(jobs: list[int]) -> str:
 
 def state(resource: Any, now: int) -> str:
     """Give the state of a resource; one that is Absent but promised until later sleeps until it is needed."""
-    standby = resource["state"] == "Absent" and (resource.get("available_upto") or 0) > now
+    standby = resource["state"] == "Absent" and (resource.get("cm_availability") or 0) > now
     return f"{resource['state']} (standby)" if standby else str(resource["state"])
