@@ -15,7 +15,7 @@ help:
 	@echo "make check   format, lint, types, imports, tests"
 	@echo "make soak    run the long tests"
 	@echo "make bench   measure; ONLY=name measures one figure"
-	@echo "make docs    write the generated pages of docs/reference again"
+	@echo "make docs    write the generated pages of docs/reference and man again"
 	@echo "make clean   remove what was made, the environment included"
 
 demo: $(READY)

@@ -1,10 +1,13 @@
-"""Write the pages of docs/reference that are made from the code: `make docs`. A test compares them."""
+"""Write the pages of docs/reference and man that are made from the code: `make docs`. A test compares them."""
 
+from collections.abc import Callable
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
 from oarlock.config import KEYS, SYSTEM_FILE, VARIABLE, Config, Key
 from oarlock.settings.unused import UNUSED
+from scripts import manual
 from scripts.metrics_page import metrics
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -66,7 +69,12 @@ def _unused() -> str:
     )
 
 
-PAGES = {"docs/reference/configuration.md": configuration, "docs/reference/metrics.md": metrics}
+PAGES: dict[str, Callable[[], str]] = {
+    "docs/reference/configuration.md": configuration,
+    "docs/reference/commands.md": manual.commands_page,
+    "docs/reference/metrics.md": metrics,
+    **{f"man/man1/{command}.1": partial(manual.man_page, command) for command in manual.COMMANDS},
+}
 
 
 def main() -> None:

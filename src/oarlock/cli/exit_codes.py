@@ -1,0 +1,68 @@
+"""Which number a command ends with when something is refused: the manual's commands differ, so one table.
+
+Kinds are the server's error classes and the commands' own. A kind that is not listed gives the command's number for
+"anything else". The numbers are OAR 2.5's wherever OAR has one for the case.
+"""
+
+BAD_COMMAND_LINE = {"BadOption": 1, "BadAddress": 1, "NoToken": 1, "Interrupted": 130, "NobodyReads": 141}
+NO_SERVER = {"ServerDown": 2, "NoAnswer": 2, "ServerFailed": 2, "InternalError": 2, "Stopping": 2}
+
+EXIT_CODES: dict[str, dict[str, int]] = {
+    "oarsub": {
+        "NotYet": 1,
+        "BadRequest": 1,
+        "BadField": 1,
+        "UnknownField": 1,
+        "BadCheckpoint": 1,
+        "BadSignal": 1,
+        "ResubmitRefused": 4,
+        "NoCommand": 5,
+        "BadArray": 6,
+        "BadDate": 7,
+        "BadReservation": 7,
+        "PropertiesRefused": 8,
+        "ServerDown": 9,
+        "NoAnswer": 9,
+        "ServerFailed": 9,
+        "InternalError": 9,
+        "Stopping": 9,
+        "ReservationRefused": 10,
+        "BadScript": 12,
+        "BadDirective": 12,
+        "BadParameterFile": 12,
+        "BadKeyFile": 12,
+        "UnknownQueue": 248,
+        "BadNotify": 250,
+        "RefusedByRule": 254,
+        "RuleFailed": 254,
+        "BadType": 254,
+        "SubmitterRefused": 254,
+        "Forbidden": 254,
+        "SyntaxRefused": 255,
+        "BadCount": 255,
+        "BadDuration": 255,
+        "": 8,
+    },
+    "oarstat": {"BadJobId": 255, "": 1},
+    "oardel": {"BadJobId": 4, "KillAsked": 6, "JobOver": 6, "AdminsOnly": 8, "": 1},
+    "oarhold": {"": 1},
+    "oarresume": {"": 1},
+    "oarnodes": {"": 1},
+    "oarnodesetting": {"SystemColumn": 8, "BadProperty": 10, "NothingMatches": 12, "": 1},
+    "oarproperty": {
+        "UnknownProperty": 255,
+        "BadPropertyName": 255,
+        "PropertyExists": 255,
+        "SystemColumn": 1,
+        "": 1,
+    },
+    "oarremoveresource": {"": 1},
+    "oaraccounting": {"": 1},
+    "oarnotify": {"": 1},
+}
+
+
+def exit_code(command: str, kind: str) -> int:
+    """Find the number for a refusal."""
+    table = {**NO_SERVER, **BAD_COMMAND_LINE, **EXIT_CODES[command]}
+    return table.get(kind, table[""])

@@ -1,0 +1,93 @@
+"""oardel: end jobs, or send them a signal."""
+
+from __future__ import annotations
+
+from oarlock.cli import command
+from oarlock.cli.options import Options
+from oarlock.cli.selection import add_selection, chosen, tell_refused
+from oarlock.client import Refused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from oarlock.cli.options import Asked
+    from oarlock.cli.output import Output
+    from oarlock.client import Client
+
+OPTIONS = Options(
+    "oardel",
+    "End jobs, running or not; or send them a signal.",
+    usage=("[OPTION]... JOB...", "[OPTION]... --array ARRAY...", '[OPTION]... --sql "CONDITION"'),
+)
+OPTIONS.flag("-c --checkpoint", "do not end the jobs: send the signal that they asked for as checkpoint signal")
+OPTIONS.text("-s --signal=SIGNAL", "do not end the jobs: send this signal, a number or a name such as SIGUSR1")
+add_selection(OPTIONS)
+OPTIONS.flag(
+    "--force-terminate-finishing-job", "give up a job that does not come to its end (administrators; a last resort)"
+)
+OPTIONS.end()
+OPTIONS.example("oardel 14 42", "end two jobs")
+OPTIONS.example("oardel -c 42", "let job 42 write a checkpoint")
+
+
+def main() -> int:
+    """Run the command."""
+    return command.main(OPTIONS, run)
+
+
+def run(client: Client, asked: Asked, out: Output) -> None:
+    """Ask for it, and tell of each job."""
+    how = _how(asked)
+    gone = []
+    try:
+        for choice in chosen(asked, "oardel"):
+            for job in client.delete(choice | how):
+                _tell(job, asked, out)
+                gone += [str(job["job_id"])] if job["done"] else []
+    except Refused as refused:
+        # OAR has a code of its own for what only administrators may do.
+        refused.kind = "AdminsOnly" if "exterminate" in how and refused.kind == "Forbidden" else refused.kind
+        raise
+    finally:
+        if gone and not how.keys() & {"checkpoint", "signal"}:
+            out.line(f"The job(s) [ {' '.join(gone)} ] will be deleted in the near future.")
+
+
+def _how(asked: Asked) -> dict[str, Any]:
+    how: dict[str, Any] = {}
+    if asked.given("checkpoint"):
+        how["checkpoint"] = True
+    if (name := asked.text("signal")) is not None:
+        how["signal"] = _signal(name)
+    if asked.given("force_terminate_finishing_job"):
+        how["exterminate"] = True
+    if len(how) > 1:
+        raise Refused("Only one of -c, -s and --force-… can be given.", kind="BadOption", hint="Choose one.")
+    return how
+
+
+def _signal(name: str) -> int:
+    if name.isdecimal() and name.isascii():
+        return int(name)
+    import signal
+
+    number = getattr(signal, f"SIG{name.upper().removeprefix('SIG')}", None)
+    if not isinstance(number, signal.Signals):
+        raise Refused(f"There is no signal `{name}`.", kind="BadOption", hint="`kill -l` lists them.")
+    return int(number)
+
+
+def _tell(job: Any, asked: Asked, out: Output) -> None:
+    number, said = job["job_id"], asked.text("signal")
+    if said is not None:
+        out.line(f"Signaling the job {number} with {said} signal.")
+        out.line("DONE." if job["done"] else "ERROR.")
+    elif asked.given("checkpoint"):
+        out.line(f"Checkpointing the job {number} ...{'DONE' if job['done'] else 'ERROR'}.")
+    else:
+        out.line(f"Deleting the job = {number} ...{'REGISTERED' if job['done'] else 'ERROR'}.")
+    if not job["done"]:
+        tell_refused(job, out)
+    elif (said is not None or asked.given("checkpoint")) and job.get("says"):
+        out.line(job["says"])

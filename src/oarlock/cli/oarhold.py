@@ -1,0 +1,37 @@
+"""oarhold: keep waiting jobs from starting."""
+
+from __future__ import annotations
+
+from oarlock.cli import command
+from oarlock.cli.options import Options
+from oarlock.cli.selection import add_selection, chosen, tell_refused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from oarlock.cli.options import Asked
+    from oarlock.cli.output import Output
+    from oarlock.client import Client
+
+OPTIONS = Options(
+    "oarhold",
+    "Keep waiting jobs from starting, until `oarresume`.",
+    usage=("[-r] JOB...", "[-r] --array ARRAY...", '[-r] --sql "CONDITION"'),
+)
+OPTIONS.flag("-r --running", "also suspend jobs that run; others may use their resources meanwhile (administrators)")
+add_selection(OPTIONS)
+OPTIONS.end()
+
+
+def main() -> int:
+    """Run the command."""
+    return command.main(OPTIONS, run)
+
+
+def run(client: Client, asked: Asked, out: Output) -> None:
+    """Ask for it, and tell of each job."""
+    for choice in chosen(asked, "oarhold"):
+        for job in client.hold(choice | {"running": asked.given("running")}):
+            if job["done"]:
+                out.line(f"[{job['job_id']}] Hold request was sent to the OAR server.")
+            else:
+                tell_refused(job, out)

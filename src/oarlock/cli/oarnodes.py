@@ -1,0 +1,112 @@
+"""oarnodes: tell of resources."""
+
+from __future__ import annotations
+
+import time
+
+from oarlock.cli import command
+from oarlock.cli.options import Options
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from oarlock.cli.options import Asked
+    from oarlock.cli.output import Output
+    from oarlock.client import Client
+
+LAST_EVENTS = 20
+
+OPTIONS = Options(
+    "oarnodes",
+    "Tell of resources: their states, their properties and the jobs on them.",
+    usage=("[-a|-s|-l] [-r RESOURCE]... [--sql CONDITION] [-D|-X|-Y|-J] [NODE]...", "-e [DATE] [--] [NODE]..."),
+)
+OPTIONS.flag("-a --all", "all resources with their properties; so it is without options")
+OPTIONS.number("-r --resource=RESOURCE", "only this resource", many=True)
+OPTIONS.flag("-s --state", "only the states, by node")
+OPTIONS.flag("-l --list", "only the names of the nodes")
+OPTIONS.maybe("-e --events=DATE", 'what happened on the nodes since "YYYY-MM-DD hh:mm:ss"; without: the last 20')
+OPTIONS.text("--sql=CONDITION", "resources for which this holds: \"state = 'Suspected'\"")
+OPTIONS.formats()
+OPTIONS.end()
+OPTIONS.example("oarnodes -s", "the state of every resource")
+OPTIONS.example("oarnodes --sql \"state = 'Suspected'\"", "what needs a look")
+
+
+def main() -> int:
+    """Run the command."""
+    return command.main(OPTIONS, run)
+
+
+def run(client: Client, asked: Asked, out: Output) -> None:
+    """Tell what was asked for."""
+    if asked.given("events"):
+        _events(client, asked, out)
+        return
+    ids = ",".join(asked.texts("resource")) or None
+    answer = client.resources(where=asked.text("sql"), ids=ids, nodes=",".join(asked.words) or None)
+    # OAR sorts numbers like words, and programs that compare outputs rely on it.
+    resources = sorted(answer["resources"], key=lambda resource: str(resource["resource_id"]))
+    if asked.given("state"):
+        _states(resources, out)
+    elif asked.given("list"):
+        _names(resources, out)
+    else:
+        _all(resources, answer.get("jobs") or {}, out)
+
+
+def _all(resources: list[Any], jobs: dict[str, list[int]], out: Output) -> None:
+    from oarlock.cli.resources import joined, told
+
+    on = {resource["resource_id"]: jobs.get(str(resource["resource_id"]), []) for resource in resources}
+    if out.form:
+        with_jobs = [r | ({"jobs": joined(on[r["resource_id"]])} if on[r["resource_id"]] else {}) for r in resources]
+        out.data({str(resource["resource_id"]): resource for resource in with_jobs})
+        out.line()
+        return
+    for line in (line for resource in resources for line in told(resource, on[resource["resource_id"]])):
+        out.line(line)
+
+
+def _states(resources: list[Any], out: Output) -> None:
+    from oarlock.cli.resources import state
+
+    now = int(time.time())
+    nodes: dict[str, dict[str, str]] = {}
+    for resource in resources:
+        states = nodes.setdefault(resource["network_address"] or "", {})
+        states[str(resource["resource_id"])] = resource["state"] if out.form else state(resource, now)
+    if out.form:
+        out.data(nodes)
+        out.line()
+        return
+    for node in sorted(nodes):
+        out.line(node)
+        for number, word in nodes[node].items():
+            out.line(f"    {number} : {word}")
+
+
+def _names(resources: list[Any], out: Output) -> None:
+    names = sorted({resource["network_address"] for resource in resources if resource["network_address"]})
+    if out.form:
+        out.data(names)
+        out.line()
+        return
+    for name in names:
+        out.line(name)
+
+
+def _events(client: Client, asked: Asked, out: Output) -> None:
+    from oarlock.cli.times import date, instant
+
+    said = asked.text("events")
+    since = None if said is None else instant(said, what="--events")
+    limit = LAST_EVENTS if since is None else None
+    events = client.node_events(nodes=",".join(asked.words) or None, since=since, limit=limit)
+    if out.form:
+        out.data(events)
+        out.line()
+        return
+    for event in events:
+        out.line(f"{date(event['at'])}| {event.get('job_id') or 0}| {event['type']}: {event['description']}")

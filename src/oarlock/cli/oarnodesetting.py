@@ -1,0 +1,216 @@
+"""oarnodesetting: add resources, and change their states and properties."""
+
+from __future__ import annotations
+
+import os
+
+from oarlock.cli import command
+from oarlock.cli.options import Options
+from oarlock.client import Refused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from oarlock.cli.options import Asked
+    from oarlock.cli.output import Output
+    from oarlock.client import Client
+
+STATES = ("Alive", "Absent", "Dead")
+POLL_SECONDS = 0.5
+
+OPTIONS = Options(
+    "oarnodesetting",
+    "Add resources, and change their states and properties (administrators).",
+    usage=(
+        "-a [-h NODE] [-s STATE] [-p NAME=VALUE]...",
+        "[-h NODE|-f FILE|-r RESOURCE|--sql CONDITION] [-s STATE [-n]] [-m on|off] [-d on|off] [-p NAME=VALUE]...",
+        "--last-property-value NAME",
+    ),
+    help_names="--help",
+    about="Without -h, -f, -r and --sql the node is this machine.",
+)
+OPTIONS.flag("-a --add", "add a resource")
+OPTIONS.text("-h --hostname=NODE", "the resources of this node", many=True)
+OPTIONS.text("-f --file=FILE", "the resources of the nodes in this file, a name a line")
+OPTIONS.number("-r --resource=RESOURCE", "this resource", many=True)
+OPTIONS.text("--sql=CONDITION", "the resources for which this holds: \"type = 'default'\"")
+OPTIONS.text("-s --state=STATE", "Alive: jobs can run; Absent: away for a while; Dead: will not come back")
+OPTIONS.flag("-n --no-wait", "do not wait until the jobs on resources that become Absent or Dead are over")
+OPTIONS.text("-m --maintenance=on|off", "on: Absent, and not to be woken; off: Alive again")
+OPTIONS.text("-d --drain=on|off", "on: no new job; off: jobs again")
+OPTIONS.text("-p --property=NAME=VALUE", "set a property", many=True)
+OPTIONS.text("--last-property-value=NAME", "tell the highest value of a property, and end")
+OPTIONS.end()
+OPTIONS.example("oarnodesetting -a -h node5 -p cpu=9 -p core=33", "add a core of node5")
+OPTIONS.example("oarnodesetting -h node5 -s Absent", "take node5 away and wait for its jobs")
+
+
+def main() -> int:
+    """Run the command."""
+    return command.main(OPTIONS, run)
+
+
+def run(client: Client, asked: Asked, out: Output) -> None:
+    """Do what was asked, in the order: add or choose, state, properties."""
+    if asked.words:
+        raise Refused(f"`{asked.words[0]}` is no option.", kind="BadOption", hint=f"-h {asked.words[0]} names a node.")
+    if (name := asked.text("last_property_value")) is not None:
+        _tell_last(client, name, out)
+        return
+    said, state = _properties(asked), _state(asked)
+    if not (said or state or asked.given("add")):
+        raise Refused("Nothing is asked for.", kind="BadOption", hint="Give -a, -s, -m, -d or -p.")
+    chosen = {} if asked.given("add") else _chosen(asked)
+    hosts = _hosts(asked) if asked.given("add") else []
+    properties = _typed(client, said) if said else {}
+    if hosts:
+        _add(client, hosts, properties, state, out)
+        return
+    if state:
+        # Afterwards a condition may choose others: what was chosen stays chosen.
+        chosen = {"ids": _set_state(client, asked, chosen, state, out)}
+    if properties:
+        _set_properties(client, chosen, properties, out)
+
+
+def _properties(asked: Asked) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in asked.texts("property"):
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise Refused(f"`{text}` is no property.", kind="BadProperty", hint="Write it as NAME=VALUE.")
+        found[name.strip()] = value.strip()
+    if (drain := _switch(asked, "drain")) is not None:
+        found["drain"] = "YES" if drain else "NO"
+    if _switch(asked, "maintenance"):
+        found["cm_availability"] = "0"  # nobody wakes it
+    return found
+
+
+def _switch(asked: Asked, key: str) -> bool | None:
+    word = asked.text(key)
+    if word not in {None, "on", "off"}:
+        raise Refused(f"--{key} is on or off, not `{word}`.", kind="BadOption", hint=f"Write --{key}=on.")
+    return None if word is None else word == "on"
+
+
+def _state(asked: Asked) -> str | None:
+    word = asked.text("state")
+    if word is not None and word not in STATES:
+        raise Refused(f"`{word}` is no state to ask for.", kind="BadOption", hint=f"Ask for {', '.join(STATES)}.")
+    away = _switch(asked, "maintenance")
+    if away is not None and word is not None:
+        raise Refused("-m and -s cannot be given together.", kind="BadOption", hint="-m sets the state itself.")
+    return word if away is None else STATES[1] if away else STATES[0]
+
+
+def _chosen(asked: Asked) -> dict[str, Any]:
+    ways: dict[str, Any] = {}
+    if asked.given("resource"):
+        ways["ids"] = asked.numbers("resource")
+    if asked.given("sql"):
+        ways["where"] = asked.text("sql")
+    if asked.given("hostname") or asked.given("file"):
+        ways["nodes"] = [*asked.texts("hostname"), *_listed(asked.text("file"))]
+    if len(ways) > 1:
+        raise Refused("-h, -r and --sql cannot be given together.", kind="BadOption", hint="Choose one of them.")
+    return ways or {"nodes": [_this_node()]}
+
+
+def _listed(path: str | None) -> list[str]:
+    if path is None:
+        return []
+    from oarlock.cli.submission import read
+
+    return read(path, kind="BadOption", what="list of nodes").split()
+
+
+def _this_node() -> str:
+    return os.uname().nodename
+
+
+def _typed(client: Client, said: dict[str, str]) -> dict[str, Any]:
+    """Make numbers of the values of properties that hold numbers; what cannot be made one is the server's to refuse."""
+    kinds = client.properties()["properties"]
+    return {name: _number(value) if kinds.get(name) == "int" else value for name, value in said.items()}
+
+
+def _number(text: str) -> int | str | None:
+    if not text:
+        return None
+    digits = text.removeprefix("-")
+    return int(text) if digits.isdecimal() and digits.isascii() else text
+
+
+def _hosts(asked: Asked) -> list[str]:
+    if asked.given("resource") or asked.given("sql"):
+        raise Refused("-a adds a resource; -r and --sql choose some.", kind="BadOption", hint="Leave out one of them.")
+    return [*asked.texts("hostname"), *_listed(asked.text("file"))] or [_this_node()]
+
+
+def _add(client: Client, hosts: list[str], properties: dict[str, Any], state: str | None, out: Output) -> None:
+    for host in hosts:
+        body: dict[str, Any] = {"host": host, "properties": properties}
+        added = client.add_resource(body | ({"state": state} if state else {}))
+        out.line(f"New resource added:  {host}")
+        _tell_properties(properties, len(added), out)
+
+
+def _tell_properties(properties: dict[str, Any], count: int, out: Output) -> None:
+    for name, value in properties.items():
+        out.line(f"Set property {name} to '{'' if value is None else value}'... {count} resource(s) updated.")
+
+
+def _set_properties(client: Client, chosen: dict[str, Any], properties: dict[str, Any], out: Output) -> None:
+    changed = client.set_properties({"properties": properties} | chosen)
+    _refuse_nothing(changed, chosen)
+    _tell_properties(properties, len(changed), out)
+
+
+def _refuse_nothing(ids: list[int], chosen: dict[str, Any]) -> None:
+    if not ids and "where" in chosen:
+        raise Refused(
+            f"No resource fits `{chosen['where']}`.", kind="NothingMatches", hint="`oarnodes --sql` tries a condition."
+        )
+
+
+def _set_state(client: Client, asked: Asked, chosen: dict[str, Any], state: str, out: Output) -> list[int]:
+    now = asked.given("no_wait")
+    answer = client.set_state({"state": state, "now": now} | chosen)
+    _refuse_nothing(answer["resource_ids"], chosen)
+    ids: list[int] = answer["resource_ids"]
+    what, names = ("node", chosen["nodes"]) if "nodes" in chosen else ("resource", ids)
+    for name in names:
+        out.line(f"{name} --> {state}")
+    if state != STATES[0] and not now:
+        for name in names:
+            out.line(f"Check jobs to delete on {what} {name}:")
+        _wait(client, answer.get("jobs") or [], out)
+        out.line("Check done")
+    return ids
+
+
+def _wait(client: Client, jobs: list[int], out: Output) -> None:
+    """Wait until the jobs are over, telling of each as it ends."""
+    import time
+
+    left = sorted(jobs)
+    out.flush()
+    while left:
+        found = client.jobs(ids=",".join(str(job_id) for job_id in left))
+        running = {job["Job_Id"] for job in found if not job["stopTime"]}
+        for job_id in (job_id for job_id in left if job_id not in running):
+            out.line(f"\t{job_id} .... Deleted")
+        out.flush()
+        left = [job_id for job_id in left if job_id in running]
+        if left:
+            time.sleep(POLL_SECONDS)
+
+
+def _tell_last(client: Client, name: str, out: Output) -> None:
+    found = [resource.get(name) for resource in client.resources()["resources"]]
+    values = [value for value in found if value is not None]
+    if not values:
+        raise Refused(f"No resource has a value of `{name}`.", kind="UnknownProperty", hint="`oarproperty -l` lists.")
+    out.line(str(max(values)))

@@ -1,0 +1,74 @@
+"""oarproperty: which properties resources have."""
+
+from __future__ import annotations
+
+from oarlock.cli import command
+from oarlock.cli.options import Options
+from oarlock.client import Refused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from oarlock.cli.options import Asked
+    from oarlock.cli.output import Output
+    from oarlock.client import Client
+
+OPTIONS = Options(
+    "oarproperty",
+    "List, add, rename and drop the properties of resources (changes: administrators).",
+    usage=("-l", "-a NAME... [-c]", "-d NAME...", "-r OLD,NEW..."),
+)
+OPTIONS.flag("-l --list", "list the properties of the site")
+OPTIONS.text("-a --add=NAME", "add a property, for whole numbers", many=True)
+OPTIONS.flag("-c --varchar", "with -a: for texts")
+OPTIONS.text("-d --delete=NAME", "drop a property with its values", many=True)
+OPTIONS.text("-r --rename=OLD,NEW", "give a property another name", many=True)
+OPTIONS.json()
+OPTIONS.flag("-q --quiet", "print nothing but refusals")
+OPTIONS.end()
+OPTIONS.example("oarproperty -a gpu_model -c", "add a property whose values are texts")
+OPTIONS.example('oarproperty -r "cpu_freq,freq"', "rename one")
+
+
+def main() -> int:
+    """Run the command."""
+    return command.main(OPTIONS, run)
+
+
+def run(client: Client, asked: Asked, out: Output) -> None:
+    """Do what was asked, one property after the other; the first refusal ends it."""
+    if asked.words or not any(asked.given(key) for key in ("list", "add", "delete", "rename")):
+        raise Refused("Nothing is asked for.", kind="BadOption", hint="Give -l, -a NAME, -d NAME or -r OLD,NEW.")
+    renames = [_pair(text) for text in asked.texts("rename")]
+    for name in asked.texts("add"):
+        client.add_property(name, "str" if asked.given("varchar") else "int")
+        _tell(f"Added property: {name}", asked, out)
+    for name in asked.texts("delete"):
+        client.delete_property(name)
+        _tell(f"Removed property: {name}", asked, out)
+    for old, new in renames:
+        client.rename_property(old, new)
+        _tell(f"Renamed property: {old} into {new}", asked, out)
+    if asked.given("list"):
+        _list(client, out)
+
+
+def _list(client: Client, out: Output) -> None:
+    answer = client.properties()
+    own = {name: kind for name, kind in sorted(answer["properties"].items()) if name not in answer["system"]}
+    if out.form:
+        out.data(own)
+        return
+    for name in own:
+        out.line(name)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    old, comma, new = text.partition(",")
+    if not (comma and old.strip() and new.strip()):
+        raise Refused(f"`{text}` is no pair of names.", kind="BadOption", hint="Write it as OLD,NEW.")
+    return old.strip(), new.strip()
+
+
+def _tell(line: str, asked: Asked, out: Output) -> None:
+    if not asked.given("quiet"):
+        out.line(line)

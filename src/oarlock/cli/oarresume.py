@@ -1,0 +1,36 @@
+"""oarresume: let jobs start that were held, and go on that were suspended."""
+
+from __future__ import annotations
+
+from oarlock.cli import command
+from oarlock.cli.options import Options
+from oarlock.cli.selection import add_selection, chosen, tell_refused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from oarlock.cli.options import Asked
+    from oarlock.cli.output import Output
+    from oarlock.client import Client
+
+OPTIONS = Options(
+    "oarresume",
+    "Let jobs start that were held, and go on that were suspended (administrators).",
+    usage=("JOB...", "--array ARRAY...", '--sql "CONDITION"'),
+)
+add_selection(OPTIONS)
+OPTIONS.end()
+
+
+def main() -> int:
+    """Run the command."""
+    return command.main(OPTIONS, run)
+
+
+def run(client: Client, asked: Asked, out: Output) -> None:
+    """Ask for it, and tell of each job."""
+    for choice in chosen(asked, "oarresume"):
+        for job in client.resume(choice):
+            if job["done"]:
+                out.line(f"[{job['job_id']}] Resume request was sent to the OAR server.")
+            else:
+                tell_refused(job, out)

@@ -1,0 +1,217 @@
+"""oarstat: tell of jobs."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from oarlock.cli import command
+from oarlock.cli.options import Options
+from oarlock.client import Refused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from oarlock.cli.options import Asked
+    from oarlock.cli.output import Output
+    from oarlock.client import Client
+
+OPTIONS = Options(
+    "oarstat",
+    "Tell of jobs: those that are not over, or those that are named.",
+    usage=(
+        "[-f|-s|-c] [-j [JOB]]... [-u [USER]] [--array [ARRAY]] [--sql CONDITION] [-D|-X|-Y|-J]",
+        "-e|-p -j JOB",
+        "--why JOB",
+        '-g "YYYY-MM-DD hh:mm:ss, YYYY-MM-DD hh:mm:ss"',
+        '--accounting "YYYY-MM-DD, YYYY-MM-DD" [-u [USER]]',
+    ),
+)
+OPTIONS.maybe("-j --job=JOB", "this job, also when it is over; without a number: $OAR_JOB_ID", many=True)
+OPTIONS.maybe("-u --user=USER", "jobs of this user; without a name: yours")
+OPTIONS.maybe("--array=ARRAY", "the jobs of this array; without a number: all, with their places in arrays")
+OPTIONS.text("--sql=CONDITION", "jobs for which this holds: \"project = 'p1' AND state = 'Running'\"")
+OPTIONS.flag("-f --full", "everything about each job")
+OPTIONS.flag("-s --state", "only the state of each job")
+OPTIONS.flag("-c --compact", "one line for each array")
+OPTIONS.number("--format=NUMBER", "2: the usual table; 1: the older one, with name, date of submission and queue")
+OPTIONS.flag("-e --events", "what happened to the jobs")
+OPTIONS.flag("-p --properties", "the properties of the resources of the jobs")
+OPTIONS.number("--why=JOB", "why this job waits, when it will start, and what would start sooner")
+OPTIONS.text('-g --gantt="DATE, DATE"', "the jobs and the states of resources between two dates")
+OPTIONS.text('--accounting="DATE, DATE"', "what each user asked for and used between two days, both included")
+OPTIONS.formats()
+OPTIONS.end()
+OPTIONS.example("oarstat", "the jobs that are not over")
+OPTIONS.example("oarstat -fj 42", "everything about job 42")
+OPTIONS.example("oarstat --sql \"project = 'p1'\"", "the jobs of a project")
+OPTIONS.example("oarstat --why 42", "why job 42 waits")
+
+
+def main() -> int:
+    """Run the command."""
+    return command.main(OPTIONS, run)
+
+
+def run(client: Client, asked: Asked, out: Output) -> None:
+    """Tell what was asked for; one of these, in this order."""
+    if asked.words:
+        raise Refused(f"`{asked.words[0]}` is no option.", kind="BadOption", hint=f"oarstat -j {asked.words[0]}")
+    ways = {
+        "why": _why, "gantt": _gantt, "accounting": _accounting, "events": _events, "properties": _properties,
+        "state": _states,
+    }  # fmt: skip
+    next((way for key, way in ways.items() if asked.given(key)), _jobs)(client, asked, out)
+
+
+def _jobs(client: Client, asked: Asked, out: Output) -> None:
+    full = asked.given("full") or bool(out.form)
+    jobs = _chosen(client, asked, full=full)
+    if out.form:
+        from oarlock.cli.details import BRIEF
+
+        whole = asked.given("full")
+        out.data({str(job["Job_Id"]): job if whole else _only(job, BRIEF) for job in jobs})
+    elif full:
+        from oarlock.cli.details import details
+
+        for line in (line for job in jobs for line in details(job)):
+            out.line(line)
+    else:
+        for line in _table(jobs, asked):
+            out.line(line)
+
+
+def _table(jobs: list[Any], asked: Asked) -> list[str]:
+    from oarlock.cli import listing
+
+    now = int(time.time())
+    if asked.given("array"):
+        return listing.arrays(jobs, now)
+    if asked.given("compact"):
+        return listing.compact(jobs, now)
+    if asked.number("format") == 1:
+        return listing.dated(jobs)
+    return listing.table(jobs, now)
+
+
+def _only(job: Any, fields: frozenset[str]) -> dict[str, Any]:
+    return {name: value for name, value in job.items() if name in fields}
+
+
+def _chosen(client: Client, asked: Asked, *, full: bool = False) -> list[Any]:
+    """Ask for the jobs that the options choose, by increasing number."""
+    query: dict[str, object] = {"where": asked.text("sql"), "array": _number(asked.text("array"))}
+    if asked.given("job"):
+        query["ids"] = ",".join(str(job_id) for job_id in _ids(asked))
+    if asked.given("user"):
+        query["user"] = asked.text("user") or _me()
+    # A place in an array is told only in full.
+    if full or asked.given("array"):
+        query["full"] = 1
+    return sorted(client.jobs(**query), key=_id)
+
+
+def _id(job: Any) -> int:
+    return int(job["Job_Id"])
+
+
+def _ids(asked: Asked) -> list[int]:
+    """Give the jobs that -j names: numbers, or the job that this runs in."""
+    named = asked.texts("job") or [os.environ.get("OAR_JOB_ID", "")]
+    ids = [_number(text) for text in named]
+    return [job_id for job_id in ids if job_id is not None]
+
+
+def _number(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not (text.isdecimal() and text.isascii()):
+        sentence = f"`{text}` is no job number." if text else "No job is named, neither here nor by $OAR_JOB_ID."
+        raise Refused(sentence, kind="BadJobId", hint="Numbers are in the first column of `oarstat`.")
+    return int(text)
+
+
+def _me() -> str:
+    import pwd
+
+    return pwd.getpwuid(os.geteuid()).pw_name
+
+
+def _states(client: Client, asked: Asked, out: Output) -> None:
+    states = {str(job["Job_Id"]): job["state"] for job in _chosen(client, asked)}
+    if out.form:
+        out.data(states)
+        return
+    for job_id, state in states.items():
+        out.line(f"{job_id}: {state}")
+
+
+def _named(client: Client, asked: Asked) -> list[int]:
+    """Give the numbers of jobs without asking the server for what was said already."""
+    return _ids(asked) if asked.given("job") else [_id(job) for job in _chosen(client, asked)]
+
+
+def _events(client: Client, asked: Asked, out: Output) -> None:
+    found = {job_id: client.events(job_id) for job_id in _named(client, asked)}
+    if out.form:
+        out.data({str(job_id): events for job_id, events in found.items()})
+        return
+    from oarlock.cli.times import date
+
+    for job_id, events in found.items():
+        for event in events:
+            out.line(f"{date(event['at'])}> [{job_id}] {event['type']}: {event['description']}")
+
+
+def _properties(client: Client, asked: Asked, out: Output) -> None:
+    from oarlock.cli.resources import properties
+
+    found = {job_id: client.job_resources(job_id) for job_id in _named(client, asked)}
+    if out.form:
+        out.data({str(job_id): {str(r["resource_id"]): properties(r) for r in rows} for job_id, rows in found.items()})
+        return
+    for resource in (resource for rows in found.values() for resource in rows):
+        pairs = (f"{name} = '{'' if value is None else value}'" for name, value in properties(resource).items())
+        out.line(f" {' , '.join(pairs)} ")
+
+
+def _why(client: Client, asked: Asked, out: Output) -> None:
+    answer = client.why(asked.number("why") or 0)
+    if out.form:
+        out.data(answer)
+        return
+    out.line(answer["says"])
+    if answer.get("start"):
+        from oarlock.cli.times import date
+
+        out.line(f"Start: {date(answer['start'])}")
+    if answer.get("smaller"):
+        out.line(f"Sooner: {answer['smaller']}")
+
+
+def _gantt(client: Client, asked: Asked, out: Output) -> None:
+    from oarlock.cli import gantt, times
+
+    since, until = times.interval(asked.text("gantt") or "", what="--gantt")
+    answer = client.gantt(since, until)
+    if out.form:
+        out.data(gantt.keyed(answer))
+        return
+    for line in gantt.told(answer):
+        out.line(line)
+
+
+def _accounting(client: Client, asked: Asked, out: Output) -> None:
+    from oarlock.cli import accounting, times
+
+    since, until = times.interval(asked.text("accounting") or "", what="--accounting")
+    user = (asked.text("user") or _me()) if asked.given("user") else None
+    rows = client.accounting(since=since, until=until + accounting.DAY - 1, user=user)
+    used = accounting.by_user(rows)
+    if out.form:
+        out.data(used)
+        return
+    for line in accounting.table(used):
+        out.line(line)

@@ -1,0 +1,176 @@
+"""oarsub: submit a job."""
+
+from __future__ import annotations
+
+from oarlock.cli import command
+from oarlock.cli.options import Options
+from oarlock.client import Refused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from oarlock.cli.options import Asked
+    from oarlock.cli.output import Output
+    from oarlock.client import Client
+
+OPTIONS = Options(
+    "oarsub",
+    "Submit a job: what it needs, and the command to run on the first of its nodes.",
+    usage=("[OPTION]... COMMAND", "[OPTION]... -S SCRIPT", "--resubmit=JOB"),
+    about="Prints OAR_JOB_ID=NUMBER once the job is safely stored. The job runs in the directory and with the exported "
+    "variables that oarsub was started with (names of letters, digits and _; 128 KiB at most). Options may also stand "
+    "behind the command; write -- before a command that has options of its own, or quote it.",
+)
+OPTIONS.text(
+    "-l --resource=REQUEST",
+    "what the job needs: /nodes=2/core=4,walltime=1:30:00; the job gets one of several requests",
+    many=True,
+)
+OPTIONS.text("-p --property=CONDITION", "only resources for which this holds: \"mem > 64 AND cputype = 'epyc'\"")
+OPTIONS.text("-q --queue=QUEUE", "the queue")
+OPTIONS.text(
+    "-t --type=TYPE", "a kind of job: besteffort, timesharing, idempotent, deploy, noop, container, …", many=True
+)
+OPTIONS.text("-n --name=NAME", "a name for the job")
+OPTIONS.text("--project=NAME", "the project that the job is for")
+OPTIONS.text("-d --directory=DIRECTORY", "where the command runs, instead of here")
+OPTIONS.text("-O --stdout=FILE", "where the output goes; %jobid% and %jobname% are replaced")
+OPTIONS.text("-E --stderr=FILE", "where the error output goes; %jobid% and %jobname% are replaced")
+OPTIONS.flag("-S --scanscript", "read further options from the `#OAR` lines of the script; the command line wins")
+OPTIONS.number("--array=COUNT", "submit an array of so many jobs")
+OPTIONS.text("--array-param-file=FILE", "submit an array, a job a line of this file, with the line as its parameters")
+OPTIONS.text("-r --reservation=DATE", 'start at "YYYY-MM-DD hh:mm:ss" or not at all; a second date is the end')
+OPTIONS.number("-a --anterior=JOB", "start only after this job is over", many=True)
+OPTIONS.flag("--hold", "do not start the job before `oarresume`")
+OPTIONS.number("--checkpoint=SECONDS", "signal the job so long before its walltime ends")
+OPTIONS.number("--signal=NUMBER", "the signal for that, instead of 12 (SIGUSR2)")
+OPTIONS.text("--notify=HOW", "tell of the job: mail:ADDRESS, or exec:/PATH ARGUMENTS; [END,ERROR] before it chooses")
+OPTIONS.number("--resubmit=JOB", "submit a job that is over once more")
+OPTIONS.flag("-k --use-job-key", "let the job's nodes reach each other with a key of the job")
+OPTIONS.text("-i --import-job-key-from-file=FILE", "use this private key as the job's key")
+OPTIONS.text("--import-job-key-inline=KEY", "use this private key as the job's key")
+OPTIONS.text("-e --export-job-key-to-file=FILE", "not possible: a key that was made for a job stays on its nodes")
+OPTIONS.flag("--dry-run", "say when and where the job would start, and submit nothing")
+OPTIONS.flag("-I --interactive", "not yet: open a shell on the first node")
+OPTIONS.number("-C --connect=JOB", "not yet: open a shell in a running job")
+OPTIONS.text("-s --stagein=FILE", "not yet: bring files to the nodes")
+OPTIONS.text("--stagein-md5sum=SUM", "not yet: the checksum of those files")
+OPTIONS.formats()
+OPTIONS.end()
+OPTIONS.example("oarsub -l /nodes=4 ./test.sh", "four whole nodes, for the walltime that the site's rules give")
+OPTIONS.example(
+    "oarsub -l /nodes=2/core=1,walltime=0:30 -l core=4,walltime=1 ./prog", "whichever of the two fits first"
+)
+OPTIONS.example("oarsub -r '2027-03-01 08:00:00' -l nodes=12 ./demo", "at that moment, or refused at once")
+OPTIONS.example("oarsub --array-param-file params.txt ./simulate", "one job a line of params.txt")
+
+NOT_YET = {
+    "interactive": ("Interactive jobs (-I) are not here yet.", "Submit a command or a script instead."),
+    "connect": ("Connecting to a job (-C) is not here yet.", "`oarstat -f -j JOB` names its nodes."),
+    "stagein": ("Stage-in (-s) is not here yet.", "Put the files where the nodes can read them."),
+    "stagein_md5sum": ("Stage-in (--stagein-md5sum) is not here yet.", "Put the files where the nodes can read them."),
+    "export_job_key_to_file": (
+        "A key that is made for a job stays on its nodes; it cannot be exported (-e).",
+        "Make one with ssh-keygen and give it with -i: then you have it already.",
+    ),
+}
+
+
+def main() -> int:
+    """Run the command."""
+    return command.main(OPTIONS, run)
+
+
+def run(client: Client, asked: Asked, out: Output) -> None:
+    """Submit, and tell the job's number."""
+    from oarlock.cli.submission import submission
+
+    for key, (sentence, hint) in NOT_YET.items():
+        if asked.given(key):
+            raise Refused(sentence, kind="NotYet", hint=hint)
+    body = submission(asked, OPTIONS, out)
+    send = client.dry_run if asked.given("dry_run") else client.submit
+    try:
+        answer = send(body)
+    except Refused as refused:
+        refused.kind = _told_apart(refused, body)
+        raise
+    show = _show_plan if asked.given("dry_run") else _show_job
+    show(answer, body, out)
+
+
+def _told_apart(refused: Refused, body: dict[str, Any]) -> str:
+    """Name what OAR's exit codes tell apart and the server's classes do not: what the refused text belonged to."""
+    from oarlock.cli.exit_codes import NO_SERVER
+
+    if refused.kind in NO_SERVER:
+        return refused.kind
+    if "resubmit" in body:
+        return "ResubmitRefused"
+    if refused.text is not None and refused.text == body.get("properties"):
+        return "PropertiesRefused"
+    return refused.kind
+
+
+def _show_job(answer: Any, body: dict[str, Any], out: Output) -> None:
+    if "resubmit" in body:
+        out.line(f"Resubmitting job {body['resubmit']}...DONE")
+    for message in answer.get("messages", ()):
+        out.line(message)
+    if "import_key" in body:
+        out.line("Import job key...")
+    elif "use_key" in body:
+        out.line("Generate a job key...")
+    ids, array = answer["job_ids"], "array" in body
+    for job_id in ids:
+        out.line(f"OAR_JOB_ID={job_id}")
+    if array:
+        out.line(f"OAR_ARRAY_ID={answer['array_id']}")
+    _show_reservation(answer.get("reservation"), out)
+    if out.form:
+        _between_rules({"array_id": answer["array_id"], "job_ids": ids} if array else {"job_id": ids[0]}, out)
+
+
+def _show_reservation(reservation: Any, out: Output) -> None:
+    if reservation is None:
+        return
+    out.line("Reservation mode: waiting validation...")
+    if reservation["accepted"]:
+        out.line("Reservation valid --> OK")
+        return
+    out.line(f"Reservation not valid --> KO ({_could_run(reservation)})")
+    out.fail("ReservationRefused")
+
+
+def _could_run(reservation: Any) -> str:
+    from oarlock.cli.times import date
+
+    if reservation.get("start"):
+        return f"This reservation could run at {date(reservation['start'])}"
+    return str(reservation.get("says") or "it cannot run")
+
+
+def _show_plan(answer: Any, _body: dict[str, Any], out: Output) -> None:
+    if out.form:
+        _between_rules(answer, out)
+        return
+    for message in answer.get("messages", ()):
+        out.line(message)
+    out.line(answer["says"])
+    if answer.get("start"):
+        from oarlock.cli.times import date
+
+        out.line(f"Start: {date(answer['start'])}")
+    if answer.get("nodes"):
+        out.line(f"Nodes: {answer['nodes']}")
+    if answer.get("sooner"):
+        out.line(f"Sooner: {answer['sooner']}")
+    out.line("Nothing was submitted.")
+
+
+def _between_rules(data: Any, out: Output) -> None:
+    """Print data where scripts look for it: between two rules, behind the lines for people."""
+    out.text("\n##########\n")
+    out.data(data)
+    out.text("\n##########\n\n")

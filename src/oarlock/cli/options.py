@@ -1,0 +1,206 @@
+"""Options of a command, declared once: what is parsed, what `--help` says, and what the man page says.
+
+Made by hand because argparse alone costs as much as a whole command may. The rules are GNU's, as in OAR: long options
+with `=` or a space and cut short where that is clear, short ones bundled, options also behind other words, `--` ends
+them. `_` and `-` are the same in a long name, since the manual writes some one way and OAR 2.5 the other.
+"""
+
+from __future__ import annotations
+
+from oarlock.client import Refused
+
+FLAG, TEXT, NUMBER, MAYBE = "flag", "text", "number", "maybe"
+
+FORMATS = ("dumper", "xml", "yaml", "json")
+
+
+class Option:
+    """One option: its names, what its value is called (nothing for a flag), and a sentence."""
+
+    __slots__ = ("key", "kind", "many", "names", "says", "value")
+
+    def __init__(self, spelled: str, says: str, kind: str, *, many: bool) -> None:
+        names, _, value = spelled.partition("=")
+        self.names = names.split()
+        self.value = value
+        self.says, self.kind, self.many = says, kind, many
+        # The first long name is what a command asks for; others are older spellings.
+        self.key = next((n for n in self.names if n.startswith("--")), self.names[0]).lstrip("-").replace("-", "_")
+
+    def spelled(self) -> str:
+        """Give its names and its value as a person writes them."""
+        names = ", ".join(self.names)
+        if self.kind == FLAG:
+            return names
+        joint = "=" if self.names[-1].startswith("--") else " "
+        return f"{names}[{joint}{self.value}]" if self.kind == MAYBE else f"{names}{joint}{self.value}"
+
+
+class Asked:
+    """What stands on a command line: values by the option's long name, and the words that are no options."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, list[str]] = {}
+        self.words: list[str] = []
+
+    def given(self, key: str) -> bool:
+        """Whether an option stands there at all."""
+        return key in self.values
+
+    def text(self, key: str) -> str | None:
+        """Give the value of an option; the last one counts."""
+        values = self.values.get(key)
+        return values[-1] if values else None
+
+    def number(self, key: str) -> int | None:
+        """Give the value of an option that is a number."""
+        value = self.text(key)
+        return None if value is None else int(value)
+
+    def texts(self, key: str) -> list[str]:
+        """Give all values of an option."""
+        return self.values.get(key, [])
+
+    def numbers(self, key: str) -> list[int]:
+        """Give all values of an option that are numbers."""
+        return [int(value) for value in self.texts(key)]
+
+    @property
+    def format(self) -> str:
+        """The format that was asked for; nothing: the one for people."""
+        return next((name for name in FORMATS if name in self.values), "")
+
+
+class Options:
+    """The options of one command. `usage` are the lines behind its name, `words` what its other words are."""
+
+    def __init__(
+        self,
+        command: str,
+        summary: str,
+        *,
+        usage: tuple[str, ...],
+        help_names: str = "-h --help",
+        version_names: str = "-V --version",
+        about: str = "",
+    ) -> None:
+        self.command, self.summary, self.usage, self.about = command, summary, usage, about
+        self.examples: list[tuple[str, str]] = []
+        self.all: list[Option] = []
+        self._help_names, self._version_names = help_names, version_names
+
+    def flag(self, spelled: str, says: str) -> None:
+        """Add an option without a value."""
+        self.all.append(Option(spelled, says, FLAG, many=False))
+
+    def text(self, spelled: str, says: str, *, many: bool = False) -> None:
+        """Add an option with a value: `-q --queue=QUEUE`."""
+        self.all.append(Option(spelled, says, TEXT, many=many))
+
+    def number(self, spelled: str, says: str, *, many: bool = False) -> None:
+        """Add an option whose value is a whole number, not below zero."""
+        self.all.append(Option(spelled, says, NUMBER, many=many))
+
+    def maybe(self, spelled: str, says: str, *, many: bool = False) -> None:
+        """Add an option whose value may be left out; the next word is its value unless it begins with `-`."""
+        self.all.append(Option(spelled, says, MAYBE, many=many))
+
+    def example(self, line: str, says: str) -> None:
+        """Add an example for the man page."""
+        self.examples.append((line, says))
+
+    def formats(self) -> None:
+        """Add the formats for programs."""
+        self.flag("-D --dumper", "print the result as a Perl structure (Data::Dumper)")
+        self.flag("-X --xml", "print the result as XML")
+        self.flag("-Y --yaml", "print the result as YAML")
+        self.json()
+
+    def json(self) -> None:
+        """Add the format for programs, where OAR has none to be like."""
+        self.flag("-J --json", "print the result as JSON")
+
+    def end(self) -> Options:
+        """Add what every command has; called last."""
+        self.text("--server=ADDRESS", "the server: the path of its socket, or http://NAME:PORT ($OARLOCK_SERVER)")
+        self.flag(self._help_names, "explain the options and end")
+        self.flag(self._version_names, "tell the version and end")
+        return self
+
+    def parse(self, words: list[str]) -> Asked:
+        """Read the words of a command line; a word that is no known option is refused with the closest one."""
+        asked, rest = Asked(), list(reversed(words))
+        while rest:
+            word = rest.pop()
+            if word == "--":
+                asked.words += reversed(rest)
+                break
+            if word.startswith("--"):
+                self._long(word, rest, asked)
+            elif word.startswith("-") and word != "-":
+                self._short(word[1:], rest, asked)
+            else:
+                asked.words.append(word)
+        return asked
+
+    def _long(self, word: str, rest: list[str], asked: Asked) -> None:
+        name, equals, value = word.partition("=")
+        option = self._named(name)
+        if option.kind == FLAG and equals:
+            raise _bad(f"{name} takes no value, but `{value}` was given.", f"Write {name} alone.")
+        _take(option, name, value if equals else None, rest, asked)
+
+    def _short(self, letters: str, rest: list[str], asked: Asked) -> None:
+        while letters:
+            name, letters = f"-{letters[0]}", letters[1:]
+            option = self._exactly(name)
+            if option is None:
+                raise self._unknown(name)
+            if option.kind == FLAG:
+                _take(option, name, None, rest, asked)
+            else:
+                _take(option, name, letters.removeprefix("=") or None, rest, asked)
+                return
+
+    def _exactly(self, name: str) -> Option | None:
+        return next((option for option in self.all if name in option.names), None)
+
+    def _named(self, name: str) -> Option:
+        wanted = name.replace("_", "-")
+        begins = [o for o in self.all if any(n.startswith(wanted) for n in o.names)]
+        exact = [o for o in begins if wanted in o.names]
+        if len(exact or begins) == 1:
+            return (exact or begins)[0]
+        if not begins:
+            raise self._unknown(name)
+        known = ", ".join(n for o in begins for n in o.names if n.startswith(wanted))
+        raise _bad(f"{name} could be any of {known}.", "Write more of it.")
+
+    def _unknown(self, name: str) -> Refused:
+        from difflib import get_close_matches
+
+        known = [n[2:] for option in self.all for n in option.names if n.startswith("--")]
+        alike = get_close_matches(name[2:], known, n=1)
+        hint = f"Did you mean --{alike[0]}?" if alike else f"`{self.command} --help` lists them."
+        return _bad(f"There is no option {name}.", hint)
+
+
+def _take(option: Option, name: str, value: str | None, rest: list[str], asked: Asked) -> None:
+    values = asked.values.setdefault(option.key, [])
+    if option.kind == FLAG:
+        return
+    if value is None and option.kind == MAYBE:
+        if rest and not rest[-1].startswith("-"):
+            values.append(rest.pop())
+        return
+    if value is None:
+        if not rest:
+            raise _bad(f"{name} needs a value.", f"Write {option.spelled()}.")
+        value = rest.pop()
+    if option.kind == NUMBER and not (value.isdecimal() and value.isascii()):
+        raise _bad(f"{name} takes a whole number, not `{value}`.", f"Write {option.spelled()}.")
+    values.append(value)
+
+
+def _bad(sentence: str, hint: str) -> Refused:
+    return Refused(sentence, kind="BadOption", hint=hint)

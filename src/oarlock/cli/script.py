@@ -1,0 +1,70 @@
+"""`oarsub -S`: options that a script carries in its `#OAR` lines."""
+
+from __future__ import annotations
+
+from oarlock.cli.options import Asked
+from oarlock.cli.submission import read
+from oarlock.client import Refused
+from oarlock.lang.directives import Directive, scan
+from oarlock.model.errors import OarlockError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from oarlock.cli.options import Options
+    from oarlock.cli.output import Output
+
+ADDED = frozenset({"resource", "type", "anterior"})
+"""Options that add up; of all others the command line's value wins."""
+ONLY_TYPED = frozenset(
+    {"scanscript", "resubmit", "dry_run", "server", "help", "version", "dumper", "xml", "yaml", "json"}
+)
+
+
+def scanned(asked: Asked, options: Options, out: Output) -> Asked:
+    """Add the options of the script to those of the command line.
+
+    The script itself is not sent: a server that got it would follow its `#OAR` lines a second time.
+    """
+    if not asked.words:
+        raise Refused("-S needs a script.", kind="NoCommand", hint="oarsub -S SCRIPT")
+    path = asked.words[0].split()[0] if asked.words[0].strip() else asked.words[0]
+    try:
+        directives = scan(read(path, kind="BadScript", what="script"))
+    except OarlockError as refused:
+        raise Refused(str(refused), kind="BadScript", hint=refused.hint) from None
+    both = Asked()
+    both.words = asked.words
+    both.values = {key: list(values) for key, values in asked.values.items()}
+    for directive in directives:
+        _merge(both, asked, _options(directive, options, path), directive, out)
+    return both
+
+
+def _options(directive: Directive, options: Options, path: str) -> Asked:
+    try:
+        said = options.parse(directive.words)
+    except Refused as refused:
+        raise _bad(path, directive, str(refused), refused.hint) from None
+    if said.words:
+        raise _bad(path, directive, f"`{said.words[0]}` is no option.", "A command has no place in an #OAR line.")
+    if kept := sorted(ONLY_TYPED & said.values.keys()):
+        name = kept[0].replace("_", "-")
+        raise _bad(path, directive, f"--{name} has no place in a script.", "Give it on the command line.")
+    return said
+
+
+def _merge(both: Asked, typed: Asked, said: Asked, directive: Directive, out: Output) -> None:
+    for key, values in said.values.items():
+        if key in ADDED:
+            both.values.setdefault(key, []).extend(values)
+        elif typed.given(key):
+            name = key.replace("_", "-")
+            out.note(
+                f"line {directive.line} of the script (--{name} {' '.join(values)}) gives way to the command line."
+            )
+        else:
+            both.values[key] = values
+
+
+def _bad(path: str, directive: Directive, sentence: str, hint: str) -> Refused:
+    return Refused(f"{path}, line {directive.line}: {sentence}", kind="BadScript", hint=hint)

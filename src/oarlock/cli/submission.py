@@ -1,0 +1,188 @@
+"""From the words of `oarsub` to the body of a submission; only what was said is sent, the server knows the rest."""
+
+from __future__ import annotations
+
+import os
+
+from oarlock.client import Refused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from oarlock.cli.options import Asked, Options
+    from oarlock.cli.output import Output
+
+MOST_MEMBERS = 100_000
+MOST_ENVIRONMENT = 128 * 1024
+
+_TEXTS = ("queue", "name", "project", "notify", "stdout", "stderr")
+_FIRST = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_")
+_OTHERS = _FIRST | frozenset("0123456789")
+_SECRET = "--import-job-key-inline"  # noqa: S105 - the name of the option whose value is one
+
+
+def submission(asked: Asked, options: Options, out: Output) -> dict[str, Any]:
+    """Make the body of `POST /jobs`."""
+    words = asked.words
+    body: dict[str, Any] = {}
+    if asked.given("scanscript"):
+        from oarlock.cli.script import scanned
+
+        asked = scanned(asked, options, out)
+    body |= {key: asked.text(key) for key in _TEXTS if asked.given(key)}
+    body |= {key: asked.number(key) for key in ("checkpoint", "signal", "resubmit") if asked.given(key)}
+    if asked.given("resource"):
+        body["resources"] = asked.texts("resource")
+    if asked.given("property"):
+        body["properties"] = asked.text("property")
+    if asked.given("type"):
+        body["types"] = asked.texts("type")
+    if asked.given("anterior"):
+        body["after"] = asked.numbers("anterior")
+    if asked.given("hold"):
+        body["hold"] = True
+    if words:
+        body["command"] = " ".join(words)
+    elif not asked.given("resubmit") and "noop" not in asked.texts("type"):
+        raise Refused("There is no command to run.", kind="NoCommand", hint="oarsub [OPTION]... COMMAND")
+    _add_dates(body, asked)
+    _add_array(body, asked)
+    _add_key(body, asked)
+    body["directory"] = _directory(asked.text("directory"))
+    body["environment"] = environment(dict(os.environ))
+    body["initial_request"] = _initial_request()
+    return body
+
+
+def _add_dates(body: dict[str, Any], asked: Asked) -> None:
+    text = asked.text("reservation")
+    if text is None:
+        return
+    from oarlock.cli.times import instant, interval
+
+    if "," in text:
+        interval(text, what="-r")
+        body["reservation"] = text
+    else:
+        body["reservation"] = instant(_with_clock(text), what="-r")
+
+
+def _with_clock(text: str) -> str:
+    """Refuse a date without a time: a reservation at midnight is seldom meant."""
+    if text.count(":") != 2:
+        raise Refused(
+            f"-r: `{text}` is no date with a time.", kind="BadDate", hint='Write it as "YYYY-MM-DD hh:mm:ss".'
+        )
+    return text
+
+
+def _add_array(body: dict[str, Any], asked: Asked) -> None:
+    count, path = asked.number("array"), asked.text("array_param_file")
+    if count is not None and path is not None:
+        raise Refused(
+            "--array and --array-param-file cannot be given together.",
+            kind="BadOption",
+            hint="The file has a line for each job already.",
+        )
+    if count is not None:
+        body["array"] = [""] * _sized(count)
+    if path is not None:
+        body["array"] = _parameters(path)
+
+
+def _sized(count: int) -> int:
+    if not 1 <= count <= MOST_MEMBERS:
+        raise Refused(
+            f"An array of {count} jobs cannot be submitted.", kind="BadArray", hint=f"Ask for 1 to {MOST_MEMBERS}."
+        )
+    return count
+
+
+def _parameters(path: str) -> list[str]:
+    text = read(path, kind="BadParameterFile", what="parameter file")
+    lines = [line.strip() for line in text.splitlines()]
+    found = [line for line in lines if line and not line.startswith("#")]
+    if not found:
+        raise Refused(
+            f"The parameter file {path} has no line for a job.",
+            kind="BadParameterFile",
+            hint="Write the parameters of one job a line; empty lines and those that begin with # do not count.",
+        )
+    _sized(len(found))
+    return found
+
+
+def _add_key(body: dict[str, Any], asked: Asked) -> None:
+    path = asked.text("import_job_key_from_file")
+    key = asked.text("import_job_key_inline") if path is None else read(path, kind="BadKeyFile", what="key file")
+    if asked.given("use_job_key") or key is not None:
+        body["use_key"] = True
+    if key is not None:
+        body["import_key"] = key
+
+
+def read(path: str, *, kind: str, what: str) -> str:
+    """Read a file that an option names."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as why:
+        reason = why.strerror if isinstance(why, OSError) else "it is no text in UTF-8"
+        raise Refused(f"The {what} {path} cannot be read: {reason}.", kind=kind, hint="Look at its path.") from None
+
+
+def _directory(asked: str | None) -> str:
+    """Give the asked directory, or this one under the name by which the shell came here (home may be a link)."""
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:
+        raise Refused("This directory was removed.", kind="BadOption", hint="Go elsewhere, or give -d.") from None
+    named = os.environ.get("PWD", "")
+    if named.startswith("/") and os.path.isdir(named) and os.path.samefile(named, here):
+        here = named
+    return os.path.normpath(os.path.join(here, asked)) if asked else here
+
+
+def environment(variables: dict[str, str]) -> dict[str, str]:
+    """Choose the variables that travel: names that every shell knows, values that are text.
+
+    Functions that bash exports have names of another form, and stay behind.
+    """
+    kept = {name: value for name, value in variables.items() if _is_name(name) and _is_text(value)}
+    size = sum(len(name) + len(value.encode()) + 2 for name, value in kept.items())
+    if size > MOST_ENVIRONMENT:
+        largest = max(kept, key=lambda name: len(kept[name]))
+        raise Refused(
+            f"The exported variables are {size} bytes; at most {MOST_ENVIRONMENT} travel with a job.",
+            kind="TooLong",
+            hint=f"The largest is {largest}; `unset {largest}`, or set it in the job.",
+        )
+    return kept
+
+
+def _is_name(name: str) -> bool:
+    return name[:1] in _FIRST and _OTHERS.issuperset(name)
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _initial_request() -> str:
+    import sys
+
+    words = sys.argv[1:]
+    hidden = [_hidden(before, word) for before, word in zip(["", *words], words, strict=False)]
+    return " ".join(["oarsub", *hidden])
+
+
+def _hidden(before: str, word: str) -> str:
+    """Leave a private key out of what others may read."""
+    if before == _SECRET:
+        return "…"
+    return f"{_SECRET}=…" if word.startswith(f"{_SECRET}=") else word

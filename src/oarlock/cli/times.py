@@ -1,0 +1,58 @@
+"""Instants and durations as OAR prints them and as people type them, in local time. By hand: `datetime` is dear."""
+
+from __future__ import annotations
+
+import time
+
+from oarlock.client import Refused
+
+_DATE = "YYYY-MM-DD hh:mm:ss"
+
+
+def date(instant: int) -> str:
+    """Write an instant: `2026-11-15 18:22:42`."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(instant))
+
+
+def duration(seconds: int) -> str:
+    """Write a duration as the table has it: `0:00:07`."""
+    return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+
+
+def walltime(seconds: int) -> str:
+    """Write a duration as requests have it: `0:10:0`."""
+    return f"{seconds // 3600}:{seconds // 60 % 60}:{seconds % 60}"
+
+
+def instant(text: str, *, what: str) -> int:
+    """Read `YYYY-MM-DD hh:mm:ss` or `YYYY-MM-DD` as local time; `what` names the option in a refusal."""
+    day, _, clock = text.strip().partition(" ")
+    parts = [*_numbers(day, "-", 3), *_numbers(clock.strip() or "0:0:0", ":", 3)]
+    if None not in parts:
+        made = time.struct_time((*parts, 0, 0, -1))
+        try:
+            seconds = int(time.mktime(made))
+        except (OverflowError, ValueError):
+            seconds = -1
+        # 30 February is quietly the 2nd of March for the C library; the calendar says otherwise.
+        if time.localtime(seconds)[:3] == made[:3] and made.tm_hour < 24 and made.tm_min < 60 and made.tm_sec < 60:
+            return seconds
+    raise Refused(f"{what}: `{text.strip()}` is no date.", kind="BadDate", hint=f'Write it as "{_DATE}".')
+
+
+def interval(text: str, *, what: str) -> tuple[int, int]:
+    """Read two dates with a comma between them; the second must not be earlier."""
+    first, comma, second = text.partition(",")
+    if not comma:
+        raise Refused(f"{what} takes two dates, not `{text}`.", kind="BadDate", hint=f'Write "{_DATE}, {_DATE}".')
+    since, until = instant(first, what=what), instant(second, what=what)
+    if until < since:
+        raise Refused(f"{what}: {date(until)} is before {date(since)}.", kind="BadDate", hint="Swap the two dates.")
+    return since, until
+
+
+def _numbers(text: str, separator: str, count: int) -> list[int | None]:
+    parts = text.split(separator)
+    if len(parts) != count:
+        return [None]
+    return [int(part) if part.isdecimal() and part.isascii() and len(part) <= 4 else None for part in parts]

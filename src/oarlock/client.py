@@ -1,0 +1,398 @@
+"""The only way in for commands: one HTTP request on a Unix socket or over TCP. Standard library only.
+
+A command pays for every import each time it runs, hence the C modules `_socket` and `_json` instead of `socket` and
+`json` (which brings `re`, `enum` and `collections`, two thirds of what a whole command costs with it), and HTTP by
+hand. Who is asking is decided by the kernel (Unix socket) or by a token (TCP), never by a request.
+"""
+
+from __future__ import annotations
+
+import _json
+import _socket
+import os
+import time
+
+TYPE_CHECKING = False  # importing `typing` costs as much as half a command
+if TYPE_CHECKING:
+    from typing import Any
+
+VARIABLE = "OARLOCK_SERVER"
+TOKEN_VARIABLE = "OARLOCK_TOKEN"  # noqa: S105 - the name of a variable
+SYSTEM_SOCKET = "/var/lib/oarlock/server.sock"
+PORT = 6680
+API = "/api/v1"
+
+CONNECT_SECONDS = 2.0
+"""How long a server that refuses connections is given to come back; a restart takes less."""
+ANSWER_SECONDS = 120.0
+"""How long an answer may take; a reservation is answered once it was planned."""
+ATTEMPTS = 4
+"""How often a request is sent whose connection breaks before the answer; its id makes that one request."""
+
+_MAY_COME_BACK = (ConnectionRefusedError, FileNotFoundError, BlockingIOError, TimeoutError)
+_UNKNOWN = "Whether it was done is not known: look (oarstat, oarnodes) before you try again."
+_AGAIN = "Try again; the server's log says more."
+_PAUSE = 0.05
+_PIECE = 1 << 18
+_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~,")
+
+
+class Refused(Exception):
+    """A refusal: a sentence to a person, the way out, and the kind that exit codes are found by.
+
+    `text` is what the server could not read, where it says so.
+    """
+
+    def __init__(self, sentence: str, *, kind: str, hint: str = "", text: str | None = None) -> None:
+        super().__init__(sentence)
+        self.kind, self.hint, self.text = kind, hint, text
+
+
+class _Broken(Exception):
+    """The connection ended before the answer did."""
+
+
+class Client:
+    """One server, found when it is made; every method is one verb of the server's interface."""
+
+    def __init__(self, server: str | None = None) -> None:
+        self.server = server or os.environ.get(VARIABLE) or default_server()
+        self._url = _url(self.server) if "://" in self.server else None
+
+    def submit(self, submission: dict[str, Any]) -> Any:
+        """Make a job, or an array of jobs; waits for the answer to a reservation."""
+        return self._change("POST", "/jobs", submission)
+
+    def dry_run(self, submission: dict[str, Any]) -> Any:
+        """Ask when and where a submission would start, without submitting it."""
+        return self._call("POST", "/jobs/dry-run", "", written(submission).encode("ascii"))
+
+    def jobs(self, **query: object) -> Any:
+        """List jobs: by `ids`, `array`, `user`, `where`, `states`, `since` and `until`; `full=1` for every field."""
+        return self._get("/jobs", **query)["jobs"]
+
+    def events(self, job_id: int) -> Any:
+        """List what happened to a job."""
+        return self._get(f"/jobs/{job_id}/events")["events"]
+
+    def node_events(self, **query: object) -> Any:
+        """List what happened on `nodes`: `since` an instant, or the last ones up to `limit`."""
+        return self._get("/events", **query)["events"]
+
+    def why(self, job_id: int) -> Any:
+        """Ask why a job waits."""
+        return self._get(f"/jobs/{job_id}/why")
+
+    def job_resources(self, job_id: int) -> Any:
+        """List the resources of a job."""
+        return self._get(f"/jobs/{job_id}/resources")["resources"]
+
+    def delete(self, chosen: dict[str, Any]) -> Any:
+        """End jobs, or send them a signal; gives what became of each."""
+        return self._change("POST", "/jobs/delete", chosen)["jobs"]
+
+    def hold(self, chosen: dict[str, Any]) -> Any:
+        """Keep jobs from starting, or suspend them; gives what became of each."""
+        return self._change("POST", "/jobs/hold", chosen)["jobs"]
+
+    def resume(self, chosen: dict[str, Any]) -> Any:
+        """Take back a hold; gives what became of each job."""
+        return self._change("POST", "/jobs/resume", chosen)["jobs"]
+
+    def resources(self, **query: object) -> Any:
+        """List resources, by `where`, `ids` or `nodes`, and the jobs on them."""
+        return self._get("/resources", **query)
+
+    def add_resource(self, resource: dict[str, Any]) -> Any:
+        """Add resources of one host; gives their ids."""
+        return self._change("POST", "/resources", resource)["resource_ids"]
+
+    def set_state(self, change: dict[str, Any]) -> Any:
+        """Ask a state for resources; gives their ids, and the jobs that still run on them."""
+        return self._change("POST", "/resources/state", change)
+
+    def set_properties(self, change: dict[str, Any]) -> Any:
+        """Change properties of resources; gives their ids."""
+        return self._change("POST", "/resources/properties", change)["resource_ids"]
+
+    def remove_resource(self, resource_id: int) -> Any:
+        """Remove a resource that is Dead."""
+        return self._change("DELETE", f"/resources/{resource_id}")
+
+    def properties(self) -> Any:
+        """List the properties that resources have, with their kinds, and which of them are the system's."""
+        return self._get("/properties")
+
+    def add_property(self, name: str, kind: str) -> Any:
+        """Add a property of the kind `int` or `str`."""
+        return self._change("POST", "/properties", {"name": name, "kind": kind})
+
+    def rename_property(self, old: str, new: str) -> Any:
+        """Give a property another name."""
+        return self._change("POST", "/properties/rename", {"old": old, "new": new})
+
+    def delete_property(self, name: str) -> Any:
+        """Drop a property with all its values."""
+        return self._change("DELETE", f"/properties/{quoted(name)}")
+
+    def queues(self) -> Any:
+        """List the queues."""
+        return self._get("/queues")["queues"]
+
+    def add_queue(self, name: str, priority: int, policy: str) -> Any:
+        """Add a queue."""
+        return self._change("POST", "/queues", {"name": name, "priority": priority, "policy": policy})
+
+    def start_queue(self, name: str | None) -> Any:
+        """Let jobs of a queue start (`None`: of all queues)."""
+        return self._change("POST", "/queues/start", {} if name is None else {"names": [name]})
+
+    def stop_queue(self, name: str | None) -> Any:
+        """Let no job of a queue start (`None`: of no queue)."""
+        return self._change("POST", "/queues/stop", {} if name is None else {"names": [name]})
+
+    def remove_queue(self, name: str) -> Any:
+        """Remove a queue."""
+        return self._change("DELETE", f"/queues/{quoted(name)}")
+
+    def account(self, what: dict[str, Any]) -> Any:
+        """Account for the jobs that ended; gives how many jobs that were, and how many rows were forgotten."""
+        return self._change("POST", "/accounting", what)
+
+    def accounting(self, **query: object) -> Any:
+        """List what was used, a row a window."""
+        return self._get("/accounting", **query)["rows"]
+
+    def gantt(self, since: int, until: int) -> Any:
+        """List the jobs and the states of resources between two instants."""
+        return self._get("/gantt", since=since, until=until)
+
+    def _get(self, path: str, **query: object) -> Any:
+        asked = "&".join(f"{name}={quoted(str(value))}" for name, value in query.items() if value is not None)
+        return self._call("GET", f"{path}?{asked}" if asked else path, "", b"")
+
+    def _change(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        sent = b"" if body is None else written(body).encode("ascii")
+        return self._call(method, path, f"Request-Id: {request_id()}\r\n", sent)
+
+    def _call(self, method: str, path: str, headers: str, body: bytes) -> Any:
+        host, prefix, token = "localhost", "", ""
+        if self._url:
+            (host, _, _, prefix), token = self._url, f"Authorization: Bearer {_token()}\r\n"
+        head = (
+            f"{method} {prefix}{API}{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{token}{headers}"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        changing = bool(headers)
+        status, answer = self._answered(head.encode("ascii") + body, changing=changing)
+        return _understood(status, answer, changing=changing)
+
+    def _answered(self, request: bytes, *, changing: bool) -> tuple[int, bytes]:
+        """Send until there is an answer. The same bytes, hence the same request id: done at most once."""
+        for attempt in range(ATTEMPTS):
+            try:
+                connection = self._connected()
+            except Refused:
+                if attempt == 0:
+                    raise
+                break  # it was sent before: that the server is down now does not say that nothing was done
+            try:
+                return _asked(connection, request)
+            except TimeoutError:
+                break
+            except (ConnectionError, _Broken):
+                continue
+        sentence = f"The server at {self.server} took the request but did not answer."
+        raise Refused(sentence, kind="NoAnswer", hint=_UNKNOWN if changing else _AGAIN)
+
+    def _connected(self) -> _socket.socket:
+        deadline = time.monotonic() + CONNECT_SECONDS
+        while True:
+            try:
+                return self._connect()
+            except OSError as why:
+                # Where not even the folder of the socket exists there is nothing to wait for.
+                nowhere = self._url is None and not os.path.isdir(os.path.dirname(self.server) or ".")
+                if nowhere or not isinstance(why, _MAY_COME_BACK) or time.monotonic() > deadline:
+                    raise self._down(why) from None
+            time.sleep(_PAUSE)
+
+    def _connect(self) -> _socket.socket:
+        if self._url is None:
+            return _open(_socket.AF_UNIX, self.server)
+        _, name, port, _ = self._url
+        family, *_, where = _socket.getaddrinfo(name, port, 0, _socket.SOCK_STREAM)[0]
+        return _open(family, where)
+
+    def _down(self, why: OSError) -> Refused:
+        return Refused(
+            f"No server answers at {self.server} ({why.strerror or why}); nothing was changed.",
+            kind="ServerDown",
+            hint=f"Try again later, or name another one with --server or ${VARIABLE}.",
+        )
+
+
+def default_server() -> str:
+    """Give the socket of a plain user's own instance where there is one, else the system's."""
+    if os.geteuid() == 0:
+        return SYSTEM_SOCKET
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    own = f"{state}/oarlock/server.sock"
+    return own if os.path.exists(own) else SYSTEM_SOCKET
+
+
+def request_id() -> str:
+    """Make a random UUID (version 4) as 32 hexadecimal digits."""
+    made = bytearray(os.urandom(16))
+    made[6] = made[6] & 0x0F | 0x40
+    made[8] = made[8] & 0x3F | 0x80
+    return made.hex()
+
+
+class _Plainly:
+    """How JSON is read: strictly, into dicts, lists, texts, numbers, truth values and nothing."""
+
+    strict = True
+    object_hook = object_pairs_hook = None
+    parse_float, parse_int, parse_constant = float, int, float
+
+
+def read(text: str) -> Any:
+    """Read JSON; what is none is a `ValueError`."""
+    text = text.strip(" \t\r\n")
+    try:
+        value, end = _json.make_scanner(_Plainly)(text, 0)  # type: ignore[arg-type]  # any object will do
+    except StopIteration:
+        raise ValueError(f"no JSON: {text[:40]}") from None
+    if end != len(text):
+        raise ValueError(f"more than one JSON value: {text[:40]}")
+    return value
+
+
+def written(value: Any) -> str:
+    """Write plain data as JSON, in ASCII."""
+    if isinstance(value, str):
+        return _json.encode_basestring_ascii(value)
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{_json.encode_basestring_ascii(k)}:{written(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(written(item) for item in value) + "]"
+    return "null" if value is None else str(value).lower()
+
+
+def quoted(text: str) -> str:
+    """Write a text as a URL can hold it."""
+    return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in text.encode("utf-8", "surrogateescape"))
+
+
+def _url(server: str) -> tuple[str, str, int, str]:
+    """Take an address apart: host as a header has it, name, port, and what stands before the paths."""
+    scheme, _, rest = server.partition("://")
+    host, _, path = rest.partition("/")
+    name, colon, port = host.rpartition(":")
+    if not colon or name.endswith(":") or host.endswith("]"):
+        name, port = host, str(PORT)
+    if scheme != "http" or not name or not port.isdecimal() or not host.isascii():
+        raise Refused(
+            f"`{server}` is no address of a server.",
+            kind="BadAddress",
+            hint=f"Give the path of a socket, or http://NAME:{PORT} (an ssh tunnel makes that one private).",
+        )
+    return host, name.strip("[]"), int(port), f"/{path}".rstrip("/")
+
+
+def _token() -> str:
+    token = os.environ.get(TOKEN_VARIABLE, "")
+    if not token or not token.isascii() or not token.isprintable():
+        raise Refused(
+            f"A server that is reached over the network needs a token, and ${TOKEN_VARIABLE} has none.",
+            kind="NoToken",
+            hint="The server makes one for you where its socket is.",
+        )
+    return token
+
+
+def _open(family: int, where: Any) -> _socket.socket:
+    connection = _socket.socket(family, _socket.SOCK_STREAM)
+    try:
+        connection.settimeout(CONNECT_SECONDS)
+        connection.connect(where)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _asked(connection: _socket.socket, request: bytes) -> tuple[int, bytes]:
+    try:
+        connection.settimeout(ANSWER_SECONDS)
+        connection.sendall(request)
+        return _received(connection)
+    finally:
+        connection.close()
+
+
+def _received(connection: _socket.socket) -> tuple[int, bytes]:
+    """Read one answer to its end; an answer that was cut off is none."""
+    got = bytearray()
+    while (end := got.find(b"\r\n\r\n")) < 0:
+        got += _piece(connection)
+    first, *lines = bytes(got[:end]).decode("latin-1").split("\r\n")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    del got[: end + 4]
+    if headers.get("transfer-encoding", "").lower() == "chunked":
+        return _status(first), _chunks(connection, got)
+    length = _number(headers.get("content-length", "0"), 10)
+    while len(got) < length:
+        got += _piece(connection)
+    return _status(first), bytes(got[:length])
+
+
+def _chunks(connection: _socket.socket, got: bytearray) -> bytes:
+    whole = bytearray()
+    while True:
+        while (end := got.find(b"\r\n")) < 0:
+            got += _piece(connection)
+        size = _number(got[:end].split(b";")[0].decode("latin-1"), 16)
+        while len(got) < end + size + 4:
+            got += _piece(connection)
+        if size == 0:
+            return bytes(whole)
+        whole += got[end + 2 : end + 2 + size]
+        del got[: end + size + 4]
+
+
+def _piece(connection: _socket.socket) -> bytes:
+    if piece := connection.recv(_PIECE):
+        return piece
+    raise _Broken
+
+
+def _status(line: str) -> int:
+    if not line.startswith("HTTP/1."):
+        raise _stranger(line)
+    return _number(line[9:12], 10)
+
+
+def _number(text: str, base: int) -> int:
+    try:
+        return int(text, base)
+    except ValueError:
+        raise _stranger(text) from None
+
+
+def _stranger(text: str) -> Refused:
+    sentence = f"What answers there is no Oarlock server: it says `{text[:40]}`."
+    return Refused(sentence, kind="ServerFailed", hint=f"Look at --server or ${VARIABLE}.")
+
+
+def _understood(status: int, answer: bytes, *, changing: bool) -> Any:
+    """Give what the server says, or raise what it refuses."""
+    try:
+        told = read(answer.decode()) if answer else {}
+        if status < 300:
+            return told
+        raise Refused(told["error"], kind=str(told["kind"]), hint=told.get("hint") or "", text=told.get("text"))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        sentence = f"The server failed: it answered {status} and no sentence."
+        raise Refused(sentence, kind="ServerFailed", hint=_UNKNOWN if changing else _AGAIN) from None

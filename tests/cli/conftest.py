@@ -1,0 +1,67 @@
+"""What the tests of commands share: a server with canned answers, and a way to run a command against it."""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests import canned
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = ROOT.parent / "shared" / "data" / "oar2-golden"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a command ended, and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def server(tmp_path):
+    """A server that answers as it is told."""
+    made, end = canned.unix(tmp_path)
+    yield made
+    end()
+
+
+@pytest.fixture
+def run(server, tmp_path):
+    """Run a command in an empty folder, as a process of its own, against the canned server."""
+
+    def ran(command, *words, cwd=None, stdin="", **variables):
+        code = f"import sys; from oarlock.cli.{command} import main; sys.exit(main())"
+        environment = {
+            "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src"),
+            "TZ": "UTC", "OARLOCK_SERVER": server.address, **variables,
+        }  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-c", code, *words],
+            env=environment, cwd=cwd or tmp_path, input=stdin, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    return ran
+
+
+def golden(name: str) -> Ran:
+    """Give what a real OAR printed; leaves the test out where the outputs are absent."""
+    path = GOLDEN / f"{name}.txt"
+    if not path.exists():
+        pytest.skip("the outputs of a real OAR are not here (../shared/data/oar2-golden)")
+    head, _, rest = path.read_text().partition("--- stdout\n")
+    out, _, err = rest.rpartition("--- stderr\n")
+    return Ran(int(head.rsplit("exit=", 1)[1]), out, err)
+
+
+def plain(text: str) -> str:
+    """Leave out of OAR's formats what ours have not: document type, memory addresses, quotes around long numbers."""
+    text = re.sub(r"<!DOCTYPE.*?\]>\n", "", text, flags=re.DOTALL)
+    return re.sub(r"'(\d{10})'", r"\1", re.sub(r' memory_address="\w+"', "", text))

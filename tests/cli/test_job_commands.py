@@ -1,0 +1,128 @@
+"""oardel, oarhold and oarresume as processes, compared with a real OAR's outputs."""
+
+import pytest
+
+from tests.canned import ok, refusal
+from tests.cli.conftest import Ran, golden
+
+
+def done(*ids, says=""):
+    return ok({"jobs": [{"job_id": job_id, "done": True, "says": says} for job_id in ids]})
+
+
+def not_done(job_id, says, kind):
+    return ok({"jobs": [{"job_id": job_id, "done": False, "says": says, "kind": kind}]})
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "path", "body"),
+    [
+        ("oardel", ["14", "42"], "delete", {"ids": [14, 42]}),
+        ("oardel", ["--sql", "project='p1'"], "delete", {"where": "project='p1'"}),
+        ("oardel", ["--array", "80"], "delete", {"array": 80}),
+        ("oardel", ["-c", "42"], "delete", {"ids": [42], "checkpoint": True}),
+        ("oardel", ["-s", "10", "42"], "delete", {"ids": [42], "signal": 10}),
+        ("oardel", ["-s", "SIGUSR1", "42"], "delete", {"ids": [42], "signal": 10}),
+        ("oardel", ["--signal=usr2", "42"], "delete", {"ids": [42], "signal": 12}),
+        ("oardel", ["--force-terminate-finishing-job", "4"], "delete", {"ids": [4], "exterminate": True}),
+        ("oarhold", ["3", "4"], "hold", {"ids": [3, 4], "running": False}),
+        ("oarhold", ["-r", "--array", "3"], "hold", {"array": 3, "running": True}),
+        ("oarresume", ["--sql", "user='me'"], "resume", {"where": "user='me'"}),
+        ("oarresume", ["5"], "resume", {"ids": [5]}),
+    ],
+)
+def test_the_chosen_jobs_are_sent(run, server, command, words, path, body):
+    server.says(ok({"jobs": []}))
+    assert run(command, *words) == golden("del_sql_none") == Ran(0, "", "")
+    [request] = server.requests
+    assert (request.method, request.path, request.json) == ("POST", f"/api/v1/jobs/{path}", body)
+
+
+@pytest.mark.parametrize(
+    ("name", "command", "words", "answer"),
+    [
+        ("del_waiting", "oardel", ["22"], done(22)),
+        ("del_waiting_array", "oardel", ["--array", "80"], done(80, 81, 82)),
+        ("del_c_checkpoint_nockpt", "oardel", ["-c", "88"],
+         done(88, says="The job 88 was notified to checkpoint itself on node1.")),
+        ("del_s_signal", "oardel", ["-s", "10", "87"],
+         done(87, says="The job 87 was notified to signal itself with 10 on node1.")),
+        ("del_s_named", "oardel", ["-s", "SIGUSR1", "87"],
+         done(87, says="The job 87 was notified to signal itself with SIGUSR1 on node1.")),
+        ("hold_reservation", "oarhold", ["91"], done(91)),
+        ("resume_reservation", "oarresume", ["91"], done(91)),
+    ],
+)  # fmt: skip
+def test_what_was_done_is_told_as_oar_does(run, server, name, command, words, answer):
+    server.says(answer)
+    assert run(command, *words) == golden(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "command", "words", "kind"),
+    [
+        ("del_again", "oardel", ["78"], "KillAsked"),
+        ("del_other_user", "oardel", ["78"], "Forbidden"),
+        ("hold_running_no_r", "oarhold", ["78"], "IllegalMove"),
+        ("hold_unknown", "oarhold", ["78"], "UnknownJob"),
+        ("resume_other", "oarresume", ["78"], "Forbidden"),
+    ],
+)
+def test_a_job_to_which_nothing_was_done_gives_a_sentence_and_oars_code(run, server, name, command, words, kind):
+    server.says(not_done(78, "It was refused.", kind))
+    ran = run(command, *words)
+    assert (ran.code, ran.err) == (golden(name).code, f"{command}: It was refused.\n")
+    assert ran.out == ("Deleting the job = 78 ...ERROR.\n" if command == "oardel" else "")
+
+
+def test_the_jobs_that_were_deleted_are_told_of_beside_those_that_were_not(run, server):
+    jobs = [{"job_id": 1, "done": True, "says": ""}, {"job_id": 2, "done": False, "says": "Not yours.", "kind": "X"}]
+    server.says(ok({"jobs": jobs}))
+    ran = run("oardel", "1", "2")
+    assert ran.out == (
+        "Deleting the job = 1 ...REGISTERED.\nDeleting the job = 2 ...ERROR.\n"
+        "The job(s) [ 1 ] will be deleted in the near future.\n"
+    )
+    assert (ran.code, ran.err) == (1, "oardel: Not yours.\n")
+
+
+def test_of_two_arrays_the_first_is_told_of_when_the_second_is_refused(run, server):
+    server.says(done(80), refusal(404, "UnknownJob", "There is no array 9.", "`oarstat --array` lists them."))
+    ran = run("oardel", "--array", "80", "9")
+    assert ran.out == (
+        "Deleting the job = 80 ...REGISTERED.\nThe job(s) [ 80 ] will be deleted in the near future.\n"
+    )  # fmt: skip
+    assert (ran.code, ran.err) == (1, "oardel: There is no array 9.\n  `oarstat --array` lists them.\n")
+    assert server.requests[0].headers["request-id"] != server.requests[1].headers["request-id"]
+
+
+def test_giving_up_a_job_is_for_administrators(run, server):
+    server.says(refusal(403, "Forbidden", "Only administrators may do this.", "ADMINS names them."))
+    assert run("oardel", "--force-terminate-finishing-job", "89") == Ran(
+        golden("del_force_term").code, "", "oardel: Only administrators may do this.\n  ADMINS names them.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "name", "told"),
+    [
+        ("oardel", [], "del_none", 'No job is named.\n  oardel JOB..., or oardel --sql "CONDITION"\n'),
+        ("oarhold", [], "hold_none", 'No job is named.\n  oarhold JOB..., or oarhold --sql "CONDITION"\n'),
+        ("oardel", ["abc"], "del_garbage", "`abc` is no job number.\n  `oarstat` lists the jobs.\n"),
+        ("oardel", ["-s", "FOO", "1"], "del_none", "There is no signal `FOO`.\n  `kill -l` lists them.\n"),
+        ("oardel", ["-s", "SIG_DFL", "1"], "del_none", "There is no signal `SIG_DFL`.\n  `kill -l` lists them.\n"),
+        ("oardel", ["-c", "-s", "1", "1"], "del_none",
+         "Only one of -c, -s and --force-… can be given.\n  Choose one.\n"),
+        ("oardel", ["--sql", "x", "1"], "del_none",
+         "--sql and job numbers cannot be given together.\n  Give one of them.\n"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_meant_is_refused_before_it_is_sent(run, server, command, words, name, told):
+    assert run(command, *words) == Ran(golden(name).code, "", f"{command}: {told}")
+    assert server.requests == []
+
+
+def test_a_server_that_is_down_has_deleted_nothing(run):
+    ran = run("oardel", "1", OARLOCK_SERVER="/nowhere/server.sock")
+    assert (ran.code, ran.out) == (golden("down_oardel").code, "")
+    assert "nothing was changed" in ran.err

@@ -1,0 +1,338 @@
+"""oarsub as a process: which words make which request, and which answer makes which lines and exit code."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.canned import ok, refusal
+from tests.cli.conftest import ROOT, golden, plain
+
+DONE = ok({"job_ids": [42], "array_id": 42, "messages": [], "state": "Waiting", "reservation": None})
+
+
+@pytest.fixture
+def submitted(run, server, tmp_path):
+    """Run oarsub and give the body it sent, without what every submission has."""
+
+    def body(*words, **variables):
+        server.says(DONE)
+        ran = run("oarsub", *words, **variables)
+        assert (ran.code, ran.err) == (0, "")
+        [request] = server.requests
+        assert (request.method, request.path) == ("POST", "/api/v1/jobs")
+        sent = request.json
+        sent.pop("environment")
+        assert sent.pop("initial_request") == " ".join(["oarsub", *words])
+        assert sent.pop("directory") == str(tmp_path)
+        return sent
+
+    return body
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["sleep 1"], {"command": "sleep 1"}),
+        (["./prog", "a", "b c"], {"command": "./prog a b c"}),
+        (["--", "ls", "-l"], {"command": "ls -l"}),
+        (["./prog", "-l", "nodes=4"], {"command": "./prog", "resources": ["nodes=4"]}),
+        (["-l", "nodes=4", "-l/core=2", "x"], {"command": "x", "resources": ["nodes=4", "/core=2"]}),
+        (["-p", "mem > 16", "-q", "night", "x"], {"command": "x", "properties": "mem > 16", "queue": "night"}),
+        (["-n", "a b", "--project=p1", "x"], {"command": "x", "name": "a b", "project": "p1"}),
+        (["-t", "besteffort", "-t", "idempotent", "x"], {"command": "x", "types": ["besteffort", "idempotent"]}),
+        (["-t", "noop", "-l", "core=1"], {"types": ["noop"], "resources": ["core=1"]}),
+        (["-a", "1", "-a26", "x"], {"command": "x", "after": [1, 26]}),
+        (["-O", "o.%jobid%", "-E", "e", "x"], {"command": "x", "stdout": "o.%jobid%", "stderr": "e"}),
+        (["--checkpoint", "20", "--signal=10", "x"], {"command": "x", "checkpoint": 20, "signal": 10}),
+        (["--notify", "mail:a@b", "--hold", "x"], {"command": "x", "notify": "mail:a@b", "hold": True}),
+        (["--array", "3", "x"], {"command": "x", "array": ["", "", ""]}),
+        (["-k", "x"], {"command": "x", "use_key": True}),
+        (["-r", "2026-11-15 18:29:04", "x"], {"command": "x", "reservation": 1794767344}),
+        (
+            ["-r", "2026-11-15 18:29:04, 2026-11-15 19:00:00", "x"],
+            {"command": "x", "reservation": "2026-11-15 18:29:04, 2026-11-15 19:00:00"},
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)  # fmt: skip
+def test_what_is_asked_for_is_what_is_sent(submitted, words, expected):
+    assert submitted(*words) == expected
+
+
+def test_the_exported_variables_go_along(run, server):
+    server.says(DONE)
+    run("oarsub", "true", GREETING="hé", **{"BASH_FUNC_f%%": "() { :; }", "a-b": "1", "1x": "2"})
+    sent = server.requests[0].json["environment"]
+    assert sent["GREETING"] == "hé"
+    assert {"PATH", "TZ"} < set(sent)
+    assert {"BASH_FUNC_f%%", "a-b", "1x"}.isdisjoint(sent)
+
+
+def test_an_environment_that_is_too_large_is_refused_by_name(run, server):
+    ran = run("oarsub", "true", HUGE="x" * 70_000, HUGER="y" * 70_000)
+    assert ran.code == 8
+    assert ran.err.endswith("The largest is HUGE; `unset HUGE`, or set it in the job.\n")
+    assert server.requests == []
+
+
+def test_a_directory_is_the_asked_one_or_this_one_as_the_shell_names_it(run, server, tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    server.says(DONE)
+    run("oarsub", "true", cwd=tmp_path / "link", PWD=str(tmp_path / "link"))
+    run("oarsub", "true", cwd=tmp_path / "real", PWD="/nowhere")
+    run("oarsub", "-d", "sub/../x", "true")
+    run("oarsub", "-d", "/tmp", "true")
+    assert [request.json["directory"] for request in server.requests] == [
+        str(tmp_path / "link"), str(tmp_path / "real"), str(tmp_path / "x"), "/tmp"
+    ]  # fmt: skip
+
+
+def test_a_removed_directory_is_told(server, tmp_path):
+    gone = "import os, sys; os.mkdir('d'); os.chdir('d'); os.rmdir('../d'); sys.argv[1:] = ['true']"
+    code = f"{gone}; from oarlock.cli.oarsub import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (1, "oarsub: This directory was removed.\n  Go elsewhere, or give -d.\n")
+
+
+def test_a_parameter_file_makes_a_job_a_line(run, server, tmp_path):
+    (tmp_path / "params").write_text("# heads\n\n1 'a b'\n  2 c  \n")
+    server.says(ok({"job_ids": [7, 8], "array_id": 7, "messages": [], "state": "Waiting", "reservation": None}))
+    ran = run("oarsub", "--array-param-file", "params", "./x")
+    assert server.requests[0].json["array"] == ["1 'a b'", "2 c"]
+    assert (ran.code, ran.out) == (0, "OAR_JOB_ID=7\nOAR_JOB_ID=8\nOAR_ARRAY_ID=7\n")
+
+
+def test_a_private_key_goes_to_the_server_and_not_into_what_others_read(run, server, tmp_path):
+    (tmp_path / "key").write_text("-----BEGIN\nsecret\n")
+    server.says(DONE)
+    run("oarsub", "--import-job-key-inline", "secret1", "x")
+    run("oarsub", "--import-job-key-inline=secret2", "x")
+    run("oarsub", "-i", "key", "x")
+    first, second, third = (request.json for request in server.requests)
+    assert [body["import_key"] for body in (first, second, third)] == ["secret1", "secret2", "-----BEGIN\nsecret\n"]
+    assert first["initial_request"] == "oarsub --import-job-key-inline … x"
+    assert second["initial_request"] == "oarsub --import-job-key-inline=… x"
+    assert third["use_key"] is True
+
+
+SCRIPT = "#!/bin/sh\n#OAR -l /nodes=2,walltime=1\n#OAR -n 'from script' -t besteffort\n#OAR --project p1\necho\n"
+
+
+def test_a_script_adds_its_options_and_the_command_line_wins(run, server, tmp_path):
+    (tmp_path / "script.sh").write_text(SCRIPT)
+    server.says(DONE)
+    ran = run("oarsub", "-S", "-l", "core=1", "-n", "cli", "-t", "idempotent", "./script.sh", "arg")
+    body = server.requests[0].json
+    assert {key: body[key] for key in ("resources", "name", "types", "project", "command")} == {
+        "resources": ["core=1", "/nodes=2,walltime=1"],
+        "name": "cli",
+        "types": ["idempotent", "besteffort"],
+        "project": "p1",
+        "command": "./script.sh arg",
+    }
+    assert "script" not in body
+    assert (ran.code, ran.out) == (0, "OAR_JOB_ID=42\n")
+    assert ran.err == "oarsub: line 3 of the script (--name from script) gives way to the command line.\n"
+
+
+def test_without_S_a_script_is_not_opened(submitted):
+    assert submitted("./not-there.sh") == {"command": "./not-there.sh"}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (None, "oarsub: The script ./s.sh cannot be read: No such file or directory.\n"),
+        ("echo\n", "oarsub: This is no script to look for `#OAR` lines in: expected"),
+        ("#!/bin/sh\n#OAR --bogus 1\n", "oarsub: ./s.sh, line 2: There is no option --bogus.\n"),
+        ("#!/bin/sh\n\n#OAR -l nodes=1 ./prog\n", "oarsub: ./s.sh, line 3: `./prog` is no option.\n"),
+        ("#!/bin/sh\n#OAR -J\n", "oarsub: ./s.sh, line 2: --json has no place in a script.\n"),
+    ],
+)
+def test_a_script_that_cannot_be_scanned_submits_nothing(run, server, tmp_path, text, told):
+    if text is not None:
+        (tmp_path / "s.sh").write_text(text)
+    ran = run("oarsub", "-S", "./s.sh")
+    assert (ran.code, ran.out, ran.err[: len(told)]) == (12, "", told)
+    assert server.requests == []
+
+
+def test_messages_of_rules_come_before_the_number(run, server):
+    expected = golden("sub_default")
+    messages = [line for line in expected.out.splitlines() if line.startswith("[ADMISSION RULE]")]
+    server.says(ok({"job_ids": [2], "array_id": 2, "messages": messages, "state": "Waiting", "reservation": None}))
+    assert run("oarsub", "sleep 1") == expected
+
+
+def test_an_array_tells_every_number_and_its_own(run, server):
+    expected = golden("sub_array_named")
+    messages = expected.out.splitlines()[:1]
+    server.says(
+        ok({"job_ids": [38, 39], "array_id": 38, "messages": messages, "state": "Waiting", "reservation": None})
+    )
+    ran = run("oarsub", "--array", "2", "-n", "arr", "echo x")
+    assert (ran.code, ran.out) == (expected.code, expected.out)
+
+
+def test_an_array_of_one_is_an_array(run, server):
+    server.says(DONE)
+    assert run("oarsub", "--array", "1", "x").out == "OAR_JOB_ID=42\nOAR_ARRAY_ID=42\n"
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "number"), [("-J", "sub_json", 47), ("-Y", "sub_yaml", 64), ("-X", "sub_xml", 65)]
+)
+def test_programs_find_the_number_between_two_rules(run, server, option, name, number):
+    expected = golden(name)
+    messages = expected.out.splitlines()[:1]
+    server.says(ok({"job_ids": [number], "array_id": number, "messages": messages, "state": "Waiting"}))
+    # OAR writes its YAML with two libraries; we with the one of oarstat, whose first line ends with a space.
+    assert run("oarsub", option, "true").out == plain(expected.out).replace("\n---\n", "\n--- \n")
+
+
+def test_programs_get_all_numbers_of_an_array(run, server):
+    server.says(ok({"job_ids": [7, 8], "array_id": 7, "messages": []}))
+    assert run("oarsub", "-J", "--array", "2", "x").out == (
+        'OAR_JOB_ID=7\nOAR_JOB_ID=8\nOAR_ARRAY_ID=7\n\n##########\n'
+        '{\n   "array_id" : 7,\n   "job_ids" : [\n      7,\n      8\n   ]\n}\n\n##########\n\n'
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "reservation"),
+    [
+        ("resa_ok", {"accepted": True, "says": "", "start": 1794767344}),
+        ("un_resa", {"accepted": False, "says": "taken", "start": 1794768685}),
+    ],
+)
+def test_a_reservation_is_answered(run, server, name, reservation):
+    expected = golden(name)
+    message, number, *_ = expected.out.splitlines()
+    job_id = int(number.removeprefix("OAR_JOB_ID="))
+    server.says(ok({"job_ids": [job_id], "array_id": job_id, "messages": [message], "reservation": reservation}))
+    assert run("oarsub", "-r", "2026-11-15 18:29:04", "date") == expected
+
+
+def test_a_reservation_that_can_never_run_says_why(run, server):
+    refused = {"accepted": False, "says": "only 4 nodes exist", "start": None}
+    server.says(ok({"job_ids": [1], "array_id": 1, "messages": [], "reservation": refused}))
+    ran = run("oarsub", "-r", "2026-11-15 18:29:04", "date")
+    assert (ran.code, ran.out.splitlines()[-1]) == (10, "Reservation not valid --> KO (only 4 nodes exist)")
+
+
+def test_a_job_is_submitted_once_more(run, server):
+    expected = golden("sub_resubmit_1")
+    server.says(ok({"job_ids": [55], "array_id": 55, "messages": [], "reservation": None}))
+    assert run("oarsub", "--resubmit", "1") == expected
+    assert server.requests[0].json["resubmit"] == 1
+
+
+def test_a_job_key_is_told_of(run, server):
+    expected = golden("sub_k")
+    server.says(ok({"job_ids": [51], "array_id": 51, "messages": expected.out.splitlines()[:1]}))
+    assert run("oarsub", "-k", "true") == expected
+
+
+def test_a_dry_run_tells_and_submits_nothing(run, server):
+    server.says(
+        ok({
+            "start": 1794767344, "nodes": "node[1-4]", "says": "It would start in 10 minutes.",
+            "sooner": "with walltime=0:30 it starts at once", "messages": ["[ADMISSION RULE] hello"],
+        })
+    )  # fmt: skip
+    ran = run("oarsub", "--dry-run", "-l", "nodes=4", "x")
+    assert server.requests[0].path == "/api/v1/jobs/dry-run"
+    assert ran.code == 0
+    assert ran.out == (
+        "[ADMISSION RULE] hello\nIt would start in 10 minutes.\nStart: 2026-11-15 18:29:04\nNodes: node[1-4]\n"
+        "Sooner: with walltime=0:30 it starts at once\nNothing was submitted.\n"
+    )
+
+
+def test_a_dry_run_of_what_never_starts_tells_why(run, server):
+    server.says(ok({"start": None, "nodes": "", "says": "It would never start.", "sooner": None, "messages": []}))
+    assert run("oarsub", "--dry-run", "x").out == "It would never start.\nNothing was submitted.\n"
+    assert '"says" : "It would never start."' in run("oarsub", "--dry-run", "-J", "x").out
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "told"),
+    [
+        ([], "bad_no_command", "There is no command to run.\n  oarsub [OPTION]... COMMAND\n"),
+        (["--array", "x", "y"], "sub_array_bad", "--array takes a whole number, not `x`.\n  Write --array=COUNT.\n"),
+        (["--array", "0", "y"], "sub_array_zero", "An array of 0 jobs cannot be submitted.\n  Ask for 1 to 100000.\n"),
+        (["--checkpoint", "abc", "y"], "bad_checkpoint", "--checkpoint takes a whole number, not `abc`.\n"),
+        (["--signal", "FOO", "y"], "bad_signal", "--signal takes a whole number, not `FOO`.\n"),
+        (["-a", "abc", "y"], "dep_bad", "-a takes a whole number, not `abc`.\n"),
+        (["-r", "tomorrow", "y"], "bad_reservation_date", "-r: `tomorrow` is no date with a time.\n"),
+        (["-r", "2026-11-15 21:28", "y"], "resa_short_date", "-r: `2026-11-15 21:28` is no date with a time.\n"),
+        (["-S", "./nope.sh"], "sub_scanscript_missing", "The script ./nope.sh cannot be read: No such file"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_it_is_sent(run, server, words, name, told):
+    ran = run("oarsub", *words)
+    assert (ran.code, ran.out, ran.err[: len(told) + 8]) == (golden(name).code, "", f"oarsub: {told}")
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("words", [["-I"], ["-C", "1"], ["-s", "x.tgz", "y"], ["-k", "-e", "key", "y"]])
+def test_what_is_not_here_yet_says_so(run, server, words):
+    ran = run("oarsub", *words)
+    assert (ran.code, ran.out, server.requests) == (1, "", [])
+    assert "not here yet" in ran.err or "cannot be exported" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "more", "name"),
+    [
+        (["-q", "nosuch", "x"], "UnknownQueue", {}, "bad_queue"),
+        (["-l", "foo", "x"], "SyntaxRefused", {"text": "foo", "at": 3}, "bad_syntax_word"),
+        (["-p", "mem=16; drop", "x"], "SyntaxRefused", {"text": "mem=16; drop", "at": 6}, "bad_sql_inject"),
+        (["-p", "bogus=1", "x"], "UnknownProperty", {}, "bad_unknown_prop_p"),
+        (["-l", "nodes=5", "x"], "NotEnoughResources", {}, "bad_too_many"),
+        (["-t", "nosuchtype", "x"], "RefusedByRule", {}, "bad_type"),
+        (["-l", "core=1", "x"], "SubmitterRefused", {}, "bad_root"),
+        (["--resubmit", "99999"], "UnknownJob", {}, "sub_resubmit_unknown"),
+        (["--resubmit", "1"], "NotYourJob", {}, "sub_resubmit_other_user"),
+    ],
+)
+def test_a_refusal_is_a_sentence_a_way_out_and_oars_code(run, server, words, kind, more, name):
+    server.says(refusal(400, kind, "This is refused.", "This is the way out.", **more))
+    ran = run("oarsub", *words)
+    assert (ran.code, ran.out) == (golden(name).code, "")
+    assert ran.err == "oarsub: This is refused.\n  This is the way out.\n"
+
+
+def test_a_server_that_is_down_has_no_job_and_the_command_says_so(run):
+    expected = golden("down_oarsub").code
+    ran = run("oarsub", "true", OARLOCK_SERVER="/nowhere/server.sock")
+    assert (ran.code, ran.out) == (expected, "")
+    assert ran.err == (
+        "oarsub: No server answers at /nowhere/server.sock (No such file or directory); nothing was changed.\n"
+        "  Try again later, or name another one with --server or $OARLOCK_SERVER.\n"
+    )
+
+
+def test_a_server_that_breaks_off_leaves_it_open_whether_there_is_a_job(run, server):
+    server.says(None)
+    ran = run("oarsub", "true")
+    assert (ran.code, ran.out) == (9, "")
+    assert "Whether it was done is not known" in ran.err
+
+
+def test_a_dry_run_leaves_nothing_open(run, server):
+    server.says(None)
+    ran = run("oarsub", "--dry-run", "true")
+    assert (ran.code, "not known" in ran.err) == (9, False)
+    assert "request-id" not in server.requests[0].headers
+
+
+def test_a_name_is_not_sent_to_the_terminal_as_a_command(run, server):
+    server.says(refusal(400, "BadName", "`\x1b[2Jx` is no name.", "Use letters."))
+    assert run("oarsub", "-n", "\x1b[2Jx", "y").err == "oarsub: `\\x1b[2Jx` is no name.\n  Use letters.\n"

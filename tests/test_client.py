@@ -1,0 +1,276 @@
+"""The client against a server with canned answers: what goes over the wire, and what a broken wire means."""
+
+import json
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oarlock import client as wire
+from oarlock.client import Client, Refused, default_server, quoted, request_id
+from tests import canned
+from tests.canned import ok, refusal
+
+
+@pytest.fixture
+def server(tmp_path):
+    made, end = canned.unix(tmp_path)
+    yield made
+    end()
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(wire, "CONNECT_SECONDS", 0.1)
+
+
+def test_a_submission_is_one_post_with_a_request_id(server):
+    server.says(ok({"job_ids": [7]}))
+    assert Client(server.address).submit({"command": "sleep 1", "name": "é"}) == {"job_ids": [7]}
+    [request] = server.requests
+    assert (request.method, request.path) == ("POST", "/api/v1/jobs")
+    assert request.json == {"command": "sleep 1", "name": "é"}
+    assert UUID(request.headers["request-id"]).version == 4
+    assert "authorization" not in request.headers
+
+
+def test_reading_asks_with_a_query_and_leaves_out_what_was_not_said(server):
+    server.says(ok({"jobs": [1]}))
+    assert Client(server.address).jobs(user="ada", where="project = 'a&b'", array=None) == [1]
+    [request] = server.requests
+    assert request.path == "/api/v1/jobs?user=ada&where=project%20%3D%20%27a%26b%27"
+    assert (request.body, "request-id" in request.headers) == (b"", False)
+
+
+def test_a_connection_that_breaks_is_tried_again_with_the_same_request_id(server):
+    server.says(None, b"HTTP/1.1 200 OK\r\ncontent-length: 90\r\n\r\n{", ok({"jobs": [{"job_id": 3}]}))
+    assert Client(server.address).delete({"ids": [3]}) == [{"job_id": 3}]
+    assert len(server.requests) == 3
+    assert len({(request.headers["request-id"], request.body) for request in server.requests}) == 1
+
+
+def test_two_changes_have_two_request_ids(server):
+    client = Client(server.address)
+    client.add_property("p1", "int")
+    client.add_property("p1", "int")
+    first, second = (request.headers["request-id"] for request in server.requests)
+    assert first != second
+
+
+def test_a_server_that_never_answers_leaves_the_outcome_open(server):
+    server.says(None)
+    with pytest.raises(Refused, match="took the request but did not answer") as refused:
+        Client(server.address).submit({})
+    assert refused.value.kind == "NoAnswer"
+    assert "not known" in refused.value.hint
+    assert len(server.requests) == wire.ATTEMPTS
+
+
+def test_a_server_that_goes_down_with_the_request_is_not_said_to_have_done_nothing(tmp_path, impatient):
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(tmp_path / "server.sock"))
+    listener.listen()
+
+    def take_one_and_die():
+        connection, _ = listener.accept()
+        listener.close()
+        connection.recv(65536)
+        connection.close()
+
+    thread = threading.Thread(target=take_one_and_die)
+    thread.start()
+    with pytest.raises(Refused) as refused:
+        Client(str(tmp_path / "server.sock")).submit({})
+    thread.join()
+    assert refused.value.kind == "NoAnswer"
+
+
+def test_a_server_that_is_down_has_changed_nothing(tmp_path, impatient):
+    dead = socket.socket(socket.AF_UNIX)
+    dead.bind(str(tmp_path / "server.sock"))
+    dead.close()
+    with pytest.raises(Refused, match="nothing was changed") as refused:
+        Client(str(tmp_path / "server.sock")).submit({})
+    assert refused.value.kind == "ServerDown"
+
+
+def test_a_server_that_starts_again_meanwhile_is_waited_for(tmp_path):
+    ends = []
+
+    def start_late():
+        waiting.wait()
+        _, end = canned.unix(tmp_path, ok({"queues": ["q"]}))
+        ends.append(end)
+
+    waiting = threading.Event()
+    starter = threading.Thread(target=start_late)
+    starter.start()
+    timer = threading.Timer(0.1, waiting.set)
+    timer.start()
+    try:
+        assert Client(str(tmp_path / "server.sock")).queues() == ["q"]
+    finally:
+        timer.join()
+        starter.join()
+        ends[0]()
+
+
+def test_nobody_waits_for_a_server_whose_folder_does_not_exist(tmp_path):
+    began = time.monotonic()
+    with pytest.raises(Refused, match="No such file"):
+        Client(str(tmp_path / "nowhere" / "server.sock")).queues()
+    assert time.monotonic() - began < wire.CONNECT_SECONDS / 2
+
+
+def test_a_refusal_keeps_its_sentence_its_hint_and_its_kind(server):
+    server.says(refusal(400, "BadCount", "`nodes=0` asks for nothing.", "Ask for 1.", text="nodes=0", at=6))
+    with pytest.raises(Refused) as refused:
+        Client(server.address).submit({})
+    told = refused.value
+    assert (str(told), told.hint, told.kind, told.text) == (
+        "`nodes=0` asks for nothing.", "Ask for 1.", "BadCount", "nodes=0"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        canned.answer(500, "oops"),
+        b"HTTP/1.1 502 Bad\r\ncontent-length: 6\r\n\r\n<html>",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nnul!",
+    ],
+)
+def test_an_answer_without_a_sentence_is_a_failure_of_the_server(server, answer):
+    server.says(answer)
+    with pytest.raises(Refused, match="The server failed") as refused:
+        Client(server.address).submit({})
+    assert (refused.value.kind, "not known" in refused.value.hint) == ("ServerFailed", True)
+
+
+@pytest.mark.parametrize("answer", [b"SSH-2.0-OpenSSH\r\n\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: many\r\n\r\n"])
+def test_something_else_on_the_socket_is_told_as_such(server, answer):
+    server.says(answer)
+    with pytest.raises(Refused, match="no Oarlock server"):
+        Client(server.address).queues()
+
+
+def test_an_answer_in_chunks_is_put_together(server):
+    chunks = b'8;x=y\r\n{"jobs":\r\n4\r\n [1]\r\n1\r\n}\r\n0\r\n\r\n'
+    server.says(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks)
+    assert Client(server.address).jobs() == [1]
+
+
+def test_a_long_answer_arrives_whole(server):
+    server.says(ok({"jobs": ["x" * 1000] * 3000}))
+    assert len(Client(server.address).jobs()) == 3000
+
+
+def test_over_tcp_a_token_goes_along(monkeypatch):
+    made, end = canned.tcp()
+    made.says(ok({"queues": ["q"]}))
+    monkeypatch.setenv("OARLOCK_TOKEN", "s3cret")
+    try:
+        assert Client(f"{made.address}/proxied/").queues() == ["q"]
+    finally:
+        end()
+    [request] = made.requests
+    assert request.path == "/proxied/api/v1/queues"
+    assert request.headers["authorization"] == "Bearer s3cret"
+    assert made.address.endswith(request.headers["host"])
+
+
+@pytest.mark.parametrize("token", ["", "a\r\nb"])
+def test_a_server_on_the_network_is_not_asked_without_a_token(monkeypatch, token):
+    monkeypatch.setenv("OARLOCK_TOKEN", token)
+    with pytest.raises(Refused, match="needs a token"):
+        Client("http://127.0.0.1:9").queues()
+
+
+@pytest.mark.parametrize("address", ["https://host", "http://", "http://host:port", "http://hôte"])
+def test_an_address_that_leads_nowhere_is_refused(address):
+    with pytest.raises(Refused, match="is no address of a server") as refused:
+        Client(address)
+    assert refused.value.kind == "BadAddress"
+
+
+@pytest.mark.parametrize(
+    ("address", "host", "name", "port"),
+    [
+        ("http://login", "login", "login", 6680),
+        ("http://login:80", "login:80", "login", 80),
+        ("http://[::1]:80", "[::1]:80", "::1", 80),
+        ("http://[::1]", "[::1]", "::1", 6680),
+    ],
+)
+def test_an_address_says_name_and_port(address, host, name, port):
+    assert wire._url(address) == (host, name, port, "")
+
+
+def test_the_server_is_the_one_named_else_that_of_the_environment(monkeypatch):
+    monkeypatch.setenv("OARLOCK_SERVER", "/env.sock")
+    assert (Client("/given.sock").server, Client().server) == ("/given.sock", "/env.sock")
+
+
+def test_a_plain_users_own_instance_comes_before_the_systems(monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert default_server() == wire.SYSTEM_SOCKET
+    own = Path(tmp_path, "oarlock", "server.sock")
+    own.parent.mkdir()
+    own.touch()
+    assert default_server() == str(own)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert default_server() == wire.SYSTEM_SOCKET
+
+
+def test_request_ids_are_random_uuids():
+    made = {request_id() for _ in range(100)}
+    assert len(made) == 100
+    assert {(len(one), UUID(one).version, UUID(one).variant) for one in made} == {(32, 4, "specified in RFC 4122")}
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inside: st.lists(inside, max_size=3) | st.dictionaries(st.text(max_size=8), inside, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(PLAIN)
+def test_what_is_written_is_json_and_json_is_read(value):
+    assert json.loads(wire.written(value)) == value
+    assert wire.read(json.dumps(value, indent=1)) == value
+    assert wire.written(value).isascii()
+
+
+@given(st.text())
+def test_any_other_text_is_a_value_error_for_both(text):
+    try:
+        expected = json.loads(text)
+    except ValueError:
+        with pytest.raises(ValueError):  # noqa: PT011 - whatever it says
+            wire.read(text)
+    else:
+        assert wire.read(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", " ", "{", "{}{}", "[1,]", '"\\u12"', "nul", '{"a" 1}', "[1 2]"])
+def test_what_is_no_json_is_a_value_error(text):
+    with pytest.raises(ValueError):  # noqa: PT011 - whatever it says
+        wire.read(text)
+
+
+def test_numbers_and_words_are_read_as_json_reads_them():
+    assert wire.read(' [1, -2.5, 1e3, true, false, null, "\\u00e9\\ud83d\\ude00"] ') == [
+        1, -2.5, 1000.0, True, False, None, "é😀"
+    ]  # fmt: skip
+
+
+def test_what_a_url_cannot_hold_is_written_in_percents():
+    assert quoted("a b/é?\udcff~") == "a%20b%2F%C3%A9%3F%FF~"
