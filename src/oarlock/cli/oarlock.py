@@ -36,6 +36,8 @@ def _options() -> argparse.ArgumentParser:
     config.add_argument("-J", "--json", action="store_true", help="as JSON, for programs")
     config.set_defaults(run=_config)
     _add_rules(commands)
+    _serve_options(commands.add_parser("serve", help="run the server of an instance", description=_SERVE))
+    _demo_options(commands.add_parser("demo", help="show jobs of every kind on pretended nodes", description=_DEMO))
     return options
 
 
@@ -62,6 +64,48 @@ def _test_rules(asked: argparse.Namespace) -> None:
     from oarlock.cli.rules import tested
 
     tested(asked)
+
+
+_DEMO = (
+    "Start an instance in a temporary directory with four pretended nodes of this machine, run jobs of every kind and "
+    "show what became of them. The server then goes on until Ctrl-C."
+)
+
+
+def _demo_options(demo: argparse.ArgumentParser) -> None:
+    demo.add_argument("--tour", action="store_true", help="end afterwards; 0 only if every job ended as it should")
+    demo.add_argument("--user", metavar="NAME", help="who runs the jobs, when root gives the demonstration")
+    demo.set_defaults(run=_demo)
+
+
+def _demo(asked: argparse.Namespace) -> None:
+    from oarlock.cli import demo
+
+    demo.run(tour=asked.tour, user=asked.user, say=lambda line: print(line, flush=True))
+
+
+_SERVE = (
+    "Run the server of an instance until SIGTERM; jobs that run go on without it. Everything of the instance is in its "
+    "state directory; a fresh one gets a new database."
+)
+
+
+def _serve_options(serve: argparse.ArgumentParser) -> None:
+    serve.add_argument("--state", metavar="DIR", type=Path, help="the state directory")
+    serve.add_argument("--config", metavar="FILE", type=Path, help="the settings file")
+    serve.set_defaults(run=_serve)
+
+
+def _serve(asked: argparse.Namespace) -> None:
+    from oarlock.cli import logs
+    from oarlock.config import load
+    from oarlock.server.serve import default_state, serve
+
+    loaded = load(asked.config)
+    logs.begin(loaded.config)
+    for warning in loaded.warnings:
+        print(f"oarlock: {warning}", file=sys.stderr)
+    serve(asked.state or default_state(), loaded.config)
 
 
 def _config(asked: argparse.Namespace) -> None:

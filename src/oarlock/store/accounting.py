@@ -1,6 +1,7 @@
 """Accounts: who used how much in which queue, in windows of time, and who asked for how much."""
 
 from collections import Counter
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from sqlalchemy import Select, case, delete, func, literal_column, select, update
@@ -28,12 +29,14 @@ class Account(NamedTuple):
     consumption: int
 
 
-def update_accounts(tx: Tx, *, window: int, most: int = 10_000) -> int:
-    """Add ended jobs that were not accounted yet, `most` at once; say how many were looked at.
+def update_accounts(tx: Tx, *, window: int, most: int = 10_000, ids: Collection[int] | None = None) -> int:
+    """Add ended jobs that were not accounted yet (of these, or of all), `most` at once; say how many were looked at.
 
     Jobs that never ran, or had no resource that computes, count nothing and are not looked at again.
     """
-    rows = tx.execute(_ended().limit(most)).all()
+    query = _ended().limit(most)
+    found = tx.execute(query) if ids is None else tx.execute(query.where(among(tx, jobs.c.job_id)), these(tx, ids))
+    rows = found.all()
     sums: Counter[Account] = Counter()
     for row in rows:
         if row.computing and row.start_time and row.stop_time > row.start_time:

@@ -46,6 +46,13 @@ class Database:
         self.close()
 
     @property
+    def address(self) -> str:
+        """Where it is, password included, for another process that opens it: a path, or a PostgreSQL address."""
+        if isinstance(self._where, Path):
+            return str(self._where)
+        return self._where.render_as_string(hide_password=False)
+
+    @property
     def engine_name(self) -> str:
         """`sqlite` or `postgresql`."""
         return self._engine.dialect.name

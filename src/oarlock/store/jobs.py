@@ -5,12 +5,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Select, func, select, update
+from sqlalchemy import Select, func, literal_column, select, update
 
 from oarlock.lang.where import show
 from oarlock.model.condition import Condition
 from oarlock.model.errors import UnknownJob
-from oarlock.model.job import Job, JobKind, JobState, Reservation
+from oarlock.model.job import HOLDS_RESOURCES, Job, JobKind, JobState, Reservation
 from oarlock.model.request import Request
 from oarlock.store import where
 from oarlock.store.moves import record
@@ -36,14 +36,18 @@ __all__ = [
     "assign",
     "count",
     "get",
+    "holders",
     "in_states",
+    "known",
     "many",
     "matching",
+    "numbers_in",
     "of_array",
     "record",
     "resources_of",
     "set_message",
     "story",
+    "suspended_seconds",
     "unassign",
     "wait_for_copy",
 ]
@@ -135,7 +139,7 @@ def get(tx: Tx, job_id: int) -> Job:
 
 def many(tx: Tx, ids: Collection[int]) -> list[Job]:
     """Give jobs by increasing number; each of them must exist (`UnknownJob`)."""
-    found = _jobs(tx, tx.execute(_SELECT.where(among(tx, jobs.c.job_id)), these(tx, ids)))
+    found = known(tx, ids)
     there = {job.id for job in found}
     for number in ids:
         if number not in there:
@@ -143,10 +147,20 @@ def many(tx: Tx, ids: Collection[int]) -> list[Job]:
     return found
 
 
+def known(tx: Tx, ids: Collection[int]) -> list[Job]:
+    """Give jobs by increasing number; numbers that were never given are left out."""
+    return _jobs(tx, tx.execute(_SELECT.where(among(tx, jobs.c.job_id)), these(tx, ids)))
+
+
 def in_states(tx: Tx, states: Collection[JobState], *, user: str | None = None) -> list[Job]:
     """Give the jobs that are in one of these states, of one user or of all, oldest first."""
     query = _SELECT.where(jobs.c.state.in_([state.value for state in states]))
     return _jobs(tx, tx.execute(query if user is None else query.where(jobs.c.job_user == user)))
+
+
+def numbers_in(tx: Tx, states: Collection[JobState]) -> set[int]:
+    """Give the numbers of the jobs that are in one of these states."""
+    return set(tx.execute(select(jobs.c.job_id).where(jobs.c.state.in_([s.value for s in states]))).scalars())
 
 
 def of_array(tx: Tx, array_id: int) -> list[Job]:
@@ -183,6 +197,35 @@ def resources_of(tx: Tx, ids: Collection[int]) -> dict[int, list[int]]:
         these(tx, ids),
     )
     return _grouped(rows)
+
+
+def holders(tx: Tx, resource_ids: Collection[int]) -> dict[int, list[int]]:
+    """Give the jobs that hold these resources now, by resource; one that is free is not in the answer."""
+    given, moldable = assigned_resources.c, moldable_job_descriptions.c
+    rows = tx.execute(
+        select(given.resource_id, moldable.moldable_job_id)
+        .join(moldable_job_descriptions, moldable.moldable_id == given.moldable_job_id)
+        .where(given.assigned_resource_index == literal_column("'CURRENT'"), among(tx, given.resource_id)),
+        these(tx, resource_ids),
+    )
+    return _grouped(rows)
+
+
+def suspended_seconds(tx: Tx, *, now: int) -> dict[int, int]:
+    """Sum the seconds that jobs on resources spent suspended, or waiting to go on."""
+    log = job_state_logs.c
+    ever = select(jobs.c.job_id).where(
+        jobs.c.suspended == literal_column("'YES'"), jobs.c.state.in_([state.value for state in HOLDS_RESOURCES])
+    )
+    rows = tx.execute(
+        select(log.job_id, log.date_start, log.date_stop).where(
+            log.job_id.in_(ever), log.job_state.in_([JobState.SUSPENDED.value, JobState.RESUMING.value])
+        )
+    )
+    seconds: defaultdict[int, int] = defaultdict(int)
+    for job_id, start, stop in rows:
+        seconds[job_id] += max(0, (stop or now) - start)
+    return seconds
 
 
 def after(tx: Tx, ids: Collection[int]) -> dict[int, list[int]]:

@@ -31,18 +31,18 @@ def open_database(where: str | Path, *, create: bool = False, marker: Path | Non
     that there was one, so that a database that went missing is refused instead of begun anew. An older one is brought
     up to date, after a copy on SQLite; a newer, damaged or foreign one is refused. All refusals are `DatabaseRefused`.
     """
-    place = _place(where)
-    engine = engines.writer(place)
+    found = place(where)
+    engine = engines.writer(found)
     try:
-        if isinstance(place, Path):
-            marker = marker or _beside(place, "created")
-            _prepare_file(place, create=create, marker=marker)
-        _bring_up_to_date(engine, place, create=create, marker=marker)
+        if isinstance(found, Path):
+            marker = marker or _beside(found, "created")
+            _prepare_file(found, create=create, marker=marker)
+        _bring_up_to_date(engine, found, create=create, marker=marker)
     except (DBAPIError, OSError) as error:
-        raise _unusable(place, error) from error
+        raise _unusable(found, error) from error
     finally:
         engine.dispose()
-    return Database(place)
+    return Database(found)
 
 
 def migrate(tx: Tx, to: str = "head") -> None:
@@ -57,7 +57,8 @@ def migrate(tx: Tx, to: str = "head") -> None:
     command.upgrade(config, to)
 
 
-def _place(where: str | Path) -> Path | URL:
+def place(where: str | Path) -> Path | URL:
+    """Say where a database is: a path, or a PostgreSQL address; other kinds are refused (`DatabaseRefused`)."""
     if isinstance(where, Path) or "://" not in where:
         return Path(where)
     url = make_url(where)

@@ -14,7 +14,7 @@ from oarlock.model.errors import (
     UnknownProperty,
     UnknownResource,
 )
-from oarlock.model.resource import STATE_NUMBER, NextState, Resource, ResourceState, Value
+from oarlock.model.resource import DEFAULT_TYPE, STATE_NUMBER, NextState, Resource, ResourceState, Value
 from oarlock.store import properties, where
 from oarlock.store.rows import Given, among, insert_rows, these
 from oarlock.store.tables import assigned_resources, resource_logs, resources
@@ -155,6 +155,38 @@ def asked(tx: Tx) -> list[tuple[int, NextState, bool]]:
         .order_by(resources.c.resource_id)
     )
     return [(number, NextState(state), by_check == "YES") for number, state, by_check in rows]
+
+
+def sizes(tx: Tx) -> dict[str, int]:
+    """Say how many resources of the default type each node has."""
+    rows = tx.execute(
+        select(resources.c.network_address, func.count())
+        .where(resources.c.type == DEFAULT_TYPE)
+        .group_by(resources.c.network_address)
+    )
+    return dict(tuple(row) for row in rows)
+
+
+def unusable(tx: Tx, ids: Collection[int]) -> set[int]:
+    """Give those of the resources on which no job can start now: not Alive, about to leave, or gone."""
+    usable = tx.execute(
+        select(resources.c.resource_id).where(
+            among(tx, resources.c.resource_id),
+            resources.c.state == ResourceState.ALIVE.value,
+            resources.c.next_state.in_([NextState.UNCHANGED.value, NextState.ALIVE.value]),
+        ),
+        these(tx, ids),
+    )
+    return set(ids) - set(usable.scalars())
+
+
+def states_since(tx: Tx) -> dict[int, int]:
+    """Say since when each resource has been in its state."""
+    log = resource_logs.c
+    rows = tx.execute(
+        select(log.resource_id, log.date_start).where(log.date_stop == literal_column("0"), log.attribute == "state")
+    )
+    return dict(tuple(row) for row in rows)
 
 
 def remove(tx: Tx, resource_id: int, *, at: int) -> None:

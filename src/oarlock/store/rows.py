@@ -37,10 +37,13 @@ class Given:
     def __init__(self, name: str, **types: TypeEngine[Any]) -> None:
         self._name = name
         self._types = types
+        self._tables: dict[str, FromClause] = {}
 
     def table(self, engine: str) -> FromClause:
-        """Give the rows as a table, in the words of `sqlite` or `postgresql`."""
-        return self._json() if engine == "sqlite" else self._arrays()
+        """Give the rows as a table, in the words of `sqlite` or `postgresql`; made once, since that is slow."""
+        if engine not in self._tables:
+            self._tables[engine] = self._json() if engine == "sqlite" else self._arrays()
+        return self._tables[engine]
 
     def bound(self, tx: Tx, rows: Collection[Sequence[Any]]) -> dict[str, Any]:
         """Give the parameters that bring these rows, each in the order of the columns."""
@@ -67,7 +70,12 @@ _IDS = Given("given", id=WHOLE)
 
 def among(tx: Tx, column: ColumnElement[int]) -> ColumnElement[bool]:
     """Say that a column holds one of the numbers that `these` brings, however many they are."""
-    return column.in_(select(_IDS.table(tx.dialect.name).c.id))
+    return _among(tx.dialect.name, column)
+
+
+@lru_cache(maxsize=256)
+def _among(engine: str, column: ColumnElement[int]) -> ColumnElement[bool]:
+    return column.in_(select(_IDS.table(engine).c.id))
 
 
 def these(tx: Tx, ids: Iterable[int]) -> dict[str, Any]:

@@ -5,12 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import func, literal_column, select
+from sqlalchemy import ColumnElement, func, literal_column, or_, select
 
 from oarlock.lang.where import known_column
 from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.resource import DEFAULT_ORDER, Order, ResourceState, Value
 from oarlock.model.snapshot import Choice, Dependency, Placed, ResourceTable, Snapshot, Usage, Waiting
+from oarlock.store import jobs as stored_jobs
 from oarlock.store import properties, queues, quotas, shapes
 from oarlock.store.rows import among, these
 from oarlock.store.tables import (
@@ -19,7 +20,6 @@ from oarlock.store.tables import (
     gantt_jobs_predictions,
     gantt_jobs_resources,
     job_dependencies,
-    job_state_logs,
     job_types,
     jobs,
     moldable_job_descriptions,
@@ -36,18 +36,22 @@ class Read:
 
     snapshot: Snapshot
     broken: tuple[tuple[int, str], ...] = ()
+    left: int = 0  # waiting jobs that were not looked at
 
 
-def read(tx: Tx, *, karma_window: int, now: int, order: Sequence[Order] = DEFAULT_ORDER) -> Read:
+def read(
+    tx: Tx, *, karma_window: int, now: int, order: Sequence[Order] = DEFAULT_ORDER, depth: int | None = None
+) -> Read:
     """Read everything the scheduler needs of this instant.
 
     `order` is SCHEDULER_RESOURCE_ORDER; a column there is none of is refused (`UnknownProperty`), equals stay by
     number, and nothing is less than anything. Accounting windows that begin in [now − `karma_window`, now) make the
-    usage.
+    usage. With `depth` only so many waiting jobs of each queue that is served in order are read, the oldest.
     """
     types = properties.types(tx)
-    live = _live(tx)
-    asked = shapes.read(tx, select(jobs.c.job_id).where(jobs.c.state == JobState.WAITING.value), types)
+    head = None if depth is None else _head(tx, depth)
+    live = _live(tx, head)
+    asked = _asked(tx, head, types)
     promised = _promised(tx)
     places = {**_held(tx, live, now), **promised}
     kinds, after = _types(tx), _dependencies(tx)
@@ -67,12 +71,40 @@ def read(tx: Tx, *, karma_window: int, now: int, order: Sequence[Order] = DEFAUL
         quotas=tuple(quotas.listed(tx)),
     )
     broken = tuple((number, why) for number, why in sorted(asked.broken.items()) if number not in promised)
-    return Read(snapshot, broken)
+    left = 0 if head is None else _count_waiting(tx) - len(head)
+    return Read(snapshot, broken, left)
 
 
-def _live(tx: Tx) -> Sequence[Any]:
-    """Read the jobs that wait for resources or hold some, oldest first, with the walltime of the chosen alternative."""
+def _head(tx: Tx, depth: int) -> list[int]:
+    """Find the first waiting jobs of each queue; all of them where everybody's use decides who is first."""
+    waits = select(jobs.c.job_id).where(jobs.c.state == JobState.WAITING.value).order_by(jobs.c.job_id)
+    found = set(tx.execute(waits.where(jobs.c.reservation != literal_column("'None'"))).scalars())
+    for queue in queues.listed(tx):
+        mine = waits.where(jobs.c.queue_name == queue.name)
+        found.update(tx.execute(mine if queue.policy.endswith("fairsharing") else mine.limit(depth)).scalars())
+    return sorted(found)
+
+
+def _count_waiting(tx: Tx) -> int:
+    return tx.execute(select(func.count()).where(jobs.c.state == JobState.WAITING.value)).scalar_one()
+
+
+def _asked(tx: Tx, head: Sequence[int] | None, types: Mapping[str, type]) -> shapes.Asked:
+    if head is None:
+        return shapes.read(tx, select(jobs.c.job_id).where(jobs.c.state == JobState.WAITING.value), types)
+    return shapes.read(tx, select(jobs.c.job_id).where(among(tx, jobs.c.job_id)), types, **these(tx, head))
+
+
+def _live(tx: Tx, head: Sequence[int] | None) -> Sequence[Any]:
+    """Read the jobs that wait for resources or hold some, oldest first, with the walltime of the chosen alternative.
+
+    Of those that wait, only the `head` if there is one.
+    """
     moldable = moldable_job_descriptions
+    states = [state.value for state in _LIVE if head is None or state is not JobState.WAITING]
+    chosen: ColumnElement[bool] = jobs.c.state.in_(states)
+    if head is not None:
+        chosen = or_(chosen, among(tx, jobs.c.job_id))
     return tx.execute(
         select(
             jobs.c.job_id,
@@ -89,8 +121,9 @@ def _live(tx: Tx) -> Sequence[Any]:
             moldable.c.moldable_walltime,
         )
         .outerjoin(moldable, moldable.c.moldable_id == jobs.c.assigned_moldable_job)
-        .where(jobs.c.state.in_([state.value for state in _LIVE]))
-        .order_by(jobs.c.job_id)
+        .where(chosen)
+        .order_by(jobs.c.job_id),
+        {} if head is None else these(tx, head),
     ).all()
 
 
@@ -139,7 +172,7 @@ def _held(tx: Tx, live: Iterable[Any], now: int) -> dict[int, _Place]:
             .order_by(given.resource_id)
         )
     )
-    suspended = _suspended(tx, now)
+    suspended = stored_jobs.suspended_seconds(tx, now=now)
     return {
         row.job_id: _Place(
             row.assigned_moldable_job,
@@ -150,23 +183,6 @@ def _held(tx: Tx, live: Iterable[Any], now: int) -> dict[int, _Place]:
         for row in live
         if row.state in HOLDS_RESOURCES
     }
-
-
-def _suspended(tx: Tx, now: int) -> dict[int, int]:
-    """Sum the seconds that live jobs spent suspended, or waiting to go on."""
-    log = job_state_logs.c
-    ever = select(jobs.c.job_id).where(
-        jobs.c.suspended == literal_column("'YES'"), jobs.c.state.in_([state.value for state in HOLDS_RESOURCES])
-    )
-    rows = tx.execute(
-        select(log.job_id, log.date_start, log.date_stop).where(
-            log.job_id.in_(ever), log.job_state.in_([JobState.SUSPENDED.value, JobState.RESUMING.value])
-        )
-    )
-    seconds: defaultdict[int, int] = defaultdict(int)
-    for job_id, start, stop in rows:
-        seconds[job_id] += max(0, (stop or now) - start)
-    return seconds
 
 
 def _placed(row: Any, place: _Place, types: tuple[str, ...]) -> Placed:

@@ -1,20 +1,9 @@
 """The ways to a compute node: behind a pipe here, or by ssh; the same program and the same words on both."""
 
-from oarlock.server.transports.channel import Channel, Hello
+from oarlock.job.news import Back, BadReport, Checkpointed, Exited, Hello, Lost, Missing, NodeEvent, Started
+from oarlock.server.transports.channel import Channel
 from oarlock.server.transports.local import local
-from oarlock.server.transports.node import (
-    Back,
-    BadReport,
-    Checkpointed,
-    Doors,
-    Exited,
-    Lost,
-    Missing,
-    Node,
-    NodeEvent,
-    Patience,
-    Started,
-)
+from oarlock.server.transports.node import Doors, Node, Patience
 from oarlock.server.transports.spread import Spread
 from oarlock.server.transports.ssh import ssh
 

@@ -8,12 +8,12 @@ import secrets
 import signal
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import oarlock.node
+from oarlock.job.news import Hello
 from oarlock.model.errors import NodeRefused, NodeUnreachable
 from oarlock.node import loader
 from oarlock.node.channel import ANSWER, EVENT, PROTOCOL, RAW, REQUEST, BadFrame, Body, Frame, Reader, packed
@@ -25,20 +25,6 @@ log = logging.getLogger(__name__)
 _NOISE = 1 << 20  # bytes that a login shell may print before the marker
 _CHUNK = 1 << 16
 _PARTING = 1.0  # seconds for the other side to end by itself
-
-
-@dataclass(frozen=True, slots=True)
-class Hello:
-    """What a node says of itself when it is reached."""
-
-    boot: str
-    cgroups: str  # `v2`, `v1+v2`, `v1` or `processes`
-    missing: tuple[str, ...]  # limits that cannot be set there
-    cpus: int
-    memory: int  # bytes
-    python: str
-    uid: int
-    now: float  # its own clock, epoch seconds
 
 
 @cache

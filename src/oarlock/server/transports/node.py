@@ -11,81 +11,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from oarlock.job.news import Back, BadReport, Checkpointed, Exited, Hello, Lost, Missing, NodeEvent, Started
 from oarlock.model.errors import NodeRefused, NodeUnreachable, OarlockError
 from oarlock.node.channel import Body
-from oarlock.node.messages import SEEN, Launch, Report, Settings, verified
-from oarlock.server.transports.channel import Channel, Hello
+from oarlock.node.messages import SEEN, Launch, Settings, verified
+from oarlock.server.transports.channel import Channel
 from oarlock.server.transports.way import Way
 
 log = logging.getLogger(__name__)
 
 Key = tuple[int, int]
 """A job and its attempt."""
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """The user's code runs (or, on another node than the first, the place is ready)."""
-
-    node: str
-    job: int
-    attempt: int
-    at: float | None  # by the node's clock, epoch seconds
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpointed:
-    """The checkpoint signal was sent."""
-
-    node: str
-    job: int
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class Exited:
-    """An attempt is over on a node; the report carries its signature's word."""
-
-    node: str
-    report: Report
-
-
-@dataclass(frozen=True, slots=True)
-class BadReport:
-    """Somebody reported what they cannot know; nothing follows from it but an event (BIPBIP_CHALLENGE)."""
-
-    node: str
-    job: int
-    attempt: int
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """The node was asked and does not know an attempt that is expected there."""
-
-    node: str
-    job: int
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """The connection is gone. Jobs go on; nothing is known of them."""
-
-    node: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Back:
-    """The node answers again; another boot id means that no job of before is alive there."""
-
-    node: str
-    hello: Hello
-
-
-NodeEvent = Started | Checkpointed | Exited | BadReport | Missing | Lost | Back
 
 
 @dataclass(frozen=True, slots=True)

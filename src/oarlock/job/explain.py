@@ -1,0 +1,101 @@
+"""Explain: why a job waits, when one could start, what became of a reservation. Nothing is written."""
+
+from dataclasses import dataclass
+
+from oarlock.config import Config
+from oarlock.job import schedule
+from oarlock.model.job import FINAL, JobState, Reservation
+from oarlock.model.plan import Obstacle, Placement, Reason
+from oarlock.model.snapshot import Choice, Shape, Waiting
+from oarlock.plan import live
+from oarlock.plan.explain import Explainer
+from oarlock.plan.planner import Planner
+from oarlock.store import jobs, snapshot
+from oarlock.store.tx import Tx
+
+_NOT_YET = 1 << 62
+"""The number of a job that has none: behind all others."""
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """When and where a job would start; `sooner` is a smaller request that would start at once."""
+
+    start: int | None
+    nodes: tuple[str, ...]
+    says: str
+    sooner: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationAnswer:
+    """What the scheduler said to a reservation; `accepted` is None while it has said nothing."""
+
+    accepted: bool | None
+    says: str = ""
+    start: int | None = None
+
+
+def why(tx: Tx, config: Config, job_id: int, *, now: int) -> Reason:
+    """Say why a job does not run (`UnknownJob` if there is none)."""
+    job = jobs.get(tx, job_id)
+    if job.state is not JobState.WAITING:
+        return Reason(job_id, Obstacle.BUSY, _standing(job.state), job.start or None)
+    planner, seen = _planned(tx, config, now)
+    broken = dict(seen.broken)
+    if job_id in broken:
+        return Reason(job_id, Obstacle.SET_ASIDE, broken[job_id])
+    if job_id not in planner.waiting:
+        return Reason(job_id, Obstacle.BUSY, "it is a reservation that waits for its date", job.start or None)
+    return Explainer(planner).why(job_id)
+
+
+def _standing(state: JobState) -> str:
+    if state in FINAL:
+        return f"it is over ({state})"
+    return "it is held; `oarresume` lets it go on" if state is JobState.HOLD else f"it does not wait: it is {state}"
+
+
+def when(tx: Tx, config: Config, new: jobs.New, *, now: int) -> When:
+    """Say when and where a job would start if it were submitted now."""
+    planner, _ = _planned(tx, config, now)
+    choices = tuple(
+        Choice(-index, live.add_shape(planner, Shape(one.groups, new.request.where)), one.walltime or 0)
+        for index, one in enumerate(new.request.alternatives, 1)
+    )
+    job = new.job
+    waiting = Waiting(
+        job_id=_NOT_YET,
+        user=job.user,
+        queue=job.queue,
+        choices=choices,
+        project=job.project,
+        name=job.name,
+        submitted=now,
+        types=job.types,
+        reservation=job.reservation,
+        start=job.start,
+    )
+    found = live.submit(planner, waiting)
+    reason = Explainer(planner).why(_NOT_YET)
+    if isinstance(found, Placement):
+        return When(found.start, tuple(planner.layout.nodes_of(found.resources)), reason.says, reason.smaller)
+    return When(None, (), reason.says, reason.smaller)
+
+
+def reservation(tx: Tx, job_id: int) -> ReservationAnswer:
+    """Say what became of a reservation so far."""
+    job = jobs.get(tx, job_id)
+    if job.state is JobState.ERROR:
+        return ReservationAnswer(accepted=False, says=job.message)
+    if job.reservation is Reservation.SCHEDULED:
+        return ReservationAnswer(accepted=True, says=job.message, start=job.start)
+    return ReservationAnswer(accepted=None)
+
+
+def _planned(tx: Tx, config: Config, now: int) -> tuple[Planner, snapshot.Read]:
+    how = schedule.settings(config)
+    seen = schedule.read(tx, how, karma_window=config.karma_window, now=now)
+    planner = Planner(seen.snapshot, now=now, settings=how)
+    planner.run()
+    return planner, seen

@@ -1,0 +1,172 @@
+"""Finish: reports → Finishing → everything cleaned → Terminated or Error; exactly once, in whatever order they come."""
+
+from oarlock.job import launch, resubmit
+from oarlock.job.instructions import Check, Forget, GiveBack, RunEpilogue
+from oarlock.job.ledger import Ledger
+from oarlock.job.news import BadReport, Exited, ScriptEnded
+from oarlock.model.event import EventType, event_type
+from oarlock.model.job import Job, JobState
+from oarlock.node.messages import EXITED, FAILED, KILLED, LOST, WALLTIME, Report
+from oarlock.store.attempts import Attempt
+
+_HOW = {
+    EXITED: "its command ended",
+    KILLED: "it was killed",
+    WALLTIME: "its walltime was over",
+    LOST: "its supervisor vanished",
+}
+_USERS_OWN = frozenset({EventType.WORKING_DIRECTORY, EventType.OUTPUT_FILES})
+"""Launches that fail for a reason of the user's own: another node would not help."""
+
+
+class Over:
+    """Which attempts are over on which nodes, and the last boot id of each node that answered.
+
+    Kept in memory: after a restart the nodes are asked again.
+    """
+
+    def __init__(self) -> None:
+        self._places: set[tuple[int, int, str]] = set()
+        self.boots: dict[str, str] = {}
+
+    def add(self, job_id: int, number: int, node: str) -> bool:
+        """Note that an attempt is over on a node; say whether that is news."""
+        place = (job_id, number, node)
+        if place in self._places:
+            return False
+        self._places.add(place)
+        return True
+
+    def left(self, attempt: Attempt) -> list[str]:
+        """Give the nodes on which an attempt may still be alive."""
+        return [node.name for node in attempt.nodes if (attempt.job_id, attempt.number, node.name) not in self._places]
+
+    def forget(self, attempt: Attempt) -> None:
+        """Keep nothing of an attempt that is closed."""
+        self._places -= {(attempt.job_id, attempt.number, node.name) for node in attempt.nodes}
+
+
+def reported(ledger: Ledger, news: Exited, over: Over) -> None:
+    """Take the report of a node; what is late or was told before changes nothing."""
+    report = news.report
+    attempt = ledger.live(report.job, report.attempt)
+    if attempt is None:
+        ledger.tell(Forget(news.node, ((report.job, report.attempt),)))
+        return
+    if news.node not in [node.name for node in attempt.nodes]:
+        says = "it is not a node of this attempt"
+        unbelieved(ledger, BadReport(news.node, report.job, report.attempt, says))
+        return
+    if not over.add(report.job, report.attempt, news.node):
+        return
+    for name, says in report.events:
+        ledger.event(event_type(name), says, report.job, (news.node,))
+    if news.node == attempt.nodes[0].name and attempt.ended_us is None:
+        _first_ended(ledger, attempt, report, over)
+    conclude(ledger, report.job, over)
+
+
+def unbelieved(ledger: Ledger, news: BadReport) -> None:
+    """Note a report that nobody can have sent."""
+    known = news.job in ledger.jobs
+    kind = EventType.BIPBIP_CHALLENGE if known else EventType.BIPBIP_BAD_JOBID
+    says = f"a report of attempt {news.attempt} from {news.node} was refused: {news.why}"
+    ledger.event(kind, says, news.job if known else None, (news.node,))
+
+
+def _first_ended(ledger: Ledger, attempt: Attempt, report: Report, over: Over) -> None:
+    job = ledger.jobs[report.job]
+    others = tuple(node for node in over.left(attempt) if node != report.node)
+    if others:
+        ledger.tell(GiveBack(others, *_key(attempt)))
+    if report.outcome == FAILED and not _is_users_own(report):
+        _launch_failed(ledger, job, attempt, report)
+        return
+    if report.outcome == FAILED:
+        ledger.event(event_type(report.event), report.says, job.id, (report.node,))
+    if job.state is JobState.LAUNCHING and report.started is not None:
+        job = ledger.move(job.id, JobState.RUNNING, f"its command ran on {report.node}")
+    started = attempt.started_us if report.started is None else ledger.us(report.started)
+    ledger.attempt(
+        attempt,
+        started_us=started,
+        ended_us=ledger.us(report.ended),
+        exit_code=report.status,
+        outcome=report.outcome,
+    )
+    if report.outcome == LOST:
+        ledger.event(EventType.EXIT_VALUE_OAREXEC, report.says or "its supervisor vanished", job.id, (report.node,))
+    if job.state is not JobState.FINISHING:
+        ledger.move(job.id, JobState.FINISHING, report.says or _HOW[report.outcome])
+
+
+def _is_users_own(report: Report) -> bool:
+    return event_type(report.event) in _USERS_OWN
+
+
+def _launch_failed(ledger: Ledger, job: Job, attempt: Attempt, report: Report) -> None:
+    """Give the job back: nothing of the user's ran."""
+    ledger.event(event_type(report.event), report.says, job.id, (report.node,))
+    ledger.close(ledger.attempt(attempt, outcome=report.outcome, ended_us=ledger.us()))
+    ledger.tell(Forget(report.node, (_key(attempt),)))
+    if job.state is JobState.LAUNCHING:
+        launch.give_back(ledger, job, event_type(report.event), report.says, tries=attempt.number)
+
+
+def conclude(ledger: Ledger, job_id: int, over: Over, *, epilogue_ran: bool = False) -> None:
+    """End a job as soon as it is over on every node of its and the server's epilogue has run."""
+    job, attempt = ledger.jobs[job_id], ledger.attempts[job_id]
+    if attempt.closed_us is not None or attempt.ended_us is None or over.left(attempt):
+        return
+    if ledger.config.server_epilogue_exec_file and not epilogue_ran:
+        ledger.tell(RunEpilogue(*_key(attempt)))
+        return
+    _close(ledger, attempt, over)
+    if attempt.outcome == EXITED:
+        end(ledger, job, JobState.TERMINATED, exit_code=attempt.exit_code)
+    else:
+        end(ledger, job, JobState.ERROR, why=_HOW.get(attempt.outcome, "it could not start"))
+    resubmit.perhaps(ledger, job, attempt)
+
+
+def _close(ledger: Ledger, attempt: Attempt, over: Over) -> None:
+    ledger.close(attempt)
+    over.forget(attempt)
+    nodes = tuple(node.name for node in attempt.nodes)
+    ledger.tell(*(Forget(node, (_key(attempt),)) for node in nodes))
+    if ledger.config.activate_pingchecker_at_job_end:
+        ledger.tell(Check(nodes))
+
+
+def end(ledger: Ledger, job: Job, state: JobState, *, exit_code: int | None = None, why: str = "") -> None:
+    """Move a job to its final state, with the manual's event."""
+    if state is JobState.TERMINATED:
+        ledger.event(EventType.SWITCH_INTO_TERMINATE_STATE, why or "the job ended", job.id)
+    else:
+        ledger.event(EventType.SWITCH_INTO_ERROR_STATE, why or "the job was ended", job.id)
+    ledger.move(job.id, state, why or "everything is cleaned", exit_code=exit_code)
+
+
+def epilogue_ran(ledger: Ledger, news: ScriptEnded, over: Over) -> None:
+    """Go on after the server's epilogue; if it failed the queues are stopped, and the job keeps how it ended."""
+    if ledger.live(news.job, news.attempt) is None:
+        return
+    if news.event is not None:
+        ledger.event(news.event, news.says, news.job)
+    conclude(ledger, news.job, over, epilogue_ran=True)
+
+
+def gone(ledger: Ledger, attempt: Attempt, node: str, over: Over, why: str) -> None:
+    """Note that an attempt is certainly over on a node that did not report how: it rebooted, or its time is over."""
+    if not over.add(*_key(attempt), node):
+        return
+    if node == attempt.nodes[0].name and attempt.ended_us is None:
+        report = Report(*_key(attempt), node, "", LOST, says=why)
+        if attempt.started_us is not None:
+            report = report._replace(started=attempt.started_us / 1_000_000)
+        _first_ended(ledger, attempt, report, over)
+    conclude(ledger, attempt.job_id, over)
+
+
+def _key(attempt: Attempt) -> tuple[int, int]:
+    return attempt.job_id, attempt.number

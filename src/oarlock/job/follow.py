@@ -1,0 +1,90 @@
+"""Follow: many news in one transaction. Each is taken by the step it belongs to; everything is written together."""
+
+from collections.abc import Sequence
+
+from oarlock.job import finish, health, launch, nodes, recover, suspend
+from oarlock.job.finish import Over
+from oarlock.job.instructions import Instruction
+from oarlock.job.ledger import Ledger, Site
+from oarlock.job.news import (
+    Back,
+    BadReport,
+    Checked,
+    Checkpointed,
+    Exited,
+    Lost,
+    Missing,
+    News,
+    NotLaunched,
+    ScriptEnded,
+    Signalled,
+    Started,
+    Stopped,
+    WentOn,
+)
+from oarlock.model.event import EventType
+from oarlock.store.tx import Tx
+
+
+def follow(tx: Tx, site: Site, news: Sequence[News], over: Over, *, now: float) -> list[Instruction]:
+    """Take news in their order; the same news told twice change nothing."""
+    ledger = Ledger(tx, site, now, {number for one in news if (number := _job(one))})
+    for one in news:
+        _take(ledger, one, over)
+    return ledger.write()
+
+
+def _job(one: News) -> int:
+    match one:
+        case Exited():
+            return one.report.job
+        case Lost() | Back() | Checked():
+            return 0
+        case _:
+            return one.job
+
+
+def _take(ledger: Ledger, one: News, over: Over) -> None:
+    match one:
+        case Started():
+            launch.started(ledger, one)
+        case Exited():
+            finish.reported(ledger, one, over)
+        case NotLaunched():
+            launch.failed(ledger, one)
+        case Back():
+            nodes.back(ledger, one, over)
+        case Missing():
+            recover.missing(ledger, one, over)
+        case _:
+            _take_rare(ledger, one, over)
+
+
+def _take_rare(ledger: Ledger, one: News, over: Over) -> None:
+    match one:
+        case Checkpointed():
+            _checkpointed(ledger, one)
+        case BadReport():
+            finish.unbelieved(ledger, one)
+        case ScriptEnded():
+            finish.epilogue_ran(ledger, one, over)
+        case Stopped():
+            suspend.stopped(ledger, one)
+        case WentOn():
+            suspend.went_on(ledger, one)
+        case Signalled():
+            _signalled(ledger, one)
+        case Checked():
+            health.checked(ledger, one)
+        case _:
+            pass  # a lost connection says nothing about jobs
+
+
+def _checkpointed(ledger: Ledger, news: Checkpointed) -> None:
+    if ledger.live(news.job, news.attempt) is not None and not ledger.happened(news.job, EventType.CHECKPOINT):
+        ledger.event(EventType.CHECKPOINT, f"{news.node} sends the checkpoint signal", news.job, (news.node,))
+
+
+def _signalled(ledger: Ledger, news: Signalled) -> None:
+    if ledger.live(news.job, news.attempt) is not None and news.problem:
+        ledger.event(EventType.CHECKPOINT_ERROR, news.problem, news.job)

@@ -1,0 +1,262 @@
+"""Launch: from resources of its own to the user's command running, or back to Waiting when that fails before it ran."""
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from oarlock.config import Config
+from oarlock.job.instructions import Instruction, Reach, Run
+from oarlock.job.ledger import ON_FRONTEND, Ledger, Site
+from oarlock.job.news import Hello, NotLaunched, Started
+from oarlock.model.event import EVENTS, EventType
+from oarlock.model.job import Job, JobState, Reservation
+from oarlock.model.resource import DEFAULT_TYPE, Resource, Value
+from oarlock.node.messages import OTHER, Hooks, Launch, Limits
+from oarlock.store import attempts, jobs, moldables, resources
+from oarlock.store.attempts import Attempt
+from oarlock.store.tx import Tx
+
+MOST_ATTEMPTS = 3
+NOOP = "noop"
+_PIDS = 16_384
+_GPU = "gpudevice"
+
+Hosts = Mapping[str, Hello]
+"""Nodes that were reached, by name, with what they said of themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What a job was given: its resources, the walltime of the chosen alternative, and how large its nodes are."""
+
+    resources: tuple[Resource, ...]
+    walltime: int
+    sizes: Mapping[str, int]  # node → how many resources it has in all
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes of the job, the one where its command runs first."""
+        return tuple(dict.fromkeys(str(one.properties["network_address"]) for one in self._computing()))
+
+    def _computing(self) -> list[Resource]:
+        return [one for one in self.resources if one.properties["type"] == DEFAULT_TYPE]
+
+    def on(self, node: str) -> list[Resource]:
+        """Give the resources of one node."""
+        return [one for one in self._computing() if one.properties["network_address"] == node]
+
+
+def go_on(tx: Tx, site: Site, ids: Collection[int], hosts: Hosts, *, now: float) -> list[Instruction]:
+    """Begin the launch of jobs that are toLaunch; those that somebody else moved meanwhile are left alone."""
+    ledger = Ledger(tx, site, now, ids)
+    starting = [job for job in ledger.jobs.values() if job.state is JobState.TO_LAUNCH]
+    begin(ledger, starting, jobs.resources_of(tx, [job.id for job in starting]), hosts)
+    return ledger.write()
+
+
+def begin(ledger: Ledger, starting: Sequence[Job], assigned: Mapping[int, Collection[int]], hosts: Hosts) -> None:
+    """Write down an attempt of each job and give the instruction to run it, once its nodes are known to answer.
+
+    Nodes that nobody has talked to yet are reached first (`Reach`): an attempt names the boot it belongs to.
+    """
+    if not starting:
+        return
+    given = grounds(ledger.tx, starting, assigned)
+    ready: list[tuple[Job, tuple[str, ...]]] = []
+    unknown: dict[tuple[str, ...], list[int]] = {}
+    for job in starting:
+        nodes = _nodes(job, given[job.id], ledger.config)
+        if NOOP in job.types:
+            ledger.move(job.id, JobState.LAUNCHING, "nothing is launched for a noop job")
+            ledger.move(job.id, JobState.RUNNING, "it runs nothing")
+        elif not nodes:
+            ledger.event(EventType.RESERVATION_NO_NODE, "none of its resources is on a node", job.id)
+            ledger.move(job.id, JobState.ERROR, "none of its resources is on a node")
+        elif all(node in hosts for node in nodes):
+            ready.append((job, nodes))
+        else:
+            unknown.setdefault(nodes, []).append(job.id)
+    ledger.tell(*(Reach(tuple(ids), nodes) for nodes, ids in unknown.items()))
+    _open(ledger, ready, given, hosts)
+
+
+def _open(
+    ledger: Ledger, ready: Sequence[tuple[Job, tuple[str, ...]]], given: Mapping[int, Ground], hosts: Hosts
+) -> None:
+    new = []
+    for job, nodes in ready:
+        before = ledger.attempts.get(job.id)
+        secret = ledger.site.secret(job.id, before.number + 1 if before else 1)
+        places = tuple(attempts.Node(node, hosts[node].boot) for node in nodes)
+        digest = hashlib.sha256(secret.encode()).hexdigest()
+        new.append(Attempt(job_id=job.id, secret_hash=digest, nodes=places, opened_us=ledger.us()))
+    for attempt in attempts.begin(ledger.tx, new) if new else ():
+        ledger.attempts[attempt.job_id] = attempt
+        job = ledger.move(attempt.job_id, JobState.LAUNCHING, f"attempt {attempt.number} begins")
+        ledger.tell(instruction(job, attempt, given[job.id], hosts, ledger.site))
+
+
+def instruction(job: Job, attempt: Attempt, ground: Ground, hosts: Hosts, site: Site) -> Run:
+    """Say what each node of an attempt is given."""
+    launches = [_launch(job, attempt, place, ground, hosts, site) for place in attempt.nodes]
+    first, *others = zip((place.name for place in attempt.nodes), launches, strict=True)
+    return Run(first, tuple((node, launch._replace(role=OTHER, command="")) for node, launch in others))
+
+
+def _launch(job: Job, attempt: Attempt, place: attempts.Node, ground: Ground, hosts: Hosts, site: Site) -> Launch:
+    config = site.config
+    frontend = bool(ON_FRONTEND & set(job.types))
+    mine = ground.on(place.name)
+    return Launch(
+        job=job.id,
+        attempt=attempt.number,
+        secret=site.secret(job.id, attempt.number),
+        boot=place.boot_id,
+        user=job.user,
+        command=job.command or "",
+        directory=job.directory,
+        stdout=_output(job.stdout, job, "stdout"),
+        stderr=_output(job.stderr, job, "stderr"),
+        walltime=ground.walltime,
+        grace=config.jobdel_softwalltime,
+        checkpoint=job.checkpoint,
+        checkpoint_signal=job.checkpoint_signal,
+        limits=Limits() if frontend else _limits(mine, ground, hosts.get(place.name), config),
+        hooks=_hooks(config),
+        name=job.name or "",
+        project=job.project,
+        array_id=job.array_id,
+        array_index=job.array_index,
+        nodes=_node_file(ground.resources, config),
+        resources=tuple(dict(one.properties) for one in ground.resources),
+        gpus=tuple(sorted({value for one in mine if isinstance(value := one.properties.get(_GPU), int)})),
+        environment=_environment(job.environment),
+    )
+
+
+def _output(pattern: str, job: Job, kind: str) -> str:
+    """Fill in a pattern for an output file; the manual's name where none was given."""
+    named = f"OAR.{job.name}.{job.id}.{kind}" if job.name else f"OAR.{job.id}.{kind}"
+    words = {
+        "%jobid%": str(job.id),
+        "%jobname%": job.name or "",
+        "%arrayid%": str(job.array_id),
+        "%arrayindex%": str(job.array_index),
+    }
+    filled = pattern or named
+    for word, value in words.items():
+        filled = filled.replace(word, value)
+    return filled
+
+
+def _limits(mine: Sequence[Resource], ground: Ground, host: Hello | None, config: Config) -> Limits:
+    """Say what a job may use of a node: its CPUs, and the share of the memory that goes with them."""
+    field = config.job_resource_manager_property_db_field
+    cpus = sorted({cpu for one in mine for cpu in _numbers(one.properties.get(field))})
+    total = ground.sizes.get(str(mine[0].properties["network_address"]), 0) if mine else 0
+    memory = host.memory * len(mine) // total if host and 0 < len(mine) < total else None
+    return Limits(cpus=tuple(cpus), memory=memory, pids=_PIDS)
+
+
+def _numbers(value: Value) -> list[int]:
+    """Read CPU numbers: one, or several with commas between."""
+    if isinstance(value, int):
+        return [value]
+    return [int(part) for part in (value or "").split(",") if part.strip().isdigit()]
+
+
+def _hooks(config: Config) -> Hooks:
+    return Hooks(
+        prologue=str(config.prologue_exec_file or ""),
+        epilogue=str(config.epilogue_exec_file or ""),
+        timeout=config.prologue_epilogue_timeout,
+    )
+
+
+def _node_file(given: Iterable[Resource], config: Config) -> tuple[str, ...]:
+    """Give the lines of the node file: one for each value of the distinct property, sorted."""
+    lines: dict[tuple[Value, Value], str] = {}
+    for one in given:
+        if one.properties["type"] == DEFAULT_TYPE:
+            distinct = one.properties.get(config.node_file_db_field_distinct_values)
+            name = one.properties.get(config.node_file_db_field)
+            key = (name, one.id if distinct is None else distinct)
+            lines.setdefault(key, str(name))
+    return tuple(sorted(lines.values()))
+
+
+def _environment(text: str) -> dict[str, str]:
+    if not text:
+        return {}
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+
+
+def _nodes(job: Job, ground: Ground, config: Config) -> tuple[str, ...]:
+    """Say where a job is launched; the command of deploy and cosystem jobs runs on a frontend only."""
+    if "cosystem" in job.types:
+        return (config.cosystem_hostname,)
+    if "deploy" in job.types:
+        return (config.deploy_hostname,)
+    return ground.nodes
+
+
+def grounds(tx: Tx, starting: Sequence[Job], assigned: Mapping[int, Collection[int]]) -> dict[int, Ground]:
+    """Read about the resources that were assigned to jobs, for all of them at once."""
+    known = {one.id: one for one in resources.listed(tx, {number for ids in assigned.values() for number in ids})}
+    lasting = moldables.walltimes(tx, [job.assigned for job in starting])
+    sizes = resources.sizes(tx)
+    return {
+        job.id: Ground(
+            tuple(known[number] for number in sorted(assigned.get(job.id, ()))), lasting.get(job.assigned, 0), sizes
+        )
+        for job in starting
+    }
+
+
+def started(ledger: Ledger, news: Started) -> None:
+    """Note that the user's command runs."""
+    attempt = ledger.live(news.job, news.attempt)
+    if attempt is None or attempt.started_us is not None or news.node != attempt.nodes[0].name:
+        return
+    ledger.attempt(attempt, started_us=ledger.us(news.at))
+    if ledger.jobs[news.job].state is JobState.LAUNCHING:
+        ledger.move(news.job, JobState.RUNNING, f"its command runs on {news.node}")
+
+
+def failed(ledger: Ledger, news: NotLaunched) -> None:
+    """Give a job back that certainly did not run; after several attempts, or where nothing helps, end it.
+
+    Places on other nodes were given back by whoever carried the launch out.
+    """
+    job = ledger.jobs.get(news.job)
+    if job is None or job.state not in {JobState.TO_LAUNCH, JobState.LAUNCHING}:
+        return
+    attempt = ledger.live(news.job, news.attempt)
+    if attempt is None and (news.attempt or job.state is JobState.LAUNCHING):
+        return
+    ledger.event(news.event, news.says, job.id, news.hosts)
+    if attempt is not None:
+        ledger.close(ledger.attempt(attempt, outcome="not launched"))
+    give_back(ledger, job, news.event, news.says, tries=news.attempt)
+
+
+def give_back(ledger: Ledger, job: Job, event: EventType, says: str, *, tries: int) -> None:
+    """Let a job wait again as if it had never been given anything, or end it in Error."""
+    if ledger.is_to_end(job.id):
+        ledger.move(job.id, JobState.ERROR, "it was to end before it started", message=says)
+    elif tries >= MOST_ATTEMPTS or not EVENTS[event].copy:
+        ledger.event(EventType.SWITCH_INTO_ERROR_STATE, f"it could not be launched: {says}", job.id)
+        ledger.move(job.id, JobState.ERROR, f"it could not be launched: {says}", message=says)
+    else:
+        jobs.unassign(ledger.tx, [job.assigned])
+        ledger.move(job.id, JobState.WAITING, f"the launch failed: {says}", assigned=0, start=_asked(job))
+
+
+def _asked(job: Job) -> int:
+    """Give the date that a reservation asked for; other jobs have none until they start."""
+    return 0 if job.reservation is Reservation.NONE else job.start

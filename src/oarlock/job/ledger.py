@@ -1,0 +1,210 @@
+"""One step under way: what it read, what it decided, and everything written together at its end.
+
+Steps decide job by job; a ledger writes for all jobs at once, so that a hundred reports cost little more than one.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import Any
+
+from oarlock.config import Config
+from oarlock.job.instructions import Instruction, LookAgain
+from oarlock.model.condition import Column, In, Literal
+from oarlock.model.event import EVENTS, Event, EventType, Suspects
+from oarlock.model.job import FINAL, FragState, Job, JobState, Moved, move
+from oarlock.model.resource import ResourceState
+from oarlock.store import accounting, attempts, events, jobs, kills, properties, queues, resources
+from oarlock.store.attempts import Attempt
+from oarlock.store.tx import Tx
+
+ON_FRONTEND = frozenset({"deploy", "cosystem"})
+"""Types of jobs whose command runs on a frontend: its troubles are no fault of the compute nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What steps know of their site: its settings, and the key from which the secrets of attempts are made."""
+
+    config: Config
+    key: bytes
+
+    def secret(self, job_id: int, number: int) -> str:
+        """Give the secret of an attempt: made anew whenever it is needed, stored nowhere."""
+        return hmac.new(self.key, f"{job_id}.{number}".encode(), hashlib.sha256).hexdigest()
+
+
+class Ledger:
+    """Jobs and attempts as they are, and as they will be when `write` is called. `now` may have a fraction."""
+
+    def __init__(self, tx: Tx, site: Site, now: float, ids: Collection[int] = ()) -> None:
+        self.tx, self.site, self.config = tx, site, site.config
+        self.precise, self.now = now, int(now)
+        self.jobs: dict[int, Job] = {}
+        self.attempts: dict[int, Attempt] = {}  # the last one of each job
+        self.instructions: list[Instruction] = []
+        self._moves: list[Moved] = []
+        self._events: list[Event] = []
+        self._touched: dict[int, Attempt] = {}
+        self._kills: dict[FragState, list[int]] = {}
+        self._suspects: dict[bool, set[str]] = {False: set(), True: set()}
+        self._to_end: set[int] | None = None
+        if ids:
+            self.load(ids)
+
+    def load(self, ids: Collection[int]) -> None:
+        """Read jobs and their last attempts; numbers that were never given are left out."""
+        self.jobs |= {job.id: job for job in jobs.known(self.tx, ids)}
+        self.attempts |= {attempt.job_id: attempt for attempt in attempts.of_jobs(self.tx, ids)}
+
+    def live(self, job_id: int, number: int) -> Attempt | None:
+        """Give an attempt if it is the job's last and not closed; news about others change nothing."""
+        attempt = self.attempts.get(job_id)
+        if attempt is None or attempt.number != number or attempt.closed_us is not None:
+            return None
+        return attempt
+
+    def move(self, job_id: int, to: JobState, why: str, **changes: Any) -> Job:
+        """Move a job, with what changes of it."""
+        moved = move(replace(self.jobs[job_id], **changes), to, at=self.now, why=why)
+        self._moves.append(moved)
+        self.jobs[job_id] = moved.job
+        return moved.job
+
+    def event(self, kind: EventType, says: str, job_id: int | None = None, hosts: Iterable[str] = ()) -> None:
+        """Note an event; what its meaning wants follows: nodes are suspected, queues stopped."""
+        event = Event(kind, self.now, says, job_id, tuple(hosts))
+        self._events.append(event)
+        if EVENTS[kind].stops_queues:
+            queues.stop(self.tx)
+        self._suspect_for(event)
+
+    def _suspect_for(self, event: Event) -> None:
+        job = self.jobs.get(event.job or 0)
+        if job is not None and ON_FRONTEND & set(job.types):
+            return
+        attempt = self.attempts.get(event.job or 0)
+        nodes = [node.name for node in attempt.nodes] if attempt else []
+        match EVENTS[event.type].suspects:
+            case Suspects.FIRST:
+                self.suspect(event.hosts or nodes[:1])
+            case Suspects.NAMED:
+                self.suspect(event.hosts, by_check=event.type in _BY_CHECK)
+            case Suspects.JOB:
+                self.suspect(nodes)
+            case Suspects.NONE:
+                pass
+
+    def suspect(self, hosts: Iterable[str], *, by_check: bool = False) -> None:
+        """Make nodes Suspected; those that the node check suspects come back by themselves."""
+        self._suspects[by_check].update(hosts)
+
+    def attempt(self, attempt: Attempt, **changes: Any) -> Attempt:
+        """Note what became of an attempt."""
+        changed = replace(attempt, **changes)
+        self.attempts[attempt.job_id] = self._touched[attempt.job_id] = changed
+        return changed
+
+    def close(self, attempt: Attempt) -> None:
+        """Close an attempt: nothing of it is alive any more."""
+        self.attempt(attempt, closed_us=self.us())
+
+    def us(self, at: float | None = None) -> int:
+        """Give an instant (now, if none is given) in microseconds."""
+        return round((self.precise if at is None else at) * 1_000_000)
+
+    def killed(self, job_id: int, state: FragState) -> None:
+        """Say how far the killing of a job has come."""
+        self._kills.setdefault(state, []).append(job_id)
+
+    def is_to_end(self, job_id: int) -> bool:
+        """Say whether somebody asked for the end of a job that is not over."""
+        if self._to_end is None:
+            self._to_end = {number for number, _, _ in kills.under_way(self.tx)}
+        return job_id in self._to_end
+
+    def happened(self, job_id: int, kind: EventType) -> bool:
+        """Say whether an event of this kind was noted for a job, in this step or before."""
+        if any(event.type is kind and event.job == job_id for event in self._events):
+            return True
+        return any(noted.event.type is kind for noted in events.of_jobs(self.tx, [job_id]))
+
+    def tell(self, *instructions: Instruction) -> None:
+        """Add instructions; they are given once everything is written."""
+        self.instructions += instructions
+
+    def write(self) -> list[Instruction]:
+        """Write everything down and give the instructions."""
+        ended = [moved.job.id for moved in self._moves if moved.job.state in FINAL]
+        if self._moves:
+            jobs.record(self.tx, _in_turns(self._moves))
+            if any(moved.job.state in _MAKES_ROOM for moved in self._moves):
+                self.tell(LookAgain())
+        if self._touched:
+            attempts.record(self.tx, list(self._touched.values()))
+        self._write_events()
+        for by_check, hosts in self._suspects.items():
+            if hosts:
+                suspect(self.tx, hosts, at=self.now, by_check=by_check)
+        for state, ids in self._kills.items():
+            kills.set_state(self.tx, ids, state)
+        if ended:
+            kills.set_state(self.tx, ended, FragState.FRAGGED)
+            accounting.update_accounts(self.tx, window=self.config.accounting_window, ids=ended)
+        return self.instructions
+
+    def _write_events(self) -> None:
+        if not self._events:
+            return
+        numbers = events.add(self.tx, self._events)
+        # What has to follow is written in this very transaction; only stopped queues wait for a person.
+        done = [
+            number
+            for number, event in zip(numbers, self._events, strict=True)
+            if event.to_check and not EVENTS[event.type].stops_queues and event.type not in LATER
+        ]
+        if done:
+            events.check_off(self.tx, done)
+
+
+_MAKES_ROOM = FINAL | {JobState.WAITING, JobState.SUSPENDED}
+"""States after which the scheduler may do something that it could not do before."""
+
+
+def _in_turns(moves: Sequence[Moved]) -> list[Moved]:
+    """Put the first moves of all jobs before the second ones, and so on: each turn is written at once."""
+    turns: dict[int, int] = {}
+    ordered = []
+    for moved in moves:
+        turns[moved.job.id] = turns.get(moved.job.id, 0) + 1
+        ordered.append((turns[moved.job.id], moved))
+    ordered.sort(key=itemgetter(0))
+    return [moved for _, moved in ordered]
+
+
+LATER = frozenset({EventType.HOLD_RUNNING_JOB, EventType.RESUME_JOB})
+"""Events from which something follows only when nodes have answered."""
+
+_BY_CHECK = frozenset({EventType.PING_CHECKER_NODE_SUSPECTED, EventType.PING_CHECKER_NODE_SUSPECTED_END_JOB})
+
+
+def of_hosts(tx: Tx, hosts: Collection[str]) -> list[int]:
+    """Give the resources of nodes."""
+    if not hosts:
+        return []
+    named = In(Column("network_address"), tuple(Literal(host) for host in sorted(hosts)))
+    return resources.matching(tx, named, properties.types(tx))
+
+
+def suspect(tx: Tx, hosts: Collection[str], *, at: int, by_check: bool) -> list[int]:
+    """Make the resources of nodes Suspected, if they are Alive (or were suspected by the node check only)."""
+    suspected = []
+    for one in resources.listed(tx, of_hosts(tx, hosts)):
+        state, checked = one.properties["state"], one.properties["finaud_decision"] == "YES"
+        if state == ResourceState.ALIVE or (state == ResourceState.SUSPECTED and checked and not by_check):
+            suspected.append(one.id)
+    if suspected:
+        resources.set_state(tx, suspected, ResourceState.SUSPECTED, at=at, by_check=by_check)
+    return suspected

@@ -1,0 +1,149 @@
+"""News: what nodes, scripts and errands report. Steps turn them into moves, events and further instructions."""
+
+from dataclasses import dataclass, field
+
+from oarlock.model.event import EventType
+from oarlock.node.messages import Report
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """What a node says of itself when it is reached."""
+
+    boot: str
+    cgroups: str  # `v2`, `v1+v2`, `v1` or `processes`
+    missing: tuple[str, ...]  # limits that cannot be set there
+    cpus: int
+    memory: int  # bytes
+    python: str
+    uid: int
+    now: float  # its own clock, epoch seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The user's code runs (or, on another node than the first, the place is ready)."""
+
+    node: str
+    job: int
+    attempt: int
+    at: float | None  # by the node's clock, epoch seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointed:
+    """The checkpoint signal was sent."""
+
+    node: str
+    job: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """An attempt is over on a node; the report carries its signature's word."""
+
+    node: str
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class BadReport:
+    """Somebody reported what they cannot know; nothing follows from it but an event (BIPBIP_CHALLENGE)."""
+
+    node: str
+    job: int
+    attempt: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """The node was asked and does not know an attempt that is expected there."""
+
+    node: str
+    job: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The connection is gone. Jobs go on; nothing is known of them."""
+
+    node: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Back:
+    """The node answers again; another boot id means that no job of before is alive there."""
+
+    node: str
+    hello: Hello
+
+
+NodeEvent = Started | Checkpointed | Exited | BadReport | Missing | Lost | Back
+
+
+@dataclass(frozen=True, slots=True)
+class NotLaunched:
+    """An attempt certainly did not start: a node refused it or could not be reached, or a script of the server failed.
+
+    `hosts` are the nodes to blame. `job` may still be toLaunch (`attempt` 0): then nothing was written down yet.
+    """
+
+    job: int
+    attempt: int
+    event: EventType
+    says: str
+    hosts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptEnded:
+    """The server's epilogue ran for an attempt; `event` if it did not run well."""
+
+    job: int
+    attempt: int
+    event: EventType | None = None
+    says: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """A job was told to stand still on its nodes; `failed` are those where it does not."""
+
+    job: int
+    attempt: int
+    failed: tuple[str, ...] = ()
+    says: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WentOn:
+    """A suspended job was told to go on; `failed` are the nodes where it does not."""
+
+    job: int
+    attempt: int
+    failed: tuple[str, ...] = ()
+    says: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Signalled:
+    """The checkpoint signal was asked for; empty `problem`: it was passed on."""
+
+    job: int
+    attempt: int
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Nodes were asked whether they answer."""
+
+    answered: frozenset[str] = frozenset()
+    silent: dict[str, str] = field(default_factory=dict)  # node → why
+
+
+News = NodeEvent | NotLaunched | ScriptEnded | Stopped | WentOn | Signalled | Checked

@@ -1,0 +1,109 @@
+"""Watch: what has to happen because time passes; every WATCH_FREQUENCY seconds."""
+
+from collections.abc import Collection, Mapping
+
+from oarlock.job import finish, kill, nodes, suspend
+from oarlock.job.finish import Over
+from oarlock.job.instructions import Instruction
+from oarlock.job.launch import NOOP
+from oarlock.job.ledger import Ledger, Site
+from oarlock.model.event import EventType
+from oarlock.model.job import FragState, Job, JobState
+from oarlock.model.resource import DEFAULT_TYPE, ResourceState
+from oarlock.store import jobs, kills, moldables, resources
+from oarlock.store.tx import Tx
+
+_ON_NODES = (JobState.LAUNCHING, JobState.RUNNING, JobState.SUSPENDED, JobState.RESUMING, JobState.FINISHING)
+_SILENCE = 30  # seconds after which a node with jobs that cannot be reached is suspected
+_SWITCHED = (ResourceState.SUSPECTED, ResourceState.ABSENT)
+
+
+def look(
+    tx: Tx, site: Site, *, now: float, over: Over, unreachable: Mapping[str, float] | None = None
+) -> list[Instruction]:
+    """Do what its time has come for. `unreachable`: nodes whose connection is lost, with since when."""
+    away = unreachable or {}
+    ledger = Ledger(tx, site, now, [job.id for job in jobs.in_states(tx, _ON_NODES)])
+    deadlines = _deadlines(ledger)
+    for number, deadline in deadlines.items():
+        _overdue(ledger, ledger.jobs[number], deadline, away, over)
+    _kills(ledger, away)
+    silent = {node: "its connection is lost" for node, since in away.items() if now - since >= _SILENCE}
+    nodes.unreachable(ledger, silent)
+    _bury(ledger)
+    return [*ledger.write(), *suspend.go_on(tx, site, now=now)]
+
+
+def _deadlines(ledger: Ledger) -> dict[int, int]:
+    """Say when the walltime of each job on nodes is over; time spent suspended does not count."""
+    lasting = moldables.walltimes(ledger.tx, [job.assigned for job in ledger.jobs.values()])
+    waited = jobs.suspended_seconds(ledger.tx, now=ledger.now)
+    return {
+        job.id: job.start + lasting.get(job.assigned, 0) + waited.get(job.id, 0)
+        for job in ledger.jobs.values()
+        if job.state is not JobState.SUSPENDED
+    }
+
+
+def _overdue(ledger: Ledger, job: Job, deadline: int, away: Mapping[str, float], over: Over) -> None:
+    if ledger.now < deadline:
+        return
+    if NOOP in job.types:
+        ledger.event(EventType.WALLTIME, "its walltime is over", job.id)
+        kill.end(ledger, job, "its walltime is over")
+        return
+    config = ledger.config
+    attempt = ledger.attempts.get(job.id)
+    if attempt is None or attempt.closed_us is not None:
+        return
+    lost = [name for name in over.left(attempt) if name in away]
+    for name in lost:
+        if ledger.now >= deadline + config.lease_grace:
+            finish.gone(ledger, ledger.attempts[job.id], name, over, f"{name} cannot be reached and its lease is over")
+    # The node ends the job by itself at its walltime; only if that does not come is it told.
+    late = config.jobdel_softwalltime + config.watch_frequency
+    if not lost and job.state is JobState.RUNNING and ledger.now >= deadline + late:
+        _tell_walltime(ledger, job)
+
+
+def _tell_walltime(ledger: Ledger, job: Job) -> None:
+    if kills.ask(ledger.tx, [job.id], at=ledger.now):
+        ledger.event(EventType.WALLTIME, "its walltime is over and its node has not ended it", job.id)
+        kill.end(ledger, job, "its walltime is over")
+
+
+def _kills(ledger: Ledger, away: Mapping[str, float]) -> None:
+    """Tell again those that do not end; give up those that still do not. Nodes out of reach are waited for."""
+    config = ledger.config
+    for number, state, since in kills.under_way(ledger.tx):
+        job = ledger.jobs.get(number)
+        if job is None or _out_of_reach(ledger, number, away):
+            continue
+        age = ledger.now - since
+        if age >= config.jobdel_walltime:
+            ledger.killed(number, FragState.LEON_EXTERMINATE)
+            kill.give_up(ledger, job, f"it did not end within {config.jobdel_walltime} s")
+        elif state is FragState.LEON or age >= config.jobdel_softwalltime:
+            kill.tell(ledger, job)
+
+
+def _out_of_reach(ledger: Ledger, number: int, away: Collection[str]) -> bool:
+    attempt = ledger.attempts.get(number)
+    return attempt is not None and attempt.closed_us is None and any(node.name in away for node in attempt.nodes)
+
+
+def _bury(ledger: Ledger) -> None:
+    """Declare resources Dead that have been Suspected or Absent for DEAD_SWITCH_TIME."""
+    limit = ledger.config.dead_switch_time
+    if not limit:
+        return
+    since = resources.states_since(ledger.tx)
+    dead = [
+        one.id
+        for one in resources.listed(ledger.tx)
+        if one.properties["type"] == DEFAULT_TYPE
+        and one.properties["state"] in _SWITCHED
+        and ledger.now - since.get(one.id, ledger.now) >= limit
+    ]
+    if dead:
+        resources.set_state(ledger.tx, dead, ResourceState.DEAD, at=ledger.now)

@@ -1,0 +1,231 @@
+"""The core: the one object that ties database, clock, nodes and steps together. Front ends talk to it, not to steps."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from oarlock.config import Config
+from oarlock.job import explain, follow, health, kill, launch, nodes, recover, schedule, suspend, watch
+from oarlock.job.answer import Answer, Answered
+from oarlock.job.finish import Over
+from oarlock.job.instructions import Instruction
+from oarlock.job.ledger import Site
+from oarlock.job.news import Back, Lost, News, NodeEvent
+from oarlock.job.schedule import Decision
+from oarlock.model.plan import Reason
+from oarlock.model.resource import NextState
+from oarlock.server.clock import Clock
+from oarlock.server.errands import Errands, Nodes
+from oarlock.server.fleet import Fleet
+from oarlock.server.planning import Planning
+from oarlock.store import jobs, resources
+from oarlock.store.database import Database
+from oarlock.store.tx import Tx
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_LOOK_SECONDS = 0.02  # between two looks for an answer
+
+
+class Core:
+    """Everything one server knows. A `fleet` may be given (virtual nodes); else the settings say how nodes are met."""
+
+    def __init__(
+        self, state_dir: Path, config: Config, database: Database, clock: Clock, key: bytes, fleet: Nodes | None = None
+    ) -> None:
+        self.state_dir, self.config, self.database, self.clock = state_dir, config, database, clock
+        self.site = Site(config, key)
+        self.stopping = asyncio.Event()
+        self.over = Over()
+        self.unreachable: dict[str, float] = {}
+        self.news: list[News] = []
+        self.heard = asyncio.Event()
+        self.to_plan = asyncio.Event()
+        self.to_watch = asyncio.Event()
+        self.own_fleet = Fleet(config, state_dir, self.hear) if fleet is None else None
+        self.errands = Errands(
+            fleet or self.own_fleet or _no_fleet(),
+            config,
+            tell=self.tell,
+            look_again=self._look_again,
+            reached=self._reached,
+        )
+        self.planning = Planning(database, config)
+
+    # Reading and writing without blocking the loop.
+
+    async def write(self, change: Callable[[Tx], T]) -> T:
+        """Run a change in the writer's next transaction; what it raises is raised here."""
+        return await asyncio.wrap_future(self.database.submit(change))
+
+    async def read(self, question: Callable[[Tx], T]) -> T:
+        """Answer a question in a thread, on one instant of the database."""
+
+        def ask() -> T:
+            with self.database.read() as tx:
+                return question(tx)
+
+        return await asyncio.to_thread(ask)
+
+    async def _step(self, step: Callable[[Tx], list[Instruction]]) -> list[Instruction]:
+        """Run a step, then have its instructions carried out."""
+        instructions = await self.write(step)
+        self.errands.carry_out(instructions)
+        return instructions
+
+    async def _wish(self, step: Callable[[Tx], Answered]) -> list[Answer]:
+        answered = await self.write(step)
+        self.errands.carry_out(answered.instructions)
+        return list(answered.answers)
+
+    # What front ends ask for.
+
+    def wake_scheduler(self) -> None:
+        """Let the scheduler look again, soon."""
+        self.to_plan.set()
+
+    def _look_again(self, at: int | None) -> None:
+        if at is None:
+            self.to_plan.set()
+        else:
+            asyncio.get_running_loop().call_later(max(0.0, at - self.clock.now()), self.to_plan.set)
+
+    def wake_nodes(self) -> None:
+        """Let states that were asked for (`resources.ask_state`) be applied, soon."""
+        self.to_watch.set()
+
+    async def kill(self, ids: Sequence[int], *, by: str, exterminate: bool = False) -> list[Answer]:
+        """End jobs; with `exterminate`, give them up at once."""
+        now = self.clock.now()
+        return await self._wish(lambda tx: kill.ask(tx, self.site, ids, by=by, now=now, exterminate=exterminate))
+
+    async def checkpoint(self, ids: Sequence[int], *, by: str) -> list[Answer]:
+        """Send running jobs their checkpoint signal."""
+        return await self._wish(lambda tx: kill.checkpoint(tx, self.site, ids, by=by, now=self.clock.now()))
+
+    async def signal(self, ids: Sequence[int], number: int, *, by: str) -> list[Answer]:
+        """Send a signal to running jobs."""
+        return await self._wish(lambda tx: kill.signal(tx, self.site, ids, number, by=by, now=self.clock.now()))
+
+    async def hold(self, ids: Sequence[int], *, by: str, running: bool = False) -> list[Answer]:
+        """Keep waiting jobs from starting; with `running`, suspend running ones."""
+        now = self.clock.now()
+        return await self._wish(lambda tx: suspend.hold(tx, self.site, ids, by=by, now=now, running=running))
+
+    async def resume(self, ids: Sequence[int], *, by: str) -> list[Answer]:
+        """Let held and suspended jobs go on."""
+        return await self._wish(lambda tx: suspend.resume(tx, self.site, ids, by=by, now=self.clock.now()))
+
+    async def why(self, job_id: int) -> Reason:
+        """Say why a job does not run; for one that does not wait, where it stands."""
+        return await self.read(lambda tx: explain.why(tx, self.config, job_id, now=int(self.clock.now())))
+
+    async def when(self, new: jobs.New) -> explain.When:
+        """Say when and where a job would start that is not submitted."""
+        return await self.read(lambda tx: explain.when(tx, self.config, new, now=int(self.clock.now())))
+
+    async def answered(self, job_id: int, *, seconds: float = 10.0) -> explain.ReservationAnswer:
+        """Wait for the scheduler's answer to a new reservation."""
+        end = self.clock.steady() + seconds
+        while True:
+            answer = await self.read(lambda tx: explain.reservation(tx, job_id))
+            if answer.accepted is not None or self.clock.steady() > end:
+                return answer
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def set_state(self, ids: Sequence[int], state: NextState) -> list[int]:
+        """Put resources into a state at once; give the jobs that are on them. Absent and Dead end those jobs."""
+
+        def ask(tx: Tx) -> list[int]:
+            resources.ask_state(tx, ids, state)
+            return [job.id for job in nodes.jobs_on(tx, ids)]
+
+        there = await self.write(ask)
+        await self.apply_states()
+        return there
+
+    # What happens by itself.
+
+    def hear(self, event: NodeEvent) -> None:
+        """Take what a node says; called on the loop."""
+        match event:
+            case Lost():
+                self.unreachable.setdefault(event.node, self.clock.now())
+                self.errands.hosts.pop(event.node, None)
+            case Back():
+                self.unreachable.pop(event.node, None)
+                self.errands.hosts[event.node] = event.hello
+            case _:
+                pass
+        if self.errands.hear(event):
+            self.tell(event)
+
+    def tell(self, news: News) -> None:
+        """Queue news for the next transaction."""
+        self.news.append(news)
+        self.heard.set()
+
+    async def follow(self) -> None:
+        """Take all news that have come, in one transaction."""
+        self.heard.clear()
+        taken, self.news = self.news, []
+        if taken:
+            await self._step(lambda tx: follow.follow(tx, self.site, taken, self.over, now=self.clock.now()))
+
+    async def recover(self) -> None:
+        """Go on where the last server stopped."""
+        await self._step(lambda tx: recover.begin(tx, self.site, now=self.clock.now()))
+        self.wake_scheduler()
+
+    async def watch(self) -> None:
+        """Do what its time has come for."""
+        await self.apply_states()
+        away = dict(self.unreachable)
+        await self._step(lambda tx: watch.look(tx, self.site, now=self.clock.now(), over=self.over, unreachable=away))
+
+    async def apply_states(self) -> None:
+        """Apply the states that were asked for."""
+        await self._step(lambda tx: nodes.apply(tx, self.site, now=self.clock.now()))
+
+    async def check(self) -> None:
+        """Ask nodes whether they answer."""
+        self.errands.carry_out(await self.read(lambda tx: health.due(tx, self.config)))
+
+    async def apply(self, decision: Decision) -> None:
+        """Make a decision of the scheduler true."""
+        if worth_writing(decision):
+            hosts = dict(self.errands.hosts)
+            await self._step(lambda tx: schedule.apply(tx, self.site, decision, hosts, now=self.clock.now()))
+
+    async def _reached(self, ids: Sequence[int]) -> None:
+        hosts = dict(self.errands.hosts)
+        await self._step(lambda tx: launch.go_on(tx, self.site, ids, hosts, now=self.clock.now()))
+
+    async def close(self) -> None:
+        """Leave everything as it is: jobs go on without us."""
+        await self.errands.close()
+        await self.planning.close()
+        if self.own_fleet is not None:
+            await self.own_fleet.close()
+
+
+def worth_writing(decision: Decision) -> bool:
+    """Say whether a decision changes anything: an idle server must not write."""
+    return bool(
+        decision.starts
+        or decision.accept
+        or decision.refuse
+        or decision.kill
+        or decision.wake
+        or decision.events
+        or decision.predictions
+        or decision.whole
+    )
+
+
+def _no_fleet() -> Nodes:
+    raise AssertionError("a core has a fleet")

@@ -1,0 +1,338 @@
+"""Errands: instructions carried out on real nodes; what comes of them returns as news.
+
+An errand that cannot tell whether it was done says nothing: the node is asked again when it is back.
+"""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from oarlock.config import Config
+from oarlock.job.instructions import (
+    Check,
+    Checkpoint,
+    Expect,
+    Forget,
+    GiveBack,
+    Instruction,
+    Kill,
+    LookAgain,
+    Reach,
+    Resume,
+    Run,
+    RunEpilogue,
+    Signal,
+    Suspend,
+    Wake,
+)
+from oarlock.job.news import (
+    Checked,
+    Exited,
+    Hello,
+    Missing,
+    News,
+    NodeEvent,
+    NotLaunched,
+    ScriptEnded,
+    Signalled,
+    Started,
+    Stopped,
+    WentOn,
+)
+from oarlock.model.errors import NodeRefused, NodeUnreachable, OarlockError
+from oarlock.model.event import EventType
+from oarlock.node.messages import BAD, NOT_NOW, REBOOTED, SEEN, UNKNOWN
+from oarlock.server import programs
+from oarlock.server.fleet import NodeVerbs
+from oarlock.server.people import People
+
+log = logging.getLogger(__name__)
+
+Key = tuple[int, int]
+_FORGET_AFTER = 0.5  # seconds in which attempts to be forgotten are gathered
+_PLACE_SECONDS = 60.0
+
+
+class Nodes(Protocol):
+    """Where nodes come from."""
+
+    def node(self, name: str) -> NodeVerbs:
+        """Give a node by its name."""
+        ...
+
+
+class Errands:
+    """Carries instructions out, each in a task of its own; nothing here waits for a slow node but its own errand."""
+
+    def __init__(
+        self,
+        fleet: Nodes,
+        config: Config,
+        *,
+        tell: Callable[[News], None],
+        look_again: Callable[[int | None], None],
+        reached: Callable[[Sequence[int]], Awaitable[None]],
+    ) -> None:
+        self._fleet, self._config = fleet, config
+        self._tell, self._look_again, self._reached = tell, look_again, reached
+        self.hosts: dict[str, Hello] = {}
+        self._launching: dict[Key, asyncio.Task[None]] = {}
+        self._places: dict[tuple[int, int, str], asyncio.Future[Exited | None]] = {}
+        self._forgotten: defaultdict[str, list[Key]] = defaultdict(list)
+        self._flushing: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._people = People()
+        self._woken: dict[str, float] = {}
+
+    def carry_out(self, instructions: Iterable[Instruction]) -> None:
+        """Begin all errands; returns at once."""
+        for one in instructions:
+            match one:
+                case LookAgain(at=at):
+                    self._look_again(at)
+                case Run():
+                    key = (one.first[1].job, one.first[1].attempt)
+                    self._launching[key] = self._begin(self._run(one))
+                    self._launching[key].add_done_callback(partial(self._launched, key))
+                case Forget():
+                    self._forgotten[one.node] += one.attempts
+                    self._flush_soon()
+                case Expect():
+                    self._fleet.node(one.node).expect(one.job, one.attempt, one.secret)
+                case _:
+                    self._begin(self._do(one))
+
+    def _launched(self, key: Key, _: "asyncio.Task[None]") -> None:
+        self._launching.pop(key, None)
+
+    def hear(self, news: NodeEvent) -> bool:
+        """Look at what a node says before the steps do; false if nothing follows from it."""
+        match news:
+            case Started():
+                self._place_known((news.job, news.attempt, news.node), None)
+            case Exited():
+                self._place_known((news.report.job, news.report.attempt, news.node), news)
+            case Missing():
+                # The connection was made anew for this very launch: of course it is not there yet.
+                return (news.job, news.attempt) not in self._launching
+            case _:
+                pass
+        return True
+
+    async def close(self) -> None:
+        """Leave all errands; what they were about is written down."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._people.close()
+
+    def _begin(self, errand: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._safely(errand))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _safely(self, errand: Coroutine[Any, Any, None]) -> None:
+        """Run an errand to its end; one that fails in a way nobody thought of is logged, and hurts no other."""
+        try:
+            await errand
+        except Exception:
+            log.exception("errand failed", extra={"errand": getattr(errand, "__qualname__", "")})
+
+    async def _do(self, one: Instruction) -> None:
+        match one:
+            case Reach():
+                await self._reach(one)
+            case Kill():
+                await self._kill(one)
+            case GiveBack():
+                await self._each(one.nodes, lambda node: node.end(one.job, one.attempt))
+            case Signal():
+                await self._politely(one.node, self._fleet.node(one.node).signal(one.job, one.attempt, one.number))
+            case Checkpoint():
+                problem = await self._politely(one.node, self._fleet.node(one.node).checkpoint(one.job, one.attempt))
+                self._tell(Signalled(one.job, one.attempt, problem))
+            case Suspend():
+                failed = await self._each(one.nodes, lambda node: node.suspend(one.job, one.attempt))
+                self._tell(Stopped(one.job, one.attempt, tuple(failed), "; ".join(failed.values())))
+            case Resume():
+                failed = await self._each(one.nodes, lambda node: node.resume(one.job, one.attempt))
+                self._tell(WentOn(one.job, one.attempt, tuple(failed), "; ".join(failed.values())))
+            case RunEpilogue():
+                await self._epilogue(one)
+            case Wake():
+                await self._wake(one)
+            case Check():
+                await self._check(one)
+            case _:
+                raise AssertionError(f"nobody carries out {one}")
+
+    # Launching.
+
+    async def _reach(self, reach: Reach) -> None:
+        found = await asyncio.gather(*(self._greet(name) for name in reach.nodes))
+        silent = {name: problem for name, problem in zip(reach.nodes, found, strict=True) if problem}
+        if not silent:
+            await self._reached(reach.jobs)
+            return
+        says = "; ".join(silent.values())
+        for job in reach.jobs:
+            self._tell(NotLaunched(job, 0, EventType.PING_CHECKER_NODE_SUSPECTED, says, tuple(silent)))
+
+    async def _greet(self, name: str) -> str:
+        """Reach a node; give the reason if that is not possible."""
+        try:
+            self.hosts[name] = await self._fleet.node(name).hello()
+        except OarlockError as error:
+            self.hosts.pop(name, None)
+            return str(error)
+        return ""
+
+    async def _run(self, run: Run) -> None:
+        name, launch = run.first
+        failed = await self._prepare(run) if run.others else {}
+        if failed:
+            first = next(iter(failed.values()))
+            event, says = _why_not(first), "; ".join(str(error) for error in failed.values())
+            await self._not_launched(run, event, says, tuple(failed))
+            return
+        if self._config.server_prologue_exec_file:
+            ran = await self._script(str(self._config.server_prologue_exec_file), launch.job)
+            if bad := programs.problem(ran, programs.PROLOGUE):
+                await self._not_launched(run, bad, ran.says, ())
+                return
+        try:
+            await self._fleet.node(name).launch(launch._replace(uid=await self._people.uid(launch.user)))
+        except NodeUnreachable as error:
+            self.hosts.pop(name, None)
+            if not error.sent:
+                await self._not_launched(run, EventType.PING_CHECKER_NODE_SUSPECTED, str(error), (name,))
+        except NodeRefused as error:
+            if error.word == REBOOTED:
+                self.hosts.pop(name, None)
+            if error.word != SEEN:
+                hosts = () if error.word == REBOOTED else (name,)
+                await self._not_launched(run, _why_not(error), str(error), hosts)
+
+    async def _prepare(self, run: Run) -> dict[str, OarlockError]:
+        """Have a place made on each of the other nodes; give those where that failed."""
+        key = (run.first[1].job, run.first[1].attempt)
+        loop = asyncio.get_running_loop()
+        ready = {name: loop.create_future() for name, _ in run.others}
+        self._places |= {(*key, name): future for name, future in ready.items()}
+        try:
+            answers = await asyncio.gather(
+                *(
+                    self._prepare_one(name, self._fleet.node(name).launch(launch), ready[name])
+                    for name, launch in run.others
+                )
+            )
+        finally:
+            for name in ready:
+                self._places.pop((*key, name), None)
+        return {name: error for (name, _), error in zip(run.others, answers, strict=True) if error is not None}
+
+    async def _prepare_one(
+        self, name: str, launching: Awaitable[None], ready: "asyncio.Future[Exited | None]"
+    ) -> OarlockError | None:
+        try:
+            await launching
+            async with asyncio.timeout(_PLACE_SECONDS):
+                ended = await ready
+        except TimeoutError:
+            return NodeUnreachable(name, f"no place was ready within {_PLACE_SECONDS:.0f} s", sent=True)
+        except OarlockError as error:
+            return error
+        if ended is not None:
+            return NodeRefused(name, ended.report.event, ended.report.says)
+        return None
+
+    def _place_known(self, place: tuple[int, int, str], ended: Exited | None) -> None:
+        waiting = self._places.get(place)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(ended)
+
+    async def _not_launched(self, run: Run, event: EventType, says: str, hosts: tuple[str, ...]) -> None:
+        launch = run.first[1]
+        others = tuple(name for name, _ in run.others if name not in hosts)
+        await self._each(others, lambda node: node.end(launch.job, launch.attempt))
+        self._tell(NotLaunched(launch.job, launch.attempt, event, says, hosts))
+
+    # Ending.
+
+    async def _kill(self, kill: Kill) -> None:
+        launching = self._launching.get((kill.job, kill.attempt))
+        if launching is not None:
+            await asyncio.wait([launching])
+        try:
+            await self._fleet.node(kill.node).kill(kill.job, kill.attempt, grace=kill.grace)
+        except NodeRefused as error:
+            if error.word == UNKNOWN:
+                self._tell(Missing(kill.node, kill.job, kill.attempt))
+        except NodeUnreachable as error:
+            log.warning("node does not hear a kill", extra={"node": kill.node, "job": kill.job, "why": error.why})
+
+    async def _epilogue(self, one: RunEpilogue) -> None:
+        ran = await self._script(str(self._config.server_epilogue_exec_file), one.job)
+        self._tell(ScriptEnded(one.job, one.attempt, programs.problem(ran, programs.EPILOGUE), ran.says))
+
+    async def _script(self, path: str, job: int) -> programs.Ran:
+        return await programs.run([path, str(job)], seconds=self._config.server_prologue_epilogue_timeout)
+
+    def _flush_soon(self) -> None:
+        if self._flushing is None or self._flushing.done():
+            self._flushing = self._begin(self._flush())
+
+    async def _flush(self) -> None:
+        await asyncio.sleep(_FORGET_AFTER)
+        gathered, self._forgotten = self._forgotten, defaultdict(list)
+        for name, keys in gathered.items():
+            await self._politely(name, self._fleet.node(name).forget(keys))
+
+    # Others.
+
+    async def _wake(self, wake: Wake) -> None:
+        """Wake nodes, each only once in the time that waking takes."""
+        now, config = asyncio.get_running_loop().time(), self._config
+        nodes = [name for name in wake.nodes if self._woken.get(name, now) <= now]
+        if not nodes:
+            return
+        self._woken |= dict.fromkeys(nodes, now + config.scheduler_node_manager_wakeup_time)
+        command, seconds = config.scheduler_node_manager_wake_up_cmd, config.server_prologue_epilogue_timeout
+        ran = await programs.run(command, seconds=seconds, lines=nodes)
+        log.info("nodes woken", extra={"nodes": nodes, "status": ran.status, "said": ran.says})
+
+    async def _check(self, check: Check) -> None:
+        silent = await self._each(check.nodes, lambda node: node.ping())
+        self._tell(Checked(frozenset(check.nodes) - silent.keys(), silent))
+
+    async def _each(self, names: Sequence[str], verb: Callable[[NodeVerbs], Awaitable[None]]) -> dict[str, str]:
+        """Ask several nodes the same at once; give the reasons of those that did not do it."""
+        said = await asyncio.gather(*(self._politely(name, verb(self._fleet.node(name))) for name in names))
+        return {name: problem for name, problem in zip(names, said, strict=True) if problem}
+
+    async def _politely(self, name: str, asking: Awaitable[None]) -> str:
+        """Await an answer; give the reason if there is none. A node that knows nothing more of it has done it."""
+        try:
+            await asking
+        except NodeRefused as error:
+            return "" if error.word in {UNKNOWN, NOT_NOW} else str(error)
+        except OarlockError as error:
+            log.info("node did not do it", extra={"node": name, "why": str(error)})
+            return str(error)
+        return ""
+
+
+_WORDS = {BAD: EventType.BAD_HASHTABLE_DUMP, REBOOTED: EventType.PING_CHECKER_NODE_SUSPECTED}
+
+
+def _why_not(error: OarlockError) -> EventType:
+    """Name the manual's event for a launch that did not happen."""
+    if isinstance(error, NodeRefused):
+        if error.word in EventType.__members__:
+            return EventType[error.word]
+        return _WORDS.get(error.word, EventType.CPUSET_ERROR)
+    return EventType.PING_CHECKER_NODE_SUSPECTED

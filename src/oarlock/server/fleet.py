@@ -1,0 +1,87 @@
+"""The fleet: every node the server talks to, reached the way the settings say."""
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from oarlock.config import Config, NodeTransport
+from oarlock.job.news import Hello, NodeEvent
+from oarlock.node.messages import Launch, Settings
+from oarlock.server.transports import Doors, Node, Patience, local, ssh
+from oarlock.server.transports.way import Way
+
+_SPOOL, _RUNTIME = Path("/var/lib/oarlock/node"), Path("/run/oarlock")
+
+
+class NodeVerbs(Protocol):
+    """What can be asked of a node; real ones and virtual ones have the same verbs."""
+
+    async def hello(self) -> Hello: ...
+    async def launch(self, launch: Launch) -> None: ...
+    def expect(self, job: int, attempt: int, secret: str) -> None: ...
+    async def kill(self, job: int, attempt: int, *, grace: int | None = None) -> None: ...
+    async def signal(self, job: int, attempt: int, number: int) -> None: ...
+    async def checkpoint(self, job: int, attempt: int) -> None: ...
+    async def suspend(self, job: int, attempt: int) -> None: ...
+    async def resume(self, job: int, attempt: int) -> None: ...
+    async def end(self, job: int, attempt: int) -> None: ...
+    async def forget(self, keys: list[tuple[int, int]]) -> None: ...
+    async def ping(self) -> None: ...
+    async def close(self) -> None: ...
+
+
+class Fleet:
+    """Nodes by name, made when they are first needed."""
+
+    def __init__(self, config: Config, state_dir: Path, on_event: Callable[[NodeEvent], None]) -> None:
+        self._config, self._state_dir, self._on_event = config, state_dir, on_event
+        self._doors = Doors()
+        self._patience = Patience(connect=config.oar_ssh_connection_timeout + 10.0)
+        self._nodes: dict[str, Node] = {}
+
+    def node(self, name: str) -> NodeVerbs:
+        """Give a node; nothing is done to it yet."""
+        if name not in self._nodes:
+            way, settings = self._way(name), self._settings(name)
+            self._nodes[name] = Node(settings, way, self._on_event, self._doors, self._patience)
+        return self._nodes[name]
+
+    async def close(self) -> None:
+        """Leave all nodes; their jobs go on."""
+        for node in self._nodes.values():
+            await node.close()
+
+    def _is_here(self, name: str) -> bool:
+        match self._config.node_transport:
+            case NodeTransport.LOCAL:
+                return True
+            case NodeTransport.SSH:
+                return False
+            case _:
+                return name in own_names()
+
+    def _way(self, name: str) -> Way:
+        if self._is_here(name):
+            return local()
+        config = self._config
+        return ssh(name, command=config.openssh_cmd, connect_seconds=config.oar_ssh_connection_timeout)
+
+    def _settings(self, name: str) -> Settings:
+        """Say where the node keeps its files; nodes of this machine have a place each in the state directory."""
+        config = self._config
+        if config.oar_runtime_directory:
+            spool, runtime = config.oar_runtime_directory / "spool", config.oar_runtime_directory / "run"
+        else:
+            spool, runtime = _SPOOL, _RUNTIME
+        if self._is_here(name):
+            spool, runtime = self._state_dir / "spool" / name, self._state_dir / "run" / name
+        lowest = config.job_min_uid if os.geteuid() == 0 else 0
+        return Settings(name, str(spool), str(runtime), lowest_uid=lowest)
+
+
+def own_names() -> frozenset[str]:
+    """Give the names that mean this very machine."""
+    name = socket.gethostname()
+    return frozenset({"localhost", "127.0.0.1", "::1", name, name.partition(".")[0]})

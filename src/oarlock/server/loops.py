@@ -1,0 +1,123 @@
+"""The loops of the server: news, planning, watching, checking. Each survives its step."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+
+from oarlock.job.news import News
+from oarlock.server.core import Core
+from oarlock.server.planning import LEAST_DEPTH
+
+log = logging.getLogger(__name__)
+
+Step = Callable[[], Awaitable[None]]
+
+_LONGEST_PAUSE = 60.0  # between two passes when nothing happens
+_SHARE = 2.0  # a quick pass is followed by a pause this many times as long as the CPU time it took
+_WHOLE_SHARE = 10.0
+_LEAST_WHOLE = 1.0
+_FEW = 4
+_LONGEST_GATHERING = 0.02
+
+
+async def every(period: float, wakeup: asyncio.Event, step: Step) -> None:
+    """Run `step` each `period` seconds, or sooner when `wakeup` is set.
+
+    A step that fails is logged and tried again at the next turn: one bad job must not stop the cluster.
+    """
+    while True:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(period):
+                await wakeup.wait()
+        wakeup.clear()
+        await safely(step)
+
+
+async def safely(step: Step) -> bool:
+    """Run a step; what it raises is logged, and does not end the loop that calls it. Say whether it went well."""
+    try:
+        await step()
+    except Exception:
+        log.exception("step failed", extra={"step": getattr(step, "__qualname__", repr(step))})
+        return False
+    return True
+
+
+async def news(core: Core) -> None:
+    """Take news as they come; those that arrive while a transaction is under way share the next one."""
+    while True:
+        await core.heard.wait()
+        taken, began = list(core.news), core.clock.steady()
+        if not await safely(core.follow):
+            await _apart(core, taken)
+        elif len(taken) > _FEW:
+            # Under load, waiting a little makes the next transaction carry more.
+            await asyncio.sleep(min(_LONGEST_GATHERING, core.clock.steady() - began))
+
+
+async def _apart(core: Core, taken: list[News]) -> None:
+    """Take news one by one after a failure together, so that one that cannot be taken hurts no other."""
+    for one in taken:
+        core.news.insert(0, one)
+        rest, core.news = core.news[1:], core.news[:1]
+        await safely(core.follow)
+        core.news += rest
+    if core.news:
+        core.heard.set()
+
+
+class Scheduler:
+    """Runs passes when something changed: quick ones at once, whole ones now and then while there is more to plan."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._next_start: int | None = None
+        self._whole_at = self._cost = 0.0
+        self._whole: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Plan for ever."""
+        core = self._core
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._pause()):
+                    await core.to_plan.wait()
+            core.to_plan.clear()
+            await safely(self.quick)
+            # Under load, what happens meanwhile is looked at together.
+            await asyncio.sleep(_SHARE * self._cost)
+
+    def _pause(self) -> float:
+        """Say how long nothing has to be planned: until the next planned start, if nothing happens before."""
+        if self._next_start is None:
+            return _LONGEST_PAUSE
+        return min(max(self._next_start - self._core.clock.now(), 0.05), _LONGEST_PAUSE)
+
+    async def quick(self) -> None:
+        """Plan the first jobs of every queue and start what can start."""
+        core = self._core
+        decision, self._cost = await core.planning.quick(int(core.clock.now()))
+        await core.apply(decision)
+        self._next_start = decision.next_start
+        if decision.left:
+            self._plan_all_later()
+            if 2 * len(decision.starts) > LEAST_DEPTH:
+                core.to_plan.set()  # those behind may fit, too
+
+    def _plan_all_later(self) -> None:
+        if self._whole is None or self._whole.done():
+            self._whole = asyncio.create_task(self._plan_all())
+
+    async def _plan_all(self) -> None:
+        """Plan everything in another process, at most one part in eleven of the time."""
+        core = self._core
+        await asyncio.sleep(max(0.0, self._whole_at - core.clock.steady()))
+        began = core.clock.steady()
+        await safely(self._whole_pass)
+        took = core.clock.steady() - began
+        self._whole_at = core.clock.steady() + max(_LEAST_WHOLE, _WHOLE_SHARE * took)
+
+    async def _whole_pass(self) -> None:
+        core = self._core
+        await core.apply(await core.planning.whole(int(core.clock.now())))

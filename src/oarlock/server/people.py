@@ -1,0 +1,42 @@
+"""People: user names and their numbers, looked up where a slow directory service holds up nobody else."""
+
+import asyncio
+import pwd
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+_KEPT_SECONDS = 300.0
+_PATIENCE = 5.0
+
+
+class People:
+    """The accounts of this machine, remembered for a while."""
+
+    def __init__(self) -> None:
+        # Threads of their own: look-ups that hang must not keep the scheduler from its threads.
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="people")
+        self._known: dict[str, tuple[float, int | None]] = {}
+
+    async def uid(self, name: str) -> int | None:
+        """Give the number of a user; None where it is not known here, or not known in time."""
+        kept = self._known.get(name)
+        if kept is not None and kept[0] > time.monotonic():
+            return kept[1]
+        looking = asyncio.get_running_loop().run_in_executor(self._threads, _number, name)
+        try:
+            found = await asyncio.wait_for(looking, _PATIENCE)
+        except TimeoutError:
+            return None
+        self._known[name] = (time.monotonic() + _KEPT_SECONDS, found)
+        return found
+
+    def close(self) -> None:
+        """Wait for nobody."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _number(name: str) -> int | None:
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except KeyError:
+        return None

@@ -1,0 +1,105 @@
+"""Planning off the event loop: short queues in a thread, long ones in a process of its own (`planner`)."""
+
+import asyncio
+import contextlib
+import sys
+import time
+
+import msgspec
+
+from oarlock.config import Config
+from oarlock.job import schedule
+from oarlock.job.schedule import Decision
+from oarlock.model.errors import OarlockError
+from oarlock.plan.settings import PlanSettings
+from oarlock.store.database import Database
+
+LEAST_DEPTH, MOST_DEPTH = 64, 512
+"""Waiting jobs of a queue that a quick pass looks at: what can start now is nearly always among them."""
+
+_LENGTH = 4
+_SLACK = 30.0  # seconds beyond its own limit after which a planning process is given up
+
+
+class PlannerGone(OarlockError):
+    """A planning process that ended or did not answer."""
+
+    http_status = 503
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """One pass for the planning process: what the database is, how to plan, and for how long at most."""
+
+    where: str
+    how: PlanSettings
+    karma_window: int
+    now: int
+    seconds: float
+
+
+def plan(database: Database, asked: Asked, *, depth: int | None) -> Decision:
+    """Read a snapshot and plan it; with `depth`, only the first waiting jobs of each queue."""
+    end = time.monotonic() + asked.seconds
+    with database.read() as tx:
+        seen = schedule.read(tx, asked.how, karma_window=asked.karma_window, now=asked.now, depth=depth)
+    return schedule.decide(seen, asked.how, now=asked.now, out_of_time=lambda: time.monotonic() > end)
+
+
+class Planning:
+    """Makes decisions from the database as it is."""
+
+    def __init__(self, database: Database, config: Config) -> None:
+        self._database, self._config = database, config
+        self._how = schedule.settings(config)
+        self._process: asyncio.subprocess.Process | None = None
+        self._depth = LEAST_DEPTH
+
+    def _asked(self, now: int) -> Asked:
+        config = self._config
+        return Asked(self._database.address, self._how, config.karma_window, now, config.scheduler_timeout)
+
+    async def quick(self, now: int) -> tuple[Decision, float]:
+        """Plan the first jobs of each queue (`left`: there are more); give the CPU seconds that took, too."""
+        decision, cost = await asyncio.to_thread(self._plan_here, self._asked(now))
+        many = 2 * len(decision.starts) > self._depth
+        self._depth = min(2 * self._depth, MOST_DEPTH) if many else max(self._depth // 2, LEAST_DEPTH)
+        return decision, cost
+
+    def _plan_here(self, asked: Asked) -> tuple[Decision, float]:
+        began = time.thread_time()
+        return plan(self._database, asked, depth=self._depth), time.thread_time() - began
+
+    async def whole(self, now: int) -> Decision:
+        """Plan all jobs, in another process; if that one dies (`PlannerGone`), the next call starts another."""
+        asked = self._asked(now)
+        try:
+            async with asyncio.timeout(asked.seconds + _SLACK):
+                return await self._ask(asked)
+        except (TimeoutError, OSError, EOFError) as error:
+            await self.close()
+            raise PlannerGone(f"The planning process ended: {error!r}.") from error
+
+    async def _ask(self, asked: Asked) -> Decision:
+        if self._process is None or self._process.returncode is not None:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "oarlock.server.planner"),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                start_new_session=True,
+            )
+        stdin, stdout = self._process.stdin, self._process.stdout
+        if stdin is None or stdout is None:
+            raise EOFError("it has no pipes")
+        body = msgspec.msgpack.encode(asked)
+        stdin.write(len(body).to_bytes(_LENGTH, "big") + body)
+        await stdin.drain()
+        length = int.from_bytes(await stdout.readexactly(_LENGTH), "big")
+        return msgspec.msgpack.decode(await stdout.readexactly(length), type=Decision)
+
+    async def close(self) -> None:
+        """End the planning process."""
+        process, self._process = self._process, None
+        if process is not None and process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()

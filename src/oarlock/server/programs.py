@@ -1,0 +1,73 @@
+"""Programs of the site that run on the server: prologue, epilogue, node managers. No shell, and a deadline each."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from oarlock.model.event import EventType
+
+_ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
+_LONGEST_TOLD = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """How a program ended; `status` is None when it was out of time, -1 when it could not be started."""
+
+    status: int | None
+    says: str
+
+
+async def run(command: Sequence[str], *, seconds: float, lines: Sequence[str] = ()) -> Ran:
+    """Run a program with a constant environment and these lines on its standard input; end it when time is over."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            env=_ENVIRONMENT,
+            cwd="/",
+            start_new_session=True,
+        )
+    except OSError as error:
+        return Ran(-1, f"{command[0]} cannot be run: {error.strerror}")
+    given = "".join(f"{line}\n" for line in lines).encode()
+    try:
+        async with asyncio.timeout(seconds):
+            _, said = await process.communicate(given)
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+        return Ran(None, f"{command[0]} did not end within {seconds:g} s")
+    status = process.returncode
+    told = said.decode(errors="replace").strip()[-_LONGEST_TOLD:]
+    return Ran(
+        status, told if status == 0 else f"{command[0]} ended with status {status}" + (f": {told}" if told else "")
+    )
+
+
+PROLOGUE = (
+    EventType.SERVER_PROLOGUE_ERROR,
+    EventType.SERVER_PROLOGUE_TIMEOUT,
+    EventType.SERVER_PROLOGUE_EXIT_CODE_ERROR,
+)
+EPILOGUE = (
+    EventType.SERVER_EPILOGUE_ERROR,
+    EventType.SERVER_EPILOGUE_TIMEOUT,
+    EventType.SERVER_EPILOGUE_EXIT_CODE_ERROR,
+)
+
+
+def problem(ran: Ran, events: tuple[EventType, EventType, EventType]) -> EventType | None:
+    """Name what went wrong with the server's prologue or epilogue, if anything did."""
+    not_found, too_slow, bad_end = events
+    if ran.status is None:
+        return too_slow
+    if ran.status == -1:
+        return not_found
+    return bad_end if ran.status else None

@@ -1,0 +1,133 @@
+"""Serve: open the state directory, become its one server, run the loops until told to stop."""
+
+import asyncio
+import contextlib
+import importlib
+import logging
+import os
+import secrets
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+from oarlock.config import Config, DbType
+from oarlock.model.errors import DatabaseRefused
+from oarlock.server import loops
+from oarlock.server.clock import RealClock
+from oarlock.server.core import Core
+from oarlock.store import facts
+from oarlock.store.database import Database
+from oarlock.store.opening import open_database
+
+log = logging.getLogger(__name__)
+
+Listener = Callable[[Core], Awaitable[None]]
+
+
+def serve(state_dir: Path, config: Config) -> None:
+    """Serve until SIGTERM or SIGINT; jobs that run go on without a server."""
+    with opened(state_dir, config) as database:
+        asyncio.run(_serve(state_dir, config, database))
+
+
+@contextlib.contextmanager
+def opened(state_dir: Path, config: Config) -> Iterator[Database]:
+    """Open the database of a state directory as its one server; a fresh directory gets a new one."""
+    prepare(state_dir)
+    marker = state_dir / "oarlock.db.created"
+    fresh = not marker.exists()
+    with open_database(address(state_dir, config), create=fresh, marker=marker) as database:
+        database.lock(now=int(RealClock().now()))
+        yield database
+
+
+def default_state() -> Path:
+    """Say where an instance lives when nobody says: the system's place for root, the user's own for others."""
+    if os.geteuid() == 0:
+        return Path("/var/lib/oarlock")
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "oarlock"
+
+
+def prepare(state_dir: Path) -> None:
+    """Make the directories of an instance; others may pass through, to the socket and to the files of their jobs."""
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True)
+        for name, mode in (("spool", 0o700), ("run", 0o755)):
+            (state_dir / name).mkdir(mode=mode, exist_ok=True)
+    except OSError as error:
+        raise DatabaseRefused(
+            f"The state directory {state_dir} cannot be used: {error.strerror}.", hint="Name another with --state."
+        ) from error
+
+
+def address(state_dir: Path, config: Config) -> str | Path:
+    """Say where the database is."""
+    if config.db_type is DbType.SQLITE:
+        return state_dir / "oarlock.db"
+    from urllib.parse import quote
+
+    password = f":{quote(config.db_base_passwd.value, safe='')}" if config.db_base_passwd else ""
+    who = f"{quote(config.db_base_login, safe='')}{password}"
+    host = config.db_hostname
+    if host.startswith("/"):
+        return f"postgresql://{who}@/{config.db_base_name}?host={quote(host, safe='')}&port={config.db_port}"
+    return f"postgresql://{who}@{host}:{config.db_port}/{config.db_base_name}"
+
+
+def key_of(database: Database) -> bytes:
+    """Give the key from which the secrets of attempts are made; made once in the life of a database."""
+    return bytes.fromhex(database.write(lambda tx: facts.keep(tx, "attempt key", secrets.token_hex(32))))
+
+
+async def _serve(state_dir: Path, config: Config, database: Database) -> None:
+    core = Core(state_dir, config, database, RealClock(), await asyncio.to_thread(key_of, database))
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, core.stopping.set)
+    log.info("serving", extra={"state": str(state_dir), "pid": os.getpid()})
+    try:
+        await run(core, listener())
+    finally:
+        await core.close()
+    log.info("stopped; jobs go on")
+
+
+async def run(core: Core, listen: Listener | None = None) -> None:
+    """Run all loops until `core.stopping` is set."""
+    await core.recover()
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(loops.news(core))
+            group.create_task(loops.Scheduler(core).run())
+            group.create_task(loops.every(core.config.watch_frequency, core.to_watch, core.watch))
+            if core.config.finaud_frequency:
+                group.create_task(loops.every(core.config.finaud_frequency, asyncio.Event(), core.check))
+            if listen is not None:
+                group.create_task(_listening(listen, core))
+            group.create_task(_until_told(core))
+    except* _Stop:
+        pass
+
+
+class _Stop(Exception):
+    """Ends the task group."""
+
+
+async def _until_told(core: Core) -> None:
+    await core.stopping.wait()
+    raise _Stop
+
+
+async def _listening(listen: Listener, core: Core) -> None:
+    await listen(core)
+
+
+def listener() -> Listener | None:
+    """Find the listener of the front ends."""
+    try:
+        found: Listener = importlib.import_module("oarlock.server.http").serve_http
+    except ModuleNotFoundError as missing:
+        if missing.name != "oarlock.server.http":
+            raise
+        return None
+    return found

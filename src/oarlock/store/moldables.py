@@ -1,0 +1,32 @@
+"""The alternatives of jobs: how long each lasts, and what becomes of that when a reservation starts late."""
+
+from collections.abc import Collection, Mapping
+
+from sqlalchemy import select, update
+
+from oarlock.store.rows import Given, among, these
+from oarlock.store.tables import moldable_job_descriptions
+from oarlock.store.tables.columns import WHOLE
+from oarlock.store.tx import Tx
+
+_WALLTIMES = Given("lasting", id=WHOLE, seconds=WHOLE)
+
+
+def walltimes(tx: Tx, ids: Collection[int]) -> dict[int, int]:
+    """Give the walltimes of moldable alternatives, in seconds."""
+    moldable = moldable_job_descriptions.c
+    rows = tx.execute(
+        select(moldable.moldable_id, moldable.moldable_walltime).where(among(tx, moldable.moldable_id)), these(tx, ids)
+    )
+    return dict(tuple(row) for row in rows)
+
+
+def set_walltimes(tx: Tx, walltimes: Mapping[int, int]) -> None:
+    """Give alternatives other walltimes."""
+    said = _WALLTIMES.table(tx.dialect.name)
+    tx.execute(
+        update(moldable_job_descriptions)
+        .where(moldable_job_descriptions.c.moldable_id == said.c.id)
+        .values(moldable_walltime=said.c.seconds),
+        _WALLTIMES.bound(tx, list(walltimes.items())),
+    )

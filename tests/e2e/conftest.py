@@ -1,0 +1,31 @@
+"""What whole instances stand on."""
+
+import itertools
+import os
+
+import pytest
+
+from tests import bed
+from tests.e2e.instance import instance
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def ground():
+    with bed.open_directory() as path:
+        yield path
+
+
+@pytest.fixture(scope="session")
+def people():
+    """Two accounts that may run jobs."""
+    with bed.accounts() as names:
+        yield names
+
+
+@pytest.fixture
+def site(ground, people):
+    """An instance whose server was not started yet."""
+    with instance(ground, people[0], f"e{os.getpid()}x{next(_NUMBERS)}n") as made:
+        yield made

@@ -1,0 +1,138 @@
+"""A server in a process of its own, its database read from outside, jobs put straight into the store."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from oarlock.lang import request as requests
+from oarlock.model.job import FINAL, Job, JobState
+from oarlock.store import accounting, events, jobs, properties, resources
+from oarlock.store.opening import open_database
+from tests import bed
+
+SOURCE = Path(__file__).parents[2] / "src"
+LINE = "NODE_TRANSPORT=local\nWATCH_FREQUENCY=1\nJOBDEL_SOFTWALLTIME=2\nJOBDEL_WALLTIME=20\n"
+
+
+class Instance:
+    """A state directory with four pretended nodes of two cores. The server may be started, killed and started again."""
+
+    def __init__(self, ground: Path, user: str, name: str, *, nodes: int = 4, cores: int = 2, more: str = "") -> None:
+        self.state, self.user = ground / "state", user
+        self.home = ground / "home"
+        self.home.mkdir()
+        self.home.chmod(0o777)
+        self.nodes = [f"{name}{n}" for n in range(1, nodes + 1)]
+        self.settings = ground / "oar.conf"
+        self.settings.write_text(LINE + more)
+        self.process: subprocess.Popen[bytes] | None = None
+        self.state.mkdir()
+        self.database = open_database(self.state / "oarlock.db", create=True)
+        self.database.write(lambda tx: self._add(tx, cores))
+
+    def _add(self, tx: Any, cores: int) -> None:
+        properties.add(tx, "core", int)
+        places = [(name, core) for name in self.nodes for core in range(cores)]
+        rows = [{"network_address": name, "cpuset": core, "core": n} for n, (name, core) in enumerate(places)]
+        resources.add(tx, rows, at=int(time.time()))
+
+    def start(self) -> None:
+        """Start the server. Jobs are submitted before: from then on it alone writes to the database."""
+        with (self.state / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "oarlock", "serve", "--state", self.state, "--config", self.settings],
+                env={**os.environ, "PYTHONPATH": str(SOURCE)},
+                stderr=log,
+            )
+
+    def kill(self) -> None:
+        """End the server as a power cut would."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> float:
+        """Ask the server to end; give the seconds that took."""
+        assert self.process is not None
+        begin = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(timeout=10) == 0, self.log()
+        return time.monotonic() - begin
+
+    def log(self) -> str:
+        return (self.state / "log").read_text()
+
+    def submit(self, command: str, asked: str = "/core=1,walltime=1", **fields: Any) -> int:
+        return self.submit_many([command], asked, **fields)[0]
+
+    def submit_many(self, commands: Sequence[str], asked: str = "/core=1,walltime=1", **fields: Any) -> list[int]:
+        after = fields.pop("after", ())
+        given = {
+            "state": JobState.WAITING,
+            "user": self.user,
+            "queue": "default",
+            "directory": str(self.home),
+            "submitted": int(time.time()),
+            **fields,
+        }
+        new = [
+            jobs.New(Job(id=0, command=one, array_index=n, **given), requests.parse([asked]), after)
+            for n, one in enumerate(commands, 1)
+        ]
+        return [job.id for job in self.database.write(lambda tx: jobs.add(tx, new))]
+
+    def story(self, job: int) -> list[str]:
+        with self.database.read() as tx:
+            return [str(state) for state, *_ in jobs.story(tx, job)]
+
+    def job(self, job: int) -> Job:
+        with self.database.read() as tx:
+            return jobs.get(tx, job)
+
+    def events(self, job: int) -> list[str]:
+        with self.database.read() as tx:
+            return [str(noted.event.type) for noted in events.of_jobs(tx, [job])]
+
+    def used(self) -> int:
+        with self.database.read() as tx:
+            return sum(row.consumption for row in accounting.listed(tx) if row.kind == "USED")
+
+    def until(self, done: Callable[[], bool], *, seconds: float = 40.0) -> None:
+        try:
+            bed.eventually(done, seconds=seconds, what="it")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.log()[-3000:]}") from error
+
+    def all_over(self) -> bool:
+        with self.database.read() as tx:
+            return set(jobs.count(tx)) <= FINAL
+
+    def close(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self.database.close()
+        self._end_nodes()
+        bed.remove_roots(*self.nodes)
+
+    def _end_nodes(self) -> None:
+        """End what still runs for this instance: its node programs and supervisors have its spool in their lives."""
+        for path in Path("/proc").glob("[0-9]*/cwd"):
+            with contextlib.suppress(OSError):
+                if str(self.state) in str(path.readlink()):
+                    os.kill(int(path.parent.name), signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def instance(ground: Path, user: str, name: str, **more: Any) -> Iterator[Instance]:
+    made = Instance(ground, user, name, **more)
+    try:
+        yield made
+    finally:
+        made.close()

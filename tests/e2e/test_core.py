@@ -1,0 +1,128 @@
+"""The core in this process, with real nodes of this machine: wishes about running jobs, and questions."""
+
+import asyncio
+import os
+import time
+from contextlib import asynccontextmanager
+
+from oarlock.config import Config, NodeTransport
+from oarlock.lang import request as requests
+from oarlock.model.job import Job, JobState, Reservation
+from oarlock.server import serve
+from oarlock.server.clock import RealClock
+from oarlock.server.core import Core
+from oarlock.store import events, jobs, resources
+from tests import bed
+from tests.bed import needs_root
+
+pytestmark = needs_root
+
+
+class Site:
+    def __init__(self, core, user, home):
+        self.core, self.user, self.home = core, user, home
+
+    def new(self, command, asked="/resource_id=1,walltime=1", **fields):
+        given = {"queue": "default", "directory": str(self.home), "submitted": int(time.time()), **fields}
+        job = Job(id=0, state=JobState.WAITING, user=self.user, command=command, **given)
+        return jobs.New(job, requests.parse([asked]))
+
+    async def submit(self, *args, **fields):
+        new = self.new(*args, **fields)
+        [job] = await self.core.write(lambda tx: jobs.add(tx, [new]))
+        self.core.wake_scheduler()
+        return job.id
+
+    async def until(self, job, state):
+        async with asyncio.timeout(40):
+            while (await self.job(job)).state is not state:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+
+    async def job(self, job):
+        return await self.core.read(lambda tx: jobs.get(tx, job))
+
+    async def story(self, job):
+        return [str(state) for state, *_ in await self.core.read(lambda tx: jobs.story(tx, job))]
+
+    async def events(self, job):
+        return [str(one.event.type) for one in await self.core.read(lambda tx: events.of_jobs(tx, [job]))]
+
+
+@asynccontextmanager
+async def site(ground, user, **settings):
+    name = f"c{os.getpid()}n"
+    config = Config(node_transport=NodeTransport.LOCAL, watch_frequency=1, jobdel_softwalltime=2, **settings)
+    home = ground / "home"
+    home.mkdir()
+    home.chmod(0o777)
+    try:
+        with serve.opened(ground / "state", config) as database:
+            rows = [{"network_address": name, "cpuset": n} for n in range(2)]
+            database.write(lambda tx: resources.add(tx, rows, at=int(time.time())))
+            core = Core(ground / "state", config, database, RealClock(), serve.key_of(database))
+            running = asyncio.create_task(serve.run(core))
+            yield Site(core, user, home)
+            core.stopping.set()
+            await running
+            await core.close()
+    finally:
+        bed.remove_roots(name)
+
+
+def test_a_running_job_is_suspended_resumed_signalled_and_killed(ground, people):
+    async def story():
+        async with site(ground, people[0]) as here:
+            job = await here.submit("trap 'echo caught > caught' USR1; while :; do sleep 0.05; done")
+            await here.until(job, JobState.RUNNING)
+            [held] = await here.core.hold([job], by="root", running=True)
+            assert held.done
+            await here.until(job, JobState.SUSPENDED)
+            await here.core.resume([job], by="root")
+            await here.until(job, JobState.RUNNING)
+            await here.core.signal([job], 10, by="root")
+            await asyncio.to_thread(bed.eventually, (here.home / "caught").exists)
+            [killed] = await here.core.kill([job], by="root")
+            assert killed.done
+            await here.until(job, JobState.ERROR)
+            assert (await here.story(job))[3:] == [
+                "Running", "Suspended", "Resuming", "Running", "Finishing", "Error",
+            ]  # fmt: skip
+            assert (await here.events(job))[-1] == "SWITCH_INTO_ERROR_STATE"
+
+    asyncio.run(story())
+
+
+def test_a_failing_server_epilogue_stops_the_queues_and_waiting_jobs_say_why(ground, people):
+    epilogue = ground / "epilogue"
+    epilogue.write_text(f"#!/bin/sh\necho $1 >> {ground}/ended\nexit 1\n")
+    epilogue.chmod(0o755)
+
+    async def story():
+        async with site(ground, people[0], server_epilogue_exec_file=epilogue) as here:
+            job = await here.submit("true")
+            await here.until(job, JobState.TERMINATED)
+            assert (ground / "ended").read_text() == f"{job}\n"
+            assert await here.events(job) == ["SERVER_EPILOGUE_EXIT_CODE_ERROR", "SWITCH_INTO_TERMINATE_STATE"]
+            other = await here.submit("true")
+            assert "is stopped" in (await here.core.why(other)).says
+
+    asyncio.run(story())
+
+
+def test_questions_are_answered_before_and_after_a_submission(ground, people):
+    async def story():
+        async with site(ground, people[0]) as here:
+            long = await here.submit("sleep 600", "/resource_id=2,walltime=1")
+            await here.until(long, JobState.RUNNING)
+            dry = await here.core.when(here.new("true", "/resource_id=1,walltime=0:10:0"))
+            assert 3590 < dry.start - time.time() < 3610
+            waits = await here.submit("true")
+            assert (await here.core.why(waits)).start == dry.start
+            date = int(time.time()) + 60
+            refused = await here.submit("true", reservation=Reservation.TO_SCHEDULE, start=date)
+            answer = await here.core.answered(refused)
+            assert (answer.accepted, "the date is taken" in answer.says) == (False, True)
+            await here.core.kill([long], by="root")
+            await here.until(waits, JobState.TERMINATED)
+
+    asyncio.run(story())

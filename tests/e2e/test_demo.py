@@ -1,0 +1,26 @@
+"""The demonstration, as root and as a plain user."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.bed import needs_root
+from tests.e2e.instance import SOURCE
+
+pytestmark = needs_root
+
+
+@pytest.mark.timeout(150)
+def test_the_tour_ends_well_and_shows_every_kind_of_job(people):
+    ran = subprocess.run(
+        [sys.executable, "-m", "oarlock", "demo", "--tour", "--user", people[1]],
+        env={**os.environ, "PYTHONPATH": str(SOURCE)}, capture_output=True, text=True, timeout=140, check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stderr) == (0, "")
+    lines = ran.stdout.splitlines()
+    assert lines[-1] == "Every job ended as it should, and the account agrees."
+    shown = [line[32:].strip() for line in lines[2:-1]]
+    assert len(shown) == 14
+    assert shown[-1] == "the copy of job 1"

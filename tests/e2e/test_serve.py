@@ -1,0 +1,92 @@
+"""Jobs from the store to the account, on nodes of this machine in real cgroups."""
+
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from oarlock.model.job import JobState
+from tests.bed import needs_root
+from tests.e2e.instance import SOURCE
+
+pytestmark = needs_root
+
+NORMAL = ["Waiting", "toLaunch", "Launching", "Running", "Finishing", "Terminated"]
+
+
+def test_a_job_runs_on_its_node_as_its_user_and_is_accounted(site):
+    job = site.submit("id -un; cat $OAR_NODE_FILE; echo $OAR_JOB_WALLTIME_SECONDS; sleep 1.1; exit 3", name="hello")
+    site.start()
+    site.until(site.all_over)
+    assert (site.story(job), site.job(job).exit_code) == (NORMAL, 3 << 8)
+    assert site.events(job) == ["SWITCH_INTO_TERMINATE_STATE"]
+    out = (site.home / f"OAR.hello.{job}.stdout").read_text().split()
+    assert out == [site.user, site.nodes[0], "3600"]
+    assert site.used() == site.job(job).stop - site.job(job).start > 0
+
+
+def test_an_array_fills_the_cluster_and_every_member_runs_once(site):
+    ids = site.submit_many(["echo $OAR_ARRAY_INDEX >> lines"] * 40)
+    site.start()
+    site.until(site.all_over)
+    lines = (site.home / "lines").read_text().split()
+    assert sorted(map(int, lines)) == list(range(1, 41))
+    assert {site.job(job).exit_code for job in ids} == {0}
+    assert list(Path("/sys/fs/cgroup").glob(f"*/oarlock/{site.nodes[0]}/{site.user}_*")) == []
+
+
+def test_a_job_on_two_nodes_waits_for_the_one_it_depends_on_and_cleans_both(site):
+    first = site.submit("sleep 0.5; echo first >> order")
+    both = site.submit(
+        "echo both >> order; cat $OAR_NODE_FILE | sort -u > nodes", "/network_address=2,walltime=1", after=(first,)
+    )
+    site.start()
+    site.until(site.all_over)
+    assert (site.home / "order").read_text().split() == ["first", "both"]
+    assert len((site.home / "nodes").read_text().split()) == 2
+    assert site.story(both) == NORMAL
+
+
+def test_the_walltime_ends_a_job_with_all_it_started(site):
+    job = site.submit("sleep 600 & setsid sleep 600 & sleep 600", "/core=1,walltime=0:0:2")
+    site.start()
+    site.until(site.all_over)
+    assert (site.story(job)[-1], site.events(job)) == ("Error", ["WALLTIME", "SWITCH_INTO_ERROR_STATE"])
+    assert "KILLED" in (site.home / f"OAR.{job}.stderr").read_text()
+
+
+def test_a_second_server_refuses_and_names_the_first(site):
+    site.start()
+    site.until(lambda: "serving" in site.log())
+    second = subprocess.run(
+        [sys.executable, "-m", "oarlock", "serve", "--state", site.state, "--config", site.settings],
+        env={"PYTHONPATH": str(SOURCE)}, capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert second.returncode == 2
+    assert f"process {site.process.pid}" in second.stderr
+
+
+def test_a_server_that_is_told_to_stop_leaves_jobs_alone_and_the_next_one_finishes_them(site):
+    job = site.submit("sleep 2; echo done > ended")
+    site.start()
+    site.until(lambda: site.job(job).state is JobState.RUNNING)
+    assert site.stop() < 5
+    assert site.job(job).state is JobState.RUNNING
+    site.until((site.home / "ended").exists)
+    site.start()
+    site.until(site.all_over)
+    assert (site.story(job), site.job(job).exit_code) == (NORMAL, 0)
+
+
+def test_jobs_run_exactly_once_however_often_the_server_is_killed(site):
+    chance = random.Random(4)
+    ids = site.submit_many(["sleep 0.1; echo $OAR_JOB_ID >> lines"] * 60)
+    site.start()
+    for _ in range(8):
+        time.sleep(chance.uniform(0.3, 1.2))  # the instant of the crash is what is tried here
+        site.kill()
+        site.start()
+    site.until(site.all_over, seconds=60)
+    assert sorted(map(int, (site.home / "lines").read_text().split())) == ids
+    assert {site.story(job)[-1] for job in ids} == {"Terminated"}

@@ -1,0 +1,251 @@
+"""What goes wrong, and what becomes of jobs and nodes: events, suspicion, attempts, restarts."""
+
+import random
+
+import pytest
+
+from oarlock.job.finish import Over
+from oarlock.job.news import BadReport, Exited, Missing, Started
+from oarlock.model.event import EventType
+from oarlock.model.job import JobState
+from oarlock.node.messages import EXITED, Report
+from tests.scenarios.cluster import BEGIN, Crash
+from tests.scenarios.test_life import KILLED, NORMAL
+
+
+@pytest.mark.parametrize(
+    "event", ["PROLOGUE_ERROR", "CPUSET_ERROR", "CANNOT_CREATE_TMP_DIRECTORY", "CAN_NOT_WRITE_NODE_FILE", "USER_SHELL"]
+)
+def test_a_launch_that_fails_before_the_users_code_is_tried_elsewhere_and_the_node_suspected(cluster, event):
+    cluster.nodes["node1"].fails = event
+    job = cluster.submit("sleep 10")
+    cluster.finish()
+    assert cluster.story(job) == [*NORMAL[:3], *NORMAL]
+    assert cluster.events(job) == [event, "SWITCH_INTO_TERMINATE_STATE"]
+    assert cluster.states() == {"node1": {"Suspected"}, "node2": {"Alive"}}
+    assert [attempt.number for attempt in cluster.attempts(job)] == [1, 2]
+    assert cluster.placed(job) == ["node2"]
+
+
+def test_after_three_attempts_a_job_is_in_error(make):
+    cluster = make(nodes=5)
+    for node in cluster.nodes.values():
+        node.fails = "PROLOGUE_ERROR"
+    job = cluster.submit("sleep 10")
+    assert cluster.story(job) == [*NORMAL[:3] * 3, "Error"]
+    assert len(cluster.attempts(job)) == 3
+    assert sorted(cluster.states().items())[3:] == [("node4", {"Alive"}), ("node5", {"Alive"})]
+
+
+@pytest.mark.parametrize("event", ["WORKING_DIRECTORY", "OUTPUT_FILES"])
+def test_what_is_the_users_own_fault_is_not_tried_again_and_nobody_is_suspected(cluster, event):
+    job = cluster.submit(f"fail {event}")
+    assert cluster.story(job) == [*NORMAL[:3], "Finishing", "Error"]
+    assert cluster.events(job) == [event, "SWITCH_INTO_ERROR_STATE"]
+    assert cluster.states() == {"node1": {"Alive"}, "node2": {"Alive"}}
+
+
+@pytest.mark.parametrize("event", ["SSH_TRANSFER_TIMEOUT", "BAD_HASHTABLE_DUMP", "EXIT_VALUE_OAREXEC"])
+def test_a_launch_that_fails_in_an_unclear_way_is_not_tried_again(cluster, event):
+    job = cluster.submit(f"fail {event}")
+    assert cluster.story(job) == [*NORMAL[:3], "Error"]
+    assert cluster.states()["node1"] == {"Suspected"}
+
+
+def test_a_node_that_cannot_be_reached_is_suspected_and_the_job_runs_elsewhere(cluster):
+    cluster.unplug("node1")
+    job = cluster.submit("sleep 10")
+    cluster.finish()
+    assert cluster.story(job) == ["Waiting", "toLaunch", *NORMAL]
+    assert cluster.events(job) == ["PING_CHECKER_NODE_SUSPECTED", "SWITCH_INTO_TERMINATE_STATE"]
+    assert cluster.states() == {"node1": {"Suspected"}, "node2": {"Alive"}}
+    cluster.plug_in("node1")
+    assert cluster.states() == {"node1": {"Alive"}, "node2": {"Alive"}}
+
+
+def test_a_failed_server_prologue_ends_the_job_and_stops_all_queues(cluster):
+    cluster.scripts["prologue"] = EventType.SERVER_PROLOGUE_EXIT_CODE_ERROR
+    job = cluster.submit("sleep 10")
+    assert cluster.story(job) == [*NORMAL[:3], "Error"]
+    assert cluster.nodes["node1"].ran == []
+    cluster.scripts.clear()
+    other = cluster.submit("sleep 10")
+    cluster.pass_time(500)
+    assert cluster.job(other).state is JobState.WAITING
+
+
+def test_the_server_epilogue_runs_before_the_end_and_its_failure_keeps_the_exit_code(make):
+    cluster = make(server_epilogue_exec_file="/site/epilogue")
+    cluster.scripts["epilogue"] = EventType.SERVER_EPILOGUE_TIMEOUT
+    job = cluster.submit("sleep 10 exit 4")
+    cluster.finish()
+    assert (cluster.story(job), cluster.job(job).exit_code) == (NORMAL, 4 << 8)
+    assert cluster.events(job) == ["SERVER_EPILOGUE_TIMEOUT", "SWITCH_INTO_TERMINATE_STATE"]
+
+
+def test_a_node_that_vanishes_and_returns_keeps_its_job(cluster):
+    job = cluster.submit("sleep 500")
+    cluster.unplug("node1")
+    cluster.pass_time(100)
+    assert cluster.job(job).state is JobState.RUNNING
+    assert cluster.states()["node1"] == {"Suspected"}
+    cluster.plug_in("node1")
+    assert cluster.states()["node1"] == {"Alive"}
+    cluster.finish()
+    assert (cluster.story(job), cluster.job(job).exit_code) == (NORMAL, 0)
+    assert cluster.nodes["node1"].ran == [(job, 1)]
+
+
+def test_a_job_that_ended_while_its_node_was_away_is_finished_when_it_returns(cluster):
+    job = cluster.submit("sleep 50")
+    cluster.unplug("node1")
+    cluster.pass_time(200)
+    assert cluster.job(job).state is JobState.RUNNING
+    cluster.plug_in("node1")
+    assert (cluster.story(job), cluster.job(job).exit_code) == (NORMAL, 0)
+
+
+def test_what_cannot_be_known_is_held_until_the_lease_is_over(cluster):
+    job = cluster.submit("sleep 9999", "/core=2,walltime=0:1:0")
+    cluster.unplug("node1")
+    cluster.pass_time(60 + 110)
+    assert cluster.job(job).state is JobState.RUNNING
+    cluster.pass_time(30)
+    assert cluster.story(job) == KILLED
+    assert "EXIT_VALUE_OAREXEC" in cluster.events(job)
+
+
+def test_a_node_that_was_started_again_lost_its_job(cluster):
+    job = cluster.submit("sleep 500")
+    cluster.unplug("node1")
+    cluster.nodes["node1"].reboot()
+    cluster.pass_time(20)
+    cluster.plug_in("node1")
+    assert cluster.story(job) == KILLED
+    assert "started again" in str(cluster.story_why(job))
+
+
+def test_a_kill_for_a_node_out_of_reach_waits_until_it_is_back(cluster):
+    job = cluster.submit("sleep 3000")
+    cluster.unplug("node1")
+    cluster.kill(job)
+    cluster.pass_time(400)
+    assert cluster.job(job).state is JobState.RUNNING
+    cluster.plug_in("node1")
+    cluster.pass_time(20)
+    assert cluster.story(job) == KILLED
+
+
+def test_silent_nodes_are_suspected_by_the_check_and_come_back(cluster):
+    cluster.nodes["node2"].up = False
+    cluster.check_nodes()
+    assert cluster.states() == {"node1": {"Alive"}, "node2": {"Suspected"}}
+    cluster.nodes["node2"].up = True
+    cluster.check_nodes()
+    assert cluster.states() == {"node1": {"Alive"}, "node2": {"Alive"}}
+
+
+def test_resources_long_suspected_are_dead(make):
+    cluster = make(dead_switch_time=600)
+    cluster.nodes["node2"].up = False
+    cluster.check_nodes()
+    cluster.pass_time(500)
+    assert cluster.states()["node2"] == {"Suspected"}
+    cluster.pass_time(200)
+    assert cluster.states() == {"node1": {"Alive"}, "node2": {"Dead"}}
+
+
+def test_forged_and_foreign_reports_change_nothing_but_leave_an_event(cluster):
+    job = cluster.submit("sleep 100")
+    foreign = Exited("node2", Report(job, 1, "node2", "node2-1", EXITED, status=0))
+    cluster.hear([foreign, BadReport("node1", job, 1, "a bad signature"), BadReport("node1", 99, 1, "unknown")])
+    assert cluster.job(job).state is JobState.RUNNING
+    assert cluster.events(job) == ["BIPBIP_CHALLENGE", "BIPBIP_CHALLENGE"]
+
+
+def test_late_duplicate_and_stale_reports_change_nothing(cluster):
+    job = cluster.submit("sleep 10 exit 1")
+    cluster.finish()
+    before = (cluster.job(job), cluster.events(job), cluster.used())
+    late = Report(job, 1, "node1", "node1-1", EXITED, status=0, started=1.0, ended=2.0)
+    cluster.hear([Exited("node1", late), Started("node1", job, 1, 5.0), Missing("node1", job, 1)])
+    cluster.hear([Exited("node1", late._replace(attempt=7))])
+    assert (cluster.job(job), cluster.events(job), cluster.used()) == before
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_reports_of_a_two_node_job_may_come_in_any_order(cluster, seed):
+    job = cluster.submit("sleep 10", "/network_address=2,walltime=1")
+    reports = [
+        Started("node1", job, 1, float(BEGIN)),
+        Exited("node1", Report(job, 1, "node1", "node1-1", EXITED, status=0, started=1e6, ended=1e6 + 10)),
+        Exited("node2", Report(job, 1, "node2", "node2-1", "cleaned")),
+    ] * 2
+    random.Random(seed).shuffle(reports)
+    for report in reports:
+        cluster.hear([report])
+    assert (cluster.story(job), cluster.job(job).exit_code) == (NORMAL, 0)
+    assert cluster.events(job) == ["SWITCH_INTO_TERMINATE_STATE"]
+
+
+def test_a_report_that_comes_before_the_start_was_seen_is_believed(cluster):
+    job = cluster.submit("sleep 0")
+    assert cluster.story(job) == NORMAL
+
+
+def day(cluster):
+    """A little of everything; gives the jobs."""
+    ids = [cluster.submit("sleep 30"), cluster.submit("sleep 20", "/network_address=2,walltime=0:5:0")]
+    ids.append(cluster.submit("sleep 5 exit 2", after=(ids[0],)))
+    ids.append(cluster.submit("sleep 500"))
+    cluster.pass_time(70)
+    cluster.kill(ids[3])
+    cluster.finish(within=2000)
+    return ids
+
+
+def stories(cluster, ids):
+    return [(cluster.story(one)[-1], cluster.job(one).exit_code) for one in ids]
+
+
+def test_the_server_may_die_after_any_transaction_and_nothing_is_lost_or_run_twice(make):
+    undisturbed = make()
+    ids = day(undisturbed)
+    expected = stories(undisturbed, ids)
+    assert expected == [("Terminated", 0), ("Terminated", 0), ("Terminated", 2 << 8), ("Error", None)]
+    writes = undisturbed._wrote
+    for point in range(5, writes, 2):
+        cluster = make()
+        cluster.crash_after = point
+        with pytest.raises(Crash):
+            day(cluster)
+        cluster.restart()
+        for job in range(1 + max_job(cluster), 5):
+            cluster.submit(["sleep 30", "sleep 20", "sleep 5 exit 2", "sleep 500"][job - 1])
+        cluster.run_until(4, JobState.RUNNING) if not over(cluster, 4) else None
+        cluster.kill(4)
+        cluster.finish(within=9000)
+        assert stories(cluster, ids) == expected, f"died after transaction {point}"
+        runs = [key for node in cluster.nodes.values() for key in node.ran]
+        assert sorted(job for job, _ in runs) == ids, f"died after transaction {point}: {runs}"
+
+
+def max_job(cluster):
+    with cluster.database.read() as tx:
+        from oarlock.store import jobs
+
+        return sum(jobs.count(tx).values())
+
+
+def over(cluster, job):
+    return cluster.job(job).state in {JobState.TERMINATED, JobState.ERROR}
+
+
+def test_the_memory_of_ended_places_is_not_kept():
+    from oarlock.store.attempts import Attempt, Node
+
+    over = Over()
+    attempt = Attempt(job_id=1, number=1, secret_hash="", nodes=(Node("a"), Node("b")), opened_us=0)
+    assert (over.add(1, 1, "a"), over.add(1, 1, "a"), over.left(attempt)) == (True, False, ["b"])
+    over.forget(attempt)
+    assert over.left(attempt) == ["a", "b"]
