@@ -9,6 +9,10 @@ from oarlock.lang.rules import Example, read
 ALL = [*sources(None), *sources(OPTIONAL, shipped=None)]
 
 
+def _short(value: Source | int) -> str:
+    return value.name if isinstance(value, Source) else str(value)
+
+
 @pytest.mark.parametrize(
     "one", [one for source in ALL for one in tried(source)], ids=lambda one: f"{one.example.file}: {one.example.name}"
 )
@@ -17,7 +21,7 @@ def test_an_example_comes_out_as_it_says(one):
 
 
 @pytest.mark.parametrize(
-    ("source", "place"), [(source, place) for source in ALL for place in range(len(source.rules))], ids=str
+    ("source", "place"), [(source, place) for source in ALL for place in range(len(source.rules))], ids=_short
 )
 def test_no_rule_could_be_left_out_without_an_example_noticing(source: Source, place: int):
     others = source.rules[:place] + source.rules[place + 1 :]
