@@ -77,6 +77,12 @@ class TooMuch(OarlockError):
     http_status = 413
 
 
+class PortTaken(OarlockError):
+    """An address on which this server cannot listen."""
+
+    http_status = 503
+
+
 class Stopping(OarlockError):
     """A change asked for while the server stops."""
 

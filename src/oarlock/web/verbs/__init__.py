@@ -1,0 +1,5 @@
+"""All verbs; importing this registers them."""
+
+from oarlock.web.verbs import jobs, site
+
+__all__ = ["jobs", "site"]
