@@ -148,7 +148,9 @@ print(json.dumps(replies))
 
 
 @contextmanager
-def running(database: Database, *, site: Site | None = None, limits: Limits | None = None, **settings: Any) -> Iterator[Running]:
+def running(
+    database: Database, *, site: Site | None = None, limits: Limits | None = None, **settings: Any
+) -> Iterator[Running]:
     """Run a server on a fresh state directory that every user of this machine can reach."""
     folder = Path(tempfile.mkdtemp(prefix="oarlock-", dir="/tmp"))
     folder.chmod(0o755)

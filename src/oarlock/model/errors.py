@@ -59,8 +59,14 @@ class UnknownArray(OarlockError):
         super().__init__(f"There is no array {array_id}.", hint="`oarstat` lists your jobs.")
 
 
-class RequestReused(OarlockError):
-    """A request id that was used for something else."""
+class UnknownToken(OarlockError):
+    """A token that its user does not have."""
+
+    http_status = 404
+
+
+class TokenExists(OarlockError):
+    """A token that was made already; nobody can see it again."""
 
     http_status = 409
 
@@ -134,6 +140,12 @@ class UnknownResource(OarlockError):
 
     def __init__(self, resource_id: int) -> None:
         super().__init__(f"There is no resource {resource_id}.", hint="`oarnodes -l` lists them.")
+
+
+class UnknownNode(OarlockError):
+    """A node that has no resources."""
+
+    http_status = 404
 
 
 class UnknownQueue(OarlockError):

@@ -16,8 +16,12 @@ from oarlock.store.tables import (
     job_types,
     jobs,
     moldable_job_descriptions,
+    resources,
 )
 from oarlock.store.tx import Tx
+
+SYSTEM_PROPERTIES = tuple(column.name for column in resources.columns)
+"""The columns that resources have at every site."""
 
 LIVE = tuple(state for state in JobState if state not in FINAL)
 
@@ -111,6 +115,30 @@ def foreseen(tx: Tx, ids: Collection[int]) -> dict[int, list[int]]:
     found: defaultdict[int, list[int]] = defaultdict(list)
     for job, resource in rows:
         found[job].append(resource)
+    return dict(found)
+
+
+def addresses(tx: Tx, ids: Collection[int]) -> dict[int, str]:
+    """Give the node of each of these resources; those that were removed are not in the answer."""
+    rows = tx.execute(
+        select(resources.c.resource_id, resources.c.network_address)
+        .where(among(tx, resources.c.resource_id))
+        .order_by(resources.c.resource_id),
+        these(tx, ids),
+    )
+    return {row.resource_id: row.network_address for row in rows}
+
+
+def at_nodes(tx: Tx, names: Collection[str]) -> dict[str, list[int]]:
+    """Give the resources of nodes, by node; a node that has none is not in the answer."""
+    rows = tx.execute(
+        select(resources.c.network_address, resources.c.resource_id)
+        .where(resources.c.network_address.in_(names))
+        .order_by(resources.c.resource_id)
+    )
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    for name, number in rows:
+        found[name].append(number)
     return dict(found)
 
 

@@ -9,13 +9,16 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from oarlock.lang.wording import short
 from oarlock.model.errors import BadRequest, NotSignedIn, OarlockError, Stopping, TooLong
+from oarlock.store import tokens
 from oarlock.web import reading, telling
 from oarlock.web.call import Call
 from oarlock.web.core import Core
 from oarlock.web.fair import FairQueue
-from oarlock.web.policy import Site
+from oarlock.web.policy import May, Power, Site
 from oarlock.web.reading import Asked
+from oarlock.web.token import hash_of
 from oarlock.web.verb import Verb
 from oarlock.web.who import Account, Accounts, Channel, Peer, Who
 
@@ -28,6 +31,8 @@ _LARGE_TURNS = 4
 _BODY_SECONDS = 30.0
 _LONGEST_REQUEST_ID = 64
 JSON = "application/json"
+ON_BEHALF = Power("on behalf", May.ADMINS)
+"""To do something in the name of somebody else."""
 
 
 class Dispatcher:
@@ -44,14 +49,19 @@ class Dispatcher:
         if peer is not None:
             account = await self._account(peer.uid)
             return None if account is None else self.site.who(account, Channel.SOCKET)
-        return None
+        if authorization is None:
+            return None
+        name = await self.core.read(lambda tx: tokens.owner(tx, _token_hash(authorization), now=self.core.clock.now()))
+        account = None if name is None else await self._account(name)
+        if account is None:
+            raise NotSignedIn("That token is not known here, or no longer.", hint="On the socket a new one is made.")
+        return self.site.who(account, Channel.TOKEN)
 
     async def ask(
         self, who: Who | None, verb: Verb, asked: Asked, *, request_id: str = "", behalf: Account | None = None
     ) -> Any:
         """Do what somebody asks for, if they may; raises `OarlockError`. What comes back is ready for `msgspec`."""
-        if refused := self.site.can(who, verb):
-            raise refused
+        self._permit(who, verb, behalf)
         if verb.changes and self.core.stopping.is_set():
             raise Stopping("The server is stopping; nothing is changed any more.", hint="Ask again in a moment.")
         call = Call(self.core, self.site, verb.name, who, request_id, behalf)
@@ -74,11 +84,9 @@ class Dispatcher:
 
     async def _asked(self, verb: Verb, request: Request) -> Any:
         who = await self.identify(request.scope["state"].get("peer"), request.headers.get("authorization"))
-        # Asked here as well, so that nobody sends us a body for nothing.
-        if refused := self.site.can(who, verb):
-            raise refused
-        request_id = _request_id(verb, request.headers)
         behalf = await self._behalf(verb, who, request.headers.get("on-behalf-of"))
+        self._permit(who, verb, behalf)  # asked here as well, so that nobody sends us a body for nothing
+        request_id = _request_id(verb, request.headers)
         asked = await self._read(verb, request, who)
         return await self.ask(who, verb, asked, request_id=request_id, behalf=behalf)
 
@@ -98,7 +106,20 @@ class Dispatcher:
             return None
         if not verb.behalf:
             raise BadRequest(f"{verb.name} is never done on behalf of somebody.", hint="Leave out `On-Behalf-Of`.")
-        raise BadRequest("not yet")
+        if refused := self.site.can(who, ON_BEHALF):
+            raise refused
+        account = await self._account(name)
+        if account is None:
+            raise BadRequest(f"There is no user `{short(name)}`.", hint="`On-Behalf-Of` names a user of the system.")
+        return account
+
+    def _permit(self, who: Who | None, verb: Verb, behalf: Account | None) -> None:
+        """Refuse what may not be done. In somebody else's name an administrator may do what that user may."""
+        refused = self.site.can(who, verb) if behalf is None else self.site.can(who, ON_BEHALF)
+        if behalf is not None and verb.may is May.SUBMITTERS:
+            refused = refused or self.site.runs_jobs(behalf)
+        if refused is not None:
+            raise refused
 
     async def _account(self, key: int | str) -> Account | None:
         try:
@@ -134,6 +155,12 @@ def _request_id(verb: Verb, headers: Mapping[str, str]) -> str:
             hint="With the same id again it is not done twice, and you get the same answer. `uuidgen` makes one.",
         )
     return given
+
+
+def _token_hash(authorization: str) -> str:
+    """Give the hash under which a token of this header is kept; of anything else, one that nobody has."""
+    scheme, _, token = authorization.partition(" ")
+    return hash_of(token.strip()) if scheme.lower() == "bearer" else ""
 
 
 def _headers(status: int) -> dict[str, str] | None:

@@ -89,6 +89,11 @@ class Site:
             case _:
                 return None
 
+    @property
+    def suspending(self) -> Power:
+        """To stop and continue jobs that run: the owners' power where the site says so, else administrators'."""
+        return Power("jobs.suspend", May.OWNERS if self.users_suspend else May.ADMINS)
+
     def runs_jobs(self, account: Account) -> OarlockError | None:
         """Say why a user may not have jobs; None: it may."""
         if account.name == self.only:

@@ -1,22 +1,19 @@
 """How jobs and resources look from outside: OAR's names, made here and nowhere else."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 
-import msgspec
 from msgspec import Struct, field
 
 from oarlock.lang import request as requests
-from oarlock.model.event import Event
 from oarlock.model.job import Job
-from oarlock.store import jobs, listing, properties, resources, shapes
+from oarlock.store import events, jobs, listing, properties, resources, shapes
 from oarlock.store.listing import Line, Which
 from oarlock.store.tx import Tx
 from oarlock.web.who import Who
 
 MOST_LISTED = 100_000
 """How many jobs one answer may hold."""
-
-_encoder = msgspec.json.Encoder()
 
 
 class JobLine(Struct, frozen=True):
@@ -106,7 +103,8 @@ def whole_jobs(tx: Tx, ids: Collection[int], who: Who) -> list[JobView]:
     lines = {line.id: line for line in listing.lines(tx, Which(ids=ids), most=len(ids))}
     assigned, after = jobs.resources_of(tx, ids), jobs.after(tx, ids)
     wanted = shapes.requests_of(tx, list(ids), properties.types(tx))
-    addresses = _addresses(tx, {one for held in assigned.values() for one in held})
+    addresses = listing.addresses(tx, {one for held in assigned.values() for one in held})
+    noted = job_events(tx, ids)
     return [
         _job_view(
             job,
@@ -116,22 +114,24 @@ def whole_jobs(tx: Tx, ids: Collection[int], who: Who) -> list[JobView]:
             after=after.get(job.id, []),
             held=assigned.get(job.id, []),
             addresses=addresses,
+            happened=noted.get(job.id, []),
         )
         for job in found
     ]
 
 
+def job_events(tx: Tx, ids: Collection[int]) -> dict[int, list[EventView]]:
+    """Give what happened to jobs, by job, oldest first."""
+    found: defaultdict[int, list[EventView]] = defaultdict(list)
+    for number, event, to_check in events.of_jobs(tx, ids):
+        view = EventView(number, event.type, event.at, event.description, event.hosts, to_check)
+        found[event.job or 0].append(view)
+    return found
+
+
 def resource_views(tx: Tx, ids: Collection[int] | None = None) -> list[ResourceView]:
     """Give resources by increasing number: those asked for (each must exist), or all."""
     return [dict(one.properties) for one in resources.listed(tx, ids)]
-
-
-def _addresses(tx: Tx, ids: Collection[int]) -> dict[int, str]:
-    """Give the node of each resource that still exists."""
-    if not ids:
-        return {}
-    there = (one for one in resources.listed(tx) if one.id in ids)
-    return {one.id: str(one.properties["network_address"]) for one in there}
 
 
 def _job_view(
@@ -143,7 +143,7 @@ def _job_view(
     after: list[int],
     held: list[int],
     addresses: Mapping[int, str],
-    events: Sequence[Event] = (),
+    happened: list[EventView],
 ) -> JobView:
     nodes = dict.fromkeys(addresses[one] for one in held if one in addresses)
     return JobView(
@@ -182,5 +182,5 @@ def _job_view(
         checkpoint=job.checkpoint,
         checkpoint_signal=job.checkpoint_signal,
         notify=job.notify if own else None,
-        events=[],
+        events=happened,
     )

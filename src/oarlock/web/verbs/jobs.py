@@ -1,12 +1,14 @@
 """Verbs that show jobs."""
 
+from collections.abc import Collection
+
 import msgspec
 from msgspec import Struct
 
 from oarlock.lang import where as conditions
 from oarlock.model.errors import TooMuch
 from oarlock.model.job import JobState
-from oarlock.store import jobs
+from oarlock.store import jobs, listing
 from oarlock.store.listing import LIVE, Which
 from oarlock.store.tx import Tx
 from oarlock.web import views
@@ -14,7 +16,7 @@ from oarlock.web.call import Call
 from oarlock.web.policy import May
 from oarlock.web.reading import Asked, Id, Instant, Text, Word
 from oarlock.web.verb import verb
-from oarlock.web.views import JobLine, JobView
+from oarlock.web.views import EventView, JobLine, JobView, ResourceView
 from oarlock.web.who import Who
 
 MOST_WHOLE = 10_000
@@ -37,7 +39,7 @@ class ListJobs(Asked):
 class Jobs(Struct, frozen=True):
     """Jobs, oldest first."""
 
-    jobs: list[JobLine]
+    jobs: list[JobLine] | list[JobView]
 
 
 @verb(
@@ -51,27 +53,29 @@ async def listed(call: Call, asked: ListJobs) -> bytes:
     return await call.read(lambda tx: _listed(tx, which, who, full=asked.full))
 
 
+async def fulfilling(call: Call, text: str, *, user: str | None = None) -> list[int]:
+    """Give the jobs that fulfil a condition; it may name only what everybody may see of jobs."""
+    condition = conditions.check(conditions.parse(text), jobs.VISIBLE)
+    return await call.ask(lambda tx: jobs.matching(tx, condition, user=user))
+
+
 async def _which(call: Call, asked: ListJobs) -> Which:
-    ids = asked.ids
+    ids: Collection[int] | None = asked.ids
     if asked.where is not None:
-        condition = conditions.check(conditions.parse(asked.where), jobs.VISIBLE)
-        found = await call.ask(lambda tx: jobs.matching(tx, condition))
-        ids = found if ids is None else sorted(set(ids) & set(found))
+        found = await fulfilling(call, asked.where)
+        ids = found if ids is None else set(ids) & set(found)
     history = any(one is not None for one in (ids, asked.array, asked.since, asked.until))
     states = asked.states if asked.states is not None or history else LIVE
-    return Which(
-        ids=ids, array_id=asked.array, user=asked.user, states=states, since=asked.since, until=asked.until
-    )  # fmt: skip
+    return Which(ids=ids, array_id=asked.array, user=asked.user, states=states, since=asked.since, until=asked.until)
 
 
 def _listed(tx: Tx, which: Which, who: Who, *, full: bool) -> bytes:
     lines = views.job_lines(tx, which)
-    if len(lines) > (MOST_WHOLE if full else views.MOST_LISTED):
-        raise TooMuch(f"There are over {len(lines) - 1} such jobs.", hint="Ask for fewer: a user, a state, a time.")
-    shown: list[JobLine] | list[JobView] = lines
-    if full:
-        shown = views.whole_jobs(tx, [line.id for line in lines], who)
-    return msgspec.json.encode({"jobs": shown})
+    most = MOST_WHOLE if full else views.MOST_LISTED
+    if len(lines) > most:
+        raise TooMuch(f"There are more than {most} such jobs.", hint="Ask for fewer: a user, a state, a time.")
+    shown = views.whole_jobs(tx, [line.id for line in lines], who) if full else lines
+    return msgspec.json.encode(Jobs(shown))
 
 
 class OneJob(Asked):
@@ -89,3 +93,92 @@ async def shown(call: Call, asked: OneJob) -> JobView:
     who = call.who
     [view] = await call.read(lambda tx: views.whole_jobs(tx, [asked.id], who))
     return view
+
+
+class Events(Struct, frozen=True):
+    """What happened, oldest first."""
+
+    events: list[EventView]
+
+
+@verb(
+    "jobs.events", "GET /jobs/{id}/events", may=May.USERS, asks=OneJob, answers=Events,
+    says="Tell what happened to a job.",
+)  # fmt: skip
+async def events(call: Call, asked: OneJob) -> Events:
+    """Give the events of one job."""
+
+    def read(tx: Tx) -> Events:
+        jobs.get(tx, asked.id)
+        return Events(views.job_events(tx, [asked.id]).get(asked.id, []))
+
+    return await call.read(read)
+
+
+class Chapter(Struct, frozen=True):
+    """A state, from when, and until when (0: still)."""
+
+    state: JobState
+    start: int
+    stop: int
+
+
+class Story(Struct, frozen=True):
+    """The states that a job went through."""
+
+    story: list[Chapter]
+
+
+@verb(
+    "jobs.story", "GET /jobs/{id}/story", may=May.USERS, asks=OneJob, answers=Story,
+    says="Tell which states a job went through, and when.",
+)  # fmt: skip
+async def story(call: Call, asked: OneJob) -> Story:
+    """Give the story of one job."""
+
+    def read(tx: Tx) -> Story:
+        jobs.get(tx, asked.id)
+        return Story([Chapter(state, start, stop) for state, start, stop, _ in jobs.story(tx, asked.id)])
+
+    return await call.read(read)
+
+
+class Reason(Struct, frozen=True):
+    """Why a job waits: a sentence, when it will start, what is in its way, and what smaller request is not."""
+
+    says: str
+    start: int | None
+    obstacle: str
+    smaller: str | None
+
+
+@verb(
+    "jobs.why", "GET /jobs/{id}/why", may=May.USERS, asks=OneJob, answers=Reason,
+    says="Say why a job does not run yet, and when it will.",
+)  # fmt: skip
+async def why(call: Call, asked: OneJob) -> Reason:
+    """Ask the scheduler."""
+    await call.read(lambda tx: jobs.get(tx, asked.id))
+    reason = await call.core.why(asked.id)
+    return Reason(reason.says, reason.start, str(reason.obstacle), reason.smaller)
+
+
+class Held(Struct, frozen=True):
+    """Resources, by number."""
+
+    resources: list[ResourceView]
+
+
+@verb(
+    "jobs.resources", "GET /jobs/{id}/resources", may=May.USERS, asks=OneJob, answers=Held,
+    says="List the resources that a job has or had; those that were removed since are left out.",
+)  # fmt: skip
+async def resources(call: Call, asked: OneJob) -> Held:
+    """Give the resources of one job."""
+
+    def read(tx: Tx) -> Held:
+        jobs.get(tx, asked.id)
+        held = jobs.resources_of(tx, [asked.id]).get(asked.id, [])
+        return Held(views.resource_views(tx, list(listing.addresses(tx, held))))
+
+    return await call.read(read)
