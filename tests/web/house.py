@@ -3,7 +3,7 @@
 import asyncio
 import http.client
 import json
-import os
+import pwd
 import shutil
 import socket
 import subprocess
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from oarlock.config import Config
+from oarlock.model.resource import NextState
 from oarlock.server import http as server
 from oarlock.server.connection import Limits
 from oarlock.store.database import Database
@@ -31,6 +32,22 @@ NOW = 1_000_000
 class StillClock:
     def now(self) -> int:
         return NOW
+
+
+@dataclass
+class Told:
+    job_id: int
+    done: bool
+    says: str
+    kind: str = ""
+
+
+@dataclass
+class Reason:
+    says: str
+    start: int | None
+    obstacle: str
+    smaller: str | None
 
 
 @dataclass
@@ -57,6 +74,32 @@ class House:
     def wake_scheduler(self) -> None:
         self.asked.append("schedule")
 
+    async def kill(self, ids: Sequence[int], *, by: str, exterminate: bool = False) -> list[Told]:
+        return self._told(ids, "kill", by, exterminate)
+
+    async def checkpoint(self, ids: Sequence[int], *, by: str) -> list[Told]:
+        return self._told(ids, "checkpoint", by)
+
+    async def signal(self, ids: Sequence[int], number: int, *, by: str) -> list[Told]:
+        return self._told(ids, "signal", by, number)
+
+    async def hold(self, ids: Sequence[int], *, by: str, running: bool = False) -> list[Told]:
+        return self._told(ids, "hold", by, running)
+
+    async def resume(self, ids: Sequence[int], *, by: str) -> list[Told]:
+        return self._told(ids, "resume", by)
+
+    async def why(self, job_id: int) -> Reason:
+        return Reason("needs 4 nodes; 1 is free now", NOW + 60, "busy", "/network_address=1,walltime=1:0:0")
+
+    async def set_state(self, ids: Sequence[int], state: NextState, *, now: bool) -> list[int]:
+        self.asked.append(("state", list(ids), state, now))
+        return []
+
+    def _told(self, ids: Sequence[int], *what: Any) -> list[Told]:
+        self.asked.append((*what, list(ids)))
+        return [Told(number, True, "done") for number in ids]
+
 
 @dataclass
 class Reply:
@@ -66,25 +109,24 @@ class Reply:
 
 
 class Client:
-    """Speaks HTTP to a server, by its socket or by its port."""
+    """Speaks HTTP to a server; `connect` opens a connection to it, as somebody."""
 
-    def __init__(self, where: Path | int, token: str = "") -> None:
-        self.where, self.token = where, token
+    def __init__(self, connect: Callable[[], socket.socket], token: str = "") -> None:
+        self._connect, self.token = connect, token
 
-    def connect(self) -> http.client.HTTPConnection:
-        connection = http.client.HTTPConnection("127.0.0.1", self.where if isinstance(self.where, int) else 80, 20)
-        if isinstance(self.where, Path):
-            connection.sock = socket.socket(socket.AF_UNIX)
-            connection.sock.settimeout(20)
-            connection.sock.connect(str(self.where))
-        return connection
-
-    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
-        connection = self.connect()
+    @contextmanager
+    def connected(self) -> Iterator[http.client.HTTPConnection]:
+        """Give a connection that stays open for several requests."""
+        connection = http.client.HTTPConnection("localhost", timeout=20)
+        connection.sock = self._connect()
         try:
-            return self.ask_on(connection, method, path, body, **headers)
+            yield connection
         finally:
             connection.close()
+
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
+        with self.connected() as connection:
+            return self.ask_on(connection, method, path, body, **headers)
 
     def ask_on(self, connection: Any, method: str, path: str, body: Any = None, **headers: str) -> Reply:
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -104,6 +146,9 @@ class Client:
     def post(self, path: str, body: Any, **headers: str) -> Reply:
         return self.ask("POST", path, body, **headers)
 
+    def delete(self, path: str, **headers: str) -> Reply:
+        return self.ask("DELETE", path, **headers)
+
 
 @dataclass
 class Running:
@@ -116,34 +161,46 @@ class Running:
     @property
     def client(self) -> Client:
         """Asks over the socket, as the user of this process."""
-        return Client(self.socket)
+        return Client(self.connect)
+
+    def client_of(self, user: str | int) -> Client:
+        """Asks over the socket, as another user of this machine."""
+        uid = user if isinstance(user, int) else pwd.getpwnam(user).pw_uid
+        return Client(lambda: connected_as(uid, self.socket))
 
     def client_at_port(self, token: str = "") -> Client:
-        return Client(self.port, token)
+        """Asks over the port, with a token or without."""
+        return Client(lambda: socket.create_connection(("127.0.0.1", self.port), timeout=20), token)
 
-    def as_user(self, uid: int, calls: Sequence[tuple[Any, ...]]) -> list[Reply]:
-        """Ask over the socket from a process of another user: (method, path, body, headers) each."""
+    def connect(self) -> socket.socket:
+        sock = socket.socket(socket.AF_UNIX)
+        sock.settimeout(20)
+        sock.connect(str(self.socket))
+        return sock
+
+
+def connected_as(uid: int, path: Path) -> socket.socket:
+    """Let a process of another user connect, and take the connection over: the kernel remembers who opened it."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
         ran = subprocess.run(
-            [sys.executable, "-c", _ELSEWHERE, str(self.socket), json.dumps(calls)],
-            user=uid, group=uid, extra_groups=[], cwd="/", capture_output=True, text=True, timeout=60, check=False,
+            [sys.executable, "-ISc", _CONNECT, str(theirs.fileno()), str(uid), str(path)],
+            pass_fds=[theirs.fileno()], capture_output=True, text=True, timeout=20, check=False,
         )  # fmt: skip
         assert ran.returncode == 0, ran.stderr
-        return [Reply(*line) for line in json.loads(ran.stdout)]
+        _, [number], *_ = socket.recv_fds(ours, 1, 1)
+    sock = socket.socket(fileno=number)
+    sock.settimeout(20)
+    return sock
 
 
-_ELSEWHERE = """
-import http.client, json, socket, sys, uuid
-path, calls = sys.argv[1], json.loads(sys.argv[2])
-connection = http.client.HTTPConnection("localhost", timeout=20)
-connection.sock = socket.socket(socket.AF_UNIX)
-connection.sock.connect(path)
-replies = []
-for method, where, body, headers in calls:
-    headers = {"Request-Id": uuid.uuid4().hex, **headers}
-    connection.request(method, "/api/v1" + where, None if body is None else json.dumps(body), headers)
-    reply = connection.getresponse()
-    replies.append((reply.status, json.loads(reply.read() or "null"), dict(reply.getheaders())))
-print(json.dumps(replies))
+_CONNECT = """
+import os, sys, socket
+back, uid, path = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), sys.argv[3]
+os.setgroups([]); os.setresgid(uid, uid, uid); os.setresuid(uid, uid, uid)
+sock = socket.socket(socket.AF_UNIX)
+sock.connect(path)
+socket.send_fds(back, [b"x"], [sock.fileno()])
 """
 
 
@@ -186,5 +243,3 @@ async def _ended() -> None:
     others = asyncio.all_tasks() - {asyncio.current_task()}
     await asyncio.wait(others, timeout=8) if others else None
 
-
-ROOT = os.geteuid() == 0

@@ -18,6 +18,9 @@ from oarlock.web.who import Peer
 
 HEAD_SECONDS = 5.0
 HEAD_BYTES = 65_536
+UNWANTED_BYTES = 32 * 2**20
+"""How much more somebody may send of a request that was answered already; hanging up earlier loses the answer."""
+
 MOST_OF_ONE = 256
 
 _CREDENTIALS = struct.Struct("iII")
@@ -53,6 +56,7 @@ class Connection(HttpToolsProtocol):
         self._in_head = False
         self._head_began = False
         self._head_bytes = 0
+        self._unwanted_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Ask who is there; turn away whom nobody wants."""
@@ -90,7 +94,13 @@ class Connection(HttpToolsProtocol):
             return
         self._head_began = False
         super().data_received(data)
-        if self._in_head and not self._head_began:
+        if self._head_began:
+            return
+        if not self._in_head and self.cycle is not None and self.cycle.response_complete:
+            self._unwanted_bytes += len(data)
+            if self._unwanted_bytes > UNWANTED_BYTES:
+                self.transport.abort()
+        elif self._in_head:
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES:
                 self._refuse(TooLong(f"The head of the request is over {HEAD_BYTES} bytes."))

@@ -80,7 +80,8 @@ class Dispatcher:
             return Response(status_code=400)
         except Exception as error:  # noqa: BLE001  (one bad request must not show our insides, nor end the server)
             status, content = telling.failure(error, verb=verb.name)
-        return Response(content, status, media_type=JSON, headers=_headers(status))
+        headers = {"www-authenticate": "Bearer"} if status == NotSignedIn.http_status else None
+        return Response(content, status, media_type=JSON, headers=headers)
 
     async def _asked(self, verb: Verb, request: Request) -> Any:
         who = await self.identify(request.scope["state"].get("peer"), request.headers.get("authorization"))
@@ -161,10 +162,3 @@ def _token_hash(authorization: str) -> str:
     """Give the hash under which a token of this header is kept; of anything else, one that nobody has."""
     scheme, _, token = authorization.partition(" ")
     return hash_of(token.strip()) if scheme.lower() == "bearer" else ""
-
-
-def _headers(status: int) -> dict[str, str] | None:
-    """What is not read to its end must not be taken for the next request; and who has no name may bring a token."""
-    if status == 401:
-        return {"www-authenticate": "Bearer", "connection": "close"}
-    return {"connection": "close"} if status in {408, 413} else None
