@@ -22,6 +22,7 @@ from oarlock.model.resource import NextState
 from oarlock.server import http as server
 from oarlock.server.connection import Limits
 from oarlock.store.database import Database
+from oarlock.store.jobs import New
 from oarlock.store.tx import Tx
 from oarlock.web.policy import Site
 
@@ -48,6 +49,21 @@ class Reason:
     start: int | None
     obstacle: str
     smaller: str | None
+
+
+@dataclass
+class Foreseen:
+    start: int | None
+    nodes: Sequence[str]
+    says: str
+    sooner: str | None
+
+
+@dataclass
+class Answered:
+    accepted: bool | None
+    says: str
+    start: int | None
 
 
 @dataclass
@@ -91,6 +107,13 @@ class House:
 
     async def why(self, job_id: int) -> Reason:
         return Reason("needs 4 nodes; 1 is free now", NOW + 60, "busy", "/network_address=1,walltime=1:0:0")
+
+    async def when(self, new: New) -> Foreseen:
+        self.asked.append(("when", new.job.user))
+        return Foreseen(NOW + 60, ("node1", "node2"), "in a minute", None)
+
+    async def answered(self, job_id: int, *, seconds: float = 10) -> Answered:
+        return Answered(True, "accepted", NOW + 600)
 
     async def set_state(self, ids: Sequence[int], state: NextState, *, now: bool) -> list[int]:
         self.asked.append(("state", list(ids), state, now))
@@ -242,4 +265,3 @@ async def _ended() -> None:
     """Wait until nothing runs any more on this loop."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     await asyncio.wait(others, timeout=8) if others else None
-

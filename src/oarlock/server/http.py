@@ -14,8 +14,10 @@ import uvicorn
 
 from oarlock.model.errors import PortTaken
 from oarlock.server.connection import Connection, Limits
+from oarlock.server.transports import rules
 from oarlock.web import app
 from oarlock.web.core import Core
+from oarlock.web.desk import Desk
 from oarlock.web.dispatch import Dispatcher
 from oarlock.web.policy import Site
 
@@ -58,7 +60,7 @@ async def listen(core: Core) -> Ears:
 
 async def answer(core: Core, ears: Ears, site: Site, limits: Limits) -> None:
     """Serve on these sockets until cancelled."""
-    dispatcher = Dispatcher(core, site)
+    dispatcher = Dispatcher(core, site, Desk(core, rules.run))
     server = _Server(_settings(dispatcher, limits))
     serving = asyncio.create_task(server.serve(sockets=[ears.unix, *ears.tcp]))
     log.info("listening", extra={"socket": str(ears.path), "port": ears.port})

@@ -12,6 +12,7 @@ from oarlock.model.errors import NotSignedIn
 from oarlock.store import requests
 from oarlock.store.tx import Tx
 from oarlock.web.core import Core
+from oarlock.web.desk import Desk
 from oarlock.web.policy import Power, Site
 from oarlock.web.who import Account, Who
 
@@ -27,6 +28,7 @@ class Call:
     """What a verb's function is given besides what was asked. `behalf`: for whom an administrator asks."""
 
     core: Core
+    desk: Desk
     site: Site
     verb: str
     caller: Who | None
@@ -39,6 +41,11 @@ class Call:
         if self.caller is None:
             raise NotSignedIn("This server does not know who you are.")
         return self.caller
+
+    @property
+    def account(self) -> Account:
+        """In whose name it is done."""
+        return self.behalf or self.who.account
 
     @property
     def now(self) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -15,9 +16,9 @@ from oarlock.store import tokens
 from oarlock.web import reading, telling
 from oarlock.web.call import Call
 from oarlock.web.core import Core
+from oarlock.web.desk import Desk
 from oarlock.web.fair import FairQueue
 from oarlock.web.policy import May, Power, Site
-from oarlock.web.reading import Asked
 from oarlock.web.token import hash_of
 from oarlock.web.verb import Verb
 from oarlock.web.who import Account, Accounts, Channel, Peer, Who
@@ -38,8 +39,8 @@ ON_BEHALF = Power("on behalf", May.ADMINS)
 class Dispatcher:
     """Takes requests for one server. `ask` is the door for pages, `answer` the one for HTTP; both ask `can`."""
 
-    def __init__(self, core: Core, site: Site) -> None:
-        self.core, self.site = core, site
+    def __init__(self, core: Core, site: Site, desk: Desk) -> None:
+        self.core, self.site, self.desk = core, site, desk
         self.accounts = Accounts()
         self._turns = FairQueue(TURNS)
         self._large = FairQueue(_LARGE_TURNS)
@@ -58,13 +59,13 @@ class Dispatcher:
         return self.site.who(account, Channel.TOKEN)
 
     async def ask(
-        self, who: Who | None, verb: Verb, asked: Asked, *, request_id: str = "", behalf: Account | None = None
+        self, who: Who | None, verb: Verb, asked: Struct, *, request_id: str = "", behalf: Account | None = None
     ) -> Any:
         """Do what somebody asks for, if they may; raises `OarlockError`. What comes back is ready for `msgspec`."""
         self._permit(who, verb, behalf)
         if verb.changes and self.core.stopping.is_set():
             raise Stopping("The server is stopping; nothing is changed any more.", hint="Ask again in a moment.")
-        call = Call(self.core, self.site, verb.name, who, request_id, behalf)
+        call = Call(self.core, self.desk, self.site, verb.name, who, request_id, behalf)
         async with self._turns.turn(who.name if who else ""):
             return await verb.handle(call, asked)
 
@@ -91,7 +92,7 @@ class Dispatcher:
         asked = await self._read(verb, request, who)
         return await self.ask(who, verb, asked, request_id=request_id, behalf=behalf)
 
-    async def _read(self, verb: Verb, request: Request, who: Who | None) -> Asked:
+    async def _read(self, verb: Verb, request: Request, who: Who | None) -> Struct:
         if not verb.in_body:
             return reading.query(request.url.query, request.path_params, verb.asks)
         if request.url.query:

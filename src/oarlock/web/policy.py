@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Self
 
 from oarlock.config import Config
+from oarlock.job.reading import allow
 from oarlock.model.errors import Forbidden, NotSignedIn, OarlockError
 from oarlock.web.who import Account, Channel, Who
 
@@ -34,22 +35,16 @@ class Power:
 class Site:
     """Whom this instance serves, and who administers it. `only`: the one user of a plain user's instance."""
 
+    config: Config
     admins: frozenset[str]
-    job_min_uid: int = 1000
     only: str | None = None
-    users_suspend: bool = False
 
     @classmethod
     def of(cls, config: Config) -> Self:
         """Read it off the settings and the user that this process runs as."""
         uid = os.geteuid()
         own = pwd.getpwuid(uid).pw_name
-        return cls(
-            admins=frozenset(config.admins or ("root", own)),
-            job_min_uid=config.job_min_uid,
-            only=own if uid else None,
-            users_suspend=config.users_allowed_hold_resume,
-        )
+        return cls(config, frozenset(config.admins or ("root", own)), only=own if uid else None)
 
     def who(self, account: Account, channel: Channel) -> Who:
         """Give a user the role that the site has for it."""
@@ -92,15 +87,14 @@ class Site:
     @property
     def suspending(self) -> Power:
         """To stop and continue jobs that run: the owners' power where the site says so, else administrators'."""
-        return Power("jobs.suspend", May.OWNERS if self.users_suspend else May.ADMINS)
+        return Power("jobs.suspend", May.OWNERS if self.config.users_allowed_hold_resume else May.ADMINS)
 
     def runs_jobs(self, account: Account) -> OarlockError | None:
         """Say why a user may not have jobs; None: it may."""
         if account.name == self.only:
             return None
-        if account.uid == 0 or account.uid < self.job_min_uid:
-            return Forbidden(
-                f"{account.name} does not run jobs (user id {account.uid}).",
-                hint=f"Submit as a user whose id is {max(self.job_min_uid, 1)} or more.",
-            )
+        try:
+            allow(account.name, account.uid, self.config)
+        except OarlockError as refusal:
+            return refusal
         return None

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from oarlock.lang.wording import closest, short
-from oarlock.model.errors import BadRequest
+from oarlock.model.errors import BadField, BadRequest, OarlockError, UnknownField
 
 LARGEST_BODY = 2**20
 LARGEST_ARRAY_BODY = 10 * 2**20
@@ -22,11 +22,11 @@ Word = Annotated[str, Meta(max_length=255)]
 Text = Annotated[str, Meta(max_length=65_536)]
 
 
-class Asked(Struct, forbid_unknown_fields=True, kw_only=True):
+class Asked(Struct, kw_only=True, forbid_unknown_fields=True):
     """What a verb can be asked with; nothing else is accepted. No verb has a field that says who asks."""
 
 
-A = TypeVar("A", bound=Asked)
+A = TypeVar("A", bound=Struct)
 
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`(?: - at `\$\.?(.*)`)?", re.DOTALL)
@@ -68,23 +68,23 @@ def query(text: str, path: Mapping[str, str], kind: type[A]) -> A:
 
 
 @cache
-def _decoder(kind: type[Asked]) -> msgspec.json.Decoder[Any]:
+def _decoder(kind: type[Struct]) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind)
 
 
 @cache
-def _lists(kind: type[Asked]) -> frozenset[str]:
+def _lists(kind: type[Struct]) -> frozenset[str]:
     """Give the names of fields that are lists."""
     return frozenset(field.name for field in msgspec.structs.fields(kind) if "list[" in str(field.type))
 
 
-def _refused(problem: Exception, kind: type[Asked]) -> BadRequest:
+def _refused(problem: Exception, kind: type[Struct]) -> OarlockError:
     known = {field.encode_name: None for field in msgspec.structs.fields(kind)}
     if unknown := _UNKNOWN.fullmatch(str(problem)):
         name = unknown[1]
-        return BadRequest(f"There is no field `{short(name)}` in this request.", hint=closest(name[:100], known))
+        return UnknownField(f"There is no field `{short(name)}` in this request.", hint=closest(name[:100], known))
     if isinstance(problem, msgspec.ValidationError):
-        return BadRequest(f"The request does not fit: {_printable(str(problem))}.", hint=_fields(known))
+        return BadField(f"The request does not fit: {_printable(str(problem))}.", hint=_fields(known))
     return BadRequest("The request is not the JSON that was expected.", hint=_fields(known))
 
 

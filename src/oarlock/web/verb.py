@@ -4,13 +4,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec import Struct
+
 from oarlock.web.policy import May, Power
-from oarlock.web.reading import LARGEST_BODY, Asked
+from oarlock.web.reading import LARGEST_BODY
 
 if TYPE_CHECKING:
     from oarlock.web.call import Call
 
-A = TypeVar("A", bound=Asked)
+A = TypeVar("A", bound=Struct)
 Handle = Callable[["Call", A], Awaitable[Any]]
 
 PREFIX = "/api/v1"
@@ -27,7 +29,7 @@ class Verb(Power):
     method: str
     path: str
     says: str
-    asks: type[Asked]
+    asks: type[Struct]
     answers: Any
     handle: Handle[Any]
     changes: bool = False
