@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from bench.harness import figure
 from oarlock.config import Config
+from oarlock.model.resource import Value
 from oarlock.store import properties, resources
 from oarlock.store.database import Database
 from oarlock.store.opening import open_database
@@ -111,7 +112,7 @@ def _appeared(path: Path, process: subprocess.Popen[bytes]) -> Path:
 
 def _fill(tx: Tx) -> None:
     properties.add(tx, "core", int)
-    rows = [
+    rows: list[dict[str, Value]] = [
         {"network_address": f"node{node}", "core": node * _CORES + core, "cpuset": core}
         for node in range(_NODES)
         for core in range(_CORES)

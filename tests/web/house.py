@@ -23,6 +23,7 @@ from oarlock.server import http as server
 from oarlock.server.connection import Limits
 from oarlock.store.database import Database
 from oarlock.store.jobs import New
+from oarlock.store.opening import open_database
 from oarlock.store.tx import Tx
 from oarlock.web.policy import Site
 
@@ -241,6 +242,13 @@ def running(
             yield Running(core, ears.path, ears.port)
     finally:
         shutil.rmtree(folder)
+
+
+@contextmanager
+def alone(path: Path, **options: Any) -> Iterator[Running]:
+    """Run a server on a database file of its own, where the kind of database does not matter."""
+    with open_database(path) as database, running(database, **options) as house:
+        yield house
 
 
 @contextmanager

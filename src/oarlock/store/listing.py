@@ -1,7 +1,7 @@
 """Jobs as lists show them: many at once, few columns, in as many queries for thousands as for one."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from oarlock.store.tables import (
 )
 from oarlock.store.tx import Tx
 
-SYSTEM_PROPERTIES = tuple(column.name for column in resources.columns)
+SYSTEM_PROPERTIES = tuple(str(column.name) for column in resources.columns)
 """The columns that resources have at every site."""
 
 LIVE = tuple(state for state in JobState if state not in FINAL)
@@ -73,6 +73,9 @@ _COLUMNS = (
     jobs.c.exit_code,
     jobs.c.assigned_moldable_job,
 )
+
+
+_START = [column.name for column in _COLUMNS].index("start_time")
 
 
 def lines(tx: Tx, which: Which, *, most: int) -> list[Line]:
@@ -194,9 +197,9 @@ def _choices(tx: Tx, numbers: Select[Any], bound: Mapping[str, Any]) -> dict[int
     return found
 
 
-def _line(row: Any, types: dict[int, list[str]], choices: dict[int, list[_Choice]]) -> Line:
+def _line(row: Sequence[Any], types: Mapping[int, list[str]], choices: Mapping[int, list[_Choice]]) -> Line:
     """Put a job's line together: of its alternatives counts the one it has, else the planned one, else the first."""
-    number, start, assigned = row.job_id, row.start_time, row.assigned_moldable_job
+    number, start, assigned = row[0], row[_START], row[-1]
     walltime, scheduled = None, start or None
     alternatives = choices.get(number, ())
     for choice, length, planned in alternatives:
@@ -206,4 +209,4 @@ def _line(row: Any, types: dict[int, list[str]], choices: dict[int, list[_Choice
     else:
         if alternatives:
             walltime = alternatives[0][1]
-    return Line._make((*row[:-1], walltime, types.get(number, []), scheduled))
+    return Line._make((*row[:-1], walltime, types.get(number) or [], scheduled))

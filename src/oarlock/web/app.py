@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
+import msgspec
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -10,7 +11,7 @@ from starlette.routing import Route
 
 import oarlock
 from oarlock.model.errors import UnknownVerb
-from oarlock.web import telling
+from oarlock.web import describe, telling
 from oarlock.web.dispatch import JSON, Dispatcher
 from oarlock.web.verb import PREFIX, VERBS, Verb
 from oarlock.web.verbs import __all__ as _registered  # noqa: F401  (importing them makes them known)
@@ -24,6 +25,8 @@ def build(dispatcher: Dispatcher) -> FastAPI:
         app.router.routes.append(
             Route(PREFIX + verb.path, _endpoint(dispatcher, verb), methods=[verb.method], name=verb.name)
         )
+    app.router.routes.append(Route(describe.OPENAPI, _openapi))
+    app.router.routes.append(Route(describe.PAGE, _page))
     app.add_exception_handler(HTTPException, _nothing_there)
     return app
 
@@ -33,6 +36,15 @@ def _endpoint(dispatcher: Dispatcher, verb: Verb) -> Callable[[Request], Awaitab
         return await dispatcher.answer(verb, request)
 
     return endpoint
+
+
+async def _openapi(_request: Request) -> Response:
+    return Response(msgspec.json.encode(describe.openapi()), media_type=JSON)
+
+
+async def _page(_request: Request) -> Response:
+    # Nothing on it may load or run anything.
+    return Response(describe.page(), media_type="text/html", headers={"content-security-policy": "default-src 'none'"})
 
 
 async def _nothing_there(request: Request, _problem: Exception) -> Response:

@@ -19,7 +19,7 @@ def folded(names: Iterable[str]) -> str:
             groups[name, "", -1] = set()
         else:
             before, digits, after = found.groups()
-            groups[before, after, len(digits) if digits.startswith("0") else 0].add(int(digits))
+            groups[before, after, len(digits) if digits.startswith("0") and digits != "0" else 0].add(int(digits))
     return ",".join(_group(*key, sorted(numbers)) for key, numbers in sorted(groups.items()))
 
 

@@ -21,7 +21,7 @@ EXTERMINATE = Power("jobs.exterminate", May.ADMINS)
 _MOST = 100_000
 
 
-class Chosen(Asked):
+class SomeJobs(Asked):
     """Jobs by number, by array, or by a condition: exactly one of them. A condition finds one's own jobs only."""
 
     ids: Annotated[list[Id], Meta(max_length=_MOST)] | None = None
@@ -29,7 +29,7 @@ class Chosen(Asked):
     where: Text | None = None
 
 
-class Ending(Chosen):
+class Ending(SomeJobs):
     """How jobs end: killed, told to write a checkpoint, or sent a signal."""
 
     checkpoint: bool = False
@@ -37,7 +37,7 @@ class Ending(Chosen):
     exterminate: bool = False
 
 
-class Holding(Chosen):
+class Holding(SomeJobs):
     """Whether jobs that run are stopped as well."""
 
     running: bool = False
@@ -99,10 +99,10 @@ async def hold(call: Call, asked: Holding) -> JobAnswers:
 
 
 @verb(
-    "jobs.resume", "POST /jobs/resume", may=May.OWNERS, asks=Chosen, answers=JobAnswers,
+    "jobs.resume", "POST /jobs/resume", may=May.OWNERS, asks=SomeJobs, answers=JobAnswers,
     says="Let jobs that are held or stopped go on.",
 )  # fmt: skip
-async def resume(call: Call, asked: Chosen) -> JobAnswers:
+async def resume(call: Call, asked: SomeJobs) -> JobAnswers:
     """Resume jobs; what ran and was stopped needs the power to stop it."""
 
     def needs(line: Line) -> Power:
@@ -114,7 +114,7 @@ async def resume(call: Call, asked: Chosen) -> JobAnswers:
     return await _act(call, asked, go_on, needs)
 
 
-async def _act(call: Call, asked: Chosen, action: Action, needs: Needs) -> JobAnswers:
+async def _act(call: Call, asked: SomeJobs, action: Action, needs: Needs) -> JobAnswers:
     """Do it to those jobs that the caller may do it to, and answer for each."""
 
     async def act() -> JobAnswers:
@@ -138,7 +138,7 @@ def _refusal(call: Call, number: int, line: Line | None, needs: Needs) -> Oarloc
     return call.site.can(call.caller, needs(line), line.user)
 
 
-async def _chosen(call: Call, asked: Chosen) -> list[int]:
+async def _chosen(call: Call, asked: SomeJobs) -> list[int]:
     """Find the jobs that are meant, each once, in the order asked for."""
     if sum(one is not None for one in (asked.ids, asked.array, asked.where)) != 1:
         raise BadRequest("Which jobs?", hint="Give one of ids, array or where.")

@@ -37,9 +37,9 @@ class ListJobs(Asked):
 
 
 class Jobs(Struct, frozen=True):
-    """Jobs, oldest first."""
+    """Jobs, oldest first; with `full` each has all the fields that `GET /jobs/{id}` shows."""
 
-    jobs: list[JobLine] | list[JobView]
+    jobs: list[JobLine]
 
 
 @verb(
@@ -75,7 +75,7 @@ def _listed(tx: Tx, which: Which, who: Who, *, full: bool) -> bytes:
     if len(lines) > most:
         raise TooMuch(f"There are more than {most} such jobs.", hint="Ask for fewer: a user, a state, a time.")
     shown = views.whole_jobs(tx, [line.id for line in lines], who) if full else lines
-    return msgspec.json.encode(Jobs(shown))
+    return msgspec.json.encode({"jobs": shown})
 
 
 class OneJob(Asked):

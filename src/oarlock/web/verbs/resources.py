@@ -28,7 +28,7 @@ Names = Annotated[list[Word], Meta(max_length=_MOST_NAMED)]
 Values = dict[Word, Word | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None]
 
 
-class Chosen(Asked):
+class SomeResources(Asked):
     """Resources by number, by node, or by a condition."""
 
     ids: Ids | None = None
@@ -44,10 +44,10 @@ class Resources(Struct, frozen=True):
 
 
 @verb(
-    "resources.list", "GET /resources", may=May.USERS, asks=Chosen, answers=Resources,
+    "resources.list", "GET /resources", may=May.USERS, asks=SomeResources, answers=Resources,
     says="List resources, all or some, and which jobs hold them.",
 )  # fmt: skip
-async def listed(call: Call, asked: Chosen) -> bytes:
+async def listed(call: Call, asked: SomeResources) -> bytes:
     """Give the answer as bytes: made where it was read."""
     ids = await _chosen(call, asked)
 
@@ -90,7 +90,7 @@ async def add(call: Call, asked: NewResources) -> ResourceIds:
     return added
 
 
-class SetState(Chosen, kw_only=True):
+class SetState(SomeResources, kw_only=True):
     """Another state. `now`: without waiting for the end of the jobs there."""
 
     state: ResourceState
@@ -118,7 +118,7 @@ async def set_state(call: Call, asked: SetState) -> StateSet:
     return await call.act(act, StateSet)
 
 
-class SetProperties(Chosen, kw_only=True):
+class SetProperties(SomeResources, kw_only=True):
     """New values of properties."""
 
     properties: Values
@@ -223,7 +223,7 @@ async def remove_property(call: Call, asked: OneProperty) -> Nought:
     return await call.do(lambda tx: properties.drop(tx, asked.name, at=at))
 
 
-async def _some(call: Call, asked: Chosen) -> list[int]:
+async def _some(call: Call, asked: SomeResources) -> list[int]:
     """Find the resources to be changed; that all are meant has to be said."""
     ids = await _chosen(call, asked)
     if ids is None:
@@ -231,7 +231,7 @@ async def _some(call: Call, asked: Chosen) -> list[int]:
     return list(ids)
 
 
-async def _chosen(call: Call, asked: Chosen) -> Collection[int] | None:
+async def _chosen(call: Call, asked: SomeResources) -> Collection[int] | None:
     """Find the resources that are meant; None: all."""
     given = sum(one is not None for one in (asked.ids, asked.nodes, asked.where))
     if given > 1:
