@@ -1,0 +1,77 @@
+"""How long the rules that are shipped take to look at a submission, and how long an array takes to be stored."""
+
+import asyncio
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.harness import figure
+from oarlock.config import Config
+from oarlock.job import admit, submit
+from oarlock.job.existing import Existing
+from oarlock.job.rulebook import load
+from oarlock.lang.rules import Context
+from oarlock.model.resource import Value
+from oarlock.store import properties, resources
+from oarlock.store.opening import open_database
+from oarlock.store.tx import Tx
+
+_NOW = 1_900_000_000
+_CONFIG = Config()
+_TEXTS = ["type", "network_address", "besteffort", "deploy", "drain", "desktop_computing", "state"]
+_KNOWN = Context(properties={**dict.fromkeys(_TEXTS, str), "core": int, "resource_id": int, "mem": int})
+_BODIES: list[dict[str, Any]] = [
+    {"command": "sleep 1"},
+    {"command": "./run", "resources": ["/nodes=2/core=4,walltime=2:00:00"], "name": "run", "project": "p"},
+    {"command": "./run", "resources": ["core=1"], "types": ["besteffort"], "properties": "mem > 64"},
+    {"interactive": True, "resources": ["nodes=1,walltime=24"]},
+]
+_ROUNDS, _TURNS = 50, 5
+
+
+@figure("submit.admit", unit="µs a submission", target=300, better="lower")
+def through_the_rules() -> float:
+    """Read usual submissions and apply the shipped rules; the best turn counts."""
+    return min(_turn() for _ in range(_TURNS)) * 1e6
+
+
+def _turn() -> float:
+    book = load(None)
+
+    async def all_of_them() -> None:
+        for _ in range(_ROUNDS):
+            for body in _BODIES:
+                asked = submit.read(body, user="ada", uid=1000, groups=["users"], config=_CONFIG, now=_NOW)
+                await admit.admit(book, asked, _KNOWN, config=_CONFIG, now=_NOW)
+
+    before = time.process_time()
+    asyncio.run(all_of_them())
+    return (time.process_time() - before) / _ROUNDS / len(_BODIES)
+
+
+@figure("submit.array", unit="s for 10,000 jobs", target=1.5, better="lower")
+def an_array() -> float:
+    """Store an array of 10,000 jobs in SQLite, durably, on a cluster of 1,024 resources."""
+    with tempfile.TemporaryDirectory() as folder, open_database(Path(folder) / "oarlock.db", create=True) as database:
+        database.write(_cluster)
+        existing = Existing(_CONFIG.scheduler_resource_order)
+        body = {"command": "./run", "array": [str(n) for n in range(10_000)]}
+
+        def store(tx: Tx) -> None:
+            known = Context(properties=existing.now(tx).types)
+            admitted = asyncio.run(admit.admit(load(None), asked, known, config=_CONFIG, now=_NOW))
+            submit.submit(tx, admitted, existing=existing, config=_CONFIG, now=_NOW, request_id="a")
+
+        before = time.perf_counter()
+        asked = submit.read(body, user="ada", uid=1000, groups=["users"], config=_CONFIG, now=_NOW)
+        database.write(store)
+        return time.perf_counter() - before
+
+
+def _cluster(tx: Tx) -> None:
+    properties.add(tx, "core", int)
+    rows: list[dict[str, Value]] = [
+        {"network_address": f"node{core // 32}", "core": core, "cpuset": core % 32} for core in range(1024)
+    ]
+    resources.add(tx, rows, at=_NOW)
