@@ -1,8 +1,11 @@
 """Submit: an admitted submission becomes jobs that wait, in one transaction."""
 
 import logging
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import islice
+from typing import Any
 
 from oarlock.config import Config
 from oarlock.job.existing import Cluster, Existing
@@ -11,7 +14,14 @@ from oarlock.lang import where as conditions
 from oarlock.lang.rules import Admitted
 from oarlock.lang.where import STORED
 from oarlock.model.condition import Condition, both
-from oarlock.model.errors import NotYourJob, ResubmitRefused, UnknownDependency, UnknownJob, UnknownQueue
+from oarlock.model.errors import (
+    NotYourJob,
+    OarlockError,
+    ResubmitRefused,
+    UnknownDependency,
+    UnknownJob,
+    UnknownQueue,
+)
 from oarlock.model.job import FINAL, Job, JobKind, JobState, Reservation
 from oarlock.model.request import Request
 from oarlock.model.submission import Submission
@@ -19,12 +29,25 @@ from oarlock.store import jobs, properties, queues, requests, shapes
 from oarlock.store.jobs import New
 from oarlock.store.tx import Tx
 
-__all__ = ["answered", "prepare", "read", "resubmit", "submit"]
+__all__ = ["Asked", "answered", "prepare", "read", "resubmit", "submit", "submit_all"]
 
 log = logging.getLogger(__name__)
 
 VERB = "submit"
 DEFAULT_QUEUE, DEFAULT_PROJECT = "default", "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An admitted submission, and the id of the request that brought it (None: it is never repeated)."""
+
+    admitted: Admitted
+    request_id: str | None = None
+
+    @property
+    def request(self) -> requests.Request | None:
+        """The request, as the store knows it."""
+        return None if self.request_id is None else requests.Request(self.admitted.submission.user, self.request_id)
 
 
 def submit(
@@ -34,31 +57,64 @@ def submit(
 
     A request id that was answered before gives the jobs of that answer: nothing is stored twice.
     """
-    submission = admitted.submission
-    done = answered(tx, user=submission.user, request_id=request_id)
-    if done is not None:
-        return done
-    added = jobs.add(tx, prepare(tx, admitted, cluster=existing.now(tx), config=config, now=now))
-    _remember(tx, added, request_id, now)
-    log.info("job submitted", extra={"job": added[0].id, "user": submission.user, "jobs": len(added)})
-    return added
+    [done] = submit_all(tx, [Asked(admitted, request_id)], existing=existing, config=config, now=now)
+    if isinstance(done, OarlockError):
+        raise done
+    return done
+
+
+def submit_all(
+    tx: Tx, asked: Sequence[Asked], *, existing: Existing, config: Config, now: int
+) -> list[list[Job] | OarlockError]:
+    """Do what `submit` does for many, in as many statements as for one; a refusal stands in the place of its jobs."""
+    keys = [one.request or place for place, one in enumerate(asked)]
+    first = dict(zip(reversed(keys), reversed(asked), strict=True))
+    before = requests.known(tx, [one.request for one in first.values() if one.request])
+    cluster, names = existing.now(tx), frozenset(queue.name for queue in queues.listed(tx))
+    described = {
+        key: _described(tx, one, cluster=cluster, config=config, now=now, queue_names=names)
+        for key, one in first.items()
+        if key not in before
+    }
+    new = [job for made in described.values() if not isinstance(made, OarlockError) for job in made]
+    added = iter(jobs.add(tx, new))
+    stored = {
+        key: made if isinstance(made, OarlockError) else list(islice(added, len(made)))
+        for key, made in described.items()
+    }
+    _remember_all(tx, stored, now)
+    return [stored[key] if key in stored else _repeated(tx, key, before) for key in keys]
 
 
 def answered(tx: Tx, *, user: str, request_id: str | None) -> list[Job] | None:
-    """Give the jobs that a request made when it came before; ask this before the rules, which would count them."""
-    answer = None if request_id is None else requests.answer(tx, user=user, request_id=request_id, verb=VERB)
-    if answer is None:
+    """Give the jobs that a request made when it came before; ask this when rules refuse it: they count those jobs."""
+    if request_id is None:
         return None
-    first, count = map(int, answer.split())
-    return jobs.many(tx, range(first, first + count))
+    request = requests.Request(user, request_id)
+    before = requests.known(tx, [request])
+    if request not in before:
+        return None
+    return _jobs_of(tx, before[request].answer_to(request, VERB))
 
 
-def prepare(tx: Tx, admitted: Admitted, *, cluster: Cluster, config: Config, now: int) -> list[New]:
-    """Check a submission against what there is, and describe its jobs without storing them."""
+def prepare(
+    tx: Tx,
+    admitted: Admitted,
+    *,
+    cluster: Cluster,
+    config: Config,
+    now: int,
+    queue_names: Collection[str] | None = None,
+) -> list[New]:
+    """Check a submission against what there is, and describe its jobs without storing them.
+
+    Whoever describes many gives the names of the queues, so that they are read once.
+    """
     submission = admitted.submission
     request = _timed(submission.request, config)
     counts = cluster.check(request)
-    queue = _queue(tx, submission.queue or DEFAULT_QUEUE)
+    names = {queue.name for queue in queues.listed(tx)} if queue_names is None else queue_names
+    queue = _queue(submission.queue or DEFAULT_QUEUE, names)
     _known(tx, submission.after)
     first = _job(submission, queue, now, _message(submission, queue, request, counts[0]))
     whole = replace(request, where=_with_rules(request.where, submission.rule_where))
@@ -85,15 +141,48 @@ def resubmit(tx: Tx, job_id: int, *, user: str, now: int, request_id: str | None
         resubmit_of=job_id, array_index=1, suspended=False, accounted=False,
     )  # fmt: skip
     added = jobs.add(tx, [New(copy, asked)])
-    _remember(tx, added, request_id, now)
+    if request_id is not None:
+        requests.remember_all(tx, VERB, {requests.Request(user, request_id): _answer(added)}, at=now)
     log.info("job submitted again", extra={"job": added[0].id, "user": user, "original": job_id})
     return added
 
 
-def _remember(tx: Tx, added: Sequence[Job], request_id: str | None, now: int) -> None:
-    if request_id is not None:
-        answer = f"{added[0].id} {len(added)}"
-        requests.remember(tx, user=added[0].user, request_id=request_id, verb=VERB, answer=answer, at=now)
+def _described(tx: Tx, one: Asked, **known: Any) -> list[New] | OarlockError:
+    try:
+        return prepare(tx, one.admitted, **known)
+    except OarlockError as refusal:
+        return refusal
+
+
+def _repeated(
+    tx: Tx, key: requests.Request | int, before: Mapping[requests.Request, requests.Done]
+) -> list[Job] | OarlockError:
+    assert isinstance(key, requests.Request)  # noqa: S101  (only requests with an id can have come before)
+    try:
+        return _jobs_of(tx, before[key].answer_to(key, VERB))
+    except OarlockError as refusal:
+        return refusal
+
+
+def _jobs_of(tx: Tx, answer: str) -> list[Job]:
+    first, count = map(int, answer.split())
+    return jobs.many(tx, range(first, first + count))
+
+
+def _remember_all(tx: Tx, stored: Mapping[requests.Request | int, list[Job] | OarlockError], now: int) -> None:
+    answers = {
+        key: _answer(added)
+        for key, added in stored.items()
+        if isinstance(key, requests.Request) and not isinstance(added, OarlockError)
+    }
+    requests.remember_all(tx, VERB, answers, at=now)
+    for added in stored.values():
+        if not isinstance(added, OarlockError):
+            log.info("job submitted", extra={"job": added[0].id, "user": added[0].user, "jobs": len(added)})
+
+
+def _answer(added: Sequence[Job]) -> str:
+    return f"{added[0].id} {len(added)}"
 
 
 def _timed(request: Request, config: Config) -> Request:
@@ -105,8 +194,8 @@ def _timed(request: Request, config: Config) -> Request:
     return replace(request, alternatives=alternatives)
 
 
-def _queue(tx: Tx, name: str) -> str:
-    if name not in {queue.name for queue in queues.listed(tx)}:
+def _queue(name: str, names: Collection[str]) -> str:
+    if name not in names:
         raise UnknownQueue(name)
     return name
 
@@ -171,8 +260,14 @@ def _message(submission: Submission, queue: str, request: Request, resources: in
 def _with_rules(where: Condition | None, more: Iterable[str]) -> Condition | None:
     """Join the conditions that rules added after the check against what there is."""
     for text in more:
-        where = both(where, conditions.parse(text, limits=STORED))
+        where = both(where, _read_again(text))
     return where
+
+
+@lru_cache(maxsize=1024)
+def _read_again(text: str) -> Condition:
+    """Read what a rule wrote; rules write the same again and again."""
+    return conditions.parse(text, limits=STORED)
 
 
 def _repeatable(job: Job, user: str) -> None:

@@ -69,10 +69,13 @@ class Dispatcher:
         async with self._turns.turn(who.name if who else ""):
             return await verb.handle(call, asked)
 
-    async def answer(self, verb: Verb, request: Request) -> Response:
-        """Answer one HTTP request; whatever goes wrong becomes a refusal with a sentence."""
+    async def answer(self, verb: Verb, request: Request, parts: Mapping[str, str]) -> Response:
+        """Answer one HTTP request; whatever goes wrong becomes a refusal with a sentence.
+
+        `parts` are the variable parts of its address.
+        """
         try:
-            value = await self._asked(verb, request)
+            value = await self._asked(verb, request, parts)
             content = value if isinstance(value, bytes) else msgspec.json.encode(value)
             return Response(content, media_type=JSON)
         except OarlockError as error:
@@ -84,18 +87,16 @@ class Dispatcher:
         headers = {"www-authenticate": "Bearer"} if status == NotSignedIn.http_status else None
         return Response(content, status, media_type=JSON, headers=headers)
 
-    async def _asked(self, verb: Verb, request: Request) -> Any:
+    async def _asked(self, verb: Verb, request: Request, parts: Mapping[str, str]) -> Any:
         who = await self.identify(request.scope["state"].get("peer"), request.headers.get("authorization"))
         behalf = await self._behalf(verb, who, request.headers.get("on-behalf-of"))
         self._permit(who, verb, behalf)  # asked here as well, so that nobody sends us a body for nothing
         request_id = _request_id(verb, request.headers)
-        asked = await self._read(verb, request, who)
+        asked = await self._read(verb, request, who) if verb.in_body else _in_address(verb, request, parts)
         return await self.ask(who, verb, asked, request_id=request_id, behalf=behalf)
 
     async def _read(self, verb: Verb, request: Request, who: Who | None) -> Struct:
-        if not verb.in_body:
-            return reading.query(request.url.query, request.path_params, verb.asks)
-        if request.url.query:
+        if request.scope["query_string"]:
             raise BadRequest("A POST takes what it is asked with from its body.", hint="Leave out what follows `?`.")
         length = request.headers.get("content-length", "")
         if "transfer-encoding" in request.headers or (length.isdigit() and int(length) > reading.LARGEST_BODY):
@@ -128,6 +129,10 @@ class Dispatcher:
             return await self.accounts.find(key)
         except TimeoutError:
             raise NotSignedIn("The system does not say who you are: its list of users does not answer.") from None
+
+
+def _in_address(verb: Verb, request: Request, parts: Mapping[str, str]) -> Struct:
+    return reading.query(request.scope["query_string"].decode("latin-1"), parts, verb.asks)
 
 
 async def _body(request: Request, most: int) -> bytes:
