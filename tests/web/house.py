@@ -32,8 +32,13 @@ NOW = 1_000_000
 
 
 class StillClock:
+    """A clock that stands still until somebody turns it."""
+
+    def __init__(self) -> None:
+        self.at = NOW
+
     def now(self) -> int:
-        return NOW
+        return self.at
 
 
 @dataclass
@@ -116,9 +121,9 @@ class House:
     async def answered(self, job_id: int, *, seconds: float = 10) -> Answered:
         return Answered(True, "accepted", NOW + 600)
 
-    async def set_state(self, ids: Sequence[int], state: NextState, *, now: bool) -> list[int]:
-        self.asked.append(("state", list(ids), state, now))
-        return []
+    async def set_state(self, ids: Sequence[int], state: NextState) -> list[int]:
+        self.asked.append(("state", list(ids), state))
+        return [1]
 
     def _told(self, ids: Sequence[int], *what: Any) -> list[Told]:
         self.asked.append((*what, list(ids)))

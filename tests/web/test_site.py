@@ -65,8 +65,8 @@ def test_a_node_is_added_changed_and_removed(house: Running):
 
 def test_a_state_is_handed_to_the_server(house: Running):
     told = house.client.post("/resources/state", {"where": "core < 2", "state": "Absent", "now": True})
-    assert told.body == {"resource_ids": [1, 2], "jobs": []}
-    assert house.core.asked == [("state", [1, 2], NextState.ABSENT, True)]
+    assert told.body == {"resource_ids": [1, 2], "jobs": [1]}
+    assert house.core.asked == [("state", [1, 2], NextState.ABSENT)]
 
 
 def test_properties_come_change_their_name_and_go(house: Running):
@@ -101,12 +101,15 @@ def test_queues_come_stop_start_and_go(house: Running):
 
 def test_accounts_are_brought_up_to_date_shown_and_made_anew(house: Running):
     client = house.client
-    assert client.post("/accounting", {}).body == {"jobs": 1, "rows": 0}
+    assert client.post("/accounting", {}).body == {"jobs": 1, "rows": 5}
     used = {"window_start": NOW, "window_stop": NOW + 999, "user": "daemon", "project": "moon", "queue": "default",
             "type": "USED", "consumption": 60}  # fmt: skip
     assert used in client.get("/accounting?user=daemon&project=moon").body["rows"]
     assert client.get("/accounting?user=nobody").body == {"rows": []}
     assert client.get("/accounting?project=sun").body == {"rows": []}
     before = client.get("/accounting").body
-    assert client.post("/accounting", {"reinitialize": True}).body == {"jobs": 1, "rows": 0}
+    assert client.post("/accounting", {"reinitialize": True}).body == {"jobs": 1, "rows": 5}
     assert client.get("/accounting").body == before
+    house.core.clock.at += 3000
+    assert client.post("/accounting", {"delete_before": 1000}).body == {"jobs": 0, "rows": 3}
+    assert len(client.get("/accounting").body["rows"]) == 2

@@ -50,7 +50,7 @@ class Call:
     @property
     def now(self) -> int:
         """The present instant, in epoch seconds."""
-        return self.core.clock.now()
+        return int(self.core.clock.now())
 
     def demand(self, power: Power, owner: str | None = None) -> None:
         """Refuse what the caller may not do."""

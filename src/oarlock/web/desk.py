@@ -53,12 +53,16 @@ class Desk:
         self._store: Together[submit.Asked, list[Job]] = Together(self._store_together)
 
     @property
+    def _now(self) -> int:
+        return int(self._core.clock.now())
+
+    @property
     def _config(self) -> Config:
         return self._core.config
 
     async def take(self, body: Body, account: Account, *, request_id: str) -> Taken:
         """Store the jobs that are asked for; asked again with the same id, give them again."""
-        now = self._core.clock.now()
+        now = self._now
         if body.resubmit is not None:
             return Taken(await self._again(body.resubmit, account, now, request_id))
         try:
@@ -73,7 +77,7 @@ class Desk:
 
     async def try_out(self, body: Body, account: Account) -> tuple[New, tuple[str, ...]]:
         """Describe the (first) job that a submission would make, and what the rules say; nothing is stored."""
-        now = self._core.clock.now()
+        now = self._now
         admitted = await self._admitted(body, account, now)
 
         def describe(tx: Tx) -> New:
@@ -117,7 +121,7 @@ class Desk:
         return answers
 
     async def _store_together(self, asked: Sequence[submit.Asked]) -> Sequence[list[Job] | Exception]:
-        now = self._core.clock.now()
+        now = self._now
         return await self._core.write(
             lambda tx: submit.submit_all(tx, asked, existing=self._existing, config=self._config, now=now)
         )

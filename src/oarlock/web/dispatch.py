@@ -52,7 +52,8 @@ class Dispatcher:
             return None if account is None else self.site.who(account, Channel.SOCKET)
         if authorization is None:
             return None
-        name = await self.core.read(lambda tx: tokens.owner(tx, _token_hash(authorization), now=self.core.clock.now()))
+        now = int(self.core.clock.now())
+        name = await self.core.read(lambda tx: tokens.owner(tx, _token_hash(authorization), now=now))
         account = None if name is None else await self._account(name)
         if account is None:
             raise NotSignedIn("That token is not known here, or no longer.", hint="On the socket a new one is made.")

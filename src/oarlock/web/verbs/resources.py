@@ -91,7 +91,7 @@ async def add(call: Call, asked: NewResources) -> ResourceIds:
 
 
 class SetState(SomeResources, kw_only=True):
-    """Another state. `now`: without waiting for the end of the jobs there."""
+    """Another state. `now` is for commands, which may wait for the end of the jobs there; the server never does."""
 
     state: ResourceState
     now: bool = False
@@ -113,7 +113,7 @@ async def set_state(call: Call, asked: SetState) -> StateSet:
 
     async def act() -> StateSet:
         ids = await _some(call, asked)
-        return StateSet(ids, await call.core.set_state(ids, NextState(asked.state.value), now=asked.now))
+        return StateSet(ids, await call.core.set_state(ids, NextState(asked.state.value)))
 
     return await call.act(act, StateSet)
 

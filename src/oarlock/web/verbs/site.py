@@ -122,7 +122,7 @@ class UpdateAccounts(Asked):
 
 
 class Updated(Struct, frozen=True):
-    """How many jobs were added, and how many rows forgotten."""
+    """How many jobs were added, and how many rows there are; when old ones were to be forgotten, how many were."""
 
     jobs: int
     rows: int
@@ -142,9 +142,10 @@ async def update_accounts(call: Call, asked: UpdateAccounts) -> Updated:
         return 0 if asked.delete_before is None else accounting.delete_before(tx, now - asked.delete_before)
 
     async def act() -> Updated:
-        rows, jobs = await call.core.write(prepare), 0
+        forgotten, jobs = await call.core.write(prepare), 0
         while added := await call.core.write(lambda tx: accounting.update_accounts(tx, window=window)):
             jobs += added
+        rows = forgotten if asked.delete_before is not None else await call.read(accounting.count)
         return Updated(jobs, rows)
 
     return await call.act(act, Updated)
