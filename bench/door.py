@@ -14,19 +14,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench.harness import figure
+from bench.harness import cpu_seconds, figure
 from oarlock.config import Config
+from oarlock.lang import request as requests
+from oarlock.model.job import Job, JobState
 from oarlock.model.resource import Value
-from oarlock.store import properties, resources
+from oarlock.store import jobs, properties, resources
 from oarlock.store.database import Database
+from oarlock.store.listing import LIVE, Which
 from oarlock.store.opening import open_database
 from oarlock.store.tx import Tx
+from oarlock.web.verbs.jobs import listed_jobs
+from oarlock.web.who import Account, Channel, Who
 
 T = TypeVar("T")
 
 CONNECTIONS = 50
 _SUBMISSIONS = 3000
 _MEMBERS = 10_000
+_LISTED = 5000
 _NODES, _CORES = 64, 16
 _START_SECONDS = 20
 _WHOM = "nobody"  # root, who may run this, has no jobs of its own
@@ -54,6 +60,24 @@ def big_array() -> float:
     if len(answer["job_ids"]) != _MEMBERS:
         raise ValueError(answer)
     return spent
+
+
+@figure("web.list", unit="ms for 5,000 jobs", target=50, better="lower")
+def listing() -> float:
+    """Read 5,000 waiting jobs and write the answer, all in one thread."""
+    who = Who(Account("ada", 1000), Channel.SOCKET)
+    with (
+        tempfile.TemporaryDirectory(prefix="oarlock-bench-") as folder,
+        open_database(Path(folder) / "oarlock.db", create=True) as database,
+    ):
+        database.write(lambda tx: jobs.add(tx, [_waiting(number) for number in range(_LISTED)]))
+        with database.read() as tx:
+            return 1000 * cpu_seconds(lambda: listed_jobs(tx, Which(states=LIVE), who, full=False), times=7)
+
+
+def _waiting(number: int) -> jobs.New:
+    job = Job(id=0, state=JobState.WAITING, user="ada", queue="default", name=f"job{number}", submitted=number)
+    return jobs.New(job, requests.parse(["/network_address=1/core=1,walltime=1"]))
 
 
 def _body(**more: Any) -> bytes:

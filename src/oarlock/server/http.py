@@ -92,6 +92,7 @@ def _settings(dispatcher: Dispatcher, limits: Limits) -> uvicorn.Config:
         ws="none",
         lifespan="off",
         log_config=None,
+        log_level="error",
         access_log=False,
         proxy_headers=False,
         server_header=False,

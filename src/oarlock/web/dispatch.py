@@ -68,7 +68,11 @@ class Dispatcher:
             raise Stopping("The server is stopping; nothing is changed any more.", hint="Ask again in a moment.")
         call = Call(self.core, self.desk, self.site, verb.name, who, request_id, behalf)
         async with self._turns.turn(who.name if who else ""):
-            return await verb.handle(call, asked)
+            value = await verb.handle(call, asked)
+        if who is not None and (behalf is not None or (verb.changes and verb.may is May.ADMINS)):
+            told = {"verb": verb.name, "by": who.name, "channel": who.channel.value}
+            log.info("administrator's request done", extra=told | ({"user": behalf.name} if behalf else {}))
+        return value
 
     async def answer(self, verb: Verb, request: Request, parts: Mapping[str, str]) -> Response:
         """Answer one HTTP request; whatever goes wrong becomes a refusal with a sentence.

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from msgspec import Struct, field
 
 from oarlock.lang import request as requests
-from oarlock.model.job import Job
+from oarlock.model.job import Job, filled
 from oarlock.store import events, jobs, listing, properties, resources, shapes
 from oarlock.store.listing import Line, Which
 from oarlock.store.tx import Tx
@@ -158,8 +158,8 @@ def _job_view(
         queue=job.queue,
         command=job.command if own else None,
         directory=job.directory,
-        stdout_file=job.stdout,
-        stderr_file=job.stderr,
+        stdout_file=filled(job.stdout, job),
+        stderr_file=filled(job.stderr, job),
         kind=job.kind,
         properties=job.properties,
         reservation=job.reservation,

@@ -50,7 +50,7 @@ async def listed(call: Call, asked: ListJobs) -> bytes:
     """Give the answer as bytes: made where it was read, so that a long list does not hold up the event loop."""
     which = await _which(call, asked)
     who = call.who
-    return await call.read(lambda tx: _listed(tx, which, who, full=asked.full))
+    return await call.read(lambda tx: listed_jobs(tx, which, who, full=asked.full))
 
 
 async def fulfilling(call: Call, text: str, *, user: str | None = None) -> list[int]:
@@ -69,7 +69,8 @@ async def _which(call: Call, asked: ListJobs) -> Which:
     return Which(ids=ids, array_id=asked.array, user=asked.user, states=states, since=asked.since, until=asked.until)
 
 
-def _listed(tx: Tx, which: Which, who: Who, *, full: bool) -> bytes:
+def listed_jobs(tx: Tx, which: Which, who: Who, *, full: bool) -> bytes:
+    """Read jobs and write the answer, in as many queries for thousands as for one."""
     lines = views.job_lines(tx, which)
     most = MOST_WHOLE if full else views.MOST_LISTED
     if len(lines) > most:
