@@ -111,6 +111,13 @@ def test_what_a_dead_server_left_does_not_keep_the_next_from_listening(sqlite_pa
             sock.close()
 
 
+def test_a_state_directory_too_deep_for_a_socket_is_a_refusal(sqlite_path: Path, tmp_path: Path):
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    with alone(sqlite_path) as house, pytest.raises(PortTaken, match="too long"):
+        asyncio.run(listen(replace(house.core, state_dir=deep)))
+
+
 def test_the_socket_is_gone_when_the_server_is(sqlite_path: Path):
     with alone(sqlite_path) as house:
         assert house.socket.exists()

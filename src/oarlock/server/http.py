@@ -103,12 +103,23 @@ def _settings(dispatcher: Dispatcher, limits: Limits) -> uvicorn.Config:
 
 
 def _open_unix(path: Path) -> socket.socket:
-    """Listen at a path; what a dead server left there goes. Whoever may reach the folder may speak."""
-    path.unlink(missing_ok=True)
+    """Listen at a path; what a dead server left there goes. Whoever may reach the folder may speak.
+
+    The path appears when everything is ready behind it, so that nobody who sees it is turned away.
+    """
+    early = path.with_name(path.name + "~")
+    early.unlink(missing_ok=True)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    sock.bind(str(path))
-    path.chmod(0o600 if os.geteuid() else 0o666)
-    sock.listen(_BACKLOG)
+    try:
+        sock.bind(str(early))
+        early.chmod(0o600 if os.geteuid() else 0o666)
+        sock.listen(_BACKLOG)
+        early.rename(path)
+    except OSError as problem:
+        sock.close()
+        raise PortTaken(
+            f"Cannot listen at {path}: {problem.strerror or problem}.", hint="Choose another state directory."
+        ) from problem
     return sock
 
 

@@ -1,5 +1,6 @@
 """The desk where submissions are taken: what the rules and the resources say about them."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,9 @@ from oarlock.store.tx import Tx
 from oarlock.web.core import Core
 from oarlock.web.together import Together
 from oarlock.web.who import Account
+
+
+_RULES_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,8 @@ class Desk:
         self._core, self._run = core, run
         self._existing = Existing(core.config.scheduler_resource_order)
         self._rulebook = Rulebook(core.config.admission_rules_dir)
+        self._book: Book | None = None
+        self._look_again = 0.0
         self._look: Together[Submission, Looked] = Together(self._look_together)
         self._store: Together[submit.Asked, list[Job]] = Together(self._store_together)
 
@@ -110,7 +116,7 @@ class Desk:
 
     def _looked(self, tx: Tx, submissions: Sequence[Submission]) -> list[Looked | Exception]:
         """Read what rules ask about; it is the same for jobs of one user that are in the same container or in none."""
-        book, cluster = self._rulebook.now(tx), self._existing.now(tx)
+        book, cluster = self._rules(tx), self._existing.now(tx)
         found: dict[tuple[str, ...], Looked] = {}
         answers: list[Looked | Exception] = []
         for one in submissions:
@@ -119,6 +125,13 @@ class Desk:
                 found[key] = Looked(book, admit.context(tx, one, book, cluster, self._config))
             answers.append(found[key])
         return answers
+
+    def _rules(self, tx: Tx) -> Book:
+        """Give the rules in effect. Their files are looked at once a second: a burst would do little else."""
+        now = time.monotonic()
+        if self._book is None or now >= self._look_again:
+            self._book, self._look_again = self._rulebook.now(tx), now + _RULES_SECONDS
+        return self._book
 
     async def _store_together(self, asked: Sequence[submit.Asked]) -> Sequence[list[Job] | Exception]:
         now = self._now

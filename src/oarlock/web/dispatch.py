@@ -74,7 +74,7 @@ class Dispatcher:
             log.info("administrator's request done", extra=told | ({"user": behalf.name} if behalf else {}))
         return value
 
-    async def answer(self, verb: Verb, request: Request, parts: Mapping[str, str]) -> Response:
+    async def answer(self, verb: Verb, parts: Mapping[str, str], request: Request) -> Response:
         """Answer one HTTP request; whatever goes wrong becomes a refusal with a sentence.
 
         `parts` are the variable parts of its address.
