@@ -7,8 +7,12 @@ from pathlib import Path
 
 from oarlock.config import KEYS, SYSTEM_FILE, VARIABLE, Config, Key
 from oarlock.settings.unused import UNUSED
+from oarlock.web import describe, verb, verbs
+from oarlock.web.verb import VERBS
 from scripts import manual
 from scripts.metrics_page import metrics
+
+__all__ = ["PAGES", "main", "verbs"]
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -69,7 +73,46 @@ def _unused() -> str:
     )
 
 
+API = f"""\
+# API reference
+
+<!-- Made from the verbs in src/oarlock/web/verbs by `make docs`; change them there. -->
+
+Everything that the commands do can be asked over HTTP: on the server's socket, where the kernel says who asks, or on
+its port (`SERVER_PORT`), with a token. The server describes itself for programs at `/api/openapi.json` and for people
+at `/api/docs`.
+
+    curl --unix-socket /var/lib/oarlock/server.sock http://x{verb.PREFIX}/jobs
+    curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:6680{verb.PREFIX}/jobs?user=ada
+
+- What is asked with stands in the body of a POST, as JSON, and in the address of all others; lists in an address have
+  commas between. A field with `?` may be left out; a field that is not known is refused by its name, and none says who
+  asks.
+- Whatever changes something carries `Request-Id: TEXT`, a new one each time. With the same id again nothing is done
+  twice, and the answer is the same; so a request may always be repeated.
+- A refusal has a status of 400 or more and the body `{{"error": sentence, "hint": way out, "kind": class}}`; what does
+  not follow a grammar has also `text` and `at`, the place.
+- A token is made on the socket only, is shown once, ends by itself and is revoked at once. The server keeps its hash.
+- Administrators may submit for somebody else with `On-Behalf-Of: USER`.
+- A request has at most 1 MiB; a submission of an array 10 MiB.
+
+All addresses begin with `{verb.PREFIX}`.
+
+"""
+
+
+def api() -> str:
+    """Make the reference page of all verbs."""
+    rows = "\n".join(
+        f"| `{one.method} {one.path}` | {' '.join(f'`{name}`' for name in describe.fields(one)) or 'nothing'} "
+        f"| {one.may.value} | {_cell(one.says)} |"
+        for one in VERBS.values()
+    )
+    return f"{API}| address | asked with | for | what it does |\n| --- | --- | --- | --- |\n{rows}\n"
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "docs/reference/api.md": api,
     "docs/reference/configuration.md": configuration,
     "docs/reference/commands.md": manual.commands_page,
     "docs/reference/metrics.md": metrics,

@@ -28,6 +28,73 @@ class SyntaxRefused(OarlockError):
         super().__init__(f"{what}: expected {expected}.\n{_pointed_at(text, at)}", hint=hint)
 
 
+class BadRequest(OarlockError):
+    """A request that cannot be understood: a field that is not known, missing, or of another kind."""
+
+
+class NotSignedIn(OarlockError):
+    """A caller without a name, where one is needed."""
+
+    http_status = 401
+
+
+class Forbidden(OarlockError):
+    """A thing that this caller may not do."""
+
+    http_status = 403
+
+
+class UnknownVerb(OarlockError):
+    """An address behind which there is nothing."""
+
+    http_status = 404
+
+
+class UnknownArray(OarlockError):
+    """An array number that was never given."""
+
+    http_status = 404
+
+    def __init__(self, array_id: int) -> None:
+        super().__init__(f"There is no array {array_id}.", hint="`oarstat` lists your jobs.")
+
+
+class UnknownToken(OarlockError):
+    """A token that its user does not have."""
+
+    http_status = 404
+
+
+class TokenExists(OarlockError):
+    """A token that was made already; nobody can see it again."""
+
+    http_status = 409
+
+
+class TooManyAtOnce(OarlockError):
+    """More connections or requests than one user may have open."""
+
+    http_status = 429
+
+
+class TooMuch(OarlockError):
+    """An answer that would be too large to give at once."""
+
+    http_status = 413
+
+
+class PortTaken(OarlockError):
+    """An address on which this server cannot listen."""
+
+    http_status = 503
+
+
+class Stopping(OarlockError):
+    """A change asked for while the server stops."""
+
+    http_status = 503
+
+
 class TooLong(OarlockError):
     """A text over the limits that are checked before it is parsed."""
 
@@ -73,6 +140,12 @@ class UnknownResource(OarlockError):
 
     def __init__(self, resource_id: int) -> None:
         super().__init__(f"There is no resource {resource_id}.", hint="`oarnodes -l` lists them.")
+
+
+class UnknownNode(OarlockError):
+    """A node that has no resources."""
+
+    http_status = 404
 
 
 class UnknownQueue(OarlockError):

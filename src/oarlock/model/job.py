@@ -118,6 +118,19 @@ class Job:
         return f"{self.user}_{self.id}"
 
 
+def filled(pattern: str, job: Job) -> str:
+    """Fill in the name of an output file: %jobid%, %jobname%, %arrayid% and %arrayindex% are the job's own."""
+    words = {
+        "%jobid%": str(job.id),
+        "%jobname%": job.name or "",
+        "%arrayid%": str(job.array_id),
+        "%arrayindex%": str(job.array_index),
+    }
+    for word, value in words.items():
+        pattern = pattern.replace(word, value)
+    return pattern
+
+
 @dataclass(frozen=True, slots=True)
 class Moved:
     """A move that is legal and was not written yet."""

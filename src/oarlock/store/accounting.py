@@ -58,6 +58,11 @@ def listed(tx: Tx, *, since: int = 0, until: int = 2**62, user: str | None = Non
     return [Account(*one) for one in tx.execute(query if user is None else query.where(row.accounting_user == user))]
 
 
+def count(tx: Tx) -> int:
+    """Count the rows."""
+    return tx.execute(select(func.count()).select_from(accounting)).scalar_one()
+
+
 def reinitialize(tx: Tx) -> None:
     """Forget all accounts; the next `update_accounts` makes them again from all jobs."""
     tx.execute(delete(accounting))

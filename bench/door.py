@@ -1,0 +1,189 @@
+"""How fast jobs are taken: over the socket, through identity, rules and checks, onto the disk."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bench.harness import cpu_seconds, figure
+from oarlock.config import Config
+from oarlock.lang import request as requests
+from oarlock.model.job import Job, JobState
+from oarlock.model.resource import Value
+from oarlock.store import jobs, properties, resources
+from oarlock.store.database import Database
+from oarlock.store.listing import LIVE, Which
+from oarlock.store.opening import open_database
+from oarlock.store.tx import Tx
+from oarlock.web.verbs.jobs import listed_jobs
+from oarlock.web.who import Account, Channel, Who
+
+T = TypeVar("T")
+
+CONNECTIONS = 50
+_SUBMISSIONS = 3000
+_MEMBERS = 10_000
+_LISTED = 5000
+_NODES, _CORES = 64, 16
+_START_SECONDS = 20
+_WHOM = "nobody"  # root, who may run this, has no jobs of its own
+
+
+@figure("life.submit", unit="jobs/s", target=800, better="higher")
+def single() -> float:
+    """Submit single jobs from 50 connections; each is on disk before its answer."""
+    with _server() as path:
+        asyncio.run(_submit(path, 200))  # warm
+        before = time.perf_counter()
+        asyncio.run(_submit(path, _SUBMISSIONS))
+        return _SUBMISSIONS / (time.perf_counter() - before)
+
+
+@figure("life.big_array", unit="s", target=1.5, better="lower")
+def big_array() -> float:
+    """Submit an array of 10,000 jobs in one request."""
+    with _server() as path:
+        asyncio.run(_submit(path, 10))
+        before = time.perf_counter()
+        body = _body(array=[str(n) for n in range(_MEMBERS)])
+        [answer] = asyncio.run(_ask(path, [body]))
+        spent = time.perf_counter() - before
+    if len(answer["job_ids"]) != _MEMBERS:
+        raise ValueError(answer)
+    return spent
+
+
+@figure("web.list", unit="ms for 5,000 jobs", target=50, better="lower")
+def listing() -> float:
+    """Read 5,000 waiting jobs and write the answer, all in one thread."""
+    who = Who(Account("ada", 1000), Channel.SOCKET)
+    with (
+        tempfile.TemporaryDirectory(prefix="oarlock-bench-") as folder,
+        open_database(Path(folder) / "oarlock.db", create=True) as database,
+    ):
+        database.write(lambda tx: jobs.add(tx, [_waiting(number) for number in range(_LISTED)]))
+        with database.read() as tx:
+            return 1000 * cpu_seconds(lambda: listed_jobs(tx, Which(states=LIVE), who, full=False), times=7)
+
+
+def _waiting(number: int) -> jobs.New:
+    job = Job(id=0, state=JobState.WAITING, user="ada", queue="default", name=f"job{number}", submitted=number)
+    return jobs.New(job, requests.parse(["/network_address=1/core=1,walltime=1"]))
+
+
+def _body(**more: Any) -> bytes:
+    asked = {"resources": ["/network_address=1/core=1,walltime=1:00:00"], "command": "/bin/true", "directory": "/tmp"}
+    return json.dumps(asked | more).encode()
+
+
+async def _submit(path: Path, count: int) -> None:
+    share = [_body()] * (count // CONNECTIONS or 1)
+    await asyncio.gather(*(_ask(path, share) for _ in range(min(count, CONNECTIONS))))
+
+
+async def _ask(path: Path, bodies: list[bytes]) -> list[Any]:
+    """Send bodies one after the other over one connection; every answer has to be a good one."""
+    reader, writer = await asyncio.open_unix_connection(path, limit=2**24)
+    answers = []
+    for body in bodies:
+        writer.write(
+            b"POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\n%bRequest-Id: %b\r\nContent-Length: %d\r\n\r\n%b"
+            % (b"" if os.geteuid() else b"On-Behalf-Of: nobody\r\n", uuid.uuid4().hex.encode(), len(body), body)
+        )
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
+        text = await reader.readexactly(length)
+        if not head.startswith(b"HTTP/1.1 200"):
+            raise ValueError(text.decode())
+        answers.append(json.loads(text))
+    writer.close()
+    return answers
+
+
+@contextmanager
+def _server() -> Iterator[Path]:
+    """Run a server of its own process on a fresh database, with a cluster that nothing runs on."""
+    with tempfile.TemporaryDirectory(prefix="oarlock-bench-") as folder:
+        state = Path(folder)
+        with open_database(state / "oarlock.db", create=True) as database:
+            database.write(_fill)
+        program = f"import bench.door; bench.door.serve({folder!r})"
+        process = subprocess.Popen([sys.executable, "-c", program])
+        try:
+            yield _appeared(state / "server.sock", process)
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _appeared(path: Path, process: subprocess.Popen[bytes]) -> Path:
+    deadline = time.monotonic() + _START_SECONDS
+    while not path.exists():
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise TimeoutError("the server did not start")
+        time.sleep(0.05)
+    return path
+
+
+def _fill(tx: Tx) -> None:
+    properties.add(tx, "core", int)
+    rows: list[dict[str, Value]] = [
+        {"network_address": f"node{node}", "core": node * _CORES + core, "cpuset": core}
+        for node in range(_NODES)
+        for core in range(_CORES)
+    ]
+    resources.add(tx, rows, at=0)
+
+
+class _Clock:
+    def now(self) -> int:
+        return int(time.time())
+
+
+@dataclass
+class _Core:
+    """As much of a server as a submission needs."""
+
+    state_dir: Path
+    config: Config
+    database: Database
+    clock: _Clock = field(default_factory=_Clock)
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def write(self, change: Callable[[Tx], T]) -> T:
+        return await asyncio.wrap_future(self.database.submit(change))
+
+    async def read(self, question: Callable[[Tx], T]) -> T:
+        def answer() -> T:
+            with self.database.read() as tx:
+                return question(tx)
+
+        return await asyncio.to_thread(answer)
+
+    def wake_scheduler(self) -> None:
+        pass
+
+
+def serve(folder: str) -> None:
+    """Serve until terminated; what the child process runs."""
+    from oarlock.server import http
+    from oarlock.server.connection import Limits
+    from oarlock.web.policy import Site
+
+    config = Config(server_hostname="127.0.0.1", server_port=0, job_min_uid=1)
+    with open_database(Path(folder) / "oarlock.db") as database:
+
+        async def run() -> None:
+            core: Any = _Core(Path(folder), config, database)
+            await http.answer(core, await http.listen(core), Site.of(config), Limits(config.allowed_networks))
+
+        asyncio.run(run())

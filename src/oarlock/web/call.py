@@ -1,0 +1,122 @@
+"""One request on its way through the house: who asks, and how it reads and changes what is stored."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from oarlock.model.errors import NotSignedIn
+from oarlock.store import requests
+from oarlock.store.tx import Tx
+from oarlock.web.core import Core
+from oarlock.web.desk import Desk
+from oarlock.web.policy import Power, Site
+from oarlock.web.who import Account, Who
+
+T = TypeVar("T")
+
+
+class Nought(Struct, frozen=True):
+    """Done; there is nothing to add."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a verb's function is given besides what was asked. `behalf`: for whom an administrator asks."""
+
+    core: Core
+    desk: Desk
+    site: Site
+    verb: str
+    caller: Who | None
+    request_id: str = ""
+    behalf: Account | None = None
+
+    @property
+    def who(self) -> Who:
+        """The caller, whose name is known: the dispatcher lets nobody else reach a verb that reads this."""
+        if self.caller is None:
+            raise NotSignedIn("This server does not know who you are.")
+        return self.caller
+
+    @property
+    def account(self) -> Account:
+        """In whose name it is done."""
+        return self.behalf or self.who.account
+
+    @property
+    def now(self) -> int:
+        """The present instant, in epoch seconds."""
+        return int(self.core.clock.now())
+
+    def demand(self, power: Power, owner: str | None = None) -> None:
+        """Refuse what the caller may not do."""
+        if refusal := self.site.can(self.caller, power, owner):
+            raise refusal
+
+    async def read(self, question: Callable[[Tx], T]) -> T:
+        """Read what is stored, at one instant; the question runs in another thread."""
+        return await self.core.read(question)
+
+    async def change(self, step: Callable[[Tx], T], kind: type[T]) -> T:
+        """Do a step in one transaction, once: with the same request id again it only says again what came of it.
+
+        The step may be run twice by the writer, so it does nothing but use its transaction. `kind` is what it gives.
+        """
+
+        def once(tx: Tx) -> T:
+            known = self._answered(tx)
+            if known is not None:
+                return msgspec.json.decode(known, type=kind)
+            value = step(tx)
+            self._remember(tx, value)
+            return value
+
+        return await self.core.write(once)
+
+    async def do(self, step: Callable[[Tx], None]) -> Nought:
+        """Do a step of which there is nothing to tell, once, as `change` does."""
+
+        def told(tx: Tx) -> Nought:
+            step(tx)
+            return Nought()
+
+        return await self.change(told, Nought)
+
+    async def act(self, action: Callable[[], Awaitable[T]], kind: type[T]) -> T:
+        """Do something that has transactions of its own and does no harm when it is done twice; answer it once.
+
+        A server that dies between the action and its answer acts again when asked again.
+        """
+        known = await self.core.read(self._answered)
+        if known is not None:
+            return msgspec.json.decode(known, type=kind)
+        value = await action()
+
+        def remember(tx: Tx) -> None:
+            if self._answered(tx) is None:
+                self._remember(tx, value)
+
+        await self.core.write(remember)
+        return value
+
+    def _answered(self, tx: Tx) -> str | None:
+        return requests.answer(tx, user=self.who.name, request_id=self.request_id, verb=self.verb)
+
+    def _remember(self, tx: Tx, value: object) -> None:
+        answer = msgspec.json.encode(value).decode()
+        requests.remember(
+            tx, user=self.who.name, request_id=self.request_id, verb=self.verb, answer=answer, at=self.now
+        )
+
+    async def ask(self, question: Callable[[Tx], T]) -> T:
+        """Look for what fulfils a condition that the caller wrote, behind the store's second fence."""
+
+        def asked() -> T:
+            with self.core.database.ask() as tx:
+                return question(tx)
+
+        return await asyncio.to_thread(asked)

@@ -1,0 +1,129 @@
+"""The desk where submissions are taken: what the rules and the resources say about them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from msgspec import structs
+
+from oarlock.config import Config
+from oarlock.job import admit, submit
+from oarlock.job.admit import Admitted, Run
+from oarlock.job.body import Body
+from oarlock.job.existing import Existing
+from oarlock.job.rulebook import Book, Rulebook
+from oarlock.lang.rules import Context
+from oarlock.model.errors import OarlockError, RuleFailed
+from oarlock.model.job import Job
+from oarlock.model.submission import Submission
+from oarlock.store.jobs import New
+from oarlock.store.tx import Tx
+from oarlock.web.core import Core
+from oarlock.web.together import Together
+from oarlock.web.who import Account
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Jobs that were stored, and what the rules said about them."""
+
+    jobs: Sequence[Job]
+    messages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What is known about a submission before the rules are asked."""
+
+    book: Book
+    known: Context
+
+
+class Desk:
+    """Takes submissions for one server. `run` runs a site's Python rules; without it they refuse everything.
+
+    Submissions that arrive while others are under way are looked up and stored together, so that a burst of them
+    costs few transactions and few statements.
+    """
+
+    def __init__(self, core: Core, run: Run | None = None) -> None:
+        self._core, self._run = core, run
+        self._existing = Existing(core.config.scheduler_resource_order)
+        self._rulebook = Rulebook(core.config.admission_rules_dir)
+        self._look: Together[Submission, Looked] = Together(self._look_together)
+        self._store: Together[submit.Asked, list[Job]] = Together(self._store_together)
+
+    @property
+    def _now(self) -> int:
+        return int(self._core.clock.now())
+
+    @property
+    def _config(self) -> Config:
+        return self._core.config
+
+    async def take(self, body: Body, account: Account, *, request_id: str) -> Taken:
+        """Store the jobs that are asked for; asked again with the same id, give them again."""
+        now = self._now
+        if body.resubmit is not None:
+            return Taken(await self._again(body.resubmit, account, now, request_id))
+        try:
+            admitted = await self._admitted(body, account, now)
+        except OarlockError:
+            # Rules count the jobs that the same request has made already, and may not want more of them.
+            done = await self._core.read(lambda tx: submit.answered(tx, user=account.name, request_id=request_id))
+            if done is None:
+                raise
+            return Taken(done)
+        return Taken(await self._store(submit.Asked(admitted, request_id)), admitted.messages)
+
+    async def try_out(self, body: Body, account: Account) -> tuple[New, tuple[str, ...]]:
+        """Describe the (first) job that a submission would make, and what the rules say; nothing is stored."""
+        now = self._now
+        admitted = await self._admitted(body, account, now)
+
+        def describe(tx: Tx) -> New:
+            cluster = self._existing.now(tx)
+            return submit.prepare(tx, admitted, cluster=cluster, config=self._config, now=now)[0]
+
+        return await self._core.read(describe), admitted.messages
+
+    async def _again(self, job_id: int, account: Account, now: int, request_id: str) -> list[Job]:
+        def store(tx: Tx) -> list[Job]:
+            return submit.resubmit(tx, job_id, user=account.name, now=now, request_id=request_id)
+
+        return await self._core.write(store)
+
+    async def _admitted(self, body: Body, account: Account, now: int) -> Admitted:
+        """Let the rules look at a submission; what a broken rule refuses is written down for the administrator."""
+        submission = submit.read(
+            structs.asdict(body), user=account.name, groups=account.groups, config=self._config, now=now
+        )
+        looked = await self._look(submission)
+        try:
+            return await admit.admit(looked.book, submission, looked.known, config=self._config, now=now, run=self._run)
+        except RuleFailed as failure:
+            problem = failure
+        await self._core.write(lambda tx: admit.note(tx, problem, user=account.name, now=now))
+        raise problem
+
+    async def _look_together(self, submissions: Sequence[Submission]) -> list[Looked | Exception]:
+        return await self._core.read(lambda tx: self._looked(tx, submissions))
+
+    def _looked(self, tx: Tx, submissions: Sequence[Submission]) -> list[Looked | Exception]:
+        """Read what rules ask about; it is the same for jobs of one user that are in the same container or in none."""
+        book, cluster = self._rulebook.now(tx, now=self._now), self._existing.now(tx)
+        found: dict[tuple[str, ...], Looked] = {}
+        answers: list[Looked | Exception] = []
+        for one in submissions:
+            key = one.user, *(type_ for type_ in one.types if type_.startswith("inner="))
+            if key not in found:
+                found[key] = Looked(book, admit.context(tx, one, book, cluster, self._config))
+            answers.append(found[key])
+        return answers
+
+    async def _store_together(self, asked: Sequence[submit.Asked]) -> Sequence[list[Job] | Exception]:
+        now = self._now
+
+        def store(tx: Tx) -> list[list[Job] | OarlockError]:
+            return submit.submit_all(tx, asked, cluster=self._existing.now(tx), config=self._config, now=now)
+
+        return await self._core.write(store)

@@ -1,0 +1,175 @@
+"""The one way in: authenticate, ask `can`, validate, do one step, answer. The socket, HTTP and the pages share it."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from oarlock.lang.wording import short
+from oarlock.model.errors import BadRequest, NotSignedIn, OarlockError, Stopping, TooLong
+from oarlock.store import tokens
+from oarlock.web import reading, telling
+from oarlock.web.call import Call
+from oarlock.web.core import Core
+from oarlock.web.desk import Desk
+from oarlock.web.fair import FairQueue
+from oarlock.web.policy import May, Power, Site
+from oarlock.web.token import hash_of
+from oarlock.web.verb import Verb
+from oarlock.web.who import Account, Accounts, Channel, Peer, Who
+
+log = logging.getLogger(__name__)
+
+TURNS = 64
+"""How many requests are worked on at once."""
+
+_LARGE_TURNS = 4
+_BODY_SECONDS = 30.0
+_LONGEST_REQUEST_ID = 64
+JSON = "application/json"
+ON_BEHALF = Power("on behalf", May.ADMINS)
+"""To do something in the name of somebody else."""
+
+
+class Dispatcher:
+    """Takes requests for one server. `ask` is the door for pages, `answer` the one for HTTP; both ask `can`."""
+
+    def __init__(self, core: Core, site: Site, desk: Desk) -> None:
+        self.core, self.site, self.desk = core, site, desk
+        self.accounts = Accounts()
+        self._turns = FairQueue(TURNS)
+        self._large = FairQueue(_LARGE_TURNS)
+
+    async def identify(self, peer: Peer | None, authorization: str | None) -> Who | None:
+        """Find out who calls: on the socket the kernel says it, elsewhere a token does; None: nobody knows."""
+        if peer is not None:
+            account = await self._account(peer.uid)
+            return None if account is None else self.site.who(account, Channel.SOCKET)
+        if authorization is None:
+            return None
+        now = int(self.core.clock.now())
+        name = await self.core.read(lambda tx: tokens.owner(tx, _token_hash(authorization), now=now))
+        account = None if name is None else await self._account(name)
+        if account is None:
+            raise NotSignedIn("That token is not known here, or no longer.", hint="On the socket a new one is made.")
+        return self.site.who(account, Channel.TOKEN)
+
+    async def ask(
+        self, who: Who | None, verb: Verb, asked: Struct, *, request_id: str = "", behalf: Account | None = None
+    ) -> Any:
+        """Do what somebody asks for, if they may; raises `OarlockError`. What comes back is ready for `msgspec`."""
+        self._permit(who, verb, behalf)
+        if verb.changes and self.core.stopping.is_set():
+            raise Stopping("The server is stopping; nothing is changed any more.", hint="Ask again in a moment.")
+        call = Call(self.core, self.desk, self.site, verb.name, who, request_id, behalf)
+        async with self._turns.turn(who.name if who else ""):
+            value = await verb.handle(call, asked)
+        if who is not None and (behalf is not None or (verb.changes and verb.may is May.ADMINS)):
+            told = {"verb": verb.name, "by": who.name, "channel": who.channel.value}
+            log.info("administrator's request done", extra=told | ({"user": behalf.name} if behalf else {}))
+        return value
+
+    async def answer(self, verb: Verb, parts: Mapping[str, str], request: Request) -> Response:
+        """Answer one HTTP request; whatever goes wrong becomes a refusal with a sentence.
+
+        `parts` are the variable parts of its address.
+        """
+        try:
+            value = await self._asked(verb, request, parts)
+            content = value if isinstance(value, bytes) else msgspec.json.encode(value)
+            return Response(content, media_type=JSON)
+        except OarlockError as error:
+            status, content = telling.refusal(error)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        except Exception as error:  # noqa: BLE001  (one bad request must not show our insides, nor end the server)
+            status, content = telling.failure(error, verb=verb.name)
+        headers = {"www-authenticate": "Bearer"} if status == NotSignedIn.http_status else None
+        return Response(content, status, media_type=JSON, headers=headers)
+
+    async def _asked(self, verb: Verb, request: Request, parts: Mapping[str, str]) -> Any:
+        who = await self.identify(request.scope["state"].get("peer"), request.headers.get("authorization"))
+        behalf = await self._behalf(verb, who, request.headers.get("on-behalf-of"))
+        self._permit(who, verb, behalf)  # asked here as well, so that nobody sends us a body for nothing
+        request_id = _request_id(verb, request.headers)
+        asked = await self._read(verb, request, who) if verb.in_body else _in_address(verb, request, parts)
+        return await self.ask(who, verb, asked, request_id=request_id, behalf=behalf)
+
+    async def _read(self, verb: Verb, request: Request, who: Who | None) -> Struct:
+        if request.scope["query_string"]:
+            raise BadRequest("A POST takes what it is asked with from its body.", hint="Leave out what follows `?`.")
+        length = request.headers.get("content-length", "")
+        if "transfer-encoding" in request.headers or (length.isdigit() and int(length) > reading.LARGEST_BODY):
+            async with self._large.turn(who.name if who else ""):
+                return reading.body(await _body(request, verb.largest_body), verb.asks)
+        return reading.body(await _body(request, reading.LARGEST_BODY), verb.asks)
+
+    async def _behalf(self, verb: Verb, who: Who | None, name: str | None) -> Account | None:
+        if name is None:
+            return None
+        if not verb.behalf:
+            raise BadRequest(f"{verb.name} is never done on behalf of somebody.", hint="Leave out `On-Behalf-Of`.")
+        if refused := self.site.can(who, ON_BEHALF):
+            raise refused
+        account = await self._account(name)
+        if account is None:
+            raise BadRequest(f"There is no user `{short(name)}`.", hint="`On-Behalf-Of` names a user of the system.")
+        return account
+
+    def _permit(self, who: Who | None, verb: Verb, behalf: Account | None) -> None:
+        """Refuse what may not be done. In somebody else's name an administrator may do what that user may."""
+        refused = self.site.can(who, verb) if behalf is None else self.site.can(who, ON_BEHALF)
+        if behalf is not None and verb.may is May.SUBMITTERS:
+            refused = refused or self.site.runs_jobs(behalf)
+        if refused is not None:
+            raise refused
+
+    async def _account(self, key: int | str) -> Account | None:
+        try:
+            return await self.accounts.find(key)
+        except TimeoutError:
+            raise NotSignedIn("The system does not say who you are: its list of users does not answer.") from None
+
+
+def _in_address(verb: Verb, request: Request, parts: Mapping[str, str]) -> Struct:
+    return reading.query(request.scope["query_string"].decode("latin-1"), parts, verb.asks)
+
+
+async def _body(request: Request, most: int) -> bytes:
+    """Read a body, but not more of it than allowed, and not for ever."""
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            async for part in request.stream():
+                size += len(part)
+                if size > most:
+                    raise TooLong(f"The request is over {most} bytes.", hint="Ask for less at once.")
+                parts.append(part)
+    except TimeoutError:
+        raise BadRequest(f"The request was not sent within {_BODY_SECONDS:g} s.") from None
+    return b"".join(parts)
+
+
+def _request_id(verb: Verb, headers: Mapping[str, str]) -> str:
+    """Give the id under which a change is done once, however often it is asked for."""
+    if not verb.changes:
+        return ""
+    given = headers.get("request-id", "")
+    if not given or len(given) > _LONGEST_REQUEST_ID or not given.isascii() or not given.isprintable():
+        raise BadRequest(
+            "A change needs a `Request-Id`: a new text of at most 64 plain characters.",
+            hint="With the same id again it is not done twice, and you get the same answer. `uuidgen` makes one.",
+        )
+    return given
+
+
+def _token_hash(authorization: str) -> str:
+    """Give the hash under which a token of this header is kept; of anything else, one that nobody has."""
+    scheme, _, token = authorization.partition(" ")
+    return hash_of(token.strip()) if scheme.lower() == "bearer" else ""

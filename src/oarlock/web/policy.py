@@ -1,0 +1,100 @@
+"""Who may do what. One function answers, for every front end and every verb."""
+
+import os
+import pwd
+from dataclasses import dataclass
+from enum import Enum
+from typing import Self
+
+from oarlock.config import Config
+from oarlock.job.reading import allow
+from oarlock.model.errors import Forbidden, NotSignedIn, OarlockError
+from oarlock.web.who import Account, Channel, Who
+
+
+class May(Enum):
+    """Who may use a verb."""
+
+    ANYBODY = "anybody, even without a name"
+    USERS = "every user"
+    SUBMITTERS = "users who may run jobs"
+    OWNERS = "the owner of what is asked for, and administrators"
+    ADMINS = "administrators"
+    AT_SOCKET = "every user, but only on the socket, where the kernel says who it is"
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """Something that can be allowed or not; every verb is one, and some options of verbs are."""
+
+    name: str
+    may: May
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Whom this instance serves, and who administers it. `only`: the one user of a plain user's instance."""
+
+    config: Config
+    admins: frozenset[str]
+    only: str | None = None
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Read it off the settings and the user that this process runs as."""
+        uid = os.geteuid()
+        own = pwd.getpwuid(uid).pw_name
+        return cls(config, frozenset(config.admins or ("root", own)), only=own if uid else None)
+
+    def who(self, account: Account, channel: Channel) -> Who:
+        """Give a user the role that the site has for it."""
+        return Who(account, channel, admin=account.name in self.admins)
+
+    def can(self, who: Who | None, power: Power, owner: str | None = None) -> OarlockError | None:
+        """Say why somebody may not do something; None: it is allowed.
+
+        `owner` is whose thing it is done to. Before that is known (None) an owners' verb is open to every user.
+        """
+        if power.may is May.ANYBODY:
+            return None
+        if who is None:
+            return NotSignedIn(
+                "This server does not know who you are.",
+                hint="Use its socket, or send a token (`Authorization: Bearer …`) that was made there.",
+            )
+        if self.only is not None and who.name != self.only:
+            return Forbidden(f"This server is run by {self.only} and serves nobody else.", hint="Use the site's own.")
+        return self._refusal(who, power, owner)
+
+    def _refusal(self, who: Who, power: Power, owner: str | None) -> OarlockError | None:
+        match power.may:
+            case May.ADMINS if not who.admin:
+                return Forbidden(
+                    f"Only administrators may do this ({power.name}); {who.name} is none.",
+                    hint="ADMINS in the server's settings names them.",
+                )
+            case May.OWNERS if owner is not None and owner != who.name and not who.admin:
+                return Forbidden(f"This belongs to {owner}, not to {who.name}.", hint="Ask its owner.")
+            case May.SUBMITTERS:
+                return self.runs_jobs(who.account)
+            case May.AT_SOCKET if who.channel is not Channel.SOCKET:
+                return Forbidden(
+                    "Tokens are made on the server's socket only.", hint="Log in to the server's machine for that."
+                )
+            case _:
+                return None
+
+    @property
+    def suspending(self) -> Power:
+        """To stop and continue jobs that run: the owners' power where the site says so, else administrators'."""
+        return Power("jobs.suspend", May.OWNERS if self.config.users_allowed_hold_resume else May.ADMINS)
+
+    def runs_jobs(self, account: Account) -> OarlockError | None:
+        """Say why a user may not have jobs; None: it may."""
+        if account.name == self.only:
+            return None
+        try:
+            allow(account.name, account.uid, self.config)
+        except OarlockError as refusal:
+            return refusal
+        return None

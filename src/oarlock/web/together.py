@@ -1,0 +1,55 @@
+"""Calls that arrive while one is under way are done together by the next."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import zip_longest
+from typing import Generic, TypeVar
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+LARGEST_GROUP = 100
+
+
+class Together(Generic[A, R]):
+    """Groups calls: `work` is given what several callers brought, and gives a value or an error for each.
+
+    One group is under way at a time; what `work` itself raises is raised to its whole group.
+    """
+
+    def __init__(self, work: Callable[[Sequence[A]], Awaitable[Sequence[R | Exception]]]) -> None:
+        self._work = work
+        self._waiting: list[tuple[A, asyncio.Future[R]]] = []
+        self._one_at_a_time = asyncio.Lock()
+
+    async def __call__(self, brought: A) -> R:
+        """Have it done with whatever others bring meanwhile."""
+        mine: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._waiting.append((brought, mine))
+        async with self._one_at_a_time:
+            # Whoever comes first works for those behind; these find theirs done when they get here.
+            if not mine.done():
+                await self._do_group()
+        return await mine
+
+    async def _do_group(self) -> None:
+        group, self._waiting = self._waiting[:LARGEST_GROUP], self._waiting[LARGEST_GROUP:]
+        answers: Sequence[R | Exception] = ()
+        try:
+            answers = await self._work([brought for brought, _ in group])
+        except Exception as problem:  # noqa: BLE001  (it belongs to those who asked)
+            answers = [problem] * len(group)
+        finally:
+            for (_, future), answer in zip_longest(group, answers):
+                _tell(future, answer)
+
+
+def _tell(future: asyncio.Future[R], answer: R | Exception | None) -> None:
+    """Pass an answer on; None: the work was cancelled before there was one."""
+    if answer is None:
+        future.cancel()
+    elif not future.done():
+        if isinstance(answer, Exception):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)

@@ -1,0 +1,96 @@
+"""The verb behind charts of the past and the future: who has what from when until when."""
+
+from collections.abc import Collection
+
+import msgspec
+from msgspec import Struct, field
+
+from oarlock.model.errors import BadRequest, TooMuch
+from oarlock.model.job import HOLDS_RESOURCES
+from oarlock.store import jobs, listing
+from oarlock.store.listing import Line, Which
+from oarlock.store.tx import Tx
+from oarlock.web import views
+from oarlock.web.call import Call
+from oarlock.web.policy import May
+from oarlock.web.reading import Asked, Instant
+from oarlock.web.verb import verb
+from oarlock.web.views import ResourceView
+
+MOST_BARS = 20_000
+
+
+class Between(Asked):
+    """A stretch of time, [since, until)."""
+
+    since: Instant
+    until: Instant
+
+
+class Bar(Struct, frozen=True):
+    """A job's stay on its resources: [start, stop), foreseen or seen."""
+
+    id: int = field(name="Job_Id")
+    state: str
+    owner: str
+    queue: str
+    name: str | None
+    project: str
+    types: list[str]
+    submitted: int = field(name="submissionTime")
+    start: int = field(name="startTime")
+    stop: int = field(name="stopTime")
+    walltime: int
+    resources: list[int]
+
+
+class Chart(Struct, frozen=True):
+    """Stays of jobs, and the resources there are."""
+
+    jobs: list[Bar]
+    resources: list[ResourceView]
+
+
+@verb(
+    "gantt", "GET /gantt", may=May.USERS, asks=Between, answers=Chart,
+    says="Show which jobs have or will have which resources in a stretch of time.",
+)  # fmt: skip
+async def gantt(call: Call, asked: Between) -> bytes:
+    """Give the chart as bytes: made where it was read."""
+    if asked.until <= asked.since:
+        raise BadRequest("The stretch of time is empty.", hint="`until` comes after `since`.")
+    return await call.read(lambda tx: _chart(tx, asked.since, asked.until))
+
+
+def _chart(tx: Tx, since: int, until: int) -> bytes:
+    lines = [
+        (line, stay)
+        for line in listing.lines(tx, Which(since=since, until=until), most=views.MOST_LISTED)
+        if (stay := _stay(line)) and stay[0] < until and stay[1] > since
+    ]
+    if len(lines) > MOST_BARS:
+        raise TooMuch(f"{len(lines)} jobs are in that time; at most {MOST_BARS} are shown.", hint="Ask for less time.")
+    held = _places(tx, [line for line, _ in lines])
+    bars = [_bar(line, stay, held.get(line.id, [])) for line, stay in lines]
+    return msgspec.json.encode(Chart(bars, views.resource_views(tx)))
+
+
+def _stay(line: Line) -> tuple[int, int] | None:
+    """Say from when until when a job is on its resources, as far as anybody knows."""
+    if line.scheduled is None:
+        return None
+    return line.scheduled, line.stop or line.scheduled + (line.walltime or 0)
+
+
+def _places(tx: Tx, lines: Collection[Line]) -> dict[int, list[int]]:
+    ids = [line.id for line in lines]
+    waiting = [line.id for line in lines if line.state not in HOLDS_RESOURCES and not line.stop]
+    return {**listing.foreseen(tx, waiting), **jobs.resources_of(tx, ids)}
+
+
+def _bar(line: Line, stay: tuple[int, int], resources: list[int]) -> Bar:
+    start, stop = stay
+    return Bar(
+        line.id, line.state, line.user, line.queue, line.name, line.project, line.types, line.submitted,
+        start, stop, line.walltime or 0, resources,
+    )  # fmt: skip

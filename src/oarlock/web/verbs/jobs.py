@@ -1,0 +1,185 @@
+"""Verbs that show jobs."""
+
+from collections.abc import Collection
+
+import msgspec
+from msgspec import Struct
+
+from oarlock.lang import where as conditions
+from oarlock.model.errors import TooMuch
+from oarlock.model.job import JobState
+from oarlock.store import jobs, listing
+from oarlock.store.listing import LIVE, Which
+from oarlock.store.tx import Tx
+from oarlock.web import views
+from oarlock.web.call import Call
+from oarlock.web.policy import May
+from oarlock.web.reading import Asked, Id, Instant, Text, Word
+from oarlock.web.verb import verb
+from oarlock.web.views import EventView, JobLine, JobView, ResourceView
+from oarlock.web.who import Who
+
+MOST_WHOLE = 10_000
+"""How many jobs one answer shows with everything that is known of them."""
+
+
+class ListJobs(Asked):
+    """Which jobs; without anything those that are not over. `full`: everything about each."""
+
+    ids: list[Id] | None = None
+    array: Id | None = None
+    user: Word | None = None
+    where: Text | None = None
+    states: list[JobState] | None = None
+    since: Instant | None = None
+    until: Instant | None = None
+    full: bool = False
+
+
+class Jobs(Struct, frozen=True):
+    """Jobs, oldest first; with `full` each has all the fields that `GET /jobs/{id}` shows."""
+
+    jobs: list[JobLine]
+
+
+@verb(
+    "jobs.list", "GET /jobs", may=May.USERS, asks=ListJobs, answers=Jobs,
+    says="List jobs: by number, array, user, condition, state or time; those that are not over by default.",
+)  # fmt: skip
+async def listed(call: Call, asked: ListJobs) -> bytes:
+    """Give the answer as bytes: made where it was read, so that a long list does not hold up the event loop."""
+    which = await _which(call, asked)
+    who = call.who
+    return await call.read(lambda tx: listed_jobs(tx, which, who, full=asked.full))
+
+
+async def fulfilling(call: Call, text: str, *, user: str | None = None) -> list[int]:
+    """Give the jobs that fulfil a condition; it may name only what everybody may see of jobs."""
+    condition = conditions.check(conditions.parse(text), jobs.VISIBLE)
+    return await call.ask(lambda tx: jobs.matching(tx, condition, user=user))
+
+
+async def _which(call: Call, asked: ListJobs) -> Which:
+    ids: Collection[int] | None = asked.ids
+    if asked.where is not None:
+        found = await fulfilling(call, asked.where)
+        ids = found if ids is None else set(ids) & set(found)
+    history = any(one is not None for one in (ids, asked.array, asked.since, asked.until))
+    states = asked.states if asked.states is not None or history else LIVE
+    return Which(ids=ids, array_id=asked.array, user=asked.user, states=states, since=asked.since, until=asked.until)
+
+
+def listed_jobs(tx: Tx, which: Which, who: Who, *, full: bool) -> bytes:
+    """Read jobs and write the answer, in as many queries for thousands as for one."""
+    lines = views.job_lines(tx, which)
+    most = MOST_WHOLE if full else views.MOST_LISTED
+    if len(lines) > most:
+        raise TooMuch(f"There are more than {most} such jobs.", hint="Ask for fewer: a user, a state, a time.")
+    shown = views.whole_jobs(tx, [line.id for line in lines], who) if full else lines
+    return msgspec.json.encode({"jobs": shown})
+
+
+class OneJob(Asked):
+    """A job by its number."""
+
+    id: Id
+
+
+@verb(
+    "jobs.show", "GET /jobs/{id}", may=May.USERS, asks=OneJob, answers=JobView,
+    says="Show all that is known of a job; what its owner alone may see is null for others.",
+)  # fmt: skip
+async def shown(call: Call, asked: OneJob) -> JobView:
+    """Give one job, over or not."""
+    who = call.who
+    [view] = await call.read(lambda tx: views.whole_jobs(tx, [asked.id], who))
+    return view
+
+
+class Events(Struct, frozen=True):
+    """What happened, oldest first."""
+
+    events: list[EventView]
+
+
+@verb(
+    "jobs.events", "GET /jobs/{id}/events", may=May.USERS, asks=OneJob, answers=Events,
+    says="Tell what happened to a job.",
+)  # fmt: skip
+async def events(call: Call, asked: OneJob) -> Events:
+    """Give the events of one job."""
+
+    def read(tx: Tx) -> Events:
+        jobs.get(tx, asked.id)
+        return Events(views.job_events(tx, [asked.id]).get(asked.id, []))
+
+    return await call.read(read)
+
+
+class Chapter(Struct, frozen=True):
+    """A state, from when, and until when (0: still)."""
+
+    state: JobState
+    start: int
+    stop: int
+
+
+class Story(Struct, frozen=True):
+    """The states that a job went through."""
+
+    story: list[Chapter]
+
+
+@verb(
+    "jobs.story", "GET /jobs/{id}/story", may=May.USERS, asks=OneJob, answers=Story,
+    says="Tell which states a job went through, and when.",
+)  # fmt: skip
+async def story(call: Call, asked: OneJob) -> Story:
+    """Give the story of one job."""
+
+    def read(tx: Tx) -> Story:
+        jobs.get(tx, asked.id)
+        return Story([Chapter(state, start, stop) for state, start, stop, _ in jobs.story(tx, asked.id)])
+
+    return await call.read(read)
+
+
+class Reason(Struct, frozen=True):
+    """Why a job waits: a sentence, when it will start, what is in its way, and what smaller request is not."""
+
+    says: str
+    start: int | None
+    obstacle: str
+    smaller: str | None
+
+
+@verb(
+    "jobs.why", "GET /jobs/{id}/why", may=May.USERS, asks=OneJob, answers=Reason,
+    says="Say why a job does not run yet, and when it will.",
+)  # fmt: skip
+async def why(call: Call, asked: OneJob) -> Reason:
+    """Ask the scheduler."""
+    await call.read(lambda tx: jobs.get(tx, asked.id))
+    reason = await call.core.why(asked.id)
+    return Reason(reason.says, reason.start, str(reason.obstacle), reason.smaller)
+
+
+class Held(Struct, frozen=True):
+    """Resources, by number."""
+
+    resources: list[ResourceView]
+
+
+@verb(
+    "jobs.resources", "GET /jobs/{id}/resources", may=May.USERS, asks=OneJob, answers=Held,
+    says="List the resources that a job has or had; those that were removed since are left out.",
+)  # fmt: skip
+async def resources(call: Call, asked: OneJob) -> Held:
+    """Give the resources of one job."""
+
+    def read(tx: Tx) -> Held:
+        jobs.get(tx, asked.id)
+        held = jobs.resources_of(tx, [asked.id]).get(asked.id, [])
+        return Held(views.resource_views(tx, list(listing.addresses(tx, held))))
+
+    return await call.read(read)

@@ -1,0 +1,73 @@
+"""Verbs that submit jobs, or say what would become of them."""
+
+from msgspec import Struct
+
+from oarlock.job.body import Body
+from oarlock.model.job import Job, JobState, Reservation
+from oarlock.web.call import Call
+from oarlock.web.nodeset import folded
+from oarlock.web.policy import May
+from oarlock.web.reading import LARGEST_ARRAY_BODY
+from oarlock.web.verb import verb
+
+
+class ReservationView(Struct, frozen=True):
+    """What the plan answered to a reservation; `start` is when it begins, or could."""
+
+    accepted: bool
+    says: str
+    start: int | None
+
+
+class Submitted(Struct, frozen=True):
+    """The new jobs, what the rules said, and the answer to a reservation."""
+
+    job_ids: list[int]
+    array_id: int
+    messages: tuple[str, ...]
+    state: JobState
+    reservation: ReservationView | None
+
+
+@verb(
+    "jobs.submit", "POST /jobs", may=May.SUBMITTERS, asks=Body, answers=Submitted, behalf=True,
+    largest_body=LARGEST_ARRAY_BODY, says="Submit a job or an array of jobs.",
+)  # fmt: skip
+async def submit(call: Call, asked: Body) -> Submitted:
+    """Store the jobs and wake the scheduler; a reservation is answered when the scheduler has looked at it."""
+    taken = await call.desk.take(asked, call.account, request_id=call.request_id)
+    call.core.wake_scheduler()
+    first = taken.jobs[0]
+    return Submitted(
+        [job.id for job in taken.jobs], first.array_id, taken.messages, first.state, await _reservation(call, first)
+    )
+
+
+async def _reservation(call: Call, job: Job) -> ReservationView | None:
+    if job.reservation is Reservation.NONE:
+        return None
+    answer = await call.core.answered(job.id)
+    if answer.accepted is None:
+        return ReservationView(False, answer.says or "The scheduler has not answered yet.", answer.start)
+    return ReservationView(answer.accepted, answer.says, answer.start)
+
+
+class Trial(Struct, frozen=True):
+    """When and where a job would start, and what would start sooner."""
+
+    start: int | None
+    nodes: str
+    says: str
+    sooner: str | None
+    messages: tuple[str, ...]
+
+
+@verb(
+    "jobs.dry-run", "POST /jobs/dry-run", may=May.SUBMITTERS, asks=Body, answers=Trial, changes=False,
+    says="Say when and where a job would start, and what would start sooner; nothing is submitted.",
+)  # fmt: skip
+async def dry_run(call: Call, asked: Body) -> Trial:
+    """Ask the scheduler about a job that is not stored."""
+    new, messages = await call.desk.try_out(asked, call.account)
+    when = await call.core.when(new)
+    return Trial(when.start, folded(when.nodes), when.says, when.sooner, messages)

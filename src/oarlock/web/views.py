@@ -1,0 +1,186 @@
+"""How jobs and resources look from outside: OAR's names, made here and nowhere else."""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+
+from msgspec import Struct, field
+
+from oarlock.lang import request as requests
+from oarlock.model.job import Job, filled
+from oarlock.store import events, jobs, listing, properties, resources, shapes
+from oarlock.store.listing import Line, Which
+from oarlock.store.tx import Tx
+from oarlock.web.who import Who
+
+MOST_LISTED = 100_000
+"""How many jobs one answer may hold."""
+
+
+class JobLine(Struct, frozen=True):
+    """A job as lists show it. The fields stand in the order of `store.listing.Line`."""
+
+    id: int = field(name="Job_Id")
+    state: str
+    owner: str
+    queue: str
+    name: str | None
+    project: str
+    message: str
+    submitted: int = field(name="submissionTime")
+    start: int = field(name="startTime")
+    stop: int = field(name="stopTime")
+    array_id: int
+    exit_code: int | None
+    walltime: int | None
+    types: list[str]
+    scheduled: int | None = field(name="scheduledStart")
+
+
+class EventView(Struct, frozen=True):
+    """Something that happened to a job."""
+
+    id: int
+    type: str
+    at: int
+    description: str
+    hosts: tuple[str, ...]
+    to_check: bool
+
+
+class JobView(Struct, frozen=True, kw_only=True):
+    """A job with all that is known of it. What its owner alone may see is null for others."""
+
+    id: int = field(name="Job_Id")
+    array_id: int
+    array_index: int
+    name: str | None
+    project: str
+    owner: str
+    job_user: str
+    state: str
+    queue: str
+    command: str | None
+    directory: str = field(name="launchingDirectory")
+    stdout_file: str
+    stderr_file: str
+    kind: str = field(name="jobType")
+    properties: str
+    reservation: str
+    walltime: int | None
+    submitted: int = field(name="submissionTime")
+    start: int = field(name="startTime")
+    stop: int = field(name="stopTime")
+    scheduled: int | None = field(name="scheduledStart")
+    message: str
+    initial_request: str | None
+    environment: str | None
+    wanted_resources: str
+    types: tuple[str, ...]
+    dependencies: list[int]
+    assigned_resources: list[int]
+    assigned_network_address: list[str]
+    cpuset_name: str
+    resubmit_job_id: int
+    exit_code: int | None
+    checkpoint: int
+    checkpoint_signal: int
+    notify: str | None
+    events: list[EventView]
+
+
+ResourceView = dict[str, int | str | None]
+"""A resource: every column under its own name."""
+
+
+def job_lines(tx: Tx, which: Which) -> list[JobLine]:
+    """Give jobs as lists show them, oldest first; one more than `MOST_LISTED` says that there are too many."""
+    return [JobLine(*line) for line in listing.lines(tx, which, most=MOST_LISTED + 1)]
+
+
+def whole_jobs(tx: Tx, ids: Collection[int], who: Who) -> list[JobView]:
+    """Give jobs with all that this caller may know of them; each must exist (`UnknownJob`)."""
+    found = jobs.many(tx, ids)
+    lines = {line.id: line for line in listing.lines(tx, Which(ids=ids), most=len(ids))}
+    assigned, after = jobs.resources_of(tx, ids), jobs.after(tx, ids)
+    wanted = shapes.requests_of(tx, list(ids), properties.types(tx))
+    addresses = listing.addresses(tx, {one for held in assigned.values() for one in held})
+    noted = job_events(tx, ids)
+    return [
+        _job_view(
+            job,
+            lines[job.id],
+            own=who.admin or job.user == who.name,
+            wanted=requests.show(wanted[job.id]) if job.id in wanted else "",
+            after=after.get(job.id, []),
+            held=assigned.get(job.id, []),
+            addresses=addresses,
+            happened=noted.get(job.id, []),
+        )
+        for job in found
+    ]
+
+
+def job_events(tx: Tx, ids: Collection[int]) -> dict[int, list[EventView]]:
+    """Give what happened to jobs, by job, oldest first."""
+    found: defaultdict[int, list[EventView]] = defaultdict(list)
+    for number, event, to_check in events.of_jobs(tx, ids):
+        view = EventView(number, event.type, event.at, event.description, event.hosts, to_check)
+        found[event.job or 0].append(view)
+    return found
+
+
+def resource_views(tx: Tx, ids: Collection[int] | None = None) -> list[ResourceView]:
+    """Give resources by increasing number: those asked for (each must exist), or all."""
+    return [dict(one.properties) for one in resources.listed(tx, ids)]
+
+
+def _job_view(
+    job: Job,
+    line: Line,
+    *,
+    own: bool,
+    wanted: str,
+    after: list[int],
+    held: list[int],
+    addresses: Mapping[int, str],
+    happened: list[EventView],
+) -> JobView:
+    nodes = dict.fromkeys(addresses[one] for one in held if one in addresses)
+    return JobView(
+        id=job.id,
+        array_id=job.array_id,
+        array_index=job.array_index,
+        name=job.name,
+        project=job.project,
+        owner=job.user,
+        job_user=job.user,
+        state=job.state,
+        queue=job.queue,
+        command=job.command if own else None,
+        directory=job.directory,
+        stdout_file=filled(job.stdout, job),
+        stderr_file=filled(job.stderr, job),
+        kind=job.kind,
+        properties=job.properties,
+        reservation=job.reservation,
+        walltime=line.walltime,
+        submitted=job.submitted,
+        start=job.start,
+        stop=job.stop,
+        scheduled=line.scheduled,
+        message=job.message,
+        initial_request=job.initial_request if own else None,
+        environment=job.environment if own else None,
+        wanted_resources=wanted,
+        types=job.types,
+        dependencies=after,
+        assigned_resources=held,
+        assigned_network_address=[node for node in nodes if node],
+        cpuset_name=job.cpuset_name,
+        resubmit_job_id=job.resubmit_of,
+        exit_code=job.exit_code,
+        checkpoint=job.checkpoint,
+        checkpoint_signal=job.checkpoint_signal,
+        notify=job.notify if own else None,
+        events=happened,
+    )

@@ -1,0 +1,106 @@
+"""Who asks: a name that the kernel or a token vouches for, never one that the request brings along."""
+
+import asyncio
+import grp
+import os
+import pwd
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+
+KEPT_SECONDS = 60.0
+_MOST_KEPT = 10_000
+_LOOK_UP_SECONDS = 10.0
+
+
+class Channel(StrEnum):
+    """How a caller came in."""
+
+    SOCKET = "socket"  # the kernel says who it is
+    TOKEN = "token"  # noqa: S105  (the name of a channel)
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The process at the other end of a Unix socket, as the kernel saw it when it connected."""
+
+    pid: int
+    uid: int
+    gid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A user of the system."""
+
+    name: str
+    uid: int
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """A caller whose name is known, and whether the site trusts it with administration."""
+
+    account: Account
+    channel: Channel
+    admin: bool = False
+
+    @property
+    def name(self) -> str:
+        """The user's name."""
+        return self.account.name
+
+
+class Accounts:
+    """Users by number or name. Look-ups may hang (LDAP, NIS): they have threads of their own, and a deadline.
+
+    What was found is kept for a minute, what was not found as well: a directory that is slow is asked once.
+    """
+
+    def __init__(self, *, kept_seconds: float = KEPT_SECONDS) -> None:
+        self._kept_seconds = kept_seconds
+        self._kept: dict[int | str, tuple[float, Account | None]] = {}
+        self._under_way: dict[int | str, asyncio.Future[Account | None]] = {}
+        self._threads = ThreadPoolExecutor(4, thread_name_prefix="oarlock-accounts")
+
+    async def find(self, key: int | str) -> Account | None:
+        """Give the user with this number or name; None: there is none. `TimeoutError` when nobody answers in time."""
+        kept = self._kept.get(key)
+        if kept is not None and kept[0] > time.monotonic():
+            return kept[1]
+        if key not in self._under_way:
+            self._under_way[key] = asyncio.ensure_future(self._look_up(key))
+        return await asyncio.wait_for(asyncio.shield(self._under_way[key]), _LOOK_UP_SECONDS)
+
+    async def _look_up(self, key: int | str) -> Account | None:
+        try:
+            loop = asyncio.get_running_loop()
+            account = await loop.run_in_executor(self._threads, _found, key)
+        finally:
+            del self._under_way[key]
+        if len(self._kept) >= _MOST_KEPT:
+            self._kept.clear()
+        self._kept[key] = time.monotonic() + self._kept_seconds, account
+        return account
+
+    def close(self) -> None:
+        """Let the threads end when they can."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _found(key: int | str) -> Account | None:
+    try:
+        user = pwd.getpwuid(key) if isinstance(key, int) else pwd.getpwnam(key)
+    except (KeyError, ValueError):
+        return None
+    groups = (_group_name(gid) for gid in os.getgrouplist(user.pw_name, user.pw_gid))
+    return Account(user.pw_name, user.pw_uid, tuple(dict.fromkeys(name for name in groups if name)))
+
+
+def _group_name(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return ""

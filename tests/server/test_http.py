@@ -1,0 +1,140 @@
+"""The server's ears: who is at the other end is what the kernel says."""
+
+import asyncio
+import os
+import stat
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from http.client import RemoteDisconnected
+from ipaddress import ip_network
+from pathlib import Path
+
+import pytest
+
+from oarlock import __version__
+from oarlock.config import Config
+from oarlock.model.errors import PortTaken
+from oarlock.server.connection import Limits
+from oarlock.server.http import listen
+from oarlock.store.database import Database
+from tests.web.house import NOW, alone, running
+
+LOOPBACK = Config().allowed_networks
+
+
+def until(holds: Callable[[], bool], seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_both_ears_hear_and_say_which_server_this_is(database: Database):
+    told = {"version": __version__, "cluster": "cluster", "now": NOW}
+    with running(database) as house:
+        assert house.client.get("/version").body == told
+        assert house.client_at_port().get("/version").body == told
+
+
+def test_who_is_asked_over_the_port_without_a_token_has_no_name(database: Database):
+    with running(database) as house:
+        assert house.client.get("/jobs").status == 200
+        refused = house.client_at_port().get("/jobs")
+        assert (refused.status, refused.body["kind"]) == (401, "NotSignedIn")
+
+
+def test_a_connection_that_says_nothing_or_half_a_word_is_closed(sqlite_path: Path):
+    with alone(sqlite_path, limits=Limits(LOOPBACK, head_seconds=0.2)) as house:
+        for beginning in (b"", b"GET /api/v1/version HT", b"GET /api/v1/version HTTP/1.1\r\nHost: x\r\nA: "):
+            with house.connect() as sock:
+                sock.sendall(beginning)
+                assert sock.recv(100) == b""  # closed from the other side
+
+
+def test_the_time_for_a_head_begins_anew_with_each_request(sqlite_path: Path):
+    with alone(sqlite_path, limits=Limits(LOOPBACK, head_seconds=0.2)) as house, house.client.connected() as mine:
+        assert house.client.ask_on(mine, "GET", "/version").status == 200
+        mine.sock.sendall(b"GET /api/")
+        assert mine.sock.recv(100) == b""
+
+
+def test_a_head_that_goes_on_and_on_is_refused(sqlite_path: Path):
+    with alone(sqlite_path) as house, house.connect() as sock:
+        sock.sendall(b"GET /api/v1/version HTTP/1.1\r\nA: ")
+        answer = b""
+        try:
+            for _ in range(40):
+                sock.sendall(b"x" * 65_536)
+        except OSError:  # closed from the other side while we went on
+            pass
+        answer = sock.recv(65_536)
+    assert answer.startswith(b"HTTP/1.1 413")
+
+
+def test_one_user_has_so_many_connections_and_no_more(sqlite_path: Path):
+    with alone(sqlite_path, limits=Limits(LOOPBACK, most_of_one=3)) as house:
+        held = [house.connect() for _ in range(3)]
+        refused = house.client.get("/version")
+        assert (refused.status, refused.body["kind"]) == (429, "TooManyAtOnce")
+        assert house.client_at_port().get("/version").status == 200
+        held.pop().close()
+        until(lambda: house.client.get("/version").status == 200)
+        for sock in held:
+            sock.close()
+
+
+def test_who_is_not_in_the_networks_is_turned_away_at_the_port_and_not_at_the_socket(sqlite_path: Path):
+    elsewhere = (ip_network("10.0.0.0/8"),)
+    with alone(sqlite_path, allowed_networks=elsewhere) as house:
+        with pytest.raises((ConnectionError, RemoteDisconnected)):
+            house.client_at_port().get("/version")
+        assert house.client.get("/version").status == 200
+
+
+def test_a_port_that_is_taken_is_a_refusal(sqlite_path: Path):
+    with alone(sqlite_path) as house:
+        core = replace(house.core, config=Config(server_hostname="127.0.0.1", server_port=house.port))
+        with pytest.raises(PortTaken, match=f"port {house.port} of 127.0.0.1"):
+            asyncio.run(listen(core))
+
+
+def test_what_a_dead_server_left_does_not_keep_the_next_from_listening(sqlite_path: Path):
+    with alone(sqlite_path) as house:
+        folder = house.socket.parent
+        (folder / "second").mkdir()
+        (folder / "second" / "server.sock").touch()
+        core = replace(house.core, state_dir=folder / "second")
+        ears = asyncio.run(listen(core))
+        assert stat.S_IMODE(ears.path.stat().st_mode) == (0o600 if os.geteuid() else 0o666)
+        for sock in (ears.unix, *ears.tcp):
+            sock.close()
+
+
+def test_a_state_directory_too_deep_for_a_socket_is_a_refusal(sqlite_path: Path, tmp_path: Path):
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    with alone(sqlite_path) as house, pytest.raises(PortTaken, match="too long"):
+        asyncio.run(listen(replace(house.core, state_dir=deep)))
+
+
+def test_the_socket_is_gone_when_the_server_is(sqlite_path: Path):
+    with alone(sqlite_path) as house:
+        assert house.socket.exists()
+    assert not house.socket.exists()
+
+
+def test_a_body_that_nobody_wanted_does_not_go_on_for_ever(sqlite_path: Path):
+    with alone(sqlite_path) as house, house.client_at_port().connected() as mine:
+        mine.sock.sendall(b"POST /api/v1/queues HTTP/1.1\r\nHost: x\r\nContent-Length: 999999999999\r\n\r\n")
+        assert b"401" in mine.sock.recv(65_536)
+        with pytest.raises(OSError, match=r"reset|pipe"):
+            mine.sock.sendall(b"x" * 200 * 2**20)
+
+
+def test_each_connection_has_its_own_state(sqlite_path: Path):
+    """uvicorn hands one dictionary to all connections; a peer written into it would be everybody's."""
+    with alone(sqlite_path) as house, house.client.connected() as mine:
+        assert house.client.ask_on(mine, "GET", "/jobs").status == 200
+        assert house.client_at_port().get("/jobs").status == 401
+        assert house.client.ask_on(mine, "GET", "/jobs").status == 200

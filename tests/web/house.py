@@ -1,0 +1,280 @@
+"""A server for tests: real sockets, real store, real users of this machine; only the nodes are missing."""
+
+import asyncio
+import http.client
+import json
+import pwd
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from oarlock.config import Config
+from oarlock.model.resource import NextState
+from oarlock.server import http as server
+from oarlock.server.connection import Limits
+from oarlock.store.database import Database
+from oarlock.store.jobs import New
+from oarlock.store.opening import open_database
+from oarlock.store.tx import Tx
+from oarlock.web.policy import Site
+
+T = TypeVar("T")
+NOW = 1_000_000
+
+
+class StillClock:
+    """A clock that stands still until somebody turns it."""
+
+    def __init__(self) -> None:
+        self.at = NOW
+
+    def now(self) -> int:
+        return self.at
+
+
+@dataclass
+class Told:
+    job_id: int
+    done: bool
+    says: str
+    kind: str = ""
+
+
+@dataclass
+class Reason:
+    says: str
+    start: int | None
+    obstacle: str
+    smaller: str | None
+
+
+@dataclass
+class Foreseen:
+    start: int | None
+    nodes: Sequence[str]
+    says: str
+    sooner: str | None
+
+
+@dataclass
+class Answered:
+    accepted: bool | None
+    says: str
+    start: int | None
+
+
+@dataclass
+class House:
+    """What the way in needs of a server, without nodes and loops; remembers what it was asked to do."""
+
+    state_dir: Path
+    config: Config
+    database: Database
+    clock: StillClock = field(default_factory=StillClock)
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    asked: list[Any] = field(default_factory=list)
+
+    async def write(self, change: Callable[[Tx], T]) -> T:
+        return await asyncio.wrap_future(self.database.submit(change))
+
+    async def read(self, question: Callable[[Tx], T]) -> T:
+        def answer() -> T:
+            with self.database.read() as tx:
+                return question(tx)
+
+        return await asyncio.to_thread(answer)
+
+    def wake_scheduler(self) -> None:
+        self.asked.append("schedule")
+
+    async def kill(self, ids: Sequence[int], *, by: str, exterminate: bool = False) -> list[Told]:
+        return self._told(ids, "kill", by, exterminate)
+
+    async def checkpoint(self, ids: Sequence[int], *, by: str) -> list[Told]:
+        return self._told(ids, "checkpoint", by)
+
+    async def signal(self, ids: Sequence[int], number: int, *, by: str) -> list[Told]:
+        return self._told(ids, "signal", by, number)
+
+    async def hold(self, ids: Sequence[int], *, by: str, running: bool = False) -> list[Told]:
+        return self._told(ids, "hold", by, running)
+
+    async def resume(self, ids: Sequence[int], *, by: str) -> list[Told]:
+        return self._told(ids, "resume", by)
+
+    async def why(self, job_id: int) -> Reason:
+        return Reason("needs 4 nodes; 1 is free now", NOW + 60, "busy", "/network_address=1,walltime=1:0:0")
+
+    async def when(self, new: New) -> Foreseen:
+        self.asked.append(("when", new.job.user))
+        return Foreseen(NOW + 60, ("node1", "node2"), "in a minute", None)
+
+    async def answered(self, job_id: int, *, seconds: float = 10) -> Answered:
+        return Answered(True, "accepted", NOW + 600)
+
+    async def set_state(self, ids: Sequence[int], state: NextState) -> list[int]:
+        self.asked.append(("state", list(ids), state))
+        return [1]
+
+    def _told(self, ids: Sequence[int], *what: Any) -> list[Told]:
+        self.asked.append((*what, list(ids)))
+        return [Told(number, True, "done") for number in ids]
+
+
+@dataclass
+class Reply:
+    status: int
+    body: Any
+    headers: dict[str, str]
+
+
+class Client:
+    """Speaks HTTP to a server; `connect` opens a connection to it, as somebody."""
+
+    def __init__(self, connect: Callable[[], socket.socket], token: str = "") -> None:
+        self._connect, self.token = connect, token
+
+    @contextmanager
+    def connected(self) -> Iterator[http.client.HTTPConnection]:
+        """Give a connection that stays open for several requests."""
+        connection = http.client.HTTPConnection("localhost", timeout=20)
+        connection.sock = self._connect()
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
+        with self.connected() as connection:
+            return self.ask_on(connection, method, path, body, **headers)
+
+    def ask_on(self, connection: Any, method: str, path: str, body: Any = None, **headers: str) -> Reply:
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        if method != "GET":
+            sent = {"Request-Id": uuid.uuid4().hex} | sent
+        if self.token:
+            sent["Authorization"] = f"Bearer {self.token}"
+        content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        connection.request(method, f"/api/v1{path}", content, sent)
+        reply = connection.getresponse()
+        text = reply.read()
+        return Reply(reply.status, json.loads(text) if text else None, dict(reply.getheaders()))
+
+    def get(self, path: str, **headers: str) -> Reply:
+        return self.ask("GET", path, **headers)
+
+    def post(self, path: str, body: Any, **headers: str) -> Reply:
+        return self.ask("POST", path, body, **headers)
+
+    def delete(self, path: str, **headers: str) -> Reply:
+        return self.ask("DELETE", path, **headers)
+
+
+@dataclass
+class Running:
+    """A server that runs in a thread of this process."""
+
+    core: House
+    socket: Path
+    port: int
+
+    @property
+    def client(self) -> Client:
+        """Asks over the socket, as the user of this process."""
+        return Client(self.connect)
+
+    def client_of(self, user: str | int) -> Client:
+        """Asks over the socket, as another user of this machine."""
+        uid = user if isinstance(user, int) else pwd.getpwnam(user).pw_uid
+        return Client(lambda: connected_as(uid, self.socket))
+
+    def client_at_port(self, token: str = "") -> Client:
+        """Asks over the port, with a token or without."""
+        return Client(lambda: socket.create_connection(("127.0.0.1", self.port), timeout=20), token)
+
+    def connect(self) -> socket.socket:
+        sock = socket.socket(socket.AF_UNIX)
+        sock.settimeout(20)
+        sock.connect(str(self.socket))
+        return sock
+
+
+def connected_as(uid: int, path: Path) -> socket.socket:
+    """Let a process of another user connect, and take the connection over: the kernel remembers who opened it."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ran = subprocess.run(
+            [sys.executable, "-ISc", _CONNECT, str(theirs.fileno()), str(uid), str(path)],
+            pass_fds=[theirs.fileno()], capture_output=True, text=True, timeout=20, check=False,
+        )  # fmt: skip
+        assert ran.returncode == 0, ran.stderr
+        _, [number], *_ = socket.recv_fds(ours, 1, 1)
+    sock = socket.socket(fileno=number)
+    sock.settimeout(20)
+    return sock
+
+
+_CONNECT = """
+import os, sys, socket
+back, uid, path = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), sys.argv[3]
+os.setgroups([]); os.setresgid(uid, uid, uid); os.setresuid(uid, uid, uid)
+sock = socket.socket(socket.AF_UNIX)
+sock.connect(path)
+socket.send_fds(back, [b"x"], [sock.fileno()])
+"""
+
+
+@contextmanager
+def running(
+    database: Database, *, site: Site | None = None, limits: Limits | None = None, **settings: Any
+) -> Iterator[Running]:
+    """Run a server on a fresh state directory that every user of this machine can reach."""
+    folder = Path(tempfile.mkdtemp(prefix="oarlock-", dir="/tmp"))
+    folder.chmod(0o755)
+    config = Config(server_hostname="127.0.0.1", server_port=0, **settings)
+    core = House(folder, config, database)
+    try:
+        with _in_thread(core, site or Site.of(config), limits or Limits(config.allowed_networks)) as ears:
+            yield Running(core, ears.path, ears.port)
+    finally:
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def alone(path: Path, **options: Any) -> Iterator[Running]:
+    """Run a server on a database file of its own, where the kind of database does not matter."""
+    with open_database(path) as database, running(database, **options) as house:
+        yield house
+
+
+@contextmanager
+def _in_thread(core: House, site: Site, limits: Limits) -> Iterator[server.Ears]:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        ears = asyncio.run_coroutine_threadsafe(server.listen(core), loop).result(10)
+        serving = asyncio.run_coroutine_threadsafe(server.answer(core, ears, site, limits), loop)
+        yield ears
+        serving.cancel()
+        asyncio.run_coroutine_threadsafe(_ended(), loop).result(10)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
+
+
+async def _ended() -> None:
+    """Wait until nothing runs any more on this loop."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    await asyncio.wait(others, timeout=8) if others else None

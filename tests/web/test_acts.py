@@ -1,0 +1,112 @@
+"""Acting on jobs: each is answered for itself, and nobody acts on another's."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from oarlock.model.job import JobState
+from oarlock.store.database import Database
+from oarlock.store.opening import open_database
+from oarlock.store.tx import Tx
+from tests.store.cluster import NOW, add_job, add_nodes, run, step
+from tests.web.house import Running, running
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
+
+
+def _fill(tx: Tx) -> None:
+    add_nodes(tx, ["node1", "node2"])
+    add_job(tx, user="nobody", name="mine")
+    add_job(tx, user="daemon", name="theirs")
+    step(tx, run(tx, add_job(tx, user="nobody"), [1]), JobState.SUSPENDED)
+    step(tx, add_job(tx, user="nobody", name="over"), JobState.ERROR, at=NOW + 1)
+
+
+@pytest.fixture
+def database(tmp_path) -> Iterator[Database]:
+    with open_database(tmp_path / "oarlock.db", create=True) as database:
+        database.write(_fill)
+        yield database
+
+
+@pytest.fixture
+def house(database: Database) -> Iterator[Running]:
+    with running(database) as house:
+        yield house
+
+
+def test_every_job_is_answered_for_itself_in_the_order_asked(house: Running):
+    told = house.client_of("nobody").post("/jobs/delete", {"ids": [2, 99, 1, 2]})
+    assert told.body == {
+        "jobs": [
+            {"job_id": 2, "done": False, "says": "This belongs to daemon, not to nobody.", "kind": "Forbidden"},
+            {"job_id": 99, "done": False, "says": "There is no job 99.", "kind": "UnknownJob"},
+            {"job_id": 1, "done": True, "says": "done"},
+        ]
+    }
+    assert house.core.asked == [("kill", "nobody", False, [1])]
+
+
+def test_an_administrator_acts_on_everybodys_jobs(house: Running):
+    told = house.client.post("/jobs/delete", {"ids": [1, 2], "exterminate": True})
+    assert [one["done"] for one in told.body["jobs"]] == [True, True]
+    assert house.core.asked == [("kill", "root", True, [1, 2])]
+
+
+def test_only_administrators_give_a_job_up(house: Running):
+    refused = house.client_of("nobody").post("/jobs/delete", {"ids": [1], "exterminate": True})
+    assert (refused.status, refused.body["kind"], house.core.asked) == (403, "Forbidden", [])
+
+
+def test_signals_and_checkpoints_are_sent_instead(house: Running):
+    client = house.client_of("nobody")
+    client.post("/jobs/delete", {"ids": [1], "signal": 10})
+    client.post("/jobs/delete", {"ids": [1], "checkpoint": True})
+    assert house.core.asked == [("signal", "nobody", 10, [1]), ("checkpoint", "nobody", [1])]
+
+
+def test_a_condition_finds_ones_own_jobs_that_are_not_over(house: Running):
+    everything = {"where": "job_id > 0"}
+    house.client_of("nobody").post("/jobs/hold", everything)
+    house.client.post("/jobs/hold", everything)
+    assert house.core.asked == [("hold", "nobody", False, [1, 3]), ("hold", "root", False, [1, 2, 3])]
+
+
+def test_an_array_means_its_members_that_are_not_over(house: Running):
+    house.client_of("nobody").post("/jobs/delete", {"array": 1})
+    assert house.client_of("nobody").post("/jobs/delete", {"array": 4}).body == {"jobs": []}
+    assert house.core.asked == [("kill", "nobody", False, [1])]
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_stopping_what_runs_is_for_administrators_unless_the_site_says_otherwise(database: Database, allowed: bool):
+    with running(database, users_allowed_hold_resume=allowed) as house:
+        client = house.client_of("nobody")
+        answers = [
+            client.post("/jobs/hold", {"ids": [1]}),
+            client.post("/jobs/hold", {"ids": [1], "running": True}),
+            client.post("/jobs/resume", {"ids": [1]}),
+            client.post("/jobs/resume", {"ids": [3]}),
+            client.post("/jobs/hold", {"ids": [2], "running": True}),
+        ]
+    assert [one.body["jobs"][0]["done"] for one in answers] == [True, allowed, True, allowed, False]
+
+
+def test_asked_again_with_the_same_id_nothing_is_done_again(house: Running):
+    client = house.client_of("nobody")
+    first, second = (client.post("/jobs/delete", {"ids": [1]}, Request_Id="once") for _ in range(2))
+    assert first.body == second.body
+    assert house.core.asked == [("kill", "nobody", False, [1])]
+
+
+def test_the_same_id_of_two_users_is_two_requests(house: Running):
+    for user in ("nobody", "daemon"):
+        house.client_of(user).post("/jobs/delete", {"where": "job_id > 0"}, Request_Id="same")
+    assert house.core.asked == [("kill", "nobody", False, [1, 3]), ("kill", "daemon", False, [2])]
+
+
+def test_settings_name_the_administrators(database: Database):
+    with running(database, admins=("daemon",)) as house:
+        assert house.client_of("daemon").post("/queues/stop", {}).status == 200
+        assert house.client.post("/queues/stop", {}).status == 403

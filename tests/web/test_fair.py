@@ -1,0 +1,61 @@
+"""The fair queue: a limit only when others wait."""
+
+import asyncio
+
+from oarlock.web.fair import FairQueue
+
+
+async def _order(turns: int, asked: str) -> str:
+    """Let the users named by letters ask in this order while one turn is held; give the order in which they got it."""
+    queue, done = FairQueue(turns), []
+
+    async def ask(user: str) -> None:
+        async with queue.turn(user):
+            done.append(user)
+            await asyncio.sleep(0)
+
+    async with queue.turn("holder"):
+        waiting = [asyncio.create_task(ask(user)) for user in asked]
+        await asyncio.sleep(0)
+    await asyncio.gather(*waiting)
+    return "".join(done)
+
+
+def test_users_take_turns_however_much_one_of_them_asks():
+    assert asyncio.run(_order(1, "aaaaabbc")) == "abcabaaa"
+
+
+def test_nobody_waits_while_turns_are_free():
+    assert asyncio.run(_order(9, "aaaaabbc")) == "aaaaabbc"
+
+
+def test_a_turn_is_not_lost_when_the_one_it_goes_to_has_left():
+    async def story() -> str:
+        queue = FairQueue(1)
+        async with queue.turn("a"):
+            leaving = asyncio.create_task(queue.turn("b").__aenter__())
+            await asyncio.sleep(0)
+        leaving.cancel()  # the turn was given in the same moment
+        await asyncio.gather(leaving, return_exceptions=True)
+        async with asyncio.timeout(1), queue.turn("c"):
+            return "c has it"
+
+    assert asyncio.run(story()) == "c has it"
+
+
+def test_who_leaves_while_waiting_is_passed_over():
+    async def story() -> str:
+        queue, done = FairQueue(1), []
+
+        async def ask(user: str) -> None:
+            async with queue.turn(user):
+                done.append(user)
+
+        async with queue.turn("holder"):
+            waiting = [asyncio.create_task(ask(user)) for user in "abc"]
+            await asyncio.sleep(0)
+            waiting[1].cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        return "".join(done)
+
+    assert asyncio.run(story()) == "ac"

@@ -1,0 +1,135 @@
+"""Who asks is what the kernel or a token says, and nothing else."""
+
+import os
+import pwd
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from oarlock.store import jobs, tokens
+from oarlock.store.database import Database
+from oarlock.web import token
+from tests.store.cluster import add_nodes
+from tests.web.house import NOW, Client, Running, running
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
+JOB = {"command": "true", "resources": ["/resource_id=1,walltime=1"], "directory": "/"}
+
+
+@pytest.fixture
+def house(database: Database) -> Iterator[Running]:
+    database.write(lambda tx: add_nodes(tx, ["node1", "node2"]))
+    with running(database, job_min_uid=1) as house:
+        yield house
+
+
+def _owners(house: Running, ids: list[int]) -> list[str]:
+    with house.core.database.read() as tx:
+        return [job.user for job in jobs.many(tx, ids)]
+
+
+def test_a_hundred_interleaved_requests_of_two_users_each_get_their_own_name(house: Running):
+    clients = {user: house.client_of(user) for user in ("nobody", "daemon")}
+
+    def fifty(user: str) -> list[int]:
+        client, made = clients[user], []
+        with client.connected() as connection:
+            for _ in range(50):
+                reply = client.ask_on(connection, "POST", "/jobs", JOB)
+                assert reply.status == 200, reply.body
+                made += reply.body["job_ids"]
+        return made
+
+    with ThreadPoolExecutor(2) as threads:
+        made = dict(zip(clients, threads.map(fifty, clients), strict=True))
+    assert {user: set(_owners(house, ids)) for user, ids in made.items()} == {
+        "nobody": {"nobody"},
+        "daemon": {"daemon"},
+    }
+    assert len({*made["nobody"], *made["daemon"]}) == 100
+
+
+@pytest.mark.parametrize("field", ["user", "uid", "gid", "job_user", "owner", "groups", "admin", "on_behalf_of"])
+def test_no_request_can_say_who_sends_it(house: Running, field: str):
+    refused = house.client_of("nobody").post("/jobs", JOB | {field: "root"})
+    assert (refused.status, refused.body["kind"]) == (400, "UnknownField")
+    assert field in refused.body["error"]
+
+
+@pytest.mark.parametrize("header", ["X_Remote_User", "Remote_User", "X_Remote_Ident", "X_Forwarded_User"])
+def test_no_header_can_say_who_sends_it(house: Running, header: str):
+    submitted = house.client_of("nobody").post("/jobs", JOB, **{header: "daemon"})
+    assert _owners(house, submitted.body["job_ids"]) == ["nobody"]
+
+
+def test_a_token_on_the_socket_changes_nothing(house: Running):
+    made = house.client_of("daemon").post("/tokens", {"name": "mine"}).body["token"]
+    client = house.client_of("nobody")
+    client.token = made
+    assert _owners(house, client.post("/jobs", JOB).body["job_ids"]) == ["nobody"]
+
+
+def test_an_administrator_submits_for_somebody_and_nobody_else_does(house: Running):
+    done = house.client.post("/jobs", JOB, On_Behalf_Of="nobody")
+    assert _owners(house, done.body["job_ids"]) == ["nobody"]
+    asked = [
+        house.client_of("daemon").post("/jobs", JOB, On_Behalf_Of="nobody"),
+        house.client.post("/jobs", JOB, On_Behalf_Of="root"),
+        house.client.post("/jobs", JOB, On_Behalf_Of="no-such-user"),
+        house.client.post("/jobs/delete", {"ids": [1]}, On_Behalf_Of="nobody"),
+    ]
+    assert [one.body["kind"] for one in asked] == ["Forbidden", "SubmitterRefused", "BadRequest", "BadRequest"]
+
+
+def _at_port(house: Running, made: str) -> Client:
+    return house.client_at_port(made)
+
+
+def test_a_token_stands_for_its_user_until_it_is_revoked(house: Running):
+    client = house.client_of("nobody")
+    made = client.post("/tokens", {"name": "laptop", "days": 1}).body["token"]
+    at_port = _at_port(house, made)
+    assert _owners(house, at_port.post("/jobs", JOB).body["job_ids"]) == ["nobody"]
+    assert at_port.get("/tokens").body == {
+        "tokens": [{"name": "laptop", "created": NOW, "expires": NOW + 86_400}]
+    }  # fmt: skip
+    assert client.delete("/tokens/laptop").status == 200
+    assert at_port.get("/jobs").status == 401
+    assert client.delete("/tokens/laptop").body["kind"] == "UnknownToken"
+
+
+def test_only_the_hash_of_a_token_is_stored(house: Running):
+    made = house.client_of("nobody").post("/tokens", {"name": "laptop"}, Request_Id="once").body["token"]
+    with house.core.database.read() as tx:
+        stored = [tuple(row) for row in tx.exec_driver_sql("SELECT * FROM tokens")]
+        remembered = [tuple(row) for row in tx.exec_driver_sql("SELECT * FROM request_ids")]
+    assert stored == [(token.hash_of(made), "nobody", "laptop", NOW, NOW + 30 * 86_400)]
+    assert made not in str(remembered)
+    again = house.client_of("nobody").post("/tokens", {"name": "laptop"}, Request_Id="once")
+    assert (again.status, again.body["kind"]) == (409, "TokenExists")
+
+
+@pytest.mark.parametrize("header", ["Bearer", "Bearer ", "Bearer nonsense", "Basic cm9vdDo=", "bearer \xff", ""])
+def test_what_is_no_token_of_ours_opens_nothing(house: Running, header: str):
+    assert house.client_at_port().get("/jobs", Authorization=header).status == 401
+
+
+def test_a_token_that_expired_or_whose_user_is_gone_opens_nothing(house: Running):
+    kept = [("old", "nobody", NOW), ("orphan", "no-such-user", NOW + 60)]
+    for name, user, expires in kept:
+        row = tokens.Token(token.hash_of(name), user, name, 0, expires)
+        house.core.database.write(lambda tx, row=row: tokens.add(tx, row))
+    assert [_at_port(house, name).get("/jobs").status for name, *_ in kept] == [401, 401]
+
+
+def test_a_user_id_without_a_name_gets_nothing(house: Running):
+    nameless = next(uid for uid in range(60_000, 64_000) if not _known(uid))
+    assert house.client_of(nameless).get("/jobs").body["kind"] == "NotSignedIn"
+
+
+def _known(uid: int) -> bool:
+    try:
+        return bool(pwd.getpwuid(uid))
+    except KeyError:
+        return False

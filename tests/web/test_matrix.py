@@ -1,0 +1,142 @@
+"""Who may what: every verb, asked by everybody, through every front end, against what is written here."""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from oarlock.config import Config
+from oarlock.store import queues, resources, tokens
+from oarlock.store.database import Database
+from oarlock.store.tx import Tx
+from oarlock.web import token
+from oarlock.web.policy import Site
+from oarlock.web.verb import VERBS
+from oarlock.web.verbs import __all__ as _registered  # noqa: F401
+from tests.store.cluster import add_job, add_nodes
+from tests.web.house import NOW, Client, Running, running
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
+
+OWNER, OTHER, ADMIN = "nobody", "daemon", "root"
+NAMELESS = 64321  # a user id that no user has
+CALLERS = ("anonymous", "other", "owner", "admin")
+FRONTS = ("socket", "port")
+
+YES, NO, WHO = "allowed", "Forbidden", "NotSignedIn"
+EVERYBODY = (YES, YES, YES, YES)
+USERS = (WHO, YES, YES, YES)
+OWNERS = (WHO, NO, YES, YES)
+SUBMITTERS = (WHO, YES, YES, "SubmitterRefused")
+ADMINS = (WHO, NO, NO, YES)
+
+# verb: what to ask; the answers to anonymous, another user, the owner, an administrator
+MATRIX: dict[str, tuple[str, Any, tuple[str, ...]]] = {
+    "version": ("/version", None, EVERYBODY),
+    "jobs.list": ("/jobs", None, USERS),
+    "jobs.show": ("/jobs/1", None, USERS),
+    "jobs.events": ("/jobs/1/events", None, USERS),
+    "jobs.story": ("/jobs/1/story", None, USERS),
+    "jobs.why": ("/jobs/1/why", None, USERS),
+    "jobs.resources": ("/jobs/1/resources", None, USERS),
+    "jobs.submit": ("/jobs", {"command": "true"}, SUBMITTERS),
+    "jobs.dry-run": ("/jobs/dry-run", {"command": "true"}, SUBMITTERS),
+    "jobs.delete": ("/jobs/delete", {"ids": [1]}, OWNERS),
+    "jobs.hold": ("/jobs/hold", {"ids": [1]}, OWNERS),
+    "jobs.resume": ("/jobs/resume", {"ids": [1]}, OWNERS),
+    "resources.list": ("/resources", None, USERS),
+    "resources.add": ("/resources", {"host": "node9"}, ADMINS),
+    "resources.state": ("/resources/state", {"state": "Absent", "ids": [1]}, ADMINS),
+    "resources.properties": ("/resources/properties", {"properties": {"cpuset": 3}, "ids": [1]}, ADMINS),
+    "resources.remove": ("/resources/{}", None, ADMINS),
+    "properties.list": ("/properties", None, USERS),
+    "properties.add": ("/properties", {"name": "added{}", "kind": "int"}, ADMINS),
+    "properties.rename": ("/properties/rename", {"old": "core", "new": "core"}, ADMINS),
+    "properties.remove": ("/properties/core", None, ADMINS),
+    "queues.list": ("/queues", None, USERS),
+    "queues.add": ("/queues", {"name": "added{}"}, ADMINS),
+    "queues.start": ("/queues/start", {}, ADMINS),
+    "queues.stop": ("/queues/stop", {}, ADMINS),
+    "queues.remove": ("/queues/unused", None, ADMINS),
+    "accounting.update": ("/accounting", {}, ADMINS),
+    "accounting.show": ("/accounting", None, USERS),
+    "gantt": ("/gantt?since=0&until=9", None, USERS),
+    "tokens.add": ("/tokens", {"name": "made{}"}, USERS),
+    "tokens.list": ("/tokens", None, USERS),
+    "tokens.revoke": ("/tokens/spare", None, USERS),
+}
+ELSEWHERE = {("tokens.add", "port"): (WHO, NO, NO, NO)}  # where a front end makes a difference
+
+
+@pytest.fixture
+def house(database: Database) -> Iterator[Running]:
+    database.write(_fill)
+    with running(database, job_min_uid=1) as house:
+        yield house
+
+
+def _fill(tx: Tx) -> None:
+    add_nodes(tx, ["node1"])
+    add_job(tx, user=OWNER)
+    queues.add(tx, queues.Queue("unused", 1, "fifo"))
+    resources.add(tx, [{"network_address": "gone", "state": "Dead"}], at=NOW)
+    for user in (OWNER, OTHER, ADMIN):
+        for label in ("spare", "key"):
+            tokens.add(tx, tokens.Token(token.hash_of(f"{label} of {user}"), user, label, NOW, NOW + 60))
+
+
+def _client(house: Running, caller: str, front: str) -> Client:
+    user = {"other": OTHER, "owner": OWNER, "admin": ADMIN}.get(caller)
+    if front == "port":
+        return house.client_at_port(f"key of {user}" if user else "")
+    return house.client_of(user or NAMELESS)
+
+
+def _verdict(client: Client, method: str, path: str, body: Any) -> str:
+    reply = client.ask(method, path, body)
+    if reply.status == 200:
+        [told] = reply.body["jobs"] if body == {"ids": [1]} else [{"done": True}]
+        return YES if told["done"] else told["kind"]
+    return (
+        reply.body["kind"] if reply.body["kind"] in {NO, WHO, "SubmitterRefused"} else YES
+    )  # refused for what it asks, not for who asks
+
+
+def test_every_verb_stands_in_the_matrix():
+    assert set(MATRIX) == set(VERBS)
+
+
+@pytest.mark.parametrize("front", FRONTS)
+@pytest.mark.parametrize("caller", CALLERS)
+def test_everybody_may_what_is_written_and_nothing_else(house: Running, caller: str, front: str):
+    client = _client(house, caller, front)
+    found, written = {}, {}
+    for name, (path, body, verdicts) in MATRIX.items():
+        place = CALLERS.index(caller)
+        written[name] = ELSEWHERE.get((name, front), verdicts)[place]
+        found[name] = _verdict(client, VERBS[name].method, path.format(3), _filled(body))
+    assert found == written
+
+
+def _filled(body: Any) -> Any:
+    return (
+        {key: value.format("x") if isinstance(value, str) else value for key, value in body.items()} if body else body
+    )
+
+
+@pytest.mark.parametrize("front", FRONTS)
+@pytest.mark.parametrize("caller", CALLERS)
+def test_a_server_of_one_user_serves_nobody_else(database: Database, caller: str, front: str):
+    database.write(_fill)
+    with running(database, site=Site(Config(), frozenset({OWNER}), only=OWNER)) as house:
+        client = _client(house, caller, front)
+        found = {
+            name: _verdict(client, VERBS[name].method, path.format(3), _filled(body))
+            for name, (path, body, _) in MATRIX.items()
+        }
+    wanted = {"anonymous": WHO, "other": NO, "admin": NO, "owner": YES}[caller]
+    assert found == {
+        name: YES if name == "version" else ELSEWHERE.get((name, front), (WHO, NO, wanted, NO))[CALLERS.index(caller)]
+        for name in MATRIX
+    }

@@ -1,0 +1,115 @@
+"""Resources, properties, queues and accounts, as administrators look after them."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from oarlock.model.job import JobState
+from oarlock.model.resource import NextState
+from oarlock.store.database import Database
+from oarlock.store.tx import Tx
+from tests.store.cluster import NOW, add_job, add_nodes, run, step
+from tests.web.house import Client, Running, running
+
+
+def _fill(tx: Tx) -> None:
+    add_nodes(tx, ["node1", "node2"])
+    run(tx, add_job(tx, user="nobody"), [2, 3])
+    ended = run(tx, add_job(tx, user="daemon", project="moon"), [1], at=NOW)
+    step(tx, step(tx, ended, JobState.FINISHING, at=NOW + 60), JobState.TERMINATED, at=NOW + 60)
+
+
+@pytest.fixture
+def house(database: Database) -> Iterator[Running]:
+    database.write(_fill)
+    with running(database, accounting_window=1000) as house:
+        yield house
+
+
+def _ids(client: Client, query: str) -> list[int]:
+    return [one["resource_id"] for one in client.get(f"/resources{query}").body["resources"]]
+
+
+def test_resources_are_shown_with_all_columns_and_who_holds_them(house: Running):
+    shown = house.client.get("/resources?nodes=node1").body
+    assert shown["jobs"] == {"2": [1]}
+    assert shown["resources"][1] == {
+        "resource_id": 2, "type": "default", "network_address": "node1", "state": "Alive", "next_state": "UnChanged",
+        "finaud_decision": "NO", "next_finaud_decision": "NO", "state_num": 1, "suspended_jobs": "NO",
+        "scheduler_priority": 0, "switch": None, "cpu": None, "cpuset": 1, "besteffort": "YES", "deploy": "NO",
+        "expiry_date": 0, "desktop_computing": "NO", "last_job_date": 0, "cm_availability": 0, "drain": "NO", "core": 1,
+    }  # fmt: skip
+
+
+def test_resources_are_found_in_three_ways(house: Running):
+    found = [
+        _ids(house.client, query) for query in ("", "?ids=4,1", "?nodes=node2", "?where=core+%3E+1+and+cpuset%3D1")
+    ]
+    assert found == [[1, 2, 3, 4], [1, 4], [3, 4], [4]]
+    assert house.client.get("/resources?ids=9").body["kind"] == "UnknownResource"
+
+
+def test_a_node_is_added_changed_and_removed(house: Running):
+    client = house.client
+    asked = {"host": "node3", "count": 2, "properties": {"core": 7, "switch": "s1"}, "state": "Absent"}
+    assert client.post("/resources", asked).body == {"resource_ids": [5, 6]}
+    changed = client.post("/resources/properties", {"nodes": ["node3"], "properties": {"core": 8}})
+    assert changed.body == {"resource_ids": [5, 6]}
+    shown = client.get("/resources?nodes=node3").body["resources"]
+    assert [(one["core"], one["switch"], one["state"], one["network_address"]) for one in shown] == [
+        (8, "s1", "Absent", "node3"), (8, "s1", "Absent", "node3"),
+    ]  # fmt: skip
+    assert client.delete("/resources/5").body["kind"] == "ResourceInUse"
+    assert house.core.asked == ["schedule", "schedule"]
+
+
+def test_a_state_is_handed_to_the_server(house: Running):
+    told = house.client.post("/resources/state", {"where": "core < 2", "state": "Absent", "now": True})
+    assert told.body == {"resource_ids": [1, 2], "jobs": [1]}
+    assert house.core.asked == [("state", [1, 2], NextState.ABSENT)]
+
+
+def test_properties_come_change_their_name_and_go(house: Running):
+    client = house.client
+    client.post("/properties", {"name": "gpu", "kind": "str"})
+    client.post("/properties/rename", {"old": "gpu", "new": "card"})
+    shown = client.get("/properties").body
+    assert (shown["properties"]["card"], shown["properties"]["core"], "gpu" in shown["properties"]) == (
+        "str",
+        "int",
+        False,
+    )
+    assert "network_address" in shown["system"]
+    assert not {"card", "core"} & set(shown["system"])
+    assert client.delete("/properties/card").body == {}
+    assert client.delete("/properties/state").body["kind"] == "SystemColumn"
+    assert "card" not in client.get("/properties").body["properties"]
+
+
+def test_queues_come_stop_start_and_go(house: Running):
+    client = house.client
+    client.post("/queues", {"name": "night", "priority": 9, "policy": "fifo"})
+    client.post("/queues/stop", {"names": ["night"]})
+    night = {"name": "night", "priority": 9, "policy": "fifo", "active": False}
+    assert night in client.get("/queues").body["queues"]
+    client.post("/queues/start", {})
+    assert {queue["active"] for queue in client.get("/queues").body["queues"]} == {True}
+    assert client.delete("/queues/night").body == {}
+    assert client.delete("/queues/default").body["kind"] == "QueueInUse"
+    assert client.delete("/queues/night").body["kind"] == "UnknownQueue"
+
+
+def test_accounts_are_brought_up_to_date_shown_and_made_anew(house: Running):
+    client = house.client
+    assert client.post("/accounting", {}).body == {"jobs": 1, "rows": 5}
+    used = {"window_start": NOW, "window_stop": NOW + 999, "user": "daemon", "project": "moon", "queue": "default",
+            "type": "USED", "consumption": 60}  # fmt: skip
+    assert used in client.get("/accounting?user=daemon&project=moon").body["rows"]
+    assert client.get("/accounting?user=nobody").body == {"rows": []}
+    assert client.get("/accounting?project=sun").body == {"rows": []}
+    before = client.get("/accounting").body
+    assert client.post("/accounting", {"reinitialize": True}).body == {"jobs": 1, "rows": 5}
+    assert client.get("/accounting").body == before
+    house.core.clock.at += 3000
+    assert client.post("/accounting", {"delete_before": 1000}).body == {"jobs": 0, "rows": 3}
+    assert len(client.get("/accounting").body["rows"]) == 2
