@@ -55,7 +55,12 @@ async def listen(core: Core) -> Ears:
     config = core.config
     tcp = await _open_port(config.server_hostname, config.server_port)
     path = core.state_dir / SOCKET
-    return Ears(_open_unix(path), tcp, path)
+    try:
+        return Ears(_open_unix(path), tcp, path)
+    except PortTaken:
+        for sock in tcp:
+            sock.close()
+        raise
 
 
 async def answer(core: Core, ears: Ears, site: Site, limits: Limits) -> None:
@@ -74,6 +79,8 @@ async def answer(core: Core, ears: Ears, site: Site, limits: Limits) -> None:
         serving.cancel()
         dispatcher.accounts.close()
         ears.path.unlink(missing_ok=True)
+        for sock in (ears.unix, *ears.tcp):
+            sock.close()
 
 
 class _Server(uvicorn.Server):
