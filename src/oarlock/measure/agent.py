@@ -182,7 +182,7 @@ class Agent:
             "period_seconds": self.options.period,
             "sample_duration_seconds": self._duration,
             "cpu_seconds_total": used.ru_utime + used.ru_stime,
-            "series": self._exposition.series(),
+            "series": self.page.series if self.page else 0,
             **{series("dropped_batches_total", output=name): count for name, count in self._dropped.items()},
         }
 

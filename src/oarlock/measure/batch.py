@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from oarlock.measure.owners import Owner, Owners
 from oarlock.node.discovery import Key
@@ -13,8 +14,7 @@ log = logging.getLogger(__name__)
 JOB, CGROUP, NODE, AGENT = "job", "cgroup", "node", "agent"
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(NamedTuple):
     """A job, or a cgroup that is none. `values` are shared with other samples: do not change them."""
 
     key: Key

@@ -1,11 +1,12 @@
-"""The page that Prometheus reads, kept up to date by rewriting only the lines whose value changed.
+"""The page that Prometheus reads, kept up to date by writing only those series anew of which a value changed.
 
-Lines of one name stand together, as the format wants them: a `Column` holds them, one or more for each subject. The
-page is made once a sample and handed out as it is, however often it is asked for.
+A `_Part` is one of our series (`memory_usage_bytes`, `core_cpu_seconds_total{core="3"}`) over all jobs; each of its
+lines of text is made of what all jobs share, the labels of a job, and its value. Parts of one name stand together, as
+the format wants it. The page is made once a sample and handed out as it is, however often it is asked for.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from oarlock.measure.batch import AGENT, CGROUP, JOB, NODE, Batch, Subject
 from oarlock.measure.names import Family
@@ -17,69 +18,109 @@ from oarlock.node.sources.metrics import series, split
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 JOB_INFO = "oarlock_node_job_info"
-_MOST_REMEMBERED = 20_000  # users choose the names of executables, so there are series without end
 _JOB_INFO_HELP = "A job that is on the node now; always 1."
+_NOBODY = Owner("")
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A page and the instant (epoch seconds) of its sample. Chunks are shared with the pages before and after."""
+class Page(NamedTuple):
+    """A page in pieces, the instant (epoch seconds) of its sample, and how many series it holds."""
 
     at: float
-    chunks: Sequence[bytes]
-
-
-class Column:
-    """All lines of one name. `slot` is a subject's number, with the series where it has several."""
-
-    __slots__ = ("changed", "chunk", "head", "lines")
-
-    def __init__(self, name: str, kind: MetricKind, about: str) -> None:
-        text = about.replace("\\", "\\\\").replace("\n", "\\n")
-        self.head = f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
-        self.lines: dict[int | tuple[int, str], str] = {}
-        self.chunk = b""
-        self.changed = False
-
-    def put(self, slot: int | tuple[int, str], line: str) -> None:
-        """Write or replace a line."""
-        self.lines[slot] = line
-        self.changed = True
-
-    def drop(self, slot: int | tuple[int, str]) -> None:
-        """Remove a line, if it is there."""
-        if self.lines.pop(slot, None) is not None:
-            self.changed = True
-
-    def written(self) -> bytes:
-        """Give the column as text; nothing when it has no line."""
-        if self.changed:
-            self.chunk = f"{self.head}{''.join(self.lines.values())}".encode() if self.lines else b""
-            self.changed = False
-        return self.chunk
-
-
-class _Line:
-    """How one output is written: `start`, then the subject's labels, then the value."""
-
-    __slots__ = ("column", "many", "output", "start", "times", "whole", "whose")
-
-    def __init__(self, output: Output, column: Column, whose: int) -> None:
-        self.output, self.column, self.whose = output, column, whose
-        self.start = f"{output.name.name}{{{output.own},".replace("{,", "{")
-        self.times, self.whole = output.name.times, output.name.whole
-        self.many = bool(output.own)
+    pieces: Sequence[bytes]
+    series: int
 
 
 class _Known:
     """A subject whose lines stand on the page. `tails` are its labels for each family."""
 
-    __slots__ = ("at", "number", "owner", "scope", "tails", "values")
+    __slots__ = ("at", "before", "number", "owner", "scope", "seconds", "tails", "values")
 
-    def __init__(self, number: int, subject: Subject, tails: Sequence[str], at: float) -> None:
-        self.number, self.scope, self.owner, self.tails = number, subject.scope, subject.owner, tails
+    def __init__(self, number: int, scope: str, owner: Owner, tails: Sequence[str]) -> None:
+        self.number, self.scope, self.owner, self.tails = number, scope, owner, tails
         self.values: Mapping[str, float] = {}
-        self.at = at
+        self.before: Mapping[str, float] = {}
+        self.at = self.seconds = 0.0
+
+
+class _Line:
+    """How a part is written under one name."""
+
+    __slots__ = ("moves", "output", "start", "text", "times", "whole", "whose")
+
+    def __init__(self, output: Output, start: str, whose: int) -> None:
+        self.output, self.start, self.whose = output, start, whose
+        self.times, self.whole, self.moves = output.name.times, output.name.whole, output.moves
+        self.text = b""
+
+    def write(self, name: str, members: Sequence[_Known]) -> None:
+        """Write it for these subjects, which all have the series."""
+        start, whose = self.start, self.whose
+        if self.moves:
+            text = "".join(self._moving(name, members))
+        elif self.whole:
+            times = self.times
+            text = "".join([f"{start}{one.tails[whose]}{round(one.values[name] * times)}\n" for one in members])
+        elif self.times != 1:
+            times = self.times
+            text = "".join([f"{start}{one.tails[whose]}{one.values[name] * times}\n" for one in members])
+        else:
+            text = "".join([f"{start}{one.tails[whose]}{one.values[name]}\n" for one in members])
+        self.text = text.encode()
+
+    def _moving(self, name: str, members: Sequence[_Known]) -> Iterator[str]:
+        for one in members:
+            told = self.output.moved(one.before.get(name), one.values[name], one.seconds)
+            if told is not None:
+                yield f"{self.start}{one.tails[self.whose]}{told}\n"
+
+
+class _Part:
+    """One series over the subjects that have it. What nearly all jobs have is asked of all: no list is kept of it."""
+
+    __slots__ = ("changed", "lines", "members", "moves", "name", "size")
+
+    def __init__(self, name: str, lines: Sequence[_Line]) -> None:
+        self.name, self.lines = name, lines
+        self.members: dict[int, _Known] | None = {} if "{" in name else None
+        self.moves = any(line.moves for line in lines)
+        self.changed = True
+        self.size = 0
+
+    def write(self, everyone: Mapping[Key, _Known]) -> None:
+        """Write all lines anew."""
+        name = self.name
+        if self.members is None:
+            members = [one for one in everyone.values() if name in one.values]
+        else:
+            members = list(self.members.values())
+        for line in self.lines:
+            line.write(name, members)
+        self.size = len(members)
+        self.changed = False
+
+
+class _Column:
+    """All that stands under one name."""
+
+    __slots__ = ("head", "lines")
+
+    def __init__(self, name: str, kind: MetricKind, about: str) -> None:
+        text = about.replace("\\", "\\\\").replace("\n", "\\n")
+        self.head = f"# HELP {name} {text}\n# TYPE {name} {kind}\n".encode()
+        self.lines: dict[_Line, None] = {}
+
+    def pieces(self) -> list[bytes]:
+        """Give the column as text; nothing when it has no line."""
+        texts = [line.text for line in self.lines if line.text]
+        return [self.head, *texts] if texts else []
+
+
+class _Scope:
+    """The subjects of one scope and their parts."""
+
+    def __init__(self) -> None:
+        self.known: dict[Key, _Known] = {}
+        self.parts: dict[str, _Part] = {}
 
 
 class Exposition:
@@ -88,132 +129,123 @@ class Exposition:
     def __init__(self, naming: Naming, constant: Mapping[str, str] | None = None) -> None:
         self._naming = naming
         self._constant = split(series("", **(constant or {})))[1]
-        self._whose = {family.name: at for at, family in enumerate(naming.families)}
-        self._columns: dict[str, Column] = {}
-        self._info = Column(JOB_INFO, MetricKind.GAUGE, _JOB_INFO_HELP)
-        self._lines: dict[tuple[str, str], tuple[tuple[_Line, ...], tuple[_Line, ...]]] = {}
-        self._moving = any(
-            name.form != "value" for f in naming.families for names in f.names.values() for name in names
-        )
-        self._known: dict[Key, _Known] = {}
+        self._columns: dict[str, _Column] = {}
+        self._scopes = {scope: _Scope() for scope in (JOB, CGROUP, NODE, AGENT)}
+        self._info: dict[int, bytes] = {}
         self._numbers = 0
-        self._scalars: dict[str, Mapping[str, float]] = {NODE: {}, AGENT: {}}
         self.page: Page | None = None
 
     def take(self, batch: Batch) -> None:
         """Bring the page up to a new sample."""
-        present = {subject.key for subject in batch.subjects}
-        for key in [key for key in self._known if key not in present]:
-            self._forget(key)
-        for subject in batch.subjects:
-            self._write(subject, batch.at)
-        for scope, values in ((NODE, batch.node), (AGENT, batch.agent)):
-            self._write_scalars(scope, values)
-        chunks = [column.written() for column in (self._info, *self._columns.values())]
-        self.page = Page(batch.at, [chunk for chunk in chunks if chunk])
+        subjects = [*batch.subjects, *_scalars(batch)]
+        present = {(subject.scope, subject.key) for subject in subjects}
+        for name, scope in self._scopes.items():
+            for key in [key for key in scope.known if (name, key) not in present]:
+                self._forget(scope, key)
+        for subject in subjects:
+            self._note(self._scopes[subject.scope], subject, batch.at)
+        for scope in self._scopes.values():
+            self._write(scope)
+        self.page = self._page(batch.at)
 
-    def series(self) -> int:
-        """Count the lines that carry a value."""
-        return sum(len(column.lines) for column in (self._info, *self._columns.values()))
-
-    def _write(self, subject: Subject, at: float) -> None:
-        known = self._known.get(subject.key)
-        if known is None or known.owner is not subject.owner or known.scope != subject.scope:
-            self._forget(subject.key)
-            known = self._meet(subject, at)
+    def _note(self, scope: _Scope, subject: Subject, at: float) -> None:
+        """Remember a subject's values, and mark what changed."""
+        known = scope.known.get(subject.key)
+        if known is None or known.owner is not subject.owner:
+            self._forget(scope, subject.key)
+            known = self._meet(scope, subject)
         before, now = known.values, subject.values
-        if self._moving:
-            self._write_moving(known, before, now, at)
+        known.before, known.values = before, now
+        known.seconds, known.at = at - known.at, at
         if before is not now:
-            self._write_steady(known, before, now)
-            known.values = now
-        known.at = at
+            self._mark(scope, known, before, now)
 
-    def _write_steady(self, known: _Known, before: Mapping[str, float], now: Mapping[str, float]) -> None:
-        """Write what changed. This runs for every value of every job: it is spelled out rather than divided."""
-        number, tails, scope = known.number, known.tails, known.scope
-        plans, get = self._lines, before.get
+    def _mark(self, scope: _Scope, known: _Known, before: Mapping[str, float], now: Mapping[str, float]) -> None:
+        parts, was = scope.parts, before.get
         for name, value in now.items():
-            if get(name) == value:
-                continue
-            plan = plans.get((scope, name)) or self._plan(scope, name)
-            for line in plan[0]:
-                told = value if line.times == 1 else value * line.times
-                if line.whole:
-                    told = round(told)
-                column = line.column
-                column.lines[(number, name) if line.many else number] = f"{line.start}{tails[line.whose]}{told}\n"
-                column.changed = True
+            if was(name) != value:
+                part = parts.get(name) or self._new_part(scope, known.scope, name)
+                part.changed = True
+                if part.members is not None:
+                    part.members[known.number] = known
         if not before.keys() <= now.keys():
-            self._drop(known, before.keys() - now.keys())
+            self._unmark(scope, known, before.keys() - now.keys())
 
-    def _write_moving(self, known: _Known, before: Mapping[str, float], now: Mapping[str, float], at: float) -> None:
-        seconds = at - known.at
-        for name, value in now.items():
-            for line in (self._lines.get((known.scope, name)) or self._plan(known.scope, name))[1]:
-                told = line.output.moved(before.get(name), value, seconds)
-                slot = (known.number, name) if line.many else known.number
-                if told is None:
-                    line.column.drop(slot)
-                else:
-                    line.column.put(slot, f"{line.start}{known.tails[line.whose]}{told}\n")
+    def _unmark(self, scope: _Scope, known: _Known, names: Sequence[str] | set[str]) -> None:
+        for name in names:
+            part = scope.parts[name]
+            part.changed = True
+            if part.members is not None:
+                part.members.pop(known.number, None)
 
-    def _meet(self, subject: Subject, at: float) -> _Known:
+    def _write(self, scope: _Scope) -> None:
+        for part in list(scope.parts.values()):
+            if part.changed or part.moves:
+                part.write(scope.known)
+                if not part.size:
+                    self._drop_part(scope, part)
+
+    def _page(self, at: float) -> Page:
+        pieces = []
+        if self._info:
+            head = _Column(JOB_INFO, MetricKind.GAUGE, _JOB_INFO_HELP).head
+            pieces += [head, *self._info.values()]
+        for column in self._columns.values():
+            pieces += column.pieces()
+        parts = [part for scope in self._scopes.values() for part in scope.parts.values()]
+        return Page(at, pieces, len(self._info) + sum(part.size * len(part.lines) for part in parts))
+
+    def _meet(self, scope: _Scope, subject: Subject) -> _Known:
         self._numbers += 1
-        tails = [tail(family, subject, self._constant) for family in self._naming.families]
-        known = self._known[subject.key] = _Known(self._numbers, subject, tails, at)
+        scalar = subject.scope in {NODE, AGENT}
+        tails = [] if scalar else [tail(family, subject, self._constant) for family in self._naming.families]
+        known = _Known(self._numbers, subject.scope, subject.owner, tails or [""] * len(self._naming.families))
+        scope.known[subject.key] = known
         if subject.scope == JOB:
-            self._info.put(known.number, f"{JOB_INFO}{{{info(subject.owner, self._constant)}}} 1\n")
+            self._info[known.number] = f"{JOB_INFO}{{{info(subject.owner, self._constant)}}} 1\n".encode()
         return known
 
-    def _forget(self, key: Key) -> None:
-        known = self._known.pop(key, None)
+    def _forget(self, scope: _Scope, key: Key) -> None:
+        known = scope.known.pop(key, None)
         if known:
-            self._info.drop(known.number)
-            self._drop(known, known.values)
+            self._info.pop(known.number, None)
+            self._unmark(scope, known, list(known.values))
 
-    def _drop(self, known: _Known, names: Iterable[str]) -> None:
-        for name in names:
-            steady, moving = self._lines.get((known.scope, name)) or self._plan(known.scope, name)
-            for line in (*steady, *moving):
-                line.column.drop((known.number, name) if line.many else known.number)
+    def _new_part(self, scope: _Scope, called: str, name: str) -> _Part:
+        lines = []
+        whose = {family.name: at for at, family in enumerate(self._naming.families)}
+        for output in self._naming.outputs(called, name):
+            column = self._columns.get(output.name.name)
+            if column is None:
+                column = _Column(output.name.name, output.name.kind, output.name.help)
+                self._columns[output.name.name] = column
+            line = _Line(output, self._start(output, called), whose[output.family.name])
+            column.lines[line] = None
+            lines.append(line)
+        part = scope.parts[name] = _Part(name, lines)
+        return part
 
-    def _write_scalars(self, scope: str, values: Mapping[str, float]) -> None:
-        before = self._scalars[scope]
-        for name, value in values.items():
-            if before.get(name) != value:
-                for line in self._plan(scope, name)[0]:
-                    labels = ",".join(part for part in (line.output.own, self._constant) if part)
-                    told = f"{line.output.name.name}{{{labels}}}" if labels else line.output.name.name
-                    line.column.put((0, name), f"{told} {line.output.value(value)}\n")
-        for name in before.keys() - values.keys():
-            for line in self._plan(scope, name)[0]:
-                line.column.drop((0, name))
-        self._scalars[scope] = dict(values)
+    def _drop_part(self, scope: _Scope, part: _Part) -> None:
+        del scope.parts[part.name]
+        for line in part.lines:
+            self._columns[line.output.name.name].lines.pop(line)
 
-    def _plan(self, scope: str, name: str) -> tuple[tuple[_Line, ...], tuple[_Line, ...]]:
-        """Give the lines of a series: those that a changed value alone brings about, and those that need the last."""
-        plan = self._lines.get((scope, name))
-        if plan is None:
-            if len(self._lines) >= _MOST_REMEMBERED:
-                self._lines.clear()
-            lines = [self._line(output) for output in self._naming.outputs(scope, name)]
-            steady = tuple(line for line in lines if not line.output.moves)
-            plan = self._lines[scope, name] = (steady, tuple(line for line in lines if line.output.moves))
-        return plan
+    def _start(self, output: Output, scope: str) -> str:
+        """Write what comes before a subject's labels; for the node, which has none, all up to the value."""
+        if scope in {JOB, CGROUP}:
+            return f"{output.name.name}{{{output.own}{output.own and ','}"
+        told = ",".join(part for part in (output.own, self._constant) if part)
+        return f"{output.name.name}{{{told}}} " if told else f"{output.name.name} "
 
-    def _line(self, output: Output) -> _Line:
-        name = output.name
-        column = self._columns.get(name.name)
-        if column is None:
-            column = self._columns[name.name] = Column(name.name, name.kind, name.help)
-        return _Line(output, column, self._whose[output.family.name])
+
+def _scalars(batch: Batch) -> list[Subject]:
+    return [Subject((scope, "", ""), scope, _NOBODY, values) for scope, values in
+            ((NODE, batch.node), (AGENT, batch.agent))]  # fmt: skip
 
 
 def tail(family: Family, subject: Subject, constant: str) -> str:
     """Write the labels that say whose a line is, its closing brace, and the space before the value."""
-    told = labels(family, subject)
-    return f"{_labels(**told)}{constant and ','}{constant}}} "
+    return f"{_labels(**labels(family, subject))}{constant and ','}{constant}}} "
 
 
 def labels(family: Family, subject: Subject) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 import pwd
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
@@ -70,10 +70,9 @@ class Owners:
         self._known[key] = (place, owner)
         return owner
 
-    def keep(self, keys: Iterable[Key]) -> None:
+    def keep(self, present: Collection[Key]) -> None:
         """Forget all jobs but these."""
-        present = set(keys)
-        if present != self._known.keys() or self._since:
+        if len(present) != len(self._known) or any(key not in present for key in self._known):
             self._known = {key: known for key, known in self._known.items() if key in present}
             self._since = {key: since for key, since in self._since.items() if key in present}
             if self._look_up:

@@ -49,7 +49,7 @@ class PushGateway:
             self._wake.clear()
             page, self._page = self._page, None
             if page and not self._over:
-                self._try("PUT", b"".join(page.chunks))
+                self._try("PUT", b"".join(page.pieces))
         self._try("DELETE", b"")
 
     def _try(self, method: str, body: bytes) -> None:

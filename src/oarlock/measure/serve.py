@@ -1,15 +1,17 @@
-"""The web server of the agent: `/metrics`, handed out from memory."""
+"""The web server of the agent: `/metrics`, handed out from memory.
+
+It is written out here because the standard library's brings its client, mail and TLS along, a fifth of the agent's
+memory; a page that is read by a machine needs little of HTTP.
+"""
 
 import hmac
-import http
-import http.server
-import ipaddress
 import logging
 import socket
-import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from http import HTTPStatus
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,8 +21,11 @@ from oarlock.model.errors import ConfigRefused
 log = logging.getLogger(__name__)
 
 MOST_CONNECTIONS = 32
-IDLE_SECONDS = 120
-LANDING = b'<!doctype html><title>oarlock agent</title><p><a href="/metrics">Metrics</a> of the jobs on this node.'
+IDLE_SECONDS = 120.0
+LONGEST_REQUEST = 16 * 1024
+_SENT_AT_ONCE = 256 * 1024
+_PLAIN = "text/plain; charset=utf-8"
+LANDING = b'<!doctype html><title>oarlock agent</title><p><a href="/metrics">Metrics</a> of the jobs on this node.\n'
 
 
 class Access(NamedTuple):
@@ -31,9 +36,44 @@ class Access(NamedTuple):
     token: str | None = None
 
 
+class Request(NamedTuple):
+    """What was asked; the names of headers are in small letters."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the connection stays open for another request."""
+        return self.headers.get("connection", "").lower() != "close"
+
+
+class Answer(NamedTuple):
+    """What is sent back."""
+
+    status: HTTPStatus
+    kind: str
+    pieces: Iterable[bytes]
+
+
+def parse(head: bytes) -> Request | None:
+    """Read a request without a body; None when it is none."""
+    first, *lines = head.decode("latin-1").split("\r\n")
+    words = first.split(" ")
+    if len(words) != 3 or not words[2].startswith("HTTP/1."):
+        return None
+    pairs = (line.partition(":") for line in lines if line)
+    headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+    if words[2] == "HTTP/1.0":
+        headers.setdefault("connection", "close")
+    return Request(words[0], words[1].partition("?")[0], headers)
+
+
 def check_address(host: str, access: Access, *, open_to_all: bool) -> None:
     """Refuse to listen beyond this machine without TLS and a token, unless it was asked for in so many words."""
-    if open_to_all or _is_loopback(host) or (access.certificate and access.token):
+    loopback = host in {"localhost", "::1"} or host.startswith("127.")
+    if open_to_all or loopback or (access.certificate and access.token):
         return
     raise ConfigRefused(
         f"Listening on {host} would show users' names and programs to anybody.",
@@ -41,132 +81,130 @@ def check_address(host: str, access: Access, *, open_to_all: bool) -> None:
     )
 
 
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 class Server:
-    """Serve the latest page in threads of their own. `oldest_seconds` tells how old a page may be handed out."""
+    """Serve the latest page, in a thread for each connection. A page older than `oldest_seconds` is not handed out."""
 
     def __init__(
         self,
         address: tuple[str, int],
         page: Callable[[], Page | None],
-        *,
-        access: Access = Access(),  # noqa: B008  it is immutable
+        access: Access | None = None,
         oldest_seconds: Callable[[], float] = lambda: float("inf"),
     ) -> None:
-        self._server = _Listener(address, page, access, oldest_seconds)
-        self._thread = threading.Thread(target=self._server.serve_forever, name="serve", daemon=True)
+        self._page, self._oldest_seconds = page, oldest_seconds
+        self._token = access.token if access else None
+        self._secure = _securing(access) if access and access.certificate else None
+        self._socket = _listening(address)
+        self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._thread = threading.Thread(target=self._accept, name="serve", daemon=True)
         self._thread.start()
 
     @property
     def address(self) -> tuple[str, int]:
         """Give where it listens, the port that was chosen included."""
-        host, port = self._server.server_address[:2]
+        host, port = self._socket.getsockname()[:2]
         return str(host), int(port)
 
     def close(self) -> None:
-        """Stop listening."""
-        self._server.shutdown()
-        self._server.server_close()
+        """Stop listening; answers under way are sent."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
         self._thread.join()
 
+    def answer(self, asked: Request | None) -> Answer:
+        """Say what is sent back."""
+        if asked is None or asked.method not in {"GET", "HEAD"}:
+            return Answer(HTTPStatus.BAD_REQUEST, _PLAIN, [b"Only GET is understood.\n"])
+        if asked.path == "/":
+            return Answer(HTTPStatus.OK, "text/html; charset=utf-8", [LANDING])
+        if asked.path != "/metrics":
+            return Answer(HTTPStatus.NOT_FOUND, _PLAIN, [b"There is only /metrics.\n"])
+        given = asked.headers.get("authorization", "")
+        if self._token and not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
+            return Answer(HTTPStatus.UNAUTHORIZED, _PLAIN, [b"A token is needed.\n"])
+        page = self._page()
+        if page is None or time.time() - page.at > self._oldest_seconds():
+            return Answer(HTTPStatus.SERVICE_UNAVAILABLE, _PLAIN, [b"There is no fresh sample.\n"])
+        return Answer(HTTPStatus.OK, CONTENT_TYPE, page.pieces)
 
-class _Listener(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return  # closed
+            if self._free.acquire(blocking=False):
+                threading.Thread(target=self._talk, args=(connection,), name="scrape", daemon=True).start()
+            else:
+                connection.close()
 
-    def __init__(
-        self,
-        address: tuple[str, int],
-        page: Callable[[], Page | None],
-        access: Access,
-        oldest_seconds: Callable[[], float],
-    ) -> None:
-        self.page, self.token, self.oldest_seconds = page, access.token, oldest_seconds
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
+    def _talk(self, connection: socket.socket) -> None:
         try:
-            super().__init__(address, _Handler)
+            connection.settimeout(IDLE_SECONDS)
+            with self._secure(connection) if self._secure else connection as secured:
+                while self._one(secured):
+                    pass
         except OSError as error:
-            raise ConfigRefused(
-                f"Nothing can listen on {address[0]}:{address[1]}: {error.strerror}.", hint="Give another --listen."
-            ) from error
-        if access.certificate:
-            # The handshake is left to the connection's own thread: a silent client must not stop the others.
-            self.socket = _context(access).wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
-
-    def process_request(self, request: object, client_address: object) -> None:
-        if self._free.acquire(blocking=False):
-            super().process_request(request, client_address)  # type: ignore[arg-type]
-        else:
-            self.shutdown_request(request)  # type: ignore[arg-type]
-
-    def process_request_thread(self, request: object, client_address: object) -> None:
-        try:
-            super().process_request_thread(request, client_address)  # type: ignore[arg-type]
+            log.debug("a scrape broke off: %s", error)
         finally:
+            connection.close()
             self._free.release()
 
-    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002
-        log.debug("a scrape broke off", extra={"client": str(client_address)})
+    def _one(self, connection: socket.socket) -> bool:
+        """Answer one request; false when the connection is over."""
+        head = _head(connection)
+        if not head:
+            return False
+        asked = parse(head)
+        answer = self.answer(asked)
+        _send(connection, answer, body=asked is None or asked.method != "HEAD")
+        return asked is not None and asked.keeps and answer.status != HTTPStatus.UNAUTHORIZED
 
 
-def _context(access: Access) -> ssl.SSLContext:
+def _head(connection: socket.socket) -> bytes:
+    received = b""
+    while b"\r\n\r\n" not in received:
+        piece = connection.recv(LONGEST_REQUEST)
+        received += piece
+        if not piece or len(received) > LONGEST_REQUEST:
+            return b""
+    return received.partition(b"\r\n\r\n")[0]
+
+
+def _send(connection: socket.socket, answer: Answer, *, body: bool) -> None:
+    pieces = list(answer.pieces)
+    head = [f"HTTP/1.1 {answer.status.value} {answer.status.phrase}", f"Content-Type: {answer.kind}",
+            f"Content-Length: {sum(map(len, pieces))}"]  # fmt: skip
+    if answer.status == HTTPStatus.UNAUTHORIZED:
+        head += ["WWW-Authenticate: Bearer", "Connection: close"]
+    waiting = ["\r\n".join([*head, "", ""]).encode()]
+    size = 0
+    for piece in pieces if body else ():
+        waiting.append(piece)
+        size += len(piece)
+        if size > _SENT_AT_ONCE:
+            connection.sendall(b"".join(waiting))
+            waiting, size = [], 0
+    connection.sendall(b"".join(waiting))
+
+
+def _listening(address: tuple[str, int]) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        return socket.create_server(address, family=family)
+    except OSError as error:
+        raise ConfigRefused(
+            f"Nothing can listen on {address[0]}:{address[1]}: {error.strerror}.", hint="Give another --listen."
+        ) from error
+
+
+def _securing(access: Access) -> Callable[[socket.socket], socket.socket]:
+    import ssl  # it is large, and most agents are scraped on their own machine
+
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(str(access.certificate), access.key and str(access.key))
     except OSError as error:
-        raise ConfigRefused(f"The certificate {access.certificate} cannot be used: {error.strerror}.") from error
-    return context
-
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    server: _Listener
-    protocol_version = "HTTP/1.1"
-    server_version, sys_version = "oarlock-agent", ""
-    timeout = IDLE_SECONDS
-
-    def do_GET(self) -> None:
-        if self.path.partition("?")[0] == "/metrics":
-            self._metrics()
-        elif self.path == "/":
-            self._answer(200, [LANDING], "text/html; charset=utf-8")
-        else:
-            self._answer(404, [b"There is only /metrics.\n"])
-
-    do_HEAD = do_GET  # noqa: N815  the name is the library's
-
-    def _metrics(self) -> None:
-        page = self.server.page()
-        if not self._may_read():
-            self.close_connection = True
-            self._answer(401, [b"A token is needed.\n"])
-        elif page is None or time.time() - page.at > self.server.oldest_seconds():
-            self._answer(503, [b"There is no fresh sample.\n"])
-        else:
-            self._answer(200, list(page.chunks), CONTENT_TYPE)
-
-    def _may_read(self) -> bool:
-        token = self.server.token
-        given = self.headers.get("Authorization", "")
-        return token is None or hmac.compare_digest(given.encode(), f"Bearer {token}".encode())
-
-    def _answer(self, status: int, chunks: list[bytes], kind: str = "text/plain; charset=utf-8") -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(sum(map(len, chunks))))
-        if status == http.HTTPStatus.UNAUTHORIZED:
-            self.send_header("WWW-Authenticate", "Bearer")
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.writelines(chunks)
-
-    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
-        log.debug(format, *arguments)
+        raise ConfigRefused(f"The certificate {access.certificate} cannot be used: {error}.") from error
+    return lambda connection: context.wrap_socket(connection, server_side=True)

@@ -58,7 +58,7 @@ def _serve(asked: AgentOptions, agent: Agent, stack: ExitStack) -> None:
         token = secret.read(f"file:{asked.token_file.absolute()}") if asked.token_file else None
         access = Access(asked.tls_certificate, asked.tls_key, token.value if token else None)
         check_address(address[0], access, open_to_all=asked.open_to_all)
-        server = Server(address, lambda: agent.page, access=access, oldest_seconds=lambda: _oldest(agent))
+        server = Server(address, lambda: agent.page, access, lambda: _oldest(agent))
         stack.callback(server.close)
         log.info("serving /metrics", extra={"address": "{}:{}".format(*server.address)})
     if asked.push:
