@@ -129,6 +129,9 @@ class Exposition:
     def __init__(self, naming: Naming, constant: Mapping[str, str] | None = None) -> None:
         self._naming = naming
         self._constant = split(series("", **(constant or {})))[1]
+        self._moves = any(
+            name.form != "value" for one in naming.families for rows in one.names.values() for name in rows
+        )
         self._columns: dict[str, _Column] = {}
         self._scopes = {scope: _Scope() for scope in (JOB, CGROUP, NODE, AGENT)}
         self._info: dict[int, bytes] = {}
@@ -155,7 +158,9 @@ class Exposition:
             self._forget(scope, subject.key)
             known = self._meet(scope, subject)
         before, now = known.values, subject.values
-        known.before, known.values = before, now
+        known.values = now
+        if self._moves:
+            known.before = before
         known.seconds, known.at = at - known.at, at
         if before is not now:
             self._mark(scope, known, before, now)

@@ -1,6 +1,5 @@
 """What the agent is told to do: its options, from the command line and from a file."""
 
-import difflib
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -58,8 +57,7 @@ def made(given: Mapping[str, Any], base: AgentOptions = AgentOptions()) -> Agent
     values: dict[str, Any] = {}
     for key, value in given.items():
         if key not in known | {"enable", "disable"}:
-            close = difflib.get_close_matches(key, known, 1)
-            raise ConfigRefused(f"The agent has no option `{key}`.", hint=f"Do you mean `{close[0]}`?" if close else "")
+            raise ConfigRefused(f"The agent has no option `{key}`.", hint=f"Close to it is {_closest(key, known)}.")
         if key in known:
             values[key] = _READERS.get(key, _as_is)(value)
     options = replace(base, **values)
@@ -142,9 +140,14 @@ def _events(value: Any) -> tuple[str, ...]:
     events = _words(value)
     for event in events:
         if event not in perf.EVENTS:
-            close = difflib.get_close_matches(event, perf.EVENTS, 1) or [", ".join(perf.EVENTS)]
-            raise ConfigRefused(f"There is no event `{event}`.", hint=f"There is {close[0]}.")
+            raise ConfigRefused(f"There is no event `{event}`.", hint=f"Close to it is {_closest(event, perf.EVENTS)}.")
     return events
+
+
+def _closest(word: str, known: Iterable[str]) -> str:
+    import difflib
+
+    return difflib.get_close_matches(word, known, 1, cutoff=0)[0]
 
 
 def _flag(value: Any) -> bool:

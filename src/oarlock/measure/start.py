@@ -14,7 +14,6 @@ from oarlock.measure.options import NOWHERE, AgentOptions
 from oarlock.measure.serve import Access, Server, check_address
 from oarlock.measure.sinks import Csv, JsonLines, Sink
 from oarlock.node.sources.files import allow_many_files
-from oarlock.settings import secret
 
 log = logging.getLogger(__name__)
 
@@ -55,8 +54,7 @@ def _sinks(asked: AgentOptions) -> list[Sink]:
 def _serve(asked: AgentOptions, agent: Agent, stack: ExitStack) -> None:
     address = options.address(asked.listen)
     if address:
-        token = secret.read(f"file:{asked.token_file.absolute()}") if asked.token_file else None
-        access = Access(asked.tls_certificate, asked.tls_key, token.value if token else None)
+        access = Access(asked.tls_certificate, asked.tls_key, _token(asked.token_file) if asked.token_file else None)
         check_address(address[0], access, open_to_all=asked.open_to_all)
         server = Server(address, lambda: agent.page, access, lambda: _oldest(agent))
         stack.callback(server.close)
@@ -67,6 +65,13 @@ def _serve(asked: AgentOptions, agent: Agent, stack: ExitStack) -> None:
         gateway = PushGateway(asked.push, socket.gethostname())
         stack.callback(gateway.close)
         agent.on_page.append(gateway.offer)
+
+
+def _token(file: Path) -> str | None:
+    from oarlock.settings import secret
+
+    token = secret.read(f"{secret.PREFIX}{file.absolute()}")
+    return token.value if token else None
 
 
 def _oldest(agent: Agent) -> float:

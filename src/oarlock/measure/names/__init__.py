@@ -21,7 +21,6 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +66,8 @@ class Family:
 def known(site: Path | None = None) -> dict[str, Family]:
     """Give all families; those of a site's file (one family, called as the file) replace ours of the same name."""
     families = {OURS: _ours()}
-    for file in sorted(resources.files("oarlock.measure.names").iterdir(), key=lambda file: file.name):
-        if file.name.endswith(".toml"):
-            name = file.name.removesuffix(".toml")
-            families[name] = read(name, file.read_text(), file.name)
+    for file in sorted(Path(__file__).parent.glob("*.toml")):
+        families[file.stem] = read(file.stem, file.read_text(), file.name)
     if site is not None:
         families[site.stem] = read(site.stem, _text(site), str(site))
     return families
