@@ -154,7 +154,7 @@ class Exposition:
     def _note(self, scope: _Scope, subject: Subject, at: float) -> None:
         """Remember a subject's values, and mark what changed."""
         known = scope.known.get(subject.key)
-        if known is None or known.owner is not subject.owner:
+        if known is None or (known.owner is not subject.owner and known.owner != subject.owner):
             self._forget(scope, subject.key)
             known = self._meet(scope, subject)
         before, now = known.values, subject.values

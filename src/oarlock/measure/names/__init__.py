@@ -21,6 +21,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -65,12 +66,16 @@ class Family:
 
 def known(site: Path | None = None) -> dict[str, Family]:
     """Give all families; those of a site's file (one family, called as the file) replace ours of the same name."""
-    families = {OURS: _ours()}
-    for file in sorted(Path(__file__).parent.glob("*.toml")):
-        families[file.stem] = read(file.stem, file.read_text(), file.name)
+    families = dict(_shipped())
     if site is not None:
         families[site.stem] = read(site.stem, _text(site), str(site))
     return families
+
+
+@cache
+def _shipped() -> Mapping[str, Family]:
+    files = sorted(Path(__file__).parent.glob("*.toml"))
+    return {OURS: _ours(), **{file.stem: read(file.stem, file.read_text(), file.name) for file in files}}
 
 
 def chosen(names: Iterable[str], site: Path | None = None) -> list[Family]:
