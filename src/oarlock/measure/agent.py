@@ -6,10 +6,12 @@ import resource
 import socket
 import threading
 import time
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from oarlock import __version__
 from oarlock.measure import layouts, names, options
@@ -26,6 +28,9 @@ from oarlock.node.sampler import Sampler
 from oarlock.node.sources.assemble import Options as SourceOptions
 from oarlock.node.sources.assemble import Sources, assemble
 from oarlock.node.sources.metrics import series
+
+if TYPE_CHECKING:
+    from oarlock.node.sources.redfish import Controller
 
 log = logging.getLogger(__name__)
 
@@ -67,12 +72,13 @@ class Agent:
         self._wishes: queue.SimpleQueue[tuple[Mapping[str, Any], Future[AgentOptions]]] = queue.SimpleQueue()
         self._wake = threading.Event()
         self._over = False
+        self._page: Page | None = None
         self._name()
 
     @property
     def page(self) -> Page | None:
         """Give the page of the last sample."""
-        return self._exposition.page
+        return self._page
 
     def run(self) -> None:
         """Sample until `stop`. A sample that fails is logged and counted; the next one is tried all the same."""
@@ -108,11 +114,11 @@ class Agent:
         """Take one sample now and hand it out."""
         begin = time.perf_counter()
         batch = self._assembler.batch(self._sampler.sample(self._clock()), self._about_itself())
-        self._exposition.take(batch)
+        self._page = self._exposition.take(batch)
         for sink in self.sinks:
             self._hand(sink, batch)
         for hand_on in self.on_page:
-            hand_on(self._exposition.page)  # type: ignore[arg-type]
+            hand_on(self._page)
         self._counts["samples_total"] += 1
         self._duration = time.perf_counter() - begin
         return batch
@@ -199,4 +205,22 @@ def _allowed(wishes: Mapping[str, Any], now: AgentOptions) -> AgentOptions:
 
 def source_settings(asked: AgentOptions) -> SourceOptions:
     """Give what sources need to know of the options."""
-    return SourceOptions(scratch=asked.scratch, perf_events=asked.perf_events, nvidia_library=asked.nvidia_library)
+    return SourceOptions(
+        scratch=asked.scratch,
+        perf_events=asked.perf_events,
+        nvidia_library=asked.nvidia_library,
+        redfish=_controller(asked.redfish) if asked.redfish else None,
+    )
+
+
+def _controller(file: Path) -> "Controller":
+    """Read how to reach the management controller: `url`, `user` and `password` in TOML, in a file of mode 0600."""
+    from oarlock.node.sources.redfish import Controller
+    from oarlock.settings import secret
+
+    text = secret.read(f"{secret.PREFIX}{file.absolute()}")
+    try:
+        return Controller(**tomllib.loads(text.value if text else ""))
+    except (tomllib.TOMLDecodeError, TypeError) as error:
+        raise ConfigRefused(f"{file} does not say how to reach a management controller: {error}.",
+                            hint='It holds url = "https://…", user = "…", password = "…".') from error  # fmt: skip

@@ -74,12 +74,12 @@ class Control:
                     log.info("a wish was not heard: %s", error)
 
     def _serve(self, connection: socket.socket) -> None:
-        uid = peer_uid(connection)
+        uid, line = peer_uid(connection), _line(connection)
         if uid not in {0, os.geteuid()}:
             log.warning("a wish of a stranger was refused", extra={"uid": uid})
             answer: dict[str, Any] = {"refused": "Only root and the agent's own user may change it."}
         else:
-            answer = self._answer(_line(connection))
+            answer = self._answer(line)
         connection.sendall(json.dumps(answer, default=str).encode() + b"\n")
 
     def _answer(self, line: bytes) -> dict[str, Any]:

@@ -138,8 +138,8 @@ class Exposition:
         self._numbers = 0
         self.page: Page | None = None
 
-    def take(self, batch: Batch) -> None:
-        """Bring the page up to a new sample."""
+    def take(self, batch: Batch) -> Page:
+        """Bring the page up to a new sample, and give it."""
         subjects = [*batch.subjects, *_scalars(batch)]
         present = {(subject.scope, subject.key) for subject in subjects}
         for name, scope in self._scopes.items():
@@ -150,6 +150,7 @@ class Exposition:
         for scope in self._scopes.values():
             self._write(scope)
         self.page = self._page(batch.at)
+        return self.page
 
     def _note(self, scope: _Scope, subject: Subject, at: float) -> None:
         """Remember a subject's values, and mark what changed."""

@@ -21,6 +21,9 @@ class Facts(NamedTuple):
     name: str = ""
 
 
+_NOTHING = Facts()
+
+
 class Owner(NamedTuple):
     """Whose a measured cgroup is; the fields that families turn into labels."""
 
@@ -49,25 +52,24 @@ class Owners:
     def __init__(self, look_up: LookUp | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._look_up = look_up
         self._clock = clock
-        self._known: dict[Key, tuple[Place, Owner]] = {}
+        self._known: dict[Key, tuple[Place, Facts, Owner]] = {}
         self._since: dict[Key, float] = {}
 
     def owner(self, key: Key, place: Place) -> Owner | None:
         """Give a job's owner; the same object while nothing changed. None while a look-up may still tell more."""
-        known = self._known.get(key)
-        if known and known[0] is place and key not in self._since:
-            return known[1]
-        facts = self._look_up.facts(place.job) if self._look_up else Facts()
+        facts = self._look_up.facts(place.job) if self._look_up else _NOTHING
         if facts is None:
             since = self._since.setdefault(key, self._clock())
             if self._clock() - since < PATIENCE_SECONDS:
                 return None
-        else:
-            self._since.pop(key, None)
-        owner = described(place, facts or Facts())
-        if known and known[1] == owner:
-            owner = known[1]
-        self._known[key] = (place, owner)
+            facts = _NOTHING
+        known = self._known.get(key)
+        if known and known[0] is place and known[1] is facts:
+            return known[2]
+        owner = described(place, facts)
+        if known and known[2] == owner:
+            owner = known[2]
+        self._known[key] = (place, facts, owner)
         return owner
 
     def keep(self, present: Collection[Key]) -> None:

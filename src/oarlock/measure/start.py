@@ -11,6 +11,7 @@ from pathlib import Path
 from oarlock.measure import control, options, rights
 from oarlock.measure.agent import Agent
 from oarlock.measure.options import NOWHERE, AgentOptions
+from oarlock.measure.owners import LookUp
 from oarlock.measure.serve import Access, Server, check_address
 from oarlock.measure.sinks import Csv, JsonLines, Sink
 from oarlock.node.sources.files import allow_many_files
@@ -27,7 +28,7 @@ def started(asked: AgentOptions) -> Iterator[Agent]:
         log.warning(sentence)
     allow_many_files()
     with ExitStack() as stack:
-        agent = Agent(asked, sinks=_sinks(asked))
+        agent = Agent(asked, look_up=_look_up(asked, stack), sinks=_sinks(asked))
         stack.callback(agent.close)
         _serve(asked, agent, stack)
         if asked.control != NOWHERE:
@@ -44,6 +45,16 @@ def run(asked: AgentOptions) -> None:
         gc.collect()
         gc.freeze()  # what is here now stays: the collector need not look at it again
         agent.run()
+
+
+def _look_up(asked: AgentOptions, stack: ExitStack) -> LookUp | None:
+    if asked.look_up == NOWHERE:
+        return None
+    from oarlock.measure import sites  # databases and processes are large; most agents ask nobody
+
+    site = sites.made(asked)
+    stack.callback(site.close)
+    return site
 
 
 def _sinks(asked: AgentOptions) -> list[Sink]:
