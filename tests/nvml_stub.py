@@ -38,10 +38,10 @@ int nvmlGpmSampleGet(void *d, void *s) { (void)d; return s == 0; }
 int nvmlGpmMetricsGet(question_t *q) {
     if (q->before == q->now) return 1;
     for (unsigned int i = 0; i < q->count; i++) {
-        q->metrics[i].value = q->metrics[i].id; q->metrics[i].result = q->metrics[i].id == 11 ? 3 : 0; }
+        q->metrics[i].value = q->metrics[i].id; q->metrics[i].result = q->metrics[i].id == 61 ? 3 : 0; }
     return 0; }
 """
-"""Counters that newer cards have: each reads its own number, but 64-bit units are not counted."""
+"""Counters that newer cards have: each reads its own number, but what NVLink sends is not counted."""
 
 
 def build(folder: Path, *, finer: bool = False) -> str:

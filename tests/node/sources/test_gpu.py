@@ -95,7 +95,8 @@ def test_newer_cards_tell_which_of_their_parts_worked_since_the_last_reading(tmp
 
 
 FINER = {
-    "gpu_sm_occupancy_ratio": 0.03, "gpu_tensor_ratio": 0.05, "gpu_fp32_ratio": 0.12, "gpu_fp16_ratio": 0.13,
+    "gpu_sm_occupancy_ratio": 0.03, "gpu_tensor_ratio": 0.05, "gpu_fp64_ratio": 0.11,
+    "gpu_fp32_ratio": 0.12, "gpu_fp16_ratio": 0.13,
     "gpu_pcie_transmitted_bytes_per_second": 20 << 20, "gpu_pcie_received_bytes_per_second": 21 << 20,
-    "gpu_nvlink_received_bytes_per_second": 60 << 20, "gpu_nvlink_transmitted_bytes_per_second": 61 << 20,
+    "gpu_nvlink_received_bytes_per_second": 60 << 20,
 }  # fmt: skip
