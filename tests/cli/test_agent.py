@@ -20,7 +20,7 @@ def agent(tmp_path):
     port, control = free_port(), str(tmp_path / "agent.sock")
     command = [sys.executable, "-m", "oarlock", "agent", "--period", "0.2", "--listen", f"127.0.0.1:{port}",
                "--control", control, "--json", str(tmp_path / "out.jsonl"), "--csv", str(tmp_path / "out.csv"),
-               "--layout", "oarlock"]  # fmt: skip
+               "--layout", "torque"]  # fmt: skip
     program = subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
     url = f"http://127.0.0.1:{port}/metrics"
     try:
