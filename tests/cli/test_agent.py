@@ -66,6 +66,8 @@ def test_an_agent_that_cannot_start_says_why(capsys, tmp_path):
     assert "would show users' names" in capsys.readouterr().err
     assert main(["agent", "--look-up", "pbs", "--control", "none"]) == 2
     assert "There is no look-up `pbs`." in capsys.readouterr().err
+    assert main(["agent", "--json", str(tmp_path / "no" / "out"), "--control", "none"]) == 2
+    assert "cannot be written: No such file" in capsys.readouterr().err
     assert main(["agent", "show", "--control", str(tmp_path / "none.sock")]) == 2
     assert "No agent answers" in capsys.readouterr().err
 

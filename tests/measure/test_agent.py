@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oarlock.measure import options
-from oarlock.measure.agent import Agent, next_turn
+from oarlock.measure.agent import Agent, next_turn, source_settings
 from oarlock.model.errors import ConfigRefused
 from oarlock.node.hierarchies import Hierarchy
 from tests.monitoring import recorded, wait_until
@@ -102,17 +102,24 @@ def test_an_agent_runs_until_it_is_stopped_and_samples_on_time(agent_of):
     assert all(0 <= at % 0.5 <= 0.3 for at in taken[1:])
 
 
-def test_a_sample_that_fails_is_counted_and_the_next_is_taken(agent_of, monkeypatch, caplog):
-    agent = agent_of(period="0.1s")
-    broken = itertools.chain([True], itertools.repeat(False))
-    real = agent._assembler.batch
+class FailsOnce:
+    """An output with a mistake in it, which shows with the first sample."""
 
-    def batch(*arguments):
-        if next(broken):
-            raise RuntimeError("the first one fails")
-        return real(*arguments)
+    name = "mistaken"
 
-    monkeypatch.setattr(agent._assembler, "batch", batch)
+    def __init__(self):
+        self.mistakes = [RuntimeError("nobody thought of this")]
+
+    def take(self, batch, naming):
+        if self.mistakes:
+            raise self.mistakes.pop()
+
+    def close(self):
+        pass
+
+
+def test_a_sample_that_fails_is_counted_and_the_next_is_taken(agent_of, caplog):
+    agent = agent_of(period="0.1s", sinks=[FailsOnce()])
     with running(agent):
         wait_until(lambda: agent.page and "oarlock_agent_failed_samples_total 1\n" in page(agent), "the next sample")
     assert "a sample failed" in caplog.text
@@ -188,3 +195,14 @@ def test_other_cgroups_are_measured_when_asked_for(agent_of, tmp_path):
     agent.sample()
     assert 'oarlock_cgroup_cpu_seconds_total{cgroup="system.slice"} 1.0\n' in page(agent)
     assert "oarlock_node_jobs 1\n" in page(agent)
+
+
+def test_a_management_controller_is_named_in_a_file_that_keeps_its_secret(tmp_path):
+    file = tmp_path / "redfish.toml"
+    file.touch(mode=0o600)
+    file.write_text('url = "https://bmc.example"\nuser = "ada"\npassword = "pw"\n')
+    assert source_settings(options.made({"redfish": str(file)})).redfish is not None
+    for text in ("url =", "uri = 'x'", "url = 'bmc'\nuser = ''\npassword = ''"):
+        file.write_text(text)
+        with pytest.raises(ConfigRefused, match="does not say how to reach"):
+            source_settings(options.made({"redfish": str(file)}))

@@ -4,6 +4,8 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -78,19 +80,18 @@ print(s.recv(1000).decode())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a stranger")
-def test_a_stranger_is_refused_by_what_the_kernel_says_even_where_the_files_would_let_him(heard, tmp_path_factory):
+def test_a_stranger_is_refused_by_what_the_kernel_says_even_where_the_files_would_let_him():
     """The socket is opened to all for this, so that only the kernel's word on the other end is left."""
-    folder = tmp_path_factory.mktemp("shared")
-    for path in (folder, *folder.parents[:2]):
-        path.chmod(0o755)
-    open_to_all = Control(folder / "agent.sock", lambda wishes: made(wishes))
-    try:
-        open_to_all.path.chmod(0o666)
-        command = [sys.executable, "-c", STRANGER, str(open_to_all.path)]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, cwd="/")
-        assert "Only root and the agent's own user" in ran.stdout, ran.stderr
-    finally:
-        open_to_all.close()
+    with tempfile.TemporaryDirectory(prefix="oarlock-control-") as folder:
+        Path(folder).chmod(0o755)
+        open_to_all = Control(Path(folder) / "agent.sock", lambda wishes: made(wishes))
+        try:
+            open_to_all.path.chmod(0o666)
+            command = [sys.executable, "-c", STRANGER, str(open_to_all.path)]
+            ran = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, cwd="/")
+            assert "Only root and the agent's own user" in ran.stdout, ran.stderr
+        finally:
+            open_to_all.close()
 
 
 def test_two_agents_do_not_share_a_socket_but_a_dead_one_leaves_its_own(listening, tmp_path):

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oarlock.measure import names
+from oarlock.measure.exposition import Exposition
 from oarlock.measure.names import prometheus_name
 from oarlock.measure.naming import Naming, growth, pairs, percent
 from oarlock.model.errors import ConfigRefused
@@ -134,17 +135,9 @@ def test_a_site_adds_names_of_its_own(tmp_path):
     [family] = names.chosen(["lab"], tmp_path / "lab.toml")
     [name] = family.names["job"]
     assert (name.name, name.kind, name.times) == ("lab_memory_", MetricKind.GAUGE, 0.001)
-    assert lines(pages_of(family, job("7", {"memory_usage_bytes": 4096}))) == ['lab_memory_{id="7"} 4.096']
-
-
-def pages_of(family, subject):
-    from oarlock.measure.exposition import Exposition
-
     exposition = Exposition(Naming([family]))
-    exposition.take(batch(subject))
-    exposition._info.clear()
-    exposition.take(batch(subject))
-    return exposition
+    exposition.take(batch(job("7", {"memory_usage_bytes": 4096})))
+    assert lines(exposition, "lab") == ['lab_memory_{id="7"} 4.096']
 
 
 @pytest.mark.parametrize(

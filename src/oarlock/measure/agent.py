@@ -215,12 +215,12 @@ def source_settings(asked: AgentOptions) -> SourceOptions:
 
 def _controller(file: Path) -> "Controller":
     """Read how to reach the management controller: `url`, `user` and `password` in TOML, in a file of mode 0600."""
-    from oarlock.node.sources.redfish import Controller
+    from oarlock.node.sources.redfish import Controller, RedfishRefused
     from oarlock.settings import secret
 
     text = secret.read(f"{secret.PREFIX}{file.absolute()}")
     try:
         return Controller(**tomllib.loads(text.value if text else ""))
-    except (tomllib.TOMLDecodeError, TypeError) as error:
+    except (tomllib.TOMLDecodeError, TypeError, RedfishRefused) as error:
         raise ConfigRefused(f"{file} does not say how to reach a management controller: {error}.",
                             hint='It holds url = "https://…", user = "…", password = "…".') from error  # fmt: skip

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TextIO
 
 from oarlock.measure.batch import AGENT, NODE, Batch, Subject
 from oarlock.measure.naming import Naming, Output, pairs
+from oarlock.model.errors import ConfigRefused
 from oarlock.node.discovery import Key
 
 log = logging.getLogger(__name__)
@@ -140,7 +141,12 @@ def _of_the_node(batch: Batch, naming: Naming) -> dict[str, float]:
 
 
 def _opened(path: str) -> TextIO:
-    return sys.stdout if path == STANDARD_OUTPUT else Path(path).open("a", encoding="utf-8")
+    if path == STANDARD_OUTPUT:
+        return sys.stdout
+    try:
+        return Path(path).open("a", encoding="utf-8")
+    except OSError as error:
+        raise ConfigRefused(f"{path} cannot be written: {error.strerror}.") from error
 
 
 def _close(file: TextIO) -> None:
