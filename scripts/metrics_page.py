@@ -2,6 +2,7 @@
 
 from itertools import groupby
 
+from oarlock.measure import names
 from oarlock.measure.metrics import Measured, catalogue
 
 HEAD = """\
@@ -30,19 +31,61 @@ Names of other programs: alumet is Alumet's OAR plugin (seen in OAR clusters), j
 jobstats stands for its cgroup_exporter. A unit in brackets is theirs, where it is not ours.
 """
 
+ELSEWHERE = """\
+## Names elsewhere
+
+What the families of `oarlock agent --names` are called, and what they are made of. Our own names have the labels
+`job_id`, `user` and `account`; `oarlock_node_job_info` (always 1) lists the jobs of a node with all that is known of
+them. Series of a job that ended vanish.
+"""
+
 
 def metrics() -> str:
     """Make the page."""
     rows = sorted(catalogue().values(), key=lambda metric: metric.scope)
     sections = [_section(*key, list(group)) for key, group in groupby(rows, key=lambda row: (row.scope, row.source))]
-    return "\n".join([HEAD, *sections])
+    return "\n".join([HEAD, *sections, _elsewhere()])
 
 
 def _section(scope: str, source: str, rows: list[Measured]) -> str:
-    whose = "Of a job" if scope == "job" else "Of a node"
+    whose = {"job": "Of a job", "node": "Of a node", "agent": "Of the agent itself"}[scope]
     table = "\n".join(_row(row) for row in rows)
     columns = "| metric | labels | kind | unit | meaning | read from | elsewhere |"
-    return f"## {whose}: {source}\n\n{columns}\n| --- | --- | --- | --- | --- | --- | --- |\n{table}\n"
+    title = whose if source == scope else f"{whose}: {source}"
+    return f"## {title}\n\n{columns}\n| --- | --- | --- | --- | --- | --- | --- |\n{table}\n"
+
+
+def _elsewhere() -> str:
+    tables = [_family(family) for name, family in names.known().items() if name != names.OURS]
+    return "\n".join([ELSEWHERE, *tables])
+
+
+def _family(family: names.Family) -> str:
+    labels = ", ".join(f"`{label}` ({said})" for label, said in family.labels.items())
+    rows: dict[str, list[names.Name]] = {}
+    for name in family.names["job"]:
+        rows.setdefault(name.name, []).append(name)
+    table = "\n".join(_name(called, made_of) for called, made_of in rows.items())
+    head = f"### {family.name}: {family.about}\n\nLabels of every series: {labels}.\n\n"
+    return f"{head}| name | kind | meaning | made of | labels of its own |\n| --- | --- | --- | --- | --- |\n{table}\n"
+
+
+def _name(called: str, made_of: list[names.Name]) -> str:
+    first = made_of[0]
+    own = {label: "" for name in made_of for label in _own_labels(name)}
+    what = ", ".join(f"`{name.metric}`" for name in made_of)
+    factor = "" if first.times == 1 else f" × {first.times:.7g}"
+    form = {
+        "value": "",
+        "delta": ", since the last sample",
+        "percent": ", share of the time since the last sample × 100",
+    }
+    return f"| `{called}` | {first.kind} | {first.help} | {what}{factor}{form[first.form]} | {', '.join(own) or '–'} |"
+
+
+def _own_labels(name: names.Name) -> list[str]:
+    ours = catalogue()["job", name.metric].labels
+    return [*(name.rename.get(label, label) for label in ours if label not in name.drop), *name.add]
 
 
 def _row(row: Measured) -> str:

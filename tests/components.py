@@ -33,6 +33,13 @@ COMPONENTS: Mapping[str, Component] = {
         Component("bash", "bash", "bash", "reading settings the way bash does"),
         Component("ip", "ip", "iproute2", "nodes in network namespaces"),
         Component("sshd", "sshd", "openssh-server", "reaching nodes by ssh"),
+        Component("mariadb", "mariadbd", "mariadb-server", "reading the accounting of Slurm"),
+        Component("munged", "munged", "munge", "measuring jobs of a real Slurm"),
+        Component("prometheus", "prometheus", "prometheus", "what Prometheus makes of the measurements"),
+        Component("promtool", "promtool", "prometheus", "whether Prometheus can read names and rules"),
+        Component("pushgateway", "prometheus-pushgateway", "prometheus-pushgateway", "pushing measurements"),
+        Component("slurmctld", "slurmctld", "slurmctld", "measuring jobs of a real Slurm"),
+        Component("slurmd", "slurmd", "slurmd", "measuring jobs of a real Slurm"),
     )
 }
 

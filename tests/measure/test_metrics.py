@@ -32,7 +32,7 @@ def test_kind_and_unit_are_in_the_name():
 
 @pytest.mark.parametrize("metric", ALL, ids=lambda metric: metric.full_name)
 def test_every_metric_is_well_formed_for_prometheus(metric):
-    assert re.fullmatch(r"oarlock_(job|node)_[a-z][a-z0-9_]*", metric.full_name)
+    assert re.fullmatch(r"oarlock_(job|node|agent)_[a-z][a-z0-9_]*", metric.full_name)
     assert metric.help.endswith(".")
     assert "|" not in metric.help + metric.files
     assert not {"job", "instance"} & set(metric.labels), "Prometheus sets these itself"
@@ -40,7 +40,7 @@ def test_every_metric_is_well_formed_for_prometheus(metric):
 
 def test_every_source_has_metrics_and_every_metric_a_source():
     sources = {metric.source for metric in ALL}
-    assert sources - {"sampler", "power"} == set(assemble.ALL) - {"ipmi", "redfish"}
+    assert sources - {"sampler", "power", "agent"} == set(assemble.ALL) - {"ipmi", "redfish"}
 
 
 def test_the_names_of_the_seeds_are_all_there():

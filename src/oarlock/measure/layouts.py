@@ -1,7 +1,6 @@
 """The layouts of resource managers, read from data: those that come with the package, and a site's own."""
 
 import tomllib
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ _KEYS = {"about", "job", "inside", "is_job"}
 def known(site: Path | None = None) -> dict[str, Layout]:
     """Give all layouts by name; those of a site's file stand first and replace ours of the same name."""
     theirs = {} if site is None else read(_text(site), str(site))
-    ours = read((resources.files("oarlock.measure") / "layouts.toml").read_text(), "layouts.toml")
+    ours = read(Path(__file__).with_name("layouts.toml").read_text(), "layouts.toml")
     everyone = {OARLOCK.name: OARLOCK, **ours}
     return {**theirs, **{name: layout for name, layout in everyone.items() if name not in theirs}}
 

@@ -4,7 +4,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from oarlock.model.sample import MetricKind
@@ -45,7 +45,7 @@ class Measured:
 @cache
 def catalogue() -> Mapping[tuple[str, str], Measured]:
     """Give all metrics by scope and name, in the order of the reference page."""
-    tables = tomllib.loads((resources.files("oarlock.measure") / "metrics.toml").read_text())
+    tables = tomllib.loads(Path(__file__).with_name("metrics.toml").read_text())
     everything = [*_written(tables), *_events(), *_memory_of_the_node()]
     return {(metric.scope, metric.name): metric for metric in everything}
 

@@ -44,6 +44,7 @@ class Spot(NamedTuple):
 class Found:
     """A job that is here now. `revision` grows when a directory of it is found, so that more files are opened.
 
+    `directories` is its directory for each controller (`unified` for version 2); replaced, never changed.
     `process_directories` are those whose `cgroup.procs` together hold its processes; the list is replaced, never
     changed, when there are others.
     """
@@ -51,13 +52,9 @@ class Found:
     def __init__(self, place: Place) -> None:
         self.place = place
         self.spots: list[Spot] = []
+        self.directories: dict[str, str] = {}
         self.process_directories: list[str] = []
         self.revision = 0
-
-    @property
-    def directories(self) -> dict[str, str]:
-        """Give its directory for each controller (`unified` for version 2)."""
-        return {name: spot.absolute for spot in self.spots for name in spot.hierarchy.controllers}
 
     @property
     def home(self) -> Spot:
@@ -69,6 +66,7 @@ class Found:
         if any(known.hierarchy.root == spot.hierarchy.root for known in self.spots):
             return False
         self.spots.append(spot)
+        self.directories = {**self.directories, **dict.fromkeys(spot.hierarchy.controllers, spot.absolute)}
         self.process_directories = [self.home.absolute]
         self.revision += 1
         return True

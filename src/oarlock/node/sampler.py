@@ -77,18 +77,25 @@ class Sampler:
         for meter in self._meters.values():
             meter.open(source, self.errors)
 
+    def switch_node(self, source: NodeSource) -> None:
+        """Replace a source of the node by another of the same name, or add it."""
+        self._close_node(source.name)
+        self._node_sources[source.name] = source
+        self.errors.setdefault(source.name, 0)
+
     def switch_off(self, name: str) -> None:
-        """Stop measuring jobs with a source."""
+        """Stop measuring jobs and the node with a source."""
         self._job_sources.pop(name, None)
         for meter in self._meters.values():
             meter.drop(name)
+        self._close_node(name)
 
     def close(self) -> None:
         """Give back every file, watch and thread."""
         for key in list(self._meters):
             self._meters.pop(key).close()
-        for source in self._node_sources.values():
-            source.close()
+        for name in list(self._node_sources):
+            self._close_node(name)
         self._finder.close()
 
     def _meter(self, key: Key, job: Found) -> Meter:
@@ -102,6 +109,11 @@ class Sampler:
     def _end(self, key: Key) -> None:
         self._finder.forget(key)
         self._meters.pop(key).close()
+
+    def _close_node(self, name: str) -> None:
+        source = self._node_sources.pop(name, None)
+        if source:
+            source.close()
 
     def _read_node(self, jobs: int) -> Values:
         values: Values = {"jobs": jobs}

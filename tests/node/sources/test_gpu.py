@@ -1,42 +1,16 @@
 import logging
-import subprocess
 
 import pytest
 
 from oarlock.node.sources import gpu, nvml
 from oarlock.node.sources.gpu import Gpus, JobGpuSource, NodeGpuSource
 from tests.monitoring import job_at, recorded
-
-STUB = r"""
-#include <stdio.h>
-#include <string.h>
-typedef struct { unsigned long long total, free, used; } memory_t;
-typedef struct { unsigned int gpu, memory; } rates_t;
-typedef struct { unsigned int pid; unsigned long long used; unsigned int gi, ci; } process_t;
-static int cards[2] = {0, 1};
-#define CARD(d) (*(int *)(d))
-int nvmlInit_v2(void) { return 0; }
-int nvmlShutdown(void) { return 0; }
-int nvmlDeviceGetCount_v2(unsigned int *n) { *n = 2; return 0; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned int i, void **d) { *d = &cards[i]; return i > 1; }
-int nvmlDeviceGetMinorNumber(void *d, unsigned int *n) { *n = 1 - CARD(d); return 0; }
-int nvmlDeviceGetUUID(void *d, char *s, unsigned int n) { snprintf(s, n, "GPU-%d", CARD(d)); return 0; }
-int nvmlDeviceGetName(void *d, char *s, unsigned int n) { (void)d; snprintf(s, n, "NVIDIA A100"); return 0; }
-int nvmlDeviceGetMemoryInfo(void *d, memory_t *m) { m->total = 1000; m->used = 10 + CARD(d); return 0; }
-int nvmlDeviceGetUtilizationRates(void *d, rates_t *r) { r->gpu = 50; r->memory = 25; return CARD(d) ? 3 : 0; }
-int nvmlDeviceGetPowerUsage(void *d, unsigned int *p) { *p = 250500 + CARD(d); return 0; }
-int nvmlDeviceGetTemperature(void *d, int sensor, unsigned int *t) { (void)d; *t = 60 + sensor; return 0; }
-int nvmlDeviceGetComputeRunningProcesses_v3(void *d, unsigned int *n, process_t *p) {
-    *n = CARD(d) ? 1 : 0; p[0].pid = 4242; return 0; }
-"""
+from tests.nvml_stub import build
 
 
 @pytest.fixture(scope="session")
 def stub(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("nvml")
-    (folder / "stub.c").write_text(STUB)
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", folder / "libnvml.so", folder / "stub.c"], check=True, timeout=60)
-    return str(folder / "libnvml.so")
+    return build(tmp_path_factory.mktemp("nvml"))
 
 
 @pytest.fixture
@@ -106,3 +80,23 @@ def test_an_absent_library_is_one_line_in_the_log(caplog):
     assert nvml.load("libnvidia-ml-of-nowhere.so.1") is None
     assert [record.levelno for record in caplog.records] == [logging.INFO]
     assert "no NVIDIA GPUs are measured" in caplog.text
+
+
+def test_newer_cards_tell_which_of_their_parts_worked_since_the_last_reading(tmp_path):
+    library = nvml.load(build(tmp_path, finer=True))
+    first, second = library.gpus
+    try:
+        assert not any("sm_occupancy" in name for name in library.read(first)), "there is nothing before it"
+        finer = {name: value for name, value in library.read(first).items() if name in FINER}
+        assert finer == FINER
+        assert library.read(second).keys().isdisjoint(FINER)
+    finally:
+        library.close()
+
+
+FINER = {
+    "gpu_sm_occupancy_ratio": 0.03, "gpu_tensor_ratio": 0.05, "gpu_fp64_ratio": 0.11,
+    "gpu_fp32_ratio": 0.12, "gpu_fp16_ratio": 0.13,
+    "gpu_pcie_transmitted_bytes_per_second": 20 << 20, "gpu_pcie_received_bytes_per_second": 21 << 20,
+    "gpu_nvlink_received_bytes_per_second": 60 << 20,
+}  # fmt: skip

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from oarlock.node.sources.processes import ProcessSource, Stat, io_values, owner
+from oarlock.node.sources.processes import MOST_EXECUTABLES, ProcessSource, Stat, io_values, owner
 from tests.monitoring import job_at, needs_cgroups, real_groups, recorded, wait_until
 
 STAT = "{pid} ({name}) {state} {parent} 1 1 0 -1 0 0 0 0 0 {cpu} 1 {children} 2 20 0 {threads} 0 9 0 {pages} 1"
@@ -224,3 +224,11 @@ def test_processes_that_come_and_go_while_they_are_read_are_no_errors():
         wait_until(lambda: not (made["cpuacct"] / "cgroup.procs").read_text(), "the job to be empty")
     assert reads > 1
     assert seconds == sorted(seconds), "what was counted never falls"
+
+
+def test_a_job_cannot_make_series_without_end(world):
+    for number in range(MOST_EXECUTABLES + 3):
+        world.put(100 + number, f"app{number}", cpu=1, threads=1)
+    values = world.read()
+    assert len(cpu(values)) == MOST_EXECUTABLES + 1
+    assert values['process_threads{exe="others"}'] == 3

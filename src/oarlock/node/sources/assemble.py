@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from oarlock.node.sources import ipmi, nvml, perf, redfish
+from oarlock.node.sources import ipmi, nvml, perf
 from oarlock.node.sources.blockio import BlockIoSource
 from oarlock.node.sources.cpu import CpuSource
 from oarlock.node.sources.gpu import Gpus, JobGpuSource, NodeGpuSource
@@ -20,6 +20,9 @@ from oarlock.node.sources.probe import JobSource, NodeSource
 from oarlock.node.sources.processes import ProcessSource
 from oarlock.node.sources.rapl import RaplSource
 from oarlock.node.sources.temperature import TemperatureSource
+
+if TYPE_CHECKING:
+    from oarlock.node.sources.redfish import Controller
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +39,7 @@ class Options(NamedTuple):
     perf_events: Sequence[str] = perf.DEFAULT
     nvidia_library: str = nvml.LIBRARY
     ipmi_command: Sequence[str] | None = None  # None: the first that is installed
-    redfish: redfish.Controller | None = None
+    redfish: Controller | None = None
 
 
 class Sources(NamedTuple):
@@ -76,6 +79,8 @@ def _add_ipmi(sources: Sources, options: Options) -> None:
 
 def _add_redfish(sources: Sources, options: Options) -> None:
     if options.redfish:
+        from oarlock.node.sources import redfish  # HTTP and TLS are large; few nodes need them
+
         sources.node.append(redfish.source(options.redfish))
     else:
         log.info("no management controller is named: power is not measured by Redfish")

@@ -35,7 +35,7 @@ class BlockIoSource:
         directories = job.directories
         requests = open_in(directories, "blkio", "blkio.throttle.io_serviced_recursive")
         if requests is not None:
-            return BlockIo(self, open_in(directories, "blkio", "blkio.throttle.io_service_bytes_recursive"), requests)
+            return BlockIo(self, requests, open_in(directories, "blkio", "blkio.throttle.io_service_bytes_recursive"))
         stat = open_in(directories, UNIFIED, "io.stat")
         return None if stat is None else BlockIo(self, stat, None)
 
@@ -48,23 +48,22 @@ class BlockIoSource:
 
 
 class BlockIo(Probe):
-    """One job's traffic. Texts that did not change are not taken apart again: most jobs seldom touch a disk."""
+    """One job's traffic. Most jobs seldom touch a disk: while it made no request, nothing else is read or parsed."""
 
-    __slots__ = ("_bytes", "_last", "_requests", "_source", "_texts")
+    __slots__ = ("_bytes", "_last", "_requests", "_source", "_text")
 
-    def __init__(self, source: BlockIoSource, bytes_: int | None, requests: int | None) -> None:
+    def __init__(self, source: BlockIoSource, requests: int, bytes_: int | None) -> None:
         self._source = source
         self._bytes, self._requests = bytes_, requests
-        self._texts: tuple[bytes, bytes] | None = None
+        self._text: bytes | None = None
         self._last: Values = {}
 
     def read(self, values: Values, *, thorough: bool) -> None:  # noqa: ARG002
         """Read both files of version 1, or the one of version 2."""
-        bytes_ = b"" if self._bytes is None else read_list(self._bytes)
-        requests = b"" if self._requests is None else read_list(self._requests)
-        if (bytes_, requests) != self._texts:
-            self._texts = (bytes_, requests)
-            traffic = stat_v2(bytes_) if self._requests is None else throttle_v1(bytes_, requests)
+        text = read_list(self._requests)
+        if text != self._text:
+            self._text = text
+            traffic = stat_v2(text) if self._bytes is None else throttle_v1(read_list(self._bytes), text)
             self._last = {series(name, device=self._source.device(d)): value for (name, d), value in traffic.items()}
         values.update(self._last)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import cache
 
 from oarlock.node.hierarchies import UNIFIED
 from oarlock.node.sources.files import Values, close_all, open_in, read_record, read_seldom
@@ -63,7 +64,7 @@ class CpuV1(Probe):
     def __init__(self, directories: Mapping[str, str], user_hz: int) -> None:
         self._directories, self._user_hz = directories, user_hz
         self._usage = b""
-        self._throttling: tuple[bytes, Values] = (b"", {})
+        self._throttling: Values = {}
         self._cores: list[tuple[int, str]] = []
         self._total = open_in(directories, "cpuacct", "cpuacct.usage")
         self._user = open_in(directories, "cpuacct", "cpuacct.usage_user")
@@ -88,10 +89,10 @@ class CpuV1(Probe):
         elif self._stat is not None:
             values.update(stat_v1(os.pread(self._stat, _TEXT_BYTES, 0), self._user_hz))
         if self._throttled is not None:
-            text = os.pread(self._throttled, _TEXT_BYTES, 0)
-            if text != self._throttling[0]:  # without a quota it never changes
-                self._throttling = (text, throttling(text))
-            values.update(self._throttling[1])
+            # Without a quota it never changes, and most jobs have none.
+            if thorough or self._throttling.get("cpu_periods_total"):
+                self._throttling = throttling(os.pread(self._throttled, _TEXT_BYTES, 0))
+            values.update(self._throttling)
         if thorough:
             self._cores = _read_cores(self._directories)
         if self._cores:
@@ -168,7 +169,13 @@ def throttling(text: bytes) -> Values:
 
 def cores(text: bytes) -> list[tuple[int, str]]:
     """Read a cpuset's list into CPU numbers, each with the name of its series."""
-    return [(cpu, series("core_cpu_seconds_total", core=str(cpu))) for cpu in cpu_list(text)]
+    return [(cpu, _core_series(cpu)) for cpu in cpu_list(text)]
+
+
+@cache
+def _core_series(cpu: int) -> str:
+    """Give the name of a core's series; one text for all jobs."""
+    return series("core_cpu_seconds_total", core=str(cpu))
 
 
 def _read_cores(directories: Mapping[str, str]) -> list[tuple[int, str]]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from collections.abc import Sequence
 
 from oarlock.node.sources.background import Background
@@ -39,6 +37,8 @@ def readings(text: str) -> Values:
 
 def installed() -> Sequence[str] | None:
     """Give the first of the known commands that is installed."""
+    import shutil  # it is large, and few nodes are measured this way
+
     return next((command for command in COMMANDS if shutil.which(command[0])), None)
 
 
@@ -50,6 +50,8 @@ class _Meter:
         self._last: Values = {}
 
     def __call__(self) -> Values:
+        import subprocess
+
         ran = subprocess.run(  # noqa: S603  (a fixed list of arguments, or the administrator's own)
             self._command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=True
         )

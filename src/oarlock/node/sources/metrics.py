@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 
-def series(name: str, **labels: str) -> str:
+def series(name: str, /, **labels: str) -> str:
     """Give the key of a reading. Labels stand in the order in which they are given."""
     inside = ",".join(f'{label}="{_escaped(value)}"' for label, value in labels.items())
     return f"{name}{{{inside}}}" if inside else name

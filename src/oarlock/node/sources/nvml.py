@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from oarlock.node.sources.files import Values
+from oarlock.node.sources.gpm import Gpm
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ class Nvml:
         self._must("nvmlInit_v2")
         count = self._number("nvmlDeviceGetCount_v2", ctypes.c_uint)
         self.gpus = [self._gpu(index) for index in range(count or 0)]
+        self._finer = {gpu.number: Gpm(self._call, gpu.handle) for gpu in self.gpus}
 
     def read(self, gpu: Gpu) -> Values:
         """Read one GPU, in base units. What a GPU or its driver does not tell is absent."""
@@ -71,6 +73,7 @@ class Nvml:
             values["gpu_energy_joules_total"] = energy / _MILLI
         if celsius is not None:
             values["gpu_temperature_celsius"] = celsius
+        values.update(self._finer[gpu.number].read())
         return values
 
     def pids(self, gpu: Gpu) -> list[int]:
@@ -81,6 +84,8 @@ class Nvml:
 
     def close(self) -> None:
         """Let the library go."""
+        for finer in self._finer.values():
+            finer.close()
         self._call("nvmlShutdown")
 
     def _gpu(self, index: int) -> Gpu:

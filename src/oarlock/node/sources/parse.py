@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from operator import itemgetter
 
 U64_UNLIMITED_V1 = 0x7FFFFFFFFFFFF000
 """What a v1 memory limit reads when there is none (the largest whole page below 2^63)."""
@@ -45,25 +46,33 @@ class Positions:
     Words that this kernel does not print are left out.
     """
 
-    __slots__ = ("_picks", "_size", "_wanted")
+    __slots__ = ("_found", "_names", "_size", "_take", "_wanted")
 
     def __init__(self, wanted: Mapping[bytes, str]) -> None:
         self._wanted = wanted
         self._size = -1
-        self._picks: list[tuple[int, bytes, str]] = []
+        self._found: tuple[bytes, ...] = ()
+        self._names: list[str] = []
+        self._take: Callable[[list[bytes]], tuple[bytes, ...]] = tuple
 
     def pick(self, words: list[bytes], into: dict[str, float]) -> None:
         """Put the values of the wanted words into `into`."""
         if len(words) != self._size:
             self._learn(words)
-        for at, word, name in self._picks:
-            if words[at] != word:  # another kernel's file after all
-                self._learn(words)
-                self.pick(words, into)
-                return
-            into[name] = int(words[at + 1])
+        taken = self._take(words)
+        if taken[::2] != self._found:  # another kernel's file after all
+            self._learn(words)
+            taken = self._take(words)
+        into.update(zip(self._names, map(int, taken[1::2])))
 
     def _learn(self, words: list[bytes]) -> None:
         place = {word: at for at, word in enumerate(words[:-1]) if at % 2 == 0}
-        self._picks = [(place[word], word, name) for word, name in self._wanted.items() if word in place]
+        self._found = tuple(word for word in self._wanted if word in place)
+        self._names = [self._wanted[word] for word in self._found]
+        places = [at for word in self._found for at in (place[word], place[word] + 1)]
+        self._take = itemgetter(*places) if places else _nothing
         self._size = len(words)
+
+
+def _nothing(words: list[bytes]) -> tuple[bytes, ...]:  # noqa: ARG001
+    return ()

@@ -22,6 +22,10 @@ STATES = {
 """The words that portals know for the kernel's letters."""
 UNKNOWN = "unknown"
 
+MOST_EXECUTABLES = 64
+OTHERS = "others"
+"""The executable that stands for all after the first so many of a job."""
+
 IO_METRICS = (
     "read_characters_bytes_total", "written_characters_bytes_total", "read_calls_total", "write_calls_total",
     "read_bytes_total", "written_bytes_total",
@@ -180,10 +184,11 @@ class Processes(Probe):
                 self._part(process)
                 continue
             pages += stat.pages
-            threads[process.exe] = threads.get(process.exe, 0) + stat.threads
+            exe = self._called(process.exe)
+            threads[exe] = threads.get(exe, 0) + stat.threads
             for state in self._thread_states(process.pid, stat):
                 states[state] = states.get(state, 0) + 1
-            self._account(process, stat)
+            self._account(process, stat, exe)
         values["processes"] = len(self._processes)
         values["resident_bytes"] = pages * self._source.page_bytes
         values.update([(_state_series(state), count) for state, count in states.items()])
@@ -210,17 +215,21 @@ class Processes(Probe):
         if parent:
             parent.inherit(process)
 
-    def _account(self, process: Process, stat: Stat) -> None:
+    def _called(self, exe: str) -> str:
+        """Give the name an executable has in the series: a job can make names without end."""
+        return exe if exe in self._by_exe or len(self._by_exe) < MOST_EXECUTABLES else OTHERS
+
+    def _account(self, process: Process, stat: Stat, exe: str) -> None:
         io = process.io()
         if io is not None and self._io_totals is None:
             self._io_totals = [0] * len(IO_METRICS)
         fresh = process.advance([stat.own, stat.children, *(io or process.done[_IO:])])
         if fresh:
-            self._by_exe[process.exe] += fresh[_OWN] + fresh[_CHILDREN]
+            self._by_exe[exe] += fresh[_OWN] + fresh[_CHILDREN]
             if self._io_totals is not None:
                 self._io_totals = [total + more for total, more in zip(self._io_totals, fresh[_IO:])]
         else:
-            self._by_exe.setdefault(process.exe, 0)
+            self._by_exe.setdefault(exe, 0)
 
     def _thread_states(self, pid: int, stat: Stat) -> list[str]:
         return [STATES.get(stat.state, UNKNOWN)] if stat.threads == 1 else thread_states(self._source.proc, pid)

@@ -1,0 +1,226 @@
+"""The agent of a node: takes a sample each period and hands it to every output; settings change while it runs."""
+
+import logging
+import queue
+import resource
+import socket
+import threading
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oarlock import __version__
+from oarlock.measure import layouts, names, options
+from oarlock.measure.batch import Assembler, Batch
+from oarlock.measure.exposition import Exposition, Page
+from oarlock.measure.naming import Naming
+from oarlock.measure.options import AgentOptions
+from oarlock.measure.owners import LookUp, Owners
+from oarlock.measure.sinks import Sink
+from oarlock.model.errors import ConfigRefused
+from oarlock.node.discovery import Finder
+from oarlock.node.hierarchies import Hierarchy, of_this_machine
+from oarlock.node.sampler import Sampler
+from oarlock.node.sources.assemble import Options as SourceOptions
+from oarlock.node.sources.assemble import Sources, assemble
+from oarlock.node.sources.metrics import series
+
+if TYPE_CHECKING:
+    from oarlock.node.sources.redfish import Controller
+
+log = logging.getLogger(__name__)
+
+CHANGEABLE = ("period", "perf_events", "enable", "disable", "names")
+"""What may be changed while the agent runs."""
+
+
+def next_turn(now: float, period: float) -> float:
+    """Give the next instant that is a multiple of the period, so that all nodes sample in step."""
+    turn = (now // period + 1) * period
+    return turn if turn > now else turn + period
+
+
+class Agent:
+    """Measure this node. Everything but `change` and `page` is for the thread that runs it."""
+
+    def __init__(
+        self,
+        asked: AgentOptions,
+        *,
+        hierarchies: Callable[[], Sequence[Hierarchy]] = of_this_machine,
+        look_up: LookUp | None = None,
+        sinks: Sequence[Sink] = (),
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.options = asked
+        self.sinks = list(sinks)
+        self.on_page: list[Callable[[Page], None]] = []
+        self._clock = clock
+        wanted = layouts.chosen(asked.layout, asked.layouts_file)
+        finder = Finder(wanted, hierarchies, others=not asked.jobs_only)
+        sources = assemble(asked.sources, source_settings(asked))
+        self._sampler = Sampler(finder, sources.job, sources.node)
+        job_layouts = {layout.name for layout in wanted if layout.is_job}
+        self._assembler = Assembler(Owners(look_up), job_layouts, socket.gethostname())
+        self._counts: Counter[str] = Counter(samples_total=0, late_samples_total=0, failed_samples_total=0)
+        self._dropped: Counter[str] = Counter({sink.name: 0 for sink in self.sinks})
+        self._duration = 0.0
+        self._wishes: queue.SimpleQueue[tuple[Mapping[str, Any], Future[AgentOptions]]] = queue.SimpleQueue()
+        self._wake = threading.Event()
+        self._over = False
+        self._page: Page | None = None
+        self._name()
+
+    @property
+    def page(self) -> Page | None:
+        """Give the page of the last sample."""
+        return self._page
+
+    def run(self) -> None:
+        """Sample until `stop`. A sample that fails is logged and counted; the next one is tried all the same."""
+        self._sample()
+        turn = next_turn(self._clock(), self.options.period)
+        while not self._over:
+            self._wake.wait(max(0.0, turn - self._clock()))
+            if self._wake.is_set():
+                self._wake.clear()
+                self._grant()
+                turn = next_turn(self._clock(), self.options.period)
+                continue
+            if self._clock() < turn:
+                turn = min(turn, next_turn(self._clock(), self.options.period))  # the clock was set back
+                continue
+            self._sample()
+            due, turn = turn, next_turn(self._clock(), self.options.period)
+            self._counts["late_samples_total"] += max(0, round((turn - due) / self.options.period) - 1)
+
+    def stop(self) -> None:
+        """End `run` soon. May be called from anywhere, a signal handler included."""
+        self._over = True
+        self._wake.set()
+
+    def change(self, wishes: Mapping[str, Any], timeout: float = 30) -> AgentOptions:
+        """Change settings from another thread; give those in effect. What is refused changes nothing."""
+        granted: Future[AgentOptions] = Future()
+        self._wishes.put((wishes, granted))
+        self._wake.set()
+        return granted.result(timeout)
+
+    def sample(self) -> Batch:
+        """Take one sample now and hand it out."""
+        begin = time.perf_counter()
+        batch = self._assembler.batch(self._sampler.sample(self._clock()), self._about_itself())
+        self._page = self._exposition.take(batch)
+        for sink in self.sinks:
+            self._hand(sink, batch)
+        for hand_on in self.on_page:
+            hand_on(self._page)
+        self._counts["samples_total"] += 1
+        self._duration = time.perf_counter() - begin
+        return batch
+
+    def close(self) -> None:
+        """Give everything back."""
+        self._sampler.close()
+        for sink in self.sinks:
+            sink.close()
+
+    def _sample(self) -> None:
+        try:
+            self.sample()
+        except Exception:
+            self._counts["failed_samples_total"] += 1
+            log.exception("a sample failed")
+
+    def _hand(self, sink: Sink, batch: Batch) -> None:
+        try:
+            sink.take(batch, self._naming)
+        except OSError as error:
+            self._dropped[sink.name] += 1
+            if self._dropped[sink.name] == 1:
+                log.warning("an output cannot be written: %s", error, extra={"output": sink.name})
+
+    def _grant(self) -> None:
+        while not self._wishes.empty():
+            wishes, granted = self._wishes.get()
+            try:
+                if wishes:
+                    self._apply(_allowed(wishes, self.options))
+                granted.set_result(self.options)
+            except Exception as refused:  # noqa: BLE001  whoever asked is told
+                granted.set_exception(refused)
+
+    def _apply(self, wanted: AgentOptions) -> None:
+        before = self.options
+        off = [name for name in before.sources if name not in wanted.sources]
+        on = [name for name in wanted.sources if name not in before.sources]
+        if wanted.perf_events != before.perf_events and "perf" in wanted.sources:
+            on = [*(name for name in on if name != "perf"), "perf"]
+        switched = assemble(on, source_settings(wanted))
+        for name in off:
+            self._sampler.switch_off(name)
+        self._switch_on(switched)
+        self.options = wanted
+        if wanted.names != before.names:
+            self._name()
+        log.info("settings changed", extra={"period": wanted.period, "sources": wanted.sources})
+
+    def _switch_on(self, sources: Sources) -> None:
+        for job_source in sources.job:
+            self._sampler.switch(job_source)
+        for node_source in sources.node:
+            self._sampler.switch_node(node_source)
+
+    def _name(self) -> None:
+        self._naming = Naming(names.chosen(self.options.names, self.options.names_file))
+        constant = {"cluster": self.options.cluster} if self.options.cluster else {}
+        self._exposition = Exposition(self._naming, constant)
+
+    def _about_itself(self) -> dict[str, float]:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return {
+            series("info", version=__version__): 1,
+            **self._counts,
+            "period_seconds": self.options.period,
+            "sample_duration_seconds": self._duration,
+            "cpu_seconds_total": used.ru_utime + used.ru_stime,
+            "series": self.page.series if self.page else 0,
+            **{series("dropped_batches_total", output=name): count for name, count in self._dropped.items()},
+        }
+
+
+def _allowed(wishes: Mapping[str, Any], now: AgentOptions) -> AgentOptions:
+    """Read wishes; refuse those about what is settled at the start."""
+    settled = sorted(wishes.keys() - set(CHANGEABLE))
+    if settled:
+        raise ConfigRefused(
+            f"`{settled[0]}` is settled when the agent starts.", hint=f"Changed can be {', '.join(CHANGEABLE)}."
+        )
+    return options.made(wishes, now)
+
+
+def source_settings(asked: AgentOptions) -> SourceOptions:
+    """Give what sources need to know of the options."""
+    return SourceOptions(
+        scratch=asked.scratch,
+        perf_events=asked.perf_events,
+        nvidia_library=asked.nvidia_library,
+        redfish=_controller(asked.redfish) if asked.redfish else None,
+    )
+
+
+def _controller(file: Path) -> "Controller":
+    """Read how to reach the management controller: `url`, `user` and `password` in TOML, in a file of mode 0600."""
+    from oarlock.node.sources.redfish import Controller, RedfishRefused
+    from oarlock.settings import secret
+
+    text = secret.read(f"{secret.PREFIX}{file.absolute()}")
+    try:
+        return Controller(**tomllib.loads(text.value if text else ""))
+    except (tomllib.TOMLDecodeError, TypeError, RedfishRefused) as error:
+        raise ConfigRefused(f"{file} does not say how to reach a management controller: {error}.",
+                            hint='It holds url = "https://…", user = "…", password = "…".') from error  # fmt: skip

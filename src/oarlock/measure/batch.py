@@ -1,0 +1,73 @@
+"""One sample, made ready for the outputs: every subject with its scope and its owner."""
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from oarlock.measure.owners import Owner, Owners
+from oarlock.node.discovery import Key
+from oarlock.node.sampler import Sample
+
+log = logging.getLogger(__name__)
+
+JOB, CGROUP, NODE, AGENT = "job", "cgroup", "node", "agent"
+
+
+class Subject(NamedTuple):
+    """A job, or a cgroup that is none. `values` are shared with other samples: do not change them."""
+
+    key: Key
+    scope: str
+    owner: Owner
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What was measured at one instant (epoch seconds): subjects, the node, and the agent itself."""
+
+    at: float
+    host: str
+    subjects: Sequence[Subject]
+    node: Mapping[str, float]
+    agent: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def involved_jobs(self) -> list[int | str]:
+        """Give the ids of the jobs that are here, as measurements of the whole node carry them."""
+        ids = {subject.owner.job for subject in self.subjects if subject.scope == JOB}
+        return sorted((int(job) if job.isdigit() else job for job in ids), key=lambda job: (isinstance(job, str), job))
+
+
+class Assembler:
+    """Turn samples into batches. `job_layouts` are those whose cgroups are jobs."""
+
+    def __init__(self, owners: Owners, job_layouts: Collection[str], host: str) -> None:
+        self._owners, self._job_layouts, self._host = owners, job_layouts, host
+        self._told: set[tuple[str, str]] = set()
+
+    def batch(self, sample: Sample, agent: Mapping[str, float]) -> Batch:
+        """Say whose each reading is. A job whose owner is still being looked up is left out."""
+        taken: dict[tuple[str, str], str] = {}
+        subjects = []
+        for key, reading in sample.jobs.items():
+            layout, node, job = key
+            if taken.setdefault((node, job), layout) != layout:
+                self._tell_twins(layout, job)
+                continue
+            owner = self._owners.owner(key, reading.place)
+            if owner is not None:
+                scope = JOB if layout in self._job_layouts else CGROUP
+                subjects.append(Subject(key, scope, owner, reading.values))
+        self._owners.keep(sample.jobs)
+        jobs = sum(key[0] in self._job_layouts for key in sample.jobs)
+        return Batch(sample.at, self._host, subjects, {**sample.node, "jobs": jobs}, agent)
+
+    def _tell_twins(self, layout: str, job: str) -> None:
+        """Two managers on one machine may number alike; the series of the second would be taken for the first's."""
+        if (layout, job) not in self._told and len(self._told) < 1000:
+            self._told.add((layout, job))
+            log.warning(
+                "a job is left out: another manager has one of its number", extra={"job": job, "layout": layout}
+            )

@@ -1,0 +1,280 @@
+"""The page that Prometheus reads, kept up to date by writing only those series anew of which a value changed.
+
+A `_Part` is one of our series (`memory_usage_bytes`, `core_cpu_seconds_total{core="3"}`) over all jobs; each of its
+lines of text is made of what all jobs share, the labels of a job, and its value. Parts of one name stand together, as
+the format wants it. The page is made once a sample and handed out as it is, however often it is asked for.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from oarlock.measure.batch import AGENT, CGROUP, JOB, NODE, Batch, Subject
+from oarlock.measure.names import Family
+from oarlock.measure.naming import Naming, Output
+from oarlock.measure.owners import Owner
+from oarlock.model.sample import MetricKind
+from oarlock.node.discovery import Key
+from oarlock.node.sources.metrics import series, split
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+JOB_INFO = "oarlock_node_job_info"
+_JOB_INFO_HELP = "A job that is on the node now; always 1."
+_NOBODY = Owner("")
+
+
+class Page(NamedTuple):
+    """A page in pieces, the instant (epoch seconds) of its sample, and how many series it holds."""
+
+    at: float
+    pieces: Sequence[bytes]
+    series: int
+
+
+class _Known:
+    """A subject whose lines stand on the page. `tails` are its labels for each family."""
+
+    __slots__ = ("at", "before", "number", "owner", "scope", "seconds", "tails", "values")
+
+    def __init__(self, number: int, scope: str, owner: Owner, tails: Sequence[str]) -> None:
+        self.number, self.scope, self.owner, self.tails = number, scope, owner, tails
+        self.values: Mapping[str, float] = {}
+        self.before: Mapping[str, float] = {}
+        self.at = self.seconds = 0.0
+
+
+class _Line:
+    """How a part is written under one name."""
+
+    __slots__ = ("moves", "output", "start", "text", "times", "whole", "whose")
+
+    def __init__(self, output: Output, start: str, whose: int) -> None:
+        self.output, self.start, self.whose = output, start, whose
+        self.times, self.whole, self.moves = output.name.times, output.name.whole, output.moves
+        self.text = b""
+
+    def write(self, name: str, members: Sequence[_Known]) -> None:
+        """Write it for these subjects, which all have the series."""
+        start, whose = self.start, self.whose
+        if self.moves:
+            text = "".join(self._moving(name, members))
+        elif self.whole:
+            times = self.times
+            text = "".join([f"{start}{one.tails[whose]}{round(one.values[name] * times)}\n" for one in members])
+        elif self.times != 1:
+            times = self.times
+            text = "".join([f"{start}{one.tails[whose]}{one.values[name] * times}\n" for one in members])
+        else:
+            text = "".join([f"{start}{one.tails[whose]}{one.values[name]}\n" for one in members])
+        self.text = text.encode()
+
+    def _moving(self, name: str, members: Sequence[_Known]) -> Iterator[str]:
+        for one in members:
+            told = self.output.moved(one.before.get(name), one.values[name], one.seconds)
+            if told is not None:
+                yield f"{self.start}{one.tails[self.whose]}{told}\n"
+
+
+class _Part:
+    """One series over the subjects that have it. What nearly all jobs have is asked of all: no list is kept of it."""
+
+    __slots__ = ("changed", "lines", "members", "moves", "name", "size")
+
+    def __init__(self, name: str, lines: Sequence[_Line]) -> None:
+        self.name, self.lines = name, lines
+        self.members: dict[int, _Known] | None = {} if "{" in name else None
+        self.moves = any(line.moves for line in lines)
+        self.changed = True
+        self.size = 0
+
+    def write(self, everyone: Mapping[Key, _Known]) -> None:
+        """Write all lines anew."""
+        name = self.name
+        if self.members is None:
+            members = [one for one in everyone.values() if name in one.values]
+        else:
+            members = list(self.members.values())
+        for line in self.lines:
+            line.write(name, members)
+        self.size = len(members)
+        self.changed = False
+
+
+class _Column:
+    """All that stands under one name."""
+
+    __slots__ = ("head", "lines")
+
+    def __init__(self, name: str, kind: MetricKind, about: str) -> None:
+        text = about.replace("\\", "\\\\").replace("\n", "\\n")
+        self.head = f"# HELP {name} {text}\n# TYPE {name} {kind}\n".encode()
+        self.lines: dict[_Line, None] = {}
+
+    def pieces(self) -> list[bytes]:
+        """Give the column as text; nothing when it has no line."""
+        texts = [line.text for line in self.lines if line.text]
+        return [self.head, *texts] if texts else []
+
+
+class _Scope:
+    """The subjects of one scope and their parts."""
+
+    def __init__(self) -> None:
+        self.known: dict[Key, _Known] = {}
+        self.parts: dict[str, _Part] = {}
+
+
+class Exposition:
+    """Keep the page of the families that are switched on. `constant` are labels of every line."""
+
+    def __init__(self, naming: Naming, constant: Mapping[str, str] | None = None) -> None:
+        self._naming = naming
+        self._constant = split(series("", **(constant or {})))[1]
+        self._moves = any(
+            name.form != "value" for one in naming.families for rows in one.names.values() for name in rows
+        )
+        self._columns: dict[str, _Column] = {}
+        self._scopes = {scope: _Scope() for scope in (JOB, CGROUP, NODE, AGENT)}
+        self._info: dict[int, bytes] = {}
+        self._numbers = 0
+        self.page: Page | None = None
+
+    def take(self, batch: Batch) -> Page:
+        """Bring the page up to a new sample, and give it."""
+        subjects = [*batch.subjects, *_scalars(batch)]
+        present = {(subject.scope, subject.key) for subject in subjects}
+        for name, scope in self._scopes.items():
+            for key in [key for key in scope.known if (name, key) not in present]:
+                self._forget(scope, key)
+        for subject in subjects:
+            self._note(self._scopes[subject.scope], subject, batch.at)
+        for scope in self._scopes.values():
+            self._write(scope)
+        self.page = self._page(batch.at)
+        return self.page
+
+    def _note(self, scope: _Scope, subject: Subject, at: float) -> None:
+        """Remember a subject's values, and mark what changed."""
+        known = scope.known.get(subject.key)
+        if known is None or (known.owner is not subject.owner and known.owner != subject.owner):
+            self._forget(scope, subject.key)
+            known = self._meet(scope, subject)
+        before, now = known.values, subject.values
+        known.values = now
+        if self._moves:
+            known.before = before
+        known.seconds, known.at = at - known.at, at
+        if before is not now:
+            self._mark(scope, known, before, now)
+
+    def _mark(self, scope: _Scope, known: _Known, before: Mapping[str, float], now: Mapping[str, float]) -> None:
+        parts, was = scope.parts, before.get
+        for name, value in now.items():
+            if was(name) != value:
+                part = parts.get(name) or self._new_part(scope, known.scope, name)
+                part.changed = True
+                if part.members is not None:
+                    part.members[known.number] = known
+        if not before.keys() <= now.keys():
+            self._unmark(scope, known, before.keys() - now.keys())
+
+    def _unmark(self, scope: _Scope, known: _Known, names: Sequence[str] | set[str]) -> None:
+        for name in names:
+            part = scope.parts[name]
+            part.changed = True
+            if part.members is not None:
+                part.members.pop(known.number, None)
+
+    def _write(self, scope: _Scope) -> None:
+        for part in list(scope.parts.values()):
+            if part.changed or part.moves:
+                part.write(scope.known)
+                if not part.size:
+                    self._drop_part(scope, part)
+
+    def _page(self, at: float) -> Page:
+        pieces = []
+        if self._info:
+            head = _Column(JOB_INFO, MetricKind.GAUGE, _JOB_INFO_HELP).head
+            pieces += [head, *self._info.values()]
+        for column in self._columns.values():
+            pieces += column.pieces()
+        parts = [part for scope in self._scopes.values() for part in scope.parts.values()]
+        return Page(at, pieces, len(self._info) + sum(part.size * len(part.lines) for part in parts))
+
+    def _meet(self, scope: _Scope, subject: Subject) -> _Known:
+        self._numbers += 1
+        scalar = subject.scope in {NODE, AGENT}
+        tails = [] if scalar else [tail(family, subject, self._constant) for family in self._naming.families]
+        known = _Known(self._numbers, subject.scope, subject.owner, tails or [""] * len(self._naming.families))
+        scope.known[subject.key] = known
+        if subject.scope == JOB:
+            self._info[known.number] = f"{JOB_INFO}{{{info(subject.owner, self._constant)}}} 1\n".encode()
+        return known
+
+    def _forget(self, scope: _Scope, key: Key) -> None:
+        known = scope.known.pop(key, None)
+        if known:
+            self._info.pop(known.number, None)
+            self._unmark(scope, known, list(known.values))
+
+    def _new_part(self, scope: _Scope, called: str, name: str) -> _Part:
+        lines = []
+        whose = {family.name: at for at, family in enumerate(self._naming.families)}
+        for output in self._naming.outputs(called, name):
+            column = self._columns.get(output.name.name)
+            if column is None:
+                column = _Column(output.name.name, output.name.kind, output.name.help)
+                self._columns[output.name.name] = column
+            line = _Line(output, self._start(output, called), whose[output.family.name])
+            column.lines[line] = None
+            lines.append(line)
+        part = scope.parts[name] = _Part(name, lines)
+        return part
+
+    def _drop_part(self, scope: _Scope, part: _Part) -> None:
+        del scope.parts[part.name]
+        for line in part.lines:
+            self._columns[line.output.name.name].lines.pop(line)
+
+    def _start(self, output: Output, scope: str) -> str:
+        """Write what comes before a subject's labels; for the node, which has none, all up to the value."""
+        if scope in {JOB, CGROUP}:
+            return f"{output.name.name}{{{output.own}{output.own and ','}"
+        told = ",".join(part for part in (output.own, self._constant) if part)
+        return f"{output.name.name}{{{told}}} " if told else f"{output.name.name} "
+
+
+def _scalars(batch: Batch) -> list[Subject]:
+    return [Subject((scope, "", ""), scope, _NOBODY, values) for scope, values in
+            ((NODE, batch.node), (AGENT, batch.agent))]  # fmt: skip
+
+
+def tail(family: Family, subject: Subject, constant: str) -> str:
+    """Write the labels that say whose a line is, its closing brace, and the space before the value."""
+    return f"{_labels(**labels(family, subject))}{constant and ','}{constant}}} "
+
+
+def labels(family: Family, subject: Subject) -> dict[str, str]:
+    """Give the labels that say whose a measurement is; `node` only where several nodes share a machine."""
+    owner = subject.owner
+    if subject.scope != JOB:
+        return {"cgroup": owner.job if owner.manager == CGROUP else f"{owner.manager}/{owner.job}"}
+    told = {label: str(getattr(owner, said)) for label, said in family.labels.items()}
+    return {**told, "node": owner.node} if owner.node else told
+
+
+def info(owner: Owner, constant: str) -> str:
+    """Write all that is known of a job as labels."""
+    told = _labels(
+        job_id=owner.job,
+        user=owner.user,
+        account=owner.account,
+        name=owner.name,
+        manager=owner.manager,
+        node=owner.node,
+    )
+    return f"{told}{constant and ','}{constant}"
+
+
+def _labels(**told: str) -> str:
+    return split(series("", **told))[1]

@@ -1,0 +1,154 @@
+"""What measurements are called: our own names and those of other programs, as families that are switched by name.
+
+A family of another program is a TOML file here; a site adds its own with `--names-file FILE`, in the same form:
+
+    about = "whose names these are"
+    scopes = ["job"]                       # `cgroup` too, where cgroups that are no jobs have these names
+    labels = { slurmjobid = "job" }        # label → what it says of the job: job, user, uid, account or node
+
+    [names.slurm_job_core_usage_total]
+    kind = "counter"
+    help = "Nanoseconds on each core."
+    of = "core_cpu_seconds_total"          # our metric, or a list of { metric = …, labels = { kind = "user" } }
+    times = 1e9                            # our unit in theirs
+    whole = true                           # rounded to a whole number
+    form = "value"                         # `delta`: added since the last sample; `percent`: of the time passed
+    rename = { exe = "proc_name" }         # labels of ours that they call otherwise
+    drop = ["uuid"]                        # labels of ours that they do not have
+"""
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from oarlock.measure.metrics import Measured, catalogue
+from oarlock.model.errors import ConfigRefused
+from oarlock.model.sample import MetricKind
+
+OURS = "oarlock"
+USUAL = (OURS, "slurm")
+"""Families that are switched on when nobody says otherwise."""
+FORMS = ("value", "delta", "percent")
+FIELDS = ("job", "user", "uid", "account", "node")
+_FAMILY_KEYS = {"about", "scopes", "labels", "names"}
+_NAME_KEYS = {"kind", "help", "of", "times", "whole", "form", "rename", "drop"}
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """What one of our metrics is called elsewhere, and how our value becomes theirs."""
+
+    name: str
+    kind: MetricKind
+    help: str
+    metric: str
+    times: float = 1
+    whole: bool = False
+    form: str = "value"
+    add: Mapping[str, str] = field(default_factory=dict)
+    rename: Mapping[str, str] = field(default_factory=dict)
+    drop: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Names that belong together. `labels` maps a label to what it says of the job; `names` are given by scope."""
+
+    name: str
+    about: str
+    labels: Mapping[str, str]
+    names: Mapping[str, Sequence[Name]]
+
+
+def known(site: Path | None = None) -> dict[str, Family]:
+    """Give all families; those of a site's file (one family, called as the file) replace ours of the same name."""
+    families = dict(_shipped())
+    if site is not None:
+        families[site.stem] = read(site.stem, _text(site), str(site))
+    return families
+
+
+@cache
+def _shipped() -> Mapping[str, Family]:
+    files = sorted(Path(__file__).parent.glob("*.toml"))
+    return {OURS: _ours(), **{file.stem: read(file.stem, file.read_text(), file.name) for file in files}}
+
+
+def chosen(names: Iterable[str], site: Path | None = None) -> list[Family]:
+    """Give families by their names; a stranger is refused with the list."""
+    families = known(site)
+    for name in names:
+        if name not in families:
+            raise ConfigRefused(f"There is no family of names `{name}`.", hint=f"There are {', '.join(families)}.")
+    return [families[name] for name in dict.fromkeys(names)]
+
+
+def prometheus_name(text: str) -> str:
+    """Make a text a name that Prometheus takes: what it does not allow becomes an underscore."""
+    return re.sub(r"[^a-zA-Z0-9_:]", "_", re.sub(r"\A[0-9]", "_", text))
+
+
+def read(name: str, text: str, where: str) -> Family:
+    """Read a family from TOML; `where` names the file in a refusal."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigRefused(f"The names in {where} are not TOML: {error}.") from error
+    _refuse_strangers(table, _FAMILY_KEYS, where)
+    labels = table.get("labels", {})
+    for label, said in labels.items():
+        if said not in FIELDS:
+            raise ConfigRefused(
+                f"The label `{label}` in {where} says `{said}`.", hint=f"Known are {', '.join(FIELDS)}."
+            )
+    rows = [one for called, row in table.get("names", {}).items() for one in _names(called, row, where)]
+    return Family(name, table.get("about", name), labels, dict.fromkeys(table.get("scopes", ["job"]), rows))
+
+
+def _names(called: str, row: Mapping[str, Any], where: str) -> Iterator[Name]:
+    _refuse_strangers(row, _NAME_KEYS, f"`{called}` of {where}")
+    sources = [{"metric": row["of"]}] if isinstance(row.get("of"), str) else row.get("of", [])
+    for source in sources:
+        if ("job", source.get("metric")) not in catalogue():
+            raise ConfigRefused(f"`{called}` of {where} is made of `{source.get('metric')}`, which is not measured.")
+        if row.get("form", "value") not in FORMS:
+            raise ConfigRefused(f"`{called}` of {where} has the unknown form `{row['form']}`.",
+                                hint=f"Known are {', '.join(FORMS)}.")  # fmt: skip
+        yield Name(
+            prometheus_name(called), MetricKind(row.get("kind", "gauge")), row.get("help", called), source["metric"],
+            row.get("times", 1), row.get("whole", False), row.get("form", "value"), source.get("labels", {}),
+            row.get("rename", {}), frozenset(row.get("drop", ())),
+        )  # fmt: skip
+
+
+def _refuse_strangers(table: Mapping[str, Any], keys: set[str], where: str) -> None:
+    strangers = sorted(table.keys() - keys)
+    if strangers:
+        raise ConfigRefused(f"{where} has the unknown key `{strangers[0]}`.",
+                            hint=f"Known are {', '.join(sorted(keys))}.")  # fmt: skip
+
+
+def _ours() -> Family:
+    everything = list(catalogue().values())
+    names = {scope: [_own(row, row.full_name) for row in everything if row.scope == scope] for scope in _scopes()}
+    names["cgroup"] = [_own(row, f"{OURS}_cgroup_{row.name}") for row in everything if row.scope == "job"]
+    return Family(OURS, "our own, in base units", {"job_id": "job", "user": "user", "account": "account"}, names)
+
+
+def _scopes() -> list[str]:
+    return list(dict.fromkeys(scope for scope, _ in catalogue()))
+
+
+def _own(row: Measured, called: str) -> Name:
+    return Name(called, row.kind, row.help, row.name)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError as error:
+        raise ConfigRefused(f"The names in {path} cannot be read: {error.strerror}.") from error

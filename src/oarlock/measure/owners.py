@@ -1,0 +1,106 @@
+"""Whose job it is: user, account and name, as labels. What the path of a cgroup does not say is looked up."""
+
+import pwd
+import time
+from collections.abc import Callable, Collection, Iterable
+from functools import lru_cache
+from typing import NamedTuple, Protocol
+
+from oarlock.node.discovery import Key
+from oarlock.node.layout import Place
+
+PATIENCE_SECONDS = 10.0
+"""How long the series of a new job wait for a look-up, so that they do not change their labels soon after."""
+
+
+class Facts(NamedTuple):
+    """What a resource manager knows about a job; empty is "it does not say"."""
+
+    user: str = ""
+    account: str = ""
+    name: str = ""
+
+
+_NOTHING = Facts()
+
+
+class Owner(NamedTuple):
+    """Whose a measured cgroup is; the fields that families turn into labels."""
+
+    job: str
+    user: str = ""
+    uid: str = ""
+    account: str = ""
+    node: str = ""  # where several nodes share this machine
+    name: str = ""
+    manager: str = ""
+
+
+class LookUp(Protocol):
+    """Somebody who knows jobs. Asking never waits: what is not known yet is None, and will be asked for."""
+
+    def facts(self, job: str) -> Facts | None:
+        """Give what is known of a job."""
+
+    def keep(self, jobs: Iterable[str]) -> None:
+        """Forget all jobs but these."""
+
+
+class Owners:
+    """Remember the owner of each job; ask the look-up, if there is one, until it knows."""
+
+    def __init__(self, look_up: LookUp | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._look_up = look_up
+        self._clock = clock
+        self._known: dict[Key, tuple[Place, Facts, Owner]] = {}
+        self._since: dict[Key, float] = {}
+
+    def owner(self, key: Key, place: Place) -> Owner | None:
+        """Give a job's owner; the same object while nothing changed. None while a look-up may still tell more."""
+        facts = self._look_up.facts(place.job) if self._look_up else _NOTHING
+        if facts is None:
+            since = self._since.setdefault(key, self._clock())
+            if self._clock() - since < PATIENCE_SECONDS:
+                return None
+            facts = _NOTHING
+        known = self._known.get(key)
+        if known and known[0] is place and known[1] is facts:
+            return known[2]
+        owner = described(place, facts)
+        if known and known[2] == owner:
+            owner = known[2]
+        self._known[key] = (place, facts, owner)
+        return owner
+
+    def keep(self, present: Collection[Key]) -> None:
+        """Forget all jobs but these."""
+        if len(present) != len(self._known) or any(key not in present for key in self._known):
+            self._known = {key: known for key, known in self._known.items() if key in present}
+            self._since = {key: since for key, since in self._since.items() if key in present}
+            if self._look_up:
+                self._look_up.keep(key[2] for key in present)
+
+
+def described(place: Place, facts: Facts) -> Owner:
+    """Put together what the path says and what was looked up; the resource manager's word on the user wins."""
+    user = facts.user or place.user or (user_name(place.uid) if place.uid is not None else "")
+    uid = str(place.uid) if place.uid is not None else user_number(user)
+    return Owner(place.job, user, uid, facts.account, place.host or "", facts.name, place.layout)
+
+
+@lru_cache(maxsize=4096)
+def user_name(uid: int) -> str:
+    """Give the name of a user number; the number itself where nobody knows it."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+@lru_cache(maxsize=4096)
+def user_number(name: str) -> str:
+    """Give the number of a user as a text; the name itself where nobody knows it."""
+    try:
+        return str(pwd.getpwnam(name).pw_uid) if name else ""
+    except KeyError:
+        return name

@@ -1,0 +1,31 @@
+"""Ask a program of the system a question: arguments as a list, an answer within a time, never a shell."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+
+_LONGEST_COMPLAINT = 200
+
+
+class CommandFailed(Exception):
+    """A program that is not there, did not answer in time, or complained; says which and why."""
+
+
+def output(command: Sequence[str], *, text_in: str = "", timeout: float = 20) -> str:
+    """Run a command to its end and give what it printed."""
+    program = shutil.which(command[0])
+    if program is None:
+        raise CommandFailed(f"{command[0]} is not installed")
+    try:
+        ran = subprocess.run(  # noqa: S603  the caller made the list; nothing in it is read by a shell
+            [program, *command[1:]], input=text_in, capture_output=True, text=True, errors="replace", timeout=timeout,
+            check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CommandFailed(f"{command[0]} gave no answer: {error}") from error
+    if ran.returncode:
+        complaint = ran.stderr.strip()[:_LONGEST_COMPLAINT] or f"it ended with {ran.returncode}"
+        raise CommandFailed(f"{command[0]}: {complaint}")
+    return ran.stdout

@@ -1,0 +1,208 @@
+import itertools
+import logging
+import re
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oarlock.measure import options
+from oarlock.measure.agent import Agent, next_turn, source_settings
+from oarlock.model.errors import ConfigRefused
+from oarlock.node.hierarchies import Hierarchy
+from tests.monitoring import recorded, wait_until
+
+FILES = {"cpuacct/oar/ada_7/cpuacct.usage": "2000000000\n", "memory/oar/ada_7/memory.usage_in_bytes": "4096\n"}
+
+
+@pytest.fixture
+def trees(tmp_path):
+    recorded(tmp_path, FILES)
+    return [Hierarchy(str(tmp_path / name), (name,)) for name in ("cpuacct", "memory")]
+
+
+@pytest.fixture
+def agent_of(trees):
+    """Make agents of the recorded job, closed at the end."""
+    agents = []
+
+    def make(**asked):
+        chosen = {
+            "sources": ("cpu", "memory"),
+            "layout": "oar2",
+            **{key: asked.pop(key) for key in GIVEN & asked.keys()},
+        }
+        agents.append(Agent(options.made(chosen), hierarchies=lambda: trees, **asked))
+        return agents[-1]
+
+    yield make
+    for agent in agents:
+        agent.close()
+
+
+GIVEN = {"period", "names", "sources", "layout", "jobs_only", "cluster"}
+
+
+def page(agent):
+    return b"".join(agent.page.pieces).decode()
+
+
+@given(st.floats(0, 2e9), st.floats(0.1, 3600))
+def test_the_next_turn_is_after_now_and_no_further_than_a_period(now, period):
+    turn = next_turn(now, period)
+    assert now < turn <= now + period * 1.001 + 1e-6
+    assert abs(turn / period - round(turn / period)) < 1e-3
+
+
+def test_nodes_sample_in_step():
+    assert [next_turn(now, 5.0) for now in (1000.0, 1001.3, 1004.999)] == [1005.0] * 3
+
+
+def test_a_sample_is_on_the_page_under_all_names(agent_of):
+    agent = agent_of(names="oarlock slurm", cluster="alpha")
+    agent.sample()
+    whose = 'user="ada",account=""'
+    assert f'oarlock_job_cpu_seconds_total{{job_id="7",{whose},cluster="alpha"}} 2.0\n' in page(agent)
+    assert f'slurm_job_memory_usage{{{whose},slurmjobid="7",cluster="alpha"}} 4096\n' in page(agent)
+    assert 'oarlock_node_jobs{cluster="alpha"} 1\n' in page(agent)
+    assert re.search(r'oarlock_agent_info\{version="[^"]+",cluster="alpha"\} 1\n', page(agent))
+
+
+def test_a_job_that_ends_is_not_on_the_next_page(agent_of, tmp_path):
+    agent = agent_of()
+    agent.sample()
+    for file in FILES:
+        (tmp_path / file).unlink()
+        (tmp_path / file).parent.rmdir()
+    agent.sample()
+    assert "ada" not in page(agent)
+    assert "oarlock_node_jobs 0\n" in page(agent)
+
+
+def test_an_agent_runs_until_it_is_stopped_and_samples_on_time(agent_of):
+    """A clock that jumps to each turn shows at which instants samples were taken."""
+    taken = []
+
+    class Stop:
+        name = "stop"
+
+        def take(self, batch, naming):
+            taken.append(batch.at)
+            if len(taken) == 4:
+                agent.stop()
+
+        def close(self):
+            pass
+
+    ticks = itertools.count(1000.0, 0.05)
+    agent = agent_of(period="0.5s", clock=lambda: next(ticks), sinks=[Stop()])
+    agent.run()
+    assert len(taken) == 4
+    assert all(0 <= at % 0.5 <= 0.3 for at in taken[1:])
+
+
+class FailsOnce:
+    """An output with a mistake in it, which shows with the first sample."""
+
+    name = "mistaken"
+
+    def __init__(self):
+        self.mistakes = [RuntimeError("nobody thought of this")]
+
+    def take(self, batch, naming):
+        if self.mistakes:
+            raise self.mistakes.pop()
+
+    def close(self):
+        pass
+
+
+def test_a_sample_that_fails_is_counted_and_the_next_is_taken(agent_of, caplog):
+    agent = agent_of(period="0.1s", sinks=[FailsOnce()])
+    with running(agent):
+        wait_until(lambda: agent.page and "oarlock_agent_failed_samples_total 1\n" in page(agent), "the next sample")
+    assert "a sample failed" in caplog.text
+
+
+class running:  # noqa: N801  reads as a word of the test
+    """Run an agent in a thread meanwhile."""
+
+    def __init__(self, agent):
+        self.agent, self.thread = agent, threading.Thread(target=agent.run)
+
+    def __enter__(self):
+        self.thread.start()
+
+    def __exit__(self, *_):
+        self.agent.stop()
+        self.thread.join()
+
+
+class Broken:
+    name = "broken"
+
+    def take(self, batch, naming):
+        raise OSError("no space left")
+
+    def close(self):
+        pass
+
+
+def test_an_output_that_fails_costs_the_others_nothing_and_is_said_once(agent_of, caplog):
+    agent = agent_of(sinks=[Broken()])
+    for _ in range(3):
+        agent.sample()
+    assert 'oarlock_agent_dropped_batches_total{output="broken"} 2\n' in page(agent)
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+
+
+def test_period_sources_and_names_change_while_it_runs(agent_of):
+    agent = agent_of(period="1h")
+    with running(agent):
+        wait_until(lambda: agent.page is not None, "the first page")
+        assert agent.change({}) == agent.options
+        now = agent.change({"period": "0.1s", "disable": ["memory"], "enable": ["machine"], "names": "jobs oarlock"})
+        assert (now.period, now.sources, now.names) == (0.1, ("cpu", "machine"), ("jobs", "oarlock"))
+        wait_until(lambda: "jobs_cpu_time_total" in page(agent) and "node_load" in page(agent), "the new names")
+        assert "memory_usage" not in page(agent)
+        agent.change({"disable": ["machine"]})
+        wait_until(lambda: "node_load" not in page(agent), "the node's source to go")
+
+
+def test_events_are_counted_anew_when_their_list_changes(agent_of):
+    agent = agent_of(sources=("cpu", "perf"))
+    with running(agent):
+        now = agent.change({"perf_events": "cache_ll,emulation_faults"})
+        assert now.perf_events == ("cache_ll", "emulation_faults")
+        assert agent._sampler._job_sources["perf"].events == ["cache_ll", "emulation_faults"]
+
+
+def test_what_is_settled_at_the_start_or_makes_no_sense_is_refused_and_changes_nothing(agent_of):
+    agent = agent_of()
+    before = agent.options
+    with running(agent):
+        for wish, sentence in [({"listen": "0.0.0.0:1"}, "`listen` is settled"), ({"period": "0"}, "cannot be kept"),
+                               ({"enable": ["moon"]}, "no source `moon`")]:  # fmt: skip
+            with pytest.raises(ConfigRefused, match=sentence):
+                agent.change(wish)
+    assert agent.options == before
+
+
+def test_other_cgroups_are_measured_when_asked_for(agent_of, tmp_path):
+    recorded(tmp_path, {"cpuacct/system.slice/cpuacct.usage": "1000000000\n"})
+    agent = agent_of(jobs_only=False, layout="auto")
+    agent.sample()
+    assert 'oarlock_cgroup_cpu_seconds_total{cgroup="system.slice"} 1.0\n' in page(agent)
+    assert "oarlock_node_jobs 1\n" in page(agent)
+
+
+def test_a_management_controller_is_named_in_a_file_that_keeps_its_secret(tmp_path):
+    file = tmp_path / "redfish.toml"
+    file.touch(mode=0o600)
+    file.write_text('url = "https://bmc.example"\nuser = "ada"\npassword = "pw"\n')
+    assert source_settings(options.made({"redfish": str(file)})).redfish is not None
+    for text in ("url =", "uri = 'x'", "url = 'bmc'\nuser = ''\npassword = ''"):
+        file.write_text(text)
+        with pytest.raises(ConfigRefused, match="does not say how to reach"):
+            source_settings(options.made({"redfish": str(file)}))

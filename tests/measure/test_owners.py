@@ -1,0 +1,85 @@
+import os
+import pwd
+
+from oarlock.measure.batch import Assembler
+from oarlock.measure.owners import PATIENCE_SECONDS, Facts, Owner, Owners
+from oarlock.node.layout import Place
+from oarlock.node.sampler import Reading, Sample
+
+ME = pwd.getpwuid(os.getuid())
+PLACE = Place("slurm", "7", uid=ME.pw_uid)
+
+
+class Known:
+    """A look-up whose answers a test decides."""
+
+    def __init__(self, **facts):
+        self.known = facts
+
+    def facts(self, job):
+        return self.known.get(f"job{job}")
+
+    def keep(self, jobs):
+        kept = {f"job{job}" for job in jobs}
+        self.known = {job: facts for job, facts in self.known.items() if job in kept}
+
+
+def test_the_path_says_the_user_and_the_system_his_name():
+    assert Owners().owner(PLACE.key, PLACE) == Owner("7", user=ME.pw_name, uid=str(ME.pw_uid), manager="slurm")
+    place = Place("oar2", "7", user=ME.pw_name)
+    assert Owners().owner(place.key, place).uid == str(ME.pw_uid)
+
+
+def test_nobody_knows_a_stranger_so_his_number_or_name_stands_for_him():
+    owners = Owners()
+    assert owners.owner(("slurm", "", "1"), Place("slurm", "1", uid=4_000_000)).user == "4000000"
+    assert owners.owner(("oar2", "", "1"), Place("oar2", "1", user="no-such-user")).uid == "no-such-user"
+
+
+def test_a_look_up_adds_account_and_name():
+    owners = Owners(Known(job7=Facts("ada", "physics", "wave")))
+    assert owners.owner(PLACE.key, PLACE)[:2] == ("7", "ada")
+    assert owners.owner(PLACE.key, PLACE)[3:6] == ("physics", "", "wave")
+    assert owners.owner(PLACE.key, PLACE) is owners.owner(PLACE.key, PLACE)
+
+
+def test_a_new_job_waits_for_the_look_up_but_not_for_ever():
+    now, site = [0.0], Known()
+    owners = Owners(site, clock=lambda: now[0])
+    assert owners.owner(PLACE.key, PLACE) is None
+    now[0] = PATIENCE_SECONDS
+    assert owners.owner(PLACE.key, PLACE).account == ""
+    site.known["job7"] = Facts("ada", "physics", "wave")
+    assert owners.owner(PLACE.key, PLACE).account == "physics", "better late than never"
+
+
+def sample(*places):
+    return Sample(100.0, {place.key: Reading(place, {"cpus": 1}) for place in places}, {"jobs": len(places)})
+
+
+def test_cgroups_that_are_no_jobs_are_told_apart_and_not_counted():
+    batch = Assembler(Owners(), {"slurm"}, "node7").batch(sample(PLACE, Place("cgroup", "system.slice")), {})
+    assert [(subject.scope, subject.owner.job) for subject in batch.subjects] == [
+        ("job", "7"),
+        ("cgroup", "system.slice"),
+    ]
+    assert batch.node == {"jobs": 1}
+    assert batch.involved_jobs == [7]
+
+
+def test_two_managers_that_number_alike_are_told_once_and_never_mixed(caplog):
+    assembler = Assembler(Owners(), {"slurm", "oar2"}, "node7")
+    for _ in range(2):
+        batch = assembler.batch(sample(PLACE, Place("oar2", "7", user="ada")), {})
+    assert [subject.owner.manager for subject in batch.subjects] == ["slurm"]
+    assert len(caplog.records) == 1
+
+
+def test_what_is_over_is_forgotten():
+    site = Known(job7=Facts("ada"), job8=Facts("bob"))
+    owners = Owners(site)
+    other = Place("slurm", "8", uid=1)
+    for place in (PLACE, other):
+        owners.owner(place.key, place)
+    owners.keep([other.key])
+    assert list(site.known) == ["job8"]

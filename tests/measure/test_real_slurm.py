@@ -1,0 +1,178 @@
+"""A real Slurm, set up and torn down here, runs a job that an agent measures: `make soak`."""
+
+import os
+import pwd
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from oarlock.node.hierarchies import of_this_machine
+from tests.measure.real import free_port
+from tests.monitoring import ROOT, needs_cgroups, wait_until
+
+NODE, ACCOUNT, MEGABYTES = "soak1", "physics", 150
+USER = "nobody"
+CONF = """
+ClusterName=soak
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser=root
+SlurmctldPort={controller_port}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+ProctrackType=proctrack/cgroup
+TaskPlugin=task/cgroup
+JobAcctGatherType=jobacct_gather/cgroup
+JobAcctGatherFrequency=5
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU_Memory
+SlurmdParameters=config_overrides
+MpiDefault=none
+ReturnToService=2
+NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={node_port} CPUs=2 RealMemory=2000
+PartitionName=main Nodes={node} Default=YES State=UP
+"""
+CGROUP_CONF = "CgroupPlugin=cgroup/v1\nConstrainCores=yes\nConstrainRAMSpace=yes\n"
+SCRIPT = f"""#!/bin/sh
+sh -c 'while :; do :; done' &
+exec /usr/bin/python3 -S -c '
+x = bytearray({MEGABYTES} << 20)
+while True: pass'
+"""
+
+pytestmark = [
+    pytest.mark.soak, pytest.mark.component("slurmd"), pytest.mark.component("slurmctld"),
+    pytest.mark.component("munged"), needs_cgroups,
+]  # fmt: skip
+
+
+class Slurm:
+    """munged, slurmctld and slurmd with a folder, ports and a node name of their own."""
+
+    def __init__(self, folder: Path, stack: ExitStack):
+        self.folder = folder
+        self.environment = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf")}
+        ports = {"controller_port": free_port(), "node_port": free_port()}
+        (folder / "slurm.conf").write_text(CONF.format(folder=folder, host=socket.gethostname(), node=NODE, **ports))
+        (folder / "cgroup.conf").write_text(CGROUP_CONF)
+        for name in ("state", "spool"):
+            (folder / name).mkdir()
+        self._munge(stack)
+        self._start(stack, "slurmctld", "-D", "-f", str(folder / "slurm.conf"))
+        self._start(stack, "slurmd", "-D", "-N", NODE, "-f", str(folder / "slurm.conf"))
+        wait_until(
+            lambda: "idle" in self.run("sinfo", "--noheader", "--format=%T", check=False), "a node that is idle", 60
+        )
+
+    def _munge(self, stack: ExitStack) -> None:
+        key = self.folder / "munge.key"
+        key.touch(mode=0o600)
+        key.write_bytes(os.urandom(128))
+        files = [f"--{name}-file={self.folder}/munge.{name}" for name in ("log", "pid", "seed")]
+        self._start(stack, "munged", "--foreground", "--force", f"--key-file={key}", *files,
+                    f"--socket={self.folder}/munge.socket")  # fmt: skip
+        wait_until(lambda: (self.folder / "munge.socket").exists(), "munge", 20)
+
+    def _start(self, stack: ExitStack, *command: str) -> None:
+        log = stack.enter_context((self.folder / f"{command[0]}.out").open("wb"))
+        path = shutil.which(command[0], path="/usr/sbin:/usr/bin")
+        program = subprocess.Popen([path, *command[1:]], env=self.environment, stdout=log, stderr=log)
+        stack.callback(program.wait, 60)
+        stack.callback(program.terminate)
+
+    def run(self, *command: str, user: str | None = None, check: bool = True) -> str:
+        ran = subprocess.run(command, env=self.environment, cwd="/tmp", capture_output=True, text=True, timeout=30,
+                             user=user, check=False)  # fmt: skip
+        assert not check or ran.returncode == 0, f"{command}: {ran.stderr}"
+        return ran.stdout
+
+
+def leftovers():
+    """Give the groups that this Slurm made, innermost first."""
+    found = [place for root in Path("/sys/fs/cgroup").iterdir() for place in (root / f"slurm_{NODE}").glob("**/")]
+    return sorted(found, reverse=True)
+
+
+@pytest.fixture
+def slurm():
+    folder = Path(tempfile.mkdtemp(prefix="oarlock-slurm-"))
+    folder.chmod(0o755)
+    try:
+        with ExitStack() as stack:
+            made = Slurm(folder, stack)
+            yield made
+            made.run("scancel", "--full", "--user", USER, check=False)
+            wait_until(lambda: not made.run("squeue", "--noheader"), "the job to end", 60)
+        for place in leftovers():
+            place.rmdir()
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def agent(slurm):
+    port = free_port()
+    command = [sys.executable, "-m", "oarlock", "agent", "--layout", "slurm", "--period", "1", "--look-up", "slurm",
+               "--listen", f"127.0.0.1:{port}", "--control", "none"]  # fmt: skip
+    environment = {**slurm.environment, "PYTHONPATH": str(ROOT / "src")}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as program:
+        yield lambda: page(port)
+        program.terminate()
+
+
+def page(port):
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            return answer.read().decode()
+    except OSError:
+        return ""
+
+
+def value(text, name, job, **labels):
+    """Add up the series of a job."""
+    wanted = [f'slurmjobid="{job}"', *(f'{label}="{said}"' for label, said in labels.items())]
+    lines = [line for line in text.splitlines() if line.startswith(f"{name}{{") and all(one in line for one in wanted)]
+    return sum(float(line.split()[-1]) for line in lines)
+
+
+def test_a_job_of_a_real_slurm_is_measured_under_its_owners_name_and_vanishes_with_it(slurm, agent):
+    (slurm.folder / "job.sh").write_text(SCRIPT)
+    submitted = slurm.run("sbatch", f"--account={ACCOUNT}", "--job-name=wave", "--ntasks=2", "--mem=400",
+                          "--output=/dev/null", str(slurm.folder / "job.sh"), user=USER)  # fmt: skip
+    job = re.search(r"job (\d+)", submitted)[1]
+    wait_until(lambda: value(agent(), "slurm_job_memory_rss", job) > MEGABYTES << 20, "the job's memory", 60)
+    own = Path(next(h.root for h in of_this_machine() if "cpuacct" in h.controllers))
+    usage = own / f"slurm_{NODE}" / f"uid_{pwd.getpwnam(USER).pw_uid}" / f"job_{job}" / "cpuacct.usage"
+    begin, first, before = time.time(), value(agent(), "slurm_job_core_usage_total", job), int(usage.read_text())
+    wait_until(lambda: time.time() - begin > 30, "half a minute", 40)
+    text, after = agent(), int(usage.read_text())
+    measured = value(text, "slurm_job_core_usage_total", job) - first
+    report(measured, after - before, text, job)
+    assert measured == pytest.approx(after - before, rel=0.05)
+    assert value(text, "slurm_job_memory_rss", job) == pytest.approx(MEGABYTES << 20, rel=0.1)
+    assert value(text, "slurm_job_memory_limit", job) == 400 << 20
+    assert value(text, "slurm_job_core_usage_total", job, user=USER, account=ACCOUNT) > 0
+    assert re.search(rf'oarlock_node_job_info\{{job_id="{job}",user="{USER}",account="{ACCOUNT}",name="wave",'
+                     rf'manager="slurm",node="{NODE}"\}} 1', text)  # fmt: skip
+    slurm.run("scancel", "--full", job)
+    wait_until(lambda: agent() and f'slurmjobid="{job}"' not in agent(), "the job's series to vanish", 60)
+
+
+def report(measured, used, text, job):
+    """Print the rows of the table in docs/running-a-site/agent.md."""
+    names = ("slurm_job_memory_rss", "slurm_job_memory_max", "slurm_job_memory_limit", "slurm_job_process_count")
+    print(f"core time: agent {measured / 1e9:.2f} s, cgroup {used / 1e9:.2f} s")
+    for name in names:
+        print(f"{name}: {value(text, name, job):.0f}")
