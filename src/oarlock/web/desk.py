@@ -106,15 +106,17 @@ class Desk:
         raise problem
 
     async def _look_together(self, submissions: Sequence[Submission]) -> list[Looked | Exception]:
-        return await self._core.read(lambda tx: self._looked(tx, submissions))
+        now = self._now
+        return await self._core.read(lambda tx: self._looked(tx, submissions, now))
 
-    def _looked(self, tx: Tx, submissions: Sequence[Submission]) -> list[Looked | Exception]:
-        """Read what rules ask about; it is the same for jobs of one user that are in the same container or in none."""
-        book, cluster = self._rulebook.now(tx, now=self._now), self._existing.now(tx)
-        found: dict[tuple[str, ...], Looked] = {}
+    def _looked(self, tx: Tx, submissions: Sequence[Submission], now: int) -> list[Looked | Exception]:
+        """Read what rules ask about: the same for all jobs of a user, but for reservations and those in containers."""
+        book, cluster = self._rulebook.now(tx, now=now), self._existing.now(tx)
+        found: dict[tuple[object, ...], Looked] = {}
         answers: list[Looked | Exception] = []
         for one in submissions:
-            key = one.user, *(type_ for type_ in one.types if type_.startswith("inner="))
+            inner = (type_ for type_ in one.types if type_.startswith("inner="))
+            key = one.user, one.reservation is None, *inner
             if key not in found:
                 found[key] = Looked(book, admit.context(tx, one, book, cluster, self._config))
             answers.append(found[key])
@@ -122,8 +124,6 @@ class Desk:
 
     async def _store_together(self, asked: Sequence[submit.Asked]) -> Sequence[list[Job] | Exception]:
         now = self._now
-
-        def store(tx: Tx) -> list[list[Job] | OarlockError]:
-            return submit.submit_all(tx, asked, cluster=self._existing.now(tx), config=self._config, now=now)
-
-        return await self._core.write(store)
+        return await self._core.write(
+            lambda tx: submit.submit_all(tx, asked, cluster=self._existing.now(tx), config=self._config, now=now)
+        )
