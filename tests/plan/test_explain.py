@@ -73,12 +73,12 @@ def test_what_is_idle_may_be_kept_for_a_job_that_comes_first():
 
 
 def test_conditions_of_the_user_are_told_and_those_of_rules_are_not():
-    resources = table(*node("a1", 2, cluster="a"), *node("b1", 2, cluster="b"))
+    resources = table(*node("a1", 2, cluster="a", drain="NO"), *node("b1", 2, cluster="b", drain="NO"))
     reason = why(
         2,
         resources,
         runs(1, [1, 2], until=NOW + 60),
-        asks(2, "{type = 'default'}/nodes=1/core=2", where="cluster = 'a' AND type = 'default'"),
+        asks(2, "{type = 'default'}/nodes=1/core=2", where="cluster = 'a' AND (type = 'default' AND drain = 'NO')"),
     )
     assert reason.says.startswith("needs 1 node with 2 cores of `cluster = 'a'` for 0:01:40; 0 are free now")
 

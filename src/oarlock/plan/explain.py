@@ -17,7 +17,7 @@ from oarlock.plan.fit import Fit
 from oarlock.plan.planner import Planner
 from oarlock.plan.sets import union
 from oarlock.plan.timeline import FromNow
-from oarlock.plan.wording import needs, ordinal, unit
+from oarlock.plan.wording import asked, needs, ordinal, unit
 
 SHORTEST = 60
 """Seconds: nobody is told to ask for less."""
@@ -202,12 +202,12 @@ def _counting(shape: Shape) -> Level | None:
 
 
 def _told(shape: Shape, walltime: int, count: int | None) -> str:
-    """Write a shape as a request; with another number of outermost units, if one is given."""
-    groups = shape.groups
+    """Write a shape as the user would ask for it; with another number of outermost units, if one is given."""
+    groups = [Group(group.levels, asked(group.where)) for group in shape.groups]
     if count is not None:
         outer, *inner = groups[0].levels
-        groups = (Group((Level(outer.name, count), *inner), groups[0].where),)
-    return show_alternative(Alternative(groups, walltime))
+        groups = [Group((Level(outer.name, count), *inner), groups[0].where)]
+    return show_alternative(Alternative(tuple(groups), walltime))
 
 
 def _are(count: int) -> str:

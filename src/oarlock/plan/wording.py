@@ -10,14 +10,18 @@ from oarlock.model.snapshot import Shape
 _NAMES = {"network_address": "node", "resource_id": "resource"}
 _PLURALS = {"switch": "switches"}
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
-_ORDINARY = Compare("=", Column("type"), Literal("default"))  # what rules add to every group says nothing to a person
+_ORDINARY = frozenset(
+    Compare("=", Column(name), Literal(value))
+    for name, value in (("type", "default"), ("desktop_computing", "NO"), ("drain", "NO"), ("besteffort", "YES"))
+)
+"""What the shipped rules add to every request; it says nothing to a person."""
 
 
 def needs(shape: Shape) -> str:
     """Say what a shape asks for: "4 nodes with 8 cores each of `cluster = 'a'`"."""
-    asked = " and ".join(_group(group) for group in shape.groups)
-    condition = _told(shape.where)
-    return f"{asked} of `{show(condition)}`" if condition is not None else asked
+    groups = " and ".join(_group(group) for group in shape.groups)
+    condition = asked(shape.where)
+    return f"{groups} of `{show(condition)}`" if condition is not None else groups
 
 
 def unit(level: Level, count: int) -> str:
@@ -38,7 +42,7 @@ def _group(group: Group) -> str:
     text = _level(group.levels[0])
     for above, level in pairwise(group.levels):
         text += f" with {_level(level)}{'' if above.count == 1 else ' each'}"
-    condition = _told(group.where)
+    condition = asked(group.where)
     return f"{text} of `{show(condition)}`" if condition is not None else text
 
 
@@ -52,11 +56,11 @@ def _level(level: Level) -> str:
     return f"{level.count} {unit(level, level.count)}"
 
 
-def _told(condition: Condition | None) -> Condition | None:
-    """Leave out what rules add to every request."""
-    if condition == _ORDINARY:
+def asked(condition: Condition | None) -> Condition | None:
+    """Give what the user asked for: a condition without what rules add to every request."""
+    if condition in _ORDINARY:
         return None
     if isinstance(condition, And):
-        parts = tuple(part for part in condition.parts if part != _ORDINARY)
+        parts = tuple(told for part in condition.parts if (told := asked(part)) is not None)
         return parts[0] if len(parts) == 1 else And(parts) if parts else None
     return condition
