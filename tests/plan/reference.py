@@ -233,9 +233,11 @@ class Reference:
             return Refusal(Obstacle.MISSED)
         asked, length = max(job.start, self.now), choice.walltime + self.settings.security_time
         for start in self.instants(who, asked, dated=True):
-            taken = self.take(choice.shape, self.free(who, start, start + length, dated=True))
+            free = self.free(who, start, start + length, dated=True)
+            taken = self.take(choice.shape, free)
             if taken and start == asked:
-                return Place(choice.moldable_id, start, start + choice.walltime, taken)
+                here = self.take(choice.shape, free & self.ready())
+                return Place(choice.moldable_id, start, start + choice.walltime, here or taken)
             if taken:
                 return Refusal(Obstacle.CONFLICT, start)
         return Refusal(Obstacle.TOO_BIG)

@@ -32,6 +32,7 @@ class Situation(NamedTuple):
     asks: str
     numbers: str
     last: str  # what it waits for: "the fourth", where units can be counted
+    idle: int = 0  # the resources that are free now, but not for long enough
 
 
 class Explainer:
@@ -62,7 +63,8 @@ class Explainer:
         kind = self._planner.kind(job)
         situation = self._situation(kind, choice)
         cause = self._cause(job, placement, situation)
-        says = f"needs {situation.asks}; {situation.numbers}{cause}"
+        kept = self._kept_for(job_id, situation.idle) if situation.idle else ""
+        says = f"needs {situation.asks}; {situation.numbers}{kept}{cause}"
         return Reason(job_id, Obstacle.BUSY, says, placement.start, self._smaller(job_id, kind, choice))
 
     def when(self, shape: Shape, walltime: int, *, kind: Kind | None = None) -> Found | None:
@@ -119,7 +121,9 @@ class Explainer:
             return Situation(asks, f"{idle} {_are(idle)} free now", f"the {ordinal(level.count)}")
         if long < level.count:
             numbers = f"{idle} {_are(idle)} free now, but {f'only {long}' if long else 'none'} for that long"
-            return Situation(asks, numbers + self._kept_for(free.until(now + 1), fit, stop), "enough are")
+            idle_now = free.until(now + 1)
+            resources = self._planner.fitter.resources_of(idle_now) if fit.of_nodes else idle_now
+            return Situation(asks, numbers, "enough are", resources)
         return Situation(asks, f"{long} {_are(long)} free now", "enough are")
 
     def _from_now_on(self, kind: Kind, fit: Fit) -> FromNow:
@@ -129,12 +133,11 @@ class Explainer:
             known = self._free[key] = self._planner.board.chart(kind).from_now(of_nodes=fit.of_nodes)
         return known
 
-    def _kept_for(self, idle: int, fit: Fit, stop: int) -> str:
-        """Name the first job that will take some of what is idle."""
-        resources = self._planner.fitter.resources_of(idle) if fit.of_nodes else idle
-        for start, job_id, stay in self._coming:
-            if start < stop and stay.resources & resources:
-                return f" (job {job_id} comes first, {self._at(start)})"
+    def _kept_for(self, job_id: int, idle: int) -> str:
+        """Name the first other job that will take some of what is idle."""
+        for start, other, stay in self._coming:
+            if stay.resources & idle and other != job_id:
+                return f" (job {other} comes first, {self._at(start)})"
         return ""
 
     def _cause(self, job: Waiting, placement: Placement, situation: Situation) -> str:

@@ -21,6 +21,8 @@ from oarlock.plan.match import matching
 from oarlock.plan.sets import lowest, union, without
 from oarlock.plan.tree import wanted
 
+_REMEMBERED = 16  # answers about whole nodes
+
 
 class Fit(Protocol):
     """A compiled shape. `of_nodes`: the sets it is asked about are sets of whole free nodes, not of resources."""
@@ -184,6 +186,7 @@ class Fitter:
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self._singles: dict[str, bool] = {}
+        self._whole: dict[int, int] = {}
         sizes = {node.bits.bit_count() for node in layout.nodes}
         self._node_size = max(sizes, default=0)
         self._on_nodes = union(node.bits for node in layout.nodes)
@@ -201,8 +204,14 @@ class Fitter:
         return Together(groups, least, apart and all(group.steady for group in groups))
 
     def whole_nodes(self, free: int) -> int:
-        """Give the nodes of which every resource is free: bit i for node i."""
-        return sum(1 << index for index, node in enumerate(self.layout.nodes) if free & node.bits == node.bits)
+        """Give the nodes of which every resource is free: bit i for node i. The last few answers are kept."""
+        known = self._whole.get(free)
+        if known is None:
+            known = sum(1 << index for index, node in enumerate(self.layout.nodes) if free & node.bits == node.bits)
+            if len(self._whole) >= _REMEMBERED:
+                self._whole.clear()
+            self._whole[free] = known
+        return known
 
     def touched_nodes(self, resources: int) -> int:
         """Give the nodes that a set has a resource of."""

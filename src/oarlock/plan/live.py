@@ -30,11 +30,9 @@ def add_shape(planner: Planner, shape: Shape) -> int:
 
 
 def ended(planner: Planner, job_id: int, *, now: int) -> list[Placement]:
-    """Let a job end before its time, and give the places of those that begin now because of it."""
+    """Let a job end before its time, or a waiting one go, and give the places of those that begin now because of it."""
     planner.advance(now)
-    planner.board.unsettle(job_id)
-    planner.placed.pop(job_id, None)
-    planner.ends.pop(job_id, None)
+    planner.forget(job_id)
     started: list[Placement] = []
     while (found := _Now(planner).first()) is not None:
         job, kind, option = found

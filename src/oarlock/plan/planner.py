@@ -114,6 +114,13 @@ class Planner:
         self.board.unsettle(job.job_id)
         self._settle(job, kind, self.board.chart(kind), option)
 
+    def forget(self, job_id: int) -> None:
+        """Let a job be no more: running, placed or waiting."""
+        if job_id in self.board.settled:
+            self.board.unsettle(job_id)
+        for known in (self.placed, self.waiting, self.placements, self.unplaced, self.ends):
+            known.pop(job_id, None)
+
     def advance(self, now: int) -> None:
         """Let time pass."""
         self.now = now
@@ -125,6 +132,10 @@ class Planner:
         if fit is None:
             fit = self._fits[shape] = self.fitter.compile(self.shapes[shape])
         return fit
+
+    def units(self, fit: Fit, resources: int) -> int:
+        """Give a set in the units that a shape asks about: its whole nodes, or its resources."""
+        return self.fitter.whole_nodes(resources) if fit.of_nodes else resources
 
     def kind(self, job: Waiting | Placed) -> Kind:
         """Say in which chart a job is looked at."""
@@ -263,8 +274,8 @@ class Planner:
         kind = self.kind(job)
         chart = self.board.chart(kind)
         fit = self.fit(job.choices[0].shape)
-        security_time = self.settings.security_time
-        found = reservations.answer(job, fit, chart, now=self.now, security_time=security_time)
+        ready, security_time = self.units(fit, self.available.ready), self.settings.security_time
+        found = reservations.answer(job, fit, chart, ready, now=self.now, security_time=security_time)
         self.answered.append(job.job_id)
         if isinstance(found, Placement):
             self._give(job, found, kind._replace(reservation=False), None)
@@ -273,10 +284,9 @@ class Planner:
 
     def _never(self, job: Waiting) -> Unplaced:
         """Say why there is never a place: too much for the cluster, or too much for what is left of it."""
-        existing = self.available.existing
         for choice in job.choices:
             fit = self.fit(choice.shape)
-            if fit.fits(self.fitter.whole_nodes(existing) if fit.of_nodes else existing):
+            if fit.fits(self.units(fit, self.available.existing)):
                 return Unplaced(job.job_id, Obstacle.UNAVAILABLE, "too many of the resources it could use are away")
         return Unplaced(job.job_id, Obstacle.TOO_BIG, "the cluster never has what it asks for, even empty")
 

@@ -18,17 +18,19 @@ class Due(NamedTuple):
     events: tuple[Event, ...] = ()
 
 
-def answer(job: Waiting, fit: Fit, chart: Chart, *, now: int, security_time: int) -> Placement | Unplaced:
+def answer(job: Waiting, fit: Fit, chart: Chart, ready: int, *, now: int, security_time: int) -> Placement | Unplaced:
     """Give a new reservation its place at the asked date, or refuse it and say when it could be.
 
-    Only the first alternative counts. A date in the past is moved to now, unless it would all be over.
+    Only the first alternative counts. A date in the past is moved to now, unless it would all be over. Resources that
+    are away today are counted on only where those that are `ready` (nodes, if the shape asks for nodes) are not enough.
     """
     choice = job.choices[0]
     if job.start + choice.walltime <= now:
         return Unplaced(job.job_id, Obstacle.MISSED, "the reservation would already be over")
     start = max(job.start, now)
     duration = choice.walltime + security_time
-    taken = fit.take(chart.free(fit, start, start + duration))
+    free = chart.free(fit, start, start + duration)
+    taken = fit.take(free & ready) or fit.take(free)
     if taken:
         return Placement(job.job_id, choice.moldable_id, start, start + choice.walltime, taken)
     later = chart.find(fit, duration, start)
