@@ -10,7 +10,7 @@ from oarlock.job.instructions import Instruction, Reach, Run
 from oarlock.job.ledger import ON_FRONTEND, Ledger, Site
 from oarlock.job.news import Hello, NotLaunched, Started
 from oarlock.model.event import EVENTS, EventType
-from oarlock.model.job import Job, JobState, Reservation
+from oarlock.model.job import Job, JobState, Reservation, filled
 from oarlock.model.resource import DEFAULT_TYPE, Resource, Value
 from oarlock.node.messages import OTHER, Hooks, Launch, Limits
 from oarlock.store import attempts, jobs, moldables, resources
@@ -138,16 +138,7 @@ def _launch(job: Job, attempt: Attempt, place: attempts.Node, ground: Ground, ho
 def _output(pattern: str, job: Job, kind: str) -> str:
     """Fill in a pattern for an output file; the manual's name where none was given."""
     named = f"OAR.{job.name}.{job.id}.{kind}" if job.name else f"OAR.{job.id}.{kind}"
-    words = {
-        "%jobid%": str(job.id),
-        "%jobname%": job.name or "",
-        "%arrayid%": str(job.array_id),
-        "%arrayindex%": str(job.array_index),
-    }
-    filled = pattern or named
-    for word, value in words.items():
-        filled = filled.replace(word, value)
-    return filled
+    return filled(pattern or named, job)
 
 
 def _limits(mine: Sequence[Resource], ground: Ground, host: Hello | None, config: Config) -> Limits:
