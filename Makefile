@@ -19,7 +19,7 @@ help:
 	@echo "make clean   remove what was made, the environment included"
 
 demo: $(READY)
-	@$(BIN)/oarlock demo
+	@$(BIN)/oarlock demo --tour
 
 test: $(READY)
 	@$(BIN)/python scripts/components

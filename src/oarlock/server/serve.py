@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import importlib
 import logging
 import os
 import secrets
@@ -15,6 +14,7 @@ from oarlock.model.errors import DatabaseRefused
 from oarlock.server import loops
 from oarlock.server.clock import RealClock
 from oarlock.server.core import Core
+from oarlock.server.http import serve_http
 from oarlock.store import facts
 from oarlock.store.database import Database
 from oarlock.store.opening import open_database
@@ -86,7 +86,7 @@ async def _serve(state_dir: Path, config: Config, database: Database) -> None:
         loop.add_signal_handler(number, core.stopping.set)
     log.info("serving", extra={"state": str(state_dir), "pid": os.getpid()})
     try:
-        await run(core, listener())
+        await run(core, serve_http)
     finally:
         await core.close()
     log.info("stopped; jobs go on")
@@ -120,14 +120,3 @@ async def _until_told(core: Core) -> None:
 
 async def _listening(listen: Listener, core: Core) -> None:
     await listen(core)
-
-
-def listener() -> Listener | None:
-    """Find the listener of the front ends."""
-    try:
-        found: Listener = importlib.import_module("oarlock.server.http").serve_http
-    except ModuleNotFoundError as missing:
-        if missing.name != "oarlock.server.http":
-            raise
-        return None
-    return found
