@@ -19,6 +19,7 @@ from oarlock.model.resource import Value
 from oarlock.server import serve
 from oarlock.server.clock import RealClock
 from oarlock.server.core import Core
+from oarlock.server.http import serve_http
 from oarlock.store import accounting, events, jobs, properties, resources
 from oarlock.store.tx import Tx
 
@@ -86,7 +87,7 @@ async def _demo(state: Path, home: Path, user: str, *, tour: bool, say: Callable
         database.write(_add_nodes)
         core = Core(state, config, database, RealClock(), serve.key_of(database))
         say(f"An instance in {state}: nodes {', '.join(NODES)} of {_CORES} cores each; jobs run as {user}.")
-        serving = asyncio.create_task(serve.run(core, serve.listener()))
+        serving = asyncio.create_task(serve.run(core, serve_http))
         try:
             await _play(core, home, user, say)
             if not tour:
