@@ -1,11 +1,13 @@
 """The demonstration, as root and as a plain user."""
 
 import os
+import pwd
 import subprocess
 import sys
 
 import pytest
 
+from oarlock.cli import demo
 from tests.bed import needs_root
 from tests.e2e.instance import SOURCE
 
@@ -24,3 +26,13 @@ def test_the_tour_ends_well_and_shows_every_kind_of_job(people):
     shown = [line[32:].strip() for line in lines[2:-1]]
     assert len(shown) == 14
     assert shown[-1] == "the copy of job 1"
+
+
+def test_on_a_machine_without_people_an_account_is_lent_for_as_long_as_it_takes(monkeypatch):
+    monkeypatch.delenv("SUDO_USER", raising=False)
+    monkeypatch.setattr(pwd, "getpwall", list)
+    with demo.lent_account(None) as who:
+        lent = pwd.getpwnam(who)
+        assert (who, lent.pw_uid >= 1000) == ("oarlock-demo", True)
+    with pytest.raises(KeyError):
+        pwd.getpwnam(who)

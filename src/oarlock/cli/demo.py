@@ -6,7 +6,7 @@ import os
 import pwd
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from oarlock.lang import request as requests
 from oarlock.model.errors import OarlockError
 from oarlock.model.job import FINAL, Job, JobState, Reservation
 from oarlock.model.resource import Value
+from oarlock.node import commands
 from oarlock.server import serve
 from oarlock.server.clock import RealClock
 from oarlock.server.core import Core
@@ -27,6 +28,7 @@ NODES = ("node1", "node2", "node3", "node4")
 _CORES = 2
 _PATIENCE = 120.0
 _NO_SHELL = ("nologin", "false", "sync")
+_GUEST = "oarlock-demo"
 _TWICE = "if [ -e left ]; then echo again; else touch left; sleep 600; fi"
 
 
@@ -56,8 +58,7 @@ class Act:
 
 def run(*, tour: bool, user: str | None = None, say: Callable[[str], None]) -> None:
     """Give the demonstration; a `tour` ends by itself and raises `Surprise` if anything was not as it should be."""
-    who = user or account()
-    with tempfile.TemporaryDirectory(prefix="oarlock-demo-") as ground:
+    with lent_account(user) as who, tempfile.TemporaryDirectory(prefix="oarlock-demo-") as ground:
         Path(ground).chmod(0o755)
         home = Path(ground) / "home"
         home.mkdir()
@@ -65,20 +66,34 @@ def run(*, tour: bool, user: str | None = None, say: Callable[[str], None]) -> N
         asyncio.run(_demo(Path(ground) / "state", home, who, tour=tour, say=say))
 
 
-def account() -> str:
-    """Choose who runs the jobs: whoever asks, or, for root, an account of a person."""
+@contextlib.contextmanager
+def lent_account(user: str | None) -> Iterator[str]:
+    """Choose who runs the jobs; for root on a machine without people, make an account for as long as it takes."""
+    who = user or account()
+    if who is not None:
+        yield who
+        return
+    try:
+        commands.output(["useradd", "--create-home", "--shell", "/bin/sh", _GUEST])
+    except commands.CommandFailed as failure:
+        raise DemoRefused(
+            f"root runs no jobs, there is no account here that could, and none can be made: {failure}.",
+            hint="Run `oarlock demo` as a plain user, or name an account with --user.",
+        ) from failure
+    try:
+        yield _GUEST
+    finally:
+        commands.output(["userdel", "--remove", _GUEST])
+
+
+def account() -> str | None:
+    """Find who could run the jobs: whoever asks, or, for root, an account of a person; None if there is nobody."""
     if os.geteuid() != 0:
         return pwd.getpwuid(os.geteuid()).pw_name
     if name := os.environ.get("SUDO_USER"):
         return name
     people = (one for one in pwd.getpwall() if 1000 <= one.pw_uid < 60_000)
-    for one in people:
-        if not one.pw_shell.endswith(_NO_SHELL):
-            return one.pw_name
-    raise DemoRefused(
-        "root runs no jobs, and there is no account here that could.",
-        hint="Run `oarlock demo` as a plain user, or name an account with --user.",
-    )
+    return next((one.pw_name for one in people if not one.pw_shell.endswith(_NO_SHELL)), None)
 
 
 async def _demo(state: Path, home: Path, user: str, *, tour: bool, say: Callable[[str], None]) -> None:
