@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from oarlock.config import Config
+from oarlock.measure.live import Live
 from oarlock.model.resource import NextState
 from oarlock.server import http as server
 from oarlock.server.connection import Limits
@@ -82,6 +83,7 @@ class House:
     clock: StillClock = field(default_factory=StillClock)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     asked: list[Any] = field(default_factory=list)
+    live: Live = field(default_factory=lambda: Live(10, "cluster"))
 
     async def write(self, change: Callable[[Tx], T]) -> T:
         return await asyncio.wrap_future(self.database.submit(change))
