@@ -169,7 +169,9 @@ class Client:
         connection.request(method, f"/api/v1{path}", content, sent)
         reply = connection.getresponse()
         text = reply.read()
-        return Reply(reply.status, json.loads(text) if text else None, dict(reply.getheaders()))
+        is_json = reply.getheader("content-type") == "application/json"
+        told = json.loads(text) if is_json else text.decode()
+        return Reply(reply.status, told if text else None, dict(reply.getheaders()))
 
     def get(self, path: str, **headers: str) -> Reply:
         return self.ask("GET", path, **headers)

@@ -1,7 +1,6 @@
 """Resources: what the cluster has, its properties and their history."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from sqlalchemy import delete, func, literal_column, select, update
 
@@ -166,27 +165,6 @@ def sizes(tx: Tx) -> dict[str, int]:
         .group_by(resources.c.network_address)
     )
     return dict(tuple(row) for row in rows)
-
-
-class Use(NamedTuple):
-    """How many resources of the default type there are, are given to jobs, and are free for jobs."""
-
-    total: int
-    taken: int
-    free: int
-
-
-def use(tx: Tx) -> Use:
-    """Count resources by what they are used for."""
-    given = select(assigned_resources.c.resource_id).where(
-        assigned_resources.c.assigned_resource_index == literal_column("'CURRENT'")
-    )
-    is_taken = resources.c.resource_id.in_(given)
-    is_alive = resources.c.state == ResourceState.ALIVE.value
-    ours = resources.c.type == DEFAULT_TYPE
-    query = select(func.count()).select_from(resources).where(ours)
-    counts = (tx.execute(one).scalar_one() for one in (query, query.where(is_taken), query.where(is_alive, ~is_taken)))
-    return Use(*counts)
 
 
 def unusable(tx: Tx, ids: Collection[int]) -> set[int]:

@@ -82,12 +82,12 @@ async def metrics(call: Call, _asked: Nothing) -> bytes:
     """Take what is known on the loop, write it elsewhere."""
     live: Live = call.core.live
     unknown = live.unknown()
-    cluster = call.core.config.cluster_name
-    found, site = await call.read(lambda tx: (_facts(tx, unknown), site_metrics.read(tx)))
+    config, now = call.core.config, call.now
+    found, site = await call.read(lambda tx: (_facts(tx, unknown), site_metrics.read(tx, config, now=now)))
     live.learn(found)
     batches = live.batches(now=call.core.clock.now())
     page = await asyncio.to_thread(live.page, batches)
-    return page + site_metrics.page(site, cluster)
+    return page + site_metrics.page(site, config)
 
 
 def _facts(tx: Tx, ids: set[int]) -> dict[int, Facts]:
