@@ -8,6 +8,7 @@ import os
 import pwd
 import secrets
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -96,7 +97,12 @@ def _end_processes(name: str) -> None:
     """End what a failed test left of an account that is ours alone."""
     with contextlib.suppress(KeyError):
         uid = pwd.getpwnam(name).pw_uid
-        eventually(lambda: not [os.kill(pid, 9) for pid in _processes_of(uid)], what=f"the end of {name}")
+        eventually(lambda: not [_end(pid) for pid in _processes_of(uid)], what=f"the end of {name}")
+
+
+def _end(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def _processes_of(uid: int) -> list[int]:

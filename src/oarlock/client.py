@@ -79,6 +79,10 @@ class Client:
         """List what happened on `nodes`: `since` an instant, or the last ones up to `limit`."""
         return self._get("/events", **query)["events"]
 
+    def usage(self, job_id: int) -> Any:
+        """Ask what a job used so far, or in all."""
+        return self._get(f"/jobs/{job_id}/usage")
+
     def why(self, job_id: int) -> Any:
         """Ask why a job waits."""
         return self._get(f"/jobs/{job_id}/why")

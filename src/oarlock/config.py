@@ -105,6 +105,9 @@ class Config:
     allowed_networks: tuple[Network, ...] = _SERVER(
         kinds.NETWORKS, _LOOPBACK, "Who may talk to that port; everybody else is turned away."
     )
+    metrics_need_token: bool = _SERVER(
+        kinds.YES_NO, False, "Whether /metrics is refused to those who may talk to that port but say no name."
+    )
     admins: tuple[str, ...] = _SERVER(
         kinds.WORDS, (), "Users who administer; nothing means root and the user that the server runs as."
     )
@@ -167,6 +170,9 @@ class Config:
     server_prologue_epilogue_timeout: int = _RUNNING(kinds.SOME_SECONDS, 60, "How long each of them may take.")
     watch_frequency: int = _RUNNING(
         kinds.SOME_SECONDS, 10, "The time between two looks at walltimes, checkpoints and kills under way."
+    )
+    sample_period: int = _RUNNING(
+        kinds.SECONDS, 10, "The time between two measurements of the jobs on a node; 0 measures only at their end."
     )
     lease_grace: int = _RUNNING(
         kinds.SECONDS, 120, "How long after its walltime a job on an unreachable node is certainly over."

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from oarlock.config import Config
+from oarlock.measure.live import Live
 from oarlock.model.resource import NextState
 from oarlock.server import http as server
 from oarlock.server.connection import Limits
@@ -82,6 +83,7 @@ class House:
     clock: StillClock = field(default_factory=StillClock)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     asked: list[Any] = field(default_factory=list)
+    live: Live = field(default_factory=lambda: Live(10, "cluster"))
 
     async def write(self, change: Callable[[Tx], T]) -> T:
         return await asyncio.wrap_future(self.database.submit(change))
@@ -167,7 +169,9 @@ class Client:
         connection.request(method, f"/api/v1{path}", content, sent)
         reply = connection.getresponse()
         text = reply.read()
-        return Reply(reply.status, json.loads(text) if text else None, dict(reply.getheaders()))
+        is_json = reply.getheader("content-type") == "application/json"
+        told = json.loads(text) if is_json else text.decode()
+        return Reply(reply.status, told if text else None, dict(reply.getheaders()))
 
     def get(self, path: str, **headers: str) -> Reply:
         return self.ask("GET", path, **headers)

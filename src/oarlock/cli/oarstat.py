@@ -22,7 +22,7 @@ OPTIONS = Options(
     "Tell of jobs: those that are not over, or those that are named.",
     usage=(
         "[-f|-s|-c] [-j [JOB]]... [-u [USER]] [--array [ARRAY]] [--sql CONDITION] [-D|-X|-Y|-J]",
-        "-e|-p -j JOB",
+        "-e|-p|--usage -j JOB",
         "--why JOB",
         '-g "YYYY-MM-DD hh:mm:ss, YYYY-MM-DD hh:mm:ss"',
         '--accounting "YYYY-MM-DD, YYYY-MM-DD" [-u [USER]]',
@@ -38,6 +38,7 @@ OPTIONS.flag("-c --compact", "one line for each array")
 OPTIONS.number("--format=NUMBER", "2: the usual table; 1: the older one, with name, date of submission and queue")
 OPTIONS.flag("-e --events", "what happened to the jobs")
 OPTIONS.flag("-p --properties", "the properties of the resources of the jobs")
+OPTIONS.flag("--usage", "what the jobs used so far: CPU time, memory, I/O")
 OPTIONS.number("--why=JOB", "why this job waits, when it will start, and what would start sooner")
 OPTIONS.text('-g --gantt="DATE, DATE"', "the jobs and the states of resources between two dates")
 OPTIONS.text('--accounting="DATE, DATE"', "what each user asked for and used between two days, both included")
@@ -47,6 +48,7 @@ OPTIONS.example("oarstat", "the jobs that are not over")
 OPTIONS.example("oarstat -fj 42", "everything about job 42")
 OPTIONS.example("oarstat --sql \"project = 'p1'\"", "the jobs of a project")
 OPTIONS.example("oarstat --why 42", "why job 42 waits")
+OPTIONS.example("oarstat -j 42 --usage", "what job 42 used so far")
 
 
 def main() -> int:
@@ -60,7 +62,7 @@ def run(client: Client, asked: Asked, out: Output) -> None:
         raise Refused(f"`{asked.words[0]}` is no option.", kind="BadOption", hint=f"oarstat -j {asked.words[0]}")
     ways = {
         "why": _why, "gantt": _gantt, "accounting": _accounting, "events": _events, "properties": _properties,
-        "state": _states,
+        "usage": _usage, "state": _states,
     }  # fmt: skip
     next((way for key, way in ways.items() if asked.given(key)), _jobs)(client, asked, out)
 
@@ -175,6 +177,17 @@ def _properties(client: Client, asked: Asked, out: Output) -> None:
     for resource in (resource for rows in found.values() for resource in rows):
         pairs = (f"{name} = '{'' if value is None else value}'" for name, value in properties(resource).items())
         out.line(f" {' , '.join(pairs)} ")
+
+
+def _usage(client: Client, asked: Asked, out: Output) -> None:
+    found = [client.usage(job_id) for job_id in _named(client, asked)]
+    if out.form:
+        out.data({str(used["job_id"]): used for used in found})
+        return
+    from oarlock.cli import usage
+
+    for line in usage.table(found):
+        out.line(line)
 
 
 def _why(client: Client, asked: Asked, out: Output) -> None:

@@ -59,6 +59,7 @@ def reported(ledger: Ledger, news: Exited, over: Over) -> None:
         return
     if not over.add(report.job, report.attempt, news.node):
         return
+    ledger.used(report)
     for name, says in report.events:
         ledger.event(event_type(name), says, report.job, (news.node,))
     if news.node == attempt.nodes[0].name and attempt.ended_us is None:

@@ -11,11 +11,13 @@ from operator import itemgetter
 from typing import Any
 
 from oarlock.config import Config
+from oarlock.job import used
 from oarlock.job.instructions import Instruction, LookAgain
 from oarlock.model.condition import Column, In, Literal
 from oarlock.model.event import EVENTS, Event, EventType, Suspects
 from oarlock.model.job import FINAL, FragState, Job, JobState, Moved, move
 from oarlock.model.resource import ResourceState
+from oarlock.node.messages import Report
 from oarlock.store import accounting, attempts, events, jobs, kills, properties, queues, resources
 from oarlock.store.attempts import Attempt
 from oarlock.store.tx import Tx
@@ -47,6 +49,7 @@ class Ledger:
         self.instructions: list[Instruction] = []
         self._moves: list[Moved] = []
         self._events: list[Event] = []
+        self._reports: list[Report] = []
         self._touched: dict[int, Attempt] = {}
         self._kills: dict[FragState, list[int]] = {}
         self._suspects: dict[bool, set[str]] = {False: set(), True: set()}
@@ -111,6 +114,10 @@ class Ledger:
         """Close an attempt: nothing of it is alive any more."""
         self.attempt(attempt, closed_us=self.us())
 
+    def used(self, report: Report) -> None:
+        """Keep what a report counted."""
+        self._reports.append(report)
+
     def us(self, at: float | None = None) -> int:
         """Give an instant (now, if none is given) in microseconds."""
         return round((self.precise if at is None else at) * 1_000_000)
@@ -144,6 +151,7 @@ class Ledger:
                 self.tell(LookAgain())
         if self._touched:
             attempts.record(self.tx, list(self._touched.values()))
+        used.keep(self.tx, self._reports, now=self.now)
         self._write_events()
         for by_check, hosts in self._suspects.items():
             if hosts:

@@ -5,7 +5,7 @@ lines of text is made of what all jobs share, the labels of a job, and its value
 the format wants it. The page is made once a sample and handed out as it is, however often it is asked for.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from oarlock.measure.batch import AGENT, CGROUP, JOB, NODE, Batch, Subject
@@ -242,6 +242,20 @@ class Exposition:
             return f"{output.name.name}{{{output.own}{output.own and ','}"
         told = ",".join(part for part in (output.own, self._constant) if part)
         return f"{output.name.name}{{{told}}} " if told else f"{output.name.name} "
+
+
+def together(pages: Iterable[Exposition]) -> list[bytes]:
+    """Put the pages of several nodes on one: what stands under one name must stand together."""
+    infos: list[bytes] = []
+    columns: dict[str, list[bytes]] = {}
+    for page in pages:
+        infos += page._info.values()
+        for name, column in page._columns.items():
+            pieces = column.pieces()
+            if pieces:
+                columns.setdefault(name, pieces[:1]).extend(pieces[1:])
+    about = [_Column(JOB_INFO, MetricKind.GAUGE, _JOB_INFO_HELP).head] if infos else []
+    return [*about, *infos, *(piece for pieces in columns.values() for piece in pieces)]
 
 
 def _scalars(batch: Batch) -> list[Subject]:

@@ -187,6 +187,7 @@ class Settings(NamedTuple):
     lowest_uid: int = 1000
     silence: int = 120  # seconds without a word from the server after which the program ends
     idle: int = 8  # supervisors kept for the next job
+    sample_period: float = 0  # seconds between two samples of its jobs; 0: none are taken
 
 
 def settings(body: Body) -> Settings:

@@ -17,6 +17,7 @@ from typing import Protocol
 from oarlock.node import cgroup, pool, recovery, spool
 from oarlock.node.channel import ANSWER, EVENT, PROTOCOL, RAW, REQUEST, BadFrame, Body, Closed, Endpoint, Frame
 from oarlock.node.messages import BAD, NOT_NOW, REBOOTED, SEEN, UNKNOWN, Refused, Settings
+from oarlock.node.sampling import Measuring, of_node
 from oarlock.node.spool import Key
 
 _FORGOTTEN = 10_000  # jobs whose last attempt is remembered after it was forgotten
@@ -362,6 +363,8 @@ def main(settings: Settings, read_fd: int, write_fd: int) -> None:
     driver = cgroup.here(settings.node)
     launcher = pool.start_launcher(settings, driver, boot)
     try:
-        Program(settings, driver, boot, launcher).serve(Endpoint(read_fd, write_fd))
+        program = Program(settings, driver, boot, launcher)
+        program.sampling = Measuring(settings.sample_period, lambda: of_node(settings.node))
+        program.serve(Endpoint(read_fd, write_fd))
     finally:
         driver.leave()

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,8 +12,9 @@ from oarlock.job.answer import Answer, Answered
 from oarlock.job.finish import Over
 from oarlock.job.instructions import Instruction
 from oarlock.job.ledger import Site
-from oarlock.job.news import Back, Lost, News, NodeEvent
+from oarlock.job.news import Back, Exited, Lost, News, NodeEvent
 from oarlock.job.schedule import Decision
+from oarlock.measure.live import Live
 from oarlock.model.plan import Reason
 from oarlock.model.resource import NextState
 from oarlock.server.clock import Clock
@@ -46,7 +47,7 @@ class Core:
         self.heard = asyncio.Event()
         self.to_plan = asyncio.Event()
         self.to_watch = asyncio.Event()
-        self.own_fleet = Fleet(config, state_dir, self.hear) if fleet is None else None
+        self.own_fleet = Fleet(config, state_dir, self.hear, self._measured) if fleet is None else None
         self.errands = Errands(
             fleet or self.own_fleet or _no_fleet(),
             config,
@@ -54,6 +55,7 @@ class Core:
             look_again=self._look_again,
             reached=self._reached,
         )
+        self.live = Live(config.sample_period, config.cluster_name)
         self.planning = Planning(database, config)
 
     # Reading and writing without blocking the loop.
@@ -159,10 +161,15 @@ class Core:
             case Back():
                 self.unreachable.pop(event.node, None)
                 self.errands.hosts[event.node] = event.hello
+            case Exited():
+                self.live.ended(event.node, event.report.job)
             case _:
                 pass
         if self.errands.hear(event):
             self.tell(event)
+
+    def _measured(self, node: str, data: bytes, expected: Set[int]) -> None:
+        self.live.take(node, data, expected, at=self.clock.now())
 
     def tell(self, news: News) -> None:
         """Queue news for the next transaction."""

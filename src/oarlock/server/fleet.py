@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from pathlib import Path
 from typing import Protocol
 
@@ -13,6 +13,10 @@ from oarlock.server.transports import Doors, Node, Patience, local, ssh
 from oarlock.server.transports.way import Way
 
 _SPOOL, _RUNTIME = Path("/var/lib/oarlock/node"), Path("/run/oarlock")
+
+
+OnSamples = Callable[[str, bytes, Set[int]], None]
+"""Takes what a node measured: its name, the sample, and the jobs that it may speak of."""
 
 
 class NodeVerbs(Protocol):
@@ -35,8 +39,10 @@ class NodeVerbs(Protocol):
 class Fleet:
     """Nodes by name, made when they are first needed."""
 
-    def __init__(self, config: Config, state_dir: Path, on_event: Callable[[NodeEvent], None]) -> None:
-        self._config, self._state_dir, self._on_event = config, state_dir, on_event
+    def __init__(
+        self, config: Config, state_dir: Path, on_event: Callable[[NodeEvent], None], on_samples: OnSamples
+    ) -> None:
+        self._config, self._state_dir, self._on_event, self._on_samples = config, state_dir, on_event, on_samples
         self._doors = Doors()
         self._patience = Patience(connect=config.oar_ssh_connection_timeout + 10.0)
         self._nodes: dict[str, Node] = {}
@@ -45,7 +51,8 @@ class Fleet:
         """Give a node; nothing is done to it yet."""
         if name not in self._nodes:
             way, settings = self._way(name), self._settings(name)
-            self._nodes[name] = Node(settings, way, self._on_event, self._doors, self._patience)
+            node = self._nodes[name] = Node(settings, way, self._on_event, self._doors, self._patience)
+            node.on_samples = lambda data: self._on_samples(name, data, node.expected)
         return self._nodes[name]
 
     async def close(self) -> None:
@@ -78,7 +85,7 @@ class Fleet:
         if self._is_here(name):
             spool, runtime = self._state_dir / "spool" / name, self._state_dir / "run" / name
         lowest = config.job_min_uid if os.geteuid() == 0 else 0
-        return Settings(name, str(spool), str(runtime), lowest_uid=lowest)
+        return Settings(name, str(spool), str(runtime), lowest_uid=lowest, sample_period=config.sample_period)
 
 
 def own_names() -> frozenset[str]:

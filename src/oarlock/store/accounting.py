@@ -58,6 +58,17 @@ def listed(tx: Tx, *, since: int = 0, until: int = 2**62, user: str | None = Non
     return [Account(*one) for one in tx.execute(query if user is None else query.where(row.accounting_user == user))]
 
 
+def used(tx: Tx, *, since: int) -> dict[tuple[str, str], int]:
+    """Give the resource-seconds that each (user, project) used in windows that began since then."""
+    row = accounting.c
+    query = (
+        select(row.accounting_user, row.accounting_project, func.sum(row.consumption))
+        .where(row.window_start >= since, row.consumption_type == "USED")
+        .group_by(row.accounting_user, row.accounting_project)
+    )
+    return {(user, project): int(consumed) for user, project, consumed in tx.execute(query)}
+
+
 def count(tx: Tx) -> int:
     """Count the rows."""
     return tx.execute(select(func.count()).select_from(accounting)).scalar_one()

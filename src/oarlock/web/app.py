@@ -14,9 +14,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 import oarlock
 from oarlock.model.errors import UnknownVerb
 from oarlock.web import describe, telling
-from oarlock.web.dispatch import JSON, Dispatcher
-from oarlock.web.verb import PREFIX, VERBS, Verb
+from oarlock.web.dispatch import Dispatcher
+from oarlock.web.verb import JSON, PREFIX, VERBS, Verb
 from oarlock.web.verbs import __all__ as _registered  # noqa: F401  (importing them makes them known)
+
+_METRICS = "/metrics"
+"""Where everybody looks for metrics; the only verb that has an address without the prefix."""
 
 
 def build(dispatcher: Dispatcher) -> ASGIApp:
@@ -25,7 +28,7 @@ def build(dispatcher: Dispatcher) -> ASGIApp:
     addresses = Addresses(VERBS.values())
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not scope["path"].startswith(PREFIX):
+        if scope["type"] != "http" or not (scope["path"].startswith(PREFIX) or scope["path"] == _METRICS):
             await pages(scope, receive, send)
             return
         request = Request(scope, receive)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from oarlock.config import Config
+from oarlock.measure.live import Live
 from oarlock.model.resource import NextState
 from oarlock.store.database import Database
 from oarlock.store.jobs import New
@@ -83,6 +84,8 @@ class Core(Protocol):
     def database(self) -> Database: ...
     @property
     def clock(self) -> Clock: ...
+    @property
+    def live(self) -> Live: ...
     @property
     def stopping(self) -> asyncio.Event: ...
 

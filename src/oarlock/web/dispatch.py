@@ -20,7 +20,7 @@ from oarlock.web.desk import Desk
 from oarlock.web.fair import FairQueue
 from oarlock.web.policy import May, Power, Site
 from oarlock.web.token import hash_of
-from oarlock.web.verb import Verb
+from oarlock.web.verb import JSON, Verb
 from oarlock.web.who import Account, Accounts, Channel, Peer, Who
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,6 @@ TURNS = 64
 _LARGE_TURNS = 4
 _BODY_SECONDS = 30.0
 _LONGEST_REQUEST_ID = 64
-JSON = "application/json"
 ON_BEHALF = Power("on behalf", May.ADMINS)
 """To do something in the name of somebody else."""
 
@@ -82,7 +81,7 @@ class Dispatcher:
         try:
             value = await self._asked(verb, request, parts)
             content = value if isinstance(value, bytes) else msgspec.json.encode(value)
-            return Response(content, media_type=JSON)
+            return Response(content, headers={"content-type": verb.media_type})
         except OarlockError as error:
             status, content = telling.refusal(error)
         except ClientDisconnect:

@@ -16,6 +16,7 @@ class May(Enum):
     """Who may use a verb."""
 
     ANYBODY = "anybody, even without a name"
+    READERS = "every user; also without a name, where the site does not want one (METRICS_NEED_TOKEN)"
     USERS = "every user"
     SUBMITTERS = "users who may run jobs"
     OWNERS = "the owner of what is asked for, and administrators"
@@ -56,6 +57,8 @@ class Site:
         `owner` is whose thing it is done to. Before that is known (None) an owners' verb is open to every user.
         """
         if power.may is May.ANYBODY:
+            return None
+        if who is None and power.may is May.READERS and self.only is None and not self.config.metrics_need_token:
             return None
         if who is None:
             return NotSignedIn(

@@ -16,6 +16,7 @@ A = TypeVar("A", bound=Struct)
 Handle = Callable[["Call", A], Awaitable[Any]]
 
 PREFIX = "/api/v1"
+JSON = "application/json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,7 @@ class Verb(Power):
     changes: bool = False
     behalf: bool = False
     largest_body: int = LARGEST_BODY
+    media_type: str = JSON
 
     @property
     def in_body(self) -> bool:

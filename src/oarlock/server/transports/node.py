@@ -140,8 +140,13 @@ class Node:
             self._told.discard(key)
         await self._ask("forget", {"attempts": [list(key) for key in gone]})
 
+    @property
+    def expected(self) -> set[int]:
+        """The jobs that are on this node, as far as is known here."""
+        return {job for job, attempt in self._secrets if (job, attempt) not in self._told}
+
     async def sample(self, body: Body) -> Body:
-        """Ask whoever measures on the node; what it takes comes to `on_samples`. To be asked again after `Back`."""
+        """Change how the node measures; what it takes comes to `on_samples`. To be asked again after `Back`."""
         return await self._ask("sample", body)
 
     async def ping(self) -> None:

@@ -1,0 +1,98 @@
+"""What jobs use, from the node's cgroups to the page that Prometheus reads and to `oarstat --usage`."""
+
+import http.client
+import itertools
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.bed import needs_root
+from tests.e2e.instance import SOURCE, Instance, instance
+
+pytestmark = needs_root
+
+_NUMBERS = itertools.count()
+BUSY = "python3 -c 'held = bytearray(60_000_000); held[::4096] = b\"x\" * len(held[::4096])\nwhile True: pass'"
+
+
+@pytest.fixture
+def site(ground, people) -> Iterator[Instance]:
+    """An instance that measures each second, with a port of its own."""
+    more = f"SAMPLE_PERIOD=1\nSERVER_PORT={_free_port()}\nSERVER_HOSTNAME=127.0.0.1\n"
+    with instance(ground, people[0], f"u{os.getpid()}x{next(_NUMBERS)}n", nodes=2, more=more) as made:
+        yield made
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def _metrics(site: Instance) -> str:
+    """Read the page over the port, without a token; empty while nobody listens there."""
+    port = int(re.findall(r"SERVER_PORT=(\d+)", site.settings.read_text())[0])
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        connection.request("GET", "/metrics")
+        return connection.getresponse().read().decode()
+    except ConnectionRefusedError:
+        return ""
+    finally:
+        connection.close()
+
+
+def _values(page: str, name: str, job: int, label: str = "job_id") -> list[float]:
+    lines = [line for line in page.splitlines() if line.startswith(f"{name}{{") and f'{label}="{job}"' in line]
+    return [float(line.rpartition(" ")[2]) for line in lines]
+
+
+def _oarstat(site: Instance, *words: str) -> str:
+    ran = subprocess.run(
+        [sys.executable, "-c", "from oarlock.cli.oarstat import main; raise SystemExit(main())", *words],
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "OARLOCK_SERVER": str(site.state / "server.sock")},
+        capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def test_a_busy_job_is_seen_while_it_runs_and_its_series_vanish_with_it(site):
+    job = site.submit(BUSY, "/core=1,walltime=0:0:9", project="physics")
+    site.start()
+    site.until(lambda: sum(_values(_metrics(site), "oarlock_job_cpu_seconds_total", job)) > 2.5)
+    used = json.loads(_oarstat(site, "-j", str(job), "--usage", "-J"))[str(job)]
+    page = _metrics(site)
+    assert f'user="{site.user}",account="physics",instance="{site.nodes[0]}",cluster="cluster"' in page
+    assert sum(_values(page, "slurm_job_core_usage_total", job, "slurmjobid")) > 2.4e9
+    assert 2.0 < used["cpu_seconds"] < 9.5
+    assert 60e6 < used["memory_bytes"] <= used["memory_peak_bytes"] < 120e6
+    assert (used["final"], used["nodes"]) == (False, site.nodes[:1])
+    site.until(site.all_over)
+    assert f'"{job}"' not in _metrics(site)
+
+
+def test_a_short_job_leaves_its_last_counters(site):
+    job = site.submit("python3 -c 'held = bytearray(80_000_000); held[::4096] = b\"x\" * len(held[::4096])'")
+    site.start()
+    site.until(site.all_over)
+    site.until((site.state / "server.sock").exists)
+    used = json.loads(_oarstat(site, "-j", str(job), "--usage", "-J"))[str(job)]
+    assert (used["final"], used["nodes"], used["memory_bytes"]) == (True, site.nodes[:1], None)
+    assert 0 < used["cpu_seconds"] < 5
+    assert 80e6 < used["memory_peak_bytes"] < 140e6
+    assert "at its end" in _oarstat(site, "-j", str(job), "--usage")
+
+
+def test_a_job_on_two_nodes_counts_on_both(site):
+    job = site.submit("true", "/network_address=2,walltime=1")
+    site.start()
+    site.until(site.all_over)
+    used = json.loads(_oarstat(site, "-j", str(job), "--usage", "-J"))[str(job)]
+    assert (used["final"], used["nodes"]) == (True, site.nodes)

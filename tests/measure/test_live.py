@@ -1,0 +1,81 @@
+"""What the server keeps of samples: the last of each node, of the jobs that are there."""
+
+from oarlock.measure.live import Live, Usage
+from oarlock.measure.owners import Facts
+from oarlock.node.sampling import packed
+
+WHO = {7: Facts("root", "physics", "run"), 8: Facts("root", "maths", "")}
+READ, WRITTEN = "block_read_bytes_total", "block_written_bytes_total"
+
+
+def live(**nodes: dict[int, dict[str, float]]) -> Live:
+    made = Live(10, "alpha")
+    for node, jobs in nodes.items():
+        made.take(node, packed(1.0, {"load1": 0.5}, jobs), jobs.keys(), at=100.0)
+    made.learn(WHO)
+    return made
+
+
+def page(of: Live, now: float = 100.0) -> list[str]:
+    return of.page(of.batches(now=now)).decode().splitlines()
+
+
+def lines(of: Live, name: str) -> list[str]:
+    return [line for line in page(of) if line.startswith(name)]
+
+
+def test_a_job_is_told_for_each_of_its_nodes_under_one_head():
+    found = live(n1={7: {"cpu_seconds_total": 2.0}}, n2={7: {"cpu_seconds_total": 3.0}})
+    told = 'job_id="7",user="root",account="physics"'
+    assert lines(found, "oarlock_job_cpu_seconds_total") == [
+        f'oarlock_job_cpu_seconds_total{{{told},instance="n1",cluster="alpha"}} 2.0',
+        f'oarlock_job_cpu_seconds_total{{{told},instance="n2",cluster="alpha"}} 3.0',
+    ]
+    assert len(lines(found, "# TYPE oarlock_job_cpu_seconds_total ")) == 1
+    heads = lines(found, "# TYPE")
+    assert len(heads) == len(set(heads))
+
+
+def test_usage_adds_up_nodes_and_devices():
+    found = live(
+        n2={7: {"cpu_seconds_total": 2.0, "memory_usage_bytes": 10, f'{READ}{{device="a"}}': 1}},
+        n1={7: {"cpu_seconds_total": 3.0, "memory_usage_bytes": 20, f'{READ}{{device="a"}}': 2, f'{READ}{{device="b"}}': 4}},
+    )  # fmt: skip
+    assert found.usage(7) == Usage(100.0, ("n1", "n2"), cpu_seconds=5.0, memory_bytes=30.0, read_bytes=7.0)
+    assert found.usage(8) is None
+
+
+def test_a_job_that_is_over_vanishes_at_once():
+    found = live(n1={7: {"cpus": 2.0}, 8: {"cpus": 1.0}})
+    assert len(lines(found, "oarlock_job_cpus")) == 2
+    found.ended("n1", 7)
+    assert (found.usage(7), lines(found, "oarlock_job_cpus")) == (
+        None, ['oarlock_job_cpus{job_id="8",user="root",account="maths",instance="n1",cluster="alpha"} 1.0'],
+    )  # fmt: skip
+
+
+def test_a_node_may_speak_of_its_own_jobs_only():
+    found = Live(10)
+    found.take("n1", packed(1.0, {}, {7: {"cpus": 2.0}, 8: {"cpus": 2.0}}), {8}, at=100.0)
+    assert (found.usage(7), found.usage(8) is not None, found.refused["n1"]) == (None, True, 1)
+
+
+def test_what_is_no_sample_is_counted_and_the_last_one_stays():
+    found = live(n1={7: {"cpu_seconds_total": 2.0}})
+    found.take("n1", b"nonsense", {7}, at=101.0)
+    assert (found.refused["n1"], found.usage(7)) == (1, Usage(100.0, ("n1",), cpu_seconds=2.0))
+
+
+def test_a_node_that_is_silent_for_long_is_not_told_any_more():
+    found = live(n1={7: {"cpus": 2.0}})
+    assert page(found, 160.0) != []
+    assert page(found, 161.0) == []
+    assert found.usage(7) is None
+
+
+def test_a_job_of_which_nobody_knows_whose_it_is_waits_until_somebody_does():
+    found = Live(10)
+    found.take("n1", packed(1.0, {}, {9: {"cpus": 2.0}}), {9}, at=100.0)
+    assert (found.unknown(), lines(found, "oarlock_job_cpus")) == ({9}, [])
+    found.learn({9: Facts("root", "p", "")})
+    assert (found.unknown(), len(lines(found, "oarlock_job_cpus"))) == (set(), 1)

@@ -1,0 +1,108 @@
+"""Metrics and usage as they are asked for."""
+
+import http.client
+
+from oarlock.model.job import JobState
+from oarlock.model.resource import ResourceState
+from oarlock.node.sampling import packed
+from oarlock.store import accounting, resources, summaries
+from oarlock.store.database import Database
+from oarlock.store.summaries import Summary
+from oarlock.store.tx import Tx
+from tests.store.cluster import add_job, add_nodes, run, step
+from tests.web.house import NOW, Running, running
+
+NOTHING = dict.fromkeys(["cpu_seconds", "memory_bytes", "memory_peak_bytes", "read_bytes", "written_bytes"])
+
+
+def _fill(tx: Tx) -> None:
+    cores = add_nodes(tx, ["n1.site", "n2.site", "n3.site"])
+    run(tx, add_job(tx, user="root", project="physics", name="run"), cores[:1])
+    add_job(tx, user="root")
+    resources.set_state(tx, cores[4:], ResourceState.SUSPECTED, at=NOW)
+
+
+def _page(house: Running) -> list[str]:
+    return house.client_at_port().get("/metrics").body.splitlines()
+
+
+def _named(page: list[str], name: str) -> list[str]:
+    return [line for line in page if line.startswith((f"{name}{{", f"{name} "))]
+
+
+def test_the_page_tells_of_the_site_in_our_words_and_in_those_of_slurm(database: Database):
+    database.write(_fill)
+    with running(database) as house:
+        page = _page(house)
+    assert _named(page, "oarlock_jobs")[:1] == ['oarlock_jobs{state="Waiting",cluster="cluster"} 1']
+    assert 'oarlock_jobs{state="Running",cluster="cluster"} 1' in page
+    numbers = {part: _named(page, f"slurm_cpus_{part}") for part in ("alloc", "idle", "other", "total")}
+    assert numbers == {
+        part: [f'slurm_cpus_{part}{{cluster="cluster"}} {value}']
+        for part, value in {"alloc": 1, "idle": 3, "other": 2, "total": 6}.items()
+    }
+    assert _named(page, "slurm_node_state_info") == [
+        f'slurm_node_state_info{{node="{node}",state="{state}",cluster="cluster"}} 1'
+        for node, state in (("n1", "mixed"), ("n2", "idle"), ("n3", "drained"))
+    ]
+
+
+def test_projects_that_used_more_than_their_share_are_below_one(database: Database):
+    def fill(tx: Tx) -> None:
+        cores = add_nodes(tx, ["n1"])
+        for project, seconds in (("physics", 300), ("maths", 100)):
+            job = run(tx, add_job(tx, user="root", project=project), cores[:1], at=NOW - 1000)
+            job = step(tx, job, JobState.FINISHING, at=NOW - 1000 + seconds)
+            step(tx, job, JobState.TERMINATED, at=NOW - 1000 + seconds)
+        accounting.update_accounts(tx, window=100)
+
+    database.write(fill)
+    with running(database) as house:
+        page = _page(house)
+    assert sorted(_named(page, "slurm_account_levelfs")) == [
+        'slurm_account_levelfs{account="maths",cluster="cluster"} 2.0',
+        f'slurm_account_levelfs{{account="physics",cluster="cluster"}} {0.5 / 0.75}',
+    ]
+    assert _named(page, "oarlock_user_used_ratio") == ['oarlock_user_used_ratio{user="root",cluster="cluster"} 1.0']
+
+
+def test_metrics_are_where_everybody_looks_for_them_in_the_form_of_prometheus(database: Database):
+    with running(database) as house:
+        connection = http.client.HTTPConnection("127.0.0.1", house.port, timeout=20)
+        connection.request("GET", "/metrics")
+        reply = connection.getresponse()
+        told = reply.status, reply.getheader("content-type"), reply.read().startswith(b"# HELP oarlock_jobs ")
+        connection.close()
+    assert told == (200, "text/plain; version=0.0.4; charset=utf-8", True)
+
+
+def test_a_site_may_want_a_token_for_metrics(database: Database):
+    with running(database, metrics_need_token=True) as house:
+        refused = house.client_at_port().get("/metrics")
+        assert (refused.status, refused.body["kind"]) == (401, "NotSignedIn")
+        assert house.client.get("/metrics").status == 200
+
+
+def test_prometheus_is_told_what_to_scrape(database: Database):
+    with running(database) as house:
+        told = house.client_at_port().get("/prometheus/targets").body
+    assert told == [{"targets": ["127.0.0.1:0"], "labels": {"cluster": "cluster"}}]
+
+
+def test_usage_is_that_of_the_last_sample_then_that_of_the_report(database: Database):
+    database.write(_fill)
+    database.write(lambda tx: summaries.save(tx, [Summary(job_id=1, date=NOW, cpu_seconds=9.5, memory_peak_bytes=7,
+                                                          detail='{"nodes":{"n1.site":{}}}')]))  # fmt: skip
+    with running(database) as house:
+        values = {"cpu_seconds_total": 1.5, "memory_usage_bytes": 5.0}
+        house.core.live.take("n1.site", packed(1.0, {}, {1: values}), {1}, at=NOW)
+        so_far = house.client.get("/jobs/1/usage").body
+        house.core.live.ended("n1.site", 1)
+        final = house.client.get("/jobs/1/usage").body
+        waiting = house.client.get("/jobs/2/usage").body
+        missing = house.client.get("/jobs/99/usage").body
+    one = {"job_id": 1, "at": NOW, "nodes": ["n1.site"]}
+    assert so_far == NOTHING | one | {"final": False, "cpu_seconds": 1.5, "memory_bytes": 5}
+    assert final == NOTHING | one | {"final": True, "cpu_seconds": 9.5, "memory_peak_bytes": 7}
+    assert waiting == NOTHING | {"job_id": 2, "at": 0, "nodes": [], "final": False}
+    assert missing["kind"] == "UnknownJob"
