@@ -155,6 +155,12 @@ class Config:
     job_resource_manager_property_db_field: str = _RUNNING(
         kinds.COLUMN, "cpuset", "The property that holds a resource's CPU numbers on its node."
     )
+    job_resource_manager_file: Path | None = _RUNNING(
+        kinds.PROGRAM,
+        None,
+        "The site's own program on every node that takes the place of the cgroup step; `init`, `freeze`, `thaw` or "
+        "`clean` is its argument, the job comes as JSON on its standard input.",
+    )
     node_file_db_field: str = _RUNNING(kinds.COLUMN, "network_address", "The property written to $OAR_NODE_FILE.")
     node_file_db_field_distinct_values: str = _RUNNING(
         kinds.COLUMN, "cpu", "The property of which each different value makes a line of $OAR_NODE_FILE."

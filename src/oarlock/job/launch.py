@@ -123,7 +123,7 @@ def _launch(job: Job, attempt: Attempt, place: attempts.Node, ground: Ground, ho
         checkpoint=job.checkpoint,
         checkpoint_signal=job.checkpoint_signal,
         limits=Limits() if frontend else _limits(mine, ground, hosts.get(place.name), config),
-        hooks=_hooks(config),
+        hooks=_hooks(config, frontend=frontend),
         name=job.name or "",
         project=job.project,
         array_id=job.array_id,
@@ -157,11 +157,13 @@ def _numbers(value: Value) -> list[int]:
     return [int(part) for part in (value or "").split(",") if part.strip().isdigit()]
 
 
-def _hooks(config: Config) -> Hooks:
+def _hooks(config: Config, *, frontend: bool) -> Hooks:
+    """Name the site's programs; its resource manager looks after compute nodes, not after frontends."""
     return Hooks(
         prologue=str(config.prologue_exec_file or ""),
         epilogue=str(config.epilogue_exec_file or ""),
         timeout=config.prologue_epilogue_timeout,
+        manager="" if frontend else str(config.job_resource_manager_file or ""),
     )
 
 
