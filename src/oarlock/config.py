@@ -161,6 +161,12 @@ class Config:
         "The site's own program on every node that takes the place of the cgroup step; `init`, `freeze`, `thaw` or "
         "`clean` is its argument, the job comes as JSON on its standard input.",
     )
+    job_memory_property: str = _RUNNING(
+        kinds.PERHAPS_COLUMN,
+        "",
+        "The property that holds how much memory goes with a resource, in MB (2^20 bytes): a job may use the sum of "
+        "its resources on each node. Nothing, or a resource without a value: its share of the node's memory.",
+    )
     node_file_db_field: str = _RUNNING(kinds.COLUMN, "network_address", "The property written to $OAR_NODE_FILE.")
     node_file_db_field_distinct_values: str = _RUNNING(
         kinds.COLUMN, "cpu", "The property of which each different value makes a line of $OAR_NODE_FILE."

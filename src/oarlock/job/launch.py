@@ -6,9 +6,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from oarlock.config import Config
+from oarlock.job import share
 from oarlock.job.instructions import Instruction, Reach, Run
 from oarlock.job.ledger import ON_FRONTEND, Ledger, Site
 from oarlock.job.news import Hello, NotLaunched, Started
+from oarlock.job.share import Machine
 from oarlock.model.event import EVENTS, EventType
 from oarlock.model.job import Job, JobState, Reservation, filled
 from oarlock.model.resource import DEFAULT_TYPE, Resource, Value
@@ -19,7 +21,6 @@ from oarlock.store.tx import Tx
 
 MOST_ATTEMPTS = 3
 NOOP = "noop"
-_PIDS = 16_384
 _GPU = "gpudevice"
 
 Hosts = Mapping[str, Hello]
@@ -122,7 +123,9 @@ def _launch(job: Job, attempt: Attempt, place: attempts.Node, ground: Ground, ho
         grace=config.jobdel_softwalltime,
         checkpoint=job.checkpoint,
         checkpoint_signal=job.checkpoint_signal,
-        limits=Limits() if frontend else _limits(mine, ground, hosts.get(place.name), config),
+        limits=Limits()
+        if frontend
+        else share.limits(mine, Machine(ground.sizes.get(place.name, 0), hosts.get(place.name)), config),
         hooks=_hooks(config, frontend=frontend),
         name=job.name or "",
         project=job.project,
@@ -139,22 +142,6 @@ def _output(pattern: str, job: Job, kind: str) -> str:
     """Fill in a pattern for an output file; the manual's name where none was given."""
     named = f"OAR.{job.name}.{job.id}.{kind}" if job.name else f"OAR.{job.id}.{kind}"
     return filled(pattern or named, job)
-
-
-def _limits(mine: Sequence[Resource], ground: Ground, host: Hello | None, config: Config) -> Limits:
-    """Say what a job may use of a node: its CPUs, and the share of the memory that goes with them."""
-    field = config.job_resource_manager_property_db_field
-    cpus = sorted({cpu for one in mine for cpu in _numbers(one.properties.get(field))})
-    total = ground.sizes.get(str(mine[0].properties["network_address"]), 0) if mine else 0
-    memory = host.memory * len(mine) // total if host and 0 < len(mine) < total else None
-    return Limits(cpus=tuple(cpus), memory=memory, pids=_PIDS)
-
-
-def _numbers(value: Value) -> list[int]:
-    """Read CPU numbers: one, or several with commas between."""
-    if isinstance(value, int):
-        return [value]
-    return [int(part) for part in (value or "").split(",") if part.strip().isdigit()]
 
 
 def _hooks(config: Config, *, frontend: bool) -> Hooks:

@@ -139,6 +139,7 @@ def _show_targets(targets: Mapping[str, float]) -> str:
 ANY_TEXT: Kind[str] = Kind("a text", str)
 WORD = matching("one word without blanks", r"\S+")
 COLUMN = matching("the name of a property (letters, digits, _)", r"[A-Za-z_][A-Za-z0-9_]*")
+PERHAPS_COLUMN = matching("the name of a property (letters, digits, _), or nothing", r"([A-Za-z_][A-Za-z0-9_]*)?")
 REQUEST: Kind[str] = Kind("a request as `-l` takes it", _read_request)
 WORDS: Kind[tuple[str, ...]] = Kind("words with blanks between", lambda text: tuple(text.split()), _joined)
 ADDRESSES: Kind[tuple[str, ...]] = Kind(
