@@ -167,6 +167,17 @@ class Config:
         "The property that holds how much memory goes with a resource, in MB (2^20 bytes): a job may use the sum of "
         "its resources on each node. Nothing, or a resource without a value: its share of the node's memory.",
     )
+    job_gpu_property: str = _RUNNING(
+        kinds.PERHAPS_COLUMN,
+        "gpudevice",
+        "The property that holds the number of a resource's GPU on its node; a job may use the GPUs of its resources "
+        "and none of the others there.",
+    )
+    job_gpu_device: str = _RUNNING(
+        kinds.matching("an absolute path with %gpu% in it", r"/\S*%gpu%\S*"),
+        "/dev/nvidia%gpu%",
+        "The device file of a GPU, with its number in the place of %gpu%.",
+    )
     node_file_db_field: str = _RUNNING(kinds.COLUMN, "network_address", "The property written to $OAR_NODE_FILE.")
     node_file_db_field_distinct_values: str = _RUNNING(
         kinds.COLUMN, "cpu", "The property of which each different value makes a line of $OAR_NODE_FILE."

@@ -1,4 +1,4 @@
-"""What a job may use of its nodes: CPUs, memory."""
+"""What a job may use of its nodes: CPUs, memory, GPUs."""
 
 from oarlock.store import properties, resources
 
@@ -51,3 +51,26 @@ def test_a_property_that_the_database_does_not_have_changes_nothing(make):
     cluster = make(job_memory_property="nothing_of_the_kind")
     job = cluster.submit("sleep 10", "/core=1,walltime=1")
     assert _limits(cluster, job)["node1"].memory == 4 << 30
+
+
+def _gpus(cluster, job):
+    """Give what each node of a job was told of GPUs: its own, others, what is denied."""
+    launches = [node.attempts[(job, 1)].launch for node in cluster.nodes.values() if (job, 1) in node.ran]
+    return [(one.gpus, one.other_gpus, one.limits.deny_devices) for one in launches]
+
+
+def test_a_job_has_the_gpus_of_its_resources_and_the_others_of_the_node_are_denied(cluster):
+    _give(cluster, "gpudevice", [0, 1, None, None])
+    first = cluster.submit("sleep 10", "/core=1,walltime=1")
+    second = cluster.submit("sleep 10", "/core=1,walltime=1")
+    without = cluster.submit("sleep 10", "/core=1,walltime=1")
+    assert _gpus(cluster, first) == [((0,), (1,), ("/dev/nvidia1",))]
+    assert _gpus(cluster, second) == [((1,), (0,), ("/dev/nvidia0",))]
+    assert _gpus(cluster, without) == [((), (), ())]
+
+
+def test_a_job_that_was_given_no_gpu_of_its_node_may_open_none(make):
+    cluster = make(cores=2, job_gpu_property="accelerator", job_gpu_device="/dev/dri/renderD%gpu%")
+    _give(cluster, "accelerator", [None, "128", None, "none"], str)
+    job = cluster.submit("sleep 10", "/core=1,walltime=1")
+    assert _gpus(cluster, job) == [((), (128,), ("/dev/dri/renderD128",))]

@@ -1,6 +1,6 @@
 """Share: what a job may use of a node, from the resources that it was given there."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from oarlock.config import Config
@@ -14,10 +14,11 @@ _MB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A node as a whole: how many resources it has in all, and what it said of itself."""
+    """A node as a whole: how many resources it has, what it said of itself, which GPUs are not the job's."""
 
     size: int
     hello: Hello | None
+    other_gpus: tuple[int, ...] = ()
 
 
 def limits(mine: Sequence[Resource], machine: Machine, config: Config) -> Limits:
@@ -25,7 +26,13 @@ def limits(mine: Sequence[Resource], machine: Machine, config: Config) -> Limits
     field = config.job_resource_manager_property_db_field
     cpus = sorted({cpu for one in mine for cpu in _numbers(one.properties.get(field))})
     memory = _named_memory(mine, config.job_memory_property) or _shared_memory(len(mine), machine)
-    return Limits(cpus=tuple(cpus), memory=memory, pids=_PIDS)
+    denied = tuple(config.job_gpu_device.replace("%gpu%", str(number)) for number in machine.other_gpus)
+    return Limits(cpus=tuple(cpus), memory=memory, pids=_PIDS, deny_devices=denied)
+
+
+def gpu_numbers(values: Iterable[Value]) -> tuple[int, ...]:
+    """Read the numbers of GPUs, each once and in order; what is no number is no GPU."""
+    return tuple(sorted({int(text) for value in values if _is_number(text := str(value))}))
 
 
 def _named_memory(mine: Sequence[Resource], name: str) -> int | None:
@@ -37,7 +44,11 @@ def _named_memory(mine: Sequence[Resource], name: str) -> int | None:
 def _amount(value: Value) -> int:
     """Read a number of MB; 0 if it is none."""
     text = str(value)
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return int(text) if _is_number(text) else 0
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
 
 
 def _shared_memory(count: int, machine: Machine) -> int | None:

@@ -12,17 +12,15 @@ import time
 from collections.abc import Iterator
 from typing import Union
 
-from oarlock.node import script, spool
+from oarlock.node import fence, script, spool
 from oarlock.node.cgroup import CgroupError, Driver
-from oarlock.node.cgroup_site import SiteGroup
 from oarlock.node.channel import Body
-from oarlock.node.messages import LOST, Launch, Limits, Refused, Report, Settings, launch, signed
+from oarlock.node.messages import LOST, Refused, Report, Settings, launch, signed
 from oarlock.node.spool import CONTROL, CRASH, EXIT, LAUNCH, Key, Place
 
 _FLOCK = struct.Struct("hhqqi")
 _OLDER_SECONDS = 5.0
 _DOOR_SECONDS = 2.0
-_EMPTY_SECONDS = 10.0
 _LOST = "EXIT_VALUE_OAREXEC"
 
 
@@ -126,18 +124,7 @@ def _obituary(settings: Settings, driver: Driver, boot: str, place: Place) -> tu
         return report._replace(says="the node was started again while it ran"), asked.secret
     spool.remove_runtime(os.path.join(settings.runtime, spool.named(place.key)))
     try:
-        _end_group(asked, driver, settings.node)
+        fence.end(asked, driver, settings.node)
     except (CgroupError, script.Untrusted, OSError) as error:
         report = report._replace(events=(("CPUSET_CLEAN_ERROR", str(error)),))
     return report, asked.secret
-
-
-def _end_group(asked: Launch, driver: Driver, node: str) -> None:
-    """End what is left of a job. Making its group anew does that; the site's program names the old one again."""
-    if not asked.hooks.manager:
-        driver.create(asked.cpuset, Limits()).remove()
-        return
-    group = SiteGroup(asked, node)
-    if not group.wait_empty(_EMPTY_SECONDS):
-        raise CgroupError(f"processes are left in {group.path}: {group.pids()[:5]}")
-    group.remove()
