@@ -255,12 +255,18 @@ class Config:
         kinds.COMMAND, (), "Wakes nodes; their names come on its standard input, one a line."
     )
     scheduler_node_manager_sleep_cmd: tuple[str, ...] = _ENERGY(
-        kinds.COMMAND, (), "Puts nodes to sleep; their names come on its standard input, one a line."
+        kinds.COMMAND,
+        (),
+        "Puts nodes to sleep; their names come on its standard input, one a line. Only nodes with a date in "
+        "cm_availability take part.",
     )
     scheduler_node_manager_idle_time: int = _ENERGY(kinds.SECONDS, 600, "How long a node must have been idle to sleep.")
     scheduler_node_manager_sleep_time: int = _ENERGY(kinds.SECONDS, 600, "How long a node must be able to sleep.")
     scheduler_node_manager_wakeup_time: int = _ENERGY(
-        kinds.SECONDS, 600, "How long before a job its sleeping nodes are woken."
+        kinds.SECONDS,
+        600,
+        "How long before a job its sleeping nodes are woken, and how long they may take to answer before they are "
+        "Suspected.",
     )
 
     log_level: int = _TELLING(kinds.LEVEL, 2, "How much is logged.")

@@ -146,4 +146,12 @@ class Checked:
     silent: dict[str, str] = field(default_factory=dict)  # node → why
 
 
-News = NodeEvent | NotLaunched | ScriptEnded | Stopped | WentOn | Signalled | Checked
+@dataclass(frozen=True, slots=True)
+class Woken:
+    """Nodes that were woken answer; or they do not (`silent`) and their time is over."""
+
+    answered: frozenset[str] = frozenset()
+    silent: dict[str, str] = field(default_factory=dict)  # node → why
+
+
+News = NodeEvent | NotLaunched | ScriptEnded | Stopped | WentOn | Signalled | Checked | Woken

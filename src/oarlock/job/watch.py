@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
-from oarlock.job import finish, kill, nodes, suspend
+from oarlock.job import energy, finish, kill, nodes, suspend
 from oarlock.job.finish import Over
 from oarlock.job.instructions import Instruction
 from oarlock.job.launch import NOOP
@@ -31,6 +31,7 @@ def look(
     silent = {node: "its connection is lost" for node, since in away.items() if now - since >= _SILENCE}
     nodes.unreachable(ledger, silent)
     _bury(ledger)
+    energy.doze(ledger)
     return [*ledger.write(), *suspend.go_on(tx, site, now=now)]
 
 
@@ -93,7 +94,7 @@ def _out_of_reach(ledger: Ledger, number: int, away: Collection[str]) -> bool:
 
 
 def _bury(ledger: Ledger) -> None:
-    """Declare resources Dead that have been Suspected or Absent for DEAD_SWITCH_TIME."""
+    """Declare resources Dead that have been Suspected or Absent for DEAD_SWITCH_TIME; those asleep can be woken."""
     limit = ledger.config.dead_switch_time
     if not limit:
         return
@@ -103,6 +104,7 @@ def _bury(ledger: Ledger) -> None:
         for one in resources.listed(ledger.tx)
         if one.properties["type"] == DEFAULT_TYPE
         and one.properties["state"] in _SWITCHED
+        and not energy.is_asleep(one, ledger.now)
         and ledger.now - since.get(one.id, ledger.now) >= limit
     ]
     if dead:

@@ -25,6 +25,7 @@ from oarlock.job.instructions import (
     Run,
     RunEpilogue,
     Signal,
+    Sleep,
     Suspend,
     Wake,
 )
@@ -48,6 +49,7 @@ from oarlock.node.messages import BAD, NOT_NOW, REBOOTED, SEEN, UNKNOWN
 from oarlock.server import programs
 from oarlock.server.fleet import NodeVerbs
 from oarlock.server.people import People
+from oarlock.server.power import Power
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +87,7 @@ class Errands:
         self._flushing: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._people = People()
-        self._woken: dict[str, float] = {}
+        self._power = Power(config, self._silent, tell)
 
     def carry_out(self, instructions: Iterable[Instruction]) -> None:
         """Begin all errands; returns at once."""
@@ -164,7 +166,9 @@ class Errands:
             case RunEpilogue():
                 await self._epilogue(one)
             case Wake():
-                await self._wake(one)
+                await self._power.wake(one.nodes)
+            case Sleep():
+                await self._power.sleep(one.nodes)
             case Check():
                 await self._check(one)
             case _:
@@ -294,19 +298,12 @@ class Errands:
 
     # Others.
 
-    async def _wake(self, wake: Wake) -> None:
-        """Wake nodes, each only once in the time that waking takes."""
-        now, config = asyncio.get_running_loop().time(), self._config
-        nodes = [name for name in wake.nodes if self._woken.get(name, now) <= now]
-        if not nodes:
-            return
-        self._woken |= dict.fromkeys(nodes, now + config.scheduler_node_manager_wakeup_time)
-        command, seconds = config.scheduler_node_manager_wake_up_cmd, config.server_prologue_epilogue_timeout
-        ran = await programs.run(command, seconds=seconds, lines=nodes)
-        log.info("nodes woken", extra={"nodes": nodes, "status": ran.status, "said": ran.says})
+    async def _silent(self, names: Sequence[str]) -> dict[str, str]:
+        """Ask nodes whether they answer; give the reasons of those that do not."""
+        return await self._each(names, lambda node: node.ping())
 
     async def _check(self, check: Check) -> None:
-        silent = await self._each(check.nodes, lambda node: node.ping())
+        silent = await self._silent(check.nodes)
         self._tell(Checked(frozenset(check.nodes) - silent.keys(), silent))
 
     async def _each(self, names: Sequence[str], verb: Callable[[NodeVerbs], Awaitable[None]]) -> dict[str, str]:
