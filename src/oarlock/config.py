@@ -199,8 +199,16 @@ class Config:
     jobdel_walltime: int = _ENDING(
         kinds.SOME_SECONDS, 300, "When a job that does not end is given up and its nodes become Suspected."
     )
-    just_after_suspend_exec_file: Path | None = _ENDING(kinds.PATH, None, "Run just after a job was suspended.")
-    just_before_resume_exec_file: Path | None = _ENDING(kinds.PATH, None, "Run just before a job is resumed.")
+    just_after_suspend_exec_file: Path | None = _ENDING(
+        kinds.PATH,
+        None,
+        "Run on the server, with the job's number, just after a job was suspended; a job for which it fails is ended.",
+    )
+    just_before_resume_exec_file: Path | None = _ENDING(
+        kinds.PATH,
+        None,
+        "Run on the server, with the job's number, just before a job is resumed; a job for which it fails is ended.",
+    )
     suspend_resume_script_timeout: int = _ENDING(kinds.SOME_SECONDS, 60, "How long each of them may take.")
 
     finaud_frequency: int = _HEALTH(kinds.SECONDS, 300, "The time between two checks of all nodes; 0 is never.")

@@ -111,7 +111,7 @@ class ScriptEnded:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """A job was told to stand still on its nodes; `failed` are those where it does not."""
+    """A job was told to stand still on its nodes; `says` what went wrong, `failed` are the nodes to blame for it."""
 
     job: int
     attempt: int
@@ -121,7 +121,7 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class WentOn:
-    """A suspended job was told to go on; `failed` are the nodes where it does not."""
+    """A suspended job was told to go on; `says` what went wrong, `failed` are the nodes to blame for it."""
 
     job: int
     attempt: int

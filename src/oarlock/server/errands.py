@@ -40,14 +40,13 @@ from oarlock.job.news import (
     ScriptEnded,
     Signalled,
     Started,
-    Stopped,
-    WentOn,
 )
 from oarlock.model.errors import NodeRefused, NodeUnreachable, OarlockError
 from oarlock.model.event import EventType
 from oarlock.node.messages import BAD, NOT_NOW, REBOOTED, SEEN, UNKNOWN
 from oarlock.server import programs
 from oarlock.server.fleet import NodeVerbs
+from oarlock.server.pausing import Pausing
 from oarlock.server.people import People
 from oarlock.server.power import Power
 
@@ -87,6 +86,7 @@ class Errands:
         self._flushing: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._people = People()
+        self._pausing = Pausing(config, self._each, tell)
         self._power = Power(config, self._silent, tell)
 
     def carry_out(self, instructions: Iterable[Instruction]) -> None:
@@ -158,11 +158,9 @@ class Errands:
                 problem = await self._politely(one.node, self._fleet.node(one.node).checkpoint(one.job, one.attempt))
                 self._tell(Signalled(one.job, one.attempt, problem))
             case Suspend():
-                failed = await self._each(one.nodes, lambda node: node.suspend(one.job, one.attempt))
-                self._tell(Stopped(one.job, one.attempt, tuple(failed), "; ".join(failed.values())))
+                await self._pausing.suspend(one)
             case Resume():
-                failed = await self._each(one.nodes, lambda node: node.resume(one.job, one.attempt))
-                self._tell(WentOn(one.job, one.attempt, tuple(failed), "; ".join(failed.values())))
+                await self._pausing.resume(one)
             case RunEpilogue():
                 await self._epilogue(one)
             case Wake():
