@@ -217,10 +217,19 @@ class Config:
     )
     check_nodes_with_running_job: bool = _HEALTH(kinds.YES_NO, False, "Check nodes that run jobs, too.")
     activate_pingchecker_at_job_end: bool = _HEALTH(kinds.YES_NO, False, "Check a job's nodes when it ends.")
-    pingchecker_fping_command: tuple[str, ...] = _HEALTH(kinds.COMMAND, (), "Check nodes with fping instead.")
-    pingchecker_nmap_command: tuple[str, ...] = _HEALTH(kinds.COMMAND, (), "Check nodes with nmap instead.")
+    pingchecker_fping_command: tuple[str, ...] = _HEALTH(
+        kinds.COMMAND,
+        (),
+        "Check nodes with fping instead of the server's own connections; `-a` and their names are added.",
+    )
+    pingchecker_nmap_command: tuple[str, ...] = _HEALTH(
+        kinds.COMMAND, (), "Check nodes with nmap instead: one answers if a port is open. Their names are added."
+    )
     pingchecker_generic_command: tuple[str, ...] = _HEALTH(
-        kinds.COMMAND, (), "Check nodes with the site's own program instead; it names bad nodes on its standard error."
+        kinds.COMMAND,
+        (),
+        "Check nodes with the site's own program instead. Their names are added; it names bad ones on its standard "
+        "error, one a line.",
     )
 
     scheduler_timeout: int = _SCHEDULER(kinds.SOME_SECONDS, 10, "How long one planning pass may take.")

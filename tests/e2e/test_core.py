@@ -39,6 +39,11 @@ class Site:
             while (await self.job(job)).state is not state:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
 
+    async def until_states(self, states):
+        async with asyncio.timeout(40):
+            while {one.properties["state"] for one in await self.core.read(resources.listed)} != states:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+
     async def job(self, job):
         return await self.core.read(lambda tx: jobs.get(tx, job))
 
@@ -126,6 +131,22 @@ def test_a_suspend_script_that_takes_too_long_ends_the_job(ground, people):
             await here.core.hold([job], by="root", running=True)
             await here.until(job, JobState.ERROR)
             assert (await here.events(job))[:2] == ["HOLD_RUNNING_JOB", "SUSPEND_ERROR"]
+
+    asyncio.run(story())
+
+
+def test_a_node_that_the_sites_program_calls_bad_is_suspected_and_comes_back(ground, people):
+    bad = ground / "bad"
+    bad.touch()
+    check = script(ground / "check", f"test ! -e {bad} || printf '%s\\n' \"$@\" >&2")
+
+    async def story():
+        async with site(ground, people[0], pingchecker_generic_command=(check,)) as here:
+            await here.core.check()
+            await here.until_states({"Suspected"})
+            bad.unlink()
+            await here.core.check()
+            await here.until_states({"Alive"})
 
     asyncio.run(story())
 

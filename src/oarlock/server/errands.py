@@ -45,6 +45,7 @@ from oarlock.model.errors import NodeRefused, NodeUnreachable, OarlockError
 from oarlock.model.event import EventType
 from oarlock.node.messages import BAD, NOT_NOW, REBOOTED, SEEN, UNKNOWN
 from oarlock.server import programs
+from oarlock.server.checking import checker
 from oarlock.server.fleet import NodeVerbs
 from oarlock.server.pausing import Pausing
 from oarlock.server.people import People
@@ -87,6 +88,7 @@ class Errands:
         self._tasks: set[asyncio.Task[None]] = set()
         self._people = People()
         self._pausing = Pausing(config, self._each, tell)
+        self._checker = checker(config)
         self._power = Power(config, self._silent, tell)
 
     def carry_out(self, instructions: Iterable[Instruction]) -> None:
@@ -301,8 +303,9 @@ class Errands:
         return await self._each(names, lambda node: node.ping())
 
     async def _check(self, check: Check) -> None:
-        silent = await self._silent(check.nodes)
-        self._tell(Checked(frozenset(check.nodes) - silent.keys(), silent))
+        silent = await (self._checker.silent if self._checker else self._silent)(check.nodes)
+        if silent is not None:
+            self._tell(Checked(frozenset(check.nodes) - silent.keys(), silent))
 
     async def _each(self, names: Sequence[str], verb: Callable[[NodeVerbs], Awaitable[None]]) -> dict[str, str]:
         """Ask several nodes the same at once; give the reasons of those that did not do it."""
