@@ -126,6 +126,14 @@ class Cluster:
             self._carry_out(health.due(tx, self.config))
         self.settle()
 
+    def clock_jumps(self, seconds: int) -> None:
+        """Let the clock show another time; what runs on nodes lasts as long as before."""
+        self.now, self._watched = self.now + seconds, self._watched + seconds
+        for node in self.nodes.values():
+            node.clock_jumps(seconds)
+        self._step(lambda tx: watch.clock_jumped(tx, self.site, now=self.now, seconds=seconds))
+        self.settle()
+
     def hear(self, news: Sequence[News]) -> None:
         self._news += news
         self.settle()
