@@ -119,6 +119,18 @@ def test_keys_of_oar_without_effect_are_warned_of_with_the_reason(conf, tmp_path
     )
 
 
+def test_oars_own_perl_script_is_passed_over_and_a_program_of_the_site_is_taken(conf, tmp_path):
+    loaded = conf("JOB_RESOURCE_MANAGER_FILE=cpuset_manager.pl\n")
+    assert (loaded.config, len(loaded.warnings)) == (Config(), 1)
+    assert loaded.warnings[0].startswith(f"{tmp_path}/oar.conf, line 1: JOB_RESOURCE_MANAGER_FILE has no effect: what")
+    loaded = conf("JOB_RESOURCE_MANAGER_FILE=/etc/oar/groups\n")
+    assert loaded == Loaded(
+        Config(job_resource_manager_file=Path("/etc/oar/groups")),
+        file=tmp_path / "oar.conf",
+        lines={"JOB_RESOURCE_MANAGER_FILE": 1},
+    )
+
+
 LIKE_OAR_2_5 = """
 # General
 DB_TYPE="Pg"

@@ -158,6 +158,29 @@ class Config:
     job_resource_manager_property_db_field: str = _RUNNING(
         kinds.COLUMN, "cpuset", "The property that holds a resource's CPU numbers on its node."
     )
+    job_resource_manager_file: Path | None = _RUNNING(
+        kinds.PROGRAM,
+        None,
+        "The site's own program on every node that takes the place of the cgroup step; `init`, `freeze`, `thaw` or "
+        "`clean` is its argument, the job comes as JSON on its standard input.",
+    )
+    job_memory_property: str = _RUNNING(
+        kinds.PERHAPS_COLUMN,
+        "",
+        "The property that holds how much memory goes with a resource, in MB (2^20 bytes): a job may use the sum of "
+        "its resources on each node. Nothing, or a resource without a value: its share of the node's memory.",
+    )
+    job_gpu_property: str = _RUNNING(
+        kinds.PERHAPS_COLUMN,
+        "gpudevice",
+        "The property that holds the number of a resource's GPU on its node; a job may use the GPUs of its resources "
+        "and none of the others there.",
+    )
+    job_gpu_device: str = _RUNNING(
+        kinds.matching("an absolute path with %gpu% in it", r"/\S*%gpu%\S*"),
+        "/dev/nvidia%gpu%",
+        "The device file of a GPU, with its number in the place of %gpu%.",
+    )
     node_file_db_field: str = _RUNNING(kinds.COLUMN, "network_address", "The property written to $OAR_NODE_FILE.")
     node_file_db_field_distinct_values: str = _RUNNING(
         kinds.COLUMN, "cpu", "The property of which each different value makes a line of $OAR_NODE_FILE."
@@ -182,8 +205,16 @@ class Config:
     jobdel_walltime: int = _ENDING(
         kinds.SOME_SECONDS, 300, "When a job that does not end is given up and its nodes become Suspected."
     )
-    just_after_suspend_exec_file: Path | None = _ENDING(kinds.PATH, None, "Run just after a job was suspended.")
-    just_before_resume_exec_file: Path | None = _ENDING(kinds.PATH, None, "Run just before a job is resumed.")
+    just_after_suspend_exec_file: Path | None = _ENDING(
+        kinds.PATH,
+        None,
+        "Run on the server, with the job's number, just after a job was suspended; a job for which it fails is ended.",
+    )
+    just_before_resume_exec_file: Path | None = _ENDING(
+        kinds.PATH,
+        None,
+        "Run on the server, with the job's number, just before a job is resumed; a job for which it fails is ended.",
+    )
     suspend_resume_script_timeout: int = _ENDING(kinds.SOME_SECONDS, 60, "How long each of them may take.")
 
     finaud_frequency: int = _HEALTH(kinds.SECONDS, 300, "The time between two checks of all nodes; 0 is never.")
@@ -192,10 +223,19 @@ class Config:
     )
     check_nodes_with_running_job: bool = _HEALTH(kinds.YES_NO, False, "Check nodes that run jobs, too.")
     activate_pingchecker_at_job_end: bool = _HEALTH(kinds.YES_NO, False, "Check a job's nodes when it ends.")
-    pingchecker_fping_command: tuple[str, ...] = _HEALTH(kinds.COMMAND, (), "Check nodes with fping instead.")
-    pingchecker_nmap_command: tuple[str, ...] = _HEALTH(kinds.COMMAND, (), "Check nodes with nmap instead.")
+    pingchecker_fping_command: tuple[str, ...] = _HEALTH(
+        kinds.COMMAND,
+        (),
+        "Check nodes with fping instead of the server's own connections; `-a` and their names are added.",
+    )
+    pingchecker_nmap_command: tuple[str, ...] = _HEALTH(
+        kinds.COMMAND, (), "Check nodes with nmap instead: one answers if a port is open. Their names are added."
+    )
     pingchecker_generic_command: tuple[str, ...] = _HEALTH(
-        kinds.COMMAND, (), "Check nodes with the site's own program instead; it names bad nodes on its standard error."
+        kinds.COMMAND,
+        (),
+        "Check nodes with the site's own program instead. Their names are added; it names bad ones on its standard "
+        "error, one a line.",
     )
 
     scheduler_timeout: int = _SCHEDULER(kinds.SOME_SECONDS, 10, "How long one planning pass may take.")
@@ -238,12 +278,18 @@ class Config:
         kinds.COMMAND, (), "Wakes nodes; their names come on its standard input, one a line."
     )
     scheduler_node_manager_sleep_cmd: tuple[str, ...] = _ENERGY(
-        kinds.COMMAND, (), "Puts nodes to sleep; their names come on its standard input, one a line."
+        kinds.COMMAND,
+        (),
+        "Puts nodes to sleep; their names come on its standard input, one a line. Only nodes with a date in "
+        "cm_availability take part.",
     )
     scheduler_node_manager_idle_time: int = _ENERGY(kinds.SECONDS, 600, "How long a node must have been idle to sleep.")
     scheduler_node_manager_sleep_time: int = _ENERGY(kinds.SECONDS, 600, "How long a node must be able to sleep.")
     scheduler_node_manager_wakeup_time: int = _ENERGY(
-        kinds.SECONDS, 600, "How long before a job its sleeping nodes are woken."
+        kinds.SECONDS,
+        600,
+        "How long before a job its sleeping nodes are woken, and how long they may take to answer before they are "
+        "Suspected.",
     )
 
     log_level: int = _TELLING(kinds.LEVEL, 2, "How much is logged.")

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -30,7 +31,7 @@ class Instance:
         self.home.chmod(0o777)
         self.nodes = [f"{name}{n}" for n in range(1, nodes + 1)]
         self.settings = ground / "oar.conf"
-        self.settings.write_text(LINE + more)
+        self.settings.write_text(f"{LINE}SERVER_PORT={_free_port()}\n{more}")
         self.process: subprocess.Popen[bytes] | None = None
         self.state.mkdir()
         self.database = open_database(self.state / "oarlock.db", create=True)
@@ -127,6 +128,13 @@ class Instance:
             with contextlib.suppress(OSError):
                 if str(self.state) in str(path.readlink()):
                     os.kill(int(path.parent.name), signal.SIGKILL)
+
+
+def _free_port() -> int:
+    """Give a port that nobody uses: instances of other tests run at the same time."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
 
 
 @contextlib.contextmanager

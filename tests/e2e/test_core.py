@@ -4,6 +4,7 @@ import asyncio
 import os
 import time
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from oarlock.config import Config, NodeTransport
 from oarlock.lang import request as requests
@@ -13,7 +14,7 @@ from oarlock.server.clock import RealClock
 from oarlock.server.core import Core
 from oarlock.store import events, jobs, resources
 from tests import bed
-from tests.bed import needs_root
+from tests.bed import needs_root, script
 
 pytestmark = needs_root
 
@@ -36,6 +37,11 @@ class Site:
     async def until(self, job, state):
         async with asyncio.timeout(40):
             while (await self.job(job)).state is not state:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+
+    async def until_states(self, states):
+        async with asyncio.timeout(40):
+            while {one.properties["state"] for one in await self.core.read(resources.listed)} != states:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
 
     async def job(self, job):
@@ -88,6 +94,59 @@ def test_a_running_job_is_suspended_resumed_signalled_and_killed(ground, people)
                 "Running", "Suspended", "Resuming", "Running", "Finishing", "Error",
             ]  # fmt: skip
             assert (await here.events(job))[-1] == "SWITCH_INTO_ERROR_STATE"
+
+    asyncio.run(story())
+
+
+def test_the_sites_scripts_run_just_after_a_job_was_suspended_and_just_before_it_goes_on(ground, people):
+    state = "$(cat /sys/fs/cgroup/*/oarlock/c*/*_$1/cgroup.freeze)"
+    scripts = {
+        "just_after_suspend_exec_file": Path(script(ground / "after", f"echo after $1 {state} >> {ground}/told")),
+        "just_before_resume_exec_file": Path(script(ground / "before", f"echo before $1 {state} >> {ground}/told")),
+    }
+
+    async def story():
+        async with site(ground, people[0], **scripts) as here:
+            job = await here.submit("sleep 600")
+            await here.until(job, JobState.RUNNING)
+            await here.core.hold([job], by="root", running=True)
+            await here.until(job, JobState.SUSPENDED)
+            await here.core.resume([job], by="root")
+            await here.until(job, JobState.RUNNING)
+            assert (ground / "told").read_text().splitlines() == [f"after {job} 1", f"before {job} 1"]
+            await here.core.kill([job], by="root")
+            await here.until(job, JobState.ERROR)
+
+    asyncio.run(story())
+
+
+def test_a_suspend_script_that_takes_too_long_ends_the_job(ground, people):
+    slow = Path(script(ground / "slow", "sleep 600"))
+
+    async def story():
+        settings = {"just_after_suspend_exec_file": slow, "suspend_resume_script_timeout": 1}
+        async with site(ground, people[0], **settings) as here:
+            job = await here.submit("sleep 600")
+            await here.until(job, JobState.RUNNING)
+            await here.core.hold([job], by="root", running=True)
+            await here.until(job, JobState.ERROR)
+            assert (await here.events(job))[:2] == ["HOLD_RUNNING_JOB", "SUSPEND_ERROR"]
+
+    asyncio.run(story())
+
+
+def test_a_node_that_the_sites_program_calls_bad_is_suspected_and_comes_back(ground, people):
+    bad = ground / "bad"
+    bad.touch()
+    check = script(ground / "check", f"test ! -e {bad} || printf '%s\\n' \"$@\" >&2")
+
+    async def story():
+        async with site(ground, people[0], pingchecker_generic_command=(check,)) as here:
+            await here.core.check()
+            await here.until_states({"Suspected"})
+            bad.unlink()
+            await here.core.check()
+            await here.until_states({"Alive"})
 
     asyncio.run(story())
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from oarlock.node.environment import LONGEST, Files, TooMuch, node_file, property_file, variables
-from oarlock.node.messages import Launch
+from oarlock.node.messages import Launch, Limits
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared/data/oar2-golden/job_env.txt"
 JOB = Launch(
@@ -56,8 +56,24 @@ def test_too_many_variables_are_refused_with_their_size():
         made(JOB._replace(environment={"A": "x" * LONGEST}))
 
 
-def test_gpus_are_named_to_cuda():
-    assert made(JOB._replace(gpus=(0, 2)))["CUDA_VISIBLE_DEVICES"] == "0,2"
+@pytest.mark.parametrize(
+    ("own", "others", "denied", "cuda"),
+    [
+        ((0, 2), (), (), "0,2"),
+        ((2, 3), (0, 1), ("/dev/nvidia0", "/dev/nvidia1"), "0,1"),
+        ((3,), (2,), ("/dev/nvidia2",), "2"),
+        ((2, 3), (0, 1), (), "2,3"),
+        ((), (0, 1), (), ""),
+    ],
+)
+def test_gpus_are_named_to_cuda_as_it_counts_those_that_it_can_open(own, others, denied, cuda):
+    job = JOB._replace(gpus=own, other_gpus=others, limits=Limits(deny_devices=denied), environment={"X": "1"})
+    found = made(job)
+    assert (found["CUDA_VISIBLE_DEVICES"], found["OAR_JOB_GPUS"]) == (cuda, ",".join(map(str, own)))
+
+
+def test_where_there_are_no_gpus_what_the_user_brought_stays():
+    assert made(JOB._replace(environment={"CUDA_VISIBLE_DEVICES": "7"}))["CUDA_VISIBLE_DEVICES"] == "7"
 
 
 def test_node_and_property_files_have_a_line_a_resource():

@@ -25,11 +25,12 @@ from oarlock.job.instructions import (
     Run,
     RunEpilogue,
     Signal,
+    Sleep,
     Suspend,
     Wake,
 )
 from oarlock.job.ledger import Site
-from oarlock.job.news import Checked, Hello, Missing, News, NotLaunched, ScriptEnded, Signalled, Stopped, WentOn
+from oarlock.job.news import Checked, Hello, Missing, News, NotLaunched, ScriptEnded, Signalled, Stopped, WentOn, Woken
 from oarlock.lang import request as requests
 from oarlock.model.errors import NodeRefused, NodeUnreachable, OarlockError
 from oarlock.model.event import EventType
@@ -60,6 +61,7 @@ class Cluster:
         self.frontend = VirtualNode("127.0.0.1")
         self.crash_after: int | None = None
         self.woken: list[tuple[str, ...]] = []
+        self.slept: list[tuple[str, ...]] = []
         self.scripts: dict[str, EventType] = {}
         self._wrote = 0
         self._watched = BEGIN
@@ -72,6 +74,7 @@ class Cluster:
         self._plan = False
         self._next_start: int | None = None
         self._later: list[int] = []
+        self._waking: dict[str, int] = {}
 
     def _add(self, tx: Tx, cores: int) -> None:
         properties.add(tx, "core", int)
@@ -121,6 +124,14 @@ class Cluster:
     def check_nodes(self) -> None:
         with self.database.read() as tx:
             self._carry_out(health.due(tx, self.config))
+        self.settle()
+
+    def clock_jumps(self, seconds: int) -> None:
+        """Let the clock show another time; what runs on nodes lasts as long as before."""
+        self.now, self._watched = self.now + seconds, self._watched + seconds
+        for node in self.nodes.values():
+            node.clock_jumps(seconds)
+        self._step(lambda tx: watch.clock_jumped(tx, self.site, now=self.now, seconds=seconds))
         self.settle()
 
     def hear(self, news: Sequence[News]) -> None:
@@ -177,6 +188,7 @@ class Cluster:
             self.now = max(self.now, soon)
             if self.now >= self._watched + self.config.watch_frequency:
                 self._watched = self.now
+                self._look_at_woken()
                 away = dict(self.unreachable)
                 self._step(
                     lambda tx: watch.look(tx, self.site, now=self.now, over=self.over, unreachable=away)  # noqa: B023
@@ -186,6 +198,13 @@ class Cluster:
             self._later = [at for at in self._later if at > self.now]
             self.settle()
         self.now = end
+
+    def _look_at_woken(self) -> None:
+        begun = self.now - self.config.scheduler_node_manager_wakeup_time
+        up = frozenset(name for name in self._waking if self.nodes[name].up)
+        late = {name: "unplugged" for name, since in self._waking.items() if since <= begun and name not in up}
+        self._waking = {name: since for name, since in self._waking.items() if name not in up | late.keys()}
+        self._news += [Woken(up, late)] if up or late else []
 
     def run_until(self, job_id: int, state: JobState, *, within: int = 10_000) -> None:
         end = self.now + within
@@ -334,6 +353,11 @@ class Cluster:
                 self._news.append(Checked(frozenset(one.nodes) - silent.keys(), silent))
             case Wake():
                 self.woken.append(one.nodes)
+                self._waking |= {name: self._waking.get(name, self.now) for name in one.nodes}
+            case Sleep():
+                self.slept.append(one.nodes)
+                for name in one.nodes:
+                    self.nodes[name].up = False
             case Signal():
                 pass
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from oarlock.job.news import Stopped, WentOn
 from oarlock.model.job import JobState, Reservation
 from oarlock.model.resource import NextState
 from tests.scenarios.cluster import BEGIN
@@ -119,6 +120,25 @@ def test_a_job_that_cannot_be_suspended_is_ended_and_its_node_suspected(cluster)
     assert cluster.story(job) == KILLED
     assert "SUSPEND_ERROR" in cluster.events(job)
     assert cluster.states()["node1"] == {"Suspected"}
+
+
+def test_a_job_whose_suspend_script_fails_is_ended_and_nobody_is_suspected(cluster):
+    job = cluster.submit("sleep 1000")
+    cluster.hold(job, running=True)
+    cluster.hear([Stopped(job, 1, (), "the site's script ended with status 3")])
+    cluster.finish()
+    assert (cluster.events(job)[1], cluster.story(job)[-1]) == ("SUSPEND_ERROR", "Error")
+    assert cluster.states() == {"node1": {"Alive"}, "node2": {"Alive"}}
+
+
+def test_a_job_whose_resume_script_fails_is_ended_and_nobody_is_suspected(cluster):
+    job = cluster.submit("sleep 1000")
+    cluster.hold(job, running=True)
+    cluster.resume(job)
+    cluster.hear([WentOn(job, 1, (), "the site's script ended with status 3")])
+    cluster.finish()
+    assert ("RESUME_ERROR" in cluster.events(job), cluster.story(job)[-1]) == (True, "Error")
+    assert cluster.states() == {"node1": {"Alive"}, "node2": {"Alive"}}
 
 
 def test_a_running_job_is_not_held_without_saying_so(cluster):

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from oarlock.job import finish, health, launch, nodes, recover, suspend
+from oarlock.job import energy, finish, health, launch, nodes, recover, suspend
 from oarlock.job.finish import Over
 from oarlock.job.instructions import Instruction
 from oarlock.job.ledger import Ledger, Site
@@ -21,6 +21,7 @@ from oarlock.job.news import (
     Started,
     Stopped,
     WentOn,
+    Woken,
 )
 from oarlock.model.event import EventType
 from oarlock.store.tx import Tx
@@ -38,7 +39,7 @@ def _job(one: News) -> int:
     match one:
         case Exited():
             return one.report.job
-        case Lost() | Back() | Checked():
+        case Lost() | Back() | Checked() | Woken():
             return 0
         case _:
             return one.job
@@ -76,6 +77,8 @@ def _take_rare(ledger: Ledger, one: News, over: Over) -> None:
             _signalled(ledger, one)
         case Checked():
             health.checked(ledger, one)
+        case Woken():
+            energy.woken(ledger, one)
         case _:
             pass  # a lost connection says nothing about jobs
 

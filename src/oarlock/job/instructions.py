@@ -108,8 +108,15 @@ class Forget:
 
 
 @dataclass(frozen=True, slots=True)
+class Sleep:
+    """Put nodes to sleep: SCHEDULER_NODE_MANAGER_SLEEP_CMD with their names on its standard input."""
+
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Wake:
-    """Wake sleeping nodes: SCHEDULER_NODE_MANAGER_WAKE_UP_CMD with their names on its standard input."""
+    """Wake sleeping nodes: SCHEDULER_NODE_MANAGER_WAKE_UP_CMD with their names on its stdin; `Woken` follows."""
 
     nodes: tuple[str, ...]
 
@@ -140,6 +147,7 @@ Instruction = (
     | Resume
     | RunEpilogue
     | Forget
+    | Sleep
     | Wake
     | Check
     | LookAgain

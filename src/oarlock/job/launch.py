@@ -6,9 +6,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from oarlock.config import Config
+from oarlock.job import share
 from oarlock.job.instructions import Instruction, Reach, Run
 from oarlock.job.ledger import ON_FRONTEND, Ledger, Site
 from oarlock.job.news import Hello, NotLaunched, Started
+from oarlock.job.share import Machine
 from oarlock.model.event import EVENTS, EventType
 from oarlock.model.job import Job, JobState, Reservation, filled
 from oarlock.model.resource import DEFAULT_TYPE, Resource, Value
@@ -19,8 +21,6 @@ from oarlock.store.tx import Tx
 
 MOST_ATTEMPTS = 3
 NOOP = "noop"
-_PIDS = 16_384
-_GPU = "gpudevice"
 
 Hosts = Mapping[str, Hello]
 """Nodes that were reached, by name, with what they said of themselves."""
@@ -28,11 +28,12 @@ Hosts = Mapping[str, Hello]
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What a job was given: its resources, the walltime of the chosen alternative, and how large its nodes are."""
+    """What a job was given: its resources, the walltime of the chosen alternative, and what its nodes have in all."""
 
     resources: tuple[Resource, ...]
     walltime: int
-    sizes: Mapping[str, int]  # node → how many resources it has in all
+    sizes: Mapping[str, int]  # node → how many resources it has
+    gpus: Mapping[str, Collection[int]]  # node → the numbers of its GPUs
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -45,6 +46,12 @@ class Ground:
     def on(self, node: str) -> list[Resource]:
         """Give the resources of one node."""
         return [one for one in self._computing() if one.properties["network_address"] == node]
+
+    def gpus_on(self, node: str, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Give the GPUs of a node that are the job's own, and those that are not."""
+        there = [one.properties.get(name) for one in self.resources if one.properties["network_address"] == node]
+        own = share.gpu_numbers(there)
+        return own, tuple(sorted(set(self.gpus.get(node, ())).difference(own)))
 
 
 def go_on(tx: Tx, site: Site, ids: Collection[int], hosts: Hosts, *, now: float) -> list[Instruction]:
@@ -62,7 +69,7 @@ def begin(ledger: Ledger, starting: Sequence[Job], assigned: Mapping[int, Collec
     """
     if not starting:
         return
-    given = grounds(ledger.tx, starting, assigned)
+    given = grounds(ledger.tx, starting, assigned, gpu=ledger.config.job_gpu_property)
     ready: list[tuple[Job, tuple[str, ...]]] = []
     unknown: dict[tuple[str, ...], list[int]] = {}
     for job in starting:
@@ -107,7 +114,8 @@ def instruction(job: Job, attempt: Attempt, ground: Ground, hosts: Hosts, site: 
 def _launch(job: Job, attempt: Attempt, place: attempts.Node, ground: Ground, hosts: Hosts, site: Site) -> Launch:
     config = site.config
     frontend = bool(ON_FRONTEND & set(job.types))
-    mine = ground.on(place.name)
+    own, others = ground.gpus_on(place.name, config.job_gpu_property)
+    machine = Machine(ground.sizes.get(place.name, 0), hosts.get(place.name), others)
     return Launch(
         job=job.id,
         attempt=attempt.number,
@@ -122,15 +130,16 @@ def _launch(job: Job, attempt: Attempt, place: attempts.Node, ground: Ground, ho
         grace=config.jobdel_softwalltime,
         checkpoint=job.checkpoint,
         checkpoint_signal=job.checkpoint_signal,
-        limits=Limits() if frontend else _limits(mine, ground, hosts.get(place.name), config),
-        hooks=_hooks(config),
+        limits=Limits() if frontend else share.limits(ground.on(place.name), machine, config),
+        hooks=_hooks(config, frontend=frontend),
         name=job.name or "",
         project=job.project,
         array_id=job.array_id,
         array_index=job.array_index,
         nodes=_node_file(ground.resources, config),
         resources=tuple(dict(one.properties) for one in ground.resources),
-        gpus=tuple(sorted({value for one in mine if isinstance(value := one.properties.get(_GPU), int)})),
+        gpus=own,
+        other_gpus=() if frontend else others,
         environment=_environment(job.environment),
     )
 
@@ -141,27 +150,13 @@ def _output(pattern: str, job: Job, kind: str) -> str:
     return filled(pattern or named, job)
 
 
-def _limits(mine: Sequence[Resource], ground: Ground, host: Hello | None, config: Config) -> Limits:
-    """Say what a job may use of a node: its CPUs, and the share of the memory that goes with them."""
-    field = config.job_resource_manager_property_db_field
-    cpus = sorted({cpu for one in mine for cpu in _numbers(one.properties.get(field))})
-    total = ground.sizes.get(str(mine[0].properties["network_address"]), 0) if mine else 0
-    memory = host.memory * len(mine) // total if host and 0 < len(mine) < total else None
-    return Limits(cpus=tuple(cpus), memory=memory, pids=_PIDS)
-
-
-def _numbers(value: Value) -> list[int]:
-    """Read CPU numbers: one, or several with commas between."""
-    if isinstance(value, int):
-        return [value]
-    return [int(part) for part in (value or "").split(",") if part.strip().isdigit()]
-
-
-def _hooks(config: Config) -> Hooks:
+def _hooks(config: Config, *, frontend: bool) -> Hooks:
+    """Name the site's programs; its resource manager looks after compute nodes, not after frontends."""
     return Hooks(
         prologue=str(config.prologue_exec_file or ""),
         epilogue=str(config.epilogue_exec_file or ""),
         timeout=config.prologue_epilogue_timeout,
+        manager="" if frontend else str(config.job_resource_manager_file or ""),
     )
 
 
@@ -196,14 +191,23 @@ def _nodes(job: Job, ground: Ground, config: Config) -> tuple[str, ...]:
     return ground.nodes
 
 
-def grounds(tx: Tx, starting: Sequence[Job], assigned: Mapping[int, Collection[int]]) -> dict[int, Ground]:
-    """Read about the resources that were assigned to jobs, for all of them at once."""
+def grounds(tx: Tx, starting: Sequence[Job], assigned: Mapping[int, Collection[int]], *, gpu: str) -> dict[int, Ground]:
+    """Read about the resources that were assigned to jobs, for all of them at once; `gpu` is the property of GPUs."""
     known = {one.id: one for one in resources.listed(tx, {number for ids in assigned.values() for number in ids})}
     lasting = moldables.walltimes(tx, [job.assigned for job in starting])
     sizes = resources.sizes(tx)
+    has_gpus = any(gpu in one.properties for one in known.values())
+    gpus = (
+        {node: share.gpu_numbers(values) for node, values in resources.values_on_nodes(tx, gpu).items()}
+        if has_gpus
+        else {}
+    )
     return {
         job.id: Ground(
-            tuple(known[number] for number in sorted(assigned.get(job.id, ()))), lasting.get(job.assigned, 0), sizes
+            tuple(known[number] for number in sorted(assigned.get(job.id, ()))),
+            lasting.get(job.assigned, 0),
+            sizes,
+            gpus,
         )
         for job in starting
     }

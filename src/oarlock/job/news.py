@@ -111,7 +111,7 @@ class ScriptEnded:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """A job was told to stand still on its nodes; `failed` are those where it does not."""
+    """A job was told to stand still on its nodes; `says` what went wrong, `failed` are the nodes to blame for it."""
 
     job: int
     attempt: int
@@ -121,7 +121,7 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class WentOn:
-    """A suspended job was told to go on; `failed` are the nodes where it does not."""
+    """A suspended job was told to go on; `says` what went wrong, `failed` are the nodes to blame for it."""
 
     job: int
     attempt: int
@@ -146,4 +146,12 @@ class Checked:
     silent: dict[str, str] = field(default_factory=dict)  # node → why
 
 
-News = NodeEvent | NotLaunched | ScriptEnded | Stopped | WentOn | Signalled | Checked
+@dataclass(frozen=True, slots=True)
+class Woken:
+    """Nodes that were woken answer; or they do not (`silent`) and their time is over."""
+
+    answered: frozenset[str] = frozenset()
+    silent: dict[str, str] = field(default_factory=dict)  # node → why
+
+
+News = NodeEvent | NotLaunched | ScriptEnded | Stopped | WentOn | Signalled | Checked | Woken

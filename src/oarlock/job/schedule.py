@@ -106,10 +106,10 @@ def read(tx: Tx, how: PlanSettings, *, karma_window: int, now: int, depth: int |
 def decide(seen: snapshot.Read, how: PlanSettings, *, now: int, out_of_time: OutOfTime = never) -> Decision:
     """Plan a snapshot, and say what has to be done now."""
     plan = make_plan(seen.snapshot, now=now, settings=how, out_of_time=out_of_time)
-    return _decision(plan, seen, how.reservation_patience)
+    return _decision(plan, seen, how)
 
 
-def _decision(plan: Plan, seen: snapshot.Read, patience: int) -> Decision:
+def _decision(plan: Plan, seen: snapshot.Read, how: PlanSettings) -> Decision:
     shot: Snapshot = seen.snapshot
     later = _later(plan, shot)
     broken = [(EventType.SCHEDULER_JOB_SET_ASIDE.value, why, number) for number, why in seen.broken]
@@ -123,14 +123,20 @@ def _decision(plan: Plan, seen: snapshot.Read, patience: int) -> Decision:
         events=(*((one.type.value, one.description, one.job or 0) for one in plan.events), *broken),
         predictions=later,
         holding=tuple(job.job_id for job in shot.placed if job.state in HOLDS_RESOURCES),
-        next_start=min((_due(one.start, plan.now, patience) for one in later), default=None),
+        next_start=min((_due(one.start, plan.now, how) for one in later), default=None),
         whole=seen.left == 0 and not plan.unfinished,
         left=seen.left,
     )
 
 
-def _due(start: int, now: int, patience: int) -> int:
-    """Say when a planned start has to be looked at: then; one that is overdue, when patience with it ends or soon."""
+def _due(start: int, now: int, how: PlanSettings) -> int:
+    """Say when a planned start has to be looked at: when nodes have to be woken for it, then when it has come.
+
+    One that is overdue is looked at when patience with it ends, or soon.
+    """
+    patience = how.reservation_patience
+    if how.wake_up and start - how.wake_up_notice > now:
+        return start - how.wake_up_notice
     if start > now:
         return start
     return start + patience if start + patience > now else now + _SOON

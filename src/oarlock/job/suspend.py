@@ -92,7 +92,7 @@ def stopped(ledger: Ledger, news: Stopped) -> None:
     if job is None or ledger.live(news.job, news.attempt) is None:
         return
     _check_off(ledger, job, EventType.HOLD_RUNNING_JOB)
-    if news.failed:
+    if news.says:
         ledger.event(EventType.SUSPEND_ERROR, news.says, job.id, news.failed)
         _end(ledger, job, f"it could not be suspended: {news.says}")
     elif job.state is JobState.RUNNING:
@@ -105,7 +105,7 @@ def went_on(ledger: Ledger, news: WentOn) -> None:
     if job is None or ledger.live(news.job, news.attempt) is None:
         return
     _check_off(ledger, job, EventType.RESUME_JOB)
-    if news.failed:
+    if news.says:
         ledger.event(EventType.RESUME_ERROR, news.says, job.id, news.failed)
         _end(ledger, job, f"it could not go on: {news.says}")
     elif job.state is JobState.RESUMING:

@@ -2,15 +2,16 @@
 
 from collections.abc import Collection, Mapping
 
-from oarlock.job import finish, kill, nodes, suspend
+from oarlock.job import energy, finish, kill, nodes, suspend
 from oarlock.job.finish import Over
-from oarlock.job.instructions import Instruction
+from oarlock.job.instructions import Instruction, LookAgain
 from oarlock.job.launch import NOOP
 from oarlock.job.ledger import Ledger, Site
 from oarlock.model.event import EventType
 from oarlock.model.job import FragState, Job, JobState
 from oarlock.model.resource import DEFAULT_TYPE, ResourceState
-from oarlock.store import jobs, kills, moldables, resources
+from oarlock.store import jobs, jumps, kills, moldables, resources
+from oarlock.store.jumps import Jumps
 from oarlock.store.tx import Tx
 
 _ON_NODES = (JobState.LAUNCHING, JobState.RUNNING, JobState.SUSPENDED, JobState.RESUMING, JobState.FINISHING)
@@ -24,22 +25,33 @@ def look(
     """Do what its time has come for. `unreachable`: nodes whose connection is lost, with since when."""
     away = unreachable or {}
     ledger = Ledger(tx, site, now, [job.id for job in jobs.in_states(tx, _ON_NODES)])
-    deadlines = _deadlines(ledger)
+    jumped = jumps.read(tx)
+    deadlines = _deadlines(ledger, jumped)
     for number, deadline in deadlines.items():
         _overdue(ledger, ledger.jobs[number], deadline, away, over)
-    _kills(ledger, away)
+    _kills(ledger, away, jumped)
     silent = {node: "its connection is lost" for node, since in away.items() if now - since >= _SILENCE}
     nodes.unreachable(ledger, silent)
-    _bury(ledger)
+    _bury(ledger, jumped)
+    energy.doze(ledger)
     return [*ledger.write(), *suspend.go_on(tx, site, now=now)]
 
 
-def _deadlines(ledger: Ledger) -> dict[int, int]:
+def clock_jumped(tx: Tx, site: Site, *, now: float, seconds: int) -> list[Instruction]:
+    """Note that the server's clock jumped; nobody's time is over because of it. Reservations keep to the clock."""
+    jumps.add(tx, now=int(now), seconds=seconds)
+    ledger = Ledger(tx, site, now)
+    ledger.event(EventType.CLOCK_JUMP, f"the server's clock jumped by {seconds:+d} s")
+    ledger.tell(LookAgain())
+    return ledger.write()
+
+
+def _deadlines(ledger: Ledger, jumped: Jumps) -> dict[int, int]:
     """Say when the walltime of each job on nodes is over; time spent suspended does not count."""
     lasting = moldables.walltimes(ledger.tx, [job.assigned for job in ledger.jobs.values()])
     waited = jobs.suspended_seconds(ledger.tx, now=ledger.now)
     return {
-        job.id: job.start + lasting.get(job.assigned, 0) + waited.get(job.id, 0)
+        job.id: jumped.today(job.start) + lasting.get(job.assigned, 0) + waited.get(job.id, 0)
         for job in ledger.jobs.values()
         if job.state is not JobState.SUSPENDED
     }
@@ -72,14 +84,14 @@ def _tell_walltime(ledger: Ledger, job: Job) -> None:
         kill.end(ledger, job, "its walltime is over")
 
 
-def _kills(ledger: Ledger, away: Mapping[str, float]) -> None:
+def _kills(ledger: Ledger, away: Mapping[str, float], jumped: Jumps) -> None:
     """Tell again those that do not end; give up those that still do not. Nodes out of reach are waited for."""
     config = ledger.config
     for number, state, since in kills.under_way(ledger.tx):
         job = ledger.jobs.get(number)
         if job is None or _out_of_reach(ledger, number, away):
             continue
-        age = ledger.now - since
+        age = ledger.now - jumped.today(since)
         if age >= config.jobdel_walltime:
             ledger.killed(number, FragState.LEON_EXTERMINATE)
             kill.give_up(ledger, job, f"it did not end within {config.jobdel_walltime} s")
@@ -92,8 +104,8 @@ def _out_of_reach(ledger: Ledger, number: int, away: Collection[str]) -> bool:
     return attempt is not None and attempt.closed_us is None and any(node.name in away for node in attempt.nodes)
 
 
-def _bury(ledger: Ledger) -> None:
-    """Declare resources Dead that have been Suspected or Absent for DEAD_SWITCH_TIME."""
+def _bury(ledger: Ledger, jumped: Jumps) -> None:
+    """Declare resources Dead that have been Suspected or Absent for DEAD_SWITCH_TIME; those asleep can be woken."""
     limit = ledger.config.dead_switch_time
     if not limit:
         return
@@ -103,7 +115,8 @@ def _bury(ledger: Ledger) -> None:
         for one in resources.listed(ledger.tx)
         if one.properties["type"] == DEFAULT_TYPE
         and one.properties["state"] in _SWITCHED
-        and ledger.now - since.get(one.id, ledger.now) >= limit
+        and not energy.is_asleep(one, ledger.now)
+        and ledger.now - jumped.today(since.get(one.id, ledger.now)) >= limit
     ]
     if dead:
         resources.set_state(ledger.tx, dead, ResourceState.DEAD, at=ledger.now)

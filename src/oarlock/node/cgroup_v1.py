@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 
 from oarlock.node.cgroup import (
     ROOT,
@@ -202,8 +203,8 @@ class V1:
             _limit_memory(at["memory"], limits.memory)
         if "pids" in at and limits.pids is not None:
             write(at["pids"] + "/pids.max", str(limits.pids))
-        for device in limits.deny_devices if "devices" in at else ():
-            write(at["devices"] + "/devices.deny", device)
+        for path in limits.deny_devices if "devices" in at else ():
+            _deny(at["devices"], path)
 
     def leave(self) -> None:
         leave(self._bases + ([self._devices] if self._devices else []), self._root)
@@ -216,6 +217,18 @@ def _limit_memory(at: str, limit: int) -> None:
         write(at + "/memory.memsw.limit_in_bytes", str(limit))
     except FileNotFoundError:  # the kernel was built or started without swap accounting
         return
+
+
+def _deny(at: str, path: str) -> None:
+    """Deny a device by its file; where there is no such device there is nothing to deny."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return
+    kinds = {stat.S_IFCHR: "c", stat.S_IFBLK: "b"}
+    kind = kinds.get(stat.S_IFMT(found.st_mode))
+    if kind is not None:
+        write(at + "/devices.deny", f"{kind} {os.major(found.st_rdev)}:{os.minor(found.st_rdev)} rwm")
 
 
 def _inherit_cpuset(path: str) -> None:

@@ -36,7 +36,7 @@ def variables(launch: Launch, *, home: str, shell: str, files: Files, cpuset: st
         "LOGNAME": launch.user,
         "SHELL": shell,
         **_oar(launch, files, cpuset),
-        **_gpus(launch.gpus),
+        **_gpus(launch),
     }
 
 
@@ -76,8 +76,16 @@ def _oar(launch: Launch, files: Files, cpuset: str) -> dict[str, str]:
     }
 
 
-def _gpus(gpus: tuple[int, ...]) -> dict[str, str]:
-    return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))} if gpus else {}
+def _gpus(launch: Launch) -> dict[str, str]:
+    """Name the job's GPUs: to CUDA as CUDA counts them (those it cannot open are not counted), and as the site does."""
+    if not launch.gpus and not launch.other_gpus:
+        return {}
+    hidden = launch.other_gpus if launch.limits.deny_devices else ()
+    counted = [gpu - sum(other < gpu for other in hidden) for gpu in launch.gpus]
+    return {
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, counted)),
+        "OAR_JOB_GPUS": ",".join(map(str, launch.gpus)),
+    }
 
 
 def node_file(launch: Launch) -> str:

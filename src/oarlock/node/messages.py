@@ -53,7 +53,7 @@ class Limits(NamedTuple):
     cpus: tuple[int, ...] = ()  # as the site numbers them; taken modulo the CPUs there are
     memory: int | None = None  # bytes
     pids: int | None = None
-    deny_devices: tuple[str, ...] = ()  # `c 195:1 rwm`: devices that others were given
+    deny_devices: tuple[str, ...] = ()  # device files of what the job was not given
 
 
 class Hooks(NamedTuple):
@@ -92,7 +92,8 @@ class Launch(NamedTuple):
     key: bool = False
     nodes: tuple[str, ...] = ()  # lines of the node file
     resources: tuple[dict[str, Any], ...] = ()  # lines of the property file
-    gpus: tuple[int, ...] = ()
+    gpus: tuple[int, ...] = ()  # its own, as the site numbers them
+    other_gpus: tuple[int, ...] = ()  # those of the node that are not its own
     environment: dict[str, str] = {}  # noqa: RUF012 - a default of a named tuple, never written to
     start_timeout: int = 60  # seconds from the end of the prologue to the user's command
 

@@ -12,10 +12,10 @@ import time
 from collections.abc import Iterator
 from typing import Union
 
-from oarlock.node import spool
+from oarlock.node import fence, script, spool
 from oarlock.node.cgroup import CgroupError, Driver
 from oarlock.node.channel import Body
-from oarlock.node.messages import LOST, Limits, Refused, Report, Settings, launch, signed
+from oarlock.node.messages import LOST, Refused, Report, Settings, launch, signed
 from oarlock.node.spool import CONTROL, CRASH, EXIT, LAUNCH, Key, Place
 
 _FLOCK = struct.Struct("hhqqi")
@@ -124,8 +124,7 @@ def _obituary(settings: Settings, driver: Driver, boot: str, place: Place) -> tu
         return report._replace(says="the node was started again while it ran"), asked.secret
     spool.remove_runtime(os.path.join(settings.runtime, spool.named(place.key)))
     try:
-        # Making the group anew ends what is in it.
-        driver.create(asked.cpuset, Limits()).remove()
-    except (CgroupError, OSError) as error:
+        fence.end(asked, driver, settings.node)
+    except (CgroupError, script.Untrusted, OSError) as error:
         report = report._replace(events=(("CPUSET_CLEAN_ERROR", str(error)),))
     return report, asked.secret

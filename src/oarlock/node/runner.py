@@ -12,9 +12,8 @@ import signal
 import socket
 import time
 
-from oarlock.node import command, hook, script, spool
+from oarlock.node import command, fence, hook, script, spool
 from oarlock.node.cgroup import CgroupError, Driver, Group
-from oarlock.node.cgroup_site import SiteGroup
 from oarlock.node.channel import BadFrame, Body, Frame
 from oarlock.node.command import CannotStart
 from oarlock.node.lease import CHECKPOINT, END, KILL, Lease
@@ -113,10 +112,8 @@ class Supervisor:
     def _fence(self) -> None:
         launch = self._launch
         try:
-            if launch.hooks.manager:
-                self._group = SiteGroup(launch, self._settings.node)
-            else:
-                self._group = self._driver.create(launch.cpuset, launch.limits)
+            self._group = fence.make(launch, self._driver, self._settings.node)
+            self._launch = fence.told(launch, self._driver)
         except (CgroupError, script.Untrusted, OSError) as error:
             raise CannotStart("CPUSET_ERROR", str(error)) from error
 

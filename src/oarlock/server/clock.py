@@ -3,6 +3,8 @@
 import time
 from typing import Protocol
 
+_JUMP_SECONDS = 5
+
 
 class Clock(Protocol):
     """Wall time in epoch seconds, and a time that never jumps for measuring pauses."""
@@ -26,3 +28,18 @@ class RealClock:
     def steady(self) -> float:
         """Give a time that never jumps."""
         return time.monotonic()
+
+
+class Wall:
+    """Notices when the wall clock jumps: by comparing it with the clock that does not."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._apart = clock.now() - clock.steady()
+
+    def jump(self) -> int:
+        """Say by how many seconds the wall clock jumped since the last look; a little is no jump but a correction."""
+        apart = self._clock.now() - self._clock.steady()
+        jumped = round(apart - self._apart)
+        self._apart = apart
+        return jumped if abs(jumped) >= _JUMP_SECONDS else 0

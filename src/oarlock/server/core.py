@@ -17,7 +17,7 @@ from oarlock.job.schedule import Decision
 from oarlock.measure.live import Live
 from oarlock.model.plan import Reason
 from oarlock.model.resource import NextState
-from oarlock.server.clock import Clock
+from oarlock.server.clock import Clock, Wall
 from oarlock.server.errands import Errands, Nodes
 from oarlock.server.fleet import Fleet
 from oarlock.server.planning import Planning
@@ -57,6 +57,7 @@ class Core:
         )
         self.live = Live(config.sample_period, config.cluster_name)
         self.planning = Planning(database, config)
+        self._wall = Wall(clock)
 
     # Reading and writing without blocking the loop.
 
@@ -189,7 +190,10 @@ class Core:
         self.wake_scheduler()
 
     async def watch(self) -> None:
-        """Do what its time has come for."""
+        """Do what its time has come for; what a jump of the clock makes late is not."""
+        if jump := self._wall.jump():
+            now = self.clock.now()
+            await self._step(lambda tx: watch.clock_jumped(tx, self.site, now=now, seconds=jump))
         await self.apply_states()
         away = dict(self.unreachable)
         await self._step(lambda tx: watch.look(tx, self.site, now=self.clock.now(), over=self.over, unreachable=away))

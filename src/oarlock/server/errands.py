@@ -25,6 +25,7 @@ from oarlock.job.instructions import (
     Run,
     RunEpilogue,
     Signal,
+    Sleep,
     Suspend,
     Wake,
 )
@@ -39,15 +40,16 @@ from oarlock.job.news import (
     ScriptEnded,
     Signalled,
     Started,
-    Stopped,
-    WentOn,
 )
 from oarlock.model.errors import NodeRefused, NodeUnreachable, OarlockError
 from oarlock.model.event import EventType
 from oarlock.node.messages import BAD, NOT_NOW, REBOOTED, SEEN, UNKNOWN
 from oarlock.server import programs
+from oarlock.server.checking import checker
 from oarlock.server.fleet import NodeVerbs
+from oarlock.server.pausing import Pausing
 from oarlock.server.people import People
+from oarlock.server.power import Power
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +87,9 @@ class Errands:
         self._flushing: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._people = People()
-        self._woken: dict[str, float] = {}
+        self._pausing = Pausing(config, self._each, tell)
+        self._checker = checker(config)
+        self._power = Power(config, self._silent, tell)
 
     def carry_out(self, instructions: Iterable[Instruction]) -> None:
         """Begin all errands; returns at once."""
@@ -156,15 +160,15 @@ class Errands:
                 problem = await self._politely(one.node, self._fleet.node(one.node).checkpoint(one.job, one.attempt))
                 self._tell(Signalled(one.job, one.attempt, problem))
             case Suspend():
-                failed = await self._each(one.nodes, lambda node: node.suspend(one.job, one.attempt))
-                self._tell(Stopped(one.job, one.attempt, tuple(failed), "; ".join(failed.values())))
+                await self._pausing.suspend(one)
             case Resume():
-                failed = await self._each(one.nodes, lambda node: node.resume(one.job, one.attempt))
-                self._tell(WentOn(one.job, one.attempt, tuple(failed), "; ".join(failed.values())))
+                await self._pausing.resume(one)
             case RunEpilogue():
                 await self._epilogue(one)
             case Wake():
-                await self._wake(one)
+                await self._power.wake(one.nodes)
+            case Sleep():
+                await self._power.sleep(one.nodes)
             case Check():
                 await self._check(one)
             case _:
@@ -294,20 +298,14 @@ class Errands:
 
     # Others.
 
-    async def _wake(self, wake: Wake) -> None:
-        """Wake nodes, each only once in the time that waking takes."""
-        now, config = asyncio.get_running_loop().time(), self._config
-        nodes = [name for name in wake.nodes if self._woken.get(name, now) <= now]
-        if not nodes:
-            return
-        self._woken |= dict.fromkeys(nodes, now + config.scheduler_node_manager_wakeup_time)
-        command, seconds = config.scheduler_node_manager_wake_up_cmd, config.server_prologue_epilogue_timeout
-        ran = await programs.run(command, seconds=seconds, lines=nodes)
-        log.info("nodes woken", extra={"nodes": nodes, "status": ran.status, "said": ran.says})
+    async def _silent(self, names: Sequence[str]) -> dict[str, str]:
+        """Ask nodes whether they answer; give the reasons of those that do not."""
+        return await self._each(names, lambda node: node.ping())
 
     async def _check(self, check: Check) -> None:
-        silent = await self._each(check.nodes, lambda node: node.ping())
-        self._tell(Checked(frozenset(check.nodes) - silent.keys(), silent))
+        silent = await (self._checker.silent if self._checker else self._silent)(check.nodes)
+        if silent is not None:
+            self._tell(Checked(frozenset(check.nodes) - silent.keys(), silent))
 
     async def _each(self, names: Sequence[str], verb: Callable[[NodeVerbs], Awaitable[None]]) -> dict[str, str]:
         """Ask several nodes the same at once; give the reasons of those that did not do it."""

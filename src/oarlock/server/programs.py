@@ -21,34 +21,52 @@ class Ran:
     says: str
 
 
+@dataclass(frozen=True, slots=True)
+class Spoke:
+    """How a program ended (as in `Ran`), and all that it printed; `err` is ours where it did not come to its end."""
+
+    status: int | None
+    out: str
+    err: str
+
+
 async def run(command: Sequence[str], *, seconds: float, lines: Sequence[str] = ()) -> Ran:
     """Run a program with a constant environment and these lines on its standard input; end it when time is over."""
+    spoke = await listen(command, seconds=seconds, lines=lines, out=asyncio.subprocess.DEVNULL)
+    if spoke.status is None or spoke.status == -1:
+        return Ran(spoke.status, spoke.err)
+    told = spoke.err.strip()[-_LONGEST_TOLD:]
+    if spoke.status:
+        told = f"{command[0]} ended with status {spoke.status}" + (f": {told}" if told else "")
+    return Ran(spoke.status, told)
+
+
+async def listen(
+    command: Sequence[str], *, seconds: float, lines: Sequence[str] = (), out: int = asyncio.subprocess.PIPE
+) -> Spoke:
+    """Run a program as `run` does, and keep what it prints."""
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.DEVNULL,
+            stdout=out,
             stderr=asyncio.subprocess.PIPE,
             env=_ENVIRONMENT,
             cwd="/",
             start_new_session=True,
         )
     except OSError as error:
-        return Ran(-1, f"{command[0]} cannot be run: {error.strerror}")
+        return Spoke(-1, "", f"{command[0]} cannot be run: {error.strerror}")
     given = "".join(f"{line}\n" for line in lines).encode()
     try:
         async with asyncio.timeout(seconds):
-            _, said = await process.communicate(given)
+            printed, complained = await process.communicate(given)
     except TimeoutError:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
-        return Ran(None, f"{command[0]} did not end within {seconds:g} s")
-    status = process.returncode
-    told = said.decode(errors="replace").strip()[-_LONGEST_TOLD:]
-    return Ran(
-        status, told if status == 0 else f"{command[0]} ended with status {status}" + (f": {told}" if told else "")
-    )
+        return Spoke(None, "", f"{command[0]} did not end within {seconds:g} s")
+    return Spoke(process.returncode, (printed or b"").decode(errors="replace"), complained.decode(errors="replace"))
 
 
 PROLOGUE = (

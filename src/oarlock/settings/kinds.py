@@ -24,6 +24,10 @@ class BadValue(ValueError):
     """A value with a story of its own: the text is the hint to show."""
 
 
+class NoEffect(ValueError):
+    """A value that other systems know and that means nothing here: the text is the reason, as the end of a sentence."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
     """A kind of value. `read` raises `ValueError`; reading what `show` gives yields the value again."""
@@ -92,6 +96,13 @@ def _read_path(text: str) -> Path | None:
     return path if text else None
 
 
+def _read_program(text: str) -> Path | None:
+    if text.endswith(".pl"):
+        # OAR's own scripts want a Perl structure; run by mistake, they would make every launch fail.
+        raise NoEffect("what OAR's Perl script did is part of the node program")
+    return _read_path(text)
+
+
 def _read_networks(text: str) -> tuple[Network, ...]:
     return tuple(ipaddress.ip_network(word, strict=False) for word in text.split())
 
@@ -128,6 +139,7 @@ def _show_targets(targets: Mapping[str, float]) -> str:
 ANY_TEXT: Kind[str] = Kind("a text", str)
 WORD = matching("one word without blanks", r"\S+")
 COLUMN = matching("the name of a property (letters, digits, _)", r"[A-Za-z_][A-Za-z0-9_]*")
+PERHAPS_COLUMN = matching("the name of a property (letters, digits, _), or nothing", r"([A-Za-z_][A-Za-z0-9_]*)?")
 REQUEST: Kind[str] = Kind("a request as `-l` takes it", _read_request)
 WORDS: Kind[tuple[str, ...]] = Kind("words with blanks between", lambda text: tuple(text.split()), _joined)
 ADDRESSES: Kind[tuple[str, ...]] = Kind(
@@ -144,6 +156,9 @@ PORT = whole("a port, 1 to 65535", least=1, most=65535)
 LEVEL = whole("1 (errors), 2 (warnings) or 3 (everything)", least=1, most=3)
 NUMBER: Kind[float] = Kind("a number", _read_number, repr)
 PATH: Kind[Path | None] = Kind("an absolute path, or nothing", _read_path, lambda path: str(path or ""))
+PROGRAM: Kind[Path | None] = Kind(
+    "an absolute path, or nothing; OAR's own Perl scripts are passed over", _read_program, PATH.show
+)
 NETWORKS: Kind[tuple[Network, ...]] = Kind("networks such as 10.0.0.0/8, with blanks between", _read_networks, _joined)
 TARGETS: Kind[Mapping[str, float]] = Kind(
     "name=percent pairs (0 to 100) with blanks between", _read_targets, _show_targets

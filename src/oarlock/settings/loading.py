@@ -7,7 +7,7 @@ from typing import Any
 
 from oarlock.model.errors import ConfigRefused
 from oarlock.settings.bash import Assignment
-from oarlock.settings.kinds import BadValue, Kind
+from oarlock.settings.kinds import BadValue, Kind, NoEffect
 from oarlock.settings.unused import UNUSED
 
 _LONGEST_NAME = 80  # longer ones resemble no key, and comparing them would take long
@@ -33,7 +33,10 @@ def bind(found: Iterable[Assignment], kinds: Mapping[str, Kind[Any]], *, file: s
         _refuse_twice(one.name, lines, where)
         lines[one.name] = one.line
         if one.name in kinds:
-            values[one.name] = _value(one, kinds[one.name], where)
+            try:
+                values[one.name] = _value(one, kinds[one.name], where)
+            except NoEffect as reason:
+                warnings.append(f"{where}: {one.name} has no effect: {reason}.")
         elif one.name in UNUSED:
             warnings.append(f"{where}: {one.name} has no effect: {UNUSED[one.name]}.")
         else:
@@ -44,6 +47,8 @@ def bind(found: Iterable[Assignment], kinds: Mapping[str, Kind[Any]], *, file: s
 def _value(one: Assignment, kind: Kind[Any], where: str) -> Any:
     try:
         return kind.read(one.value)
+    except NoEffect:
+        raise
     except ValueError as problem:
         story = str(problem) if isinstance(problem, BadValue) else ""
         raise ConfigRefused(

@@ -11,6 +11,14 @@ def get(tx: Tx, name: str) -> str | None:
     return tx.execute(select(instance.c.value).where(instance.c.name == name)).scalar()
 
 
+def beginning_with(tx: Tx, words: str) -> dict[str, str]:
+    """Give the facts whose names begin with these words."""
+    rows = tx.execute(
+        select(instance.c.name, instance.c.value).where(instance.c.name.startswith(words, autoescape=True))
+    )
+    return dict(tuple(row) for row in rows)
+
+
 def keep(tx: Tx, name: str, value: str) -> str:
     """Write a fact down unless there is one already; give the one that holds."""
     known = get(tx, name)

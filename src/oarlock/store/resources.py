@@ -167,6 +167,18 @@ def sizes(tx: Tx) -> dict[str, int]:
     return dict(tuple(row) for row in rows)
 
 
+def values_on_nodes(tx: Tx, name: str) -> dict[str, set[Value]]:
+    """Give the values that a property has on the resources of each node, of whatever type they are."""
+    resource = properties.clause(properties.types(tx))
+    rows = tx.execute(
+        select(resource.c.network_address, resource.c[name]).where(resource.c[name].is_not(None)).distinct()
+    )
+    found: dict[str, set[Value]] = {}
+    for node, value in rows:
+        found.setdefault(node, set()).add(value)
+    return found
+
+
 def unusable(tx: Tx, ids: Collection[int]) -> set[int]:
     """Give those of the resources on which no job can start now: not Alive, about to leave, or gone."""
     usable = tx.execute(

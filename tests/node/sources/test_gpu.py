@@ -60,7 +60,9 @@ def test_a_job_has_the_gpus_its_devices_cgroup_allows(gpus, tmp_path):
     assert job_values(gpus, tmp_path, devices_list="c 1:3 rwm\n") == {}
 
 
-@pytest.mark.parametrize("environ", ["SLURM_JOB_GPUS=1\0", "CUDA_VISIBLE_DEVICES=GPU-1\0X=1\0"])
+@pytest.mark.parametrize(
+    "environ", ["SLURM_JOB_GPUS=1\0", "OAR_JOB_GPUS=1\0CUDA_VISIBLE_DEVICES=0\0", "CUDA_VISIBLE_DEVICES=GPU-1\0X=1\0"]
+)
 def test_where_all_devices_are_allowed_the_processes_say_which_are_theirs(gpus, tmp_path, environ):
     assert job_values(gpus, tmp_path, devices_list="a *:* rwm\n", environ=environ) == SECOND
 

@@ -15,7 +15,7 @@ from oarlock.node.sources.probe import Probe, Subject
 _SHARED_SECONDS = 0.1
 _NVIDIA_MAJOR = "195"
 _FIRST_CONTROL_MINOR = 254  # nvidia-modeset and nvidiactl: no GPUs
-_ENVIRONMENT = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES")
+_ENVIRONMENT = ("OAR_JOB_GPUS", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES")
 """Where a process says which GPUs are its own; the first that is set counts."""
 
 

@@ -1,0 +1,107 @@
+"""Nodes that sleep while there is nothing to do, and are woken for jobs."""
+
+import pytest
+
+from oarlock.model.job import Reservation
+from oarlock.store import resources
+from tests.scenarios.cluster import BEGIN
+
+_FAR = BEGIN + 1_000_000
+_ASLEEP, _UP = {"Absent"}, {"Alive"}
+
+
+def _lend(cluster, node, until):
+    """Say until when a node may be woken."""
+    ids = [one["resource_id"] for one in cluster.resources() if one["network_address"] == node]
+    cluster.database.write(lambda tx: resources.set_properties(tx, ids, {"cm_availability": until}, at=cluster.now))
+
+
+@pytest.fixture
+def sleepy(make):
+    cluster = make(
+        scheduler_node_manager_sleep_cmd=("sleep-node",),
+        scheduler_node_manager_wake_up_cmd=("wake-node",),
+        scheduler_node_manager_idle_time=100,
+        scheduler_node_manager_sleep_time=200,
+        scheduler_node_manager_wakeup_time=60,
+    )
+    _lend(cluster, "node2", _FAR)
+    return cluster
+
+
+def test_a_node_with_nothing_to_do_sleeps_and_one_without_a_date_never_does(sleepy):
+    sleepy.pass_time(90)
+    assert (sleepy.slept, sleepy.states()) == ([], {"node1": _UP, "node2": _UP})
+    sleepy.pass_time(1000)
+    assert (sleepy.slept, sleepy.states()) == ([("node2",)], {"node1": _UP, "node2": _ASLEEP})
+
+
+@pytest.mark.parametrize("until", [0, 2**31 - 1])
+def test_dates_that_are_none_keep_a_node_awake(sleepy, until):
+    _lend(sleepy, "node2", until)
+    sleepy.pass_time(1000)
+    assert sleepy.slept == []
+
+
+def test_without_the_command_nobody_sleeps(make):
+    cluster = make(scheduler_node_manager_idle_time=1)
+    _lend(cluster, "node2", _FAR)
+    cluster.pass_time(1000)
+    assert cluster.states() == {"node1": _UP, "node2": _UP}
+
+
+def test_the_idle_time_counts_from_the_end_of_the_last_job(sleepy):
+    sleepy.submit("sleep 300", "/network_address=2,walltime=1")
+    sleepy.pass_time(390)
+    assert sleepy.slept == []
+    sleepy.pass_time(30)
+    assert sleepy.slept == [("node2",)]
+
+
+def test_a_node_sleeps_until_it_is_time_to_wake_it_for_a_reservation(sleepy):
+    start = BEGIN + 310
+    sleepy.submit("sleep 10", "/network_address=2,walltime=1", reservation=Reservation.TO_SCHEDULE, start=start)
+    sleepy.pass_time(240)
+    assert (sleepy.slept, sleepy.woken) == ([("node2",)], [])
+    sleepy.pass_time(20)
+    assert sleepy.woken == [("node2",)]
+
+
+def test_a_node_wanted_within_the_sleep_time_is_not_sent_to_sleep(sleepy):
+    start = BEGIN + 250
+    sleepy.submit("sleep 10", "/network_address=2,walltime=1", reservation=Reservation.TO_SCHEDULE, start=start)
+    sleepy.pass_time(240)
+    assert (sleepy.slept, sleepy.woken) == ([], [])
+
+
+def test_a_sleeping_node_is_woken_for_a_job_and_runs_it_when_it_answers(sleepy):
+    sleepy.pass_time(120)
+    job = sleepy.submit("sleep 10", "/network_address=2,walltime=1")
+    assert (sleepy.story(job), sleepy.woken) == (["Waiting"], [("node2",)])
+    sleepy.pass_time(20)
+    sleepy.nodes["node2"].up = True
+    sleepy.finish(within=60)
+    assert sleepy.story(job)[-1] == "Terminated"
+    assert sleepy.states() == {"node1": _UP, "node2": _UP}
+
+
+def test_a_woken_node_that_does_not_come_back_in_time_is_suspected_until_it_answers(sleepy):
+    sleepy.pass_time(120)
+    job = sleepy.submit("sleep 10", "/network_address=2,walltime=1")
+    sleepy.pass_time(50)
+    assert sleepy.states()["node2"] == _ASLEEP
+    sleepy.pass_time(20)
+    assert (sleepy.states()["node2"], sleepy.story(job)) == ({"Suspected"}, ["Waiting"])
+    sleepy.nodes["node2"].up = True
+    sleepy.check_nodes()
+    sleepy.finish(within=60)
+    assert sleepy.story(job)[-1] == "Terminated"
+
+
+def test_a_sleeping_node_does_not_die_of_it(make):
+    cluster = make(scheduler_node_manager_sleep_cmd=("x",), scheduler_node_manager_idle_time=1, dead_switch_time=50)
+    _lend(cluster, "node2", BEGIN + 500)
+    cluster.pass_time(490)
+    assert cluster.states()["node2"] == _ASLEEP
+    cluster.pass_time(30)
+    assert cluster.states()["node2"] == {"Dead"}

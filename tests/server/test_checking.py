@@ -1,0 +1,65 @@
+"""Checking nodes with programs of the site: what they are given, and how what they print is read."""
+
+import pytest
+
+from oarlock.config import Config
+from oarlock.server.checking import checker
+from tests.bed import script, told
+
+_NMAP = """\
+Starting Nmap 7.93 ( https://nmap.org )
+Nmap scan report for n1 (10.0.0.1)
+Host is up (0.00010s latency).
+
+PORT   STATE SERVICE
+22/tcp open  ssh
+
+Nmap scan report for n2 (10.0.0.2)
+Host is up (0.00010s latency).
+
+PORT   STATE  SERVICE
+22/tcp closed ssh
+
+Nmap scan report for n4
+22/tcp open  ssh
+Nmap done: 4 IP addresses (3 hosts up) scanned in 0.05 seconds
+"""
+_NAMES = ["n1", "n2", "n3", "n4"]
+
+
+def _config(tmp_path, kind, body):
+    program = script(tmp_path / "check", f'echo "$@" > {tmp_path}/given\n{body}')
+    return Config(**{f"pingchecker_{kind}_command": (program, "-x")})
+
+
+def test_without_a_program_nodes_are_checked_through_their_connections():
+    assert checker(Config()) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "given", "bad"),
+    [
+        ("fping", "echo n1; echo n4; echo n3: Name unknown >&2; exit 1", "-x -a n1 n2 n3 n4", ["n2", "n3"]),
+        ("nmap", f"cat << 'EOF'\n{_NMAP}EOF", "-x n1 n2 n3 n4", ["n2", "n3"]),
+        ("generic", "echo n1; echo n3 >&2; echo n2 >&2; echo n2x >&2; exit 2", "-x n1 n2 n3 n4", ["n2", "n3"]),
+        ("generic", "exit 0", "-x n1 n2 n3 n4", []),
+    ],
+)
+@told
+async def test_a_program_is_given_the_names_and_says_who_is_bad(tmp_path, kind, body, given, bad):
+    silent = await checker(_config(tmp_path, kind, body)).silent(_NAMES)
+    assert list(silent) == bad
+    assert (tmp_path / "given").read_text() == f"{given}\n"
+
+
+@told
+async def test_a_program_that_cannot_be_run_says_nothing_about_nodes(tmp_path):
+    config = Config(pingchecker_generic_command=(str(tmp_path / "none"),))
+    assert await checker(config).silent(_NAMES) is None
+
+
+@told
+async def test_a_name_that_could_be_an_option_is_not_given_to_a_program(tmp_path):
+    silent = await checker(_config(tmp_path, "generic", "exit 0")).silent(["n1", "--rm"])
+    assert list(silent) == ["--rm"]
+    assert (tmp_path / "given").read_text() == "-x n1\n"
