@@ -12,7 +12,7 @@ import signal
 import socket
 import time
 
-from oarlock.node import command, hook, script, spool
+from oarlock.node import command, hook, linger, script, spool
 from oarlock.node.cgroup import CgroupError, Driver, Group
 from oarlock.node.cgroup_site import SiteGroup
 from oarlock.node.channel import BadFrame, Body, Frame
@@ -92,6 +92,7 @@ class Supervisor:
 
     def _start(self) -> None:
         self._fence()
+        linger.keep(self._launch.user, self._settings.node, self._place.key)
         if self._launch.role == FIRST:
             self._make_runtime()
             self._run_prologue()
@@ -150,10 +151,8 @@ class Supervisor:
             except BlockingIOError:
                 self._leave_if_told()
                 if now() >= deadline:
-                    seconds = self._launch.start_timeout
-                    raise CannotStart(
-                        "WORKING_DIRECTORY", f"the user's directory did not answer within {seconds} s"
-                    ) from None
+                    says = f"the user's directory did not answer within {self._launch.start_timeout} s"
+                    raise CannotStart("WORKING_DIRECTORY", says) from None
                 continue
             if not said and self._stderr < 0:
                 raise CannotStart("EXIT_VALUE_OAREXEC", "the child vanished before the user's command")
@@ -352,6 +351,7 @@ class Supervisor:
             self._empty(self._group)
         self._run_epilogue()
         spool.remove_runtime(self._runtime)
+        linger.give_back(self._launch.user, self._settings.node, self._place.key)
         if self._stderr >= 0:
             os.close(self._stderr)
 
