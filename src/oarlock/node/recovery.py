@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import Union
 
-from oarlock.node import fence, script, spool
+from oarlock.node import fence, linger, script, spool
 from oarlock.node.cgroup import CgroupError, Driver
 from oarlock.node.channel import Body
 from oarlock.node.messages import LOST, Refused, Report, Settings, launch, signed
@@ -59,8 +59,18 @@ Found = Union[Body, socket.socket, None]
 def found(settings: Settings, driver: Driver, boot: str) -> Iterator[tuple[Key, Found]]:
     """Go through the spool."""
     end = time.monotonic() + _DOOR_SECONDS
-    for key in spool.listed(settings.spool):
+    for key in _listed(settings):
         yield key, look(settings, driver, boot, key, until=end)
+
+
+def _listed(settings: Settings) -> list[Key]:
+    """List the attempts; users who are kept for others, which a power cut took from the spool, are let go."""
+    held = linger.held(settings.node)  # first: an attempt is in the spool before anything is held for it
+    keys = spool.listed(settings.spool)
+    for user, key in held:
+        if key not in keys:
+            linger.give_back(user, settings.node, key)
+    return keys
 
 
 def look(settings: Settings, driver: Driver, boot: str, key: Key, *, until: float = 0.0) -> Found:
@@ -120,6 +130,7 @@ def _obituary(settings: Settings, driver: Driver, boot: str, place: Place) -> tu
         asked = launch(place.read(LAUNCH) or {})
     except Refused as refusal:
         return report._replace(says=f"{says}; {refusal}"), "00" * 32
+    linger.give_back(asked.user, settings.node, place.key)
     if asked.boot and asked.boot != boot:
         return report._replace(says="the node was started again while it ran"), asked.secret
     spool.remove_runtime(os.path.join(settings.runtime, spool.named(place.key)))

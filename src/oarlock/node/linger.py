@@ -1,0 +1,122 @@
+"""A user whose job runs has not gone: logind is told so by a file, as `loginctl enable-linger` does.
+
+Without it, and with RemoveIPC=yes as logind comes, a user who logs in and out deletes the shared memory of their own
+running jobs. A line in the file stands for each attempt, and the time of the file is 0 while nobody else touched it:
+what an administrator wanted to stay is never removed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+
+_DIRECTORY, _LOGIND = "/var/lib/systemd/linger", "/run/systemd/users"
+
+
+def keep(user: str, node: str, key: tuple[int, int]) -> None:
+    """Keep a user's things while an attempt runs. Where logind does not run, or files cannot be written, do nothing."""
+    try:
+        if os.path.isdir(_LOGIND):
+            hold(os.path.join(_DIRECTORY, user), _line(node, key))
+    except OSError:
+        return
+
+
+def give_back(user: str, node: str, key: tuple[int, int]) -> None:
+    """The attempt is over. The last one of a user removes the file, unless somebody else wants it to stay."""
+    try:
+        release(os.path.join(_DIRECTORY, user), _line(node, key))
+    except OSError:
+        return
+
+
+def held(node: str, directory: str = _DIRECTORY) -> list[tuple[str, tuple[int, int]]]:
+    """List the users who are kept for attempts of a node, with the attempts.
+
+    After a power cut the file may be there and what it said be lost: it is given as that of attempt 0.0.
+    """
+    found: list[tuple[str, tuple[int, int]]] = []
+    for user in _names(directory):
+        lines, ours = _read(os.path.join(directory, user))
+        keys = [match for line in lines if (match := re.fullmatch(rf"oarlock {re.escape(node)} (\d+)\.(\d+)", line))]
+        found.extend((user, (int(match[1]), int(match[2]))) for match in keys)
+        if ours and not lines:
+            found.append((user, (0, 0)))
+    return found
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return [name for name in sorted(os.listdir(directory)) if not name.startswith(".")]
+    except FileNotFoundError:
+        return []
+
+
+def _line(node: str, key: tuple[int, int]) -> str:
+    return f"oarlock {node} {key[0]}.{key[1]}"
+
+
+def hold(path: str, line: str) -> None:
+    """Write a line into the file of a user; one that lingers already for other reasons is left alone."""
+    lock = _locked(path)
+    try:
+        lines, ours = _read(path)
+        if lines or ours:
+            _write(path, [*lines, line], ours=ours)
+    finally:
+        os.close(lock)
+
+
+def release(path: str, line: str) -> None:
+    """Take a line out of it again."""
+    lock = _locked(path)
+    try:
+        lines, ours = _read(path)
+        left = [other for other in lines if other != line]
+        if ours and not left:
+            _remove(path)
+        elif left != lines:
+            _write(path, left, ours=ours)
+    finally:
+        os.close(lock)
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
+
+
+def _locked(path: str) -> int:
+    """Be the only one who writes in the directory; closing gives it back."""
+    fd = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    return fd
+
+
+def _read(path: str) -> tuple[list[str], bool]:
+    """Give the lines, and whether nobody else has touched the file; one that is not there is ours."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return [], True
+    try:
+        lines = os.read(fd, 1 << 20).decode(errors="replace").splitlines()
+        return lines, os.fstat(fd).st_mtime_ns == 0
+    finally:
+        os.close(fd)
+
+
+def _write(path: str, lines: list[str], *, ours: bool) -> None:
+    """Put the file in whole, so that no power cut leaves one that looks like an administrator's."""
+    making = os.path.join(os.path.dirname(path), ".oarlock")  # logind overlooks names with a dot
+    fd = os.open(making, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    try:
+        os.write(fd, "".join(f"{line}\n" for line in lines).encode())
+        if ours:
+            os.utime(fd, ns=(0, 0))
+    finally:
+        os.close(fd)
+    os.rename(making, path)
