@@ -36,8 +36,7 @@ class Cluster(Instance):
     def attempt(self, job: int) -> Attempt:
         """The last attempt of a job."""
         with self.database.read() as tx:
-            [found] = attempts.of_jobs(tx, [job])
-        return found
+            return attempts.of_jobs(tx, [job])[-1]
 
     def node_of(self, job: int) -> int:
         """The number of the machine where the last attempt of a job was, counted from 0."""
