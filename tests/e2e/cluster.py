@@ -45,7 +45,7 @@ class Cluster(Instance):
     def said(self, job: int, kind: str) -> list[str]:
         """What the events of a kind say of a job."""
         with self.database.read() as tx:
-            return [one.event.says for one in events.of_jobs(tx, [job]) if one.event.type == kind]
+            return [one.event.description for one in events.of_jobs(tx, [job]) if one.event.type == kind]
 
 
 @contextlib.contextmanager

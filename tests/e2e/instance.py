@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -44,7 +45,7 @@ class Instance:
         self.home.chmod(0o777)
         self.nodes = list(nodes)
         self.settings = ground / "oar.conf"
-        given = {**SETTINGS, **(more or {}), **_place(address)}
+        given = {**SETTINGS, "SERVER_HOSTNAME": _own_address(), **(more or {}), **_place(address)}
         self.settings.write_text("".join(f'{name}="{value}"\n' for name, value in given.items()))
         self.process: subprocess.Popen[bytes] | None = None
         self.state.mkdir()
@@ -149,6 +150,11 @@ class Instance:
             with contextlib.suppress(OSError):
                 if str(self.state) in str(path.readlink()):
                     os.kill(int(path.parent.name), signal.SIGKILL)
+
+
+def _own_address() -> str:
+    """An address of this machine where no other instance listens."""
+    return ".".join(["127", *(str(1 + secrets.randbelow(250)) for _ in range(3))])
 
 
 def _place(address: str) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Whole instances on machines behind sshd, where networks, machines and scripts fail. Two users, three to four nodes."""
+"""Whole instances on three or four machines behind sshd, with two users; networks, machines and scripts fail."""
 
 import os
 import signal
