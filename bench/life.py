@@ -21,6 +21,7 @@ from oarlock.store.database import Database
 from oarlock.store.opening import open_database
 
 _JOBS = 1000
+_SSH_JOBS = 300
 _NODES = 4
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -149,6 +150,22 @@ def _remove_groups() -> None:
         for root in Path("/sys/fs/cgroup").glob(f"*/oarlock/{_node(number)}"):
             with contextlib.suppress(OSError):
                 root.rmdir()
+
+
+@figure("life.ssh", unit="jobs/s", target=80, better="higher")
+def ssh() -> float:
+    """Measure how many jobs a second live and end on four machines behind sshd, from the first start on."""
+    from tests import bed
+    from tests.e2e.cluster import cluster
+
+    with bed.open_directory() as ground, bed.accounts() as people:
+        settings = {"LOG_LEVEL": 1, "WATCH_FREQUENCY": 10}
+        with cluster(ground, people[0], ("",) * _NODES, cores=64 // _NODES, more=settings) as site:
+            site.submit_many(["/bin/true"] * _SSH_JOBS)
+            site.start()
+            begin = _first_start(site.database)
+            _await_end(site.database)
+            return _SSH_JOBS / (time.monotonic() - begin)
 
 
 @figure("life.latency", unit="ms", target=60)

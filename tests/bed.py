@@ -250,10 +250,13 @@ PermitRootLogin yes
 {more}
 """
 
-# A new /proc for the new process ids, and a boot id of its own; then sshd, which ends with the namespace.
+# A new /proc for the new process ids, a boot id and a disk of its own, and no start-up file of this machine's root,
+# which may take long; then sshd, which ends with the namespace.
 _BOOT = """\
 mount -t proc proc /proc
 mount --bind {home}/boot_id /proc/sys/kernel/random/boot_id
+mount --bind {home}/disk {disk}
+[ ! -e /root/.bashrc ] || mount --bind /dev/null /root/.bashrc
 hostname {name}
 exec {sshd} -D -e -f {home}/sshd_config
 """
@@ -279,8 +282,20 @@ class Rack:
         made.boot()
         return made
 
+    @property
+    def disk(self) -> Path:
+        """A path that is another directory on each machine, as a local disk is; it outlives a power cut."""
+        return self.home / "disk"
+
+    def named(self) -> tuple[str, ...]:
+        """OPENSSH_CMD for machines that are called by their names; a link that is cut is noticed in 3 s."""
+        hosts = "".join(f"Host {one.name}\n  HostName {one.address}\n" for one in self.machines)
+        (self.home / "ssh_config").write_text(hosts)
+        words = [f"{self.home}/ssh_config" if word == "none" else word for word in self.ssh()]
+        return *words, "-o", "ServerAliveInterval=1"
+
     def ssh(self) -> tuple[str, ...]:
-        """OPENSSH_CMD for the machines of this rack."""
+        """OPENSSH_CMD for the machines of this rack, called by their addresses."""
         files = ("-i", f"{self.home}/key", "-o", f"UserKnownHostsFile={self.home}/known_hosts")
         fast = ("-o", "IdentitiesOnly=yes", "-o", "KexAlgorithms=curve25519-sha256")
         return "nsenter", f"--net=/run/netns/{self.name}", "ssh", "-F", "none", *files, *fast
@@ -305,7 +320,7 @@ class Machine:
         return f"10.213.0.{self.number}"
 
     def plug(self) -> None:
-        self.home.mkdir()
+        (self.home / "disk").mkdir(parents=True)
         _run("ip", "netns", "add", self.name)
         _run(
             "ip",
@@ -343,7 +358,7 @@ class Machine:
         """Start it, with a new boot id."""
         (self.home / "boot_id").write_text(f"{secrets.token_hex(8)}\n")
         sshd = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin") or "sshd"
-        inside = _BOOT.format(home=self.home, name=self.name, sshd=sshd)
+        inside = _BOOT.format(home=self.home, disk=self.rack.disk, name=self.name, sshd=sshd)
         spaces = ("unshare", "--uts", "--pid", "--mount", "--fork", "--kill-child=KILL")
         command = ["nsenter", f"--net=/run/netns/{self.name}", *spaces, "sh", "-c", inside]
         log = (self.home / "sshd.log").open("wb")
@@ -379,6 +394,7 @@ class Machine:
 def rack(ground: Path) -> Iterator[Rack]:
     """Build a rack; take everything down at the end."""
     made = Rack(ground, f"r{secrets.token_hex(3)}")
+    made.disk.mkdir()
     Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{ground}/key")
     _run("ip", "netns", "add", made.name)

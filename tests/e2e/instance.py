@@ -2,14 +2,17 @@
 
 import contextlib
 import os
+import secrets
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from sqlalchemy import make_url
 
 from oarlock.lang import request as requests
 from oarlock.model.job import FINAL, Job, JobState
@@ -18,23 +21,38 @@ from oarlock.store.opening import open_database
 from tests import bed
 
 SOURCE = Path(__file__).parents[2] / "src"
-LINE = "NODE_TRANSPORT=local\nWATCH_FREQUENCY=1\nJOBDEL_SOFTWALLTIME=2\nJOBDEL_WALLTIME=20\n"
+SETTINGS = {"NODE_TRANSPORT": "local", "WATCH_FREQUENCY": 1, "JOBDEL_SOFTWALLTIME": 2, "JOBDEL_WALLTIME": 20}
 
 
 class Instance:
-    """A state directory with four pretended nodes of two cores. The server may be started, killed and started again."""
+    """A state directory with nodes of two cores. The server may be started, killed and started again.
 
-    def __init__(self, ground: Path, user: str, name: str, *, nodes: int = 4, cores: int = 2, more: str = "") -> None:
+    `more` are settings of its own; `address` is that of an empty PostgreSQL database.
+    """
+
+    def __init__(
+        self,
+        ground: Path,
+        user: str,
+        nodes: Sequence[str],
+        *,
+        cores: int = 2,
+        more: Mapping[str, object] | None = None,
+        address: str = "",
+    ) -> None:
         self.state, self.user = ground / "state", user
         self.home = ground / "home"
         self.home.mkdir()
         self.home.chmod(0o777)
-        self.nodes = [f"{name}{n}" for n in range(1, nodes + 1)]
+        self.nodes = list(nodes)
         self.settings = ground / "oar.conf"
-        self.settings.write_text(f"{LINE}SERVER_PORT={_free_port()}\n{more}")
+        own = {"SERVER_HOSTNAME": _own_address(), "SERVER_PORT": _free_port()}
+        given = {**SETTINGS, **own, **(more or {}), **_place(address)}
+        self.settings.write_text("".join(f'{name}="{value}"\n' for name, value in given.items()))
         self.process: subprocess.Popen[bytes] | None = None
         self.state.mkdir()
-        self.database = open_database(self.state / "oarlock.db", create=True)
+        place = address or self.state / "oarlock.db"
+        self.database = open_database(place, create=True, marker=self.state / "oarlock.db.created")
         self.database.write(lambda tx: self._add(tx, cores))
 
     def _add(self, tx: Any, cores: int) -> None:
@@ -105,8 +123,14 @@ class Instance:
             return sum(row.consumption for row in accounting.listed(tx) if row.kind == "USED")
 
     def until(self, done: Callable[[], bool], *, seconds: float = 40.0) -> None:
+        """Wait for something that the server has to do; fail with its log."""
+
+        def look() -> bool:
+            assert self.process is None or self.process.poll() is None, "the server ended"
+            return done()
+
         try:
-            bed.eventually(done, seconds=seconds, what="it")
+            bed.eventually(look, seconds=seconds, what="it")
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.log()[-3000:]}") from error
 
@@ -137,9 +161,23 @@ def _free_port() -> int:
         return int(sock.getsockname()[1])
 
 
+def _own_address() -> str:
+    """An address of this machine where no other instance listens."""
+    return ".".join(["127", *(str(1 + secrets.randbelow(250)) for _ in range(3))])
+
+
+def _place(address: str) -> dict[str, object]:
+    if not address:
+        return {}
+    url = make_url(address)
+    login = {"DB_BASE_NAME": url.database, "DB_BASE_LOGIN": url.username}
+    return {"DB_TYPE": "Pg", "DB_HOSTNAME": url.query["host"], **login}
+
+
 @contextlib.contextmanager
 def instance(ground: Path, user: str, name: str, **more: Any) -> Iterator[Instance]:
-    made = Instance(ground, user, name, **more)
+    """An instance of four pretended nodes of this machine."""
+    made = Instance(ground, user, [f"{name}{n}" for n in range(1, 5)], **more)
     try:
         yield made
     finally:

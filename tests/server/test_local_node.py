@@ -587,3 +587,16 @@ async def test_a_job_that_ended_while_nobody_listened_is_on_the_disk(ground, peo
         later.expect(1, 1, launch.secret)
         assert (await post.report(1)).status == 6 << 8
         await later.close()
+
+
+@told
+async def test_a_node_that_was_away_from_the_beginning_is_told_of_as_lost(ground, people):
+    events = []
+    settings = Settings("away", str(ground / "spool"), str(ground / "run"))
+    node = Node(settings, Way(("false",), quoted=False), events.append, Doors(), QUICK)
+    node.expect(1, 1, "secret")
+    async with asyncio.timeout(20):
+        while not events:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    await node.close()
+    assert events[0] == Lost("away", "the connection ended before python3 began")

@@ -69,6 +69,14 @@ async def test_a_shell_that_never_comes_to_our_line_is_given_up_in_time(rack, pe
 
 
 @told
+async def test_a_node_that_talks_nonsense_without_end_is_given_up_at_once(rack, people):
+    machine = rack.machine(sshd="ForceCommand head -c 3000000 /dev/urandom; sleep 600")
+    with pytest.raises(NodeUnreachable, match="bytes came, but not our marker"):
+        async with asyncio.timeout(20), reached(machine, people[0]):
+            pass
+
+
+@told
 async def test_a_cut_link_loses_nothing_and_runs_nothing_twice(rack, people):
     machine = rack.machine()
     async with reached(machine, people[0]) as post:

@@ -194,10 +194,14 @@ class Channel:
         except TimeoutError:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
+            self._close_pipes()  # asyncio waits for pipes, too, and one that is full of noise would never end
             await self._process.wait()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._close_pipes()
+
+    def _close_pipes(self) -> None:
         transport: Any = getattr(self._process, "_transport", None)
         if transport is not None:
             transport.close()

@@ -261,6 +261,8 @@ class Node:
             await self._open()
         except NodeUnreachable as error:
             log.info("node still unreachable", extra={"node": self.name, "why": error.why})
+            # Told again each time: a server that was started while the node is away has not heard it yet.
+            self._on_event(Lost(self.name, error.why))
 
     async def _quiet(self, channel: Channel) -> bool:
         """Sit through one period of a connection; true if it was closed because nobody needed it."""
