@@ -175,9 +175,9 @@ def _place(address: str) -> dict[str, object]:
 
 
 @contextlib.contextmanager
-def instance(ground: Path, user: str, name: str, **more: Any) -> Iterator[Instance]:
-    """An instance of four pretended nodes of this machine."""
-    made = Instance(ground, user, [f"{name}{n}" for n in range(1, 5)], **more)
+def instance(ground: Path, user: str, name: str, *, nodes: int = 4, **more: Any) -> Iterator[Instance]:
+    """An instance of pretended nodes of this machine."""
+    made = Instance(ground, user, [f"{name}{n}" for n in range(1, nodes + 1)], **more)
     try:
         yield made
     finally:

@@ -25,8 +25,8 @@ def gpus(ground, people):
         except PermissionError:
             pytest.skip("devices cannot be made here")
         (ground / f"gpu{number}").chmod(0o666)
-    line = f"JOB_GPU_DEVICE={ground}/gpu%gpu%\n"
-    with instance(ground, people[0], f"g{os.getpid()}n", nodes=1, cores=3, more=line) as made:
+    device = {"JOB_GPU_DEVICE": f"{ground}/gpu%gpu%"}
+    with instance(ground, people[0], f"g{os.getpid()}n", nodes=1, cores=3, more=device) as made:
         made.database.write(_number)
         yield made
 

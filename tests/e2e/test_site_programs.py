@@ -38,7 +38,7 @@ def here():
 def managed(ground, people, here):
     manager = script(here / "manager", _manager(here / "asked"))
     name = f"m{os.getpid()}n"
-    with instance(ground, people[0], name, nodes=1, more=f"JOB_RESOURCE_MANAGER_FILE={manager}\n") as made:
+    with instance(ground, people[0], name, nodes=1, more={"JOB_RESOURCE_MANAGER_FILE": manager}) as made:
         yield made
 
 

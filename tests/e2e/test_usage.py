@@ -24,7 +24,7 @@ BUSY = "python3 -c 'held = bytearray(60_000_000); held[::4096] = b\"x\" * len(he
 @pytest.fixture
 def site(ground, people) -> Iterator[Instance]:
     """An instance that measures each second, with a port of its own."""
-    more = f"SAMPLE_PERIOD=1\nSERVER_PORT={_free_port()}\nSERVER_HOSTNAME=127.0.0.1\n"
+    more = {"SAMPLE_PERIOD": 1, "SERVER_PORT": _free_port(), "SERVER_HOSTNAME": "127.0.0.1"}
     with instance(ground, people[0], f"u{os.getpid()}x{next(_NUMBERS)}n", nodes=2, more=more) as made:
         yield made
 
