@@ -37,7 +37,7 @@ def _free_port() -> int:
 
 def _metrics(site: Instance) -> str:
     """Read the page over the port, without a token; empty while nobody listens there."""
-    port = int(re.findall(r"SERVER_PORT=(\d+)", site.settings.read_text())[0])
+    port = int(re.findall(r'SERVER_PORT="(\d+)"', site.settings.read_text())[0])
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     try:
         connection.request("GET", "/metrics")

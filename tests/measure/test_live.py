@@ -5,7 +5,7 @@ from oarlock.measure.owners import Facts
 from oarlock.node.sampling import packed
 
 WHO = {7: Facts("root", "physics", "run"), 8: Facts("root", "maths", "")}
-READ, WRITTEN = "block_read_bytes_total", "block_written_bytes_total"
+A, B = (f'block_read_bytes_total{{device="{disk}"}}' for disk in "ab")
 
 
 def live(**nodes: dict[int, dict[str, float]]) -> Live:
@@ -37,11 +37,10 @@ def test_a_job_is_told_for_each_of_its_nodes_under_one_head():
 
 
 def test_usage_adds_up_nodes_and_devices():
-    read = {f'{READ}{{device="a"}}': 2, f'{READ}{{device="b"}}': 4}
     found = live(
-        n2={7: {"cpu_seconds_total": 2.0, "memory_usage_bytes": 10, f'{READ}{{device="a"}}': 1}},
-        n1={7: {"cpu_seconds_total": 3.0, "memory_usage_bytes": 20, **read}},
-    )
+        n2={7: {"cpu_seconds_total": 2.0, "memory_usage_bytes": 10, A: 1}},
+        n1={7: {"cpu_seconds_total": 3.0, "memory_usage_bytes": 20, A: 2, B: 4}},
+    )  # fmt: skip
     assert found.usage(7) == Usage(100.0, ("n1", "n2"), cpu_seconds=5.0, memory_bytes=30.0, read_bytes=7.0)
     assert found.usage(8) is None
 

@@ -51,7 +51,7 @@ def test_projects_that_used_more_than_their_share_are_below_one(database: Databa
     def fill(tx: Tx) -> None:
         cores = add_nodes(tx, ["n1"])
         for project, seconds in (("physics", 300), ("maths", 100)):
-            job = run(tx, add_job(tx, user="root", project=project), cores[:1], at=NOW - 1000)
+            job = run(tx, add_job(tx, user="root", project=project, submitted=0), cores[:1], at=NOW - 1000)
             job = step(tx, job, JobState.FINISHING, at=NOW - 1000 + seconds)
             step(tx, job, JobState.TERMINATED, at=NOW - 1000 + seconds)
         accounting.update_accounts(tx, window=100)
