@@ -20,6 +20,7 @@ from oarlock.job.instructions import (
     Instruction,
     Kill,
     LookAgain,
+    Notify,
     Reach,
     Resume,
     Run,
@@ -61,6 +62,7 @@ class Cluster:
         self.frontend = VirtualNode("127.0.0.1")
         self.crash_after: int | None = None
         self.woken: list[tuple[str, ...]] = []
+        self.told: list[tuple[int, str, str]] = []
         self.slept: list[tuple[str, ...]] = []
         self.scripts: dict[str, EventType] = {}
         self._wrote = 0
@@ -358,6 +360,8 @@ class Cluster:
                 self.slept.append(one.nodes)
                 for name in one.nodes:
                     self.nodes[name].up = False
+            case Notify():
+                self.told.append((one.job, one.tag, one.how))
             case Signal():
                 pass
 

@@ -16,6 +16,7 @@ from oarlock.job.news import (
     Missing,
     News,
     NotLaunched,
+    NotNotified,
     ScriptEnded,
     Signalled,
     Started,
@@ -79,6 +80,8 @@ def _take_rare(ledger: Ledger, one: News, over: Over) -> None:
             health.checked(ledger, one)
         case Woken():
             energy.woken(ledger, one)
+        case NotNotified():
+            ledger.event(one.event, one.says, one.job)
         case _:
             pass  # a lost connection says nothing about jobs
 

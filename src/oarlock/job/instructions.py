@@ -129,6 +129,18 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
+class Notify:
+    """Tell a user of a job: `how` is what `--notify` said, `tag` is START, END, ERROR or the like."""
+
+    job: int
+    user: str
+    name: str
+    how: str
+    tag: str
+    comment: str
+
+
+@dataclass(frozen=True, slots=True)
 class LookAgain:
     """Something changed that the scheduler should look at, or will have by an instant."""
 
@@ -150,5 +162,6 @@ Instruction = (
     | Sleep
     | Wake
     | Check
+    | Notify
     | LookAgain
 )

@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any
 
 from oarlock.config import Config
-from oarlock.job import used
+from oarlock.job import notices, used
 from oarlock.job.instructions import Instruction, LookAgain
 from oarlock.model.condition import Column, In, Literal
 from oarlock.model.event import EVENTS, Event, EventType, Suspects
@@ -145,6 +145,7 @@ class Ledger:
     def write(self) -> list[Instruction]:
         """Write everything down and give the instructions."""
         ended = [moved.job.id for moved in self._moves if moved.job.state in FINAL]
+        self.tell(*notices.of_moves(self._moves))
         if self._moves:
             jobs.record(self.tx, _in_turns(self._moves))
             if any(moved.job.state in _MAKES_ROOM for moved in self._moves):

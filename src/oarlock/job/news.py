@@ -154,4 +154,13 @@ class Woken:
     silent: dict[str, str] = field(default_factory=dict)  # node → why
 
 
-News = NodeEvent | NotLaunched | ScriptEnded | Stopped | WentOn | Signalled | Checked | Woken
+@dataclass(frozen=True, slots=True)
+class NotNotified:
+    """A user could not be told of a job."""
+
+    job: int
+    event: EventType
+    says: str
+
+
+News = NodeEvent | NotLaunched | ScriptEnded | Stopped | WentOn | Signalled | Checked | Woken | NotNotified

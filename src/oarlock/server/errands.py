@@ -20,6 +20,7 @@ from oarlock.job.instructions import (
     Instruction,
     Kill,
     LookAgain,
+    Notify,
     Reach,
     Resume,
     Run,
@@ -47,6 +48,7 @@ from oarlock.node.messages import BAD, NOT_NOW, REBOOTED, SEEN, UNKNOWN
 from oarlock.server import programs
 from oarlock.server.checking import checker
 from oarlock.server.fleet import NodeVerbs
+from oarlock.server.notices import Notices
 from oarlock.server.pausing import Pausing
 from oarlock.server.people import People
 from oarlock.server.power import Power
@@ -88,6 +90,7 @@ class Errands:
         self._tasks: set[asyncio.Task[None]] = set()
         self._people = People()
         self._pausing = Pausing(config, self._each, tell)
+        self._notices = Notices(config, tell)
         self._checker = checker(config)
         self._power = Power(config, self._silent, tell)
 
@@ -165,10 +168,17 @@ class Errands:
                 await self._pausing.resume(one)
             case RunEpilogue():
                 await self._epilogue(one)
+            case _:
+                await self._do_rare(one)
+
+    async def _do_rare(self, one: Instruction) -> None:
+        match one:
             case Wake():
                 await self._power.wake(one.nodes)
             case Sleep():
                 await self._power.sleep(one.nodes)
+            case Notify():
+                await self._notices.send(one)
             case Check():
                 await self._check(one)
             case _:

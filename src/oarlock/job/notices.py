@@ -1,0 +1,36 @@
+"""Notices: which moves of a job its owner wants to hear of."""
+
+import re
+from collections.abc import Iterable, Iterator
+
+from oarlock.job.instructions import Notify
+from oarlock.model.job import JobState, Moved
+
+_TAGS = {
+    JobState.RUNNING: "START",
+    JobState.TERMINATED: "END",
+    JobState.ERROR: "ERROR",
+    JobState.SUSPENDED: "SUSPENDED",
+    JobState.RESUMING: "RESUMING",
+}
+_HOW = re.compile(r"\s*(?:\[([^\]]*)\]\s*:?)?\s*(.*)", re.DOTALL)
+
+
+def of_moves(moves: Iterable[Moved]) -> Iterator[Notify]:
+    """Give the notices of moves, in their order; `[END,ERROR]` before the address chooses among the tags."""
+    for moved in moves:
+        job, tag = moved.job, _TAGS.get(moved.job.state)
+        if not job.notify or tag is None:
+            continue
+        if moved.before is JobState.RESUMING and tag == "START":
+            tag = "RUNNING"
+        wanted, how = _chosen(job.notify)
+        # The manual calls the beginning START; who chooses among the tags calls it RUNNING.
+        if not wanted or {tag, "RUNNING" if tag == "START" else tag} & wanted:
+            yield Notify(job.id, job.user, job.name or "", how, tag, moved.why)
+
+
+def _chosen(text: str) -> tuple[frozenset[str], str]:
+    found = _HOW.fullmatch(text)
+    tags, how = (found[1] or "", found[2]) if found else ("", text)
+    return frozenset(tag.strip().upper() for tag in tags.split(",") if tag.strip()), how

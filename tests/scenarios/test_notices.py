@@ -1,0 +1,25 @@
+"""What the owner of a job is told of."""
+
+
+def test_the_owner_is_told_of_the_start_and_the_end(cluster):
+    job = cluster.submit("sleep 10", notify="mail:ada@lab.org")
+    cluster.submit("sleep 10")
+    cluster.finish()
+    assert cluster.told == [(job, "START", "mail:ada@lab.org"), (job, "END", "mail:ada@lab.org")]
+
+
+def test_only_the_chosen_tags_are_told(cluster):
+    job = cluster.submit("sleep 100", notify="[RUNNING, ERROR, SUSPENDED]mail:ada@lab.org")
+    cluster.hold(job, running=True)
+    cluster.resume(job)
+    cluster.kill(job)
+    cluster.finish()
+    assert [tag for _, tag, _ in cluster.told] == ["START", "SUSPENDED", "RUNNING", "ERROR"]
+
+
+def test_all_tags_come_in_their_order(cluster):
+    job = cluster.submit("sleep 100", notify="mail:ada@lab.org")
+    cluster.hold(job, running=True)
+    cluster.resume(job)
+    cluster.finish()
+    assert [tag for _, tag, _ in cluster.told] == ["START", "SUSPENDED", "RESUMING", "RUNNING", "END"]
