@@ -1,0 +1,209 @@
+"""The image of a virtual node: Debian with systemd, sshd and python3, and nothing that those do not need.
+
+Built once into `build/vm`, from Debian's packages, as root; what it is built from is in the name of the folder.
+"""
+
+import fcntl
+import hashlib
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SUITE = "bookworm"
+MIRROR = "http://deb.debian.org/debian"
+PACKAGES = ("systemd", "systemd-sysv", "dbus", "libpam-systemd", "openssh-server", "python3")
+KERNEL = "linux-image-cloud-amd64"
+PEOPLE = ("alice", "bob")
+
+# Debian's cloud kernel has ext4 built in; disk and network of the machine are modules. In the order of their needs.
+MODULES = (
+    "virtio/virtio",
+    "virtio/virtio_ring",
+    "virtio/virtio_pci_modern_dev",
+    "virtio/virtio_pci_legacy_dev",
+    "virtio/virtio_pci",
+    "block/virtio_blk",
+    "net/core/failover",
+    "net/net_failover",
+    "net/virtio_net",
+)
+
+# QEMU's user network: the guest is always 10.0.2.15. The root needs no udev and no network service then.
+INIT = """\
+#!/bin/busybox sh
+/bin/busybox mkdir -p /proc /sys /dev /root
+/bin/busybox mount -t devtmpfs dev /dev
+for module in {modules}; do /bin/busybox insmod /$module.ko; done
+/bin/busybox ip link set lo up
+/bin/busybox ip addr add 10.0.2.15/24 dev eth0
+/bin/busybox ip link set eth0 up
+/bin/busybox mount -t ext4 /dev/vda /root
+/bin/busybox mount -o move /dev /root/dev
+exec /bin/busybox switch_root /root /sbin/init
+"""
+
+# The strictest logind there is: whatever is left in a session dies with it, root's included. (An empty list of excluded
+# users would mean root.) RemoveIPC=yes is the default.
+LOGIND = """\
+[Login]
+KillUserProcesses=yes
+KillExcludeUsers=nobody
+UserStopDelaySec=0
+"""
+
+# What a node of a cluster has no use for, or what would only cost time here.
+MASKED = (
+    "apt-daily.timer",
+    "apt-daily-upgrade.timer",
+    "dpkg-db-backup.timer",
+    "e2scrub_all.timer",
+    "e2scrub_reap.service",
+    "fstrim.timer",
+    "getty@tty1.service",
+    "serial-getty@ttyS0.service",
+    "systemd-binfmt.service",
+    "systemd-hwdb-update.service",
+    "systemd-random-seed.service",
+    "systemd-timesyncd.service",
+    "systemd-update-utmp.service",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What a machine is started from; machines keep what they change in overlays of their own."""
+
+    home: Path
+
+    @property
+    def disk(self) -> Path:
+        return self.home / "root.ext4"
+
+    @property
+    def kernel(self) -> Path:
+        return self.home / "vmlinuz"
+
+    @property
+    def initrd(self) -> Path:
+        return self.home / "initrd.cpio"
+
+    @property
+    def key(self) -> Path:
+        """The key that opens every account."""
+        return self.home / "key"
+
+    @property
+    def host_key(self) -> str:
+        """The public half of what every machine shows of itself."""
+        return (self.home / "hostkey.pub").read_text()
+
+
+def built() -> Image:
+    """Give the image, made now if need be: some two minutes once. Whoever comes second waits for the first."""
+    recipe = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
+    folder = ROOT / "build" / "vm"
+    folder.mkdir(parents=True, exist_ok=True)
+    image = Image(folder / recipe)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not image.home.exists():
+            _build(folder, image)
+    return image
+
+
+def _build(folder: Path, image: Image) -> None:
+    """Make it aside, and give it its name when it is whole."""
+    for older in folder.glob("*/"):
+        shutil.rmtree(older)
+    making = Image(Path(tempfile.mkdtemp(dir=folder)))
+    tree = making.home / "tree"
+    _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", str(making.key))
+    _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", f"{making.home}/hostkey")
+    _bootstrap(tree)
+    _furnish(tree, making.home)
+    _run("mke2fs", "-q", "-t", "ext4", "-d", str(tree), str(making.disk), "1G")
+    _boot_files(making)
+    shutil.rmtree(tree)
+    making.home.rename(image.home)
+
+
+def _run(*command: str, seconds: int = 600, cwd: Path | None = None) -> str:
+    """Run a command to its end, behind all others; its own words if it fails."""
+    ran = subprocess.run(
+        ("nice", "-n", "10", *command), cwd=cwd, timeout=seconds, check=False,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert ran.returncode == 0, f"{' '.join(command)}: {ran.stdout[-2000:]} {ran.stderr[-2000:]}"
+    return ran.stdout
+
+
+def _bootstrap(tree: Path) -> None:
+    """Unpack Debian. Whatever is mounted on the way is gone with the namespace."""
+    include = "--include=" + ",".join(PACKAGES)
+    spaces = ("unshare", "--mount", "--propagation", "private")
+    _run(*spaces, "debootstrap", "--variant=minbase", include, SUITE, str(tree), MIRROR)
+
+
+def _furnish(tree: Path, home: Path) -> None:
+    """Add the accounts and the keys; leave out what every machine must have for itself."""
+    authorized = (home / "key.pub").read_text()
+    for name in PEOPLE:
+        _run("chroot", str(tree), "useradd", "--create-home", "--shell", "/bin/bash", "--password", "*", name)
+        _run("chroot", str(tree), "install", "-d", "-o", name, "-g", name, "-m", "700", f"/home/{name}/.ssh")
+        (tree / f"home/{name}/.ssh/authorized_keys").write_text(authorized)
+    (tree / "root/.ssh").mkdir(mode=0o700, exist_ok=True)
+    (tree / "root/.ssh/authorized_keys").write_text(authorized)
+    for old in (tree / "etc/ssh").glob("ssh_host_*"):
+        old.unlink()
+    shutil.copy(home / "hostkey", tree / "etc/ssh/ssh_host_ed25519_key")
+    (tree / "etc/ssh/ssh_host_ed25519_key").chmod(0o600)
+    (tree / "etc/ssh/sshd_config.d/test.conf").write_text("UseDNS no\nHostKey /etc/ssh/ssh_host_ed25519_key\n")
+    (tree / "etc/systemd/logind.conf.d").mkdir()
+    (tree / "etc/systemd/logind.conf.d/strict.conf").write_text(LOGIND)
+    (tree / "etc/systemd/journald.conf.d").mkdir()
+    (tree / "etc/systemd/journald.conf.d/volatile.conf").write_text("[Journal]\nStorage=volatile\n")
+    (tree / "etc/machine-id").write_text("")
+    for unit in MASKED:
+        (tree / "etc/systemd/system" / unit).unlink(missing_ok=True)
+        (tree / "etc/systemd/system" / unit).symlink_to("/dev/null")
+    shutil.rmtree(tree / "var/cache/apt")
+    shutil.rmtree(tree / "var/lib/apt/lists")
+
+
+def _boot_files(making: Image) -> None:
+    """Take the kernel out of its package, and pack what it needs to find the disk and the network."""
+    unpacked = making.home / "kernel"
+    depends = _run("apt-cache", "depends", "--important", KERNEL).split()
+    package = next(name for name in depends if name.startswith("linux-image-") and name != KERNEL)
+    unpacked.mkdir()
+    unpacked.chmod(0o777)  # apt downloads as an account of its own
+    _run("apt-get", "download", package, cwd=unpacked)
+    [archive] = unpacked.glob("*.deb")
+    _run("dpkg-deb", "-x", str(archive), str(unpacked))
+    [kernel] = (unpacked / "boot").glob("vmlinuz-*")
+    kernel.rename(making.kernel)
+    _pack_initrd(making, next(unpacked.glob("lib/modules/*/kernel")))
+    shutil.rmtree(unpacked)
+
+
+def _pack_initrd(making: Image, modules: Path) -> None:
+    tree = making.home / "initrd"
+    (tree / "bin").mkdir(parents=True)
+    busybox = shutil.which("busybox") or "busybox"
+    shutil.copy(busybox, tree / "bin/busybox")
+    names = []
+    for module in MODULES:
+        found = [path for base in ("drivers", "") if (path := modules / base / f"{module}.ko").exists()]
+        if found:  # some are built in
+            shutil.copy(found[0], tree)
+            names.append(found[0].stem)
+    (tree / "init").write_text(INIT.format(modules=" ".join(names)))
+    (tree / "init").chmod(0o755)
+    files = "\n".join(str(path.relative_to(tree)) for path in sorted(tree.rglob("*")))
+    with making.initrd.open("wb") as packed:
+        command = [busybox, "cpio", "-o", "-H", "newc"]
+        subprocess.run(command, cwd=tree, input=files.encode(), stdout=packed, check=True, capture_output=False)
+    shutil.rmtree(tree)
