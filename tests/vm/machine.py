@@ -45,7 +45,7 @@ class Machine:
 
     def start(self, *, saved: bool) -> None:
         """Go on from the saved state, or boot; wait until root can log in."""
-        self.port = _free_port()
+        self.port = self.port or _free_port()  # who was here before finds it where it was
         words = [*self._words(), *(("-loadvm", "booted") if saved else ())]
         with (self.home / "qemu.log").open("wb") as log:
             self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)

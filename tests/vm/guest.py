@@ -1,0 +1,61 @@
+"""A node program on a virtual node, with its events; files are the guest's."""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from oarlock.node.messages import Settings
+from oarlock.server.transports import Doors, Node, Patience
+from tests.bed import Outpost, eventually
+from tests.vm.machine import Machine
+
+# Emulated: what takes a second elsewhere takes five here.
+PATIENCE = Patience(connect=60.0, answer=60.0, first_retry=0.5, last_retry=2.0, ping=5.0, idle=300.0)
+
+
+@dataclass(kw_only=True)
+class Guest(Outpost):
+    """An outpost whose files are read through root's line to the machine."""
+
+    machine: Machine
+
+    def out(self, job: int) -> str:
+        return self.machine.run(f"cat {self.home}/{job}.out", check=False)
+
+    def err(self, job: int) -> str:
+        return self.machine.run(f"cat {self.home}/{job}.err", check=False)
+
+    async def printed(self, job: int, text: str) -> None:
+        await asyncio.to_thread(eventually, lambda: text in self.out(job), seconds=60, what=f"printing {text}")
+
+    def groups(self) -> list[str]:
+        """The cgroups of jobs of this node program."""
+        found = self.machine.run("find /sys/fs/cgroup -type d -name '*_[0-9]*'").split()
+        return [path for path in found if self.settings.node in path]
+
+    def processes(self, user: str = "") -> list[str]:
+        """What runs as the user, without logind's own helpers."""
+        listing = f"for p in /proc/[0-9]*; do [ $(stat -c %U $p) = {user or self.user} ] && cat $p/comm; done 2>&1; true"
+        return sorted(set(self.machine.run(listing).split()) - {"systemd", "(sd-pam)"})
+
+
+@contextlib.asynccontextmanager
+async def guest(machine: Machine, user: str = "alice", *, node: str = "") -> AsyncIterator[Guest]:
+    """Open a node program on a machine, with a spool of its own; leave nothing of it."""
+    name = node or f"{machine.name}-{secrets.token_hex(3)}"
+    settings = Settings(node=name, spool=f"/var/spool/oarlock/{name}", runtime=f"/run/oarlock/{name}")
+    post: Guest
+    way = machine.way()
+    made = Node(settings, way, lambda event: post.hear(event), Doors(), PATIENCE)
+    post = Guest(made, settings, user, Path(f"/home/{user}"), machine=machine)
+    try:
+        post.boot = (await made.hello()).boot
+        yield post
+    finally:
+        await made.close()
+        if machine.process is not None:
+            gone = f"rm -rf {settings.spool} {settings.runtime} {post.home}/*.out {post.home}/*.err"
+            await asyncio.to_thread(machine.run, gone)
