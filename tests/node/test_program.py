@@ -56,7 +56,7 @@ def talk(tmp_path):
         settings = Settings("n1", str(tmp_path / "spool"), str(tmp_path / "run"))
         spool.prepare(settings.spool)
         driver = cgroup_none.Processes("n1")
-        program = Program(settings, driver, "boot", pool.start_launcher(settings, driver, "boot"))
+        program = Program(settings, driver, "boot", pool.start_launcher(settings, lambda: driver, "boot"))
         program.sampling = Counting()
         try:
             program.serve(Endpoint(to_program, to_server))

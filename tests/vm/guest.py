@@ -38,8 +38,9 @@ class Guest(Outpost):
 
     def processes(self, user: str = "") -> list[str]:
         """What runs as the user, without logind's own helpers."""
-        listing = f"for p in /proc/[0-9]*; do [ $(stat -c %U $p) = {user or self.user} ] && cat $p/comm; done 2>&1; true"
-        return sorted(set(self.machine.run(listing).split()) - {"systemd", "(sd-pam)"})
+        mine = f"grep -lsE '^Uid:[[:space:]]*'$(id -u {user or self.user})'[[:space:]]' /proc/[0-9]*/status"
+        names = self.machine.run(f"for file in $({mine}); do head -1 $file; done", check=False).split()
+        return sorted(set(names) - {"Name:", "systemd", "(sd-pam)"})
 
 
 @contextlib.asynccontextmanager

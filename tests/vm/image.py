@@ -134,7 +134,7 @@ def _run(*command: str, seconds: int = 600, cwd: Path | None = None) -> str:
     """Run a command to its end, behind all others; its own words if it fails."""
     ran = subprocess.run(
         ("nice", "-n", "10", *command), cwd=cwd, timeout=seconds, check=False,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True,
     )  # fmt: skip
     assert ran.returncode == 0, f"{' '.join(command)}: {ran.stdout[-2000:]} {ran.stderr[-2000:]}"
     return ran.stdout

@@ -124,7 +124,9 @@ class Machine:
         """Open root's own line, on which the test looks at the machine; a login is dear under emulation."""
         options = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "StrictHostKeyChecking=yes")
         command = self.ssh(*options, "-M", "-N", "-S", f"{self.home}/master", "-l", "root", "127.0.0.1")
-        master = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        master = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         end = time.monotonic() + 30
         while master.poll() is None and time.monotonic() < end:
             if (self.home / "master").exists():

@@ -58,7 +58,9 @@ async def test_forks_above_the_limit_are_refused_and_counted(shared):
         await post.started(2)
         [group] = await asyncio.to_thread(post.groups)
         events = f"grep -c 'max [1-9]' {group}/pids.events"
-        await asyncio.to_thread(eventually, lambda: shared.run(events, check=False).strip() == "1", what="refused forks")
+        await asyncio.to_thread(
+            eventually, lambda: shared.run(events, check=False).strip() == "1", what="refused forks"
+        )
         assert int(shared.run(f"cat {group}/pids.current")) <= 20
         await post.node.kill(2, 1)
         report = await post.report(2)
@@ -204,7 +206,7 @@ async def test_after_a_power_cut_nothing_runs_twice_and_the_truth_is_told(fresh)
         assert (report.outcome, report.status, report.says) == (LOST, None, "the node was started again while it ran")
         assert (back.hello.boot == post.boot, report.boot) == (False, back.hello.boot)
         # The disk need not know of an attempt that began a moment before the cut; the server must be told all the same.
-        await post.until(lambda event: isinstance(event, Missing) and event.job == 12 or is_lost(event, 12))
+        await post.until(lambda event: (isinstance(event, Missing) and event.job == 12) or is_lost(event, 12))
         for launch in (settled, hasty):
             with pytest.raises(NodeRefused) as refusal:
                 await post.node.launch(launch)

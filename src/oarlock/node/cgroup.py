@@ -1,6 +1,7 @@
 """The fence around a job on a node: which kind this kernel offers, and what every kind can do.
 
-Groups are named `oarlock/<node>/<user>_<job>`: nodes that share a kernel (a laptop's demo) have a root each.
+Groups are named `oarlock/<node>/<user>_<job>`: nodes that share a kernel (a laptop's demo) have a root each. Where
+systemd owns the tree the root is a scope that it leaves to us (`node/scope.py`).
 """
 
 from __future__ import annotations
@@ -85,18 +86,25 @@ def mounts(mountinfo: str) -> Mounts:
 
 def detect(node: str, found: Mounts) -> Driver:
     """Choose the strongest fence there is. Without any writable hierarchy it is the tree of processes."""
+    from oarlock.node import scope
     from oarlock.node.cgroup_none import Processes
     from oarlock.node.cgroup_v1 import V1
-    from oarlock.node.cgroup_v2 import V2, controllers
+    from oarlock.node.cgroup_v2 import V2
 
     try:
-        if found.v2 and (not found.v1 or "memory" in controllers(found.v2)):
-            return V2(found.v2, node)
+        if found.v2 and unified(found):
+            own = scope.path(node) if os.path.isdir(found.v2 + scope.path(node)) else ""
+            return V2(found.v2, node, scope=own)
         if found.v1:
             return V1(found, node)
     except OSError:
         pass
     return Processes(node)
+
+
+def unified(found: Mounts) -> bool:
+    """Whether the controllers are those of the cgroup2 tree."""
+    return bool(found.v2) and (not found.v1 or "memory" in read(f"{found.v2}/cgroup.controllers").split())
 
 
 def here(node: str) -> Driver:
@@ -112,8 +120,11 @@ def mounted() -> Mounts:
 def shelter(node: str, found: Mounts, *, systemd: bool) -> None:
     """Leave the login session that ssh made, so that its end is not ours: logind ends a session by its cgroup.
 
-    Only where systemd runs; a hierarchy that cannot be written is left as it is.
+    Only where systemd runs. Where the tree is systemd's it makes us a scope; where it does not, and in the older
+    hierarchies, we make a group by hand. A hierarchy that cannot be written is left as it is.
     """
+    if systemd and found.v2 and unified(found) and _in_scope(found.v2, node):
+        return
     bases = [base for base in (found.v2, found.v1.get("name=systemd")) if base] if systemd else []
     for base in bases:
         path = f"{base}/{ROOT}/{node}/supervisors"
@@ -122,6 +133,16 @@ def shelter(node: str, found: Mounts, *, systemd: bool) -> None:
             write(path + "/cgroup.procs", "0")
         except OSError:
             continue
+
+
+def _in_scope(base: str, node: str) -> bool:
+    from oarlock.node import scope
+
+    try:
+        scope.enter(base, node)
+    except OSError:
+        return False
+    return True
 
 
 def read(path: str) -> str:

@@ -155,19 +155,20 @@ class V2:
 
     kind = "v2"
 
-    def __init__(self, base: str, node: str) -> None:
-        self._base, self._root = base, f"/{ROOT}/{node}"
+    def __init__(self, base: str, node: str, *, scope: str = "") -> None:
+        """`scope` is a group that systemd leaves to us; without one the whole tree is ours to change."""
+        self._base, self._root = base, scope or f"/{ROOT}/{node}"
+        self._ours = (scope,) if scope else ("", f"/{ROOT}", self._root)
         insist(self._prepare)
         have = controllers(base + self._root)
         # Which devices a group may use takes a BPF program; nobody writes one here yet.
         self.missing = (*(name for name in ("cpuset", "memory", "pids") if name not in have), "devices")
-        self._there = numbers(read_cpus(base))
+        self._there = numbers(read_cpus(base + self._root))
 
     def _prepare(self) -> None:
-        """Make the roots and hand every controller down to them, so that jobs can be limited."""
-        for path in (f"/{ROOT}", self._root):
-            os.makedirs(self._base + path, exist_ok=True)
-        for path in ("", f"/{ROOT}", self._root):
+        """Make the root and hand every controller down to it, so that jobs can be limited."""
+        os.makedirs(self._base + self._root, exist_ok=True)
+        for path in self._ours:
             for name in WANTED:
                 try:
                     write(f"{self._base}{path}/cgroup.subtree_control", f"+{name}")
@@ -188,7 +189,9 @@ class V2:
             raise
 
     def leave(self) -> None:
-        leave([self._base], self._root)
+        """A scope is removed by systemd, with whatever empty groups are in it."""
+        if len(self._ours) > 1:
+            leave([self._base], self._root)
 
 
 def leave(bases: list[str], root: str) -> None:
@@ -201,9 +204,9 @@ def leave(bases: list[str], root: str) -> None:
                 break
 
 
-def read_cpus(base: str) -> str:
-    """Read which CPUs there are: from the tree, else from the machine."""
+def read_cpus(root: str) -> str:
+    """Read which CPUs jobs may have: those of the root of their groups, else those of the machine."""
     try:
-        return read(base + "/cpuset.cpus.effective")
+        return read(root + "/cpuset.cpus.effective")
     except OSError:
         return read("/sys/devices/system/cpu/online")

@@ -151,5 +151,5 @@ def _plain(field: str, value: str) -> str:
     return re.sub(r"\\x([0-9a-f]{2})", lambda found: chr(int(found[1], 16)), value)
 
 
-OARLOCK = Layout("oarlock", ["**/oarlock/{node}/{user}_{job}"])
+OARLOCK = Layout("oarlock", ["**/oarlock/{node}/{user}_{job}", "**/oarlock.slice/oarlock-{node}.scope/{user}_{job}"])
 """The only layout that travels to nodes; the others are read from `measure/layouts.toml`."""

@@ -12,6 +12,7 @@ import os
 import pwd
 import signal
 import socket
+from collections.abc import Callable
 
 from oarlock.node import cgroup, spool
 from oarlock.node.cgroup import Driver
@@ -24,16 +25,27 @@ _UNTOUCHED = {signal.SIGKILL, signal.SIGSTOP, 32, 33}
 """Signals that cannot be changed, or that libc keeps."""
 
 
-def start_launcher(settings: Settings, driver: Driver, boot: str) -> socket.socket:
-    """Fork the launcher; give the line on which it is sent one end of a socket for each supervisor wanted."""
+def start_launcher(settings: Settings, fence: Callable[[], Driver], boot: str) -> socket.socket:
+    """Fork the launcher; give the line on which it is sent one end of a socket for each supervisor wanted.
+
+    On return it is where it stays. `fence` is asked there: where systemd runs, the place of all groups begins with it.
+    """
     ours, theirs = socket.socketpair()
     if os.fork() == 0:
         _alone(keep=theirs.fileno())
-        cgroup.shelter(settings.node, cgroup.mounted(), systemd=os.path.isdir("/run/systemd/system"))
         _warm_up()
+        cgroup.shelter(settings.node, cgroup.mounted(), systemd=_systemd_is_ours())
+        driver = fence()
+        theirs.send(b"!")
         _launcher(theirs, settings, driver, boot)
     theirs.close()
+    ours.recv(1)
     return ours
+
+
+def _systemd_is_ours() -> bool:
+    """Whether systemd is PID 1 and does what we ask."""
+    return os.geteuid() == 0 and os.path.isdir("/run/systemd/system")
 
 
 def _alone(*, keep: int) -> None:

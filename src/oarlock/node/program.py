@@ -360,8 +360,8 @@ def main(settings: Settings, read_fd: int, write_fd: int) -> None:
     recovery.take_over(settings.spool)
     os.makedirs(settings.runtime, mode=0o755, exist_ok=True)
     boot = cgroup.read("/proc/sys/kernel/random/boot_id").strip()
+    launcher = pool.start_launcher(settings, lambda: cgroup.here(settings.node), boot)
     driver = cgroup.here(settings.node)
-    launcher = pool.start_launcher(settings, driver, boot)
     try:
         program = Program(settings, driver, boot, launcher)
         program.sampling = Measuring(settings.sample_period, lambda: of_node(settings.node))

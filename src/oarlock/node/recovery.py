@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import Union
 
-from oarlock.node import fence, script, spool
+from oarlock.node import fence, linger, script, spool
 from oarlock.node.cgroup import CgroupError, Driver
 from oarlock.node.channel import Body
 from oarlock.node.messages import LOST, Refused, Report, Settings, launch, signed
@@ -120,6 +120,7 @@ def _obituary(settings: Settings, driver: Driver, boot: str, place: Place) -> tu
         asked = launch(place.read(LAUNCH) or {})
     except Refused as refusal:
         return report._replace(says=f"{says}; {refusal}"), "00" * 32
+    linger.give_back(asked.user, settings.node, place.key)
     if asked.boot and asked.boot != boot:
         return report._replace(says="the node was started again while it ran"), asked.secret
     spool.remove_runtime(os.path.join(settings.runtime, spool.named(place.key)))

@@ -12,7 +12,7 @@ import signal
 import socket
 import time
 
-from oarlock.node import command, fence, hook, script, spool
+from oarlock.node import command, fence, hook, linger, script, spool
 from oarlock.node.cgroup import CgroupError, Driver, Group
 from oarlock.node.channel import BadFrame, Body, Frame
 from oarlock.node.command import CannotStart
@@ -91,6 +91,7 @@ class Supervisor:
 
     def _start(self) -> None:
         self._fence()
+        linger.keep(self._launch.user, self._settings.node, self._place.key)
         if self._launch.role == FIRST:
             self._make_runtime()
             self._run_prologue()
@@ -147,10 +148,8 @@ class Supervisor:
             except BlockingIOError:
                 self._leave_if_told()
                 if now() >= deadline:
-                    seconds = self._launch.start_timeout
-                    raise CannotStart(
-                        "WORKING_DIRECTORY", f"the user's directory did not answer within {seconds} s"
-                    ) from None
+                    says = f"the user's directory did not answer within {self._launch.start_timeout} s"
+                    raise CannotStart("WORKING_DIRECTORY", says) from None
                 continue
             if not said and self._stderr < 0:
                 raise CannotStart("EXIT_VALUE_OAREXEC", "the child vanished before the user's command")
@@ -349,6 +348,7 @@ class Supervisor:
             self._empty(self._group)
         self._run_epilogue()
         spool.remove_runtime(self._runtime)
+        linger.give_back(self._launch.user, self._settings.node, self._place.key)
         if self._stderr >= 0:
             os.close(self._stderr)
 
