@@ -36,55 +36,57 @@ def _line(node: str, key: tuple[int, int]) -> str:
 
 def hold(path: str, line: str) -> None:
     """Write a line into the file of a user; one that lingers already for other reasons is left alone."""
-    fd, made = _opened(path, os.O_CREAT)
+    lock = _locked(path)
     try:
-        lines = _lines(fd)
-        if made or lines:
-            _write(fd, [*lines, line], ours=made or _is_ours(fd))
+        lines, ours = _read(path)
+        if lines or ours:
+            _write(path, [*lines, line], ours=ours)
     finally:
-        os.close(fd)
+        os.close(lock)
 
 
 def release(path: str, line: str) -> None:
     """Take a line out of it again."""
-    fd, _ = _opened(path, 0)
+    lock = _locked(path)
     try:
-        lines = _lines(fd)
-        if line not in lines:
-            return
-        left, ours = [other for other in lines if other != line], _is_ours(fd)
-        if ours and not left:
+        lines, ours = _read(path)
+        left = [other for other in lines if other != line]
+        if ours and lines and not left:
             os.unlink(path)
-        else:
-            _write(fd, left, ours=ours)
+        elif left != lines:
+            _write(path, left, ours=ours)
+    finally:
+        os.close(lock)
+
+
+def _locked(path: str) -> int:
+    """Be the only one who writes in the directory; closing gives it back."""
+    fd = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    return fd
+
+
+def _read(path: str) -> tuple[list[str], bool]:
+    """Give the lines, and whether nobody else has touched the file; one that is not there is ours."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return [], True
+    try:
+        lines = os.read(fd, 1 << 20).decode(errors="replace").splitlines()
+        return lines, os.fstat(fd).st_mtime_ns == 0
     finally:
         os.close(fd)
 
 
-def _opened(path: str, create: int) -> tuple[int, bool]:
-    """Open and lock the file that has the name now; say whether we made it."""
-    while True:
-        made = bool(create) and not os.path.lexists(path)
-        try:
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | create | (os.O_EXCL if made else 0), 0o644)
-        except FileExistsError:
-            continue
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        if os.fstat(fd).st_nlink:
-            return fd, made
+def _write(path: str, lines: list[str], *, ours: bool) -> None:
+    """Put the file in whole, so that no power cut leaves one that looks like an administrator's."""
+    making = os.path.join(os.path.dirname(path), ".oarlock")  # logind overlooks names with a dot
+    fd = os.open(making, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    try:
+        os.write(fd, "".join(f"{line}\n" for line in lines).encode())
+        if ours:
+            os.utime(fd, ns=(0, 0))
+    finally:
         os.close(fd)
-
-
-def _lines(fd: int) -> list[str]:
-    return os.pread(fd, 1 << 20, 0).decode(errors="replace").splitlines()
-
-
-def _is_ours(fd: int) -> bool:
-    return os.fstat(fd).st_mtime_ns == 0
-
-
-def _write(fd: int, lines: list[str], *, ours: bool) -> None:
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, "".join(f"{line}\n" for line in lines).encode(), 0)
-    if ours:
-        os.utime(fd, ns=(0, 0))
+    os.rename(making, path)

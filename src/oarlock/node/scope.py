@@ -14,7 +14,8 @@ from oarlock.node.cgroup import backed_off, read, write
 
 SLICE = "oarlock.slice"
 SUPERVISORS = "supervisors"
-_SECONDS = 8.0  # a systemd that answers later does not get us; the server waits for us, too
+_SECONDS = 8.0  # the server waits for us meanwhile
+_TRIES, _PAUSE = 3, 0.2
 
 
 def path(node: str) -> str:
@@ -25,16 +26,19 @@ def path(node: str) -> str:
 def enter(base: str, node: str) -> None:
     """Move the calling process into the scope of a node, which is made if need be; `OSError` where that cannot be.
 
-    The scope of an earlier program is there as long as a job of it runs.
+    The scope of an earlier program is there as long as a job of it runs. It may go in the moment in which we come, and
+    its name is free again a moment later: so there is a second try and a third.
     """
     end = time.monotonic() + _SECONDS
-    while not _is_in(os.getpid(), node):
-        if time.monotonic() > end:
-            raise OSError(f"systemd does not give us {path(node)}")
+    for _ in range(_TRIES):
         try:
             _join(base + path(node))
         except FileNotFoundError:
             _make_and_join(base, node, end - time.monotonic())
+        if _is_in(os.getpid(), node):
+            return
+        time.sleep(_PAUSE)
+    raise OSError(f"systemd does not give us {path(node)}")
 
 
 def _join(scope: str) -> None:

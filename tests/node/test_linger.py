@@ -1,0 +1,59 @@
+"""The file by which logind knows that a user has not gone."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from oarlock.node import linger
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "ada"
+
+
+def test_it_is_there_from_the_first_attempt_of_a_user_to_the_last(file):
+    linger.hold(str(file), "n1 7.1")
+    linger.hold(str(file), "n1 8.1")
+    linger.release(str(file), "n1 7.1")
+    assert file.read_text() == "n1 8.1\n"
+    linger.release(str(file), "n1 8.1")
+    assert not file.exists()
+
+
+def test_what_was_there_before_stays_as_it_was(file):
+    file.touch()
+    before = file.stat().st_mtime_ns
+    linger.hold(str(file), "n1 7.1")
+    linger.release(str(file), "n1 7.1")
+    assert (file.read_text(), file.stat().st_mtime_ns) == ("", before)
+
+
+def test_a_user_who_is_made_to_linger_meanwhile_lingers_on(file):
+    linger.hold(str(file), "n1 7.1")
+    os.utime(file)  # what `loginctl enable-linger` does to a file that is there
+    linger.hold(str(file), "n1 8.1")
+    linger.release(str(file), "n1 7.1")
+    linger.release(str(file), "n1 8.1")
+    assert file.read_text() == ""
+
+
+def test_giving_back_what_was_not_held_changes_nothing(file):
+    linger.hold(str(file), "n1 7.1")
+    linger.release(str(file), "n2 7.1")
+    assert file.read_text() == "n1 7.1\n"
+    with pytest.raises(FileNotFoundError):
+        linger.release(f"{file}-of-nobody", "n1 7.1")
+
+
+def test_many_at_once_leave_neither_a_file_nor_a_gap(file):
+    def attempt(number):
+        for _ in range(20):
+            linger.hold(str(file), f"n1 {number}.1")
+            assert f"n1 {number}.1" in file.read_text().splitlines()
+            linger.release(str(file), f"n1 {number}.1")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(attempt, range(4)))
+    assert not file.exists()

@@ -1,0 +1,100 @@
+"""The scope that systemd makes for us. systemd itself is played by a script here, and is real in tests/vm."""
+
+import os
+import secrets
+from pathlib import Path
+
+import pytest
+
+from oarlock.node import cgroup, scope
+from oarlock.node.cgroup import Mounts, detect
+from oarlock.node.cgroup_v2 import V2
+from oarlock.node.layout import OARLOCK
+from oarlock.node.messages import Limits
+from tests.bed import eventually, needs_root, script
+
+TREE = cgroup.mounted().v2
+
+pytestmark = [needs_root, pytest.mark.skipif(TREE is None, reason="no cgroup2 tree here")]
+
+
+@pytest.fixture
+def node():
+    name = f"t{secrets.token_hex(4)}"
+    yield name
+    at = Path(f"{TREE}{scope.path(name)}")
+    for group in (*at.glob("*/"), at, at.parent):
+        eventually(lambda group=group: not group.exists() or removed(group), what=f"removing {group}")
+
+
+def removed(group):
+    try:
+        group.rmdir()
+    except OSError:
+        return any(group.glob("*/"))  # other tests have theirs in the slice
+    return True
+
+
+@pytest.fixture
+def systemd(tmp_path, monkeypatch, node):
+    """A systemd-run that makes a group where systemd would make it; what it was asked is in a file."""
+    script(
+        tmp_path / "systemd-run",
+        f'echo "$*" >> {tmp_path}/asked\n'
+        f"mkdir -p {TREE}{scope.path(node)} && echo $$ > {TREE}{scope.path(node)}/cgroup.procs && exec cat",
+    )
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return tmp_path
+
+
+def entered(node):
+    """Enter in a child, and say where it is then, or what it raised; and what else is in the scope."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            scope.enter(TREE, node)
+            said = cgroup.read("/proc/self/cgroup").splitlines()[-1] + str(cgroup.processes(TREE + scope.path(node)))
+        except OSError as error:
+            said = str(error)
+        os.write(writing, said.encode())
+        os._exit(0)
+    os.close(writing)
+    os.waitpid(child, 0)
+    said = os.read(reading, 4096).decode()
+    os.close(reading)
+    return said
+
+
+def test_systemd_makes_the_scope_and_whoever_held_it_open_is_gone(node, systemd):
+    assert entered(node) == f"0::/oarlock.slice/oarlock-{node}.scope/supervisors[]"
+    assert (systemd / "asked").read_text().split()[-1] == "cat"
+
+
+def test_a_scope_that_is_there_is_entered_without_asking_again(node, systemd):
+    assert entered(node) == entered(node)
+    assert len((systemd / "asked").read_text().splitlines()) == 1
+
+
+def test_a_systemd_that_refuses_is_asked_three_times_and_no_more(node, systemd):
+    script(systemd / "systemd-run", f"echo asked >> {systemd}/asked; exit 1")
+    assert entered(node) == f"systemd does not give us /oarlock.slice/oarlock-{node}.scope"
+    assert (systemd / "asked").read_text() == "asked\n" * 3
+
+
+def test_without_limits_of_its_own_and_with_all_controllers():
+    words = scope.command("n1")
+    assert words[0] == "systemd-run"
+    assert {"--scope", "--property=Delegate=yes", "--property=TasksMax=infinity", "--unit=oarlock-n1.scope"} < {*words}
+
+
+def test_groups_are_made_in_the_scope_where_there_is_one_and_systemd_removes_it(node):
+    at = Path(f"{TREE}{scope.path(node)}")
+    at.mkdir(parents=True)
+    driver = detect(node, Mounts({}, TREE))
+    group = driver.create("ada_7", Limits())
+    place = OARLOCK.match(group.path)
+    assert (group.path, (place.host, place.user, place.job)) == (f"{scope.path(node)}/ada_7", (node, "ada", "7"))
+    group.remove()
+    driver.leave()
+    assert (isinstance(driver, V2), at.exists()) == (True, True)
