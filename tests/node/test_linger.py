@@ -43,8 +43,20 @@ def test_giving_back_what_was_not_held_changes_nothing(file):
     linger.hold(str(file), "n1 7.1")
     linger.release(str(file), "n2 7.1")
     assert file.read_text() == "n1 7.1\n"
-    with pytest.raises(FileNotFoundError):
-        linger.release(f"{file}-of-nobody", "n1 7.1")
+    linger.release(f"{file}-of-nobody", "n1 7.1")
+    assert [path.name for path in file.parent.iterdir()] == ["ada"]
+
+
+def test_who_is_kept_for_a_node_is_found_again_with_what_a_power_cut_emptied(file, tmp_path):
+    linger.hold(str(file), "oarlock n1 7.1")
+    linger.hold(str(file), "oarlock n1-b 8.1")
+    (tmp_path / "bob").touch()
+    (tmp_path / "eve").touch()
+    os.utime(tmp_path / "eve", ns=(0, 0))
+    assert linger.held("n1", str(tmp_path)) == [("ada", (7, 1)), ("eve", (0, 0))]
+    linger.release(str(tmp_path / "eve"), "oarlock n1 0.0")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ada", "bob"]
+    assert linger.held("n1", str(tmp_path / "absent")) == []
 
 
 def test_many_at_once_leave_neither_a_file_nor_a_gap(file):

@@ -43,6 +43,35 @@ async def test_the_node_has_the_unified_tree_and_limits_all_but_devices(shared):
 
 
 @told
+async def test_jobs_live_in_a_scope_that_systemd_leaves_to_us(shared):
+    async with guest(shared) as post:
+        await post.node.launch(post.launch(13, "echo $OAR_CPUSET; sleep 600", limits=Limits(pids=30)))
+        await post.printed(13, "scope")
+        unit = f"oarlock-{post.settings.node}.scope"
+        assert post.out(13) == f"/oarlock.slice/{unit}/alice_13\n"
+        asked = f"systemctl show {unit} -p ActiveState -p Delegate -p TasksMax"
+        assert shared.run(asked) == "TasksMax=infinity\nDelegate=yes\nActiveState=active\n"
+        await post.node.kill(13, 1)
+        await post.report(13)
+
+
+@told
+async def test_without_systemds_help_a_group_made_by_hand_holds_as_well(shared):
+    shared.run("chmod -x /usr/bin/systemd-run")
+    try:
+        async with guest(shared) as post:
+            hello = await post.node.hello()
+            assert (hello.cgroups, hello.missing) == ("v2", ("devices",))
+            await post.node.launch(post.launch(14, "nproc; echo $OAR_CPUSET; sleep 5", limits=Limits(cpus=(0,))))
+            await post.started(14)
+            os.killpg(post.node._channel._process.pid, signal.SIGKILL)
+            report = await post.report(14)
+            assert (report.status, post.out(14)) == (0, f"1\n/oarlock/{post.settings.node}/alice_14\n")
+    finally:
+        shared.run("chmod +x /usr/bin/systemd-run")
+
+
+@told
 async def test_a_memory_hog_dies_in_its_group_and_the_report_tells(shared):
     async with guest(shared) as post:
         report = await post.run(1, HOG, limits=Limits(memory=64 << 20))
@@ -153,6 +182,7 @@ async def test_a_job_keeps_its_shared_memory_when_its_user_logs_in_and_out(share
         assert shared.run(ipc("alice")) == "2\n"
         await post.node.kill(8, 1)
         await post.report(8)
+        assert shared.run("ls /var/lib/systemd/linger") == ""
     shared.run("rm -f /dev/shm/of-alice; ipcrm --all=shm")
 
 
@@ -213,6 +243,7 @@ async def test_after_a_power_cut_nothing_runs_twice_and_the_truth_is_told(fresh)
             assert refusal.value.word == REBOOTED
         assert fresh.run("cat /home/alice/ran.11; cat /home/alice/ran.12 || echo ran") == "ran\nran\n"
         assert (post.groups(), post.processes()) == ([], [])
+        assert fresh.run("ls /var/lib/systemd/linger") == ""
 
 
 def is_lost(event: object, job: int) -> bool:

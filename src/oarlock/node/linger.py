@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 
 _DIRECTORY, _LOGIND = "/var/lib/systemd/linger", "/run/systemd/users"
 
@@ -28,6 +29,28 @@ def give_back(user: str, node: str, key: tuple[int, int]) -> None:
         release(os.path.join(_DIRECTORY, user), _line(node, key))
     except OSError:
         return
+
+
+def held(node: str, directory: str = _DIRECTORY) -> list[tuple[str, tuple[int, int]]]:
+    """List the users who are kept for attempts of a node, with the attempts.
+
+    After a power cut the file may be there and what it said be lost: it is given as that of attempt 0.0.
+    """
+    found: list[tuple[str, tuple[int, int]]] = []
+    for user in _names(directory):
+        lines, ours = _read(os.path.join(directory, user))
+        keys = [match for line in lines if (match := re.fullmatch(rf"oarlock {re.escape(node)} (\d+)\.(\d+)", line))]
+        found.extend((user, (int(match[1]), int(match[2]))) for match in keys)
+        if ours and not lines:
+            found.append((user, (0, 0)))
+    return found
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return [name for name in sorted(os.listdir(directory)) if not name.startswith(".")]
+    except FileNotFoundError:
+        return []
 
 
 def _line(node: str, key: tuple[int, int]) -> str:
@@ -51,12 +74,19 @@ def release(path: str, line: str) -> None:
     try:
         lines, ours = _read(path)
         left = [other for other in lines if other != line]
-        if ours and lines and not left:
-            os.unlink(path)
+        if ours and not left:
+            _remove(path)
         elif left != lines:
             _write(path, left, ours=ours)
     finally:
         os.close(lock)
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
 
 
 def _locked(path: str) -> int:

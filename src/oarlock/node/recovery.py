@@ -59,8 +59,18 @@ Found = Union[Body, socket.socket, None]
 def found(settings: Settings, driver: Driver, boot: str) -> Iterator[tuple[Key, Found]]:
     """Go through the spool."""
     end = time.monotonic() + _DOOR_SECONDS
-    for key in spool.listed(settings.spool):
+    for key in _listed(settings):
         yield key, look(settings, driver, boot, key, until=end)
+
+
+def _listed(settings: Settings) -> list[Key]:
+    """List the attempts; users who are kept for others, which a power cut took from the spool, are let go."""
+    held = linger.held(settings.node)  # first: an attempt is in the spool before anything is held for it
+    keys = spool.listed(settings.spool)
+    for user, key in held:
+        if key not in keys:
+            linger.give_back(user, settings.node, key)
+    return keys
 
 
 def look(settings: Settings, driver: Driver, boot: str, key: Key, *, until: float = 0.0) -> Found:
