@@ -7,13 +7,14 @@ PYTEST_ARGS ?=
 BIN := $(VENV)/bin
 READY := $(VENV)/installed
 
-.PHONY: help demo test check lint soak bench docs clean
+.PHONY: help demo test check lint soak test-vm bench docs clean
 
 help:
 	@echo "make demo    run the main thing on this machine, in a temporary folder"
 	@echo "make test    run all tests but the long ones"
 	@echo "make check   format, lint, types, imports, tests"
 	@echo "make soak    run the long tests"
+	@echo "make test-vm run those of them that need virtual machines"
 	@echo "make bench   measure; ONLY=name measures one figure"
 	@echo "make docs    write the generated pages of docs/reference and man again"
 	@echo "make clean   remove what was made, the environment included"
@@ -36,6 +37,10 @@ lint: $(READY)
 soak: $(READY)
 	@$(BIN)/python scripts/components
 	@$(BIN)/python -m pytest -m soak --timeout 1800 $(PYTEST_ARGS) || [ $$? -eq 5 ] # 5: there are none yet
+
+test-vm: $(READY)
+	@$(BIN)/python scripts/components
+	@$(BIN)/python -m pytest tests/vm -m soak --timeout 600 $(PYTEST_ARGS)
 
 bench: $(READY)
 	@$(BIN)/python -m bench $(if $(ONLY),ONLY=$(ONLY))

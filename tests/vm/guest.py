@@ -55,6 +55,11 @@ async def guest(machine: Machine, user: str = "alice", *, node: str = "") -> Asy
     try:
         post.boot = (await made.hello()).boot
         yield post
+    except BaseException:
+        if machine.process is not None:  # a test that failed ended before its jobs did
+            await asyncio.to_thread(machine.run, f"systemctl stop oarlock-{name}.scope", check=False)
+            await asyncio.to_thread(machine.run, "rm -f /var/lib/systemd/linger/*")
+        raise
     finally:
         await made.close()
         if machine.process is not None:

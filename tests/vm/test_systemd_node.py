@@ -50,7 +50,7 @@ async def test_jobs_live_in_a_scope_that_systemd_leaves_to_us(shared):
         unit = f"oarlock-{post.settings.node}.scope"
         assert post.out(13) == f"/oarlock.slice/{unit}/alice_13\n"
         asked = f"systemctl show {unit} -p ActiveState -p Delegate -p TasksMax"
-        assert shared.run(asked) == "TasksMax=infinity\nDelegate=yes\nActiveState=active\n"
+        assert shared.run(asked) == "Delegate=yes\nTasksMax=infinity\nActiveState=active\n"
         await post.node.kill(13, 1)
         await post.report(13)
 
