@@ -35,11 +35,11 @@ lint: $(READY)
 	@$(BIN)/lint-imports
 
 soak: $(READY)
-	@$(BIN)/python scripts/components
+	@$(BIN)/python scripts/components --soak
 	@$(BIN)/python -m pytest -m soak --timeout 1800 $(PYTEST_ARGS) || [ $$? -eq 5 ] # 5: there are none yet
 
 test-vm: $(READY)
-	@$(BIN)/python scripts/components
+	@$(BIN)/python scripts/components --soak
 	@$(BIN)/python -m pytest tests/vm -m soak --timeout 600 $(PYTEST_ARGS)
 
 bench: $(READY)

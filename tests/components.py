@@ -21,6 +21,7 @@ class Component:
     program: str
     package: str
     tests: str
+    soak: bool = False  # only the long tests need it
 
     def left_out(self) -> str:
         """Say in one line what is not tested, and the way out."""
@@ -31,12 +32,12 @@ COMPONENTS: Mapping[str, Component] = {
     component.name: component
     for component in (
         Component("bash", "bash", "bash", "reading settings the way bash does"),
-        Component("busybox", "busybox", "busybox-static", "virtual nodes with systemd"),
-        Component("debootstrap", "debootstrap", "debootstrap", "virtual nodes with systemd"),
+        Component("busybox", "busybox", "busybox-static", "virtual nodes with systemd", soak=True),
+        Component("debootstrap", "debootstrap", "debootstrap", "virtual nodes with systemd", soak=True),
         Component("ip", "ip", "iproute2", "nodes in network namespaces"),
-        Component("mke2fs", "mke2fs", "e2fsprogs", "virtual nodes with systemd"),
-        Component("qemu", "qemu-system-x86_64", "qemu-system-x86", "virtual nodes with systemd"),
-        Component("qemu-img", "qemu-img", "qemu-utils", "virtual nodes with systemd"),
+        Component("mke2fs", "mke2fs", "e2fsprogs", "virtual nodes with systemd", soak=True),
+        Component("qemu", "qemu-system-x86_64", "qemu-system-x86", "virtual nodes with systemd", soak=True),
+        Component("qemu-img", "qemu-img", "qemu-utils", "virtual nodes with systemd", soak=True),
         Component("sshd", "sshd", "openssh-server", "reaching nodes by ssh"),
         Component("mariadb", "mariadbd", "mariadb-server", "reading the accounting of Slurm"),
         Component("munged", "munged", "munge", "measuring jobs of a real Slurm"),

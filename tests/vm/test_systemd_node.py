@@ -15,7 +15,7 @@ from tests.vm.guest import guest
 pytestmark = [
     needs_root,
     pytest.mark.soak,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1200),
     pytest.mark.component("qemu"),
     pytest.mark.component("qemu-img"),
     pytest.mark.component("debootstrap"),
