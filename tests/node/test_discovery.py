@@ -190,6 +190,17 @@ def test_real_jobs_appear_and_vanish_without_a_rescan_on_both_versions(groups, l
     assert jobs(finder, 2) == []
 
 
+def test_the_first_job_of_a_new_scope_is_seen_without_a_rescan(tmp_path, look_at):
+    finder = look_at(plain(tmp_path, UNIFIED))
+    finder.look(0)
+    made = tmp_path / UNIFIED / "oarlock.slice" / "oarlock-n1.scope"
+    for at, path in enumerate((made.parent, made, made / "ada_7", made / "supervisors"), start=1):
+        path.mkdir()
+        finder.look(at)
+    [found] = finder.jobs.values()
+    assert (found.place.host, found.place.user, found.place.job) == ("n1", "ada", "7")
+
+
 @needs_cgroups
 def test_cgroups_that_vanish_while_they_are_looked_at_do_no_harm(groups, look_at):
     groups.make("oarlock/n1", "cpuacct", "memory")

@@ -6,9 +6,7 @@ only so does it get another boot id.
 
 import contextlib
 import hashlib
-import os
 import shutil
-import signal
 import socket
 import subprocess
 import time
@@ -98,11 +96,6 @@ class Machine:
         self._close_master()
 
     # The network.
-
-    def pull_cable(self) -> None:
-        """Stop the machine: to everybody outside this is a cable that was pulled."""
-        assert self.process is not None
-        os.kill(self.process.pid, signal.SIGSTOP)
 
     def ssh(self, *more: str) -> list[str]:
         """OPENSSH_CMD for this machine, which is known by its name and not by its port."""
