@@ -202,3 +202,4 @@ def machine(image: Image, ground: Path, name: str) -> Iterator[Machine]:
         yield made
     finally:
         made.cut_power()
+        shutil.rmtree(home)
