@@ -174,7 +174,8 @@ def saved(image: Image, name: str) -> Path:
     folder = image.home / f"{name}-{recipe}"
     if not folder.exists():
         making = image.home / f"{name}-making"
-        shutil.rmtree(making, ignore_errors=True)
+        for older in image.home.glob(f"{name}-*"):
+            shutil.rmtree(older)
         making.mkdir()
         base = ("-b", str(image.disk), "-F", "raw")
         command = ["qemu-img", "create", "-q", "-f", "qcow2", *base, f"{making}/disk.qcow2"]
