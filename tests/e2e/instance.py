@@ -82,6 +82,7 @@ class Instance:
         begin = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(timeout=10) == 0, self.log()
+        self.process = None
         return time.monotonic() - begin
 
     def log(self) -> str:
