@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.node import cgroup, scope
+from oarlock.node import cgroup, layout, scope
 from oarlock.node.cgroup import Mounts, detect
 from oarlock.node.cgroup_v2 import V2
 from oarlock.node.layout import OARLOCK
@@ -86,6 +86,12 @@ def test_without_limits_of_its_own_and_with_all_controllers():
     words = scope.command("n1")
     assert words[0] == "systemd-run"
     assert {"--scope", "--property=Delegate=yes", "--property=TasksMax=infinity", "--unit=oarlock-n1.scope"} < {*words}
+
+
+def test_a_node_knows_its_own_jobs_in_a_scope_and_by_hand_and_nobody_elses():
+    known = layout.of_node("n.1")
+    paths = ("oarlock.slice/oarlock-n.1.scope/ada_7", "oarlock/n.1/ada_7", "oarlock.slice/oarlock-nx1.scope/ada_7")
+    assert [bool(known.match(path)) for path in paths] == [True, True, False]
 
 
 def test_groups_are_made_in_the_scope_where_there_is_one_and_systemd_removes_it(node):

@@ -8,6 +8,7 @@ import pytest
 
 from oarlock.model.errors import NodeRefused
 from oarlock.node.messages import EXITED, KILLED, LOST, REBOOTED, Limits
+from oarlock.node.sampling import unpacked
 from oarlock.server.transports import Back, Exited, Lost, Missing, Spread
 from tests.bed import eventually, needs_root, told
 from tests.vm.guest import guest
@@ -53,6 +54,20 @@ async def test_jobs_live_in_a_scope_that_systemd_leaves_to_us(shared):
         assert shared.run(asked) == "Delegate=yes\nTasksMax=infinity\nActiveState=active\n"
         await post.node.kill(13, 1)
         await post.report(13)
+
+
+@told
+async def test_jobs_are_measured_where_systemd_put_them(shared):
+    async with guest(shared) as post:
+        samples = []
+        post.node.on_samples = lambda data: samples.append(unpacked(data).jobs)
+        await post.node.launch(post.launch(15, "sleep 600"))
+        await post.started(15)
+        await post.node.sample({"period": 1})
+        await asyncio.to_thread(eventually, lambda: any(15 in jobs for jobs in samples), what="a sample of the job")
+        assert samples[-1][15]["memory_usage_bytes"] > 0
+        await post.node.kill(15, 1)
+        await post.report(15)
 
 
 @told

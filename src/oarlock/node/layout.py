@@ -151,5 +151,12 @@ def _plain(field: str, value: str) -> str:
     return re.sub(r"\\x([0-9a-f]{2})", lambda found: chr(int(found[1], 16)), value)
 
 
-OARLOCK = Layout("oarlock", ["**/oarlock/{node}/{user}_{job}", "**/oarlock.slice/oarlock-{node}.scope/{user}_{job}"])
+_OURS = ("**/oarlock/{node}/{user}_{job}", "**/oarlock.slice/oarlock-{node}.scope/{user}_{job}")
+
+OARLOCK = Layout("oarlock", _OURS)
 """The only layout that travels to nodes; the others are read from `measure/layouts.toml`."""
+
+
+def of_node(node: str) -> Layout:
+    """Give the layout that knows the jobs of one node only: others may share its kernel."""
+    return Layout("oarlock", [template.replace("{node}", node) for template in _OURS])

@@ -174,12 +174,11 @@ def _sent(sample: Sample) -> bytes:
 
 def of_node(node: str) -> Sampler:
     """Make the sampler of a node of ours: its own jobs only, whatever costs little. Imports here, not at a launch."""
+    from oarlock.node import layout
     from oarlock.node.discovery import Finder
     from oarlock.node.hierarchies import of_this_machine
-    from oarlock.node.layout import Layout
     from oarlock.node.sampler import Sampler
     from oarlock.node.sources.assemble import assemble
 
-    own = Layout("oarlock", [f"**/oarlock/{node}/{{user}}_{{job}}"])
     sources = assemble()
-    return Sampler(Finder([own], of_this_machine), sources.job, sources.node)
+    return Sampler(Finder([layout.of_node(node)], of_this_machine), sources.job, sources.node)
