@@ -27,7 +27,7 @@ def test_a_refused_move_says_what_is_what_was_asked_and_what_is_possible():
 
 def test_every_state_has_its_moves_and_only_two_have_none():
     assert set(MOVES) == set(JobState)
-    assert FINAL == {JobState.TERMINATED, JobState.ERROR}
+    assert {JobState.TERMINATED, JobState.ERROR} == FINAL
 
 
 @pytest.mark.parametrize("state", sorted(set(JobState) - FINAL))
