@@ -125,7 +125,7 @@ def _add_nodes(tx: Tx) -> None:
 
 
 def acts(now: int) -> list[Act]:
-    """Give the jobs; the first one has to run before the others come."""
+    """Give the jobs; the first one has to run before the others come, and the date is asked for while there is room."""
     return [
         Act(
             "best effort: makes room for others, and its copy runs later",
@@ -137,19 +137,19 @@ def acts(now: int) -> list[Act]:
             events=("BESTEFFORT_KILL", "RESUBMIT_JOB_AUTOMATICALLY"),
         ),
         Act("a batch job", "echo hello", prints="hello\n"),
-        Act("an array of six", "echo member $OAR_ARRAY_INDEX", count=6),
-        Act("waits for the batch job", "echo after", prints="after\n"),
-        Act("fails", "exit 3", exit_code=3 << 8),
-        Act("stays too long", "sleep 600", JobState.ERROR, None, "/core=1,walltime=0:0:3", events=("WALLTIME",)),
-        Act(
-            "uses two nodes", "sort -u $OAR_NODE_FILE | wc -l", asked="/network_address=2,walltime=0:5:0", prints="2\n"
-        ),
         Act(
             "reserved for a date",
             "echo on time",
             asked="/core=1,walltime=0:1:0",
             fields={"reservation": Reservation.TO_SCHEDULE, "start": now + 12},
             prints="on time\n",
+        ),
+        Act("an array of six", "echo member $OAR_ARRAY_INDEX", count=6),
+        Act("waits for the batch job", "echo after", prints="after\n"),
+        Act("fails", "exit 3", exit_code=3 << 8),
+        Act("stays too long", "sleep 600", JobState.ERROR, None, "/core=1,walltime=0:0:3", events=("WALLTIME",)),
+        Act(
+            "uses two nodes", "sort -u $OAR_NODE_FILE | wc -l", asked="/network_address=2,walltime=0:5:0", prints="2\n"
         ),
     ]
 
