@@ -1,11 +1,10 @@
 """Charts: who has what until when, and where there is room."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from oarlock.plan.chart import FOREVER, Chart, Found, Stairs, Stay
+from oarlock.plan.chart import FOREVER, Chart, Stay
 from oarlock.plan.fit import Fitter
+from oarlock.plan.timeline import Found
 from tests.plan.drawing import NOW, cluster, free, laid, licences, node, shape, table
 
 
@@ -144,14 +143,3 @@ def test_that_there_is_never_a_place_is_remembered_until_something_is_given_back
 )
 def test_stays_meet_when_they_share_a_resource_at_some_instant(other, meets):
     assert Stay(10, 20, free(".#")).meets(other) is meets
-
-
-@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 99)), max_size=12))
-def test_a_bound_holds_for_its_duration_and_every_longer_one(told):
-    stairs, known = Stairs(), [0] * 11
-    for duration, start in told:
-        if start < known[duration]:
-            continue  # a search begins at the bound, so it never ends before it
-        stairs.raise_to(duration, start)
-        known = [max(bound, start) if at >= duration else bound for at, bound in enumerate(known)]
-        assert [stairs.at(at) for at in range(11)] == known

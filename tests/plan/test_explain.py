@@ -15,6 +15,7 @@ from oarlock.model.snapshot import Choice, Dependency, Placed, Queue, ResourceTa
 from oarlock.plan.explain import Explainer
 from oarlock.plan.planner import Planner
 from oarlock.plan.settings import PlanSettings
+from oarlock.plan.timeline import Found
 from oarlock.plan.wording import ordinal
 from tests.plan.drawing import BESTEFFORT, DEFAULT, NOW, Asked, asks, cluster, node, runs, shape, snapshot, table
 
@@ -158,9 +159,9 @@ def test_when_could_i_get_so_many_cores_for_so_long():
     made = planner(cluster(2, 2), runs(1, [1, 2, 3], until=NOW + 600), asks(2, "core=2", walltime=HOUR))
     explainer = Explainer(made)
     assert [explainer.when(shape(f"core={count}"), HOUR) for count in (1, 2, 4, 5)] == [
-        (NOW, made.layout.bits_of([4])),
-        (NOW + 600, made.layout.bits_of([3, 4])),
-        (NOW + 600 + HOUR, made.layout.everything),
+        Found(NOW, made.layout.bits_of([4])),
+        Found(NOW + 600, made.layout.bits_of([3, 4])),
+        Found(NOW + 600 + HOUR, made.layout.everything),
         None,
     ]
 

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from oarlock.plan.availability import Availability
 from oarlock.plan.chart import FOREVER, Chart, Stay
 from oarlock.plan.fit import Fitter
@@ -25,7 +27,7 @@ class Kind(NamedTuple):
         return self.sharing is None or self.sharing != other.sharing
 
 
-class Settled(NamedTuple):
+class Settled(Struct, frozen=True, gc=False):
     """A stay and the kind of job it belongs to."""
 
     kind: Kind

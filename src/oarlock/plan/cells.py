@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from oarlock.model.request import ALL, Level
+from oarlock.plan.asks import Asks
 from oarlock.plan.fields import Fields
 from oarlock.plan.layout import Layout, Node
 from oarlock.plan.tree import Vertex, choose, grow, least, survivors, wanted
@@ -94,6 +95,7 @@ class Cells:
 
     def __init__(self, layout: Layout, allowed: int, levels: Sequence[Level], fields: Fields | None = None) -> None:
         self.root = grow(layout, allowed, levels)
+        self.asks = _asks(allowed, levels)
         self.least = least(self.root)
         self._fields = fields
         self._bytes = -(-layout.everything.bit_length() // 8)
@@ -174,6 +176,12 @@ class Cells:
             local = tuple(_moved(self._cut[index], node.low) for index in indexes)
             build = builds.setdefault(local, Build(local))
             self._cells[numbers[node.name]] = Cell(node.low // 8, node.high // 8, build, tuple(indexes))
+
+
+def _asks(allowed: int, levels: Sequence[Level]) -> Asks | None:
+    """Say how much is asked for at each level; ALL and BEST are no counts."""
+    counts = tuple(level.count for level in levels)
+    return Asks((allowed, *(level.name for level in levels)), counts) if min(counts) > 0 else None
 
 
 def _above(vertex: Vertex, children: tuple[Above, ...], first: int, last: int) -> Above:

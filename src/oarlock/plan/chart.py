@@ -6,17 +6,18 @@ timeline of resources and one of whole nodes, each made when the first shape nee
 where the last search ended: until something is given back there is never more room than before.
 """
 
-from bisect import bisect_left, bisect_right
-from typing import NamedTuple
+from msgspec import Struct
+from msgspec.structs import replace
 
+from oarlock.plan.bounds import Bounds
 from oarlock.plan.fit import Fit, Fitter
-from oarlock.plan.timeline import FromNow, Timeline
+from oarlock.plan.timeline import Found, FromNow, Timeline
 
 FOREVER = 1 << 40
 """Later than every date; nothing is planned from there on."""
 
 
-class Stay(NamedTuple):
+class Stay(Struct, frozen=True, gc=False):
     """Somebody's stay on resources: [start, stop), the security time included."""
 
     start: int
@@ -28,13 +29,6 @@ class Stay(NamedTuple):
         return self.start < other.stop and other.start < self.stop and self.resources & other.resources != 0
 
 
-class Found(NamedTuple):
-    """A place for a shape: when, and what is free then for the whole duration (nodes, if the shape asks for nodes)."""
-
-    start: int
-    free: int
-
-
 class Chart:
     """Who has what until when, from `now` on. `usable` are the resources that can be used at all."""
 
@@ -44,7 +38,7 @@ class Chart:
         self._fitter = fitter
         self._usable = usable
         self._lines: dict[bool, Timeline] = {}  # by `of_nodes`
-        self._bounds: dict[Fit, Stairs] = {}
+        self._bounds = Bounds()
 
     def copy(self) -> "Chart":
         """Give a chart that can be changed apart."""
@@ -66,7 +60,7 @@ class Chart:
         for of_nodes, line in self._lines.items():
             units, reach = self._units(stay, of_nodes=of_nodes)
             line.release(stay.start, stay.stop, units & self._all_units(of_nodes=of_nodes))
-            around = stay._replace(resources=reach)
+            around = replace(stay, resources=reach)
             for other in self.stays.values():
                 if other.meets(around):
                     line.cover(other.start, other.stop, self._units(other, of_nodes=of_nodes)[0] & units)
@@ -79,15 +73,12 @@ class Chart:
 
     def find(self, fit: Fit, duration: int, not_before: int = 0) -> Found | None:
         """Find the earliest place for a shape, from now or `not_before` on; None if there is never one."""
-        stairs = self._bounds.get(fit)
-        if stairs is None:
-            stairs = self._bounds[fit] = Stairs()
-        bound = max(stairs.at(duration), self.now)
+        bound = max(self._bounds.at(fit, duration), self.now)
         found = self._line(fit).earliest(fit, duration, max(bound, not_before))
-        start = FOREVER if found is None else found[0]
-        if not_before <= bound and fit.steady:
-            stairs.raise_to(duration, start)  # that there is never a place is remembered as well
-        return None if found is None or start >= FOREVER else Found(*found)
+        start = FOREVER if found is None else found.start
+        if start > bound >= not_before and fit.steady:
+            self._bounds.raise_to(fit, duration, start)  # that there is never a place is remembered as well
+        return None if start >= FOREVER else found
 
     def free(self, fit: Fit, start: int, stop: int) -> int:
         """Give what is free for a shape during all of [start, stop): resources, or nodes if it asks for nodes."""
@@ -128,27 +119,3 @@ class Chart:
             return stay.resources, stay.resources
         nodes = self._fitter.touched_nodes(stay.resources)
         return nodes, self._fitter.resources_of(nodes)
-
-
-class Stairs:
-    """Lower bounds of one shape: no stay of `duration` or longer begins before `start`. Both only ever rise."""
-
-    __slots__ = ("_durations", "_starts")
-
-    def __init__(self) -> None:
-        self._durations: list[int] = []
-        self._starts: list[int] = []
-
-    def at(self, duration: int) -> int:
-        """Give the bound for a duration; 0 where nothing is known."""
-        index = bisect_right(self._durations, duration) - 1
-        return self._starts[index] if index >= 0 else 0
-
-    def raise_to(self, duration: int, start: int) -> None:
-        """Remember that a stay of `duration` cannot begin before `start`."""
-        index = bisect_left(self._durations, duration)
-        beaten = bisect_right(self._starts, start, index)
-        if index and self._starts[index - 1] >= start:
-            return
-        self._durations[index:beaten] = [duration]
-        self._starts[index:beaten] = [start]

@@ -12,11 +12,11 @@ from oarlock.model.plan import Obstacle, Placement, Reason, Unplaced
 from oarlock.model.request import Alternative, Group, Level
 from oarlock.model.snapshot import Choice, Shape, Waiting
 from oarlock.plan.board import Kind
-from oarlock.plan.chart import Found, Stay
+from oarlock.plan.chart import Stay
 from oarlock.plan.fit import Fit
 from oarlock.plan.planner import Planner
 from oarlock.plan.sets import union
-from oarlock.plan.timeline import FromNow
+from oarlock.plan.timeline import Found, FromNow
 from oarlock.plan.wording import asked, needs, ordinal, unit
 
 SHORTEST = 60

@@ -6,7 +6,6 @@ many nodes there are.
 
 from oarlock.model.bits import positions
 from oarlock.plan.layout import Layout
-from oarlock.plan.sets import union
 
 _FEW = 6  # nodes: below that, joining their sets one by one is quicker
 _DIGITS = bytes.maketrans(bytes(range(2)), b"01")
@@ -28,6 +27,7 @@ class Fields:
         self._byte_sums = self._folds[len(masked) :]
         self._mark = 7 if width <= 128 else width.bit_length()
         self._marks = self.lows << self._mark
+        self._lifts: dict[int, int] = {}  # by count: what makes those that are enough reach the mark, and no others
         self._bytes = self.size * width // 8
         self._node_bits = [node.bits for node in layout.nodes]
         self._made = (0, 0)
@@ -49,8 +49,10 @@ class Fields:
             bits = (bits & mask) + ((bits >> shift) & mask)
         for shift in self._byte_sums:
             bits += bits >> shift
-        # Lift every count so that those that are enough reach the mark; the others stay below it.
-        return (bits + ((1 << self._mark) - count) * self.lows) & self._marks
+        lift = self._lifts.get(count)
+        if lift is None:
+            lift = self._lifts[count] = ((1 << self._mark) - count) * self.lows
+        return (bits + lift) & self._marks
 
     def lows_of(self, marks: int) -> int:
         """Turn marks into lows."""
@@ -68,7 +70,11 @@ class Fields:
     def resources(self, nodes: int) -> int:
         """Turn a set of nodes into the set of all their resources."""
         if nodes.bit_count() <= _FEW:
-            made = union(self._node_bits[index] for index in positions(nodes))
+            made, left = 0, nodes
+            while left:
+                others = left & (left - 1)
+                made |= self._node_bits[(left ^ others).bit_length() - 1]
+                left = others
         else:
             image = b"".join([self._spread[value] for value in nodes.to_bytes(-(-self.size // 8), "little")])
             made = int.from_bytes(image, "little") & self.everything
@@ -81,6 +87,14 @@ class Fields:
         if resources is made:
             return nodes
         return self.nodes(self.nonempty(resources & self.everything))
+
+    def just_made(self, resources: int) -> bool:
+        """Say whether a set is the one that `resources` gave last: all resources of some nodes."""
+        return resources is self._made[0]
+
+    def smallest(self, nodes: int) -> int:
+        """Give the size of the smallest of these nodes."""
+        return min((self._node_bits[index].bit_count() for index in positions(nodes)), default=0)
 
     def numbers(self, resources: int) -> list[int]:
         """Give the numbers of the nodes that a set has a resource of; for sets of few nodes."""

@@ -14,6 +14,7 @@ from typing import Protocol
 from oarlock.model.condition import both
 from oarlock.model.request import ALL, Group, Level
 from oarlock.model.snapshot import Shape
+from oarlock.plan.asks import Asks
 from oarlock.plan.cells import Cells
 from oarlock.plan.fields import Fields
 from oarlock.plan.layout import NODE, Layout
@@ -30,6 +31,7 @@ class Fit(Protocol):
     least: int
     steady: bool
     of_nodes: bool
+    asks: Asks | None
 
     def fits(self, free: int) -> bool:
         """Say whether a free set is enough."""
@@ -50,6 +52,10 @@ class Flat:
     least: int
     steady: bool = True
     of_nodes: bool = False
+    asks: Asks | None = None
+
+    def __post_init__(self) -> None:
+        self.asks = _asks(self.mask, 0, 0, self.count)
 
     def fits(self, free: int) -> bool:
         return self._wanted(free & self.mask) > 0
@@ -76,6 +82,11 @@ class WholeNodes:
     least: int
     steady: bool = True
     of_nodes: bool = True
+    asks: Asks | None = None
+
+    def __post_init__(self) -> None:
+        smallest = self.fields.smallest(self.mask)
+        self.asks = _asks(self.fields.resources(self.mask), self.count, smallest, self.count * smallest)
 
     def fits(self, free: int) -> bool:
         return self._wanted(free & self.mask) > 0
@@ -104,19 +115,27 @@ class NodeParts:
     least: int
     steady: bool = True
     of_nodes: bool = False
+    asks: Asks | None = None
+    _looked_at: int = 0  # the set of the last question,
+    _enough: int = 0  # and the nodes that have enough of it
+
+    def __post_init__(self) -> None:
+        self.asks = _asks(self.mask, self.nodes, self.parts, self.nodes * self.parts)
 
     def fits(self, free: int) -> bool:
         here = free & self.mask
-        if self.nodes == 1:
-            return self.fields.at_least(here, self.parts) != 0
-        if here.bit_count() < self.least:
+        if self.nodes > 1 and here.bit_count() < self.least:
             return False
-        have = self.fields.at_least(here, self.parts).bit_count()
+        self._looked_at = here
+        enough = self._enough = self.fields.at_least(here, self.parts)
+        if self.nodes == 1:
+            return enough != 0
+        have = enough.bit_count()
         return have > 0 and wanted(self.nodes, have, self.total) > 0
 
     def take(self, free: int) -> int:
         here = free & self.mask
-        enough = self.fields.at_least(here, self.parts)
+        enough = self._enough if here == self._looked_at else self.fields.at_least(here, self.parts)
         have = enough.bit_count()
         keep = wanted(self.nodes, have, self.total) if have else 0
         if not keep:
@@ -144,6 +163,7 @@ class Together:
     least: int
     steady: bool
     of_nodes: bool = False
+    asks: Asks | None = None
 
     def fits(self, free: int) -> bool:
         return self.take(free) != 0
@@ -169,6 +189,7 @@ class Never:
     least: int = 1
     steady: bool = True
     of_nodes: bool = False
+    asks: Asks | None = None
 
     def fits(self, free: int) -> bool:  # noqa: ARG002
         return False
@@ -178,6 +199,11 @@ class Never:
 
     def offers(self, free: int) -> int:  # noqa: ARG002
         return 0
+
+
+def _asks(mask: int, nodes: int, parts: int, total: int) -> Asks | None:
+    """Say how much is asked for of a set: on so many nodes, on each, in all. ALL and BEST are no counts."""
+    return Asks(mask, (nodes, parts, total)) if total > 0 else None
 
 
 class Fitter:
@@ -221,6 +247,8 @@ class Fitter:
 
     def is_whole(self, resources: int, nodes: int) -> bool:
         """Say whether a set is all of these nodes, of which it has at least one resource each; True only if sure."""
+        if self.fields is not None and self.fields.just_made(resources):
+            return True
         return (resources & self._on_nodes).bit_count() == nodes.bit_count() * self._node_size
 
     def resources_of(self, nodes: int) -> int:

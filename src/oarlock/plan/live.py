@@ -10,11 +10,11 @@ from typing import NamedTuple
 from oarlock.model.plan import Placement, Unplaced
 from oarlock.model.snapshot import Choice, Shape, Waiting
 from oarlock.plan.board import Kind
-from oarlock.plan.chart import Found, Stay
+from oarlock.plan.chart import Stay
 from oarlock.plan.dependencies import Blocked
 from oarlock.plan.fit import Fit
 from oarlock.plan.planner import Option, Planner
-from oarlock.plan.timeline import FromNow
+from oarlock.plan.timeline import Found, FromNow
 
 
 def submit(planner: Planner, job: Waiting) -> Placement | Unplaced:

@@ -1,8 +1,8 @@
 """The pass: queues in priority order, each job given the earliest place that delays nobody before it."""
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from oarlock.model.event import Event, EventType
@@ -13,7 +13,7 @@ from oarlock.plan import reservations
 from oarlock.plan.availability import availability
 from oarlock.plan.besteffort import Holder
 from oarlock.plan.board import Board, Kind
-from oarlock.plan.chart import Chart, Found, Stay
+from oarlock.plan.chart import Chart, Stay
 from oarlock.plan.decide import decided
 from oarlock.plan.dependencies import Blocked, earliest_start
 from oarlock.plan.fit import Fit, Fitter
@@ -21,6 +21,7 @@ from oarlock.plan.layout import lay_out
 from oarlock.plan.policies import POLICIES
 from oarlock.plan.sets import union, without
 from oarlock.plan.settings import PlanSettings
+from oarlock.plan.timeline import Found
 from oarlock.plan.timesharing import BadTimesharing, is_besteffort, sharing_class
 
 OutOfTime = Callable[[], bool]
@@ -30,7 +31,7 @@ _ORDINARY = Kind()
 _RAN_OUT = "the scheduler ran out of time before it"
 
 
-class Option(NamedTuple):
+class Option(Struct, frozen=True, gc=False):
     """A place found for one alternative of a job."""
 
     choice: Choice
@@ -210,14 +211,14 @@ class Planner:
             return
         if job.job_id in self._carried and self._kept(job, kind, chart, earliest):
             return
-        options = [
-            Option(choice, fit, found)
-            for choice in job.choices
-            if (found := chart.find(fit := self.fit(choice.shape), self.sought(kind, choice.walltime), earliest))
-            is not None
-        ]
-        if options:
-            self._settle(job, kind, chart, min(options, key=lambda option: option.end))
+        best: Option | None = None
+        for choice in job.choices:
+            fit = self.fit(choice.shape)
+            found = chart.find(fit, self.sought(kind, choice.walltime), earliest)
+            if found is not None and (best is None or found.start + choice.walltime < best.end):
+                best = Option(choice, fit, found)
+        if best is not None:
+            self._settle(job, kind, chart, best)
         else:
             self.unplaced[job.job_id] = self._never(job)
 
@@ -254,7 +255,7 @@ class Planner:
         length = self.duration(kind, placement.stop - placement.start)
         stay = Stay(placement.start, placement.start + length, placement.resources)
         if always := self.available.always:  # everybody has these, so nobody takes them from anybody
-            stay = stay._replace(resources=without(placement.resources, always))
+            stay = replace(stay, resources=without(placement.resources, always))
             placement = replace(placement, resources=placement.resources | always)
         self.board.settle(job.job_id, kind, stay, found_in=chart)
         self.ends[job.job_id] = placement.stop

@@ -11,6 +11,8 @@ from itertools import accumulate
 from operator import and_
 from typing import Protocol
 
+from msgspec import Struct
+
 _STRIDE = 16  # slots that a search tries to skip at once, at most
 
 
@@ -25,6 +27,13 @@ class Wish(Protocol):
     steady: bool
 
     def fits(self, free: int) -> bool: ...
+
+
+class Found(Struct, frozen=True, gc=False):
+    """A place for a wish: when, and what is free then for the whole duration."""
+
+    start: int
+    free: int
 
 
 class Timeline:
@@ -79,8 +88,8 @@ class Timeline:
         first = max(self._slot_at(start), 0)
         return self._common(first, bisect_left(self.times, stop, first + 1))
 
-    def earliest(self, wish: Wish, duration: int, not_before: int) -> tuple[int, int] | None:
-        """Find the earliest (start, free set) at which a wish is fulfilled for `duration`, or None: never.
+    def earliest(self, wish: Wish, duration: int, not_before: int) -> Found | None:
+        """Find the earliest start, and what is free then, at which a wish is fulfilled for `duration`, or None: never.
 
         Starts are `not_before` and the instants at which something becomes free. The window slides from slot to slot.
         What is free in all of it is kept in two parts, so that a step costs about three `and`s however long it is:
@@ -109,7 +118,7 @@ class Timeline:
             window = back[pivot - 1 - index] & front if end > pivot else back[pivot - 1 - index]
             if window & failed != window:
                 if fits(window):
-                    return start, window
+                    return Found(start, window)
                 failed = window if stride else 0
             ahead = index + stride
             if index < ahead < pivot:

@@ -1,0 +1,92 @@
+"""Where searches ended: inside a pass room only shrinks, so nothing earlier has to be looked at again.
+
+What was found for one shape holds for every shape that asks for as much or more: where four nodes with two cores each
+are not free, six with two are not either. Each shape has its own stairs; whoever raises them raises those of all harder
+shapes.
+"""
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+from oarlock.plan.fit import Fit
+
+
+class Stairs:
+    """Lower bounds of one shape: no stay of `duration` or longer begins before `start`. Both only ever rise."""
+
+    __slots__ = ("_durations", "_starts")
+
+    def __init__(self) -> None:
+        self._durations: list[int] = []
+        self._starts: list[int] = []
+
+    def at(self, duration: int) -> int:
+        """Give the bound for a duration; 0 where nothing is known."""
+        index = bisect_right(self._durations, duration) - 1
+        return self._starts[index] if index >= 0 else 0
+
+    def raise_to(self, duration: int, start: int) -> None:
+        """Remember that a stay of `duration` cannot begin before `start`."""
+        index = bisect_right(self._durations, duration)
+        if index and self._starts[index - 1] >= start:
+            return
+        if index and self._durations[index - 1] == duration:
+            index -= 1
+        beaten = bisect_right(self._starts, start, index)
+        self._durations[index:beaten] = [duration]
+        self._starts[index:beaten] = [start]
+
+    def raise_like(self, other: "Stairs") -> None:
+        """Remember all that is known of an easier shape."""
+        for duration, start in zip(other._durations, other._starts, strict=True):
+            self.raise_to(duration, start)
+
+
+@dataclass(slots=True, eq=False)
+class Known:
+    """What is known of a shape: its own stairs, and those of all shapes as hard or harder, its own among them."""
+
+    fit: Fit
+    stairs: Stairs = field(default_factory=Stairs)
+    harder: list[Stairs] = field(default_factory=list)
+
+
+class Bounds:
+    """The stairs of all shapes that were searched for."""
+
+    def __init__(self) -> None:
+        self._known: dict[Fit, Known] = {}
+
+    def at(self, fit: Fit, duration: int) -> int:
+        """Give the instant before which there is no place for a shape; 0 where nothing is known."""
+        known = self._known.get(fit)
+        if known is None:
+            known = self._meet(fit)
+        return known.stairs.at(duration)
+
+    def raise_to(self, fit: Fit, duration: int, start: int) -> None:
+        """Remember that a shape, and every harder one, has no place before `start`."""
+        for stairs in self._known[fit].harder:
+            stairs.raise_to(duration, start)
+
+    def clear(self) -> None:
+        """Forget everything: there is more room than before."""
+        self._known.clear()
+
+    def _meet(self, fit: Fit) -> Known:
+        new = self._known[fit] = Known(fit)
+        for known in self._known.values():
+            if known is new or _is_easier(known.fit, fit):
+                known.harder.append(new.stairs)
+                new.stairs.raise_like(known.stairs)
+            elif _is_easier(fit, known.fit):
+                new.harder.append(known.stairs)
+        return new
+
+
+def _is_easier(fit: Fit, other: Fit) -> bool:
+    """Say whether a shape surely fits wherever the other one does."""
+    if not (fit.steady and other.steady and fit.asks and other.asks):
+        return False
+    mine, theirs = fit.asks, other.asks
+    return mine.of == theirs.of and all(some <= more for some, more in zip(mine.counts, theirs.counts, strict=True))

@@ -1,0 +1,95 @@
+"""Bounds: what the end of one search says about the next ones."""
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oarlock.plan.bounds import Bounds, Stairs
+from oarlock.plan.fit import Fitter
+from tests.plan.drawing import cluster, laid, shape
+
+LAYOUT = laid(cluster(3, 4))
+FITTER = Fitter(LAYOUT)
+TEXTS = (
+    *(f"nodes={nodes}/core={cores}" for nodes, cores in product((1, 2, 3), (1, 2, 4))),
+    *(f"core={cores}" for cores in (1, 3, 8)),
+    *(f"nodes={nodes}" for nodes in (1, 3)),
+    *(f"nodes={nodes}/cpu=1/core={cores}" for nodes, cores in product((1, 2), (1, 2))),
+    "nodes=ALL", "nodes=BEST/core=2", "core=1+core=2",
+)  # fmt: skip
+FITS = {text: FITTER.compile(shape(text)) for text in TEXTS}
+
+
+def bound_after(easy: str, hard: str) -> int:
+    bounds = Bounds()
+    bounds.at(FITS[hard], 10)
+    bounds.at(FITS[easy], 10)
+    bounds.raise_to(FITS[easy], 10, 50)
+    return bounds.at(FITS[hard], 10)
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 99)), max_size=12))
+def test_a_bound_holds_for_its_duration_and_every_longer_one(told):
+    stairs, known = Stairs(), [0] * 11
+    for duration, start in told:
+        stairs.raise_to(duration, start)
+        known = [max(bound, start) if at >= duration else bound for at, bound in enumerate(known)]
+        assert [stairs.at(at) for at in range(11)] == known
+
+
+@pytest.mark.parametrize(
+    ("easy", "hard"),
+    [
+        ("nodes=1/core=2", "nodes=2/core=2"),
+        ("nodes=1/core=2", "nodes=1/core=4"),
+        ("core=3", "nodes=2/core=2"),
+        ("nodes=2/core=4", "nodes=3"),
+        ("nodes=1/cpu=1/core=1", "nodes=2/cpu=1/core=2"),
+        ("nodes=1", "nodes=1"),
+    ],
+)
+def test_what_has_no_place_has_none_for_a_harder_shape(easy, hard):
+    assert bound_after(easy, hard) == 50
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("nodes=2/core=2", "nodes=1/core=4"),
+        ("nodes=1/core=4", "nodes=3/core=1"),
+        ("nodes=2/core=1", "core=3"),
+        ("nodes=1", "nodes=ALL"),
+        ("core=1", "core=1+core=2"),
+    ],
+)
+def test_shapes_that_cannot_be_compared_learn_nothing(one, other):
+    assert bound_after(one, other) == 0
+
+
+def test_a_shape_that_comes_late_learns_what_was_known_of_easier_ones():
+    bounds = Bounds()
+    bounds.at(FITS["core=1"], 10)
+    bounds.raise_to(FITS["core=1"], 10, 50)
+    assert [bounds.at(FITS["core=8"], duration) for duration in (9, 10, 11)] == [0, 50, 50]
+
+
+def test_with_more_room_everything_is_forgotten():
+    bounds = Bounds()
+    bounds.at(FITS["core=1"], 10)
+    bounds.raise_to(FITS["core=1"], 10, 50)
+    bounds.clear()
+    assert bounds.at(FITS["core=1"], 10) == 0
+
+
+@given(easy=st.sampled_from(TEXTS), hard=st.sampled_from(TEXTS), ids=st.sets(st.sampled_from(LAYOUT.table.ids)))
+def test_where_a_harder_shape_fits_the_easier_one_does(easy, hard, ids):
+    free = LAYOUT.bits_of(ids)
+    if bound_after(easy, hard) and fits(hard, free):
+        assert fits(easy, free)
+
+
+def fits(text: str, free: int) -> bool:
+    fit = FITS[text]
+    return fit.fits(FITTER.whole_nodes(free) if fit.of_nodes else free)
