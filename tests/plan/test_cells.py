@@ -15,7 +15,8 @@ WIDE = table(*(row for at in range(12) for row in node(f"n{at:02d}", 2)), *node(
 
 
 def asked(layout, *levels):
-    return Cells(layout, layout.everything, [Level(name, count) for name, count in levels])
+    wanted = [Level(name, count) for name, count in levels]
+    return Cells(layout, grow(layout, layout.everything, wanted), wanted)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,8 @@ def test_a_request_is_cut_where_its_blocks_lie_inside_nodes_and_takes_what_the_t
 def test_asking_again_gives_the_same_whatever_was_asked_in_between(resources):
     layout = laid(resources)
     fields = Fields(layout) if resources is SWITCHES else None
-    quick = Cells(layout, layout.everything, [Level("network_address", 2), Level("cpu", 1)], fields)
+    levels = [Level("network_address", 2), Level("cpu", 1)]
+    quick = Cells(layout, grow(layout, layout.everything, levels), levels, fields)
     sets = [layout.bits_of(range(first, 45, step)) for first in range(1, 45, 4) for step in (1, 2, 3, 11)]
     answers = [(quick.fits(free), quick.take(free), quick.offers(free)) for free in sets]
     assert [(quick.fits(free), quick.take(free), quick.offers(free)) for free in reversed(sets)] == answers[::-1]

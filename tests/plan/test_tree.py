@@ -3,7 +3,7 @@
 import pytest
 
 from oarlock.model.request import ALL, BEST, BESTHALF, Level
-from oarlock.plan.tree import Vertex, choose, grow, least, survivors, wanted
+from oarlock.plan.tree import Forest, Vertex, choose, grow, least, survivors, wanted
 from tests.plan.drawing import free, laid, licences, node, table
 
 #       a (s1)    b (s1)    c (s2)
@@ -88,3 +88,10 @@ def test_survivors_are_counted_at_the_root():
 )
 def test_no_fewer_resources_than_the_least_will_ever_do(levels, needed):
     assert least(tree(*levels)) == needed
+
+
+@pytest.mark.parametrize("levels", [[("switch", 2), ("network_address", ALL)], [("network_address", 1), ("core", 2)]])
+def test_a_tree_is_grown_once_and_copied_with_other_counts(levels):
+    forest, first = Forest(LAYOUT), [Level(name, 1) for name, _ in levels]
+    assert forest.tree(A | B | C, first) == grow(LAYOUT, A | B | C, first)
+    assert forest.tree(A | B | C, [Level(*level) for level in levels]) == tree(*levels)

@@ -14,7 +14,7 @@ from oarlock.model.request import ALL, Level
 from oarlock.plan.asks import Asks
 from oarlock.plan.fields import Fields
 from oarlock.plan.layout import Layout, Node
-from oarlock.plan.tree import Vertex, choose, grow, least, survivors, wanted
+from oarlock.plan.tree import Vertex, choose, least, survivors, wanted
 
 _REMEMBERED = 20_000  # answers kept for one build of node
 
@@ -93,9 +93,9 @@ class Cells:
     steady = True
     of_nodes = False
 
-    def __init__(self, layout: Layout, allowed: int, levels: Sequence[Level], fields: Fields | None = None) -> None:
-        self.root = grow(layout, allowed, levels)
-        self.asks = _asks(allowed, levels)
+    def __init__(self, layout: Layout, root: Vertex, levels: Sequence[Level], fields: Fields | None = None) -> None:
+        self.root = root
+        self.asks = _asks(root, levels)
         self.least = least(self.root)
         self._fields = fields
         self._bytes = -(-layout.everything.bit_length() // 8)
@@ -114,7 +114,10 @@ class Cells:
         """Say whether a free set is enough."""
         if not self._cells:
             return choose(self.root, free) != 0
-        self._ask(free & self.root.bits)
+        here = free & self.root.bits
+        if here.bit_count() < self.least:
+            return False
+        self._ask(here)
         return self._above.survives(self._alive)
 
     def take(self, free: int) -> int:
@@ -178,10 +181,10 @@ class Cells:
             self._cells[numbers[node.name]] = Cell(node.low // 8, node.high // 8, build, tuple(indexes))
 
 
-def _asks(allowed: int, levels: Sequence[Level]) -> Asks | None:
+def _asks(root: Vertex, levels: Sequence[Level]) -> Asks | None:
     """Say how much is asked for at each level; ALL and BEST are no counts."""
     counts = tuple(level.count for level in levels)
-    return Asks((allowed, *(level.name for level in levels)), counts) if min(counts) > 0 else None
+    return Asks((root.bits, *(level.name for level in levels)), counts) if min(counts) > 0 else None
 
 
 def _above(vertex: Vertex, children: tuple[Above, ...], first: int, last: int) -> Above:

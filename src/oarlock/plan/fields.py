@@ -8,6 +8,8 @@ from oarlock.model.bits import positions
 from oarlock.plan.layout import Layout
 
 _FEW = 6  # nodes: below that, joining their sets one by one is quicker
+_BYTE = 8
+_MARKED = 128  # the widest field of which a byte's highest bit can be the mark
 _DIGITS = bytes.maketrans(bytes(range(2)), b"01")
 
 
@@ -20,17 +22,23 @@ class Fields:
         self.everything = layout.everything & ((1 << (self.size * width)) - 1)
         self.lows = _repeated(1, width, self.size)
         self._folds = [1 << step for step in range(width.bit_length() - 1)]
+        self._pairs, self._nibbles, self._halves = (
+            _repeated((1 << shift) - 1, 2 * shift, self.size * width // (2 * shift)) for shift in (1, 2, 4)
+        )
         # Up to 128 members the sums of bytes need no mask: no byte overflows, and strays fall into the bytes above.
-        masked = [shift for shift in self._folds if shift < 8 or width > 128]
-        chunks = self.size * width
-        self._sums = [(shift, _repeated((1 << shift) - 1, 2 * shift, chunks // (2 * shift))) for shift in masked]
-        self._byte_sums = self._folds[len(masked) :]
-        self._mark = 7 if width <= 128 else width.bit_length()
+        self._byte_sums = [shift for shift in self._folds if shift >= _BYTE and width <= _MARKED]
+        self._sums = [
+            (shift, _repeated((1 << shift) - 1, 2 * shift, self.size * width // (2 * shift)))
+            for shift in self._folds
+            if shift >= _BYTE and width > _MARKED
+        ]
+        self._mark = 7 if width <= _MARKED else width.bit_length()
         self._marks = self.lows << self._mark
         self._lifts: dict[int, int] = {}  # by count: what makes those that are enough reach the mark, and no others
         self._bytes = self.size * width // 8
         self._node_bits = [node.bits for node in layout.nodes]
         self._made = (0, 0)
+        self._took = (0, 0)
         self._spread = [_spread(value, width) for value in range(256)]
 
     def nonempty(self, bits: int) -> int:
@@ -45,6 +53,9 @@ class Fields:
             return 0
         if count == 1:
             return self.nonempty(bits) << self._mark
+        bits -= (bits >> 1) & self._pairs
+        bits = (bits & self._nibbles) + ((bits >> 2) & self._nibbles)
+        bits = (bits + (bits >> 4)) & self._halves
         for shift, mask in self._sums:
             bits = (bits & mask) + ((bits >> shift) & mask)
         for shift in self._byte_sums:
@@ -86,7 +97,14 @@ class Fields:
         made, nodes = self._made
         if resources is made:
             return nodes
+        taken, lows = self._took
+        if resources is taken:
+            return self.nodes(lows)
         return self.nodes(self.nonempty(resources & self.everything))
+
+    def note_taken(self, resources: int, lows: int) -> None:
+        """Remember of which fields a set was just taken."""
+        self._took = resources, lows
 
     def just_made(self, resources: int) -> bool:
         """Say whether a set is the one that `resources` gave last: all resources of some nodes."""

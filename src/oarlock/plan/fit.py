@@ -20,7 +20,7 @@ from oarlock.plan.fields import Fields
 from oarlock.plan.layout import NODE, Layout
 from oarlock.plan.match import matching
 from oarlock.plan.sets import lowest, union, without
-from oarlock.plan.tree import wanted
+from oarlock.plan.tree import Forest, wanted
 
 _REMEMBERED = 16  # answers about whole nodes
 
@@ -145,7 +145,9 @@ class NodeParts:
         left = here
         for _ in range(self.parts):
             left &= left - lows
-        return here ^ left
+        taken = here ^ left
+        self.fields.note_taken(taken, lows)
+        return taken
 
     def offers(self, free: int) -> int:
         return self.fields.at_least(free & self.mask, self.parts).bit_count()
@@ -211,6 +213,7 @@ class Fitter:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
+        self._forest = Forest(layout)
         self._singles: dict[str, bool] = {}
         self._whole: dict[int, int] = {}
         sizes = {node.bits.bit_count() for node in layout.nodes}
@@ -258,16 +261,10 @@ class Fitter:
         return sum(node.bits for index, node in enumerate(self.layout.nodes) if nodes >> index & 1)
 
     def allowed(self, shape: Shape, group: Group) -> int:
-        """Give the resources that a group may use: its condition, the job's, and a value at each of its levels.
-
-        A node without a name is no node: licences may have an empty text there.
-        """
+        """Give the resources that a group may use: its condition, the job's, and a value at each of its levels."""
         allowed = matching(self.layout, both(shape.where, group.where))
         for level in group.levels:
-            values = self.layout.by_value(level.name)
-            allowed = without(allowed, values.get(None, 0))
-            if level.name == NODE:
-                allowed = without(allowed, values.get("", 0))
+            allowed = without(allowed, self.layout.unset(level.name))
         return allowed
 
     def _group(self, shape: Shape, group: Group, *, alone: bool) -> Fit:
@@ -282,7 +279,7 @@ class Fitter:
             quick = self._of_nodes(self.fields, allowed, outer, inner, alone=alone)
             if quick is not None:
                 return quick
-        return Cells(self.layout, allowed, group.levels, self.fields)
+        return Cells(self.layout, self._forest.tree(allowed, group.levels), group.levels, self.fields)
 
     def _of_nodes(self, fields: Fields, allowed: int, outer: Level, inner: list[Level], *, alone: bool) -> Fit | None:
         lows = fields.nonempty(allowed & fields.everything)
@@ -313,9 +310,8 @@ class Fitter:
     def _everywhere_single(self, name: str) -> bool:
         known = self._singles.get(name)
         if known is None:
-            values = self.layout.by_value(name)
-            known = all(value is None or bits & (bits - 1) == 0 for value, bits in values.items())
-            self._singles[name] = known
+            values = [value for value in self.layout.column(name) if value is not None]
+            known = self._singles[name] = len(set(values)) == len(values)
         return known
 
     def _single_in_node(self, allowed: int, level: Level) -> bool:

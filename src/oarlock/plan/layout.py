@@ -47,6 +47,7 @@ class Layout:
     _row_at: dict[int, int] = field(default_factory=dict)
     _position: dict[int, int] = field(default_factory=dict)
     _by_value: dict[str, dict[Value, int]] = field(default_factory=dict)
+    _unset: dict[str, int] = field(default_factory=dict)
     _lows: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -100,6 +101,15 @@ class Layout:
             for row, at in zip(self.rows, self.place, strict=True):
                 found.setdefault(column[row], []).append(at)
             known = self._by_value[name] = {value: bits_at(places) for value, places in found.items()}
+        return known
+
+    def unset(self, name: str) -> int:
+        """Give the resources without a value. A node without a name is no node: licences may have an empty text."""
+        known = self._unset.get(name)
+        if known is None:
+            column, nothing = self.column(name), (None, "") if name == NODE else (None,)
+            places = [at for row, at in zip(self.rows, self.place, strict=True) if column[row] in nothing]
+            known = self._unset[name] = bits_at(places)
         return known
 
 

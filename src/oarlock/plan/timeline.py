@@ -13,7 +13,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-_STRIDE = 16  # slots that a search tries to skip at once, at most
+_STRIDE = 8  # slots that a search tries to skip at once, at most
 
 
 class Wish(Protocol):
@@ -97,7 +97,7 @@ class Timeline:
         offer nothing that the last one, which failed, did not. And where not even the part that the next windows have
         in common is enough, they are skipped together.
         """
-        times, free, fits = self.times, self.free, wish.fits
+        times, free, count, fits, least = self.times, self.free, self.count, wish.fits, wish.least
         index = max(self._slot_at(not_before), 0)
         size, end, pivot, front, failed = len(times), index, index, 0, 0
         stride = _STRIDE if wish.steady else 0
@@ -106,15 +106,15 @@ class Timeline:
             start = times[index] if times[index] > not_before else not_before
             reach = bisect_left(times, start + duration, end if end > index else index + 1)
             if reach > end:
-                if min(self.count[end:reach]) < wish.least:  # no window that contains this slot will do
-                    index = end = pivot = self._last_short(wish.least, reach) + 1
+                if min(count[end:reach]) < least:  # no window that contains this slot will do
+                    index = end = pivot = self._last_short(least, reach) + 1
                     continue
                 if index < pivot:
-                    more = self._common(end, reach)
+                    more = free[end] if reach == end + 1 else reduce(and_, free[end:reach])
                     front = front & more if end > pivot else more
                 end = reach
             if index >= pivot:
-                back, pivot = list(accumulate(reversed(free[index:end]), and_)), end
+                back, pivot = list(accumulate(free[index:end][::-1], and_)), end
             window = back[pivot - 1 - index] & front if end > pivot else back[pivot - 1 - index]
             if window & failed != window:
                 if fits(window):

@@ -39,6 +39,30 @@ def grow(layout: Layout, allowed: int, levels: Sequence[Level]) -> Vertex:
     return _vertex(branches, counts, 0)
 
 
+def recounted(vertex: Vertex, levels: Sequence[Level], depth: int = 0) -> Vertex:
+    """Copy a tree for a group that asks for the same levels of the same resources, with other counts."""
+    count = levels[depth].count if depth < len(levels) else ALL
+    children = tuple([recounted(child, levels, depth + 1) for child in vertex.children])
+    return Vertex(vertex.bits, count, children)
+
+
+class Forest:
+    """The trees of a layout: each is grown once, and copied for whoever asks the same with other counts."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._grown: dict[tuple[int, tuple[str, ...]], Vertex] = {}
+
+    def tree(self, allowed: int, levels: Sequence[Level]) -> Vertex:
+        """Give the tree of a group on the allowed resources."""
+        key = allowed, tuple(level.name for level in levels)
+        grown = self._grown.get(key)
+        if grown is None:
+            grown = self._grown[key] = grow(self._layout, allowed, levels)
+            return grown
+        return recounted(grown, levels)
+
+
 _Branch = tuple[int, tuple[Value, ...]]
 """A resource's position, and its values from the outermost level in."""
 
