@@ -130,6 +130,8 @@ class NodeParts:
         enough = self._enough = self.fields.at_least(here, self.parts)
         if self.nodes == 1:
             return enough != 0
+        if self.nodes == 2:
+            return enough & (enough - 1) != 0
         have = enough.bit_count()
         return have > 0 and wanted(self.nodes, have, self.total) > 0
 

@@ -205,7 +205,7 @@ class Planner:
     def _place(self, job: Waiting) -> None:
         kind = self.kind(job)
         chart = self.board.chart(kind)
-        earliest = self.earliest(job)
+        earliest = self.earliest(job) if job.after else 0
         if isinstance(earliest, Blocked):
             self.unplaced[job.job_id] = Unplaced(job.job_id, earliest.obstacle, earliest.detail)
             return

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from oarlock.plan.layout import Layout
 
 
-_ONE_BY_ONE = 16_000  # members times width: below that, taking them one by one is quicker
+_FEW, _ONE_BY_ONE = 5, 16_000  # so few members, or members times width: taking them one by one is quicker
 
 
 def without(bits: int, taken: int) -> int:
@@ -34,7 +34,7 @@ def lowest(bits: int, count: int) -> int:
     A few are taken one by one. For many, the number is halved until the cut between wanted and unwanted members is
     found, so that the whole costs about two population counts of the full width.
     """
-    if count * bits.bit_length() < _ONE_BY_ONE:
+    if count <= _FEW or count * bits.bit_length() < _ONE_BY_ONE:
         left = bits
         for _ in range(count):
             left &= left - 1

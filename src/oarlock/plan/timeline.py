@@ -13,8 +13,6 @@ from typing import Protocol
 
 from msgspec import Struct
 
-_STRIDE = 8  # slots that a search tries to skip at once, at most
-
 
 class Wish(Protocol):
     """What is searched for: `fits` says whether a set is enough; fewer than `least` units never are.
@@ -94,13 +92,11 @@ class Timeline:
         Starts are `not_before` and the instants at which something becomes free. The window slides from slot to slot.
         What is free in all of it is kept in two parts, so that a step costs about three `and`s however long it is:
         `back` holds what is free from each slot up to `pivot`, `front` from there on. Most windows need no test: they
-        offer nothing that the last one, which failed, did not. And where not even the part that the next windows have
-        in common is enough, they are skipped together.
+        offer nothing that the last one, which failed, did not.
         """
         times, free, count, fits, least = self.times, self.free, self.count, wish.fits, wish.least
         index = max(self._slot_at(not_before), 0)
-        size, end, pivot, front, failed = len(times), index, index, 0, 0
-        stride = _STRIDE if wish.steady else 0
+        size, end, pivot, front, failed, steady = len(times), index, index, 0, 0, wish.steady
         back: list[int] = []
         while index < size:
             start = times[index] if times[index] > not_before else not_before
@@ -119,15 +115,10 @@ class Timeline:
             if window & failed != window:
                 if fits(window):
                     return Found(start, window)
-                failed = window if stride else 0
-            ahead = index + stride
-            if index < ahead < pivot:
-                common = back[pivot - 1 - ahead] & front if end > pivot else back[pivot - 1 - ahead]
-                if common & failed == common or not fits(common):
-                    index, failed, stride = ahead, common, min(2 * stride, _STRIDE)
-                elif stride > 1:
-                    stride //= 2
+                failed = window if steady else 0
             index += 1
+            while steady and index < pivot and back[pivot - 1 - index] == back[pivot - index]:
+                index += 1  # the slot that is left behind was not what stood in the way
         return None
 
     def _slot_at(self, instant: int) -> int:
