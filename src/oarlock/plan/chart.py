@@ -89,6 +89,20 @@ class Chart:
             stairs.raise_to(duration, start)  # that there is never a place is remembered as well
         return None if found is None or start >= FOREVER else Found(*found)
 
+    def find_now(self, fit: Fit, duration: int) -> Found | None:
+        """Find a place that begins now, or None; what cannot, and anything longer of its shape, is not tried again."""
+        stairs = self._bounds.get(fit)
+        if stairs is None:
+            stairs = self._bounds[fit] = Stairs()
+        if stairs.at(duration) > self.now:
+            return None
+        free = self._line(fit).during(self.now, self.now + duration)
+        if fit.fits(free):
+            return Found(self.now, free)
+        if fit.steady:
+            stairs.raise_to(duration, self.now + 1)
+        return None
+
     def free(self, fit: Fit, start: int, stop: int) -> int:
         """Give what is free for a shape during all of [start, stop): resources, or nodes if it asks for nodes."""
         return self._line(fit).during(start, stop)

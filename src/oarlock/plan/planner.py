@@ -18,10 +18,11 @@ from oarlock.plan.decide import decided
 from oarlock.plan.dependencies import Blocked, earliest_start
 from oarlock.plan.fit import Fit, Fitter
 from oarlock.plan.layout import lay_out
-from oarlock.plan.policies import POLICIES
+from oarlock.plan.policies import named
 from oarlock.plan.sets import union, without
 from oarlock.plan.settings import PlanSettings
 from oarlock.plan.timesharing import BadTimesharing, is_besteffort, sharing_class
+from oarlock.plan.turn import Turn
 
 OutOfTime = Callable[[], bool]
 
@@ -78,6 +79,8 @@ class Planner:
         self.placements: dict[int, Placement] = {}
         self.unplaced: dict[int, Unplaced] = {}
         self._fits: dict[int, Fit] = {}
+        self._can: dict[int, bool] = {}
+        self._turns: dict[str, Turn] = {}
         self.events: list[Event] = []
         self.answered: list[int] = []
         self._carried: dict[int, Placement] = {}
@@ -97,17 +100,22 @@ class Planner:
             by_queue.setdefault(job.queue, []).append(job)
         finished = [self._plan_queue(queue, by_queue.pop(queue.name, []), out_of_time) for queue in self.queues]
         for name, jobs in by_queue.items():
-            self._leave(jobs, Obstacle.QUEUE_STOPPED, f"there is no queue `{name}`")
+            self.leave(jobs, Obstacle.QUEUE_STOPPED, f"there is no queue `{name}`")
         return decided(self, unfinished=not all(finished))
 
     def add(self, job: Waiting) -> None:
         """Place one job more, behind all others."""
         self.waiting[job.job_id] = job
         queue = next((queue for queue in self.queues if queue.name == job.queue), None)
+        turn = self._turns.get(job.queue)
         if queue is None:
-            self._leave([job], Obstacle.QUEUE_STOPPED, f"there is no queue `{job.queue}`")
-        else:
+            self.leave([job], Obstacle.QUEUE_STOPPED, f"there is no queue `{job.queue}`")
+        elif turn is None or job.reservation == Reservation.TO_SCHEDULE:
             self._plan_queue(queue, [job], never)
+        else:
+            turn.append(job)
+            while turn.step():
+                pass
 
     def move(self, job: Waiting, kind: Kind, option: Option) -> None:
         """Give a job that has a place a better one."""
@@ -158,41 +166,34 @@ class Planner:
 
     def _plan_queue(self, queue: Queue, jobs: list[Waiting], out_of_time: OutOfTime) -> bool:
         """Plan one queue; False when time ran out."""
-        policy = POLICIES.get(queue.policy)
+        turn = self.turn(queue, jobs)
+        if turn is None:
+            return True
+        if jobs and out_of_time():  # no answer to reservations before better jobs have theirs
+            self.leave(jobs, Obstacle.OUT_OF_TIME, _RAN_OUT)
+            return False
+        while turn.at < turn.dated or turn.over or not out_of_time():
+            if not turn.step():
+                return True
+        self.leave(turn.left, Obstacle.OUT_OF_TIME, _RAN_OUT)
+        return False
+
+    def turn(self, queue: Queue, jobs: list[Waiting]) -> Turn | None:
+        """Let a queue have its turn; None, and every job told why, if nothing of it can be planned."""
+        policy = named(queue.policy)
         if not queue.active:
-            self._leave(jobs, Obstacle.QUEUE_STOPPED, f"queue `{queue.name}` is stopped")
+            self.leave(jobs, Obstacle.QUEUE_STOPPED, f"queue `{queue.name}` is stopped")
         elif policy is None:
-            self._leave(jobs, Obstacle.QUEUE_STOPPED, f"queue `{queue.name}` has an unknown policy `{queue.policy}`")
+            self.leave(jobs, Obstacle.QUEUE_STOPPED, f"queue `{queue.name}` has an unknown policy `{queue.policy}`")
         elif self.available.missing_always:
             names = ", ".join(self.layout.nodes_of(self.available.missing_always)) or "a resource"
-            self._leave(jobs, Obstacle.ALWAYS_ASSIGNED, f"{names}, which every job needs, is not available")
-        elif jobs and out_of_time():
-            self._leave(
-                jobs, Obstacle.OUT_OF_TIME, _RAN_OUT
-            )  # no answer to reservations before better jobs have theirs
-            return False
+            self.leave(jobs, Obstacle.ALWAYS_ASSIGNED, f"{names}, which every job needs, is not available")
         else:
-            dated = [job for job in jobs if job.reservation == Reservation.TO_SCHEDULE]
-            for job in dated:
-                self._guarded(job, self._answer_reservation)
-            undated = [job for job in jobs if job.reservation != Reservation.TO_SCHEDULE]
-            chosen = policy(undated, self.usage.get(queue.name, Usage()), self.settings)
-            return self._plan_jobs(undated, chosen, out_of_time)
-        return True
+            turn = self._turns[queue.name] = Turn(self, policy, jobs, self.usage.get(queue.name, Usage()))
+            return turn
+        return None
 
-    def _plan_jobs(self, jobs: list[Waiting], chosen: list[Waiting], out_of_time: OutOfTime) -> bool:
-        if len(chosen) < len(jobs):
-            among = {job.job_id for job in chosen}
-            left = [job for job in jobs if job.job_id not in among]
-            self._leave(left, Obstacle.FAR_BACK, f"{len(chosen)} jobs of its queue come first")
-        for index, job in enumerate(chosen):
-            if out_of_time():
-                self._leave(chosen[index:], Obstacle.OUT_OF_TIME, _RAN_OUT)
-                return False
-            self._guarded(job, self._place)
-        return True
-
-    def _guarded(self, job: Waiting, step: Callable[[Waiting], None]) -> None:
+    def guarded(self, job: Waiting, step: Callable[[Waiting], None]) -> None:
         """Let a bad job hurt only itself: whatever its planning raises, the others are planned."""
         try:
             step(job)
@@ -201,7 +202,53 @@ class Planner:
             told = f"planning job {job.job_id} failed: {error}"
             self.events.append(Event(EventType.SCHEDULER_JOB_SET_ASIDE, self.now, told, job.job_id))
 
-    def _place(self, job: Waiting) -> None:
+    def place_if_free_to_go(self, job: Waiting) -> None:
+        """Give a job its place, unless it waits for other jobs: a date for it would keep one from a job that could."""
+        if not self._must_wait(job):
+            self.place(job)
+
+    def start_now(self, job: Waiting, *, otherwise: str) -> None:
+        """Start a job at once where it delays nobody who has a date; if it cannot, `otherwise` tells why."""
+        if self._must_wait(job):
+            return
+        kind = self.kind(job)
+        chart = self.board.chart(kind)
+        options = [
+            Option(choice, fit, found)
+            for choice in job.choices
+            if (found := chart.find_now(fit := self.fit(choice.shape), self.sought(kind, choice.walltime))) is not None
+        ]
+        if options:
+            self._settle(job, kind, chart, min(options, key=lambda option: option.end))
+        elif any(map(self._possible, job.choices)):
+            self.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.FAR_BACK, otherwise)
+        else:
+            self.unplaced[job.job_id] = self._never(job)
+
+    def _must_wait(self, job: Waiting) -> bool:
+        """Say whether a job has to wait for others to end; if so it is told."""
+        earliest = self.earliest(job)
+        if isinstance(earliest, Blocked):
+            self.unplaced[job.job_id] = Unplaced(job.job_id, earliest.obstacle, earliest.detail)
+        elif earliest > self.now:
+            required = max((needed.job_id for needed in job.after if needed.job_id in self.ends), default=0)
+            told = f"it waits for job {required}, which is not over; no date is promised"
+            self.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.DEPENDENCY, told)
+        else:
+            return False
+        return True
+
+    def _possible(self, choice: Choice) -> bool:
+        """Say whether an alternative could ever start on what is there; if in doubt, yes."""
+        known = self._can.get(choice.shape)
+        if known is None:
+            fit = self.fit(choice.shape)
+            known = not fit.steady or fit.fits(self.units(fit, self.available.plannable))
+            self._can[choice.shape] = known
+        return known
+
+    def place(self, job: Waiting) -> None:
+        """Give a job the earliest place that delays nobody before it, or the reason why there is none."""
         kind = self.kind(job)
         chart = self.board.chart(kind)
         earliest = self.earliest(job)
@@ -270,7 +317,8 @@ class Planner:
         self._give(job, Placement(job.job_id, old.moldable_id, old.start, old.stop, resources), kind, chart)
         return True
 
-    def _answer_reservation(self, job: Waiting) -> None:
+    def answer_reservation(self, job: Waiting) -> None:
+        """Accept a new reservation at its date, or refuse it."""
         kind = self.kind(job)
         chart = self.board.chart(kind)
         fit = self.fit(job.choices[0].shape)
@@ -290,7 +338,8 @@ class Planner:
                 return Unplaced(job.job_id, Obstacle.UNAVAILABLE, "too many of the resources it could use are away")
         return Unplaced(job.job_id, Obstacle.TOO_BIG, "the cluster never has what it asks for, even empty")
 
-    def _leave(self, jobs: Iterable[Waiting], obstacle: Obstacle, detail: str) -> None:
+    def leave(self, jobs: Iterable[Waiting], obstacle: Obstacle, detail: str) -> None:
+        """Give jobs no place, and say why."""
         for job in jobs:
             self.unplaced[job.job_id] = Unplaced(job.job_id, obstacle, detail)
 
