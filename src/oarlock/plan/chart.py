@@ -77,6 +77,10 @@ class Chart:
         for line in self._lines.values():
             line.forget_before(now)
 
+    def next_change(self) -> int:
+        """Give the next instant at which somebody comes or goes, as far as searches have looked."""
+        return min((line.times[1] for line in self._lines.values() if len(line.times) > 1), default=FOREVER)
+
     def find(self, fit: Fit, duration: int, not_before: int = 0) -> Found | None:
         """Find the earliest place for a shape, from now or `not_before` on; None if there is never one."""
         stairs = self._bounds.get(fit)

@@ -1,24 +1,35 @@
-"""A plan that lives: one job more, one job less, without planning everything anew.
+"""A plan that lives: one event at a time, deciding just what a whole pass on the same snapshot would decide.
 
-Nobody's start is moved back, so what was announced is kept. A new job is placed behind all others, just as a whole
-pass would. When a job ends early, those that can begin at once in the room it leaves do so, the first in the queue
-first; that the others could move up a little is left to the next pass.
+Two boards are kept. The *base* holds those who have their place: jobs that run, accepted reservations. The board of the
+pass holds the waiting jobs besides. An event changes the base only where it happens: an early end gives back its own
+resources, a start takes them.
+
+A pass asks "who starts now?", and inside a pass room only shrinks. So before each job one asks whether any kind of job
+that is still to come could start now at all; as soon as none could, the pass is left where it is: whoever starts is
+known, exactly. It is taken up again when a new job comes that could, and made anew when room was given back. The dates
+of the jobs that it did not come to are those of an older pass, until `refresh` goes to the end.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from oarlock.model.plan import Placement, Unplaced
-from oarlock.model.snapshot import Choice, Shape, Waiting
+from msgspec.structs import replace
+
+from oarlock.model.job import FINAL, HOLDS_RESOURCES, JobState, Reservation
+from oarlock.model.plan import Placement, Plan, Unplaced
+from oarlock.model.snapshot import Dependency, Placed, Shape, Snapshot, Waiting
 from oarlock.plan.board import Kind
-from oarlock.plan.chart import Found, Stay
-from oarlock.plan.dependencies import Blocked
-from oarlock.plan.fit import Fit
-from oarlock.plan.planner import Option, Planner
-from oarlock.plan.timeline import FromNow
+from oarlock.plan.decide import decided
+from oarlock.plan.ground import Ground
+from oarlock.plan.planner import Planner
+from oarlock.plan.policies import fifo, named
+from oarlock.plan.settings import PlanSettings
+from oarlock.plan.timesharing import BadTimesharing
+from oarlock.plan.turn import Turn
 
 
 def submit(planner: Planner, job: Waiting) -> Placement | Unplaced:
-    """Place a new job behind all others."""
+    """Place a new job behind all others, in a plan that was just made."""
     planner.add(job)
     return planner.placements.get(job.job_id) or planner.unplaced[job.job_id]
 
@@ -29,72 +40,295 @@ def add_shape(planner: Planner, shape: Shape) -> int:
     return len(planner.shapes) - 1
 
 
-def ended(planner: Planner, job_id: int, *, now: int) -> list[Placement]:
-    """Let a job end before its time, or a waiting one go, and give the places of those that begin now because of it."""
-    planner.advance(now)
-    planner.forget(job_id)
-    started: list[Placement] = []
-    while (found := _Now(planner).first()) is not None:
-        job, kind, option = found
-        planner.move(job, kind, option)
-        started.append(planner.placements[job.job_id])
-    return started
+class Sort(NamedTuple):
+    """What decides whether a job can start now: all jobs of a sort can, or none."""
 
-
-class _Candidate(NamedTuple):
-    job: Waiting
     kind: Kind
-    option: Option
+    shape: int
+    walltime: int
 
 
-class _Now:
-    """Looks for the first job in the queue that could begin at once."""
+class Live:
+    """A cluster that is planned from event to event.
 
-    def __init__(self, planner: Planner) -> None:
-        self._planner = planner
-        self._free: dict[tuple[Kind, bool], FromNow] = {}
-        self._failed: set[tuple[Kind, int, int]] = set()
+    Tell it what happens (`submitted`, `started`, `accepted`, `ended`), let time pass (`advance`), ask it what has to
+    happen (`decide`). Changes of resources or settings need a new one. `punctual`: nobody ever overstays; otherwise a
+    job past its walltime holds its resources until it is told to have ended.
+    """
 
-    def first(self) -> _Candidate | None:
-        planner = self._planner
-        for job_id, placement in planner.placements.items():
-            if placement.start <= planner.now or job_id not in planner.waiting:
-                continue
-            job = planner.waiting[job_id]
-            kind = planner.kind(job)
-            for choice in job.choices:
-                option = self._option(job, kind, choice, planner.board.settled[job_id].stay)
-                if option is not None:
-                    return _Candidate(job, kind, option)
-        return None
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        *,
+        now: int,
+        settings: PlanSettings | None = None,
+        ground: Ground | None = None,
+        punctual: bool = False,
+    ) -> None:
+        self.planner = Planner(snapshot, now=now, settings=settings or PlanSettings(), ground=ground)
+        self.now, self._punctual = now, punctual
+        self._base, self._ends = self.planner.board, self.planner.ends
+        self._queues: dict[str, dict[int, Waiting]] = {}
+        self._sorts: dict[int, tuple[Sort, ...]] = {}  # of each job that could start
+        self._jobs_of: dict[Sort, int] = {}
+        self._dated: set[int] = set()
+        self._waits_for: dict[int, set[int]] = {}
+        self._older: dict[int, Placement] = {}
+        for job in snapshot.waiting:
+            self._admit(job)
+        self._stale = True
+        self._turns: list[Turn | None] = []
+        self._to_come: dict[Sort, int] = {}
+        self._hopes: list[Sort] = []
+        self._unanswered: set[int] = set()
+        self._on_base = True
 
-    def _option(self, job: Waiting, kind: Kind, choice: Choice, stay: Stay) -> Option | None:
-        """Try one alternative. Its own stay to come is not in its way: what it keeps free until then it can have."""
-        planner = self._planner
-        fit = planner.fit(choice.shape)
-        stop = planner.now + planner.sought(kind, choice.walltime)
-        own = self._own(kind, fit, stay) if stay.start < stop <= stay.stop else 0
-        key = kind, choice.shape, choice.walltime
-        if not own and key in self._failed:
+    # What happens.
+
+    def submitted(self, job: Waiting) -> None:
+        """Let a job wait."""
+        self.planner.waiting[job.job_id] = job
+        self._admit(job)
+        turn = self._open_turn(job)
+        if self._stale or turn is None:
+            self._stale = True
+            return
+        for sort in self._sorts.get(job.job_id, ()):
+            self._to_come[sort] = self._to_come.get(sort, 0) + 1
+            self._hopes.append(sort)
+        turn.append(job)
+
+    def started(self, job_id: int) -> None:
+        """Let a job that was decided to start have its resources, or a reservation be under way."""
+        planner = self.planner
+        if job_id in planner.placed:
+            place = planner.placements.pop(job_id)
+            self._settle_again(
+                replace(
+                    planner.accepted.pop(job_id),
+                    state=JobState.RUNNING,
+                    start=place.start,
+                    resources=planner.layout.ids_of(place.resources),
+                )
+            )
+        else:
+            self._have_place(job_id, JobState.RUNNING, Reservation.NONE)
+
+    def accepted(self, job_id: int) -> None:
+        """Let a reservation that was decided to be accepted be kept."""
+        self._have_place(job_id, JobState.WAITING, Reservation.SCHEDULED)
+
+    def ended(self, job_id: int, *, state: JobState = JobState.TERMINATED, exit_code: int = 0) -> None:
+        """Let a job be over, or be waited for no longer."""
+        if job_id in self.planner.waiting:
+            self._dismiss(job_id)
+            self._stale = True
+        else:
+            placed = self.planner.placed.pop(job_id)
+            self.planner.accepted.pop(job_id, None)
+            settled = self._base.unsettle(job_id)
+            self._stale = self._stale or settled.stay.stop > self.now
+            if "besteffort" in placed.types:
+                self.planner.look_for_besteffort()
+        self._ends.pop(job_id, None)
+        self._release_those_who_wait_for(job_id, state, exit_code)
+
+    def advance(self, now: int) -> None:
+        """Let time pass."""
+        self.now = self.planner.now = now
+        if now >= self._base.next_change():  # somebody's time is over
+            self._stale = True
+        self._base.advance(now)
+        if not self._on_base:
+            self.planner.board.advance(now)
+
+    # What follows.
+
+    def decide(self) -> Plan:
+        """Say who starts now, which reservations are answered, who has to leave: exactly as a whole pass would.
+
+        Dates of jobs that wait are there as far as the pass had to go.
+        """
+        self._go_on(whole=bool(self.planner.available.asleep))
+        return decided(self.planner, unfinished=False)
+
+    def refresh(self) -> Plan:
+        """Plan to the end, so that every date is today's."""
+        self._go_on(whole=True)
+        self._older.clear()
+        return decided(self.planner, unfinished=False)
+
+    def has_room(self, job: Waiting) -> bool:
+        """Say whether a job fits into what is free at this very instant."""
+        chart, choices = self._base.chart(self.planner.kind(job)), job.choices
+        return any(chart.find_now(self.planner.fit(choice.shape), 1) is not None for choice in choices)
+
+    def foreseen(self, job_id: int) -> Placement | None:
+        """Give the place that a waiting job was told last; it may be of an older pass."""
+        return self.planner.placements.get(job_id) or self._older.get(job_id)
+
+    # The pass.
+
+    def _go_on(self, *, whole: bool) -> None:
+        if self._stale:
+            self._begin()
+        steps = self._steps(whole=whole)
+        while True:
+            while self._hopes and not self._hopeful(self._hopes[-1]):
+                self._hopes.pop()  # and nothing brings it back: room only shrinks
+            if not (whole or self._hopes or self._unanswered) or next(steps, None) is None:
+                break
+
+    def _begin(self) -> None:
+        planner = self.planner
+        if not self._punctual:
+            self._hold_overdue()
+        self._older.update(planner.placements)
+        planner.begin(self._base, self.now, self._ends.copy())
+        self._on_base = True
+        self._turns = []
+        self._to_come = self._jobs_of.copy()
+        self._hopes = list(self._jobs_of)
+        self._unanswered = self._dated.copy()
+        self._stale = False
+
+    def _steps(self, *, whole: bool) -> Iterator[bool]:
+        """Go on with the pass, a job at a time; queues in which nobody may pass any more only if the `whole` counts."""
+        queues = self.planner.queues
+        while True:
+            turn = self._turns[-1] if self._turns else None
+            while turn is not None and not turn.over and (whole or not turn.closed):
+                self._step(turn)
+                yield True
+            if len(self._turns) == len(queues):
+                return
+            queue = queues[len(self._turns)]
+            self._turns.append(self.planner.turn(queue, list(self._queues.get(queue.name, {}).values())))
+
+    def _step(self, turn: Turn) -> None:
+        planner = self.planner
+        if self._on_base:
+            planner.board, self._on_base = self._base.copy(), False
+        job_id = turn.jobs[turn.at].job_id
+        turn.step()
+        self._unanswered.discard(job_id)
+        for sort in self._sorts.get(job_id, ()):
+            self._to_come[sort] -= 1
+
+    def _hopeful(self, sort: Sort) -> bool:
+        """Say whether a job of a sort could still start now, if there is one to come."""
+        if self._to_come[sort] <= 0:
+            return False
+        planner = self.planner
+        fit = planner.fit(sort.shape)
+        if not fit.steady:
+            return True  # less room may be better for it
+        chart = planner.board.chart(sort.kind)
+        return chart.find_now(fit, planner.sought(sort.kind, sort.walltime)) is not None
+
+    def _open_turn(self, job: Waiting) -> Turn | None:
+        """Give the turn that a new job can be appended to: the pass is still in it, and the job is its last."""
+        turn = self._turns[-1] if self._turns else None
+        queue = self.planner.queues[len(self._turns) - 1]
+        if turn is None or queue.name != job.queue or job.reservation == Reservation.TO_SCHEDULE:
             return None
-        free = self._from_now(kind, fit).until(stop) | own
-        if fit.fits(free) and not self._must_wait(job):
-            return Option(choice, fit, Found(planner.now, free))
-        if not own:
-            self._failed.add(key)
-        return None
+        policy = named(queue.policy)
+        in_order = policy is not None and policy.order is fifo and self.planner.settings.depth is None
+        return turn if in_order and next(reversed(self._queues[queue.name])) == job.job_id else None
 
-    def _own(self, kind: Kind, fit: Fit, stay: Stay) -> int:
-        units = self._planner.fitter.touched_nodes(stay.resources) if fit.of_nodes else stay.resources
-        return units & self._from_now(kind, fit).until(stay.start)
+    # Who is where.
 
-    def _from_now(self, kind: Kind, fit: Fit) -> FromNow:
-        key = kind, fit.of_nodes
-        known = self._free.get(key)
-        if known is None:
-            known = self._free[key] = self._planner.board.chart(kind).from_now(of_nodes=fit.of_nodes)
-        return known
+    def _admit(self, job: Waiting) -> None:
+        queue = self._queues.setdefault(job.queue, {})
+        in_order = not queue or job.job_id in queue or next(reversed(queue)) < job.job_id
+        queue[job.job_id] = job
+        if not in_order:
+            self._queues[job.queue] = dict(sorted(queue.items()))
+        for needed in job.after:
+            self._waits_for.setdefault(needed.job_id, set()).add(job.job_id)
+        if job.reservation == Reservation.TO_SCHEDULE:
+            self._dated.add(job.job_id)
+        elif all(needed.state in FINAL for needed in job.after):
+            self._sorts[job.job_id] = sorts = self._sorts_of(job)
+            for sort in sorts:
+                self._jobs_of[sort] = self._jobs_of.get(sort, 0) + 1
 
-    def _must_wait(self, job: Waiting) -> bool:
-        earliest = self._planner.earliest(job)
-        return isinstance(earliest, Blocked) or earliest > self._planner.now
+    def _sorts_of(self, job: Waiting) -> tuple[Sort, ...]:
+        try:
+            kind = self.planner.kind(job)
+        except BadTimesharing:
+            return ()  # it will be set aside, and never start
+        return tuple({Sort(kind, choice.shape, choice.walltime): None for choice in job.choices})
+
+    def _dismiss(self, job_id: int) -> None:
+        job = self.planner.waiting.pop(job_id)
+        del self._queues[job.queue][job_id]
+        self._dated.discard(job_id)
+        self._older.pop(job_id, None)
+        for needed in job.after:
+            self._waits_for[needed.job_id].discard(job_id)
+        self._forget_sorts(job_id)
+
+    def _forget_sorts(self, job_id: int) -> None:
+        for sort in self._sorts.pop(job_id, ()):
+            self._jobs_of[sort] -= 1
+            if not self._jobs_of[sort]:
+                del self._jobs_of[sort]
+
+    def _have_place(self, job_id: int, state: JobState, reservation: Reservation) -> None:
+        planner = self.planner
+        job, placement = planner.waiting[job_id], planner.placements.pop(job_id)
+        self._dismiss(job_id)
+        placed = Placed(
+            job_id=job_id,
+            moldable_id=placement.moldable_id,
+            user=job.user,
+            queue=job.queue,
+            state=state,
+            start=placement.start,
+            stop=placement.stop,
+            resources=planner.layout.ids_of(placement.resources) if planner.layout.ids else (),
+            project=job.project,
+            name=job.name,
+            types=job.types,
+            reservation=reservation,
+        )
+        kind, stay = planner.board.settled[job_id]
+        planner.placed[job_id] = placed
+        if reservation is Reservation.SCHEDULED:
+            planner.accepted[job_id] = placed
+        self._ends[job_id] = placement.stop
+        if kind.besteffort or reservation is Reservation.SCHEDULED:  # it holds longer than was looked for
+            self._settle_again(placed)
+        else:
+            self._base.settle(job_id, kind, stay, found_in=self._base.chart(kind))
+
+    def _settle_again(self, placed: Placed) -> None:
+        """Let a job have its place in the base as a snapshot would show it."""
+        planner = self.planner
+        if placed.job_id in self._base.settled:
+            self._base.unsettle(placed.job_id)
+        planner.placed[placed.job_id] = placed
+        passing, planner.board, self._stale = planner.board, self._base, True
+        planner.settle_placed(placed)
+        planner.board = passing
+        if "besteffort" in placed.types:
+            planner.look_for_besteffort()
+
+    def _hold_overdue(self) -> None:
+        """Let those who should be gone hold their resources for another second."""
+        overdue = [job_id for job_id, settled in self._base.settled.items() if settled.stay.stop <= self.now]
+        for job_id in overdue:
+            if self.planner.placed[job_id].state in HOLDS_RESOURCES:
+                self._settle_again(self.planner.placed[job_id])
+                self._ends[job_id] = self.now + 1
+
+    def _release_those_who_wait_for(self, job_id: int, state: JobState, exit_code: int) -> None:
+        for number in self._waits_for.pop(job_id, ()):
+            job = self.planner.waiting[number]
+            over = Dependency(job_id, state, exit_code)
+            after = tuple(over if needed.job_id == job_id else needed for needed in job.after)
+            self.planner.waiting[number] = changed = replace(job, after=after)
+            self._forget_sorts(number)
+            self._admit(changed)
+            self._stale = True

@@ -10,14 +10,13 @@ from oarlock.model.job import JobState, Reservation
 from oarlock.model.plan import Obstacle, Placement, Plan, Unplaced
 from oarlock.model.snapshot import Choice, Placed, Queue, Shape, Snapshot, Usage, Waiting
 from oarlock.plan import reservations
-from oarlock.plan.availability import availability
 from oarlock.plan.besteffort import Holder
 from oarlock.plan.board import Board, Kind
 from oarlock.plan.chart import Chart, Found, Stay
 from oarlock.plan.decide import decided
 from oarlock.plan.dependencies import Blocked, earliest_start
-from oarlock.plan.fit import Fit, Fitter
-from oarlock.plan.layout import lay_out
+from oarlock.plan.fit import Fit
+from oarlock.plan.ground import Ground, laid_out
 from oarlock.plan.policies import named
 from oarlock.plan.sets import union, without
 from oarlock.plan.settings import PlanSettings
@@ -65,16 +64,16 @@ def make_plan(
 class Planner:
     """A snapshot being planned. After `run` it answers questions (`explain`) and takes single events (`live`)."""
 
-    def __init__(self, snapshot: Snapshot, *, now: int, settings: PlanSettings) -> None:
+    def __init__(self, snapshot: Snapshot, *, now: int, settings: PlanSettings, ground: Ground | None = None) -> None:
         self.settings, self.now = settings, now
-        self.layout = lay_out(snapshot.resources, settings.order)
-        self.fitter = Fitter(self.layout)
-        self.available = availability(self.layout, settings, now)
-        self.board = Board(self.fitter, self.available, now)
+        ground = ground or laid_out(snapshot.resources, settings, now)
+        self.layout, self.fitter, self.available = ground.layout, ground.fitter, ground.available
+        self.board = Board(ground.new_chart, self.available, now)
         self.queues = sorted(snapshot.queues, key=lambda queue: -queue.priority)
         self.usage = snapshot.usage
         self.shapes: list[Shape] = list(snapshot.shapes)
         self.placed = {job.job_id: job for job in snapshot.placed}
+        self.accepted = {job.job_id: job for job in snapshot.placed if reservations.is_accepted(job)}
         self.waiting = {job.job_id: job for job in snapshot.waiting}
         self.placements: dict[int, Placement] = {}
         self.unplaced: dict[int, Unplaced] = {}
@@ -87,9 +86,8 @@ class Planner:
         # Who is past its end, yet not over, keeps the jobs that depend on it from starting now.
         self.ends = {job.job_id: max(job.stop, now + 1) for job in snapshot.placed}
         for job in snapshot.placed:
-            self._settle_placed(job)
-        self.besteffort = self._besteffort_holders()
-        self._in_danger = union(holder.resources for holder in self.besteffort)
+            self.settle_placed(job)
+        self.look_for_besteffort()
 
     def run(self, *, out_of_time: OutOfTime = never, previous: Plan | None = None) -> Plan:
         """Give every waiting job a place, or the reason why it has none."""
@@ -117,22 +115,16 @@ class Planner:
             while turn.step():
                 pass
 
-    def move(self, job: Waiting, kind: Kind, option: Option) -> None:
-        """Give a job that has a place a better one."""
-        self.board.unsettle(job.job_id)
-        self._settle(job, kind, self.board.chart(kind), option)
+    def begin(self, board: Board, now: int, ends: dict[int, int]) -> None:
+        """Begin a pass anew on a board that holds nobody but those who have their place; `ends` are theirs."""
+        self.board, self.now, self.ends = board, now, ends
+        self.placements, self.unplaced, self._turns = {}, {}, {}
+        self.events, self.answered, self._carried = [], [], {}
 
-    def forget(self, job_id: int) -> None:
-        """Let a job be no more: running, placed or waiting."""
-        if job_id in self.board.settled:
-            self.board.unsettle(job_id)
-        for known in (self.placed, self.waiting, self.placements, self.unplaced, self.ends):
-            known.pop(job_id, None)
-
-    def advance(self, now: int) -> None:
-        """Let time pass."""
-        self.now = now
-        self.board.advance(now)
+    def look_for_besteffort(self) -> None:
+        """See which best-effort jobs have resources and could be told to leave."""
+        self.besteffort = self._besteffort_holders()
+        self._in_danger = union(holder.resources for holder in self.besteffort)
 
     def fit(self, shape: int) -> Fit:
         """Give a compiled shape; compiled when first asked for."""
@@ -343,7 +335,8 @@ class Planner:
         for job in jobs:
             self.unplaced[job.job_id] = Unplaced(job.job_id, obstacle, detail)
 
-    def _settle_placed(self, job: Placed) -> None:
+    def settle_placed(self, job: Placed) -> None:
+        """Let a job have what it has until its time is over."""
         resources = self.layout.bits_of(job.resources)
         if job.state == JobState.SUSPENDED:
             resources = without(resources, self._given_back())

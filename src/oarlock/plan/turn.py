@@ -45,7 +45,7 @@ class Turn:
             planner.guarded(job, planner.place)
         elif self._dates:
             self._promise(job)
-        elif self._policy.backfill is Backfill.NOBODY:
+        elif self.closed:
             planner.leave([job], Obstacle.FAR_BACK, f"{self._before} and nobody passes them; no date is promised")
         else:
             planner.guarded(job, self._start_now)
@@ -62,6 +62,11 @@ class Turn:
     def over(self) -> bool:
         """Whether no job is still to come."""
         return self.at >= len(self.jobs)
+
+    @property
+    def closed(self) -> bool:
+        """Whether nobody who is still to come can start now, since nobody may pass a job that waits."""
+        return self._dates == 0 and self._policy.backfill is Backfill.NOBODY
 
     @property
     def left(self) -> list[Waiting]:
