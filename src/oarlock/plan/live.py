@@ -10,21 +10,20 @@ known, exactly. It is taken up again when a new job comes that could, and made a
 of the jobs that it did not come to are those of an older pass, until `refresh` goes to the end.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from oarlock.model.errors import OarlockError
 from oarlock.model.job import FINAL, HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.plan import Placement, Plan, Unplaced
 from oarlock.model.snapshot import Dependency, Placed, Shape, Snapshot, Waiting
 from oarlock.plan.board import Kind
 from oarlock.plan.decide import decided
+from oarlock.plan.fit import Fit
 from oarlock.plan.ground import Ground
 from oarlock.plan.planner import Planner
 from oarlock.plan.policies import fifo, named
 from oarlock.plan.settings import PlanSettings
-from oarlock.plan.timesharing import BadTimesharing
 from oarlock.plan.turn import Turn
 
 
@@ -40,12 +39,13 @@ def add_shape(planner: Planner, shape: Shape) -> int:
     return len(planner.shapes) - 1
 
 
-class Sort(NamedTuple):
+class Sort:
     """What decides whether a job can start now: all jobs of a sort can, or none."""
 
-    kind: Kind
-    shape: int
-    walltime: int
+    __slots__ = ("fit", "kind", "length")
+
+    def __init__(self, kind: Kind, fit: Fit, length: int) -> None:
+        self.kind, self.fit, self.length = kind, fit, length
 
 
 class Live:
@@ -69,6 +69,7 @@ class Live:
         self.now, self._punctual = now, punctual
         self._base, self._ends = self.planner.board, self.planner.ends
         self._queues: dict[str, dict[int, Waiting]] = {}
+        self._known_sorts: dict[tuple[Kind, int, int], Sort] = {}
         self._sorts: dict[int, tuple[Sort, ...]] = {}  # of each job that could start
         self._jobs_of: dict[Sort, int] = {}
         self._dated: set[int] = set()
@@ -80,8 +81,9 @@ class Live:
         self._turns: list[Turn | None] = []
         self._to_come: dict[Sort, int] = {}
         self._hopes: list[Sort] = []
+        self._hopeless: set[Sort] = set()
         self._unanswered: set[int] = set()
-        self._on_base = True
+        self._on_base, self._to_do = True, True
 
     # What happens.
 
@@ -95,7 +97,8 @@ class Live:
             return
         for sort in self._sorts.get(job.job_id, ()):
             self._to_come[sort] = self._to_come.get(sort, 0) + 1
-            self._hopes.append(sort)
+            if sort not in self._hopeless:
+                self._hopes.append(sort)
         turn.append(job)
 
     def started(self, job_id: int) -> None:
@@ -149,14 +152,21 @@ class Live:
 
         Dates of jobs that wait are there as far as the pass had to go.
         """
-        self._go_on(whole=bool(self.planner.available.asleep))
-        return decided(self.planner, unfinished=False)
+        return self._decided(whole=bool(self.planner.available.asleep))
 
     def refresh(self) -> Plan:
         """Plan to the end, so that every date is today's."""
-        self._go_on(whole=True)
+        plan = self._decided(whole=True)
         self._older.clear()
-        return decided(self.planner, unfinished=False)
+        return plan
+
+    def _decided(self, *, whole: bool) -> Plan:
+        planner = self.planner
+        if self._go_on(whole=whole) or self._to_do or planner.accepted:
+            plan = decided(planner, unfinished=False)
+            self._to_do = bool(plan.start or plan.accept or plan.refuse or plan.kill or plan.wake)
+            return plan
+        return Plan(now=self.now, ids=planner.layout.ids, placements=planner.placements, unplaced=planner.unplaced)
 
     def has_room(self, job: Waiting) -> bool:
         """Say whether a job fits into what is free at this very instant."""
@@ -169,15 +179,17 @@ class Live:
 
     # The pass.
 
-    def _go_on(self, *, whole: bool) -> None:
+    def _go_on(self, *, whole: bool) -> bool:
+        """Go on with the pass as far as it has to go; says whether it had to."""
+        went = self._stale
         if self._stale:
             self._begin()
-        steps = self._steps(whole=whole)
-        while True:
-            while self._hopes and not self._hopeful(self._hopes[-1]):
-                self._hopes.pop()  # and nothing brings it back: room only shrinks
-            if not (whole or self._hopes or self._unanswered) or next(steps, None) is None:
+        while (turn := self._turn(whole=whole)) is not None:
+            if not (whole or turn.in_line or self._unanswered or self._has_hope()):
                 break
+            went = True
+            self._step(turn, whole=whole)
+        return went
 
     def _begin(self) -> None:
         planner = self.planner
@@ -189,42 +201,49 @@ class Live:
         self._turns = []
         self._to_come = self._jobs_of.copy()
         self._hopes = list(self._jobs_of)
+        self._hopeless = set()
         self._unanswered = self._dated.copy()
         self._stale = False
 
-    def _steps(self, *, whole: bool) -> Iterator[bool]:
-        """Go on with the pass, a job at a time; queues in which nobody may pass any more only if the `whole` counts."""
+    def _turn(self, *, whole: bool) -> Turn | None:
+        """Give the turn that the pass is in; None when it is over, or nobody is left who may pass."""
         queues = self.planner.queues
         while True:
             turn = self._turns[-1] if self._turns else None
-            while turn is not None and not turn.over and (whole or not turn.closed):
-                self._step(turn)
-                yield True
+            if turn is not None and not turn.over and (whole or not (turn.in_line and turn.only_starts)):
+                return turn
             if len(self._turns) == len(queues):
-                return
+                return None
             queue = queues[len(self._turns)]
             self._turns.append(self.planner.turn(queue, list(self._queues.get(queue.name, {}).values())))
 
-    def _step(self, turn: Turn) -> None:
+    def _step(self, turn: Turn, *, whole: bool) -> None:
         planner = self.planner
         if self._on_base:
             planner.board, self._on_base = self._base.copy(), False
         job_id = turn.jobs[turn.at].job_id
-        turn.step()
-        self._unanswered.discard(job_id)
-        for sort in self._sorts.get(job_id, ()):
+        sorts = self._sorts.get(job_id, ())
+        for sort in sorts:
             self._to_come[sort] -= 1
+        if whole or not turn.only_starts or not self._hopeless.issuperset(sorts):
+            turn.step()
+            self._unanswered.discard(job_id)
+        else:
+            turn.skip()
 
-    def _hopeful(self, sort: Sort) -> bool:
-        """Say whether a job of a sort could still start now, if there is one to come."""
-        if self._to_come[sort] <= 0:
-            return False
-        planner = self.planner
-        fit = planner.fit(sort.shape)
-        if not fit.steady:
-            return True  # less room may be better for it
-        chart = planner.board.chart(sort.kind)
-        return chart.find_now(fit, planner.sought(sort.kind, sort.walltime)) is not None
+    def _has_hope(self) -> bool:
+        """Say whether anybody who is still to come could start now."""
+        hopes, board = self._hopes, self.planner.board
+        while hopes:
+            sort = hopes[-1]
+            if self._to_come[sort] > 0:
+                if not sort.fit.steady:  # less room may be better for it
+                    return True
+                if board.chart(sort.kind).find_now(sort.fit, sort.length) is not None:
+                    return True
+                self._hopeless.add(sort)  # and nothing brings it back: inside a pass room only shrinks
+            hopes.pop()
+        return False
 
     def _open_turn(self, job: Waiting) -> Turn | None:
         """Give the turn that a new job can be appended to: the pass is still in it, and the job is its last."""
@@ -256,9 +275,16 @@ class Live:
     def _sorts_of(self, job: Waiting) -> tuple[Sort, ...]:
         try:
             kind = self.planner.kind(job)
-        except BadTimesharing:
+            return tuple({self._sort(kind, choice.shape, choice.walltime): None for choice in job.choices})
+        except (OarlockError, ValueError):
             return ()  # it will be set aside, and never start
-        return tuple({Sort(kind, choice.shape, choice.walltime): None for choice in job.choices})
+
+    def _sort(self, kind: Kind, shape: int, walltime: int) -> Sort:
+        sort = self._known_sorts.get((kind, shape, walltime))
+        if sort is None:
+            sort = Sort(kind, self.planner.fit(shape), self.planner.sought(kind, walltime))
+            self._known_sorts[kind, shape, walltime] = sort
+        return sort
 
     def _dismiss(self, job_id: int) -> None:
         job = self.planner.waiting.pop(job_id)

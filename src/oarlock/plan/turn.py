@@ -45,11 +45,15 @@ class Turn:
             planner.guarded(job, planner.place)
         elif self._dates:
             self._promise(job)
-        elif self.closed:
+        elif self.in_line:
             planner.leave([job], Obstacle.FAR_BACK, f"{self._before} and nobody passes them; no date is promised")
         else:
             planner.guarded(job, self._start_now)
         return True
+
+    def skip(self) -> None:
+        """Pass over the next job without a word, since it is known that it cannot start now."""
+        self.at += 1
 
     def append(self, job: Waiting) -> None:
         """Let one job more come, behind all others; where the shortest go first, behind those that are as short."""
@@ -64,9 +68,14 @@ class Turn:
         return self.at >= len(self.jobs)
 
     @property
-    def closed(self) -> bool:
-        """Whether nobody who is still to come can start now, since nobody may pass a job that waits."""
-        return self._dates == 0 and self._policy.backfill is Backfill.NOBODY
+    def only_starts(self) -> bool:
+        """Whether those who are still to come are only looked at for starting now."""
+        return self._dates == 0
+
+    @property
+    def in_line(self) -> bool:
+        """Whether nobody may pass a job that waits."""
+        return self._policy.backfill is Backfill.NOBODY
 
     @property
     def left(self) -> list[Waiting]:

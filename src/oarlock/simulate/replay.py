@@ -5,14 +5,16 @@ decision. The reference simulator's (`Ties.REFERENCE`): new ones come first; a d
 if it fits into what is free; a job whose requested end has come holds nothing any more.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from heapq import heappop, heappush
 from typing import NamedTuple
 
+from oarlock.model.plan import Placement
 from oarlock.model.snapshot import Choice, Queue, ResourceTable, Shape, Snapshot, Waiting
 from oarlock.plan.ground import Ground
 from oarlock.plan.live import Live
+from oarlock.plan.policies import named
 from oarlock.plan.settings import PlanSettings
 from oarlock.simulate.trace import Trace, TraceJob
 
@@ -74,6 +76,9 @@ class Replay:
         self._next = 0
         self._ran: dict[int, Ran] = {}
         self._told: dict[int, int] = {}
+        self._new: list[int] = []
+        known = named(policy)
+        self._all_dated = foresee and known is not None and known.reservations is None
 
     def run(self, progress: Progress = lambda _over: None) -> list[Ran]:
         """Replay everything; gives what became of each job, in the order in which they came."""
@@ -108,7 +113,7 @@ class Replay:
     def _event(self, now: int) -> int:
         """Let one event of an instant happen, and decide; new jobs come before others end."""
         for number in self._coming(now):
-            if self._submit(number):
+            if self._live.has_room(self._submit(number)):
                 self._decide(now)
         if self._ends and self._ends[0][0] <= now:
             self._live.ended(heappop(self._ends)[1])
@@ -121,20 +126,31 @@ class Replay:
             yield self._next
             self._next += 1
 
-    def _submit(self, number: int) -> bool:
-        """Let a job come; says whether it fits into what is free."""
+    def _submit(self, number: int) -> Waiting:
+        """Let a job come."""
         job = self._jobs[number]
         choice = Choice(number, self._shapes[job.shape], job.walltime)
         waiting = Waiting(
             job_id=number, user=job.user, project=job.project, queue=_QUEUE, choices=(choice,), submitted=job.submitted
         )
         self._live.submitted(waiting)
-        return self._live.has_room(waiting)
+        self._new.append(number)
+        return waiting
 
     def _decide(self, now: int) -> None:
-        plan = self._live.decide()
+        plan = self._live.refresh() if self._new and self._all_dated else self._live.decide()
+        if self._foresee:
+            self._note_dates(plan.placements, now)
         for number in plan.start:
             job, place = self._jobs[number], plan.placements[number]
             self._ran[number] = Ran(job, now, self._told.pop(number, None), place.resources)
             self._live.started(number)
             heappush(self._ends, (now + job.run, number))
+
+    def _note_dates(self, places: Mapping[int, Placement], now: int) -> None:
+        """Remember the first start that each job is told: at its submission, or when its policy promises one."""
+        told = self._told
+        for number in self._new if self._all_dated else places:
+            if number not in told and (start := places[number].start) > now:
+                told[number] = start
+        self._new.clear()
