@@ -49,10 +49,6 @@ class Board:
         twin._charts = {kind: chart.copy() for kind, chart in self._charts.items()}
         return twin
 
-    def next_change(self) -> int:
-        """Give the next instant at which somebody comes or goes, as far as searches have looked."""
-        return min((chart.next_change() for chart in self._charts.values()), default=FOREVER)
-
     def chart(self, kind: Kind) -> Chart:
         """Give the chart in which a job of this kind is looked at."""
         chart = self._charts.get(kind)

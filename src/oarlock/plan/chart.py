@@ -77,10 +77,6 @@ class Chart:
         for line in self._lines.values():
             line.forget_before(now)
 
-    def next_change(self) -> int:
-        """Give the next instant at which somebody comes or goes, as far as searches have looked."""
-        return min((line.times[1] for line in self._lines.values() if len(line.times) > 1), default=FOREVER)
-
     def find(self, fit: Fit, duration: int, not_before: int = 0) -> Found | None:
         """Find the earliest place for a shape, from now or `not_before` on; None if there is never one."""
         stairs = self._bounds.get(fit)
@@ -118,6 +114,10 @@ class Chart:
     def free_resources(self, start: int, stop: int) -> int:
         """Give the resources that are free during all of [start, stop)."""
         return self._line_of(of_nodes=False).during(start, stop)
+
+    def has_free(self, stay: Stay) -> bool:
+        """Say whether a stay takes nothing from anybody."""
+        return self.free_resources(stay.start, stay.stop) & stay.resources == stay.resources
 
     def _line(self, fit: Fit) -> Timeline:
         return self._line_of(of_nodes=fit.of_nodes)

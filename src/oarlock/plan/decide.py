@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 
 def decided(planner: "Planner", *, unfinished: bool) -> Plan:
     """Turn the places of a pass into a plan."""
-    due, events = _due_reservations(planner)
-    starting = _apart(due + _starting(planner))
-    kill = to_kill(planner.besteffort, [*starting, *_soon(planner)])
+    due, events = _due_reservations(planner) if planner.accepted else ([], [])
+    starting = due + _starting(planner)
+    kill: tuple[int, ...] = ()
+    if planner.besteffort or any(job.kind.besteffort for job in starting):
+        starting = _apart(starting)
+        kill = to_kill(planner.besteffort, [*starting, *_soon(planner)])
     dying = union(holder.resources for holder in planner.besteffort if holder.job_id in kill)
     missed = [job_id for job_id in planner.accepted if job_id in planner.unplaced and _is_missed(planner, job_id)]
     return Plan(

@@ -10,6 +10,7 @@ known, exactly. It is taken up again when a new job comes that could, and made a
 of the jobs that it did not come to are those of an older pass, until `refresh` goes to the end.
 """
 
+from heapq import heapify, heappop, heappush
 
 from msgspec.structs import replace
 
@@ -18,6 +19,7 @@ from oarlock.model.job import FINAL, HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.plan import Placement, Plan, Unplaced
 from oarlock.model.snapshot import Dependency, Placed, Shape, Snapshot, Waiting
 from oarlock.plan.board import Kind
+from oarlock.plan.chart import FOREVER
 from oarlock.plan.decide import decided
 from oarlock.plan.fit import Fit
 from oarlock.plan.ground import Ground
@@ -72,7 +74,6 @@ class Live:
         self._known_sorts: dict[tuple[Kind, int, int], Sort] = {}
         self._sorts: dict[int, tuple[Sort, ...]] = {}  # of each job that could start
         self._jobs_of: dict[Sort, int] = {}
-        self._dated: set[int] = set()
         self._waits_for: dict[int, set[int]] = {}
         self._older: dict[int, Placement] = {}
         for job in snapshot.waiting:
@@ -84,6 +85,16 @@ class Live:
         self._hopeless: set[Sort] = set()
         self._unanswered: set[int] = set()
         self._on_base, self._to_do = True, True
+        self._due: set[int] = set()
+        self._edges = [FOREVER, *(until for until, _ in self.planner.available.asleep)]
+        for settled in self._base.settled.values():
+            self._edges += (settled.stay.start, settled.stay.stop)
+        heapify(self._edges)
+        policies = [named(queue.policy) for queue in snapshot.queues]
+        self._keeps_dates = any(policy is not None and policy.keeps_dates for policy in policies)
+        # Where an order leaves jobs out, others move up when some have gone.
+        self._in_order = self.planner.settings.depth is None and all(p is None or p.order is fifo for p in policies)
+        self._always_whole = bool(self.planner.available.asleep) or self._keeps_dates
 
     # What happens.
 
@@ -138,9 +149,12 @@ class Live:
 
     def advance(self, now: int) -> None:
         """Let time pass."""
-        self.now = self.planner.now = now
-        if now >= self._base.next_change():  # somebody's time is over
+        # Somebody's time is over, or somebody's time had come and they did not start.
+        if now >= self._edges[0] or (self._due and now > self.now):
             self._stale = True
+            while self._edges[0] <= now:
+                heappop(self._edges)
+        self.now = self.planner.now = now
         self._base.advance(now)
         if not self._on_base:
             self.planner.board.advance(now)
@@ -152,21 +166,23 @@ class Live:
 
         Dates of jobs that wait are there as far as the pass had to go.
         """
-        return self._decided(whole=bool(self.planner.available.asleep))
+        return self._decided(whole=self._always_whole)
 
     def refresh(self) -> Plan:
         """Plan to the end, so that every date is today's."""
-        plan = self._decided(whole=True)
-        self._older.clear()
-        return plan
+        return self._decided(whole=True)
 
     def _decided(self, *, whole: bool) -> Plan:
         planner = self.planner
         if self._go_on(whole=whole) or self._to_do or planner.accepted:
             plan = decided(planner, unfinished=False)
             self._to_do = bool(plan.start or plan.accept or plan.refuse or plan.kill or plan.wake)
-            return plan
-        return Plan(now=self.now, ids=planner.layout.ids, placements=planner.placements, unplaced=planner.unplaced)
+            waiting, now = planner.waiting, self.now
+            self._due = {number for number, place in planner.placements.items() if place.start <= now} & waiting.keys()
+        else:
+            plan = Plan(now=self.now, ids=planner.layout.ids, placements={}, unplaced={})
+        # The pass goes on later; a plan that was handed out stays as it is.
+        return replace(plan, placements=planner.placements.copy(), unplaced=planner.unplaced.copy())
 
     def has_room(self, job: Waiting) -> bool:
         """Say whether a job fits into what is free at this very instant."""
@@ -185,10 +201,13 @@ class Live:
         if self._stale:
             self._begin()
         while (turn := self._turn(whole=whole)) is not None:
-            if not (whole or turn.in_line or self._unanswered or self._has_hope()):
+            while whole or turn.in_line or self._unanswered or self._has_hope():
+                went = True
+                self._step(turn, whole=whole)
+                if turn.over or (turn.in_line and turn.only_starts):
+                    break
+            else:
                 break
-            went = True
-            self._step(turn, whole=whole)
         return went
 
     def _begin(self) -> None:
@@ -196,13 +215,14 @@ class Live:
         if not self._punctual:
             self._hold_overdue()
         self._older.update(planner.placements)
-        planner.begin(self._base, self.now, self._ends.copy())
-        self._on_base = True
+        self._on_base = not self._keeps_dates
+        planner.begin(self._base if self._on_base else self._base.copy(), self.now, self._ends.copy())
+        planner.promised = self._older if self._keeps_dates else {}
         self._turns = []
         self._to_come = self._jobs_of.copy()
         self._hopes = list(self._jobs_of)
         self._hopeless = set()
-        self._unanswered = self._dated.copy()
+        self._unanswered = self.planner.dated.copy()
         self._stale = False
 
     def _turn(self, *, whole: bool) -> Turn | None:
@@ -219,10 +239,12 @@ class Live:
 
     def _step(self, turn: Turn, *, whole: bool) -> None:
         planner = self.planner
-        if self._on_base:
-            planner.board, self._on_base = self._base.copy(), False
         job_id = turn.jobs[turn.at].job_id
         sorts = self._sorts.get(job_id, ())
+        if self._on_base:
+            for sort in sorts:  # so that the base has the timelines that its copies need
+                self._base.chart(sort.kind).find_now(sort.fit, sort.length)
+            planner.board, self._on_base = self._base.copy(), False
         for sort in sorts:
             self._to_come[sort] -= 1
         if whole or not turn.only_starts or not self._hopeless.issuperset(sorts):
@@ -251,9 +273,7 @@ class Live:
         queue = self.planner.queues[len(self._turns) - 1]
         if turn is None or queue.name != job.queue or job.reservation == Reservation.TO_SCHEDULE:
             return None
-        policy = named(queue.policy)
-        in_order = policy is not None and policy.order is fifo and self.planner.settings.depth is None
-        return turn if in_order and next(reversed(self._queues[queue.name])) == job.job_id else None
+        return turn if self._in_order and next(reversed(self._queues[queue.name])) == job.job_id else None
 
     # Who is where.
 
@@ -266,7 +286,7 @@ class Live:
         for needed in job.after:
             self._waits_for.setdefault(needed.job_id, set()).add(job.job_id)
         if job.reservation == Reservation.TO_SCHEDULE:
-            self._dated.add(job.job_id)
+            self.planner.dated.add(job.job_id)
         elif all(needed.state in FINAL for needed in job.after):
             self._sorts[job.job_id] = sorts = self._sorts_of(job)
             for sort in sorts:
@@ -289,8 +309,9 @@ class Live:
     def _dismiss(self, job_id: int) -> None:
         job = self.planner.waiting.pop(job_id)
         del self._queues[job.queue][job_id]
-        self._dated.discard(job_id)
+        self.planner.dated.discard(job_id)
         self._older.pop(job_id, None)
+        self._due.discard(job_id)
         for needed in job.after:
             self._waits_for[needed.job_id].discard(job_id)
         self._forget_sorts(job_id)
@@ -321,6 +342,7 @@ class Live:
         )
         kind, stay = planner.board.settled[job_id]
         planner.placed[job_id] = placed
+        self._stale = self._stale or not self._in_order
         if reservation is Reservation.SCHEDULED:
             planner.accepted[job_id] = placed
         self._ends[job_id] = placement.stop
@@ -328,6 +350,7 @@ class Live:
             self._settle_again(placed)
         else:
             self._base.settle(job_id, kind, stay, found_in=self._base.chart(kind))
+            heappush(self._edges, stay.stop)
 
     def _settle_again(self, placed: Placed) -> None:
         """Let a job have its place in the base as a snapshot would show it."""
@@ -338,16 +361,20 @@ class Live:
         passing, planner.board, self._stale = planner.board, self._base, True
         planner.settle_placed(placed)
         planner.board = passing
+        stay = self._base.settled[placed.job_id].stay
+        heappush(self._edges, stay.start)
+        heappush(self._edges, stay.stop)
         if "besteffort" in placed.types:
             planner.look_for_besteffort()
 
     def _hold_overdue(self) -> None:
-        """Let those who should be gone hold their resources for another second."""
-        overdue = [job_id for job_id, settled in self._base.settled.items() if settled.stay.stop <= self.now]
-        for job_id in overdue:
-            if self.planner.placed[job_id].state in HOLDS_RESOURCES:
-                self._settle_again(self.planner.placed[job_id])
-                self._ends[job_id] = self.now + 1
+        """Let those who should be gone hold their resources, and those who wait for them, for another second."""
+        now, settled = self.now, self._base.settled
+        for job in [job for job in self.planner.placed.values() if job.stop <= now]:
+            self._ends[job.job_id] = now + 1
+            heappush(self._edges, now + 1)
+            if job.state in HOLDS_RESOURCES and settled[job.job_id].stay.stop <= now:
+                self._settle_again(job)
 
     def _release_those_who_wait_for(self, job_id: int, state: JobState, exit_code: int) -> None:
         for number in self._waits_for.pop(job_id, ()):

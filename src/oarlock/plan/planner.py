@@ -1,6 +1,6 @@
 """The pass: queues in priority order, each job given the earliest place that delays nobody before it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -56,7 +56,7 @@ def make_plan(
     out_of_time: OutOfTime = never,
     previous: Plan | None = None,
 ) -> Plan:
-    """Plan everything. A `previous` plan that was left unfinished is gone on with: its places are kept."""
+    """Plan everything. Of a `previous` plan, dates are kept where the policy keeps them; all, if it was unfinished."""
     planner = Planner(snapshot, now=now, settings=settings or PlanSettings())
     return planner.run(out_of_time=out_of_time, previous=previous)
 
@@ -75,6 +75,7 @@ class Planner:
         self.placed = {job.job_id: job for job in snapshot.placed}
         self.accepted = {job.job_id: job for job in snapshot.placed if reservations.is_accepted(job)}
         self.waiting = {job.job_id: job for job in snapshot.waiting}
+        self.dated = {job.job_id for job in snapshot.waiting if job.reservation == Reservation.TO_SCHEDULE}
         self.placements: dict[int, Placement] = {}
         self.unplaced: dict[int, Unplaced] = {}
         self._fits: dict[int, Fit] = {}
@@ -82,7 +83,8 @@ class Planner:
         self._turns: dict[str, Turn] = {}
         self.events: list[Event] = []
         self.answered: list[int] = []
-        self._carried: dict[int, Placement] = {}
+        self.promised: Mapping[int, Placement] = {}
+        self._carried: Mapping[int, Placement] = {}
         # Who is past its end, yet not over, keeps the jobs that depend on it from starting now.
         self.ends = {job.job_id: max(job.stop, now + 1) for job in snapshot.placed}
         for job in snapshot.placed:
@@ -91,8 +93,9 @@ class Planner:
 
     def run(self, *, out_of_time: OutOfTime = never, previous: Plan | None = None) -> Plan:
         """Give every waiting job a place, or the reason why it has none."""
-        if previous is not None and previous.unfinished and previous.ids == self.layout.ids:
-            self._carried = previous.placements
+        if previous is not None and previous.ids == self.layout.ids:
+            self.promised = previous.placements
+            self._carried = previous.placements if previous.unfinished else {}
         by_queue: dict[str, list[Waiting]] = {}
         for job in self.waiting.values():
             by_queue.setdefault(job.queue, []).append(job)
@@ -104,11 +107,13 @@ class Planner:
     def add(self, job: Waiting) -> None:
         """Place one job more, behind all others."""
         self.waiting[job.job_id] = job
+        if job.reservation == Reservation.TO_SCHEDULE:
+            self.dated.add(job.job_id)
         queue = next((queue for queue in self.queues if queue.name == job.queue), None)
         turn = self._turns.get(job.queue)
         if queue is None:
             self.leave([job], Obstacle.QUEUE_STOPPED, f"there is no queue `{job.queue}`")
-        elif turn is None or job.reservation == Reservation.TO_SCHEDULE:
+        elif turn is None or job.job_id in self.dated:
             self._plan_queue(queue, [job], never)
         else:
             turn.append(job)
@@ -120,6 +125,10 @@ class Planner:
         self.board, self.now, self.ends = board, now, ends
         self.placements, self.unplaced, self._turns = {}, {}, {}
         self.events, self.answered, self._carried = [], [], {}
+        asleep = tuple([(until, bits) for until, bits in self.available.asleep if until > now])
+        if asleep != self.available.asleep:
+            self.available = self.available._replace(asleep=asleep)
+            self._can.clear()
 
     def look_for_besteffort(self) -> None:
         """See which best-effort jobs have resources and could be told to leave."""
@@ -181,7 +190,9 @@ class Planner:
             names = ", ".join(self.layout.nodes_of(self.available.missing_always)) or "a resource"
             self.leave(jobs, Obstacle.ALWAYS_ASSIGNED, f"{names}, which every job needs, is not available")
         else:
-            turn = self._turns[queue.name] = Turn(self, policy, jobs, self.usage.get(queue.name, Usage()))
+            dated = [job for job in jobs if job.job_id in self.dated] if self.dated else []
+            undated = [job for job in jobs if job.job_id not in self.dated] if dated else jobs
+            turn = self._turns[queue.name] = Turn(self, policy, dated, undated, self.usage.get(queue.name, Usage()))
             return turn
         return None
 
@@ -231,12 +242,11 @@ class Planner:
         return True
 
     def _possible(self, choice: Choice) -> bool:
-        """Say whether an alternative could ever start on what is there; if in doubt, yes."""
+        """Say whether an alternative could start if all that is there were free."""
         known = self._can.get(choice.shape)
         if known is None:
             fit = self.fit(choice.shape)
-            known = not fit.steady or fit.fits(self.units(fit, self.available.plannable))
-            self._can[choice.shape] = known
+            known = self._can[choice.shape] = fit.fits(self.units(fit, self.available.plannable))
         return known
 
     def place(self, job: Waiting) -> None:
@@ -247,7 +257,7 @@ class Planner:
         if isinstance(earliest, Blocked):
             self.unplaced[job.job_id] = Unplaced(job.job_id, earliest.obstacle, earliest.detail)
             return
-        if job.job_id in self._carried and self._kept(job, kind, chart, earliest):
+        if job.job_id in self._carried and self._kept(job, self._carried[job.job_id], kind, earliest):
             return
         options = [
             Option(choice, fit, found)
@@ -299,15 +309,28 @@ class Planner:
         self.ends[job.job_id] = placement.stop
         self.placements[job.job_id] = placement
 
-    def _kept(self, job: Waiting, kind: Kind, chart: Chart, earliest: int) -> bool:
-        """Keep the place that an unfinished pass gave, if it is still there."""
-        old = self._carried[job.job_id]
+    def _kept(self, job: Waiting, old: Placement, kind: Kind, earliest: int) -> bool:
+        """Keep the place that an earlier pass gave, if it is still there."""
+        chart = self.board.chart(kind)
         resources = without(old.resources, self.available.always)
         stop = old.start + self.duration(kind, old.stop - old.start)
-        if old.start < max(self.now, earliest) or chart.free_resources(old.start, stop) & resources != resources:
+        if old.start < max(self.now, earliest) or not chart.has_free(Stay(old.start, stop, resources)):
             return False
         self._give(job, Placement(job.job_id, old.moldable_id, old.start, old.stop, resources), kind, chart)
         return True
+
+    def hold_promised(self, job: Waiting) -> None:
+        """Let a job have the place that it was promised, before anybody looks for a better one."""
+        earliest = self.earliest(job)
+        if not isinstance(earliest, Blocked):
+            self._kept(job, self.promised[job.job_id], self.kind(job), earliest)
+
+    def better(self, job: Waiting) -> None:
+        """Give a job the earliest place while everybody else keeps theirs; its own is as good as free to it."""
+        if self.placements.pop(job.job_id, None) is not None:
+            self.board.unsettle(job.job_id)
+            del self.ends[job.job_id]
+        self.place(job)
 
     def answer_reservation(self, job: Waiting) -> None:
         """Accept a new reservation at its date, or refuse it."""

@@ -8,7 +8,10 @@ A policy is a name that the manual, or a site, gives a queue.
     easy-sjbf       the same                            the same, the shortest first
     depth-N         the first N jobs that have to wait  whoever delays nobody with a date, in order
     depth-N-sjbf    the same                            the same, the shortest first
-    conservative    everybody                           whoever delays nobody, in order
+    conservative    everybody, and it is kept           whoever delays nobody, in order
+
+Where everybody has a date, it is a prediction in the manual's schedulers: every pass plans anew, and who comes first
+may take what somebody behind it was told. `conservative` keeps every date, or betters it.
 """
 
 import re
@@ -46,17 +49,22 @@ class Backfill(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How a queue is planned. `reservations`: how many of the jobs that have to wait get a date (None: all of them)."""
+    """How a queue is planned.
+
+    `reservations`: how many of the jobs that have to wait get a date (None: all of them). `keeps_dates`: nobody's date
+    gets worse from one pass to the next.
+    """
 
     order: JobOrder = fifo
     reservations: int | None = None
     backfill: Backfill = Backfill.IN_ORDER
+    keeps_dates: bool = False
 
 
 POLICIES: Mapping[str, Policy] = {
     "oar_sched_gantt_with_timesharing": Policy(),
     "oar_sched_gantt_with_timesharing_and_fairsharing": Policy(order=fair),
-    "conservative": Policy(),
+    "conservative": Policy(keeps_dates=True),
     "easy": Policy(reservations=1),
     "easy-sjbf": Policy(reservations=1, backfill=Backfill.SHORTEST_FIRST),
     "fcfs": Policy(reservations=1, backfill=Backfill.NOBODY),

@@ -92,10 +92,6 @@ class PoolChart(Chart):
             del self._times[:index], self._free[:index]
         self._times[0] = now
 
-    def next_change(self) -> int:
-        """Give the next instant at which somebody comes or goes."""
-        return self._times[1] if len(self._times) > 1 else FOREVER
-
     def find(self, fit: Fit, duration: int, not_before: int = 0) -> Found | None:
         """Find the earliest place of a share, from an instant on; None: never."""
         times, free, need = self._times, self._free, fit.least
@@ -122,6 +118,10 @@ class PoolChart(Chart):
         """Say how many are free during all of [start, stop)."""
         first = max(bisect_right(self._times, start) - 1, 0)
         return min(self._free[first : bisect_left(self._times, stop, first + 1)])
+
+    def has_free(self, stay: Stay) -> bool:
+        """Say whether a stay takes nothing from anybody."""
+        return self.free_resources(stay.start, stay.stop) >= stay.resources
 
     def from_now(self, *, of_nodes: bool) -> FromNow:  # noqa: ARG002
         """Say how many stay free from now on."""

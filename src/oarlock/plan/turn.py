@@ -18,15 +18,24 @@ if TYPE_CHECKING:
 
 
 class Turn:
-    """One queue being planned: `jobs[at:]` are still to come; the first `dated` of all ask for a date."""
+    """One queue being planned: `jobs[at:]` are still to come; the first `dated` of all ask for a date.
 
-    def __init__(self, planner: "Planner", policy: Policy, jobs: list[Waiting], usage: Usage) -> None:
-        self._planner, self._policy = planner, policy
+    `in_line`: nobody may pass a job that waits. `only_starts`: those to come are only looked at for starting now.
+    """
+
+    def __init__(
+        self, planner: "Planner", policy: Policy, dated: list[Waiting], undated: list[Waiting], usage: Usage
+    ) -> None:
+        self._planner, self._shortest_first = planner, policy.backfill is Backfill.SHORTEST_FIRST
         self._dates = policy.reservations  # how many may still be promised; None: as many as it takes
-        dated = [job for job in jobs if job.reservation == Reservation.TO_SCHEDULE]
-        undated = [job for job in jobs if job.reservation != Reservation.TO_SCHEDULE] if dated else jobs
+        self.in_line, self.only_starts = policy.backfill is Backfill.NOBODY, False
         chosen = policy.order(undated, usage, planner.settings)
         self.jobs, self.at, self.dated = dated + chosen, 0, len(dated)
+        self._place = planner.better if policy.keeps_dates else planner.place
+        if policy.keeps_dates and planner.promised:
+            for job in chosen:
+                if job.job_id in planner.promised:
+                    planner.guarded(job, planner.hold_promised)
         if len(chosen) < len(undated):
             among = {job.job_id for job in chosen}
             left = [job for job in undated if job.job_id not in among]
@@ -41,14 +50,12 @@ class Turn:
         planner = self._planner
         if job.reservation == Reservation.TO_SCHEDULE:
             planner.guarded(job, planner.answer_reservation)
-        elif self._dates is None:
-            planner.guarded(job, planner.place)
-        elif self._dates:
-            self._promise(job)
-        elif self.in_line:
-            planner.leave([job], Obstacle.FAR_BACK, f"{self._before} and nobody passes them; no date is promised")
-        else:
+        elif self.only_starts:
             planner.guarded(job, self._start_now)
+        elif self._dates is None:
+            planner.guarded(job, self._place)
+        else:
+            self._promise(job)
         return True
 
     def skip(self) -> None:
@@ -57,7 +64,7 @@ class Turn:
 
     def append(self, job: Waiting) -> None:
         """Let one job more come, behind all others; where the shortest go first, behind those that are as short."""
-        if self._dates == 0 and self._policy.backfill is Backfill.SHORTEST_FIRST:
+        if self.only_starts and self._shortest_first:
             insort(self.jobs, job, lo=self.at, key=_shortness)
         else:
             self.jobs.append(job)
@@ -66,16 +73,6 @@ class Turn:
     def over(self) -> bool:
         """Whether no job is still to come."""
         return self.at >= len(self.jobs)
-
-    @property
-    def only_starts(self) -> bool:
-        """Whether those who are still to come are only looked at for starting now."""
-        return self._dates == 0
-
-    @property
-    def in_line(self) -> bool:
-        """Whether nobody may pass a job that waits."""
-        return self._policy.backfill is Backfill.NOBODY
 
     @property
     def left(self) -> list[Waiting]:
@@ -95,11 +92,15 @@ class Turn:
         if placement is None or placement.start <= planner.now or self._dates is None:
             return
         self._dates -= 1
-        if not self._dates and self._policy.backfill is Backfill.SHORTEST_FIRST:
+        self.only_starts = not self._dates
+        if self.only_starts and self._shortest_first:
             self.jobs[self.at :] = sorted(self.jobs[self.at :], key=_shortness)
 
     def _start_now(self, job: Waiting) -> None:
-        self._planner.start_now(job, otherwise=f"{self._before}; no date is promised")
+        if self.in_line:
+            self._planner.leave([job], Obstacle.FAR_BACK, f"{self._before}, and nobody passes; no date is promised")
+        else:
+            self._planner.start_now(job, otherwise=f"{self._before}; no date is promised")
 
 
 def _shortness(job: Waiting) -> int:

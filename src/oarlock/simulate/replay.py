@@ -2,7 +2,7 @@
 
 No policy is made here, only the order of events. Ours: at one instant jobs end first, then new ones come, then one
 decision. The reference simulator's (`Ties.REFERENCE`): new ones come first; a decision an event, and for a new job only
-if it fits into what is free; a job whose requested end has come holds nothing any more.
+if it fits into what is free or is owed a date; a job whose requested end has come holds nothing any more.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -67,9 +67,7 @@ class Replay:
         for job in trace.jobs:
             self._shapes.setdefault(job.shape, len(self._shapes))
         begin = trace.jobs[0].submitted if trace.jobs else 0
-        snapshot = Snapshot(
-            resources=site.resources, queues=(Queue(_QUEUE, 1, policy),), shapes=tuple(self._shapes)
-        )
+        snapshot = Snapshot(resources=site.resources, queues=(Queue(_QUEUE, 1, policy),), shapes=tuple(self._shapes))
         settings = PlanSettings(security_time=0)
         self._live = Live(snapshot, now=begin, settings=settings, ground=site.ground, punctual=True)
         self._ends: list[tuple[int, int]] = []
@@ -78,7 +76,8 @@ class Replay:
         self._told: dict[int, int] = {}
         self._new: list[int] = []
         known = named(policy)
-        self._all_dated = foresee and known is not None and known.reservations is None
+        self._promises = known is not None and known.reservations is None  # everybody a date, as soon as they come
+        self._all_dated = foresee and self._promises
 
     def run(self, progress: Progress = lambda _over: None) -> list[Ran]:
         """Replay everything; gives what became of each job, in the order in which they came."""
@@ -113,7 +112,8 @@ class Replay:
     def _event(self, now: int) -> int:
         """Let one event of an instant happen, and decide; new jobs come before others end."""
         for number in self._coming(now):
-            if self._live.has_room(self._submit(number)):
+            waiting = self._submit(number)
+            if self._promises or self._live.has_room(waiting):
                 self._decide(now)
         if self._ends and self._ends[0][0] <= now:
             self._live.ended(heappop(self._ends)[1])

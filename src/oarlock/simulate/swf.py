@@ -1,4 +1,4 @@
-"""The Standard Workload Format of the Parallel Workloads Archive: a line a job, eighteen numbers; comments begin with `;`.
+"""The Standard Workload Format of the Parallel Workloads Archive: a line a job, eighteen numbers; `;` begins a comment.
 
 Alea's form adds a list of nodes, a queue and a request (`2:ppn=8:x86_64`), which then says what the job asks for.
 """
