@@ -14,8 +14,8 @@ from oarlock.lang import request
 from oarlock.model.job import JobState
 from oarlock.model.resource import Value
 from oarlock.model.snapshot import Choice, Placed, Queue, ResourceTable, Shape, Snapshot, Waiting
-from oarlock.plan import live
 from oarlock.plan.explain import Explainer
+from oarlock.plan.live import Live
 from oarlock.plan.planner import Planner
 from oarlock.plan.settings import PlanSettings
 
@@ -124,9 +124,9 @@ def _cluster(sizes: Sequence[int], more: Callable[[int, int], Row]) -> Load:
     return Load(rows, nodes)
 
 
-def regular(jobs: int, *, parts: float, walltime: Walltime = usual) -> Snapshot:
-    """Make 320 nodes of 32 cores; a share of the jobs asks for parts of nodes, the others for whole ones."""
-    load = _cluster([CORES] * 320, lambda _node, _core: {})
+def regular(jobs: int, *, parts: float, walltime: Walltime = usual, nodes: int = 320) -> Snapshot:
+    """Make nodes of 32 cores; a share of the jobs asks for parts of nodes, the others for whole ones."""
+    load = _cluster([CORES] * nodes, lambda _node, _core: {})
     load.fill(walltime)
     r = load.random
     for _ in range(jobs):
@@ -210,18 +210,60 @@ def heterogeneous() -> float:
     return _a_job(hetero(5_000))
 
 
+@figure("plan.mixed.100k", unit="µs a job", target=1000)
+def mixed_on_a_large_machine() -> float:
+    """The same mix, 102,400 resources."""
+    return _a_job(regular(10_000, parts=0.6, nodes=3200))
+
+
 @figure("plan.event.10k", unit="ms an event", target=100)
+def whole_answers() -> float:
+    """One submission with 10,000 jobs waiting, and the whole plan after it: every date is today's."""
+    made, snapshot = _full_machine()
+    new = _newcomer(snapshot, 900_000)
+
+    def submitted() -> None:
+        made.submitted(new)
+        made.refresh()
+
+    return _seconds(submitted) * 1e3
+
+
+@figure("plan.incremental", unit="ms an event", target=20)
 def single_events() -> float:
-    """One submission, and one early end, with 10,000 jobs waiting: the slower of the two."""
+    """Who starts now? 10,000 jobs waiting, forty events: early ends and submissions in turn; the mean of an event."""
+    made, snapshot = _full_machine()
+    r = Random(2)
+    leavers = r.sample(snapshot.placed, 20)
+
+    def events() -> None:
+        for at, leaver in enumerate(leavers, 1):
+            made.advance(NOW + at)
+            made.ended(leaver.job_id)
+            _obey(made)
+            made.submitted(_newcomer(snapshot, 900_000 + at))
+            _obey(made)
+
+    return _seconds(events) / (2 * len(leavers)) * 1e3
+
+
+def _full_machine() -> tuple[Live, Snapshot]:
+    """Plan, and let everybody start who can."""
     snapshot = regular(10_000, parts=0.6)
-    planner = _planned(snapshot)
-    new = Waiting(
-        job_id=900_000, user="ada", queue="default", choices=(Choice(1, snapshot.waiting[0].choices[0].shape, 3600),)
-    )
-    leaver = max(snapshot.placed, key=lambda job: len(job.resources))
-    submitted = _seconds(lambda: live.submit(planner, new))
-    ended = _seconds(lambda: live.ended(planner, leaver.job_id, now=NOW + 10))
-    return max(submitted, ended) * 1e3
+    made = Live(snapshot, now=NOW, settings=PlanSettings())
+    made.refresh()
+    _obey(made)
+    return made, snapshot
+
+
+def _obey(made: Live) -> None:
+    for job_id in made.decide().start:
+        made.started(job_id)
+
+
+def _newcomer(snapshot: Snapshot, number: int) -> Waiting:
+    choice = snapshot.waiting[number % len(snapshot.waiting)].choices[0]
+    return Waiting(job_id=number, user="ada", queue="default", choices=(choice,))
 
 
 @figure("plan.explain", unit="µs a job", target=50)

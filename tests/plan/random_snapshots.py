@@ -93,9 +93,14 @@ def _settings(r: Random) -> PlanSettings:
     )
 
 
+POLICIES = ("fcfs", "easy", "easy", "easy-sjbf", "depth-2", "depth-2-sjbf", "depth-3", "conservative")
+
+
 def _queues(r: Random) -> tuple[Queue, ...]:
-    other = Queue("other", r.choice([1, 3]), r.choice([FAIR, FAIR, FAIR, "an_unknown_one"]), active=r.random() < 0.9)
-    return (BESTEFFORT, DEFAULT, other)
+    policy = r.choice([FAIR, FAIR, FAIR, *POLICIES, "an_unknown_one"])
+    other = Queue("other", r.choice([1, 3]), policy, active=r.random() < 0.9)
+    usual = r.choice([DEFAULT, DEFAULT, Queue("default", 2, r.choice(POLICIES))])
+    return (BESTEFFORT, usual, other)
 
 
 def _resources(r: Random) -> ResourceTable:

@@ -62,6 +62,32 @@ class Stay(NamedTuple):
     resources: Ids
 
 
+class Rule(NamedTuple):
+    """What a queue's policy says: who comes first, how many dates there are, who may pass; are dates kept?"""
+
+    fair: bool = False
+    dates: int | None = None
+    passing: str = "in order"
+    keeps: bool = False
+
+
+def rule(policy: str) -> Rule | None:
+    """Read the name of a policy."""
+    known = {
+        "oar_sched_gantt_with_timesharing": Rule(),
+        "oar_sched_gantt_with_timesharing_and_fairsharing": Rule(fair=True),
+        "conservative": Rule(keeps=True),
+        "fcfs": Rule(dates=1, passing="nobody"),
+        "easy": Rule(dates=1),
+        "easy-sjbf": Rule(dates=1, passing="shortest first"),
+    }
+    word, _, rest = policy.partition("-")
+    if word == "depth":
+        number, _, order = rest.partition("-")
+        return Rule(dates=int(number), passing="shortest first" if order else "in order")
+    return known.get(policy)
+
+
 class BadType(Exception):
     """A job that cannot be planned at all."""
 
@@ -69,11 +95,14 @@ class BadType(Exception):
 class Reference:
     """A snapshot, planned slowly. `places` and `refusals` tell of every waiting job after `run`."""
 
-    def __init__(self, snapshot: Snapshot, *, now: int, settings: PlanSettings) -> None:
-        self.snapshot, self.now, self.settings = snapshot, now, settings
+    def __init__(
+        self, snapshot: Snapshot, *, now: int, settings: PlanSettings, promised: Mapping[int, Place] | None = None
+    ) -> None:
+        self.snapshot, self.now, self.settings, self.promised = snapshot, now, settings, promised or {}
         self.rows = ordered_rows(snapshot, settings.order)
         self.places: dict[int, Place] = {}
         self.refusals: dict[int, Refusal] = {}
+        self.held: dict[int, Stay] = {}
         self.ends = {job.job_id: max(job.stop, now + 1) for job in snapshot.placed}
         self.always = self._with("type", settings.always_assigned)
         self.stays = [self._stay(job) for job in snapshot.placed]
@@ -144,8 +173,8 @@ class Reference:
     # The pass.
 
     def _plan_queue(self, queue: Queue, jobs: list[Waiting]) -> None:
-        fair = queue.policy == "oar_sched_gantt_with_timesharing_and_fairsharing"
-        if not queue.active or not (fair or queue.policy == "oar_sched_gantt_with_timesharing"):
+        policy = rule(queue.policy)
+        if not queue.active or policy is None:
             self.refusals |= {job.job_id: Refusal(Obstacle.QUEUE_STOPPED) for job in jobs}
             return
         if not self.always <= self.ready():
@@ -153,17 +182,64 @@ class Reference:
             return
         dated = [job for job in jobs if job.reservation == Reservation.TO_SCHEDULE]
         undated = [job for job in jobs if job.reservation != Reservation.TO_SCHEDULE]
-        for job in dated:
-            self._guarded(job, dated=True)
-        if fair:
+        if policy.fair:
             usage = self.snapshot.usage.get(queue.name, Usage())
             undated.sort(key=lambda job: (self.karma(job, usage), job.job_id))
             undated, late = undated[: self.settings.fairness.max_jobs], undated[self.settings.fairness.max_jobs :]
             self.refusals |= {job.job_id: Refusal(Obstacle.FAR_BACK) for job in late}
         depth = len(undated) if self.settings.depth is None else self.settings.depth
         self.refusals |= {job.job_id: Refusal(Obstacle.FAR_BACK) for job in undated[depth:]}
-        for job in undated[:depth]:
-            self._guarded(job, dated=False)
+        for job in undated[:depth] if policy.keeps else ():
+            self._hold(job)
+        for job in dated:
+            self._guarded(job, dated=True)
+        self._plan_in_order(policy, undated[:depth])
+
+    def _plan_in_order(self, policy: Rule, jobs: list[Waiting]) -> None:
+        dates = policy.dates
+        while jobs and dates != 0:
+            job, *jobs = jobs
+            self._let_go(job)
+            if dates is None or not self._waits_for_others(job):
+                self._guarded(job, dated=False)
+            place = self.places.get(job.job_id)
+            if dates is not None and place is not None and place.start > self.now:
+                dates -= 1
+        if policy.passing == "shortest first":
+            jobs = sorted(jobs, key=lambda job: min(choice.walltime for choice in job.choices))
+        for job in jobs:
+            if policy.passing == "nobody":
+                self.refusals[job.job_id] = Refusal(Obstacle.FAR_BACK)
+            elif not self._waits_for_others(job):
+                self._guarded(job, dated=False, only_now=True)
+
+    def _hold(self, job: Waiting) -> None:
+        """Keep what a job was told, if it is still to be had."""
+        old, begin = self.promised.get(job.job_id), self._begin(job)
+        if old is None or isinstance(begin, Refusal) or old.start < max(begin, self.now):
+            return
+        who = character(job)
+        resources = old.resources - self.always
+        stay = Stay(who, old.start, old.start + self._length(who, old.stop - old.start), resources)
+        if resources <= self.free(who, stay.start, stay.stop, dated=False):
+            self.held[job.job_id] = stay
+            self.stays.append(stay)
+            self.ends[job.job_id] = old.stop
+
+    def _let_go(self, job: Waiting) -> None:
+        if job.job_id in self.held:
+            self.stays.remove(self.held.pop(job.job_id))
+            del self.ends[job.job_id]
+
+    def _waits_for_others(self, job: Waiting) -> bool:
+        begin = self._begin(job)
+        if isinstance(begin, Refusal):
+            self.refusals[job.job_id] = begin
+        elif begin > self.now:
+            self.refusals[job.job_id] = Refusal(Obstacle.DEPENDENCY)
+        else:
+            return False
+        return True
 
     def karma(self, job: Waiting, usage: Usage) -> float:
         """Say by how much a job's people are over their share."""
@@ -176,10 +252,10 @@ class Reference:
             + fairness.asked_weight * (usage.asked_by_user.get(job.user, 0) / asked - user / 100)
         )
 
-    def _guarded(self, job: Waiting, *, dated: bool) -> None:
+    def _guarded(self, job: Waiting, *, dated: bool, only_now: bool = False) -> None:
         try:
             who = character(job)
-            found = self._reserve(job, who) if dated else self._place(job, who)
+            found = self._reserve(job, who) if dated else self._place(job, who, only_now=only_now)
         except Exception:  # noqa: BLE001
             found = Refusal(Obstacle.SET_ASIDE)
         if isinstance(found, Refusal):
@@ -194,13 +270,17 @@ class Reference:
         security_time = self.settings.security_time
         return max(self.settings.besteffort_duration, security_time) if who.besteffort else walltime + security_time
 
-    def _place(self, job: Waiting, who: Character) -> Place | Refusal:
+    def _place(self, job: Waiting, who: Character, *, only_now: bool) -> Place | Refusal:
         begin = self._begin(job)
         if isinstance(begin, Refusal):
             return begin
-        places = [place for choice in job.choices if (place := self._first(who, choice, begin)) is not None]
+        instants = [self.now] if only_now else self.instants(who, begin, dated=False)
+        places = [place for choice in job.choices if (place := self._first(who, choice, instants)) is not None]
         if places:
             return min(places, key=lambda place: place.stop)
+        usable = self.ready() | frozenset(self.asleep())
+        if only_now and any(self.take(choice.shape, usable) for choice in job.choices):
+            return Refusal(Obstacle.FAR_BACK)
         possible = any(self.take(choice.shape, frozenset(self.rows)) for choice in job.choices)
         return Refusal(Obstacle.UNAVAILABLE if possible else Obstacle.TOO_BIG)
 
@@ -217,9 +297,9 @@ class Reference:
             begin = max(begin, self.ends[required.job_id] + 2 * self.settings.security_time)
         return begin
 
-    def _first(self, who: Character, choice: Choice, begin: int) -> Place | None:
+    def _first(self, who: Character, choice: Choice, instants: list[int]) -> Place | None:
         hole = max(self._length(who, choice.walltime), self.settings.minimum_hole)
-        for start in self.instants(who, begin, dated=False):
+        for start in instants:
             free = self.free(who, start, start + hole, dated=False)
             taken = self.take(choice.shape, free)
             if taken:

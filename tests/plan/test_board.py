@@ -4,7 +4,7 @@ import pytest
 
 from oarlock.plan.availability import availability
 from oarlock.plan.board import Board, Kind, Settled
-from oarlock.plan.chart import Stay
+from oarlock.plan.chart import Chart, Stay
 from oarlock.plan.fit import Fitter
 from oarlock.plan.settings import PlanSettings
 from oarlock.plan.timesharing import SharingClass
@@ -36,7 +36,9 @@ def test_who_is_in_whose_way(one, other, seen):
 
 def board(resources, **settings):
     layout = laid(resources)
-    return Board(Fitter(layout), availability(layout, PlanSettings(**settings), NOW), NOW)
+    fitter = Fitter(layout)
+    available = availability(layout, PlanSettings(**settings), NOW)
+    return Board(lambda now, usable: Chart(fitter, now, usable), available, NOW)
 
 
 def stay(start, stop, resources):

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from oarlock.plan.availability import Availability
 from oarlock.plan.chart import FOREVER, Chart, Stay
-from oarlock.plan.fit import Fitter
+from oarlock.plan.ground import NewChart
 from oarlock.plan.timesharing import SharingClass
 
 
@@ -37,12 +37,19 @@ class Settled(Struct, frozen=True, gc=False):
 class Board:
     """The charts, each made when the first job needs it."""
 
-    def __init__(self, fitter: Fitter, available: Availability, now: int) -> None:
+    def __init__(self, new_chart: NewChart, available: Availability, now: int) -> None:
         self.now = now
         self.settled: dict[int, Settled] = {}
-        self._fitter = fitter
+        self._blank = new_chart
         self._available = available
         self._charts: dict[Kind, Chart] = {}
+
+    def copy(self) -> "Board":
+        """Give a board that can be changed apart."""
+        twin = Board(self._blank, self._available, self.now)
+        twin.settled = self.settled.copy()
+        twin._charts = {kind: chart.copy() for kind, chart in self._charts.items()}
+        return twin
 
     def chart(self, kind: Kind) -> Chart:
         """Give the chart in which a job of this kind is looked at."""
@@ -74,7 +81,7 @@ class Board:
 
     def _new_chart(self, kind: Kind) -> Chart:
         usable = self._available.existing if kind.reservation else self._available.plannable
-        chart = Chart(self._fitter, self.now, usable)
+        chart = self._blank(self.now, usable)
         if not kind.reservation:
             for number, (until, resources) in enumerate(self._available.asleep, 1):
                 # Whoever could be woken is gone again after its date: a stay of nobody's.

@@ -80,6 +80,17 @@ class Chart:
             self._bounds.raise_to(fit, duration, start)  # that there is never a place is remembered as well
         return None if start >= FOREVER else found
 
+    def find_now(self, fit: Fit, duration: int) -> Found | None:
+        """Find a place that begins now, or None; what cannot, and anything longer of its shape, is not tried again."""
+        if self._bounds.at(fit, duration) > self.now:
+            return None
+        free = self._line(fit).during(self.now, self.now + duration)
+        if fit.fits(free):
+            return Found(self.now, free)
+        if fit.steady:
+            self._bounds.raise_to(fit, duration, self.now + 1)
+        return None
+
     def free(self, fit: Fit, start: int, stop: int) -> int:
         """Give what is free for a shape during all of [start, stop): resources, or nodes if it asks for nodes."""
         return self._line(fit).during(start, stop)
@@ -91,6 +102,10 @@ class Chart:
     def free_resources(self, start: int, stop: int) -> int:
         """Give the resources that are free during all of [start, stop)."""
         return self._line_of(of_nodes=False).during(start, stop)
+
+    def has_free(self, stay: Stay) -> bool:
+        """Say whether a stay takes nothing from anybody."""
+        return self.free_resources(stay.start, stay.stop) & stay.resources == stay.resources
 
     def _line(self, fit: Fit) -> Timeline:
         return self._line_of(of_nodes=fit.of_nodes)

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from oarlock.model.event import Event
-from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
+from oarlock.model.job import HOLDS_RESOURCES
 from oarlock.model.plan import Obstacle, Placement, Plan, Unplaced
 from oarlock.model.snapshot import Placed, Waiting
 from oarlock.plan import reservations
@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 
 def decided(planner: "Planner", *, unfinished: bool) -> Plan:
     """Turn the places of a pass into a plan."""
-    due, events = _due_reservations(planner)
-    starting = _apart(due + _starting(planner))
-    kill = to_kill(planner.besteffort, [*starting, *_soon(planner)])
+    due, events = _due_reservations(planner) if planner.accepted else ([], [])
+    starting = due + _starting(planner)
+    kill: tuple[int, ...] = ()
+    if planner.besteffort or any(job.kind.besteffort for job in starting):
+        starting = _apart(starting)
+        kill = to_kill(planner.besteffort, [*starting, *_soon(planner)])
     dying = union(holder.resources for holder in planner.besteffort if holder.job_id in kill)
-    missed = [job_id for job_id in planner.placed if job_id in planner.unplaced and _is_missed(planner, job_id)]
+    missed = [job_id for job_id in planner.accepted if job_id in planner.unplaced and _is_missed(planner, job_id)]
     return Plan(
         now=planner.now,
         ids=planner.layout.ids,
@@ -38,13 +41,13 @@ def decided(planner: "Planner", *, unfinished: bool) -> Plan:
 
 def _starting(planner: "Planner") -> list[Holder]:
     """Give the waiting jobs whose time has come and whose resources are all there."""
-    ready = planner.available.ready
+    ready, all_ready = planner.available.ready, planner.available.ready == planner.available.existing
     return [
         _holder(planner, planner.waiting[job_id], placement.resources)
         for job_id, placement in planner.placements.items()
         if job_id in planner.waiting
         and placement.start <= planner.now
-        and placement.resources & ready == placement.resources
+        and (all_ready or placement.resources & ready == placement.resources)
     ]
 
 
@@ -60,19 +63,10 @@ def _holder(planner: "Planner", job: Waiting | Placed, resources: int) -> Holder
     return Holder(job.job_id, planner.kind(job), without(resources, planner.available.always))
 
 
-def _accepted(planner: "Planner") -> list[Placed]:
-    """Give the reservations that were accepted by an earlier pass and did not start yet."""
-    return [
-        job
-        for job in planner.placed.values()
-        if job.state == JobState.WAITING and job.reservation == Reservation.SCHEDULED
-    ]
-
-
 def _due_reservations(planner: "Planner") -> tuple[list[Holder], list[Event]]:
     starting: list[Holder] = []
     events: list[Event] = []
-    for job in _accepted(planner):
+    for job in planner.accepted.values():
         if job.start > planner.now:
             continue
         resources = planner.layout.bits_of(job.resources)
@@ -112,7 +106,7 @@ def _soon(planner: "Planner") -> list[Holder]:
     notice = planner.settings.besteffort_notice
     return [
         _holder(planner, job, planner.layout.bits_of(job.resources))
-        for job in _accepted(planner)
+        for job in planner.accepted.values()
         if planner.now < job.start <= planner.now + notice
     ]
 
@@ -129,6 +123,6 @@ def _to_wake(planner: "Planner") -> tuple[str, ...]:
     if not asleep:
         return ()
     placements: list[Placement] = [p for p in planner.placements.values() if p.start <= horizon]
-    accepted = [planner.layout.bits_of(job.resources) for job in _accepted(planner) if job.start <= horizon]
+    accepted = [planner.layout.bits_of(job.resources) for job in planner.accepted.values() if job.start <= horizon]
     wanted = union([*accepted, *(placement.resources for placement in placements)])
     return tuple(planner.layout.nodes_of(wanted & asleep))

@@ -1,24 +1,36 @@
-"""A plan that lives: one job more, one job less, without planning everything anew.
+"""A plan that lives: one event at a time, deciding just what a whole pass on the same snapshot would decide.
 
-Nobody's start is moved back, so what was announced is kept. A new job is placed behind all others, just as a whole
-pass would. When a job ends early, those that can begin at once in the room it leaves do so, the first in the queue
-first; that the others could move up a little is left to the next pass.
+Two boards are kept. The *base* holds those who have their place: jobs that run, accepted reservations. The board of the
+pass holds the waiting jobs besides. An event changes the base only where it happens: an early end gives back its own
+resources, a start takes them.
+
+A pass asks "who starts now?", and inside a pass room only shrinks. So before each job one asks whether any kind of job
+that is still to come could start now at all; as soon as none could, the pass is left where it is: whoever starts is
+known, exactly. It is taken up again when a new job comes that could, and made anew when room was given back. The dates
+of the jobs that it did not come to are those of an older pass, until `refresh` goes to the end.
 """
 
-from typing import NamedTuple
+from heapq import heapify, heappop, heappush
 
-from oarlock.model.plan import Placement, Unplaced
-from oarlock.model.snapshot import Choice, Shape, Waiting
+from msgspec.structs import replace
+
+from oarlock.model.errors import OarlockError
+from oarlock.model.job import FINAL, HOLDS_RESOURCES, JobState, Reservation
+from oarlock.model.plan import Placement, Plan, Unplaced
+from oarlock.model.snapshot import Dependency, Placed, Shape, Snapshot, Waiting
 from oarlock.plan.board import Kind
-from oarlock.plan.chart import Stay
-from oarlock.plan.dependencies import Blocked
+from oarlock.plan.chart import FOREVER
+from oarlock.plan.decide import decided
 from oarlock.plan.fit import Fit
-from oarlock.plan.planner import Option, Planner
-from oarlock.plan.timeline import Found, FromNow
+from oarlock.plan.ground import Ground
+from oarlock.plan.planner import Planner
+from oarlock.plan.policies import fifo, named
+from oarlock.plan.settings import PlanSettings
+from oarlock.plan.turn import Turn
 
 
 def submit(planner: Planner, job: Waiting) -> Placement | Unplaced:
-    """Place a new job behind all others."""
+    """Place a new job behind all others, in a plan that was just made."""
     planner.add(job)
     return planner.placements.get(job.job_id) or planner.unplaced[job.job_id]
 
@@ -29,72 +41,348 @@ def add_shape(planner: Planner, shape: Shape) -> int:
     return len(planner.shapes) - 1
 
 
-def ended(planner: Planner, job_id: int, *, now: int) -> list[Placement]:
-    """Let a job end before its time, or a waiting one go, and give the places of those that begin now because of it."""
-    planner.advance(now)
-    planner.forget(job_id)
-    started: list[Placement] = []
-    while (found := _Now(planner).first()) is not None:
-        job, kind, option = found
-        planner.move(job, kind, option)
-        started.append(planner.placements[job.job_id])
-    return started
+class Sort:
+    """What decides whether a job can start now: all jobs of a sort can, or none."""
+
+    __slots__ = ("fit", "kind", "length")
+
+    def __init__(self, kind: Kind, fit: Fit, length: int) -> None:
+        self.kind, self.fit, self.length = kind, fit, length
 
 
-class _Candidate(NamedTuple):
-    job: Waiting
-    kind: Kind
-    option: Option
+class Live:
+    """A cluster that is planned from event to event.
 
+    Tell it what happens (`submitted`, `started`, `accepted`, `ended`), let time pass (`advance`), ask it what has to
+    happen (`decide`). Changes of resources or settings need a new one. `punctual`: nobody ever overstays; otherwise a
+    job past its walltime holds its resources until it is told to have ended.
+    """
 
-class _Now:
-    """Looks for the first job in the queue that could begin at once."""
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        *,
+        now: int,
+        settings: PlanSettings | None = None,
+        ground: Ground | None = None,
+        punctual: bool = False,
+    ) -> None:
+        self.planner = Planner(snapshot, now=now, settings=settings or PlanSettings(), ground=ground)
+        self.now, self._punctual = now, punctual
+        self._base, self._ends = self.planner.board, self.planner.ends
+        self._queues: dict[str, dict[int, Waiting]] = {}
+        self._known_sorts: dict[tuple[Kind, int, int], Sort] = {}
+        self._sorts: dict[int, tuple[Sort, ...]] = {}  # of each job that could start
+        self._jobs_of: dict[Sort, int] = {}
+        self._waits_for: dict[int, set[int]] = {}
+        self._older: dict[int, Placement] = {}
+        for job in snapshot.waiting:
+            self._admit(job)
+        self._stale = True
+        self._turns: list[Turn | None] = []
+        self._to_come: dict[Sort, int] = {}
+        self._hopes: list[Sort] = []
+        self._hopeless: set[Sort] = set()
+        self._unanswered: set[int] = set()
+        self._on_base, self._to_do = True, True
+        self._due: set[int] = set()
+        self._edges = [FOREVER, *(until for until, _ in self.planner.available.asleep)]
+        for settled in self._base.settled.values():
+            self._edges += (settled.stay.start, settled.stay.stop)
+        heapify(self._edges)
+        policies = [named(queue.policy) for queue in snapshot.queues]
+        self._keeps_dates = any(policy is not None and policy.keeps_dates for policy in policies)
+        # Where an order leaves jobs out, others move up when some have gone.
+        self._in_order = self.planner.settings.depth is None and all(p is None or p.order is fifo for p in policies)
+        self._always_whole = bool(self.planner.available.asleep) or self._keeps_dates
 
-    def __init__(self, planner: Planner) -> None:
-        self._planner = planner
-        self._free: dict[tuple[Kind, bool], FromNow] = {}
-        self._failed: set[tuple[Kind, int, int]] = set()
+    # What happens.
 
-    def first(self) -> _Candidate | None:
-        planner = self._planner
-        for job_id, placement in planner.placements.items():
-            if placement.start <= planner.now or job_id not in planner.waiting:
-                continue
-            job = planner.waiting[job_id]
-            kind = planner.kind(job)
-            for choice in job.choices:
-                option = self._option(job, kind, choice, planner.board.settled[job_id].stay)
-                if option is not None:
-                    return _Candidate(job, kind, option)
-        return None
+    def submitted(self, job: Waiting) -> None:
+        """Let a job wait."""
+        self.planner.waiting[job.job_id] = job
+        self._admit(job)
+        turn = self._open_turn(job)
+        if self._stale or turn is None:
+            self._stale = True
+            return
+        for sort in self._sorts.get(job.job_id, ()):
+            self._to_come[sort] = self._to_come.get(sort, 0) + 1
+            if sort not in self._hopeless:
+                self._hopes.append(sort)
+        turn.append(job)
 
-    def _option(self, job: Waiting, kind: Kind, choice: Choice, stay: Stay) -> Option | None:
-        """Try one alternative. Its own stay to come is not in its way: what it keeps free until then it can have."""
-        planner = self._planner
-        fit = planner.fit(choice.shape)
-        stop = planner.now + planner.sought(kind, choice.walltime)
-        own = self._own(kind, fit, stay) if stay.start < stop <= stay.stop else 0
-        key = kind, choice.shape, choice.walltime
-        if not own and key in self._failed:
+    def started(self, job_id: int) -> None:
+        """Let a job that was decided to start have its resources, or a reservation be under way."""
+        planner = self.planner
+        if job_id in planner.placed:
+            place = planner.placements.pop(job_id)
+            self._settle_again(
+                replace(
+                    planner.accepted.pop(job_id),
+                    state=JobState.RUNNING,
+                    start=place.start,
+                    resources=planner.layout.ids_of(place.resources),
+                )
+            )
+        else:
+            self._have_place(job_id, JobState.RUNNING, Reservation.NONE)
+
+    def accepted(self, job_id: int) -> None:
+        """Let a reservation that was decided to be accepted be kept."""
+        self._have_place(job_id, JobState.WAITING, Reservation.SCHEDULED)
+
+    def ended(self, job_id: int, *, state: JobState = JobState.TERMINATED, exit_code: int = 0) -> None:
+        """Let a job be over, or be waited for no longer."""
+        if job_id in self.planner.waiting:
+            self._dismiss(job_id)
+            self._stale = True
+        else:
+            placed = self.planner.placed.pop(job_id)
+            self.planner.accepted.pop(job_id, None)
+            settled = self._base.unsettle(job_id)
+            self._stale = self._stale or settled.stay.stop > self.now
+            if "besteffort" in placed.types:
+                self.planner.look_for_besteffort()
+        self._ends.pop(job_id, None)
+        self._release_those_who_wait_for(job_id, state, exit_code)
+
+    def advance(self, now: int) -> None:
+        """Let time pass."""
+        # Somebody's time is over, or somebody's time had come and they did not start.
+        if now >= self._edges[0] or (self._due and now > self.now):
+            self._stale = True
+            while self._edges[0] <= now:
+                heappop(self._edges)
+        self.now = self.planner.now = now
+        self._base.advance(now)
+        if not self._on_base:
+            self.planner.board.advance(now)
+
+    # What follows.
+
+    def decide(self) -> Plan:
+        """Say who starts now, which reservations are answered, who has to leave: exactly as a whole pass would.
+
+        Dates of jobs that wait are there as far as the pass had to go.
+        """
+        return self._decided(whole=self._always_whole)
+
+    def refresh(self) -> Plan:
+        """Plan to the end, so that every date is today's."""
+        return self._decided(whole=True)
+
+    def _decided(self, *, whole: bool) -> Plan:
+        planner = self.planner
+        if self._go_on(whole=whole) or self._to_do or planner.accepted:
+            plan = decided(planner, unfinished=False)
+            self._to_do = bool(plan.start or plan.accept or plan.refuse or plan.kill or plan.wake)
+            waiting, now = planner.waiting, self.now
+            self._due = {number for number, place in planner.placements.items() if place.start <= now} & waiting.keys()
+        else:
+            plan = Plan(now=self.now, ids=planner.layout.ids, placements={}, unplaced={})
+        # The pass goes on later; a plan that was handed out stays as it is.
+        return replace(plan, placements=planner.placements.copy(), unplaced=planner.unplaced.copy())
+
+    def has_room(self, job: Waiting) -> bool:
+        """Say whether a job fits into what is free at this very instant."""
+        chart, choices = self._base.chart(self.planner.kind(job)), job.choices
+        return any(chart.find_now(self.planner.fit(choice.shape), 1) is not None for choice in choices)
+
+    def foreseen(self, job_id: int) -> Placement | None:
+        """Give the place that a waiting job was told last; it may be of an older pass."""
+        return self.planner.placements.get(job_id) or self._older.get(job_id)
+
+    # The pass.
+
+    def _go_on(self, *, whole: bool) -> bool:
+        """Go on with the pass as far as it has to go; says whether it had to."""
+        went = self._stale
+        if self._stale:
+            self._begin()
+        while (turn := self._turn(whole=whole)) is not None:
+            while whole or turn.in_line or self._unanswered or self._has_hope():
+                went = True
+                self._step(turn, whole=whole)
+                if turn.over or (turn.in_line and turn.only_starts):
+                    break
+            else:
+                break
+        return went
+
+    def _begin(self) -> None:
+        planner = self.planner
+        if not self._punctual:
+            self._hold_overdue()
+        self._older.update(planner.placements)
+        self._on_base = not self._keeps_dates
+        planner.begin(self._base if self._on_base else self._base.copy(), self.now, self._ends.copy())
+        planner.promised = self._older if self._keeps_dates else {}
+        self._turns = []
+        self._to_come = self._jobs_of.copy()
+        self._hopes = list(self._jobs_of)
+        self._hopeless = set()
+        self._unanswered = self.planner.dated.copy()
+        self._stale = False
+
+    def _turn(self, *, whole: bool) -> Turn | None:
+        """Give the turn that the pass is in; None when it is over, or nobody is left who may pass."""
+        queues = self.planner.queues
+        while True:
+            turn = self._turns[-1] if self._turns else None
+            if turn is not None and not turn.over and (whole or not (turn.in_line and turn.only_starts)):
+                return turn
+            if len(self._turns) == len(queues):
+                return None
+            queue = queues[len(self._turns)]
+            self._turns.append(self.planner.turn(queue, list(self._queues.get(queue.name, {}).values())))
+
+    def _step(self, turn: Turn, *, whole: bool) -> None:
+        planner = self.planner
+        job_id = turn.jobs[turn.at].job_id
+        sorts = self._sorts.get(job_id, ())
+        if self._on_base:
+            for sort in sorts:  # so that the base has the timelines that its copies need
+                self._base.chart(sort.kind).find_now(sort.fit, sort.length)
+            planner.board, self._on_base = self._base.copy(), False
+        for sort in sorts:
+            self._to_come[sort] -= 1
+        if whole or not turn.only_starts or not self._hopeless.issuperset(sorts):
+            turn.step()
+            self._unanswered.discard(job_id)
+        else:
+            turn.skip()
+
+    def _has_hope(self) -> bool:
+        """Say whether anybody who is still to come could start now."""
+        hopes, board = self._hopes, self.planner.board
+        while hopes:
+            sort = hopes[-1]
+            if self._to_come[sort] > 0:
+                if not sort.fit.steady:  # less room may be better for it
+                    return True
+                if board.chart(sort.kind).find_now(sort.fit, sort.length) is not None:
+                    return True
+                self._hopeless.add(sort)  # and nothing brings it back: inside a pass room only shrinks
+            hopes.pop()
+        return False
+
+    def _open_turn(self, job: Waiting) -> Turn | None:
+        """Give the turn that a new job can be appended to: the pass is still in it, and the job is its last."""
+        turn = self._turns[-1] if self._turns else None
+        queue = self.planner.queues[len(self._turns) - 1]
+        if turn is None or queue.name != job.queue or job.reservation == Reservation.TO_SCHEDULE:
             return None
-        free = self._from_now(kind, fit).until(stop) | own
-        if fit.fits(free) and not self._must_wait(job):
-            return Option(choice, fit, Found(planner.now, free))
-        if not own:
-            self._failed.add(key)
-        return None
+        return turn if self._in_order and next(reversed(self._queues[queue.name])) == job.job_id else None
 
-    def _own(self, kind: Kind, fit: Fit, stay: Stay) -> int:
-        units = self._planner.fitter.touched_nodes(stay.resources) if fit.of_nodes else stay.resources
-        return units & self._from_now(kind, fit).until(stay.start)
+    # Who is where.
 
-    def _from_now(self, kind: Kind, fit: Fit) -> FromNow:
-        key = kind, fit.of_nodes
-        known = self._free.get(key)
-        if known is None:
-            known = self._free[key] = self._planner.board.chart(kind).from_now(of_nodes=fit.of_nodes)
-        return known
+    def _admit(self, job: Waiting) -> None:
+        queue = self._queues.setdefault(job.queue, {})
+        in_order = not queue or job.job_id in queue or next(reversed(queue)) < job.job_id
+        queue[job.job_id] = job
+        if not in_order:
+            self._queues[job.queue] = dict(sorted(queue.items()))
+        for needed in job.after:
+            self._waits_for.setdefault(needed.job_id, set()).add(job.job_id)
+        if job.reservation == Reservation.TO_SCHEDULE:
+            self.planner.dated.add(job.job_id)
+        elif all(needed.state in FINAL for needed in job.after):
+            self._sorts[job.job_id] = sorts = self._sorts_of(job)
+            for sort in sorts:
+                self._jobs_of[sort] = self._jobs_of.get(sort, 0) + 1
 
-    def _must_wait(self, job: Waiting) -> bool:
-        earliest = self._planner.earliest(job)
-        return isinstance(earliest, Blocked) or earliest > self._planner.now
+    def _sorts_of(self, job: Waiting) -> tuple[Sort, ...]:
+        try:
+            kind = self.planner.kind(job)
+            return tuple({self._sort(kind, choice.shape, choice.walltime): None for choice in job.choices})
+        except (OarlockError, ValueError):
+            return ()  # it will be set aside, and never start
+
+    def _sort(self, kind: Kind, shape: int, walltime: int) -> Sort:
+        sort = self._known_sorts.get((kind, shape, walltime))
+        if sort is None:
+            sort = Sort(kind, self.planner.fit(shape), self.planner.sought(kind, walltime))
+            self._known_sorts[kind, shape, walltime] = sort
+        return sort
+
+    def _dismiss(self, job_id: int) -> None:
+        job = self.planner.waiting.pop(job_id)
+        del self._queues[job.queue][job_id]
+        self.planner.dated.discard(job_id)
+        self._older.pop(job_id, None)
+        self._due.discard(job_id)
+        for needed in job.after:
+            self._waits_for[needed.job_id].discard(job_id)
+        self._forget_sorts(job_id)
+
+    def _forget_sorts(self, job_id: int) -> None:
+        for sort in self._sorts.pop(job_id, ()):
+            self._jobs_of[sort] -= 1
+            if not self._jobs_of[sort]:
+                del self._jobs_of[sort]
+
+    def _have_place(self, job_id: int, state: JobState, reservation: Reservation) -> None:
+        planner = self.planner
+        job, placement = planner.waiting[job_id], planner.placements.pop(job_id)
+        self._dismiss(job_id)
+        placed = Placed(
+            job_id=job_id,
+            moldable_id=placement.moldable_id,
+            user=job.user,
+            queue=job.queue,
+            state=state,
+            start=placement.start,
+            stop=placement.stop,
+            resources=planner.layout.ids_of(placement.resources) if planner.layout.ids else (),
+            project=job.project,
+            name=job.name,
+            types=job.types,
+            reservation=reservation,
+        )
+        settled = planner.board.settled[job_id]
+        kind, stay = settled.kind, settled.stay
+        planner.placed[job_id] = placed
+        self._stale = self._stale or not self._in_order
+        if reservation is Reservation.SCHEDULED:
+            planner.accepted[job_id] = placed
+        self._ends[job_id] = placement.stop
+        if kind.besteffort or reservation is Reservation.SCHEDULED:  # it holds longer than was looked for
+            self._settle_again(placed)
+        else:
+            self._base.settle(job_id, kind, stay, found_in=self._base.chart(kind))
+            heappush(self._edges, stay.stop)
+
+    def _settle_again(self, placed: Placed) -> None:
+        """Let a job have its place in the base as a snapshot would show it."""
+        planner = self.planner
+        if placed.job_id in self._base.settled:
+            self._base.unsettle(placed.job_id)
+        planner.placed[placed.job_id] = placed
+        passing, planner.board, self._stale = planner.board, self._base, True
+        planner.settle_placed(placed)
+        planner.board = passing
+        stay = self._base.settled[placed.job_id].stay
+        heappush(self._edges, stay.start)
+        heappush(self._edges, stay.stop)
+        if "besteffort" in placed.types:
+            planner.look_for_besteffort()
+
+    def _hold_overdue(self) -> None:
+        """Let those who should be gone hold their resources, and those who wait for them, for another second."""
+        now, settled = self.now, self._base.settled
+        for job in [job for job in self.planner.placed.values() if job.stop <= now]:
+            self._ends[job.job_id] = now + 1
+            heappush(self._edges, now + 1)
+            if job.state in HOLDS_RESOURCES and settled[job.job_id].stay.stop <= now:
+                self._settle_again(job)
+
+    def _release_those_who_wait_for(self, job_id: int, state: JobState, exit_code: int) -> None:
+        for number in self._waits_for.pop(job_id, ()):
+            job = self.planner.waiting[number]
+            over = Dependency(job_id, state, exit_code)
+            after = tuple(over if needed.job_id == job_id else needed for needed in job.after)
+            self.planner.waiting[number] = changed = replace(job, after=after)
+            self._forget_sorts(number)
+            self._admit(changed)
+            self._stale = True

@@ -1,6 +1,6 @@
 """The pass: queues in priority order, each job given the earliest place that delays nobody before it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -10,19 +10,19 @@ from oarlock.model.job import JobState, Reservation
 from oarlock.model.plan import Obstacle, Placement, Plan, Unplaced
 from oarlock.model.snapshot import Choice, Placed, Queue, Shape, Snapshot, Usage, Waiting
 from oarlock.plan import reservations
-from oarlock.plan.availability import availability
 from oarlock.plan.besteffort import Holder
 from oarlock.plan.board import Board, Kind
 from oarlock.plan.chart import Chart, Stay
 from oarlock.plan.decide import decided
 from oarlock.plan.dependencies import Blocked, earliest_start
-from oarlock.plan.fit import Fit, Fitter
-from oarlock.plan.layout import lay_out
-from oarlock.plan.policies import POLICIES
+from oarlock.plan.fit import Fit
+from oarlock.plan.ground import Ground, laid_out
+from oarlock.plan.policies import named
 from oarlock.plan.sets import union, without
 from oarlock.plan.settings import PlanSettings
 from oarlock.plan.timeline import Found
 from oarlock.plan.timesharing import BadTimesharing, is_besteffort, sharing_class
+from oarlock.plan.turn import Turn
 
 OutOfTime = Callable[[], bool]
 
@@ -57,7 +57,7 @@ def make_plan(
     out_of_time: OutOfTime = never,
     previous: Plan | None = None,
 ) -> Plan:
-    """Plan everything. A `previous` plan that was left unfinished is gone on with: its places are kept."""
+    """Plan everything. Of a `previous` plan, dates are kept where the policy keeps them; all, if it was unfinished."""
     planner = Planner(snapshot, now=now, settings=settings or PlanSettings())
     return planner.run(out_of_time=out_of_time, previous=previous)
 
@@ -65,67 +65,76 @@ def make_plan(
 class Planner:
     """A snapshot being planned. After `run` it answers questions (`explain`) and takes single events (`live`)."""
 
-    def __init__(self, snapshot: Snapshot, *, now: int, settings: PlanSettings) -> None:
+    def __init__(self, snapshot: Snapshot, *, now: int, settings: PlanSettings, ground: Ground | None = None) -> None:
         self.settings, self.now = settings, now
-        self.layout = lay_out(snapshot.resources, settings.order)
-        self.fitter = Fitter(self.layout)
-        self.available = availability(self.layout, settings, now)
-        self.board = Board(self.fitter, self.available, now)
+        ground = ground or laid_out(snapshot.resources, settings, now)
+        self.layout, self.fitter, self.available = ground.layout, ground.fitter, ground.available
+        self.board = Board(ground.new_chart, self.available, now)
         self.queues = sorted(snapshot.queues, key=lambda queue: -queue.priority)
         self.usage = snapshot.usage
         self.shapes: list[Shape] = list(snapshot.shapes)
         self.placed = {job.job_id: job for job in snapshot.placed}
+        self.accepted = {job.job_id: job for job in snapshot.placed if reservations.is_accepted(job)}
         self.waiting = {job.job_id: job for job in snapshot.waiting}
+        self.dated = {job.job_id for job in snapshot.waiting if job.reservation == Reservation.TO_SCHEDULE}
         self.placements: dict[int, Placement] = {}
         self.unplaced: dict[int, Unplaced] = {}
         self._fits: dict[int, Fit] = {}
+        self._can: dict[int, bool] = {}
+        self._turns: dict[str, Turn] = {}
         self.events: list[Event] = []
         self.answered: list[int] = []
-        self._carried: dict[int, Placement] = {}
+        self.promised: Mapping[int, Placement] = {}
+        self._carried: Mapping[int, Placement] = {}
         # Who is past its end, yet not over, keeps the jobs that depend on it from starting now.
         self.ends = {job.job_id: max(job.stop, now + 1) for job in snapshot.placed}
         for job in snapshot.placed:
-            self._settle_placed(job)
-        self.besteffort = self._besteffort_holders()
-        self._in_danger = union(holder.resources for holder in self.besteffort)
+            self.settle_placed(job)
+        self.look_for_besteffort()
 
     def run(self, *, out_of_time: OutOfTime = never, previous: Plan | None = None) -> Plan:
         """Give every waiting job a place, or the reason why it has none."""
-        if previous is not None and previous.unfinished and previous.ids == self.layout.ids:
-            self._carried = previous.placements
+        if previous is not None and previous.ids == self.layout.ids:
+            self.promised = previous.placements
+            self._carried = previous.placements if previous.unfinished else {}
         by_queue: dict[str, list[Waiting]] = {}
         for job in self.waiting.values():
             by_queue.setdefault(job.queue, []).append(job)
         finished = [self._plan_queue(queue, by_queue.pop(queue.name, []), out_of_time) for queue in self.queues]
         for name, jobs in by_queue.items():
-            self._leave(jobs, Obstacle.QUEUE_STOPPED, f"there is no queue `{name}`")
+            self.leave(jobs, Obstacle.QUEUE_STOPPED, f"there is no queue `{name}`")
         return decided(self, unfinished=not all(finished))
 
     def add(self, job: Waiting) -> None:
         """Place one job more, behind all others."""
         self.waiting[job.job_id] = job
+        if job.reservation == Reservation.TO_SCHEDULE:
+            self.dated.add(job.job_id)
         queue = next((queue for queue in self.queues if queue.name == job.queue), None)
+        turn = self._turns.get(job.queue)
         if queue is None:
-            self._leave([job], Obstacle.QUEUE_STOPPED, f"there is no queue `{job.queue}`")
-        else:
+            self.leave([job], Obstacle.QUEUE_STOPPED, f"there is no queue `{job.queue}`")
+        elif turn is None or job.job_id in self.dated:
             self._plan_queue(queue, [job], never)
+        else:
+            turn.append(job)
+            while turn.step():
+                pass
 
-    def move(self, job: Waiting, kind: Kind, option: Option) -> None:
-        """Give a job that has a place a better one."""
-        self.board.unsettle(job.job_id)
-        self._settle(job, kind, self.board.chart(kind), option)
+    def begin(self, board: Board, now: int, ends: dict[int, int]) -> None:
+        """Begin a pass anew on a board that holds nobody but those who have their place; `ends` are theirs."""
+        self.board, self.now, self.ends = board, now, ends
+        self.placements, self.unplaced, self._turns = {}, {}, {}
+        self.events, self.answered, self._carried = [], [], {}
+        asleep = tuple([(until, bits) for until, bits in self.available.asleep if until > now])
+        if asleep != self.available.asleep:
+            self.available = self.available._replace(asleep=asleep)
+            self._can.clear()
 
-    def forget(self, job_id: int) -> None:
-        """Let a job be no more: running, placed or waiting."""
-        if job_id in self.board.settled:
-            self.board.unsettle(job_id)
-        for known in (self.placed, self.waiting, self.placements, self.unplaced, self.ends):
-            known.pop(job_id, None)
-
-    def advance(self, now: int) -> None:
-        """Let time pass."""
-        self.now = now
-        self.board.advance(now)
+    def look_for_besteffort(self) -> None:
+        """See which best-effort jobs have resources and could be told to leave."""
+        self.besteffort = self._besteffort_holders()
+        self._in_danger = union(holder.resources for holder in self.besteffort)
 
     def fit(self, shape: int) -> Fit:
         """Give a compiled shape; compiled when first asked for."""
@@ -159,41 +168,36 @@ class Planner:
 
     def _plan_queue(self, queue: Queue, jobs: list[Waiting], out_of_time: OutOfTime) -> bool:
         """Plan one queue; False when time ran out."""
-        policy = POLICIES.get(queue.policy)
+        turn = self.turn(queue, jobs)
+        if turn is None:
+            return True
+        if jobs and out_of_time():  # no answer to reservations before better jobs have theirs
+            self.leave(jobs, Obstacle.OUT_OF_TIME, _RAN_OUT)
+            return False
+        while turn.at < turn.dated or turn.over or not out_of_time():
+            if not turn.step():
+                return True
+        self.leave(turn.left, Obstacle.OUT_OF_TIME, _RAN_OUT)
+        return False
+
+    def turn(self, queue: Queue, jobs: list[Waiting]) -> Turn | None:
+        """Let a queue have its turn; None, and every job told why, if nothing of it can be planned."""
+        policy = named(queue.policy)
         if not queue.active:
-            self._leave(jobs, Obstacle.QUEUE_STOPPED, f"queue `{queue.name}` is stopped")
+            self.leave(jobs, Obstacle.QUEUE_STOPPED, f"queue `{queue.name}` is stopped")
         elif policy is None:
-            self._leave(jobs, Obstacle.QUEUE_STOPPED, f"queue `{queue.name}` has an unknown policy `{queue.policy}`")
+            self.leave(jobs, Obstacle.QUEUE_STOPPED, f"queue `{queue.name}` has an unknown policy `{queue.policy}`")
         elif self.available.missing_always:
             names = ", ".join(self.layout.nodes_of(self.available.missing_always)) or "a resource"
-            self._leave(jobs, Obstacle.ALWAYS_ASSIGNED, f"{names}, which every job needs, is not available")
-        elif jobs and out_of_time():
-            self._leave(
-                jobs, Obstacle.OUT_OF_TIME, _RAN_OUT
-            )  # no answer to reservations before better jobs have theirs
-            return False
+            self.leave(jobs, Obstacle.ALWAYS_ASSIGNED, f"{names}, which every job needs, is not available")
         else:
-            dated = [job for job in jobs if job.reservation == Reservation.TO_SCHEDULE]
-            for job in dated:
-                self._guarded(job, self._answer_reservation)
-            undated = [job for job in jobs if job.reservation != Reservation.TO_SCHEDULE]
-            chosen = policy(undated, self.usage.get(queue.name, Usage()), self.settings)
-            return self._plan_jobs(undated, chosen, out_of_time)
-        return True
+            dated = [job for job in jobs if job.job_id in self.dated] if self.dated else []
+            undated = [job for job in jobs if job.job_id not in self.dated] if dated else jobs
+            turn = self._turns[queue.name] = Turn(self, policy, dated, undated, self.usage.get(queue.name, Usage()))
+            return turn
+        return None
 
-    def _plan_jobs(self, jobs: list[Waiting], chosen: list[Waiting], out_of_time: OutOfTime) -> bool:
-        if len(chosen) < len(jobs):
-            among = {job.job_id for job in chosen}
-            left = [job for job in jobs if job.job_id not in among]
-            self._leave(left, Obstacle.FAR_BACK, f"{len(chosen)} jobs of its queue come first")
-        for index, job in enumerate(chosen):
-            if out_of_time():
-                self._leave(chosen[index:], Obstacle.OUT_OF_TIME, _RAN_OUT)
-                return False
-            self._guarded(job, self._place)
-        return True
-
-    def _guarded(self, job: Waiting, step: Callable[[Waiting], None]) -> None:
+    def guarded(self, job: Waiting, step: Callable[[Waiting], None]) -> None:
         """Let a bad job hurt only itself: whatever its planning raises, the others are planned."""
         try:
             step(job)
@@ -202,14 +206,59 @@ class Planner:
             told = f"planning job {job.job_id} failed: {error}"
             self.events.append(Event(EventType.SCHEDULER_JOB_SET_ASIDE, self.now, told, job.job_id))
 
-    def _place(self, job: Waiting) -> None:
+    def place_if_free_to_go(self, job: Waiting) -> None:
+        """Give a job its place, unless it waits for other jobs: a date for it would keep one from a job that could."""
+        if not self._must_wait(job):
+            self.place(job)
+
+    def start_now(self, job: Waiting, *, otherwise: str) -> None:
+        """Start a job at once where it delays nobody who has a date; if it cannot, `otherwise` tells why."""
+        if self._must_wait(job):
+            return
+        kind = self.kind(job)
+        chart = self.board.chart(kind)
+        options = [
+            Option(choice, fit, found)
+            for choice in job.choices
+            if (found := chart.find_now(fit := self.fit(choice.shape), self.sought(kind, choice.walltime))) is not None
+        ]
+        if options:
+            self._settle(job, kind, chart, min(options, key=lambda option: option.end))
+        elif any(map(self._possible, job.choices)):
+            self.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.FAR_BACK, otherwise)
+        else:
+            self.unplaced[job.job_id] = self._never(job)
+
+    def _must_wait(self, job: Waiting) -> bool:
+        """Say whether a job has to wait for others to end; if so it is told."""
+        earliest = self.earliest(job)
+        if isinstance(earliest, Blocked):
+            self.unplaced[job.job_id] = Unplaced(job.job_id, earliest.obstacle, earliest.detail)
+        elif earliest > self.now:
+            required = max((needed.job_id for needed in job.after if needed.job_id in self.ends), default=0)
+            told = f"it waits for job {required}, which is not over; no date is promised"
+            self.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.DEPENDENCY, told)
+        else:
+            return False
+        return True
+
+    def _possible(self, choice: Choice) -> bool:
+        """Say whether an alternative could start if all that is there were free."""
+        known = self._can.get(choice.shape)
+        if known is None:
+            fit = self.fit(choice.shape)
+            known = self._can[choice.shape] = fit.fits(self.units(fit, self.available.plannable))
+        return known
+
+    def place(self, job: Waiting) -> None:
+        """Give a job the earliest place that delays nobody before it, or the reason why there is none."""
         kind = self.kind(job)
         chart = self.board.chart(kind)
         earliest = self.earliest(job) if job.after else 0
         if isinstance(earliest, Blocked):
             self.unplaced[job.job_id] = Unplaced(job.job_id, earliest.obstacle, earliest.detail)
             return
-        if job.job_id in self._carried and self._kept(job, kind, chart, earliest):
+        if job.job_id in self._carried and self._kept(job, self._carried[job.job_id], kind, earliest):
             return
         best: Option | None = None
         for choice in job.choices:
@@ -261,17 +310,31 @@ class Planner:
         self.ends[job.job_id] = placement.stop
         self.placements[job.job_id] = placement
 
-    def _kept(self, job: Waiting, kind: Kind, chart: Chart, earliest: int) -> bool:
-        """Keep the place that an unfinished pass gave, if it is still there."""
-        old = self._carried[job.job_id]
+    def _kept(self, job: Waiting, old: Placement, kind: Kind, earliest: int) -> bool:
+        """Keep the place that an earlier pass gave, if it is still there."""
+        chart = self.board.chart(kind)
         resources = without(old.resources, self.available.always)
         stop = old.start + self.duration(kind, old.stop - old.start)
-        if old.start < max(self.now, earliest) or chart.free_resources(old.start, stop) & resources != resources:
+        if old.start < max(self.now, earliest) or not chart.has_free(Stay(old.start, stop, resources)):
             return False
         self._give(job, Placement(job.job_id, old.moldable_id, old.start, old.stop, resources), kind, chart)
         return True
 
-    def _answer_reservation(self, job: Waiting) -> None:
+    def hold_promised(self, job: Waiting) -> None:
+        """Let a job have the place that it was promised, before anybody looks for a better one."""
+        earliest = self.earliest(job)
+        if not isinstance(earliest, Blocked):
+            self._kept(job, self.promised[job.job_id], self.kind(job), earliest)
+
+    def better(self, job: Waiting) -> None:
+        """Give a job the earliest place while everybody else keeps theirs; its own is as good as free to it."""
+        if self.placements.pop(job.job_id, None) is not None:
+            self.board.unsettle(job.job_id)
+            del self.ends[job.job_id]
+        self.place(job)
+
+    def answer_reservation(self, job: Waiting) -> None:
+        """Accept a new reservation at its date, or refuse it."""
         kind = self.kind(job)
         chart = self.board.chart(kind)
         fit = self.fit(job.choices[0].shape)
@@ -291,11 +354,13 @@ class Planner:
                 return Unplaced(job.job_id, Obstacle.UNAVAILABLE, "too many of the resources it could use are away")
         return Unplaced(job.job_id, Obstacle.TOO_BIG, "the cluster never has what it asks for, even empty")
 
-    def _leave(self, jobs: Iterable[Waiting], obstacle: Obstacle, detail: str) -> None:
+    def leave(self, jobs: Iterable[Waiting], obstacle: Obstacle, detail: str) -> None:
+        """Give jobs no place, and say why."""
         for job in jobs:
             self.unplaced[job.job_id] = Unplaced(job.job_id, obstacle, detail)
 
-    def _settle_placed(self, job: Placed) -> None:
+    def settle_placed(self, job: Placed) -> None:
+        """Let a job have what it has until its time is over."""
         resources = self.layout.bits_of(job.resources)
         if job.state == JobState.SUSPENDED:
             resources = without(resources, self._given_back())

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from oarlock.lang.duration import show
 from oarlock.model.event import Event, EventType
+from oarlock.model.job import JobState, Reservation
 from oarlock.model.plan import Obstacle, Placement, Unplaced
 from oarlock.model.snapshot import Placed, Waiting
 from oarlock.plan.chart import Chart
@@ -16,6 +17,11 @@ class Due(NamedTuple):
     placement: Placement | None
     unplaced: Unplaced | None = None
     events: tuple[Event, ...] = ()
+
+
+def is_accepted(job: Placed) -> bool:
+    """Say whether a job is a reservation that was accepted and did not start yet."""
+    return job.state == JobState.WAITING and job.reservation == Reservation.SCHEDULED
 
 
 def answer(job: Waiting, fit: Fit, chart: Chart, ready: int, *, now: int, security_time: int) -> Placement | Unplaced:

@@ -1,0 +1,156 @@
+"""Replay: the jobs of a trace come as they came, the real planner decides, a virtual clock passes.
+
+No policy is made here, only the order of events. Ours: at one instant jobs end first, then new ones come, then one
+decision. The reference simulator's (`Ties.REFERENCE`): new ones come first; a decision an event, and for a new job only
+if it fits into what is free or is owed a date; a job whose requested end has come holds nothing any more.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from oarlock.model.plan import Placement
+from oarlock.model.snapshot import Choice, Queue, ResourceTable, Shape, Snapshot, Waiting
+from oarlock.plan.ground import Ground
+from oarlock.plan.live import Live
+from oarlock.plan.policies import named
+from oarlock.plan.settings import PlanSettings
+from oarlock.simulate.trace import Trace, TraceJob
+
+Progress = Callable[[int], None]
+"""Told how many jobs are over."""
+
+_QUEUE = "default"
+_OFTEN = 256
+
+
+class Ties(Enum):
+    """Whose rules hold for what happens at one instant."""
+
+    OURS = "ours"
+    REFERENCE = "reference"
+
+
+class Ran(NamedTuple):
+    """What became of a job. `foreseen`: the start it was told first, None if it was told none before it began."""
+
+    job: TraceJob
+    start: int
+    foreseen: int | None
+    resources: int
+
+    @property
+    def wait(self) -> int:
+        """How long it waited."""
+        return self.start - self.job.submitted
+
+    @property
+    def end(self) -> int:
+        """When it was over."""
+        return self.start + self.job.run
+
+
+class Site(NamedTuple):
+    """Where a trace is replayed: a table of resources, or a ground of its own (a pool)."""
+
+    resources: ResourceTable
+    ground: Ground | None = None
+
+
+class Replay:
+    """One trace under one policy."""
+
+    def __init__(self, trace: Trace, site: Site, policy: str, *, ties: Ties = Ties.OURS, foresee: bool = True) -> None:
+        self._jobs, self._ties, self._foresee = trace.jobs, ties, foresee
+        self._shapes: dict[Shape, int] = {}
+        for job in trace.jobs:
+            self._shapes.setdefault(job.shape, len(self._shapes))
+        begin = trace.jobs[0].submitted if trace.jobs else 0
+        snapshot = Snapshot(resources=site.resources, queues=(Queue(_QUEUE, 1, policy),), shapes=tuple(self._shapes))
+        settings = PlanSettings(security_time=0)
+        self._live = Live(snapshot, now=begin, settings=settings, ground=site.ground, punctual=True)
+        self._ends: list[tuple[int, int]] = []
+        self._next = 0
+        self._ran: dict[int, Ran] = {}
+        self._told: dict[int, int] = {}
+        self._new: list[int] = []
+        known = named(policy)
+        self._promises = known is not None and known.reservations is None  # everybody a date, as soon as they come
+        self._all_dated = foresee and self._promises
+
+    def run(self, progress: Progress = lambda _over: None) -> list[Ran]:
+        """Replay everything; gives what became of each job, in the order in which they came."""
+        step = self._instant if self._ties is Ties.OURS else self._event
+        over = 0
+        while (now := self._next_instant()) is not None:
+            self._live.advance(now)
+            over += step(now)
+            if over % _OFTEN == 0:
+                progress(over)
+        progress(over)
+        return [self._ran[number] for number in sorted(self._ran)]
+
+    def _next_instant(self) -> int | None:
+        coming = self._jobs[self._next].submitted if self._next < len(self._jobs) else None
+        going = self._ends[0][0] if self._ends else None
+        if coming is None or going is None:
+            return coming if going is None else going
+        return min(coming, going)
+
+    def _instant(self, now: int) -> int:
+        """Let everything of one instant happen, then decide once; gives how many jobs ended."""
+        ended = 0
+        while self._ends and self._ends[0][0] <= now:
+            self._live.ended(heappop(self._ends)[1])
+            ended += 1
+        for number in self._coming(now):
+            self._submit(number)
+        self._decide(now)
+        return ended
+
+    def _event(self, now: int) -> int:
+        """Let one event of an instant happen, and decide; new jobs come before others end."""
+        for number in self._coming(now):
+            waiting = self._submit(number)
+            if self._promises or self._live.has_room(waiting):
+                self._decide(now)
+        if self._ends and self._ends[0][0] <= now:
+            self._live.ended(heappop(self._ends)[1])
+            self._decide(now)
+            return 1
+        return 0
+
+    def _coming(self, now: int) -> Iterator[int]:
+        while self._next < len(self._jobs) and self._jobs[self._next].submitted <= now:
+            yield self._next
+            self._next += 1
+
+    def _submit(self, number: int) -> Waiting:
+        """Let a job come."""
+        job = self._jobs[number]
+        choice = Choice(number, self._shapes[job.shape], job.walltime)
+        waiting = Waiting(
+            job_id=number, user=job.user, project=job.project, queue=_QUEUE, choices=(choice,), submitted=job.submitted
+        )
+        self._live.submitted(waiting)
+        self._new.append(number)
+        return waiting
+
+    def _decide(self, now: int) -> None:
+        plan = self._live.refresh() if self._new and self._all_dated else self._live.decide()
+        if self._foresee:
+            self._note_dates(plan.placements, now)
+        for number in plan.start:
+            job, place = self._jobs[number], plan.placements[number]
+            self._ran[number] = Ran(job, now, self._told.pop(number, None), place.resources)
+            self._live.started(number)
+            heappush(self._ends, (now + job.run, number))
+
+    def _note_dates(self, places: Mapping[int, Placement], now: int) -> None:
+        """Remember the first start that each job is told: at its submission, or when its policy promises one."""
+        told = self._told
+        for number in self._new if self._all_dated else places:
+            if number not in told and (start := places[number].start) > now:
+                told[number] = start
+        self._new.clear()

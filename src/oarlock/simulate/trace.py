@@ -1,0 +1,58 @@
+"""A trace: jobs of the past, whoever wrote them down."""
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from oarlock.model.errors import OarlockError
+from oarlock.model.request import Group, Level
+from oarlock.model.snapshot import ResourceTable, Shape
+
+
+class TraceRefused(OarlockError):
+    """A trace that cannot be read or replayed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceJob:
+    """A job of the past: what it asked for, and how long it ran. Instants and durations are seconds.
+
+    `processors` is how many resources it held; `waited` is how long it really waited, where that is known.
+    """
+
+    number: int
+    submitted: int
+    run: int
+    walltime: int
+    shape: Shape
+    processors: int
+    user: str = "-"
+    project: str = "-"
+    waited: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Jobs by the instant of their submission. `skipped`: lines that say nothing usable, by reason."""
+
+    name: str
+    jobs: tuple[TraceJob, ...]
+    processors: int | None = None  # of the machine, where the trace says so
+    resources: ResourceTable | None = None  # of the cluster, where the trace brings it
+    skipped: dict[str, int] = field(default_factory=dict)
+
+
+@lru_cache(maxsize=4096)
+def flat(count: int) -> Shape:
+    """Ask for so many resources, whichever."""
+    return Shape((Group((Level("resource_id", count),)),))
+
+
+@lru_cache(maxsize=4096)
+def parts(nodes: int, cores: int) -> Shape:
+    """Ask for so many nodes with so many cores each."""
+    return Shape((Group((Level("network_address", nodes), Level("core", cores))),))
+
+
+def by_submission(jobs: list[TraceJob]) -> tuple[TraceJob, ...]:
+    """Bring jobs into the order in which they came; those of one instant stay as they were written down."""
+    return tuple(sorted(jobs, key=lambda job: job.submitted))
