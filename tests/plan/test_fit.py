@@ -11,6 +11,7 @@ from oarlock.model.errors import UnknownProperty
 from oarlock.model.request import ALL, BEST, BESTHALF, Group, Level
 from oarlock.model.resource import Order
 from oarlock.model.snapshot import Shape
+from oarlock.plan import fit as fit_module
 from oarlock.plan.cells import Cells
 from oarlock.plan.fit import Fitter, Flat, Never, NodeParts, Together, WholeNodes
 from oarlock.plan.tree import choose, grow
@@ -151,6 +152,15 @@ def test_nodes_and_their_resources_are_turned_into_each_other(resources, order):
     assert fitter.whole_nodes(layout.everything ^ (first.bits & -first.bits)) == (1 << len(layout.nodes)) - 2
     assert fitter.touched_nodes((first.bits & -first.bits) | second.bits) == 0b11
     assert fitter.resources_of(0b11) == first.bits | second.bits
+
+
+def test_answers_about_whole_nodes_are_not_kept_for_ever(monkeypatch):
+    monkeypatch.setattr(fit_module, "_REMEMBERED", 2)
+    layout = laid(cluster(2, 2))
+    fitter = Fitter(layout)
+    sets = [layout.bits_of(ids) for ids in ([1, 2], [3, 4], [1, 2, 3], [1, 2])]
+    assert [fitter.whole_nodes(free) for free in sets] == [0b01, 0b10, 0b01, 0b01]
+    assert len(fitter._whole) <= 2
 
 
 def test_whole_is_said_only_when_it_is_sure():
