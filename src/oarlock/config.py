@@ -151,6 +151,9 @@ class Config:
     )
     deploy_hostname: str = _NODES(kinds.WORD, "127.0.0.1", "Where jobs of type deploy run their command.")
     cosystem_hostname: str = _NODES(kinds.WORD, "127.0.0.1", "Where jobs of type cosystem run their command.")
+    notify_hostname: str = _NODES(
+        kinds.WORD, "127.0.0.1", "Where users submit: there the programs of `oarsub --notify exec:` run, as the user."
+    )
 
     oar_runtime_directory: Path | None = _RUNNING(
         kinds.PATH, None, "Where the node program keeps its files on every node; nothing leaves the choice to it."

@@ -84,6 +84,7 @@ REFUSED = [
     ({"types": ["t"] * 65}, errors.TooLong),
     ({"notify": "tell me"}, errors.BadNotify),
     ({"notify": "exec:run"}, errors.BadNotify),
+    ({"notify": "exec:/bin/run 'it"}, errors.BadNotify),
     ({"notify": "[END,NEVER]mail:a@b"}, errors.BadNotify),
     ({"checkpoint": -1}, errors.BadCheckpoint),
     ({"signal": 0}, errors.BadSignal),

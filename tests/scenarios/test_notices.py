@@ -1,5 +1,7 @@
 """What the owner of a job is told of."""
 
+from oarlock.model.job import JobState
+
 
 def test_the_owner_is_told_of_the_start_and_the_end(cluster):
     job = cluster.submit("sleep 10", notify="mail:ada@lab.org")
@@ -15,6 +17,19 @@ def test_only_the_chosen_tags_are_told(cluster):
     cluster.kill(job)
     cluster.finish()
     assert [tag for _, tag, _ in cluster.told] == ["START", "SUSPENDED", "RUNNING", "ERROR"]
+
+
+def test_the_owner_is_told_that_somebody_ends_the_job(cluster):
+    running = cluster.submit("sleep 100", notify="[INFO]exec:/bin/tell")
+    waiting = cluster.submit("sleep 100", notify="mail:ada@lab.org", state=JobState.HOLD)
+    cluster.pass_time(1)
+    cluster.kill(running, waiting)
+    cluster.finish()
+    assert cluster.told == [
+        (running, "INFO", "exec:/bin/tell"),
+        (waiting, "INFO", "mail:ada@lab.org"),
+        (waiting, "ERROR", "mail:ada@lab.org"),
+    ]
 
 
 def test_all_tags_come_in_their_order(cluster):

@@ -1,57 +1,35 @@
-"""Mails to users: what stands in them, how many there are, and what happens when they cannot be sent."""
+"""What users are told of their jobs: what stands in it, how much of it there is, and what happens when it fails."""
 
-import socketserver
-import threading
+import asyncio
 
 import pytest
 
 from oarlock.config import Config
 from oarlock.job.instructions import Notify
 from oarlock.job.news import NotNotified
+from oarlock.model.errors import NodeUnreachable
 from oarlock.model.event import EventType
-from oarlock.server.notices import Notices, mail
+from oarlock.node.notice import Notice
+from oarlock.server.notices import Notices
+from oarlock.server.post import mail
 from tests.bed import told
+from tests.server.post_office import post_office
 
 NOTICE = Notify(7, "ada", "fit", "mail:ada@lab.org", "END", "the job ended")
+PROGRAM = Notify(7, "ada", "it's $(x); *", "exec:/opt/tell -v 'two words'", "START", "its command runs on `n1`")
 
 
-class _Post(socketserver.StreamRequestHandler):
-    """As much of a mail server as a client needs."""
-
-    def handle(self):
-        self.wfile.write(b"220 here\r\n")
-        for line in self.rfile:
-            word = line[:4].upper()
-            self.wfile.write(
-                b"354 go on\r\n" if word == b"DATA" else b"221 bye\r\n" if word == b"QUIT" else b"250 ok\r\n"
-            )
-            if word == b"DATA":
-                text = b"".join(iter(self.rfile.readline, b".\r\n"))
-                self.server.mails.append(text.decode())
-                self.wfile.write(b"250 taken\r\n")
-            if word == b"QUIT":
-                return
-
-
-@pytest.fixture
-def post():
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Post) as server:
-        server.mails = []
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+async def _nobody(notice):
+    raise AssertionError(notice)
 
 
 @told
-async def test_a_mail_reaches_the_mail_server_and_a_flood_does_not(post):
+async def test_a_mail_reaches_the_mail_server_and_a_flood_does_not():
     heard = []
-    notices = Notices(
-        Config(mail_smtp_server=f"127.0.0.1:{post.server_address[1]}", mail_sender="oar@lab.org"), heard.append
-    )
-    for _ in range(35):
-        await notices.send(NOTICE)
+    with post_office() as post:
+        notices = Notices(Config(mail_smtp_server=post.place, mail_sender="oar@lab.org"), heard.append, _nobody)
+        for _ in range(35):
+            await notices.send(NOTICE)
     assert (len(post.mails), heard) == (30, [])
     assert "Subject: [OAR] END: job 7 (fit)" in post.mails[0]
     assert "Job 7 (fit) of ada: the job ended" in post.mails[0]
@@ -60,11 +38,67 @@ async def test_a_mail_reaches_the_mail_server_and_a_flood_does_not(post):
 @told
 async def test_without_a_mail_server_the_job_has_an_event():
     heard = []
-    await Notices(Config(), heard.append).send(NOTICE)
+    await Notices(Config(), heard.append, _nobody).send(NOTICE)
     says = "a mail to ada@lab.org could not be sent: no MAIL_SMTP_SERVER is set"
     assert heard == [NotNotified(7, EventType.USER_MAIL_NOTIFICATION, says)]
 
 
 def test_a_name_cannot_add_a_line_to_the_head_of_a_mail():
     with pytest.raises(ValueError, match=r"(?i)newline|linefeed"):
-        mail(NOTICE, "ada@lab.org\nBcc: all@lab.org", sender="oar@lab.org")
+        mail(["ada@lab.org\nBcc: all@lab.org"], "END", "", sender="oar@lab.org")
+
+
+@told
+async def test_a_program_gets_its_own_arguments_and_then_those_of_the_manual():
+    asked, heard = [], []
+
+    async def run(notice):
+        asked.append(notice)
+        return ""
+
+    await Notices(Config(), heard.append, run).send(PROGRAM)
+    about = ("7", "it's $(x); *", "START", "its command runs on `n1`")
+    assert asked == [Notice(7, "ada", "/opt/tell", ("-v", "two words", *about))]
+    assert heard == []
+
+
+@pytest.mark.parametrize("problem", ["/opt/tell ended with status 3", NodeUnreachable("front", "no answer")])
+@told
+async def test_a_program_that_fails_is_an_event_of_the_job(problem):
+    heard = []
+
+    async def run(_):
+        if isinstance(problem, str):
+            return problem
+        raise problem
+
+    await Notices(Config(), heard.append, run).send(PROGRAM)
+    assert heard == [NotNotified(7, EventType.USER_EXEC_NOTIFICATION_ERROR, str(problem))]
+
+
+@told
+async def test_programs_of_one_user_run_one_after_the_other_and_hold_up_nobody_else():
+    heard, running, most, ran = [], set(), 0, []
+    slow = asyncio.Event()
+
+    async def run(notice):
+        nonlocal most
+        assert notice.user not in running
+        running.add(notice.user)
+        most = max(most, len(running))
+        if notice.user == "ada":
+            await slow.wait()
+        running.discard(notice.user)
+        ran.append(notice.user)
+        return ""
+
+    notices = Notices(Config(), heard.append, run)
+    flood = [asyncio.create_task(notices.send(PROGRAM)) for _ in range(1002)]
+    await asyncio.sleep(0)  # all of them ask before bob does
+    await notices.send(Notify(8, "bob", "", "exec:/opt/tell", "END", ""))
+    assert ran == ["bob"]
+    slow.set()
+    await asyncio.gather(*flood)
+    assert (len(ran), most) == (1001, 2)
+    says = "1000 programs of ada wait already"
+    assert heard == [NotNotified(7, EventType.USER_EXEC_NOTIFICATION_ERROR, says)] * 2

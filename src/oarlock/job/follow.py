@@ -81,7 +81,7 @@ def _take_rare(ledger: Ledger, one: News, over: Over) -> None:
         case Woken():
             energy.woken(ledger, one)
         case NotNotified():
-            ledger.event(one.event, one.says, one.job)
+            ledger.event(one.event, one.says, one.job or None)
         case _:
             pass  # a lost connection says nothing about jobs
 

@@ -130,7 +130,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Notify:
-    """Tell a user of a job: `how` is what `--notify` said, `tag` is START, END, ERROR or the like."""
+    """Tell a user of a job: `how` is what `--notify` said, `tag` is START, END, ERROR, INFO or the like."""
 
     job: int
     user: str

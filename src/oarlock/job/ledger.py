@@ -145,7 +145,7 @@ class Ledger:
     def write(self) -> list[Instruction]:
         """Write everything down and give the instructions."""
         ended = [moved.job.id for moved in self._moves if moved.job.state in FINAL]
-        self.tell(*notices.of_moves(self._moves))
+        self.tell(*notices.of_events(self._events, self.jobs), *notices.of_moves(self._moves))
         if self._moves:
             jobs.record(self.tx, _in_turns(self._moves))
             if any(moved.job.state in _MAKES_ROOM for moved in self._moves):

@@ -156,7 +156,7 @@ class Woken:
 
 @dataclass(frozen=True, slots=True)
 class NotNotified:
-    """A user could not be told of a job."""
+    """A user could not be told of a job, or (`job` 0) an administrator of what happened."""
 
     job: int
     event: EventType

@@ -1,10 +1,11 @@
-"""Notices: which moves of a job its owner wants to hear of."""
+"""Notices: what of a job its owner wants to hear of."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from oarlock.job.instructions import Notify
-from oarlock.model.job import JobState, Moved
+from oarlock.model.event import Event, EventType
+from oarlock.model.job import Job, JobState, Moved
 
 _TAGS = {
     JobState.RUNNING: "START",
@@ -13,6 +14,15 @@ _TAGS = {
     JobState.SUSPENDED: "SUSPENDED",
     JobState.RESUMING: "RESUMING",
 }
+_INFO = frozenset(
+    {
+        EventType.FRAG_JOB_REQUEST,
+        EventType.SCHEDULER_REDUCE_NB_NODES_FOR_RESERVATION,
+        EventType.REDUCE_RESERVATION_WALLTIME,
+        EventType.RESUBMIT_JOB_AUTOMATICALLY,
+    }
+)
+"""What happens to a job by the hand of others, and is no move of it."""
 _HOW = re.compile(r"\s*(?:\[([^\]]*)\]\s*:?)?\s*(.*)", re.DOTALL)
 
 
@@ -28,6 +38,16 @@ def of_moves(moves: Iterable[Moved]) -> Iterator[Notify]:
         # The manual calls the beginning START; who chooses among the tags calls it RUNNING.
         if not wanted or {tag, "RUNNING" if tag == "START" else tag} & wanted:
             yield Notify(job.id, job.user, job.name or "", how, tag, moved.why)
+
+
+def of_events(events: Iterable[Event], jobs: Mapping[int, Job]) -> Iterator[Notify]:
+    """Give the notices of events (tag INFO), in their order."""
+    for event in events:
+        job = jobs.get(event.job or 0) if event.type in _INFO else None
+        if job is not None and job.notify:
+            wanted, how = _chosen(job.notify)
+            if not wanted or "INFO" in wanted:
+                yield Notify(job.id, job.user, job.name or "", how, "INFO", event.description)
 
 
 def _chosen(text: str) -> tuple[frozenset[str], str]:

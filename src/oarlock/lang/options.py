@@ -4,6 +4,7 @@ Every function gives its text back, or refuses it with a sentence.
 """
 
 import re
+import shlex
 
 from oarlock.lang.duration import LONGEST
 from oarlock.lang.wording import TYPED_BYTES, fits, short
@@ -30,7 +31,7 @@ _TYPE_VALUES = {
     "timesharing": (re.compile(r"=(\*|user),(\*|name|job_name)|"), "*,*   user,*   *,name   user,name"),
     "inner": (re.compile(r"=[0-9]{1,18}"), "the number of a container job, as in inner=42"),
 }
-_NOTIFY = re.compile(r"(?:\[(?P<tags>[^\]]*)\])?(?:mail:[^\s@]+(?:@[^\s@]+)?|exec:/.*)")
+_NOTIFY = re.compile(r"(?:\[(?P<tags>[^\]]*)\])?(?:mail:[^\s@]+(?:@[^\s@]+)?|exec:(?P<program>/.*))")
 
 
 def name(text: str, *, what: str = "job") -> str:
@@ -68,10 +69,22 @@ def notify(text: str) -> str:
         raise BadNotify(
             f"`{short(text)}` is not a way to be told.", hint="Write mail:you@example.org or exec:/path/program args."
         )
+    if found["program"]:
+        words(found["program"])
     for tag in (found["tags"] or "END").split(","):
         if tag.strip() not in NOTIFY_TAGS:
             raise BadNotify(f"`{short(tag)}` is nothing to be told of.", hint=f"Known are {', '.join(NOTIFY_TAGS)}.")
     return text
+
+
+def words(program: str) -> list[str]:
+    """Split a program and its arguments at blanks; quotes keep words together, as in a shell, and nothing else does."""
+    try:
+        return shlex.split(program)
+    except ValueError as problem:
+        raise BadNotify(
+            f"`{short(program)}` cannot be split into words: {str(problem).lower()}.", hint="Close what you opened."
+        ) from problem
 
 
 def directory(text: str) -> str:

@@ -23,7 +23,8 @@ _LOGIN_FLAG = {"bash": ["-l"]}
 """A dash before the name makes every shell a login shell, but bash, with a command, may be built to want the flag."""
 
 _OUTPUT = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
-_FDS = 256
+FDS = 256
+"""More descriptors than a supervisor ever has open."""
 _OOM_SCORE = "500"  # when the node runs out of memory a job goes before what keeps the node alive
 
 
@@ -175,7 +176,7 @@ def _wire(out: int, err: int) -> None:
 def _close_others(*, keep: int) -> None:
     """Close all but the standard three and one; a supervisor has only a handful open."""
     os.closerange(3, keep)
-    os.closerange(keep + 1, _FDS)
+    os.closerange(keep + 1, FDS)
 
 
 def complaint(said: bytes) -> CannotStart:

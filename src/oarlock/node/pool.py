@@ -13,8 +13,9 @@ import pwd
 import signal
 import socket
 from collections.abc import Callable
+from functools import partial
 
-from oarlock.node import cgroup, spool
+from oarlock.node import cgroup, notice, spool
 from oarlock.node.cgroup import Driver
 from oarlock.node.channel import BadFrame, Frame
 from oarlock.node.link import Link
@@ -105,9 +106,10 @@ def _supervisor(line: socket.socket, settings: Settings, driver: Driver, boot: s
         wake = _woken_by_children()
         link = Link(line)
         supervisor = Supervisor(settings, driver, boot, link, wake)
+        notify = partial(notice.run, driver=driver, wake=wake, lowest_uid=settings.lowest_uid)
         while True:
             for frame in link.wait([], -1):
-                _attempt(link, supervisor, settings, frame)
+                _attempt(link, supervisor, settings, frame, notify)
             if not link.connected:
                 break
     finally:
@@ -123,9 +125,16 @@ def _woken_by_children() -> int:
     return reading
 
 
-def _attempt(link: Link, supervisor: Supervisor, settings: Settings, frame: Frame) -> None:
+def _attempt(
+    link: Link, supervisor: Supervisor, settings: Settings, frame: Frame, notify: Callable[[notice.Notice], str]
+) -> None:
+    """Do what is asked: one attempt to run a job, or one notice."""
     try:
-        asked = launch(frame.body())
+        body = frame.body()
+        if body.get("verb") == "notify":
+            link.answer(frame.number, {"says": notify(notice.read(body))})
+            return
+        asked = launch(body)
         place = _enter(settings, asked, frame.data)
     except BadFrame as error:
         link.refuse(frame.number, Refused(BAD, str(error)))

@@ -23,6 +23,7 @@ from oarlock.node.spool import Key
 _FORGOTTEN = 10_000  # jobs whose last attempt is remembered after it was forgotten
 _TURN = 5.0
 _BEHIND = 4 << 20  # bytes that wait for the server, above which samples are dropped
+_NOTICES = 8  # programs that run at the same time to tell users of their jobs
 SAMPLES = 1
 """The number of RAW frames that carry samples."""
 
@@ -69,6 +70,7 @@ class Program:
         self._attempts: dict[Key, Attempt] = {}
         self._forgotten: dict[int, int] = {}
         self._idle: list[Worker] = []
+        self._notifying: set[Worker] = set()
         self._busy: set[Key] = set()  # attempts whose supervisor lives but could not be reached yet
         self._epoll = select.epoll()
         self._wires: dict[int, tuple[Endpoint, Callable[[Frame], None], Callable[[], None]]] = {}
@@ -185,6 +187,9 @@ class Program:
         if verb == "launch":
             self._launch(body, frame)
             return None
+        if verb == "notify":
+            self._notify(frame)
+            return None
         if verb == "status":
             return {"attempts": [attempt.body(key) for key, attempt in sorted(self._attempts.items())]}
         if verb == "forget":
@@ -208,6 +213,13 @@ class Program:
         worker = self._idle.pop() if self._idle else self._new_worker()
         worker.key = key
         self._attempts[key] = Attempt(worker, "launching")
+        self._hand(worker, frame)
+
+    def _notify(self, frame: Frame) -> None:
+        if len(self._notifying) >= _NOTICES:
+            raise Refused(NOT_NOW, f"{_NOTICES} programs tell users of their jobs already")
+        worker = self._idle.pop() if self._idle else self._new_worker()
+        self._notifying.add(worker)
         self._hand(worker, frame)
 
     def _pass_on(self, body: Body, frame: Frame) -> None:
@@ -267,6 +279,10 @@ class Program:
             self._tell(body)
 
     def _note_answer(self, worker: Worker, body: Body) -> None:
+        if worker in self._notifying:
+            self._notifying.remove(worker)
+            self._rest(worker)
+            return
         attempt = self._attempts.get(worker.key) if worker.key else None
         if attempt is None or worker.key is None:
             return
@@ -304,6 +320,7 @@ class Program:
         """A supervisor is gone. If it had work, say how far that had come."""
         if worker in self._idle:
             self._idle.remove(worker)
+        self._notifying.discard(worker)
         self._dismiss(worker)
         if worker.key is not None:
             body = recovery.lost(self._settings, self._driver, self._boot, worker.key)

@@ -45,6 +45,7 @@ from oarlock.job.news import (
 from oarlock.model.errors import NodeRefused, NodeUnreachable, OarlockError
 from oarlock.model.event import EventType
 from oarlock.node.messages import BAD, NOT_NOW, REBOOTED, SEEN, UNKNOWN
+from oarlock.node.notice import Notice
 from oarlock.server import programs
 from oarlock.server.checking import checker
 from oarlock.server.fleet import NodeVerbs
@@ -90,7 +91,7 @@ class Errands:
         self._tasks: set[asyncio.Task[None]] = set()
         self._people = People()
         self._pausing = Pausing(config, self._each, tell)
-        self._notices = Notices(config, tell)
+        self._notices = Notices(config, tell, self._notify)
         self._checker = checker(config)
         self._power = Power(config, self._silent, tell)
 
@@ -295,6 +296,10 @@ class Errands:
 
     async def _script(self, path: str, job: int) -> programs.Ran:
         return await programs.run([path, str(job)], seconds=self._config.server_prologue_epilogue_timeout)
+
+    async def _notify(self, notice: Notice) -> str:
+        known = notice._replace(uid=await self._people.uid(notice.user))
+        return await self._fleet.node(self._config.notify_hostname).notify(known)
 
     def _flush_soon(self) -> None:
         if self._flushing is None or self._flushing.done():

@@ -1,41 +1,47 @@
-"""Notices: mails to users about their jobs. One at a time and not too many, so that a large array floods nobody."""
+"""Notices: telling users of their jobs, by mail or by a program of theirs; not too many at once."""
 
 import asyncio
 import logging
-import smtplib
-from collections import deque
-from collections.abc import Callable
-from email.message import EmailMessage
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable
 
 from oarlock.config import Config
 from oarlock.job.instructions import Notify
 from oarlock.job.news import News, NotNotified
+from oarlock.lang import options
+from oarlock.model.errors import OarlockError
 from oarlock.model.event import EventType
+from oarlock.node.notice import Notice
+from oarlock.server.post import NotSent, Post
 
 log = logging.getLogger(__name__)
 
-_SECONDS = 20.0
 _WINDOW, _MOST = 60.0, 30  # mails to one address within so many seconds
+_PROGRAMS, _WAITING = 6, 1000  # programs that run at once; those of one user that wait for their turn
+
+Run = Callable[[Notice], Awaitable[str]]
+"""Runs a program where users submit; gives what went wrong, or nothing."""
 
 
 class Notices:
-    """Sends mails by MAIL_SMTP_SERVER, in a thread."""
+    """Tells users as they chose. A user's programs run one after the other; what goes wrong is told as news."""
 
-    def __init__(self, config: Config, tell: Callable[[News], None]) -> None:
-        self._config, self._tell = config, tell
+    def __init__(self, config: Config, tell: Callable[[News], None], run: Run) -> None:
+        self._tell, self._run, self._post = tell, run, Post(config)
         self._sent: dict[str, deque[float]] = {}
-        self._turn = asyncio.Lock()
+        self._programs = asyncio.Semaphore(_PROGRAMS)
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._waiting: defaultdict[str, int] = defaultdict(int)
 
     async def send(self, notice: Notify) -> None:
-        """Tell a user, as the user chose; what goes wrong is told as news."""
+        """Tell a user."""
         kind, _, where = notice.how.partition(":")
-        if kind == "mail" and self._is_too_much(where):
+        if kind == "exec":
+            await self._execute(notice, where)
+        elif self._is_too_much(where):
             log.warning("too many mails; one is left out", extra={"job": notice.job, "user": notice.user})
-        elif kind == "mail":
-            await self._mail(notice, where)
         else:
-            says = f"{kind}: programs are not run for notices yet; use mail:"
-            self._tell(NotNotified(notice.job, EventType.USER_EXEC_NOTIFICATION_ERROR, says))
+            await self._mail(notice, where)
 
     def _is_too_much(self, address: str) -> bool:
         now = asyncio.get_running_loop().time()
@@ -46,25 +52,38 @@ class Notices:
         return False
 
     async def _mail(self, notice: Notify, address: str) -> None:
-        async with self._turn:
-            try:
-                await asyncio.to_thread(self._deliver, notice, address)
-            except (OSError, ValueError, smtplib.SMTPException) as error:
-                says = f"a mail to {address} could not be sent: {error}"
-                self._tell(NotNotified(notice.job, EventType.USER_MAIL_NOTIFICATION, says))
+        named = f" ({notice.name})" if notice.name else ""
+        subject = f"[OAR] {notice.tag}: job {notice.job}{named}"
+        try:
+            await self._post.send([address], subject, f"Job {notice.job}{named} of {notice.user}: {notice.comment}\n")
+        except NotSent as problem:
+            self._tell(NotNotified(notice.job, EventType.USER_MAIL_NOTIFICATION, str(problem)))
 
-    def _deliver(self, notice: Notify, address: str) -> None:
-        if not self._config.mail_smtp_server:
-            raise ValueError("no MAIL_SMTP_SERVER is set")
-        with smtplib.SMTP(self._config.mail_smtp_server, timeout=_SECONDS) as server:
-            server.send_message(mail(notice, address, sender=self._config.mail_sender or "oarlock@localhost"))
+    async def _execute(self, notice: Notify, program: str) -> None:
+        if self._waiting[notice.user] >= _WAITING:
+            self._not_run(notice, f"{_WAITING} programs of {notice.user} wait already")
+            return
+        self._waiting[notice.user] += 1
+        try:
+            async with self._turns[notice.user], self._programs:
+                if says := await self._run(_asked(notice, program)):
+                    self._not_run(notice, says)
+        except OarlockError as error:
+            self._not_run(notice, str(error))
+        finally:
+            self._done(notice.user)
+
+    def _not_run(self, notice: Notify, says: str) -> None:
+        self._tell(NotNotified(notice.job, EventType.USER_EXEC_NOTIFICATION_ERROR, says))
+
+    def _done(self, user: str) -> None:
+        self._waiting[user] -= 1
+        if not self._waiting[user]:
+            del self._waiting[user], self._turns[user]
 
 
-def mail(notice: Notify, address: str, *, sender: str) -> EmailMessage:
-    """Write a mail about a job; `ValueError` for an address or a name that would add lines to its head."""
-    made = EmailMessage()
-    named = f" ({notice.name})" if notice.name else ""
-    made["From"], made["To"] = sender, address
-    made["Subject"] = f"[OAR] {notice.tag}: job {notice.job}{named}"
-    made.set_content(f"Job {notice.job}{named} of {notice.user}: {notice.comment}\n")
-    return made
+def _asked(notice: Notify, program: str) -> Notice:
+    """Put OAR's four arguments behind the user's own."""
+    path, *arguments = options.words(program)
+    about = (str(notice.job), notice.name, notice.tag, notice.comment)
+    return Notice(notice.job, notice.user, path, (*arguments, *about))

@@ -10,8 +10,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 from oarlock.config import Config, DbType
+from oarlock.job import alerts
 from oarlock.model.errors import DatabaseRefused
 from oarlock.server import loops
+from oarlock.server.alerts import PERIOD, Alerts
 from oarlock.server.clock import RealClock
 from oarlock.server.core import Core
 from oarlock.server.http import serve_http
@@ -102,6 +104,9 @@ async def run(core: Core, listen: Listener | None = None) -> None:
             group.create_task(loops.every(core.config.watch_frequency, core.to_watch, core.watch))
             if core.config.finaud_frequency:
                 group.create_task(loops.every(core.config.finaud_frequency, asyncio.Event(), core.check))
+            if core.config.mail_recipient:
+                await core.write(alerts.begin)
+                group.create_task(loops.every(PERIOD, asyncio.Event(), Alerts(core).tell))
             if listen is not None:
                 group.create_task(_listening(listen, core))
             group.create_task(_until_told(core))

@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, literal_column, select, update
+from sqlalchemy import Select, func, literal_column, select, update
 
-from oarlock.model.event import Event, event_type
+from oarlock.model.event import Event, EventType, event_type
 from oarlock.store.rows import among, insert_rows, these
 from oarlock.store.tables import event_log_hostnames, event_logs
 from oarlock.store.tx import Tx, take_ids
@@ -53,6 +53,17 @@ def of_jobs(tx: Tx, ids: Collection[int]) -> list[Noted]:
     """Give the events of jobs, oldest first."""
     query = select(event_logs).where(among(tx, event_logs.c.job_id), event_logs.c.job_id != literal_column("0"))
     return _noted(tx, query, these(tx, ids))
+
+
+def after(tx: Tx, number: int, types: Collection[EventType], *, most: int) -> list[Noted]:
+    """Give the first events of some types that were written after one, oldest first."""
+    wanted = event_logs.c.type.in_([kind.value for kind in types])
+    return _noted(tx, select(event_logs).where(event_logs.c.event_id > number, wanted).limit(most))
+
+
+def last(tx: Tx) -> int:
+    """Give the number of the newest event; 0 if there is none."""
+    return tx.execute(select(func.max(event_logs.c.event_id))).scalar() or 0
 
 
 def of_hosts(tx: Tx, hosts: Collection[str], *, since: int = 0) -> list[Noted]:

@@ -1,6 +1,6 @@
 """Facts about a database itself that must survive it being closed: its identity, its key."""
 
-from sqlalchemy import insert, select
+from sqlalchemy import insert, select, update
 
 from oarlock.store.tables import instance
 from oarlock.store.tx import Tx
@@ -25,3 +25,9 @@ def keep(tx: Tx, name: str, value: str) -> str:
     if known is None:
         tx.execute(insert(instance), {"name": name, "value": value})
     return known or value
+
+
+def put(tx: Tx, name: str, value: str) -> None:
+    """Write a fact down in place of the one there may be."""
+    if keep(tx, name, value) != value:
+        tx.execute(update(instance).where(instance.c.name == name).values(value=value))

@@ -15,6 +15,7 @@ from oarlock.job.news import Back, BadReport, Checkpointed, Exited, Hello, Lost,
 from oarlock.model.errors import NodeRefused, NodeUnreachable, OarlockError
 from oarlock.node.channel import Body
 from oarlock.node.messages import SEEN, Launch, Settings, verified
+from oarlock.node.notice import SECONDS, Notice
 from oarlock.server.transports.channel import Channel
 from oarlock.server.transports.way import Way
 
@@ -127,6 +128,10 @@ class Node:
         """Give back the place of a job on another node than its first."""
         await self._attempt("end", job, attempt)
 
+    async def notify(self, notice: Notice) -> str:
+        """Run a user's program there; say what went wrong with it, or nothing."""
+        return str((await self._ask("notify", notice.body(), seconds=SECONDS + self._patience.answer))["says"])
+
     async def status(self) -> list[Body]:
         """List every attempt the node remembers, with its state and, once it is over, its signed report."""
         found: list[Body] = (await self._ask("status"))["attempts"]
@@ -165,10 +170,10 @@ class Node:
     async def _attempt(self, verb: str, job: int, attempt: int, more: Body | None = None) -> None:
         await self._ask(verb, {"job": job, "attempt": attempt, **(more or {})})
 
-    async def _ask(self, verb: str, body: Body | None = None) -> Body:
+    async def _ask(self, verb: str, body: Body | None = None, *, seconds: float | None = None) -> Body:
         channel = await self._open()
         self._used = time.monotonic()
-        return await channel.ask(verb, body, seconds=self._patience.answer)
+        return await channel.ask(verb, body, seconds=seconds or self._patience.answer)
 
     async def _open(self) -> Channel:
         """Give the open channel, or open one. After a failure others are refused at once until it is time to retry."""

@@ -1,0 +1,38 @@
+"""Alerts: which events an administrator is told of, and up to which one that was done.
+
+How far the telling has come is kept in the database, so that a restart or a mail server that is away loses nothing.
+"""
+
+from collections.abc import Sequence
+
+from oarlock.model.event import EVENTS, EventType, Suspects
+from oarlock.store import events, facts
+from oarlock.store.events import Noted
+from oarlock.store.tx import Tx
+
+_NAME = "administrators told up to event"
+_OURS = {
+    EventType.ADMISSION_RULE_ERROR,
+    EventType.BIPBIP_CHALLENGE,
+    EventType.CLOCK_JUMP,
+    EventType.SCHEDULER_JOB_SET_ASIDE,
+}
+FOR_ADMINISTRATORS = frozenset(
+    _OURS | {kind for kind, meaning in EVENTS.items() if meaning.stops_queues or meaning.suspects is not Suspects.NONE}
+)
+"""Events after which nodes or queues do not work any more until somebody has looked, and those that should not be."""
+
+
+def begin(tx: Tx) -> None:
+    """Tell of what happens from now on, where nobody was ever told."""
+    facts.keep(tx, _NAME, str(events.last(tx)))
+
+
+def due(tx: Tx, *, most: int) -> list[Noted]:
+    """Give the oldest events that administrators were not told of."""
+    return events.after(tx, int(facts.get(tx, _NAME) or 0), FOR_ADMINISTRATORS, most=most)
+
+
+def told(tx: Tx, noted: Sequence[Noted]) -> None:
+    """Remember that administrators were told of these."""
+    facts.put(tx, _NAME, str(max(one.id for one in noted)))

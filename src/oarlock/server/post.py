@@ -1,0 +1,45 @@
+"""The way to the mail server (MAIL_SMTP_SERVER): one mail after the other, in a thread, with a deadline."""
+
+import asyncio
+import smtplib
+from collections.abc import Sequence
+from email.message import EmailMessage
+
+from oarlock.config import Config
+
+_SECONDS = 20.0
+
+
+class NotSent(Exception):
+    """A mail that the mail server did not take; the text says why."""
+
+
+class Post:
+    """Sends mails."""
+
+    def __init__(self, config: Config) -> None:
+        self._server, self._sender = config.mail_smtp_server, config.mail_sender or "oarlock@localhost"
+        self._turn = asyncio.Lock()
+
+    async def send(self, to: Sequence[str], subject: str, text: str) -> None:
+        """Send a mail, or say in `NotSent` why it could not be sent."""
+        async with self._turn:
+            try:
+                await asyncio.to_thread(self._deliver, to, subject, text)
+            except (OSError, ValueError, smtplib.SMTPException) as error:
+                raise NotSent(f"a mail to {', '.join(to)} could not be sent: {error}") from error
+
+    def _deliver(self, to: Sequence[str], subject: str, text: str) -> None:
+        if not self._server:
+            raise ValueError("no MAIL_SMTP_SERVER is set")
+        written = mail(to, subject, text, sender=self._sender)
+        with smtplib.SMTP(self._server, timeout=_SECONDS) as server:
+            server.send_message(written)
+
+
+def mail(to: Sequence[str], subject: str, text: str, *, sender: str) -> EmailMessage:
+    """Write a mail; `ValueError` for an address or a subject that would add lines to its head."""
+    made = EmailMessage()
+    made["From"], made["To"], made["Subject"] = sender, ", ".join(to), subject
+    made.set_content(text)
+    return made

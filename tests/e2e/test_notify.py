@@ -1,0 +1,37 @@
+"""`oarsub --notify exec:` in the life of a job: the program runs as its owner, with what the manual gives it."""
+
+import os
+
+import pytest
+
+from tests.bed import needs_root, script
+from tests.e2e.instance import instance
+
+pytestmark = needs_root
+
+
+@pytest.fixture
+def front(ground, people):
+    name = f"f{os.getpid()}n"
+    with instance(ground, people[0], name, nodes=1, more={"NOTIFY_HOSTNAME": f"{name}1"}) as made:
+        yield made
+
+
+def test_the_owners_program_is_told_of_the_start_and_the_end(front, people):
+    told = front.home / "told"
+    program = script(front.home / "tell", f'(id -un; printf "<%s>" "$@"; echo) >> {told}')
+    job = front.submit("true", name="fit $(x)", notify=f"exec:{program} -v 'a b'")
+    front.start()
+    front.until(lambda: front.all_over() and told.exists() and told.read_text().count("\n") == 4)
+    who, start, _, end = told.read_text().splitlines()
+    assert who == people[0]
+    assert start == f"<-v><a b><{job}><fit $(x)><START><its command runs on {front.nodes[0]}>"
+    assert end == f"<-v><a b><{job}><fit $(x)><END><everything is cleaned>"
+    assert "USER_EXEC_NOTIFICATION_ERROR" not in front.events(job)
+
+
+def test_a_program_that_is_not_there_is_an_event_and_no_harm_to_the_job(front):
+    job = front.submit("true", notify="[END]exec:/nowhere/tell")
+    front.start()
+    front.until(lambda: "USER_EXEC_NOTIFICATION_ERROR" in front.events(job))
+    assert front.story(job)[-1] == "Terminated"
