@@ -37,10 +37,10 @@ time.sleep(60)
 
 
 @told
-async def test_the_node_has_the_unified_tree_and_limits_all_but_devices(shared):
+async def test_the_node_has_the_unified_tree_and_limits_everything(shared):
     async with guest(shared) as post:
         hello = await post.node.hello()
-        assert (hello.cgroups, hello.missing, hello.cpus, hello.uid) == ("v2", ("devices",), 2, 0)
+        assert (hello.cgroups, hello.missing, hello.cpus, hello.uid) == ("v2", (), 2, 0)
 
 
 @told
@@ -76,7 +76,7 @@ async def test_without_systemds_help_a_group_made_by_hand_holds_as_well(shared):
     try:
         async with guest(shared) as post:
             hello = await post.node.hello()
-            assert (hello.cgroups, hello.missing) == ("v2", ("devices",))
+            assert (hello.cgroups, hello.missing) == ("v2", ())
             await post.node.launch(post.launch(14, "nproc; echo $OAR_CPUSET; sleep 5", limits=Limits(cpus=(0,))))
             await post.started(14)
             os.killpg(post.node._channel._process.pid, signal.SIGKILL)
@@ -93,6 +93,14 @@ async def test_a_memory_hog_dies_in_its_group_and_the_report_tells(shared):
         assert (report.outcome, report.status) in [(EXITED, 9), (EXITED, 137 << 8)]
         assert report.counters["oom_kills"] == 1
         assert 32 << 20 < report.counters["memory_peak_bytes"] <= 64 << 20
+
+
+@told
+async def test_a_denied_device_cannot_be_opened_below_systemds_own_filters(shared):
+    async with guest(shared) as post:
+        tries = "for one in zero full null; do (: < /dev/$one) 2> /dev/null && echo $one; done"
+        await post.run(16, tries, limits=Limits(deny_devices=("/dev/zero", "/dev/none-such")))
+        assert post.out(16) == "full\nnull\n"
 
 
 @told

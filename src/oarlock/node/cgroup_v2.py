@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import time
+from types import ModuleType
 
 from oarlock.node.cgroup import (
     ROOT,
@@ -161,8 +162,9 @@ class V2:
         self._ours = (scope,) if scope else ("", f"/{ROOT}", self._root)
         insist(self._prepare)
         have = controllers(base + self._root)
-        # Which devices a group may use takes a BPF program; nobody writes one here yet.
-        self.missing = (*(name for name in ("cpuset", "memory", "pids") if name not in have), "devices")
+        if _device_filter().works():
+            have.add("devices")
+        self.missing = tuple(name for name in ("cpuset", "memory", "pids", "devices") if name not in have)
         self._there = numbers(read_cpus(base + self._root))
 
     def _prepare(self) -> None:
@@ -179,6 +181,8 @@ class V2:
         group = V2Group(self._base, f"{self._root}/{name}")
         insist(lambda: self._make(group))
         group.limit(limits, self._there)
+        if "devices" not in self.missing:
+            _deny(group, limits.deny_devices)
         return group
 
     def _make(self, group: V2Group) -> None:
@@ -192,6 +196,23 @@ class V2:
         """A scope is removed by systemd, with whatever empty groups are in it."""
         if len(self._ours) > 1:
             leave([self._base], self._root)
+
+
+def _device_filter() -> ModuleType:
+    """Load what limits devices: nodes with v1 hierarchies, which use the rest of this module, need none of it."""
+    from oarlock.node import device_filter
+
+    return device_filter
+
+
+def _deny(group: V2Group, paths: tuple[str, ...]) -> None:
+    filters = _device_filter()
+    denied = [device for path in paths if (device := filters.device(path)) is not None]
+    try:
+        if denied:
+            filters.deny(group.at, denied)
+    except OSError as error:
+        raise CgroupError(f"{', '.join(paths)} could not be denied to {group.at}: {error}") from error
 
 
 def leave(bases: list[str], root: str) -> None:

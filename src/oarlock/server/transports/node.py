@@ -66,7 +66,7 @@ class Node:
         self._keeper: asyncio.Task[None] | None = None
         self._used = time.monotonic()
         self._retry_at, self._failed = 0.0, ""
-        self._warned = False
+        self._warned = self._warned_of_devices = False
         self.on_samples: Callable[[bytes], None] = lambda _data: None
 
     # The verbs of the job steps.
@@ -85,6 +85,7 @@ class Node:
         expected, and the node tells when it is back.
         """
         key = launch.job, launch.attempt
+        self._warn_of_open_devices(launch)
         self.expect(launch.job, launch.attempt, launch.secret)
         try:
             await self._ask("launch", launch.body())
@@ -209,6 +210,13 @@ class Node:
         if hello.cgroups == "processes" and not self._warned:
             self._warned = True
             log.warning("no writable cgroups: jobs are process trees", extra={"node": self.name})
+
+    def _warn_of_open_devices(self, launch: Launch) -> None:
+        """Say once that jobs can open each other's GPUs on this node: only CUDA_VISIBLE_DEVICES tells them apart."""
+        missing = self._hello.missing if self._hello is not None else ()
+        if launch.limits.deny_devices and "devices" in missing and not self._warned_of_devices:
+            self._warned_of_devices = True
+            log.warning("devices cannot be denied: jobs can open GPUs of others", extra={"node": self.name})
 
     async def _lose(self, channel: Channel | None) -> None:
         """Tell once that a connection ended by itself, whoever notices first."""

@@ -1,0 +1,27 @@
+"""What the server says of nodes that cannot limit everything: once a node, and only where it matters."""
+
+import logging
+from dataclasses import replace
+
+from oarlock.node.messages import EXITED, Limits
+from tests.bed import needs_root, outpost, told
+
+pytestmark = needs_root
+
+
+def _warned(caplog):
+    return [record.message for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@told
+async def test_a_node_that_denies_no_devices_is_warned_of_once_when_a_job_has_gpus(ground, people, caplog):
+    async with outpost(ground, people[0]) as post:
+        post.node._hello = replace(await post.node.hello(), missing=("devices",))
+        await post.run(1, "true")
+        assert _warned(caplog) == []
+        for job in (2, 3):
+            report = await post.run(
+                job, "echo $CUDA_VISIBLE_DEVICES", gpus=(1,), limits=Limits(deny_devices=("/dev/x",))
+            )
+            assert report.outcome == EXITED
+        assert _warned(caplog) == ["devices cannot be denied: jobs can open GPUs of others"]
