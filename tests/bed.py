@@ -12,7 +12,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -256,7 +256,7 @@ _BOOT = """\
 mount -t proc proc /proc
 mount --bind {home}/boot_id /proc/sys/kernel/random/boot_id
 mount --bind {home}/disk {disk}
-[ ! -e /root/.bashrc ] || mount --bind /dev/null /root/.bashrc
+{mounts}[ ! -e /root/.bashrc ] || mount --bind /dev/null /root/.bashrc
 hostname {name}
 exec {sshd} -D -e -f {home}/sshd_config
 """
@@ -274,9 +274,9 @@ class Rack:
     name: str
     machines: list["Machine"] = field(default_factory=list)
 
-    def machine(self, *, sshd: str = "") -> "Machine":
-        """Plug in a machine and start it; `sshd` is added to its sshd's settings."""
-        made = Machine(self, f"m{len(self.machines) + 1}{self.name}", len(self.machines) + 2, sshd)
+    def machine(self, *, sshd: str = "", over: Mapping[str, Path] | None = None) -> "Machine":
+        """Plug in a machine and start it; `sshd` is added to its sshd's settings, `over` are files of its own."""
+        made = Machine(self, f"m{len(self.machines) + 1}{self.name}", len(self.machines) + 2, sshd, over or {})
         self.machines.append(made)
         made.plug()
         made.boot()
@@ -309,6 +309,7 @@ class Machine:
     name: str
     number: int
     more: str
+    over: Mapping[str, Path]
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -358,7 +359,8 @@ class Machine:
         """Start it, with a new boot id."""
         (self.home / "boot_id").write_text(f"{secrets.token_hex(8)}\n")
         sshd = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin") or "sshd"
-        inside = _BOOT.format(home=self.home, disk=self.rack.disk, name=self.name, sshd=sshd)
+        mounts = "".join(f"mount --bind {file} {path}\n" for path, file in self.over.items())
+        inside = _BOOT.format(home=self.home, disk=self.rack.disk, name=self.name, sshd=sshd, mounts=mounts)
         spaces = ("unshare", "--uts", "--pid", "--mount", "--fork", "--kill-child=KILL")
         command = ["nsenter", f"--net=/run/netns/{self.name}", *spaces, "sh", "-c", inside]
         log = (self.home / "sshd.log").open("wb")

@@ -38,6 +38,7 @@ COMPONENTS: Mapping[str, Component] = {
         Component("mke2fs", "mke2fs", "e2fsprogs", "virtual nodes with systemd", soak=True),
         Component("qemu", "qemu-system-x86_64", "qemu-system-x86", "virtual nodes with systemd", soak=True),
         Component("qemu-img", "qemu-img", "qemu-utils", "virtual nodes with systemd", soak=True),
+        Component("sudo", "sudo", "sudo", "nodes where the program was installed"),
         Component("sshd", "sshd", "openssh-server", "reaching nodes by ssh"),
         Component("mariadb", "mariadbd", "mariadb-server", "reading the accounting of Slurm"),
         Component("munged", "munged", "munge", "measuring jobs of a real Slurm"),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from oarlock import __version__
-from oarlock.cli import agent
+from oarlock.cli import agent, node
 from oarlock.model.errors import OarlockError
 
 REFUSED = 2
@@ -40,6 +40,7 @@ def _options() -> argparse.ArgumentParser:
     _serve_options(commands.add_parser("serve", help="run the server of an instance", description=_SERVE))
     _demo_options(commands.add_parser("demo", help="show jobs of every kind on pretended nodes", description=_DEMO))
     agent.add(commands)
+    node.add(commands)
     return options
 
 

@@ -2,16 +2,22 @@
 
 The line prints a marker with a nonce and reads nothing before; the server sends nothing before it has seen the marker.
 So neither what a login shell prints nor what it reads can do harm.
+
+A program that a site installed holds the sources already, and says so in its marker; it is sent settings, never code.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import zlib
+from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from typing import Any
 
 WORD = "OARLOCK"
+LONGEST_SETTINGS = 1 << 16
+"""Bytes of the settings that an installed program is sent."""
 
 # Between single quotes for any shell: no quote of that kind, no backslash, no exclamation mark, no newline.
 _LINE = (
@@ -37,6 +43,19 @@ def packed(sources: dict[str, str], settings: dict[str, Any]) -> bytes:
     start = f"\nstart({sources!r}, {settings!r})\n"
     data = zlib.compress((sources["oarlock.node.loader"] + start).encode(), 6)
     return b"%d\n" % len(data) + data
+
+
+def installed_marker() -> bytes:
+    """Give the bytes with which an installed program begins; its fingerprint and a newline follow them."""
+    return f"\n\x01{WORD} installed ".encode()
+
+
+def installable(
+    sources: dict[str, str], fixed: dict[str, Any], *, fingerprint: str, about: str, python: str = "/usr/bin/python3"
+) -> str:
+    """Make the file that a site puts on its nodes; `fixed` are the settings that no server can change there."""
+    head = f"#!{python} -IS\n# {about}\n"
+    return f"{head}{sources['oarlock.node.loader']}\nserve_installed({sources!r}, {fixed!r}, {fingerprint!r})\n"
 
 
 class Sources:
@@ -77,10 +96,34 @@ def _with_lines(*problem: Any) -> None:
 
 def start(sources: dict[str, str], settings: dict[str, Any]) -> None:
     """Run the node program from what was sent. Only here does this module run on the node."""
+    _run(sources, lambda: settings)
+
+
+def serve_installed(sources: dict[str, str], fixed: dict[str, Any], fingerprint: str) -> None:
+    """Run the node program that was installed here, with what the server may choose of its settings.
+
+    `fingerprint` names the sources; whoever made the file knows it, so that nothing is computed here.
+    """
+    import os
+
+    def told() -> dict[str, Any]:
+        os.write(1, installed_marker() + fingerprint.encode() + b"\n")
+        given = json.loads(sys.stdin.buffer.readline(LONGEST_SETTINGS))
+        return {**{name: given[name] for name in CHOSEN}, **fixed}
+
+    _run(sources, told)
+
+
+CHOSEN = ("node", "silence", "idle", "sample_period")
+"""The settings of an installed program that are the server's to choose."""
+
+
+def _run(sources: dict[str, str], told: Callable[[], dict[str, Any]]) -> None:
     import os
 
     sys.meta_path.insert(0, Sources(sources))
     sys.excepthook = _with_lines
+    settings = told()
     channel = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)

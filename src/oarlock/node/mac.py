@@ -27,7 +27,7 @@ def mac(text: str, secret: str) -> str:
     if len(key) > _BLOCK:
         key = _SHA256(key).digest()
     key = key.ljust(_BLOCK, b"\0")
-    inner = _SHA256(key.translate(_INNER) + text.encode()).digest()
+    inner = _SHA256(key.translate(_INNER) + text.encode("utf-8", "surrogatepass")).digest()
     return str(_SHA256(key.translate(_OUTER) + inner).hexdigest())
 
 

@@ -189,6 +189,17 @@ class Settings(NamedTuple):
     silence: int = 120  # seconds without a word from the server after which the program ends
     idle: int = 8  # supervisors kept for the next job
     sample_period: float = 0  # seconds between two samples of its jobs; 0: none are taken
+    programs: tuple[str, ...] | None = (
+        None  # of the site, that a launch may name; `None`: any that root alone can write
+    )
+
+
+def permit(launch: Launch, programs: tuple[str, ...] | None) -> None:
+    """Refuse a launch that names a program of the site which this node was not installed with."""
+    hooks = launch.hooks
+    for path in (hooks.prologue, hooks.epilogue, hooks.manager):
+        if path and programs is not None and path not in programs:
+            raise Refused(BAD, f"{path} is not among the programs that were permitted when this node was installed")
 
 
 def settings(body: Body) -> Settings:

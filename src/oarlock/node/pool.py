@@ -19,7 +19,7 @@ from oarlock.node import cgroup, notice, spool
 from oarlock.node.cgroup import Driver
 from oarlock.node.channel import BadFrame, Frame
 from oarlock.node.link import Link
-from oarlock.node.messages import BAD, Launch, Refused, Settings, launch
+from oarlock.node.messages import BAD, Launch, Refused, Settings, launch, permit
 from oarlock.node.runner import Supervisor
 
 _UNTOUCHED = {signal.SIGKILL, signal.SIGSTOP, 32, 33}
@@ -135,6 +135,7 @@ def _attempt(
             link.answer(frame.number, {"says": notify(notice.read(body))})
             return
         asked = launch(body)
+        permit(asked, settings.programs)
         place = _enter(settings, asked, frame.data)
     except BadFrame as error:
         link.refuse(frame.number, Refused(BAD, str(error)))

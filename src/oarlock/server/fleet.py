@@ -6,11 +6,12 @@ from collections.abc import Callable, Set
 from pathlib import Path
 from typing import Protocol
 
-from oarlock.config import Config, NodeTransport
+from oarlock.config import Config, NodeAccess, NodeTransport
 from oarlock.job.news import Hello, NodeEvent
 from oarlock.node.messages import Launch, Settings
 from oarlock.node.notice import Notice
-from oarlock.server.transports import Doors, Node, Patience, local, ssh
+from oarlock.server.transports import Doors, Node, Patience, installed, local, ssh
+from oarlock.server.transports.installing import Fixed
 from oarlock.server.transports.way import Way
 
 _SPOOL, _RUNTIME = Path("/var/lib/oarlock/node"), Path("/run/oarlock")
@@ -75,19 +76,31 @@ class Fleet:
         if self._is_here(name):
             return local()
         config = self._config
-        return ssh(name, command=config.openssh_cmd, connect_seconds=config.oar_ssh_connection_timeout)
+        reach = installed if config.node_access is NodeAccess.INSTALLED else ssh
+        return reach(name, command=config.openssh_cmd, connect_seconds=config.oar_ssh_connection_timeout)
 
     def _settings(self, name: str) -> Settings:
         """Say where the node keeps its files; nodes of this machine have a place each in the state directory."""
         config = self._config
-        if config.oar_runtime_directory:
-            spool, runtime = config.oar_runtime_directory / "spool", config.oar_runtime_directory / "run"
-        else:
-            spool, runtime = _SPOOL, _RUNTIME
+        spool, runtime = places(config)
         if self._is_here(name):
             spool, runtime = self._state_dir / "spool" / name, self._state_dir / "run" / name
         lowest = config.job_min_uid if os.geteuid() == 0 else 0
         return Settings(name, str(spool), str(runtime), lowest_uid=lowest, sample_period=config.sample_period)
+
+
+def places(config: Config) -> tuple[Path, Path]:
+    """Say where a node keeps its spool, and the files that jobs read."""
+    if config.oar_runtime_directory:
+        return config.oar_runtime_directory / "spool", config.oar_runtime_directory / "run"
+    return _SPOOL, _RUNTIME
+
+
+def fixed(config: Config) -> Fixed:
+    """Say what no server may change on a node where the program was installed."""
+    spool, runtime = places(config)
+    site = (config.prologue_exec_file, config.epilogue_exec_file, config.job_resource_manager_file)
+    return Fixed(spool, runtime, config.job_min_uid, tuple(path for path in site if path))
 
 
 def own_names() -> frozenset[str]:

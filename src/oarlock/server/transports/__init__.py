@@ -5,7 +5,7 @@ from oarlock.server.transports.channel import Channel
 from oarlock.server.transports.local import local
 from oarlock.server.transports.node import Doors, Node, Patience
 from oarlock.server.transports.spread import Spread
-from oarlock.server.transports.ssh import ssh
+from oarlock.server.transports.ssh import installed, ssh
 
 __all__ = [
     "Back",
@@ -22,6 +22,7 @@ __all__ = [
     "Patience",
     "Spread",
     "Started",
+    "installed",
     "local",
     "ssh",
 ]

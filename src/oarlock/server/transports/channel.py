@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import hashlib
+import json
 import logging
 import os
 import secrets
@@ -39,6 +41,12 @@ def node_sources() -> dict[str, str]:
     return found
 
 
+@cache
+def node_fingerprint() -> str:
+    """Name what travels, to compare it with what was installed: the same name, the same program."""
+    return hashlib.sha256(json.dumps(node_sources(), sort_keys=True).encode()).hexdigest()[:12]
+
+
 class Channel:
     """An open connection. It ends by itself when the other side does; `ended` tells."""
 
@@ -69,7 +77,7 @@ class Channel:
         channel = cls(settings.node, process, on_event)
         try:
             async with asyncio.timeout(seconds):
-                hello = await channel._meet(nonce, settings)
+                hello = await (channel._meet_installed(settings) if way.installed else channel._meet(nonce, settings))
         except (TimeoutError, OSError, EOFError, BadFrame, KeyError) as error:
             await channel.close(str(error) or type(error).__name__)
             raise NodeUnreachable(settings.node, channel._reason(error, seconds)) from error
@@ -84,24 +92,45 @@ class Channel:
         return f"{what}: {said}" if said else what
 
     async def _meet(self, nonce: str, settings: Settings) -> Hello:
+        stdin, stdout = self._pipes()
+        _, rest = await self._skip_noise(stdout, loader.marker(nonce))
+        sources = await asyncio.to_thread(node_sources)
+        stdin.write(await asyncio.to_thread(loader.packed, sources, settings._asdict()))
+        return await self._begin(stdout, rest)
+
+    async def _meet_installed(self, settings: Settings) -> Hello:
+        """Meet a program that was there before us. It must be the one we know: both sides read the same messages."""
+        stdin, stdout = self._pipes()
+        theirs, rest = await self._skip_noise(stdout, loader.installed_marker())
+        ours = await asyncio.to_thread(node_fingerprint)
+        if theirs != ours:
+            raise EOFError(
+                f"its node program is another ({theirs[:20]}) than this server's ({ours}); run `oarlock node install` "
+                "and put the new file on the node"
+            )
+        chosen = {name: value for name, value in settings._asdict().items() if name in loader.CHOSEN}
+        stdin.write(json.dumps(chosen).encode() + b"\n")
+        return await self._begin(stdout, rest)
+
+    def _pipes(self) -> tuple[asyncio.StreamWriter, asyncio.StreamReader]:
         stdin, stdout = self._process.stdin, self._process.stdout
         if stdin is None or stdout is None:
             raise OSError("no pipes")
         self._tasks.append(asyncio.create_task(self._listen_stderr()))
-        rest = await self._skip_noise(stdout, loader.marker(nonce))
-        sources = await asyncio.to_thread(node_sources)
-        stdin.write(await asyncio.to_thread(loader.packed, sources, settings._asdict()))
+        return stdin, stdout
+
+    async def _begin(self, stdout: asyncio.StreamReader, rest: bytes) -> Hello:
         self._tasks.append(asyncio.create_task(self._listen(stdout, rest)))
         return _hello(await self._hello)
 
-    async def _skip_noise(self, stdout: asyncio.StreamReader, marker: bytes) -> bytes:
-        """Read up to the end of the marker's line; give what came after it."""
+    async def _skip_noise(self, stdout: asyncio.StreamReader, marker: bytes) -> tuple[str, bytes]:
+        """Read up to the end of the marker's line; give what stands on it after the marker, and what came after it."""
         seen = b""
         while True:
             at = seen.find(marker)
             end = seen.find(b"\n", at + len(marker)) if at >= 0 else -1
             if end >= 0:
-                return seen[end + 1 :]
+                return seen[at + len(marker) : end].decode(errors="replace"), seen[end + 1 :]
             if len(seen) > _NOISE:
                 raise EOFError(f"{len(seen)} bytes came, but not our marker")
             part = await stdout.read(_CHUNK)

@@ -5,6 +5,9 @@ from collections.abc import Sequence
 
 from oarlock.server.transports.way import Way
 
+ACCOUNT = "oarlock"
+"""Who we are on nodes where the program was installed."""
+
 _OPTIONS = (
     "BatchMode=yes",  # never ask anybody anything
     "StrictHostKeyChecking=yes",  # a host key that changed is for an administrator to look at
@@ -29,7 +32,24 @@ def ssh(
 
     `command` is OPENSSH_CMD as an argument list. Whatever stands in it comes first, so that a site's own option wins.
     """
-    options = [option.format(connect=connect_seconds, alive=alive_seconds) for option in _OPTIONS]
+    words = _words(node, command, user, connect_seconds, alive_seconds)
+    return Way((*words, "exec", shlex.quote(python), "-I", "-S", "-c"), quoted=True)
+
+
+def installed(
+    node: str,
+    *,
+    command: Sequence[str] = ("ssh",),
+    user: str = ACCOUNT,
+    connect_seconds: int = 10,
+    alive_seconds: int = 15,
+) -> Way:
+    """Say how a node program is started that a site installed: sshd there runs it, whatever we ask for."""
+    words = _words(node, command, user, connect_seconds, alive_seconds)
+    return Way((*words, "oarlock-node"), quoted=True, installed=True)
+
+
+def _words(node: str, command: Sequence[str], user: str, connect: int, alive: int) -> tuple[str, ...]:
+    options = [option.format(connect=connect, alive=alive) for option in _OPTIONS]
     flags = [word for option in options for word in ("-o", option)]
-    words = [*command, *flags, "-l", user, "--", node, "exec", shlex.quote(python), "-I", "-S", "-c"]
-    return Way(tuple(words), quoted=True)
+    return *command, *flags, "-l", user, "--", node

@@ -1,0 +1,106 @@
+"""A node program that was installed: it is sent messages only, keeps what was fixed, and must be the server's own."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from oarlock.config import Config
+from oarlock.model.errors import BadPath, NodeRefused, NodeUnreachable
+from oarlock.node.messages import BAD, EXITED, Hooks
+from oarlock.server.fleet import fixed
+from oarlock.server.transports import installed
+from oarlock.server.transports.installing import Fixed, files
+from oarlock.server.transports.way import Way
+from tests.bed import PYTHON, needs_root, outpost, script, told
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB root@server"
+
+
+def test_the_files_are_a_program_a_forced_command_and_one_sudoers_line():
+    made = files(Fixed(Path("/s"), Path("/r"), 1000), key=f"{KEY}\n", program=Path("/opt/oarlock/node"), account="oar")
+    assert made.authorized_keys == f'restrict,command="sudo -n /opt/oarlock/node" {KEY}\n'
+    assert made.sudoers == 'oar ALL=(root) NOPASSWD: /opt/oarlock/node ""\n'
+    assert made.program.startswith("#!/usr/bin/python3 -IS\n# The node program of Oarlock ")
+
+
+@pytest.mark.parametrize(
+    ("key", "program"),
+    [
+        ("", "/opt/node"),
+        ("-----BEGIN OPENSSH PRIVATE KEY-----", "/opt/node"),
+        (f"{KEY}\n{KEY}", "/opt/node"),
+        (f'command="x" {KEY}', "/opt/node"),
+        (KEY, "node"),
+        (KEY, '/opt/my node"'),
+    ],
+)
+def test_what_could_say_more_than_it_should_is_refused(key, program):
+    with pytest.raises(BadPath):
+        files(Fixed(Path("/s"), Path("/r"), 1000), key=key, program=Path(program))
+
+
+def test_what_is_fixed_comes_from_the_settings():
+    config = Config(oar_runtime_directory=Path("/d"), job_min_uid=500, prologue_exec_file=Path("/site/prologue"))
+    assert fixed(config) == Fixed(Path("/d/spool"), Path("/d/run"), 500, (Path("/site/prologue"),))
+
+
+def test_the_way_to_it_asks_for_nothing_that_is_executed():
+    way = installed("n1", command=("ssh", "-p", "7"))
+    assert way.arguments("import os") == [*way.command]
+    assert way.command[-5:] == ("-l", "oarlock", "--", "n1", "oarlock-node")
+
+
+@pytest.fixture
+def place(ground, site):
+    """An installed program, behind a pipe that keeps what the server sends."""
+    permitted = script(site / "prologue", "true")
+    made = files(Fixed(ground / "fixed", ground / "fixedrun", 1000, (Path(permitted),)), key=KEY)
+    (site / "node").write_text(made.program)
+    return site
+
+
+def _way(place, *more):
+    program = shlex.join([PYTHON, "-IS", f"{place}/node", *more])
+    return Way(("sh", "-c", f"tee {place}/sent | {program}"), quoted=False, installed=True)
+
+
+@needs_root
+@told
+async def test_jobs_run_and_all_that_was_sent_are_settings_and_messages(ground, people, place):
+    async with outpost(ground, people[0], way=_way(place), lowest_uid=0, spool="/nowhere") as post:
+        report = await post.run(1, "id -un", hooks=Hooks(prologue=f"{place}/prologue"))
+        assert (report.outcome, post.out(1)) == (EXITED, f"{people[0]}\n")
+        assert (ground / "fixed" / "lock").exists()
+        settings, _, rest = (place / "sent").read_bytes().partition(b"\n")
+        assert set(json.loads(settings)) == {"node", "silence", "idle", "sample_period"}
+        assert b"import " not in rest
+        assert len(rest) < 5000
+
+
+@needs_root
+@told
+async def test_a_program_of_the_site_that_was_not_permitted_is_not_run(ground, people, place):
+    script(place / "other", f"touch {ground}/ran")
+    async with outpost(ground, people[0], way=_way(place)) as post:
+        for word in ("prologue", "epilogue", "manager"):
+            with pytest.raises(NodeRefused) as refusal:
+                await post.node.launch(post.launch(1, "true", hooks=Hooks(**{word: f"{place}/other"})))
+            assert refusal.value.word == BAD
+        assert f"{place}/other is not among the programs" in str(refusal.value)
+        assert not (ground / "ran").exists()
+        assert (await post.run(1, "true")).outcome == EXITED
+
+
+@needs_root
+@told
+async def test_another_version_is_refused_with_a_way_out(ground, people, place):
+    text = (place / "node").read_text()
+    (place / "node").write_text(f"{text.rpartition(', ')[0]}, '0123456789ab')\n")
+    says = (
+        r"its node program is another \(0123456789ab\) than this server's \([0-9a-f]{12}\); run `oarlock node install`"
+    )
+    with pytest.raises(NodeUnreachable, match=says):
+        async with outpost(ground, people[0], way=_way(place)):
+            pass
