@@ -21,6 +21,8 @@ def test_events_are_found_by_job_and_by_host(tx: Tx):
     assert events.of_hosts(tx, ["a", "c"]) == [suspected, killed]
     assert events.of_hosts(tx, ["a"], since=NOW + 1) == [killed]
     assert events.of_hosts(tx, ["b"]) == [suspected]
+    assert events.of_hosts(tx) == [suspected, killed]
+    assert events.of_hosts(tx, most=1) == [killed]
 
 
 def test_events_to_be_acted_on_are_listed_until_they_are_checked_off(tx: Tx):

@@ -39,6 +39,7 @@ MATRIX: dict[str, tuple[str, Any, tuple[str, ...]]] = {
     "jobs.events": ("/jobs/1/events", None, USERS),
     "jobs.story": ("/jobs/1/story", None, USERS),
     "jobs.usage": ("/jobs/1/usage", None, USERS),
+    "events.list": ("/events?nodes=node1", None, USERS),
     "metrics": ("/metrics", None, EVERYBODY),
     "prometheus.targets": ("/prometheus/targets", None, EVERYBODY),
     "jobs.why": ("/jobs/1/why", None, USERS),

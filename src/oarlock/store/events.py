@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from sqlalchemy import Select, func, literal_column, select, update
@@ -57,8 +58,8 @@ def of_jobs(tx: Tx, ids: Collection[int]) -> list[Noted]:
 
 def after(tx: Tx, number: int, types: Collection[EventType], *, most: int) -> list[Noted]:
     """Give the first events of some types that were written after one, oldest first."""
-    wanted = event_logs.c.type.in_([kind.value for kind in types])
-    return _noted(tx, select(event_logs).where(event_logs.c.event_id > number, wanted).limit(most))
+    later, wanted = event_logs.c.event_id > number, event_logs.c.type.in_([kind.value for kind in types])
+    return _noted(tx, select(event_logs).where(later, wanted).order_by("event_id").limit(most))
 
 
 def last(tx: Tx) -> int:
@@ -66,14 +67,17 @@ def last(tx: Tx) -> int:
     return tx.execute(select(func.max(event_logs.c.event_id))).scalar() or 0
 
 
-def of_hosts(tx: Tx, hosts: Collection[str], *, since: int = 0) -> list[Noted]:
-    """Give the events that name one of these hosts, from a date on, oldest first."""
-    named = select(event_log_hostnames.c.event_id).where(event_log_hostnames.c.hostname.in_(hosts))
-    return _noted(tx, select(event_logs).where(event_logs.c.event_id.in_(named), event_logs.c.date >= since))
+def of_hosts(tx: Tx, hosts: Collection[str] | None = None, *, since: int = 0, most: int | None = None) -> list[Noted]:
+    """Give the events that name one of these hosts (any host, if none is given) from a date on; the last `most`."""
+    named = select(event_log_hostnames.c.event_id)
+    if hosts is not None:
+        named = named.where(event_log_hostnames.c.hostname.in_(hosts))
+    wanted = select(event_logs).where(event_logs.c.event_id.in_(named), event_logs.c.date >= since)
+    return _noted(tx, wanted.order_by(event_logs.c.event_id.desc()).limit(most))
 
 
 def _noted(tx: Tx, query: Select[Any], bound: dict[str, Any] | None = None) -> list[Noted]:
-    rows = tx.execute(query.order_by(event_logs.c.event_id), bound or {}).all()
+    rows = sorted(tx.execute(query, bound or {}), key=attrgetter("event_id"))
     hosts = defaultdict(list)
     named = select(event_log_hostnames).where(among(tx, event_log_hostnames.c.event_id)).order_by("hostname")
     for number, host in tx.execute(named, these(tx, [row.event_id for row in rows])):

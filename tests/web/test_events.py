@@ -1,0 +1,48 @@
+"""What happened on nodes, as `oarnodes -e` asks for it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from oarlock.model.event import Event, EventType
+from oarlock.store import events
+from oarlock.store.database import Database
+from oarlock.store.tx import Tx
+from tests.web.house import NOW, Running, running
+
+
+def _fill(tx: Tx) -> None:
+    lost, kind = EventType.PING_CHECKER_NODE_SUSPECTED, EventType.EPILOGUE_ERROR
+    events.add(tx, [Event(lost, NOW + n, "no answer", hosts=(f"node{n}", "node9")) for n in range(1, 4)])
+    events.add(tx, [Event(EventType.WALLTIME, NOW, "over", job=7), Event(kind, NOW + 9, "failed", 7, ("node1",))])
+
+
+@pytest.fixture
+def house(database: Database) -> Iterator[Running]:
+    database.write(_fill)
+    with running(database) as house:
+        yield house
+
+
+def _found(house: Running, query: str) -> list[int]:
+    return [one["id"] for one in house.client.get(f"/events{query}").body["events"]]
+
+
+def test_events_of_nodes_are_found_by_name_date_and_number(house: Running):
+    queries = ("", "?nodes=node1", "?nodes=node2,node3", f"?since={NOW + 3}", "?limit=2", "?nodes=none", "?nodes=")
+    assert [_found(house, query) for query in queries] == [
+        [1, 2, 3, 5], [1, 5], [2, 3], [3, 5], [3, 5], [], [],
+    ]  # fmt: skip
+
+
+def test_an_event_is_told_whole(house: Running):
+    [told] = house.client.get(f"/events?since={NOW + 9}").body["events"]
+    assert told == {
+        "id": 5, "type": "EPILOGUE_ERROR", "at": NOW + 9, "description": "failed", "job_id": 7, "hosts": ["node1"],
+        "to_check": True,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("query", ["?limit=0", "?limit=10001", "?since=-1", "?node=n"])
+def test_a_question_that_makes_no_sense_is_refused(house: Running, query: str):
+    assert house.client.get(f"/events{query}").status == 400
