@@ -40,6 +40,7 @@ MATRIX: dict[str, tuple[str, Any, tuple[str, ...]]] = {
     "jobs.story": ("/jobs/1/story", None, USERS),
     "jobs.usage": ("/jobs/1/usage", None, USERS),
     "events.list": ("/events?nodes=node1", None, USERS),
+    "audit.list": ("/audit", None, ADMINS),
     "metrics": ("/metrics", None, EVERYBODY),
     "prometheus.targets": ("/prometheus/targets", None, EVERYBODY),
     "jobs.why": ("/jobs/1/why", None, USERS),

@@ -9,7 +9,8 @@ import msgspec
 from msgspec import Struct
 
 from oarlock.model.errors import NotSignedIn
-from oarlock.store import requests
+from oarlock.store import audit, requests
+from oarlock.store.audit import Entry
 from oarlock.store.tx import Tx
 from oarlock.web.core import Core
 from oarlock.web.desk import Desk
@@ -17,6 +18,8 @@ from oarlock.web.policy import Power, Site
 from oarlock.web.who import Account, Who
 
 T = TypeVar("T")
+
+_LONGEST_NOTED = 1000  # characters of what was asked
 
 
 class Nought(Struct, frozen=True):
@@ -34,6 +37,7 @@ class Call:
     caller: Who | None
     request_id: str = ""
     behalf: Account | None = None
+    asked: Struct | None = None
 
     @property
     def who(self) -> Who:
@@ -111,6 +115,14 @@ class Call:
         requests.remember(
             tx, user=self.who.name, request_id=self.request_id, verb=self.verb, answer=answer, at=self.now
         )
+        self.note(tx)
+
+    def note(self, tx: Tx) -> None:
+        """Write down who asks for which change."""
+        asked = msgspec.json.encode(self.asked).decode() if self.asked is not None else ""
+        behalf = self.behalf.name if self.behalf else ""
+        entry = Entry(self.now, self.who.name, behalf, self.verb, self.who.channel, asked[:_LONGEST_NOTED])
+        audit.add(tx, entry)
 
     async def ask(self, question: Callable[[Tx], T]) -> T:
         """Look for what fulfils a condition that the caller wrote, behind the store's second fence."""

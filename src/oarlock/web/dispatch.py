@@ -65,7 +65,7 @@ class Dispatcher:
         self._permit(who, verb, behalf)
         if verb.changes and self.core.stopping.is_set():
             raise Stopping("The server is stopping; nothing is changed any more.", hint="Ask again in a moment.")
-        call = Call(self.core, self.desk, self.site, verb.name, who, request_id, behalf)
+        call = Call(self.core, self.desk, self.site, verb.name, who, request_id, behalf, asked)
         async with self._turns.turn(who.name if who else ""):
             value = await verb.handle(call, asked)
         if who is not None and (behalf is not None or (verb.changes and verb.may is May.ADMINS)):

@@ -32,6 +32,7 @@ from oarlock.store.tables.resources import resource_logs, resources
 from oarlock.store.tables.site import (
     accounting,
     admission_rules,
+    audit,
     event_log_hostnames,
     event_logs,
     files,
@@ -50,6 +51,7 @@ __all__ = [
     "assigned_resources",
     "attempt_nodes",
     "attempts",
+    "audit",
     "challenges",
     "event_log_hostnames",
     "event_logs",

@@ -135,5 +135,20 @@ monitoring_samples = Table(
     ForeignKeyConstraint(["job_id"], ["jobs.job_id"]),
 )
 
+audit = Table(
+    "audit",
+    metadata,
+    key("id"),
+    number("date"),
+    text("user_name"),
+    text("behalf"),
+    text("verb"),
+    text("channel"),
+    text("asked"),
+    text("chain"),
+    Index(None, "user_name"),
+)
+"""Who changed what. Rows are only added; `chain` depends on the row and on all before it."""
+
 instance = Table("instance", metadata, text_key("name"), text("value"))
 """Facts about this database itself: its identity, when it was made, which server holds it."""

@@ -35,6 +35,8 @@ class Submitted(Struct, frozen=True):
 )  # fmt: skip
 async def submit(call: Call, asked: Body) -> Submitted:
     """Store the jobs and wake the scheduler; a reservation is answered when the scheduler has looked at it."""
+    if call.behalf is not None:
+        await call.core.write(call.note)  # before it is done: who is to blame for a job is known whatever follows
     taken = await call.desk.take(asked, call.account, request_id=call.request_id)
     call.core.wake_scheduler()
     first = taken.jobs[0]

@@ -1,0 +1,63 @@
+"""The audit: who changed what and when, written in the transaction of the change and never changed again.
+
+Each row carries a hash over itself and the hash before it, so that a row that was edited or taken out shows.
+"""
+
+import hashlib
+from dataclasses import astuple, dataclass
+
+import msgspec
+from sqlalchemy import Row, insert, select
+
+from oarlock.store.tables import audit
+from oarlock.store.tx import Tx, take_ids
+
+_LAST = select(audit.c.chain).order_by(audit.c.id.desc()).limit(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One change: who asked (`behalf`: for whom), by which way in, what for. `id` is given when it is written."""
+
+    date: int
+    user: str
+    behalf: str
+    verb: str
+    channel: str
+    asked: str  # JSON, cut short when it is very long
+    id: int = 0
+
+
+def add(tx: Tx, entry: Entry) -> None:
+    """Write a change down, in its own transaction."""
+    [number] = take_ids(tx, audit.c.id, 1)
+    chain = _chained(tx.execute(_LAST).scalar() or "", number, entry)
+    row = {"user_name": entry.user, "behalf": entry.behalf, "verb": entry.verb, "channel": entry.channel}
+    tx.execute(insert(audit), {"id": number, "date": entry.date, **row, "asked": entry.asked, "chain": chain})
+
+
+def listed(tx: Tx, *, user: str | None = None, since: int = 0, most: int) -> list[Entry]:
+    """Give the last changes from a date on, oldest first; only those of one user if one is named."""
+    query = select(audit).where(audit.c.date >= since)
+    if user is not None:
+        query = query.where(audit.c.user_name == user)
+    return [_entry(row) for row in tx.execute(query.order_by(audit.c.id.desc()).limit(most))][::-1]
+
+
+def broken(tx: Tx) -> int | None:
+    """Give the first row that is not as it was written, or before which one is missing; nothing if all are whole."""
+    before = ""
+    for row in tx.execute(select(audit).order_by(audit.c.id)):
+        before = _chained(before, row.id, _entry(row))
+        if before != row.chain:
+            return int(row.id)
+    return None
+
+
+def _chained(before: str, number: int, entry: Entry) -> str:
+    told = [before, number, *astuple(entry)[:-1]]
+    return hashlib.sha256(msgspec.json.encode(told)).hexdigest()
+
+
+def _entry(row: Row[tuple[object, ...]]) -> Entry:
+    return Entry(row.date, row.user_name, row.behalf, row.verb, row.channel, row.asked, row.id)

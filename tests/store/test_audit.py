@@ -1,0 +1,67 @@
+"""The audit keeps what was written, and shows what was changed since."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import delete, update
+
+from oarlock.store import audit
+from oarlock.store.audit import Entry
+from oarlock.store.database import Database
+from oarlock.store.tables import audit as rows
+from oarlock.store.tx import Tx
+from tests.store.cluster import NOW
+
+ENTRIES = [Entry(NOW + n, "ada" if n % 2 else "root", "", "queues.stop", "socket", f"{n}") for n in range(1, 5)]
+
+
+@pytest.fixture
+def written(tx: Tx) -> Tx:
+    for entry in ENTRIES:
+        audit.add(tx, entry)
+    return tx
+
+
+def _numbers(tx: Tx) -> list[int]:
+    return [one.id for one in audit.listed(tx, most=10)]
+
+
+def _told(tx: Tx, **which: Any) -> list[Entry]:
+    return [replace(one, id=0) for one in audit.listed(tx, **{"most": 10, **which})]
+
+
+def test_changes_are_listed_by_user_date_and_number(written: Tx):
+    assert _told(written) == ENTRIES
+    assert _told(written, most=2) == ENTRIES[2:]
+    assert _told(written, user="ada") == ENTRIES[::2]
+    assert _told(written, since=NOW + 4) == ENTRIES[3:]
+    assert audit.broken(written) is None
+
+
+@pytest.mark.parametrize("column", ["date", "user_name", "behalf", "verb", "channel", "asked", "chain"])
+def test_a_row_that_was_edited_shows(written: Tx, column: str):
+    second = _numbers(written)[1]
+    value = 7 if column == "date" else "other"
+    written.execute(update(rows).where(rows.c.id == second).values({column: value}))
+    assert audit.broken(written) == second
+
+
+@pytest.mark.parametrize("gone", [0, 2])
+def test_a_row_that_was_taken_out_shows(written: Tx, gone: int):
+    numbers = _numbers(written)
+    written.execute(delete(rows).where(rows.c.id == numbers[gone]))
+    assert audit.broken(written) == numbers[gone + 1]
+
+
+def test_a_change_that_fails_leaves_no_row_and_no_hole_in_the_chain(database: Database):
+    def failing(tx: Tx) -> None:
+        audit.add(tx, ENTRIES[1])
+        raise KeyError
+
+    database.write(lambda tx: audit.add(tx, ENTRIES[0]))
+    with pytest.raises(KeyError):
+        database.write(failing)
+    database.write(lambda tx: audit.add(tx, ENTRIES[2]))
+    with database.read() as tx:
+        assert ([one.asked for one in audit.listed(tx, most=9)], audit.broken(tx)) == (["1", "3"], None)

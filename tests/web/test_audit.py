@@ -1,0 +1,56 @@
+"""Every change that is asked for is written down with who asked; administrators read it."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import update
+
+from oarlock.store.database import Database
+from oarlock.store.tables import audit as rows
+from tests.store.cluster import add_job, add_nodes
+from tests.web.house import NOW, Running, running
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
+
+
+@pytest.fixture
+def house(database: Database) -> Iterator[Running]:
+    database.write(lambda tx: (add_nodes(tx, ["node1"]), add_job(tx, user="nobody")))
+    with running(database, job_min_uid=1) as house:
+        yield house
+
+
+def _told(house: Running, query: str = "") -> list[tuple[str, ...]]:
+    changes = house.client.get(f"/audit{query}").body["changes"]
+    return [(one["user"], one["behalf"], one["verb"], one["channel"], one["asked"]) for one in changes]
+
+
+def test_changes_are_noted_once_and_reading_is_not(house: Running):
+    house.client.get("/queues")
+    for _ in range(2):
+        house.client.ask("POST", "/queues/stop", {"names": ["default"]}, Request_Id="same")
+    house.client_of("nobody").post("/jobs/delete", {"ids": [1]})
+    house.client_of("nobody").post("/queues/stop", {})  # forbidden
+    stopped, deleted = _told(house)
+    assert stopped[:4] == ("root", "", "queues.stop", "socket")
+    assert '"default"' in stopped[4]
+    assert deleted[:4] == ("nobody", "", "jobs.delete", "socket")
+    assert '"ids":[1]' in deleted[4]
+    assert _told(house, "?by=nobody") == [deleted]
+    assert _told(house, f"?since={NOW + 1}") == []
+
+
+def test_a_job_submitted_for_somebody_else_is_noted_with_both_names(house: Running):
+    house.client.ask("POST", "/jobs", {"command": "true"}, On_Behalf_Of="nobody")
+    house.client_of("nobody").post("/jobs", {"command": "true"})
+    [noted] = _told(house)
+    assert noted[:4] == ("root", "nobody", "jobs.submit", "socket")
+
+
+def test_an_edited_record_shows_when_it_is_checked(house: Running, database: Database):
+    house.client.post("/queues/stop", {})
+    assert house.client.get("/audit?check=true").body["broken"] is None
+    database.write(lambda tx: tx.execute(update(rows).values(user_name="ada")) and None)
+    body = house.client.get("/audit?check=true").body
+    assert body["broken"] == body["changes"][0]["id"]
