@@ -50,7 +50,10 @@ def test_a_job_whose_node_loses_power_ends_in_error_when_the_node_is_back_and_it
         machine.boot()
         site.until(site.all_over)
         assert (site.story(job)[-1], site.job(job).exit_code) == ("Error", None)
-        assert "EXIT_VALUE_OAREXEC" in site.events(job)
+        assert {"EXIT_VALUE_OAREXEC", "RESUBMIT_JOB_AUTOMATICALLY"} <= set(site.events(job))
+        copy = site.job(job + 1)
+        assert (copy.resubmit_of, copy.exit_code, site.story(copy.id)) == (job, 0, NORMAL)
+        assert (site.home / "ran").read_text() == "ran\nran\n"
 
 
 def test_nodes_that_hang_change_their_key_or_talk_nonsense_are_suspected_and_jobs_run_elsewhere(ground, people):

@@ -127,15 +127,12 @@ NOT_ENOUGH = {
 @pytest.mark.parametrize("asked", NOT_ENOUGH)
 def test_more_than_there_is_is_refused_with_what_there_is(desk: FrontDesk, asked):
     shown, count, nodes = NOT_ENOUGH[asked]
-    told = (
-        f"`{shown}`, asks for more than there is, even when all is free: {count} resources fulfil its conditions, "
-        f"on {nodes}."
-    )
+    told = f"asks for more than there is, even when all is free: {count} resources fulfil its conditions, on {nodes}."
     with pytest.raises(errors.NotEnoughResources) as alone:
         desk.submit(resources=[asked])
     with pytest.raises(errors.NotEnoughResources) as second:
         desk.submit(resources=["nodes=1", asked])
-    assert (str(alone.value), str(second.value)) == (told, f"Alternative 2, {told}")
+    assert (str(alone.value), str(second.value)) == (f"`{shown}` {told}", f"Alternative 2, `{shown}`, {told}")
     assert rows(desk.tx, "SELECT count(*) FROM jobs") == [(0,)]
 
 

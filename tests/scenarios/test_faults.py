@@ -249,3 +249,49 @@ def test_the_memory_of_ended_places_is_not_kept():
     assert (over.add(1, 1, "a"), over.add(1, 1, "a"), over.left(attempt)) == (True, False, ["b"])
     over.forget(attempt)
     assert over.left(attempt) == ["a", "b"]
+
+
+def _cut_power(cluster, job):
+    [node] = cluster.placed(job)
+    cluster.unplug(node)
+    cluster.nodes[node].reboot()
+    cluster.plug_in(node)
+    cluster.settle()
+
+
+def test_an_idempotent_job_that_a_power_cut_ended_is_copied_and_those_behind_it_wait_for_the_copy(make):
+    cluster = make(nodes=3)
+    job = cluster.submit("sleep 100", types=("idempotent",))
+    waits = cluster.submit("sleep 5", after=(job,))
+    plain = cluster.submit("sleep 100", "/network_address=1,walltime=1")
+    _cut_power(cluster, job)
+    _cut_power(cluster, plain)
+    copy = plain + 1
+    assert (cluster.story(job)[-1], cluster.story(plain)[-1]) == ("Error", "Error")
+    assert "RESUBMIT_JOB_AUTOMATICALLY" not in cluster.events(plain)
+    cluster.finish()
+    assert (cluster.job(copy).resubmit_of, cluster.story(copy)[-1]) == (job, "Terminated")
+    assert cluster.job(waits).start >= cluster.job(copy).stop
+
+
+def test_a_job_that_brings_its_nodes_down_is_not_run_for_ever(make):
+    cluster = make(nodes=6)
+    job = cluster.submit("sleep 100", types=("idempotent",))
+    for copy in range(job + 1, job + 4):
+        _cut_power(cluster, copy - 1)
+        assert cluster.job(copy).state is JobState.RUNNING
+    _cut_power(cluster, job + 3)
+    assert cluster.all_over()
+    assert "RESUBMIT_JOB_AUTOMATICALLY" not in cluster.events(job + 3)
+
+
+def test_a_lost_job_that_somebody_ended_is_not_run_again(cluster):
+    job = cluster.submit("sleep 100", types=("idempotent",))
+    [node] = cluster.placed(job)
+    cluster.unplug(node)
+    cluster.kill(job)
+    cluster.nodes[node].reboot()
+    cluster.plug_in(node)
+    cluster.finish()
+    assert cluster.story(job)[-1] == "Error"
+    assert "RESUBMIT_JOB_AUTOMATICALLY" not in cluster.events(job)

@@ -53,11 +53,12 @@ class Cluster:
         shape = Shape(alternative.groups, request.where)
         allowed = [self.fitter.allowed(shape, group) for group in shape.groups]
         found = reduce(or_, allowed, 0)
-        which = f"Alternative {place}, `" if len(request.alternatives) > 1 else "`"
+        shown = f"`{show_alternative(alternative)}`"
+        which = f"Alternative {place}, {shown}," if len(request.alternatives) > 1 else shown
         layout = self.fitter.layout
         everything, nodes = layout.everything.bit_count(), len(layout.nodes_of(found))
         return NotEnoughResources(
-            f"{which}{show_alternative(alternative)}`, asks for more than there is, even when all is free: "
+            f"{which} asks for more than there is, even when all is free: "
             f"{found.bit_count()} of the {everything} resources fulfil its conditions, on {nodes} "
             f"node{'' if nodes == 1 else 's'}.",
             hint="Ask for less, or drop a condition; `oarnodes` shows what there is.",

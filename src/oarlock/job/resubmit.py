@@ -5,7 +5,7 @@ from dataclasses import replace
 from oarlock.job.ledger import ON_FRONTEND, Ledger
 from oarlock.model.event import EventType
 from oarlock.model.job import Job, JobKind, JobState, Reservation
-from oarlock.node.messages import EXITED, KILLED
+from oarlock.node.messages import EXITED, KILLED, LOST
 from oarlock.store import jobs, properties, shapes
 from oarlock.store.attempts import Attempt
 
@@ -14,16 +14,18 @@ AGAIN = 99 << 8
 
 _LEAST_RUN = 60  # seconds: a job that asks again at once would only turn in circles
 _LONGEST_CHAIN = 100
+_LONGEST_LOST = 3  # a job may be what brings its nodes down
 _IDEMPOTENT, _BESTEFFORT = "idempotent", "besteffort"
 
 
 def perhaps(ledger: Ledger, job: Job, attempt: Attempt) -> int | None:
     """Submit a copy of a job that just ended, if it is one to be run again; give the copy's number.
 
-    Idempotent jobs are: after a checkpoint with exit 0; with exit 99 after more than a minute; and when they were best
-    effort and made room for others. Jobs that wait for this one wait for the copy instead.
+    Idempotent jobs are: after a checkpoint with exit 0; with exit 99 after more than a minute; when they were best
+    effort and made room for others; and when their node lost them. Jobs that wait for this one wait for the copy.
     """
-    if not _may_be_copied(job) or not _wants_again(ledger, job, attempt) or _chain(ledger, job) >= _LONGEST_CHAIN:
+    longest = _LONGEST_LOST if attempt.outcome == LOST else _LONGEST_CHAIN
+    if not _may_be_copied(job) or not _wants_again(ledger, job, attempt) or _chain(ledger, job) >= longest:
         return None
     asked = shapes.requests_of(ledger.tx, [job.id], properties.types(ledger.tx)).get(job.id)
     if asked is None:
@@ -49,7 +51,9 @@ def _wants_again(ledger: Ledger, job: Job, attempt: Attempt) -> bool:
         return (attempt.ended_us or 0) - (attempt.started_us or 0) > _LEAST_RUN * 1_000_000
     if attempt.outcome == EXITED and attempt.exit_code == 0:
         return job.checkpoint > 0 and ledger.happened(job.id, EventType.CHECKPOINT_SUCCESS)
-    made_room = attempt.outcome == KILLED and _BESTEFFORT in job.types
+    if attempt.outcome == LOST and not ledger.happened(job.id, EventType.FRAG_JOB_REQUEST):
+        return True
+    made_room = attempt.outcome in {KILLED, LOST} and _BESTEFFORT in job.types
     return made_room and ledger.happened(job.id, EventType.BESTEFFORT_KILL)
 
 
