@@ -1,37 +1,28 @@
 """A real Prometheus scrapes a real agent while a job of known load runs, and is asked what the user portal asks."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-import urllib.parse
-import urllib.request
-from pathlib import Path
 
 import pytest
 
 from tests.measure.real import free_port
+from tests.measure.real_prometheus import BY_PATH, PORTAL, Prometheus, answers, lacking
 from tests.monitoring import ROOT, needs_cgroups, real_groups, wait_until
 from tests.nvml_stub import build
 
-PORTAL = ROOT.parent / "shared" / "data" / "portal-queries.json"
 JOB, WINDOW, MEGABYTES = "4242", 10, 200
 BUSY = f"x = bytearray({MEGABYTES} << 20)\nprint('on', flush=True)\nwhile True: pass"
-CONFIG = """
-global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}}
-rule_files: ["{root}/prometheus/rules.yml"]
-scrape_configs:
+SCRAPE = """
   - job_name: agents
     static_configs: [{{targets: ["127.0.0.1:{port}"], labels: {{cluster: alpha}}}}]
 """
 SCONTROL = """#!/bin/sh
 echo "JobId=$4 JobName=load UserId=ada(1001) GroupId=ada(1001) MCS_label=N/A Priority=1 Nice=0 Account=physics"
 """
-BY_PATH = {"public.graph_software_processes_cvmfs.1"}
-"""Asks for executables below a folder; the agent tells names only, never paths."""
 
 
 class Load:
@@ -76,37 +67,6 @@ class Load:
         self.programs[0].stdout.close()
 
 
-class Prometheus:
-    """A real one, with a port of its own."""
-
-    def __init__(self, folder: Path, agent_port: int):
-        (folder / "prometheus.yml").write_text(CONFIG.format(root=ROOT, port=agent_port))
-        port = free_port()
-        self.url = f"http://127.0.0.1:{port}/api/v1"
-        command = ["prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
-                   f"--web.listen-address=127.0.0.1:{port}", "--log.level=error"]  # fmt: skip
-        self.program = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-
-    def ask(self, promql, *, at, ranged=False):
-        """Give the series of an answer, each with its labels and its last value."""
-        times = {"start": at - 3, "end": at, "step": 1} if ranged else {"time": at}
-        query = urllib.parse.urlencode({"query": promql, **times})
-        with urllib.request.urlopen(f"{self.url}/{'query_range' if ranged else 'query'}?{query}", timeout=20) as answer:
-            found = json.load(answer)["data"]["result"]
-        return [(one["metric"], float((one["values"][-1] if ranged else one["value"])[1])) for one in found]
-
-    def value(self, promql, at):
-        [(_, value)] = self.ask(promql, at=at)
-        return value
-
-    def ready(self):
-        try:
-            with urllib.request.urlopen(self.url.replace("/api/v1", "/-/ready"), timeout=5):
-                return True
-        except OSError:
-            return False
-
-
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
     """A load that was measured for a while: the load, Prometheus, and the instant to ask about."""
@@ -122,11 +82,11 @@ def measured(tmp_path_factory):
     with real_groups() as groups:
         load = Load(groups)
         agent = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
-        prometheus = Prometheus(folder, port)
+        prometheus = Prometheus(folder, SCRAPE.format(port=port))
         try:
             wait_until(prometheus.ready, "Prometheus", 30)
             first = f'slurm_job_core_usage_total{{slurmjobid="{JOB}"}}'
-            wait_until(lambda: len(prometheus.ask(first, at=time.time())) > 0, "the job's first sample", 20)
+            wait_until(lambda: prometheus.has(first), "the job's first sample", 20)
             at = time.time() + WINDOW + 4
             wait_until(lambda: time.time() > at, "enough samples", WINDOW + 10)
             load.cores_used = load.cores(at)
@@ -134,9 +94,9 @@ def measured(tmp_path_factory):
             yield load, prometheus, at
         finally:
             load.end()
-            for program in (agent, prometheus.program):
-                program.send_signal(signal.SIGTERM)
-                program.wait(30)
+            agent.send_signal(signal.SIGTERM)
+            agent.wait(30)
+            prometheus.end()
 
 
 pytestmark = [pytest.mark.component("prometheus"), needs_cgroups]
@@ -168,32 +128,14 @@ def test_a_job_is_listed_with_all_that_is_known_of_it(measured):
     )
 
 
-def portal_queries():
-    if not PORTAL.exists():
-        return []
-    return [query for query in json.loads(PORTAL.read_text())["queries"] if query["tier"] in {"core", "gpu"}]
-
-
-def filled(query):
-    values = {"filter": 'cluster="alpha"', "job": JOB, "job_re": JOB, "user": "ada", "users_re": "ada",
-              "account": "physics", "node": "127.0.0.1", "rate_sje": str(WINDOW)}  # fmt: skip
-    text = query["promql"]
-    for name, value in values.items():
-        text = text.replace(f"${{{name}}}", value)
-    return text
-
-
 @pytest.mark.skipif(not PORTAL.exists(), reason="the portal's queries are not here")
 def test_every_query_of_the_portal_about_jobs_and_gpus_has_an_answer_with_the_labels_it_reads(measured):
     _, prometheus, at = measured
-    answers = {
-        one["id"]: prometheus.ask(filled(one), at=at, ranged=one["api"] == "query_range") for one in portal_queries()
-    }
-    assert {name for name, answer in answers.items() if not answer} == BY_PATH
-    for query in portal_queries():
-        for labels, _ in answers[query["id"]]:
-            assert set(query["labels_read_from_result"]) <= labels.keys(), query["id"]
-    assert len(answers) > 80
+    found = answers(prometheus, at, "core", "gpu", filter='cluster="alpha"', job=JOB, job_re=JOB, user="ada",
+                    users_re="ada", account="physics", node="127.0.0.1", rate_sje=str(WINDOW))  # fmt: skip
+    assert {name for name, answer in found.items() if not answer} == BY_PATH
+    assert lacking(found, "core", "gpu") == set()
+    assert len(found) > 80
 
 
 def test_the_twins_of_the_portals_rules_have_values_too(measured):

@@ -8,7 +8,8 @@ from oarlock.job.finish import Over
 from oarlock.job.news import BadReport, Exited, Missing, Started
 from oarlock.model.event import EventType
 from oarlock.model.job import JobState
-from oarlock.node.messages import EXITED, Report
+from oarlock.node.messages import CLEANED, EXITED, Report
+from oarlock.store import summaries
 from tests.scenarios.cluster import BEGIN, Crash
 from tests.scenarios.test_life import KILLED, NORMAL
 
@@ -295,3 +296,30 @@ def test_a_lost_job_that_somebody_ended_is_not_run_again(cluster):
     cluster.finish()
     assert cluster.story(job)[-1] == "Error"
     assert "RESUBMIT_JOB_AUTOMATICALLY" not in cluster.events(job)
+
+
+def _used(cluster, job):
+    with cluster.database.read() as tx:
+        return [(one.cpu_seconds, one.memory_peak_bytes, one.detail) for one in summaries.of_jobs(tx, [job])]
+
+
+def test_what_a_job_used_counts_once_when_its_reports_come_again_after_a_restart(cluster):
+    job = cluster.submit("sleep 1000", "/network_address=2,walltime=1")
+    first, second = (
+        Exited(node, Report(job, 1, node, f"{node}-1", outcome, 0, started=1.0, ended=9.0, counters=counted))
+        for node, outcome, counted in (
+            ("node1", EXITED, {"cpu_seconds": 5.0, "memory_peak_bytes": 100.0}),
+            ("node2", CLEANED, {"cpu_seconds": 2.0, "memory_peak_bytes": 30.0}),
+        )
+    )
+    cluster.unplug("node2")  # it has not heard yet that it may give its place back
+    cluster.hear([first])
+    cluster.restart()
+    cluster.hear([first, first])  # told again: what the last server had heard is not in its successor's memory
+    cluster.hear([second])
+    once = _used(cluster, job)
+    assert [(cpu, memory) for cpu, memory, _ in once] == [(7.0, 130)]
+    cluster.restart()
+    cluster.hear([second, first])
+    assert _used(cluster, job) == once
+    assert cluster.events(job).count("SWITCH_INTO_TERMINATE_STATE") == 1

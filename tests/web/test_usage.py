@@ -106,3 +106,18 @@ def test_usage_is_that_of_the_last_sample_then_that_of_the_report(database: Data
     assert final == NOTHING | one | {"final": True, "cpu_seconds": 9.5, "memory_peak_bytes": 7}
     assert waiting == NOTHING | {"job_id": 2, "at": 0, "nodes": [], "final": False}
     assert missing["kind"] == "UnknownJob"
+
+
+def test_what_a_node_says_of_jobs_that_are_not_there_is_counted(database: Database):
+    database.write(_fill)
+    with running(database) as house:
+        house.core.live.take("n1.site", packed(1.0, {}, {1: {"cpus": 1.0}, 8: {"cpus": 1.0}, 9: {}}), {1}, at=NOW)
+        house.core.live.take("n2.site", packed(1.0, {}, {}), set(), at=NOW)
+        house.core.live.take("n2.site", b"nonsense", set(), at=NOW)
+        page = _page(house)
+    assert "# TYPE oarlock_refused_samples_total counter" in page
+    assert _named(page, "oarlock_refused_samples_total") == [
+        'oarlock_refused_samples_total{node="n1.site",cluster="cluster"} 2',
+        'oarlock_refused_samples_total{node="n2.site",cluster="cluster"} 1',
+    ]
+    assert not [line for line in page if 'job_id="8"' in line]

@@ -48,7 +48,10 @@ def page(now: SiteNow, config: Config) -> bytes:
         ("slurm_node_state_info", "The state of a node, in Slurm's words; always 1.", _states(now.nodes)),
         ("oarlock_user_used_ratio", "A user's part of all that was used lately.", _by("user", _shares(now, 0))),
         ("oarlock_project_used_ratio", "A project's part of all that was used.", _by("project", _shares(now, 1))),
-        ("slurm_account_levelfs", "A project's share divided by its use.", _by("account", _fair(now, config))),
+        ("oarlock_user_levelfs", "A user's share divided by its use: above 1, less was used than is due.",
+         _by("user", _fair(_shares(now, 0), config.karma_user_targets))),
+        ("slurm_account_levelfs", "A project's share divided by its use.",
+         _by("account", _fair(_shares(now, 1), config.karma_project_targets))),
     ]  # fmt: skip
     return "".join(_column(name, about, lines, config.cluster_name) for name, about, lines in columns).encode()
 
@@ -99,14 +102,19 @@ def _shares(now: SiteNow, which: int) -> dict[str, float]:
     return {name: consumed / total for name, consumed in sorted(sums.items()) if total}
 
 
-def _fair(now: SiteNow, config: Config) -> dict[str, float]:
-    """Divide shares by use: above 1 a project used less than its share. Without targets all have the same share."""
-    used, targets = _shares(now, 1), config.karma_project_targets
+def _fair(used: Mapping[str, float], targets: Mapping[str, float]) -> dict[str, float]:
+    """Divide shares by use: above 1 less was used than is due. Without targets all have the same share."""
     shares = {name: targets[name] / _PERCENT for name in targets} or {name: 1 / len(used) for name in used}
     return {name: share / used[name] for name, share in shares.items() if used.get(name)}
 
 
-def _column(name: str, about: str, lines: Lines, cluster: str) -> str:
+def refused(counts: Mapping[str, int], config: Config) -> bytes:
+    """Write how often each node told what the server did not believe."""
+    name, about = "oarlock_refused_samples_total", "Samples of a node, and jobs in them, that were not believed."
+    return _column(name, about, _by("node", dict(sorted(counts.items()))), config.cluster_name, kind="counter").encode()
+
+
+def _column(name: str, about: str, lines: Lines, cluster: str, *, kind: str = "gauge") -> str:
     rows = (f"{series(name, **dict(labels), cluster=cluster)} {value}\n" for labels, value in lines.items())
     text = "".join(rows)
-    return f"# HELP {name} {about}\n# TYPE {name} gauge\n{text}" if text else ""
+    return f"# HELP {name} {about}\n# TYPE {name} {kind}\n{text}" if text else ""

@@ -85,9 +85,9 @@ async def metrics(call: Call, _asked: Nothing) -> bytes:
     config, now = call.core.config, call.now
     found, site = await call.read(lambda tx: (_facts(tx, unknown), site_metrics.read(tx, config, now=now)))
     live.learn(found)
-    batches = live.batches(now=call.core.clock.now())
+    batches, refused = live.batches(now=call.core.clock.now()), site_metrics.refused(live.refused, config)
     page = await asyncio.to_thread(live.page, batches)
-    return page + site_metrics.page(site, config)
+    return page + site_metrics.page(site, config) + refused
 
 
 def _facts(tx: Tx, ids: set[int]) -> dict[int, Facts]:

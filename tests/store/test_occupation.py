@@ -1,0 +1,38 @@
+"""How much of the site is given to jobs: resources by node, and GPUs, which several resources may share."""
+
+from oarlock.model.resource import NextState, ResourceState
+from oarlock.store import occupation, properties, resources
+from oarlock.store.occupation import Gpus, Occupied
+from oarlock.store.tx import Tx
+from tests.store.cluster import NOW, add_job, add_nodes, run
+
+
+def test_resources_are_counted_by_node_and_state(tx: Tx):
+    cores = add_nodes(tx, ["a", "b"])
+    run(tx, add_job(tx), cores[:1])
+    resources.set_state(tx, cores[3:], ResourceState.SUSPECTED, at=NOW)
+    resources.ask_state(tx, cores[2:3], NextState.ABSENT)
+    alive, suspected = ResourceState.ALIVE, ResourceState.SUSPECTED
+    assert occupation.of_nodes(tx) == [
+        Occupied("a", alive, leaving=False, total=2, taken=1),
+        Occupied("b", alive, leaving=True, total=1, taken=0),
+        Occupied("b", suspected, leaving=False, total=1, taken=0),
+    ]
+
+
+def test_without_the_property_there_are_no_gpus(tx: Tx):
+    add_nodes(tx, ["a"])
+    properties.add(tx, "words", str)
+    assert (occupation.gpus(tx, "gpudevice"), occupation.gpus(tx, "words")) == (Gpus(0, 0, 0), Gpus(0, 0, 0))
+
+
+def test_a_gpu_is_a_node_and_a_number_however_many_resources_share_it(tx: Tx):
+    """Node a: cores 1 and 2 share GPU 0. Node b: a GPU for each core; node c: one that is out of use; d has none."""
+    cores = add_nodes(tx, ["a", "b", "c", "d"])
+    properties.add(tx, "gpudevice", int)
+    for number, gpu in zip(cores, (0, 0, 0, 1, 0, 0, None, None), strict=True):
+        resources.set_properties(tx, [number], {"gpudevice": gpu}, at=NOW)
+    resources.set_state(tx, cores[4:5], ResourceState.SUSPECTED, at=NOW)
+    assert occupation.gpus(tx, "gpudevice") == Gpus(total=4, taken=0, free=3)
+    run(tx, add_job(tx), [cores[0], cores[3], cores[7]])
+    assert occupation.gpus(tx, "gpudevice") == Gpus(total=4, taken=2, free=1)
