@@ -19,6 +19,7 @@ from oarlock.node.sources.files import Ended
 from oarlock.node.sources.memory import MemorySource
 from oarlock.node.sources.pressure import PressureSource
 from oarlock.node.sources.processes import ProcessSource
+from oarlock.node.sources.steps import StepSource
 from tests.monitoring import ROOT, job_at, needs_cgroups, real_groups, recorded, wait_until
 
 SLURM = ROOT.parent / "shared" / "data" / "slurm-golden" / "cgroup_contents.txt"
@@ -184,7 +185,8 @@ def test_a_recorded_job_of_slurm_is_found_with_its_steps_and_read(tmp_path, samp
     if not SLURM.exists():
         pytest.skip("the recorded cgroups of Slurm are not here")
     files = dict(re.findall(r"^== /sys/fs/cgroup/(\S+)\n(.*?)(?=^== |\Z)", SLURM.read_text(), re.MULTILINE | re.DOTALL))
-    sampler = sampler_of([made for made in tree(tmp_path, files) if made.controllers != ("freezer",)])
+    trees = [made for made in tree(tmp_path, files) if made.controllers != ("freezer",)]
+    sampler = sampler_of(trees, CpuSource(), MemorySource(), StepSource())
     sample = sampler.sample(0)
     [(key, reading)] = sample.jobs.items()
     job = "slurm_vm/uid_1001/job_17"
@@ -195,6 +197,11 @@ def test_a_recorded_job_of_slurm_is_found_with_its_steps_and_read(tmp_path, samp
     [found] = sampler._finder.jobs.values()
     steps = [Path(path).relative_to(tmp_path / "cpuacct" / job).as_posix() for path in found.process_directories]
     assert steps == [".", "step_1", "step_1/task_0", "step_1/task_1", "step_batch", "step_batch/task_0"]
+    told = {name: value for name, value in reading.values.items() if name.startswith("step_cpu")}
+    assert told == {
+        f'step_cpu_seconds_total{{step="{step}"}}': int(files[f"cpuacct/{job}/step_{step}/cpuacct.usage"]) / 1e9
+        for step in ("1", "batch")
+    }
 
 
 @needs_cgroups

@@ -19,6 +19,7 @@ from oarlock.node.sources.pressure import PressureSource
 from oarlock.node.sources.probe import JobSource, NodeSource
 from oarlock.node.sources.processes import ProcessSource
 from oarlock.node.sources.rapl import RaplSource
+from oarlock.node.sources.steps import StepSource
 from oarlock.node.sources.temperature import TemperatureSource
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CGROUP = ("cpu", "memory", "blockio", "pids", "pressure")
-USUAL = (*CGROUP, "processes", "gpu", "machine", "network", "infiniband", "lustre")
+USUAL = (*CGROUP, "steps", "processes", "gpu", "machine", "network", "infiniband", "lustre")
 """What is measured when nobody says otherwise: whatever costs little and needs no special rights."""
 ALL = (*USUAL, "perf", "rapl", "temperature", "ipmi", "redfish")
 
@@ -92,6 +93,7 @@ _MAKERS: dict[str, Callable[[Sources, Options], None]] = {
     "blockio": lambda sources, _: sources.job.append(BlockIoSource()),
     "pids": lambda sources, _: sources.job.append(PidsSource()),
     "pressure": lambda sources, _: sources.job.append(PressureSource()),
+    "steps": lambda sources, _: sources.job.append(StepSource()),
     "processes": lambda sources, options: sources.job.append(ProcessSource(scratch=options.scratch)),
     "perf": lambda sources, options: sources.job.append(PerfSource(options.perf_events)),
     "gpu": _add_gpus,

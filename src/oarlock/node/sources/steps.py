@@ -1,0 +1,112 @@
+"""CPU time and memory of each step of a job, where a resource manager gives steps a cgroup of their own (Slurm).
+
+A step may end long before its job: its files going away is no end of the job, and its series end with it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from oarlock.node.hierarchies import UNIFIED
+from oarlock.node.sources.cpu import stat_v2
+from oarlock.node.sources.files import Values, close_all, is_end, open_kept
+from oarlock.node.sources.metrics import series
+from oarlock.node.sources.probe import Probe, Subject
+
+MOST = 64
+"""Steps of a job that are told apart; each costs two open files."""
+
+_PREFIX = "step_"
+_BYTES = 448
+_NANO = 1e9
+
+
+class _Step(NamedTuple):
+    """A step's open files, and the names of its series."""
+
+    cpu: int | None
+    memory: int | None
+    cpu_series: str
+    memory_series: str
+
+
+class StepSource:
+    """`cpuacct` and `memory` of version 1, or `cpu.stat` and `memory.current` of version 2, of each step."""
+
+    name = "steps"
+    controllers = frozenset({"cpuacct", "memory", UNIFIED})
+
+    def open(self, job: Subject) -> Probe | None:
+        """Watch for steps; most jobs never have any, which costs next to nothing."""
+        return Steps(job)
+
+
+class Steps(Probe):
+    """The steps of one job that run now."""
+
+    __slots__ = ("_job", "_seen", "_steps")
+
+    def __init__(self, job: Subject) -> None:
+        self._job = job
+        self._seen: Sequence[str] | None = None
+        self._steps: dict[str, _Step] = {}
+
+    def read(self, values: Values, *, thorough: bool) -> None:
+        """Read every step; those that ended meanwhile are closed."""
+        if thorough or self._job.process_directories is not self._seen:
+            self._look()
+        for name, step in list(self._steps.items()):
+            try:
+                _read(step, values)
+            except OSError as error:
+                if not is_end(error):
+                    raise
+                self._drop(name)
+
+    def close(self) -> None:
+        """Close all files."""
+        for name in list(self._steps):
+            self._drop(name)
+
+    def _look(self) -> None:
+        self._seen = self._job.process_directories
+        present = steps(self._seen)
+        for name, step in list(self._steps.items()):
+            if name not in present or None in step:  # its directory in another hierarchy may have come later
+                self._drop(name)
+        for name in present:
+            if name not in self._steps:
+                self._steps[name] = self._open(name)
+
+    def _open(self, name: str) -> _Step:
+        told = name[len(_PREFIX) :]
+        names = series("step_cpu_seconds_total", step=told), series("step_memory_usage_bytes", step=told)
+        directories = self._job.directories
+        if "cpuacct" in directories:
+            cpu = open_kept(f"{directories['cpuacct']}/{name}", "cpuacct.usage")
+            return _Step(cpu, open_kept(f"{directories.get('memory')}/{name}", "memory.usage_in_bytes"), *names)
+        at = f"{directories.get(UNIFIED)}/{name}"
+        return _Step(open_kept(at, "cpu.stat"), open_kept(at, "memory.current"), *names)
+
+    def _drop(self, name: str) -> None:
+        step = self._steps.pop(name)
+        close_all(step.cpu, step.memory)
+
+
+def steps(directories: Sequence[str]) -> list[str]:
+    """Name the steps among the directories of a job, of which the first is its own; the oldest of too many."""
+    home = f"{directories[0]}/" if directories else ""
+    inside = (path[len(home) :] for path in directories if path.startswith(home))
+    return [name for name in inside if name.startswith(_PREFIX) and "/" not in name][:MOST]
+
+
+def _read(step: _Step, values: Values) -> None:
+    if step.cpu is not None:
+        text = os.pread(step.cpu, _BYTES, 0)
+        spent = int(text) / _NANO if text[:1].isdigit() else stat_v2(text).get("cpu_seconds_total")
+        if spent is not None:
+            values[step.cpu_series] = spent
+    if step.memory is not None:
+        values[step.memory_series] = int(os.pread(step.memory, _BYTES, 0))
