@@ -166,6 +166,9 @@ def test_a_job_of_a_real_slurm_is_measured_under_its_owners_name_and_vanishes_wi
     assert value(text, "slurm_job_core_usage_total", job, user=USER, account=ACCOUNT) > 0
     assert re.search(rf'oarlock_node_job_info\{{job_id="{job}",user="{USER}",account="{ACCOUNT}",name="wave",'
                      rf'manager="slurm",node="{NODE}"\}} 1', text)  # fmt: skip
+    steps = re.findall(rf'oarlock_job_step_cpu_seconds_total\{{step="(\w+)",job_id="{job}"[^\n]*\}} ([0-9.e+]+)', text)
+    assert "batch" in dict(steps)
+    assert sum(float(spent) for _, spent in steps) == pytest.approx(int(usage.read_text()) / 1e9, rel=0.2)
     slurm.run("scancel", "--full", job)
     wait_until(lambda: agent() and f'slurmjobid="{job}"' not in agent(), "the job's series to vanish", 60)
 
