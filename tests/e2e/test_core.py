@@ -15,6 +15,7 @@ from oarlock.server.core import Core
 from oarlock.store import events, jobs, resources
 from tests import bed
 from tests.bed import needs_root, script
+from tests.server.post_office import post_office
 
 pytestmark = needs_root
 
@@ -185,3 +186,22 @@ def test_questions_are_answered_before_and_after_a_submission(ground, people):
             await here.until(waits, JobState.TERMINATED)
 
     asyncio.run(story())
+
+
+def test_administrators_get_a_mail_when_the_servers_prologue_stopped_the_queues(ground, people, monkeypatch):
+    monkeypatch.setattr(serve, "PERIOD", 0.1)
+    broken = Path(script(ground / "prologue", "echo the licence server is away >&2; exit 3"))
+
+    async def story(post):
+        told = {"mail_smtp_server": post.place, "mail_recipient": ("root@lab.org",)}
+        async with site(ground, people[0], server_prologue_exec_file=broken, **told) as here:
+            job = await here.submit("true")
+            await here.until(job, JobState.ERROR)
+            await asyncio.to_thread(bed.eventually, lambda: post.mails)
+            return job
+
+    with post_office() as post:
+        job = asyncio.run(story(post))
+    assert f"SERVER_PROLOGUE_EXIT_CODE_ERROR (job {job})" in post.mails[0]
+    assert "the licence server is away" in post.mails[0]
+    assert "All queues were stopped" in post.mails[0]
