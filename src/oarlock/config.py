@@ -264,6 +264,12 @@ class Config:
     scheduler_available_suspended_resource_type: tuple[str, ...] = _SCHEDULER(
         kinds.WORDS, (), "Types of resources that others may use while the job on them is suspended."
     )
+    quotas: bool = _SCHEDULER(kinds.YES_NO, False, "Whether the quotas of QUOTAS_CONF_FILE hold.")
+    quotas_conf_file: Path | None = _SCHEDULER(
+        kinds.PATH,
+        None,
+        "The file of quotas (JSON, as OAR 3 has it): how much users, projects and queues have at once.",
+    )
 
     karma_max_jobs: int = _KARMA(kinds.COUNT, 1000, "How many waiting jobs of a queue are ordered by karma.")
     karma_window: int = _KARMA(kinds.SOME_SECONDS, 108000, "How far back consumption counts.")

@@ -48,9 +48,8 @@ REFUSED = {
     "bad_walltime_4f": errors.BadDuration,
     "bad_walltime_zero": errors.BadDuration,
     "sub_anterior_unknown": errors.UnknownDependency,
-    # Types of later versions that nothing here would follow.
-    "sub_deadline_past": errors.RefusedByRule,
-    "sub_postpone": errors.RefusedByRule,
+    "sub_deadline_past": errors.BadType,
+    # A type of later versions that nothing here would follow.
     "sub_state_permissive": errors.RefusedByRule,
 }
 NOT_A_SUBMISSION = {

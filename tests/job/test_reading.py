@@ -79,7 +79,27 @@ REFUSED = [
     ({"queue": "no such"}, errors.UnknownQueue),
     ({"types": ["a b"]}, errors.BadType),
     ({"types": ["timesharing=foo,bar"]}, errors.BadType),
-    ({"types": ["inner=x"]}, errors.BadType),
+    *(
+        ({"types": [one]}, errors.BadType)
+        for one in (
+            "inner",
+            "inner=",
+            "inner=a b",
+            "inner=4x",
+            "container=4",
+            "container=",
+            "placeholder",
+            "placeholder=7",
+            "allow",
+            "allowed=/",
+            "postpone",
+            "postpone=soon",
+            "postpone=2026-02-30",
+            "deadline=2026-13-01 10:00",
+            "deadline=1971-01-01",
+            "deadline=5",
+        )
+    ),
     ({"types": ["inner"]}, errors.BadType),
     ({"types": ["t"] * 65}, errors.TooLong),
     ({"notify": "tell me"}, errors.BadNotify),

@@ -135,9 +135,12 @@ def snapshot(resources: ResourceTable, *jobs: Asked | Placed, **said: Any) -> Sn
     )
 
 
-def planned(resources: ResourceTable, *jobs: Asked | Placed, **settings: Any) -> Plan:
-    """Plan jobs on a cluster at NOW, without security time unless it is given."""
-    return make_plan(snapshot(resources, *jobs), now=NOW, settings=PlanSettings(**({"security_time": 0} | settings)))
+def planned(
+    resources: ResourceTable, *jobs: Asked | Placed, given: dict[str, Any] | None = None, **settings: Any
+) -> Plan:
+    """Plan jobs on a cluster at NOW, without security time unless it is given; `given`: what else a snapshot has."""
+    shot = snapshot(resources, *jobs, **(given or {}))
+    return make_plan(shot, now=NOW, settings=PlanSettings(**({"security_time": 0} | settings)))
 
 
 def places(plan: Plan) -> dict[int, tuple[int, tuple[int, ...]]]:

@@ -23,6 +23,7 @@ from oarlock.model.snapshot import (
 from oarlock.plan.settings import Fairness, PlanSettings
 from tests.plan.drawing import BESTEFFORT, DEFAULT, FAIR, NOW, licences, table
 from tests.plan.drawing import shape as drawn_shape
+from tests.plan.random_limits import limited
 
 Drawn = tuple[Snapshot, PlanSettings]
 
@@ -75,7 +76,7 @@ def small(r: Random) -> Drawn:
         placed=placed,
         usage={"default": Usage(10, 20, {"ada": 7}, {"ada": 9, "bob": 2}, {"default": 4})},
     )
-    return drawn, _settings(r)
+    return limited(r, drawn) if r.random() < 0.6 else drawn, _settings(r)
 
 
 def _settings(r: Random) -> PlanSettings:

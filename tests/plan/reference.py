@@ -19,6 +19,7 @@ from oarlock.model.request import ALL, BEST, BESTHALF, Group, Level
 from oarlock.model.resource import Order, Value
 from oarlock.model.snapshot import Choice, Placed, Queue, Shape, Snapshot, Usage, Waiting
 from oarlock.plan.settings import PlanSettings
+from tests.plan.reference_limits import Quotas, Rooms, said
 
 Ids = frozenset[int]
 Row = Mapping[str, Value]
@@ -45,10 +46,15 @@ class Character(NamedTuple):
 
     besteffort: bool
     sharing: tuple[str, str] | None
+    room: str | None = None
+    keeps_for: str | None = None
+    allowed: str | None = None
 
     def minds(self, other: "Character") -> bool:
         """Say whether the other one is in this one's way."""
-        if other.besteffort and not self.besteffort:
+        if self.room != other.room or (other.besteffort and not self.besteffort):
+            return False
+        if other.keeps_for is not None and other.keeps_for == self.allowed:
             return False
         return self.sharing is None or self.sharing != other.sharing
 
@@ -105,8 +111,11 @@ class Reference:
         self.held: dict[int, Stay] = {}
         self.ends = {job.job_id: max(job.stop, now + 1) for job in snapshot.placed}
         self.always = self._with("type", settings.always_assigned)
+        self.rooms = Rooms(snapshot)
+        self.quotas = Quotas(snapshot, self._with("type", ("default",)) - self.always)
+        for job in snapshot.placed:
+            self.rooms.open(job, job.start, job.stop, self._given(job))
         self.stays = [self._stay(job) for job in snapshot.placed]
-        self.in_danger = frozenset[int]().union(*(self._endangered(job) for job in snapshot.placed))
 
     def run(self) -> "Reference":
         """Plan every waiting job."""
@@ -139,18 +148,33 @@ class Reference:
 
     # Who is where.
 
-    def _stay(self, job: Placed) -> Stay:
-        resources = frozenset(job.resources) & frozenset(self.rows) - self.always
+    def who(self, job: Waiting | Placed) -> Character:
+        """Say how others see a job here: one whose container is gone is in everybody's way."""
+        given = frozenset[int]() if isinstance(job, Waiting) else self._given(job)
+        return character(job)._replace(room=self.rooms.of(job, given))
+
+    def _given(self, job: Placed) -> Ids:
+        return frozenset(job.resources) & frozenset(self.rows) - self.always
+
+    def _holds(self, job: Placed) -> Ids:
+        resources = self._given(job)
         if job.state == JobState.SUSPENDED:
             resources -= self._with("type", self.settings.shared_when_suspended)
+        return resources
+
+    def _stay(self, job: Placed) -> Stay:
         stop = job.stop + self.settings.security_time
         if job.state != JobState.WAITING:
             stop = max(stop, self.now + 1)
-        return Stay(character(job), job.start, stop, resources)
+        stay = Stay(self.who(job), job.start, stop, self._holds(job))
+        self.quotas.count(job, stay.start, stay.stop, stay.resources, job.stop - job.start)
+        return stay
 
-    def _endangered(self, job: Placed) -> Ids:
-        leaves_anyway = job.state == JobState.FINISHING
-        return frozenset() if leaves_anyway or not character(job).besteffort else frozenset(job.resources) - self.always
+    def in_danger(self, who: Character) -> Ids:
+        """Give the resources on which a best-effort job would have to die, in the same room."""
+        running = [job for job in self.snapshot.placed if job.state != JobState.FINISHING]
+        dying = [job for job in running if self.who(job).besteffort and self.who(job).room == who.room]
+        return frozenset[int]().union(*(job.resources for job in dying)) - self.always
 
     def free(self, who: Character, start: int, stop: int, *, dated: bool) -> Ids:
         """Give the resources that nobody in the way of `who` has at any instant of [start, stop)."""
@@ -158,16 +182,24 @@ class Reference:
         usable = frozenset(self.rows) if dated else self.ready() | frozenset(asleep)
         taken = [stay.resources for stay in self._seen(who) if stay.start < stop and start < stay.stop]
         gone = frozenset(id_ for id_, until in asleep.items() if stop > until)
-        return usable.difference(gone, *taken)
+        outside = usable - self.rooms.inside(who.room, start, stop) if who.room is not None else frozenset()
+        return usable.difference(gone, self.windows(start, stop), outside, *taken)
+
+    def windows(self, start: int, stop: int) -> Ids:
+        """Give the resources with a maintenance window at some instant of [start, stop)."""
+        meeting = [one for one in self.snapshot.windows if one.start < stop and start < one.stop]
+        return frozenset[int]().union(*(one.resources for one in meeting))
 
     def _seen(self, who: Character) -> Iterator[Stay]:
         return (stay for stay in self.stays if who.minds(stay.who))
 
-    def instants(self, who: Character, begin: int, *, dated: bool) -> list[int]:
+    def instants(self, job: Waiting, who: Character, begin: int, *, dated: bool) -> list[int]:
         """Give the instants at which a job may begin: at once, or when something changes."""
         begin = max(begin, self.now)
         edges = {edge for stay in self._seen(who) for edge in (stay.start, stay.stop)}
         edges |= set() if dated else set(self.asleep().values())
+        edges |= {edge for one in self.snapshot.windows for edge in (one.start, one.stop)}
+        edges |= self.rooms.edges(who.room) | self.quotas.edges(job)
         return [begin, *sorted(edge for edge in edges if edge > begin)]
 
     # The pass.
@@ -218,23 +250,36 @@ class Reference:
         old, begin = self.promised.get(job.job_id), self._begin(job)
         if old is None or isinstance(begin, Refusal) or old.start < max(begin, self.now):
             return
-        who = character(job)
+        try:
+            who = self.who(job)
+        except BadType:
+            return
         resources = old.resources - self.always
-        stay = Stay(who, old.start, old.start + self._length(who, old.stop - old.start), resources)
-        if resources <= self.free(who, stay.start, stay.stop, dated=False):
+        walltime = old.stop - old.start
+        stay = Stay(who, old.start, old.start + self._length(who, walltime), resources)
+        free = self.free(who, stay.start, stay.stop, dated=False)
+        if who.besteffort:
+            free -= self.windows(stay.start, old.stop + self.settings.security_time)
+        if resources <= free and self.quotas.let(job, stay.start, stay.stop - stay.start, resources, walltime):
             self.held[job.job_id] = stay
             self.stays.append(stay)
             self.ends[job.job_id] = old.stop
+            self.quotas.count(job, stay.start, stay.stop, resources, walltime)
+            self.rooms.open(job, old.start, old.stop, resources)
 
     def _let_go(self, job: Waiting) -> None:
         if job.job_id in self.held:
             self.stays.remove(self.held.pop(job.job_id))
             del self.ends[job.job_id]
+            self.quotas.forget(job)
+            self.rooms.withdraw(job)
 
     def _waits_for_others(self, job: Waiting) -> bool:
         begin = self._begin(job)
         if isinstance(begin, Refusal):
             self.refusals[job.job_id] = begin
+        elif begin > self.now and begin == job.not_before:
+            self.refusals[job.job_id] = Refusal(Obstacle.POSTPONED, begin)
         elif begin > self.now:
             self.refusals[job.job_id] = Refusal(Obstacle.DEPENDENCY)
         else:
@@ -254,7 +299,7 @@ class Reference:
 
     def _guarded(self, job: Waiting, *, dated: bool, only_now: bool = False) -> None:
         try:
-            who = character(job)
+            who = self.who(job)
             found = self._reserve(job, who) if dated else self._place(job, who, only_now=only_now)
         except Exception:  # noqa: BLE001
             found = Refusal(Obstacle.SET_ASIDE)
@@ -262,7 +307,10 @@ class Reference:
             self.refusals[job.job_id] = found
             return
         length = self._length(who, found.stop - found.start)
-        self.stays.append(Stay(who, found.start, found.start + length, found.resources - self.always))
+        mine = found.resources - self.always
+        self.stays.append(Stay(who, found.start, found.start + length, mine))
+        self.quotas.count(job, found.start, found.start + length, mine, found.stop - found.start)
+        self.rooms.open(job, found.start, found.stop, mine)
         self.ends[job.job_id] = found.stop
         self.places[job.job_id] = found._replace(resources=found.resources | self.always)
 
@@ -274,18 +322,44 @@ class Reference:
         begin = self._begin(job)
         if isinstance(begin, Refusal):
             return begin
-        instants = [self.now] if only_now else self.instants(who, begin, dated=False)
-        places = [place for choice in job.choices if (place := self._first(who, choice, instants)) is not None]
-        if places:
-            return min(places, key=lambda place: place.stop)
+        instants = [self.now] if only_now else self.instants(job, who, begin, dated=False)
+        places = [place for choice in job.choices if (place := self._first(job, who, choice, instants)) is not None]
+        if not places:
+            return Refusal(self._why_not_now(job, who) if only_now else self._never(job, who))
+        best = min(places, key=lambda place: place.stop)
+        if job.deadline is not None and best.stop > job.deadline:
+            return Refusal(Obstacle.DEADLINE, best.start)
+        return best
+
+    def _why_not_now(self, job: Waiting, who: Character) -> Obstacle:
+        for choice in job.choices:
+            place = self._first(job, who, choice, [self.now], limited=False)
+            if place and not self._let(job, who, choice, place.start, place.resources):
+                return Obstacle.QUOTA
         usable = self.ready() | frozenset(self.asleep())
-        if only_now and any(self.take(choice.shape, usable) for choice in job.choices):
-            return Refusal(Obstacle.FAR_BACK)
-        possible = any(self.take(choice.shape, frozenset(self.rows)) for choice in job.choices)
-        return Refusal(Obstacle.UNAVAILABLE if possible else Obstacle.TOO_BIG)
+        if any(self.take(choice.shape, usable) for choice in job.choices):
+            return Obstacle.FAR_BACK
+        return self._never(job, who)
+
+    def _never(self, job: Waiting, who: Character) -> Obstacle:
+        if not any(self.take(choice.shape, frozenset(self.rows)) for choice in job.choices):
+            return Obstacle.TOO_BIG
+        if who.room is not None:
+            return Obstacle.CONTAINER
+        for choice in job.choices:
+            instants = self.instants(job, who, 0, dated=False)
+            place = self._first(job, who, choice, instants, limited=False)
+            if place and not self._let(job, who, choice, place.start, place.resources):
+                return Obstacle.QUOTA
+        return Obstacle.UNAVAILABLE
+
+    def _let(self, job: Waiting, who: Character, choice: Choice, start: int, resources: Ids) -> bool:
+        return self.quotas.let(job, start, self._length(who, choice.walltime), resources, choice.walltime)
 
     def _begin(self, job: Waiting) -> int | Refusal:
-        begin = 0
+        if not self.rooms.there(self.rooms.of(job)):
+            return Refusal(Obstacle.CONTAINER)
+        begin = job.not_before
         for required in job.after:
             failed = required.state == JobState.TERMINATED and required.exit_code
             if failed or (required.state == JobState.ERROR and not self.settings.release_after_error):
@@ -297,30 +371,46 @@ class Reference:
             begin = max(begin, self.ends[required.job_id] + 2 * self.settings.security_time)
         return begin
 
-    def _first(self, who: Character, choice: Choice, instants: list[int]) -> Place | None:
+    def _first(
+        self, job: Waiting, who: Character, choice: Choice, instants: list[int], *, limited: bool = True
+    ) -> Place | None:
         hole = max(self._length(who, choice.walltime), self.settings.minimum_hole)
+        lasting = choice.walltime + self.settings.security_time
         for start in instants:
             free = self.free(who, start, start + hole, dated=False)
+            if who.besteffort and limited:
+                free -= self.windows(start, start + lasting)
             taken = self.take(choice.shape, free)
-            if taken:
-                peaceful = frozenset() if who.besteffort else self.take(choice.shape, free - self.in_danger)
-                return Place(choice.moldable_id, start, start + choice.walltime, peaceful or taken)
+            if not taken:
+                continue
+            peaceful = frozenset() if who.besteffort else self.take(choice.shape, free - self.in_danger(who))
+            chosen = peaceful or taken
+            if not limited or self._let(job, who, choice, start, chosen):
+                return Place(choice.moldable_id, start, start + choice.walltime, chosen)
         return None
 
     def _reserve(self, job: Waiting, who: Character) -> Place | Refusal:
         choice = job.choices[0]
+        if not self.rooms.there(who.room):
+            return Refusal(Obstacle.CONTAINER)
         if job.start + choice.walltime <= self.now:
             return Refusal(Obstacle.MISSED)
         asked, length = max(job.start, self.now), choice.walltime + self.settings.security_time
-        for start in self.instants(who, asked, dated=True):
+        why, possible = Obstacle.CONFLICT, False
+        for start in self.instants(job, who, asked, dated=True):
             free = self.free(who, start, start + length, dated=True)
             taken = self.take(choice.shape, free)
+            if taken or start == asked:
+                taken = self.take(choice.shape, free & self.ready()) or taken
+            possible = possible or bool(taken)
+            let = bool(taken) and self._let(job, who, choice, start, taken)
+            if let and start == asked:
+                return Place(choice.moldable_id, start, start + choice.walltime, taken)
+            if let:
+                return Refusal(why, start)
             if taken and start == asked:
-                here = self.take(choice.shape, free & self.ready())
-                return Place(choice.moldable_id, start, start + choice.walltime, here or taken)
-            if taken:
-                return Refusal(Obstacle.CONFLICT, start)
-        return Refusal(Obstacle.TOO_BIG)
+                why = Obstacle.QUOTA
+        return Refusal(Obstacle.QUOTA if possible else Obstacle.TOO_BIG)
 
     # What a shape takes.
 
@@ -381,12 +471,13 @@ def has(row: Row, column: str) -> bool:
 
 def character(job: Waiting | Placed) -> Character:
     """Say how others see a job. One that runs already and shares in no known way shares with nobody."""
+    kept = said(job, "placeholder"), said(job, "allow") or said(job, "allowed")
     try:
-        return Character("besteffort" in job.types, sharing(job))
+        return Character("besteffort" in job.types, sharing(job), said(job, "inner"), *kept)
     except BadType:
         if isinstance(job, Waiting):
             raise
-        return Character("besteffort" in job.types, None)
+        return Character("besteffort" in job.types, None, said(job, "inner"), *kept)
 
 
 def sharing(job: Waiting | Placed) -> tuple[str, str] | None:

@@ -15,7 +15,7 @@ from oarlock.plan.planner import make_plan
 from oarlock.plan.settings import PlanSettings
 from tests.plan.drawing import NOW
 from tests.plan.random_snapshots import Drawn, snapshots
-from tests.plan.reference import Reference, Stay, character
+from tests.plan.reference import Reference, Stay
 
 thoroughly = settings(max_examples=80)
 
@@ -29,13 +29,13 @@ def reference_of(drawn: Drawn) -> Reference:
     return Reference(snapshot, now=NOW, settings=asked)
 
 
-def planned_stays(drawn: Drawn, plan: Plan, always: frozenset[int]) -> dict[int, Stay]:
+def planned_stays(drawn: Drawn, plan: Plan, slow: Reference) -> dict[int, Stay]:
     """Give where the waiting jobs are until when, without what every job has; best-effort jobs are promised little."""
     snapshot, asked = drawn
-    stays = {}
+    always, stays = slow.always, {}
     for job in snapshot.waiting:
         if job.job_id in plan.placements:
-            who, place = character(job), plan.placements[job.job_id]
+            who, place = slow.who(job), plan.placements[job.job_id]
             stop = min(place.stop, place.start + asked.besteffort_duration) if who.besteffort else place.stop
             stays[job.job_id] = Stay(who, place.start, stop, frozenset(plan.resources(job.job_id)) - always)
     return stays
@@ -44,14 +44,17 @@ def planned_stays(drawn: Drawn, plan: Plan, always: frozenset[int]) -> dict[int,
 def collide(one: Stay, other: Stay) -> bool:
     """Say whether two stays share a resource at some instant without sharing being allowed."""
     apart = one.stop <= other.start or other.stop <= one.start or not one.resources & other.resources
-    return not apart and (one.who.sharing is None or one.who.sharing != other.who.sharing)
+    kept = {(one.who.allowed, other.who.keeps_for), (other.who.allowed, one.who.keeps_for)} - {(None, None)}
+    if apart or one.who.room != other.who.room or any(mine == its for mine, its in kept):
+        return False
+    return one.who.sharing is None or one.who.sharing != other.who.sharing
 
 
 @thoroughly
 @given(snapshots())
 def test_never_two_exclusive_jobs_on_a_resource_at_one_instant(drawn):
     slow = reference_of(drawn)
-    stays = list(planned_stays(drawn, plan_of(*drawn), slow.always).values())
+    stays = list(planned_stays(drawn, plan_of(*drawn), slow).values())
     assert not [pair for pair in combinations(stays, 2) if collide(*pair)]
     assert not [(one, held) for one in stays for held in slow.stays if one.who.minds(held.who) and collide(one, held)]
 
@@ -60,7 +63,7 @@ def test_never_two_exclusive_jobs_on_a_resource_at_one_instant(drawn):
 @given(snapshots())
 def test_never_does_a_job_start_where_another_starts_or_runs_unless_they_share(drawn):
     plan, slow = plan_of(*drawn), reference_of(drawn)
-    starting = [stay for job, stay in planned_stays(drawn, plan, slow.always).items() if job in plan.start]
+    starting = [stay for job, stay in planned_stays(drawn, plan, slow).items() if job in plan.start]
     held = zip(drawn[0].placed, slow.stays, strict=True)
     running = [stay for job, stay in held if job.state in HOLDS_RESOURCES - {JobState.FINISHING}]
     assert not [pair for pair in combinations(starting, 2) if collide(*pair)]

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from oarlock import __version__
-from oarlock.cli import agent, node
+from oarlock.cli import agent, maintenance, node
+from oarlock.client import Refused
 from oarlock.model.errors import OarlockError
 
 REFUSED = 2
@@ -19,6 +20,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         asked.run(asked)
     except OarlockError as refused:
         print(f"oarlock: {refused.told()}", file=sys.stderr)
+        return REFUSED
+    except Refused as refused:
+        print(f"oarlock: {refused}" + (f"\n  {refused.hint}" if refused.hint else ""), file=sys.stderr)
         return REFUSED
     return 0
 
@@ -37,6 +41,7 @@ def _options() -> argparse.ArgumentParser:
     config.add_argument("-J", "--json", action="store_true", help="as JSON, for programs")
     config.set_defaults(run=_config)
     _add_rules(commands)
+    maintenance.options(commands)
     _serve_options(commands.add_parser("serve", help="run the server of an instance", description=_SERVE))
     _demo_options(commands.add_parser("demo", help="show jobs of every kind on pretended nodes", description=_DEMO))
     agent.add(commands)
@@ -102,9 +107,11 @@ def _serve_options(serve: argparse.ArgumentParser) -> None:
 def _serve(asked: argparse.Namespace) -> None:
     from oarlock.cli import logs
     from oarlock.config import load
+    from oarlock.job import quotas
     from oarlock.server.serve import default_state, serve
 
     loaded = load(asked.config)
+    quotas.book(loaded.config)  # refuses a bad file before anything is begun
     logs.begin(loaded.config)
     for warning in loaded.warnings:
         print(f"oarlock: {warning}", file=sys.stderr)
@@ -114,8 +121,10 @@ def _serve(asked: argparse.Namespace) -> None:
 def _config(asked: argparse.Namespace) -> None:
     from oarlock.cli.effective import as_json, as_text, effective
     from oarlock.config import load
+    from oarlock.job import quotas
 
     loaded = load(asked.file)
+    quotas.book(loaded.config)
     for warning in loaded.warnings:
         print(f"oarlock: {warning}", file=sys.stderr)
     show = as_json if asked.json else as_text

@@ -14,10 +14,11 @@ from oarlock.lang import rules
 from oarlock.lang import where as conditions
 from oarlock.lang.rules import PREFIX, Admitted, Context, Refused
 from oarlock.lang.where import Types
-from oarlock.model.errors import OarlockError, RefusedByRule, RuleFailed, UnknownJob
+from oarlock.model.errors import OarlockError, RefusedByRule, RuleFailed
 from oarlock.model.event import Event, EventType
 from oarlock.model.job import FINAL, Reservation
 from oarlock.model.submission import Submission
+from oarlock.plan.containers import inside_of, is_container
 from oarlock.store import events, jobs
 from oarlock.store import rules as table
 from oarlock.store.tx import Tx
@@ -157,11 +158,9 @@ def _read_again(job: Mapping[str, Any], before: Submission, known: Context, *, c
 
 def _container(tx: Tx, submission: Submission) -> tuple[bool | None, bool | None]:
     """Look at the container that an inner job names: can it take jobs, and is it a reservation."""
-    named = [one.partition("=")[2] for one in submission.types if one.startswith("inner=")]
-    if not named:
+    named = inside_of(submission.types)
+    if named is None:
         return None, None
-    try:
-        job = jobs.get(tx, int(named[0]))
-    except UnknownJob:
-        return False, False
-    return "container" in job.types and job.state not in FINAL, job.reservation is not Reservation.NONE
+    found = jobs.known(tx, [int(named)]) if named.isdecimal() else jobs.of_type(tx, f"container={named}")
+    live = [job for job in found if is_container(job.types) and job.state not in FINAL]
+    return bool(live), any(job.reservation is not Reservation.NONE for job in live)

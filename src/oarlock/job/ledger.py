@@ -18,6 +18,7 @@ from oarlock.model.event import EVENTS, Event, EventType, Suspects
 from oarlock.model.job import FINAL, FragState, Job, JobState, Moved, move
 from oarlock.model.resource import ResourceState
 from oarlock.node.messages import Report
+from oarlock.plan.containers import is_container
 from oarlock.store import accounting, attempts, events, jobs, kills, properties, queues, resources
 from oarlock.store.attempts import Attempt
 from oarlock.store.tx import Tx
@@ -148,7 +149,7 @@ class Ledger:
         self.tell(*notices.of_events(self._events, self.jobs), *notices.of_moves(self._moves))
         if self._moves:
             jobs.record(self.tx, _in_turns(self._moves))
-            if any(moved.job.state in _MAKES_ROOM for moved in self._moves):
+            if any(moved.job.state in _MAKES_ROOM or is_container(moved.job.types) for moved in self._moves):
                 self.tell(LookAgain())
         if self._touched:
             attempts.record(self.tx, list(self._touched.values()))

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from oarlock.config import Config
-from oarlock.job import scan
+from oarlock.job import dates, scan
 from oarlock.job.body import (
     ARRAY_BYTES,
     ARRAY_MEMBERS,
@@ -73,7 +73,7 @@ def read(
         script=_perhaps(options.command, asked.script),
         name=_perhaps(options.name, asked.name),
         project=_perhaps(options.project, asked.project),
-        types=tuple(dict.fromkeys(map(options.type_, asked.types))),
+        types=_types(asked.types, now),
         after=tuple(dict.fromkeys(asked.after)),
         reservation=reservation,
         hold=asked.hold,
@@ -145,6 +145,12 @@ def _body(body: Mapping[str, Any]) -> Body:
         raise BadField(
             f"The submission cannot be read: {problem}.", hint="`$.name` stands for its field `name`."
         ) from None
+
+
+def _types(asked: Sequence[str], now: int) -> tuple[str, ...]:
+    types = tuple(dict.fromkeys(map(options.type_, asked)))
+    dates.check(types, now=now)
+    return types
 
 
 def _bounded(asked: Body) -> None:

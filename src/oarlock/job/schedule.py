@@ -4,11 +4,12 @@ Between the snapshot and now others may have moved jobs and nodes: whatever no l
 """
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from oarlock.config import AfterError, Config
-from oarlock.job import kill, launch
+from oarlock.job import containers, dates, kill, launch, quotas
 from oarlock.job.instructions import Checkpoint, Instruction, LookAgain, Wake
 from oarlock.job.launch import Hosts
 from oarlock.job.ledger import Ledger, Site
@@ -35,7 +36,7 @@ class Start(Struct, frozen=True):
 
 
 class Refusal(Struct, frozen=True):
-    """A reservation that cannot be, and why."""
+    """A reservation that cannot be, or a job too late for its deadline, and why."""
 
     job_id: int
     missed: bool
@@ -65,6 +66,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     refuse: tuple[Refusal, ...] = ()
     kill: tuple[int, ...] = ()
     wake: tuple[str, ...] = ()
+    orphans: tuple[int, ...] = ()
     events: tuple[tuple[str, str, int], ...] = ()  # type, sentence, job
     predictions: tuple[Predicted, ...] = ()
     holding: tuple[int, ...] = ()
@@ -87,6 +89,7 @@ def settings(config: Config) -> PlanSettings:
         wake_up=bool(config.scheduler_node_manager_wake_up_cmd),
         wake_up_notice=config.scheduler_node_manager_wakeup_time,
         depth=config.plan_depth or None,
+        quotas=quotas.book(config),
         fairness=Fairness(
             max_jobs=config.karma_max_jobs,
             project_targets=dict(config.karma_project_targets),
@@ -100,7 +103,12 @@ def settings(config: Config) -> PlanSettings:
 
 def read(tx: Tx, how: PlanSettings, *, karma_window: int, now: int, depth: int | None = None) -> snapshot.Read:
     """Read what the scheduler looks at; with `depth`, only the first waiting jobs of each queue."""
-    return snapshot.read(tx, order=how.order, karma_window=karma_window, now=now, depth=depth)
+    seen = snapshot.read(tx, order=how.order, karma_window=karma_window, now=now, depth=depth)
+    shot = structs.replace(seen.snapshot, waiting=tuple(map(dates.dated, seen.snapshot.waiting)))
+    if how.quotas is not None:
+        always, spans = quotas.holding(how.quotas, shot.resources, now=now)
+        shot = structs.replace(shot, quotas=(*shot.quotas, *always), quota_spans=spans)
+    return replace(seen, snapshot=shot)
 
 
 def decide(seen: snapshot.Read, how: PlanSettings, *, now: int, out_of_time: OutOfTime = never) -> Decision:
@@ -120,10 +128,11 @@ def _decision(plan: Plan, seen: snapshot.Read, how: PlanSettings) -> Decision:
         refuse=tuple(_refusal(plan, job_id) for job_id in plan.refuse),
         kill=plan.kill,
         wake=plan.wake,
+        orphans=plan.orphans,
         events=(*((one.type.value, one.description, one.job or 0) for one in plan.events), *broken),
         predictions=later,
         holding=tuple(job.job_id for job in shot.placed if job.state in HOLDS_RESOURCES),
-        next_start=min((_due(one.start, plan.now, how) for one in later), default=None),
+        next_start=min([*(_due(one.start, plan.now, how) for one in later), *_given_up(plan, shot)], default=None),
         whole=seen.left == 0 and not plan.unfinished,
         left=seen.left,
     )
@@ -140,6 +149,13 @@ def _due(start: int, now: int, how: PlanSettings) -> int:
     if start > now:
         return start
     return start + patience if start + patience > now else now + _SOON
+
+
+def _given_up(plan: Plan, shot: Snapshot) -> list[int]:
+    """Say when jobs without a place will be too late for their deadlines."""
+    hoping = [job for job in shot.waiting if job.deadline is not None and job.job_id in plan.unplaced]
+    instants = [job.deadline - min(one.walltime for one in job.choices) + 1 for job in hoping if job.deadline]
+    return [instant for instant in instants if instant > plan.now]
 
 
 def _later(plan: Plan, shot: Snapshot) -> tuple[Predicted, ...]:
@@ -172,9 +188,10 @@ def apply(tx: Tx, site: Site, decision: Decision, hosts: Hosts, *, now: float) -
     """Make a decision true, as far as it still fits."""
     concerned = {start.job_id for start in decision.starts}
     concerned |= {number for number, _ in decision.accept} | {one.job_id for one in decision.refuse}
-    ledger = Ledger(tx, site, now, concerned | set(decision.kill))
+    ledger = Ledger(tx, site, now, concerned | set(decision.kill) | set(decision.orphans))
     _note(ledger, decision)
     _answer(ledger, decision)
+    containers.end_orphans(ledger, decision.orphans)
     _make_room(ledger, decision.kill)
     started = _start_all(ledger, decision, hosts)
     _predict(ledger, decision, started)
@@ -238,6 +255,10 @@ def _answer(ledger: Ledger, decision: Decision) -> None:
 
 def _refuse(ledger: Ledger, refusal: Refusal) -> None:
     number = refusal.job_id
+    if ledger.jobs[number].reservation is Reservation.NONE:
+        ledger.event(EventType.SWITCH_INTO_ERROR_STATE, refusal.says, number)
+        ledger.move(number, JobState.ERROR, refusal.says, message=refusal.says)
+        return
     if not refusal.missed:
         ledger.move(number, JobState.TO_ERROR, refusal.says, reservation=Reservation.SCHEDULED)
     ledger.event(EventType.SWITCH_INTO_ERROR_STATE, refusal.says, number)

@@ -27,9 +27,16 @@ _UNPRINTABLE = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _QUEUE = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_:-]*(=.+)?", re.DOTALL)
+_WORD = r"[A-Za-z_][A-Za-z0-9_.-]{0,99}"
 _TYPE_VALUES = {
     "timesharing": (re.compile(r"=(\*|user),(\*|name|job_name)|"), "*,*   user,*   *,name   user,name"),
-    "inner": (re.compile(r"=[0-9]{1,18}"), "the number of a container job, as in inner=42"),
+    "container": (re.compile(rf"(={_WORD})?"), "nothing, or a name that is no number, as in container=lab"),
+    "inner": (re.compile(rf"=([0-9]{{1,18}}|{_WORD})"), "the number or the name of a container, as in inner=42"),
+    "placeholder": (re.compile(rf"={_WORD}"), "a name, as in placeholder=lab"),
+    "allow": (re.compile(rf"={_WORD}"), "the name of a placeholder, as in allow=lab"),
+    "allowed": (re.compile(rf"={_WORD}"), "the name of a placeholder, as in allowed=lab"),
+    "postpone": (re.compile("=.+"), 'a date, as in postpone="2027-01-31 08:00:00"'),
+    "deadline": (re.compile("=.+"), 'a date, as in deadline="2027-01-31 08:00:00"'),
 }
 _NOTIFY = re.compile(r"(?:\[(?P<tags>[^\]]*)\])?(?:mail:[^\s@]+(?:@[^\s@]+)?|exec:(?P<program>/.*))")
 

@@ -32,6 +32,11 @@ class Obstacle(StrEnum):
     MISSED = "missed"  # a reservation whose end has passed
     CONFLICT = "conflict"  # a reservation whose date is taken
     ALWAYS_ASSIGNED = "always assigned"  # a resource that every job needs is not Alive
+    QUOTA = "quota"  # a quota never lets it have that much, or not at that date
+    POSTPONED = "postponed"  # it asked not to start yet, and its queue promises it no date
+    CONTAINER = "container"  # the container it belongs into is not there, or never has that much for so long
+    MAINTENANCE = "maintenance"  # a window it would run into
+    DEADLINE = "deadline"  # it could not be over by its deadline
     SET_ASIDE = "set aside"  # planning it failed
 
 
@@ -61,8 +66,9 @@ class Plan(Struct, frozen=True, kw_only=True):
     """What one pass decided; the same snapshot and instant always give the same plan.
 
     `ids[i]` is the resource that bit i of a placement stands for (0: no resource). `start` are jobs to launch now,
-    `accept` and `refuse` answer new reservations (a missed one is refused too), `kill` are best-effort jobs whose
-    resources are wanted now, `wake` are names of sleeping nodes that planned jobs need. `unfinished`: time ran out.
+    `accept` and `refuse` answer new reservations (a missed one is refused too, and whoever cannot keep its deadline),
+    `kill` are best-effort jobs whose resources are wanted now, `wake` are names of sleeping nodes that planned jobs
+    need. `orphans` are inner jobs whose container was not seen: it may be held, or over. `unfinished`: time ran out.
     """
 
     now: int
@@ -74,6 +80,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     refuse: tuple[int, ...] = ()
     kill: tuple[int, ...] = ()
     wake: tuple[str, ...] = ()
+    orphans: tuple[int, ...] = ()
     events: tuple[Event, ...] = ()
     unfinished: bool = False
 

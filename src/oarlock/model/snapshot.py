@@ -53,7 +53,10 @@ class Dependency(Struct, frozen=True):
 
 
 class Waiting(Struct, frozen=True, kw_only=True):
-    """A job that wants a place. `start` is the date a reservation asks for."""
+    """A job that wants a place. `start` is the date a reservation asks for.
+
+    It starts no earlier than `not_before` and is over by `deadline`, where it has one; a reservation has its own dates.
+    """
 
     job_id: int
     user: str
@@ -66,6 +69,8 @@ class Waiting(Struct, frozen=True, kw_only=True):
     reservation: Reservation = Reservation.NONE
     start: int = 0
     after: tuple[Dependency, ...] = ()
+    not_before: int = 0
+    deadline: int | None = None
 
 
 class Placed(Struct, frozen=True, kw_only=True):
@@ -100,7 +105,10 @@ class Usage(Struct, frozen=True):
 
 
 class QuotaRule(Struct, frozen=True):
-    """At most so many resources, jobs and resource-seconds at once for whom it names; -1 is no limit."""
+    """At most so many resources, jobs and resource-seconds at once for whom it names; -1 is no limit.
+
+    `*` stands for all together, `/` for each by itself (not for types).
+    """
 
     queue: str
     project: str
@@ -109,6 +117,23 @@ class QuotaRule(Struct, frozen=True):
     resources: int = -1
     jobs: int = -1
     resource_seconds: int = -1
+
+
+class QuotaSpan(Struct, frozen=True):
+    """Rules that hold during [begin, end), beside those that always do."""
+
+    begin: int
+    end: int
+    rules: tuple[QuotaRule, ...]
+
+
+class Window(Struct, frozen=True):
+    """Maintenance: nobody's job runs on these resources (ids) during [start, stop)."""
+
+    name: str
+    start: int
+    stop: int
+    resources: tuple[int, ...]
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
@@ -121,3 +146,5 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     placed: tuple[Placed, ...] = ()
     usage: dict[str, Usage] = {}
     quotas: tuple[QuotaRule, ...] = ()
+    quota_spans: tuple[QuotaSpan, ...] = ()
+    windows: tuple[Window, ...] = ()

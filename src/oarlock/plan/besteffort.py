@@ -14,6 +14,14 @@ class Holder(NamedTuple):
     resources: int
 
 
+def in_danger(holders: Iterable[Holder]) -> dict[str | None, int]:
+    """Give the resources on which somebody would have to die, by the room they are in."""
+    found: dict[str | None, int] = {}
+    for holder in holders:
+        found[holder.kind.room] = found.get(holder.kind.room, 0) | holder.resources
+    return found
+
+
 def to_kill(running: Iterable[Holder], newcomers: Iterable[Holder]) -> tuple[int, ...]:
     """Give the best-effort jobs in the way of newcomers; one that timeshares with all of them survives."""
     arriving = list(newcomers)
@@ -23,4 +31,6 @@ def to_kill(running: Iterable[Holder], newcomers: Iterable[Holder]) -> tuple[int
 def _in_the_way(job: Holder, newcomer: Holder) -> bool:
     if job.job_id == newcomer.job_id or not job.resources & newcomer.resources:
         return False
+    if job.kind.room != newcomer.kind.room or (job.kind.placeholder and job.kind.placeholder == newcomer.kind.allowed):
+        return False  # who runs inside of a container, or in its place, does not want it to die
     return job.kind.sharing is None or job.kind.sharing != newcomer.kind.sharing

@@ -1,11 +1,13 @@
 """All charts of a pass: which one a job is looked at in, and who is seen in which."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
 
 from oarlock.plan.availability import Availability
 from oarlock.plan.chart import FOREVER, Chart, Stay
+from oarlock.plan.containers import Containers
 from oarlock.plan.ground import NewChart
 from oarlock.plan.timesharing import SharingClass
 
@@ -16,13 +18,19 @@ class Kind(NamedTuple):
     besteffort: bool = False
     sharing: SharingClass | None = None
     reservation: bool = False  # new, with a date: it may count on resources that are away today
+    room: str | None = None  # the container it belongs into
+    placeholder: str | None = None  # it keeps its resources for those who are `allowed` by this name
+    allowed: str | None = None
 
     def sees(self, other: "Kind") -> bool:
         """Say whether a job of the other kind is in this one's way.
 
-        Best-effort jobs are in nobody's way but each other's; jobs of one timesharing class are not in each other's.
+        Jobs in different rooms never meet. Best-effort jobs are in nobody's way but each other's; jobs of one
+        timesharing class are not in each other's, nor placeholders in that of those they are for.
         """
-        if other.besteffort and not self.besteffort:
+        if self.room != other.room or (other.besteffort and not self.besteffort):
+            return False
+        if other.placeholder is not None and other.placeholder == self.allowed:
             return False
         return self.sharing is None or self.sharing != other.sharing
 
@@ -35,10 +43,19 @@ class Settled(Struct, frozen=True, gc=False):
 
 
 class Board:
-    """The charts, each made when the first job needs it."""
+    """The charts, each made when the first job needs it. `windows` are nobody's stays, which everybody sees."""
 
-    def __init__(self, new_chart: NewChart, available: Availability, now: int) -> None:
+    def __init__(
+        self,
+        new_chart: NewChart,
+        available: Availability,
+        now: int,
+        windows: Sequence[Stay] = (),
+        containers: Containers | None = None,
+    ) -> None:
         self.now = now
+        self._windows = windows
+        self._containers = containers or Containers()
         self.settled: dict[int, Settled] = {}
         self._blank = new_chart
         self._available = available
@@ -46,7 +63,7 @@ class Board:
 
     def copy(self) -> "Board":
         """Give a board that can be changed apart."""
-        twin = Board(self._blank, self._available, self.now)
+        twin = Board(self._blank, self._available, self.now, self._windows, self._containers)
         twin.settled = self.settled.copy()
         twin._charts = {kind: chart.copy() for kind, chart in self._charts.items()}
         return twin
@@ -73,6 +90,11 @@ class Board:
                 chart.remove(job_id)
         return settled
 
+    def forget_room(self, room: str) -> None:
+        """Make the charts of a room anew when they are needed: a container came or went."""
+        for kind in [kind for kind in self._charts if kind.room == room]:
+            del self._charts[kind]
+
     def advance(self, now: int) -> None:
         """Let time pass in every chart."""
         self.now = now
@@ -81,12 +103,22 @@ class Board:
 
     def _new_chart(self, kind: Kind) -> Chart:
         usable = self._available.existing if kind.reservation else self._available.plannable
+        if kind.room is not None:
+            usable &= self._containers.resources(kind.room)
         chart = self._blank(self.now, usable)
-        if not kind.reservation:
-            for number, (until, resources) in enumerate(self._available.asleep, 1):
-                # Whoever could be woken is gone again after its date: a stay of nobody's.
-                chart.add(-number, Stay(until, FOREVER, resources), exclusive=False)
+        for number, stay in enumerate(self._nobodys(kind), 1):
+            chart.add(-number, stay, exclusive=False)
         for job_id, settled in self.settled.items():
             if kind.sees(settled.kind):
                 chart.add(job_id, settled.stay, exclusive=False)
         return chart
+
+    def _nobodys(self, kind: Kind) -> list[Stay]:
+        """Give when resources are away: windows, and in a room the time before and after its containers."""
+        away = list(self._windows)
+        if kind.room is not None:
+            away += self._containers.shut(kind.room)
+        if not kind.reservation:
+            # Whoever could be woken is gone again after its date.
+            away += [Stay(until, FOREVER, resources) for until, resources in self._available.asleep]
+        return away

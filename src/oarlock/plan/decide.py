@@ -3,11 +3,13 @@
 from typing import TYPE_CHECKING
 
 from oarlock.model.event import Event
-from oarlock.model.job import HOLDS_RESOURCES
+from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.plan import Obstacle, Placement, Plan, Unplaced
 from oarlock.model.snapshot import Placed, Waiting
 from oarlock.plan import reservations
 from oarlock.plan.besteffort import Holder, to_kill
+from oarlock.plan.board import Kind
+from oarlock.plan.containers import inside_of
 from oarlock.plan.sets import union, without
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ def decided(planner: "Planner", *, unfinished: bool) -> Plan:
         kill = to_kill(planner.besteffort, [*starting, *_soon(planner)])
     dying = union(holder.resources for holder in planner.besteffort if holder.job_id in kill)
     missed = [job_id for job_id in planner.accepted if job_id in planner.unplaced and _is_missed(planner, job_id)]
+    late = [job.job_id for job in planner.waiting.values() if job.deadline is not None and _is_late(planner, job)]
     return Plan(
         now=planner.now,
         ids=planner.layout.ids,
@@ -31,24 +34,31 @@ def decided(planner: "Planner", *, unfinished: bool) -> Plan:
         unplaced=planner.unplaced,
         start=tuple(holder.job_id for holder in starting if not holder.resources & dying),
         accept=tuple(job_id for job_id in planner.answered if job_id in planner.placements),
-        refuse=(*(job_id for job_id in planner.answered if job_id in planner.unplaced), *missed),
+        refuse=(*(job_id for job_id in planner.answered if job_id in planner.unplaced), *missed, *late),
         kill=kill,
         wake=_to_wake(planner),
+        orphans=_orphans(planner) if planner.containers.needed else (),
         events=(*planner.events, *events),
         unfinished=unfinished,
     )
 
 
 def _starting(planner: "Planner") -> list[Holder]:
-    """Give the waiting jobs whose time has come and whose resources are all there."""
+    """Give the waiting jobs whose time has come and whose resources are all there; in a container that runs."""
     ready, all_ready = planner.available.ready, planner.available.ready == planner.available.existing
-    return [
+    due = [
         _holder(planner, planner.waiting[job_id], placement.resources)
         for job_id, placement in planner.placements.items()
         if job_id in planner.waiting
         and placement.start <= planner.now
         and (all_ready or placement.resources & ready == placement.resources)
     ]
+    return [job for job in due if job.kind.room is None or not without(job.resources, _open(planner, job.kind))]
+
+
+def _open(planner: "Planner", kind: Kind) -> int:
+    """Give what a job of a kind can start on: in a container, the resources of those that run."""
+    return planner.layout.everything if kind.room is None else planner.containers.running(kind.room)
 
 
 def _apart(starting: list[Holder]) -> list[Holder]:
@@ -71,9 +81,8 @@ def _due_reservations(planner: "Planner") -> tuple[list[Holder], list[Event]]:
             continue
         resources = planner.layout.bits_of(job.resources)
         held = _held_by_others(planner, job, resources)
-        due = reservations.due(
-            job, resources, without(planner.available.ready, held), now=planner.now, patience=_patience(planner, held)
-        )
+        ready = without(planner.available.ready, held) & _open(planner, planner.kind(job))
+        due = reservations.due(job, resources, ready, now=planner.now, patience=_patience(planner, held))
         events += due.events
         if due.placement is not None:
             planner.placements[job.job_id] = due.placement
@@ -114,6 +123,29 @@ def _soon(planner: "Planner") -> list[Holder]:
 def _is_missed(planner: "Planner", job_id: int) -> bool:
     unplaced: Unplaced = planner.unplaced[job_id]
     return unplaced.obstacle == Obstacle.MISSED
+
+
+def _is_late(planner: "Planner", job: Waiting) -> bool:
+    """Say whether a job could not keep its deadline even if it started now."""
+    if job.reservation == Reservation.TO_SCHEDULE or job.deadline is None or job.job_id not in planner.unplaced:
+        return False
+    return planner.now + min(choice.walltime for choice in job.choices) > job.deadline
+
+
+def _orphans(planner: "Planner") -> tuple[int, ...]:
+    """Give the jobs whose container is not there: inside of nothing those that run, waiting for it the others."""
+    live = HOLDS_RESOURCES - {JobState.FINISHING}
+    running = [
+        job.job_id
+        for job in planner.placed.values()
+        if inside_of(job.types) is not None and job.state in live and planner.kind(job).room is None
+    ]
+    waiting = [
+        job.job_id
+        for job in planner.waiting.values()
+        if job.types and (room := planner.containers.room_of(job)) is not None and planner.containers.is_gone(room)
+    ]
+    return (*running, *waiting)
 
 
 def _to_wake(planner: "Planner") -> tuple[str, ...]:

@@ -23,7 +23,7 @@ def earliest_start(
     `ends` are the predicted ends of jobs that are not over. A job that ended in Error lets its dependants go (a site
     may decide otherwise); one that ended with a non-zero exit code does not.
     """
-    earliest = 0
+    earliest = job.not_before
     for required in job.after:
         if required.state in FINAL:
             blocked = _verdict(required, release_after_error=release_after_error)

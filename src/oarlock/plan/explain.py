@@ -14,6 +14,7 @@ from oarlock.model.snapshot import Choice, Shape, Waiting
 from oarlock.plan.board import Kind
 from oarlock.plan.chart import Stay
 from oarlock.plan.fit import Fit
+from oarlock.plan.held_back import HeldBack, held_back
 from oarlock.plan.planner import Planner
 from oarlock.plan.sets import union
 from oarlock.plan.timeline import Found, FromNow
@@ -58,9 +59,13 @@ class Explainer:
         if placement is None:
             return self._without_place(job, self._planner.unplaced[job_id])
         choice = next(choice for choice in job.choices if choice.moldable_id == placement.moldable_id)
+        kind = self._planner.kind(job)
+        held = self._held_back(job, kind, choice, placement)
+        if held is not None:
+            says = f"needs {self._asks(choice)}; {held.says}"
+            return Reason(job_id, held.obstacle, says, placement.start)
         if placement.start <= self._planner.now:
             return Reason(job_id, Obstacle.BUSY, self._about_to_start(placement), placement.start)
-        kind = self._planner.kind(job)
         situation = self._situation(kind, choice)
         cause = self._cause(job, placement, situation)
         kept = self._kept_for(job_id, situation.idle) if situation.idle else ""
@@ -72,6 +77,17 @@ class Explainer:
         kind = kind or Kind()
         fit = self._planner.fitter.compile(shape)
         return self._planner.board.chart(kind).find(fit, self._planner.sought(kind, walltime))
+
+    def _held_back(self, job: Waiting, kind: Kind, choice: Choice, placement: Placement) -> HeldBack | None:
+        starts = placement.start <= self._planner.now
+        if kind.room is None and (starts or not (job.not_before or self._planner.limits)):
+            return None
+        fit, stop = self._planner.fit(choice.shape), self._planner.now + self._planner.sought(kind, choice.walltime)
+        free = self._from_now_on(kind, fit).until(stop) | self._own(job.job_id, kind, fit, stop)
+        return held_back(self._planner, job, kind, choice, placement, free, self._at)
+
+    def _asks(self, choice: Choice) -> str:
+        return f"{needs(self._planner.shapes[choice.shape])} for {show_duration(choice.walltime)}"
 
     def _from_now(self, instant: int) -> str:
         return f"in {show_duration(max(instant - self._planner.now, 1))}"
@@ -112,7 +128,7 @@ class Explainer:
         shape, fit = self._planner.shapes[choice.shape], self._planner.fit(choice.shape)
         now, stop = self._planner.now, self._planner.now + self._planner.sought(kind, choice.walltime)
         free = self._from_now_on(kind, fit)
-        asks = f"{needs(shape)} for {show_duration(choice.walltime)}"
+        asks = self._asks(choice)
         level = _counting(shape)
         if level is None:
             return Situation(asks, "that much is not free now", "it is")

@@ -7,7 +7,8 @@ resources, a start takes them.
 A pass asks "who starts now?", and inside a pass room only shrinks. So before each job one asks whether any kind of job
 that is still to come could start now at all; as soon as none could, the pass is left where it is: whoever starts is
 known, exactly. It is taken up again when a new job comes that could, and made anew when room was given back. The dates
-of the jobs that it did not come to are those of an older pass, until `refresh` goes to the end.
+of the jobs that it did not come to are those of an older pass, until `refresh` goes to the end. Where limits or their
+own dates hold jobs back, every decision is a whole pass (`anew`).
 """
 
 from heapq import heapify, heappop, heappush
@@ -18,11 +19,12 @@ from oarlock.model.errors import OarlockError
 from oarlock.model.job import FINAL, HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.plan import Placement, Plan, Unplaced
 from oarlock.model.snapshot import Dependency, Placed, Shape, Snapshot, Waiting
+from oarlock.plan import anew
 from oarlock.plan.board import Kind
 from oarlock.plan.chart import FOREVER
 from oarlock.plan.decide import decided
 from oarlock.plan.fit import Fit
-from oarlock.plan.ground import Ground
+from oarlock.plan.ground import Ground, laid_out
 from oarlock.plan.planner import Planner
 from oarlock.plan.policies import fifo, named
 from oarlock.plan.settings import PlanSettings
@@ -67,7 +69,10 @@ class Live:
         ground: Ground | None = None,
         punctual: bool = False,
     ) -> None:
-        self.planner = Planner(snapshot, now=now, settings=settings or PlanSettings(), ground=ground)
+        self._snapshot = snapshot
+        self._ground = ground or laid_out(snapshot.resources, settings or PlanSettings(), now)
+        self.planner = Planner(snapshot, now=now, settings=settings or PlanSettings(), ground=self._ground)
+        self._limited = anew.is_needed(self.planner, snapshot.waiting)
         self.now, self._punctual = now, punctual
         self._base, self._ends = self.planner.board, self.planner.ends
         self._queues: dict[str, dict[int, Waiting]] = {}
@@ -101,6 +106,7 @@ class Live:
     def submitted(self, job: Waiting) -> None:
         """Let a job wait."""
         self.planner.waiting[job.job_id] = job
+        self._limited = self._limited or anew.is_needed(self.planner, [job])
         self._admit(job)
         turn = self._open_turn(job)
         if self._stale or turn is None:
@@ -141,6 +147,8 @@ class Live:
             placed = self.planner.placed.pop(job_id)
             self.planner.accepted.pop(job_id, None)
             settled = self._base.unsettle(job_id)
+            if (room := self.planner.containers.close(job_id)) is not None:
+                self._base.forget_room(room)
             self._stale = self._stale or settled.stay.stop > self.now
             if "besteffort" in placed.types:
                 self.planner.look_for_besteffort()
@@ -173,6 +181,10 @@ class Live:
         return self._decided(whole=True)
 
     def _decided(self, *, whole: bool) -> Plan:
+        if self._limited:
+            plan = anew.planned(self._snapshot, self._ground, self.planner, self._older if self._keeps_dates else None)
+            self._older.update(plan.placements)
+            return plan
         planner = self.planner
         if self._go_on(whole=whole) or self._to_do or planner.accepted:
             plan = decided(planner, unfinished=False)
@@ -347,7 +359,7 @@ class Live:
         if reservation is Reservation.SCHEDULED:
             planner.accepted[job_id] = placed
         self._ends[job_id] = placement.stop
-        if kind.besteffort or reservation is Reservation.SCHEDULED:  # it holds longer than was looked for
+        if kind.besteffort or reservation is Reservation.SCHEDULED or self._limited:  # it holds more than was sought
             self._settle_again(placed)
         else:
             self._base.settle(job_id, kind, stay, found_in=self._base.chart(kind))

@@ -6,19 +6,22 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from oarlock.model.event import Event, EventType
-from oarlock.model.job import JobState, Reservation
+from oarlock.model.job import Reservation
 from oarlock.model.plan import Obstacle, Placement, Plan, Unplaced
 from oarlock.model.snapshot import Choice, Placed, Queue, Shape, Snapshot, Usage, Waiting
-from oarlock.plan import reservations
-from oarlock.plan.besteffort import Holder
+from oarlock.plan import holding, reservations
+from oarlock.plan.besteffort import in_danger
 from oarlock.plan.board import Board, Kind
 from oarlock.plan.chart import Chart, Stay
+from oarlock.plan.containers import Containers
 from oarlock.plan.decide import decided
 from oarlock.plan.dependencies import Blocked, earliest_start
 from oarlock.plan.fit import Fit
 from oarlock.plan.ground import Ground, laid_out
+from oarlock.plan.limits import Limits
+from oarlock.plan.placeholders import allowed, placeholder
 from oarlock.plan.policies import named
-from oarlock.plan.sets import union, without
+from oarlock.plan.sets import without
 from oarlock.plan.settings import PlanSettings
 from oarlock.plan.timeline import Found
 from oarlock.plan.timesharing import BadTimesharing, is_besteffort, sharing_class
@@ -29,6 +32,7 @@ OutOfTime = Callable[[], bool]
 
 _ORDINARY = Kind()
 _RAN_OUT = "the scheduler ran out of time before it"
+_LATE = "it could not be over by its deadline"
 
 
 class Option(Struct, frozen=True, gc=False):
@@ -69,7 +73,9 @@ class Planner:
         self.settings, self.now = settings, now
         ground = ground or laid_out(snapshot.resources, settings, now)
         self.layout, self.fitter, self.available = ground.layout, ground.fitter, ground.available
-        self.board = Board(ground.new_chart, self.available, now)
+        self.containers = Containers([*snapshot.placed, *snapshot.waiting])
+        self.limits = Limits(self, snapshot)
+        self.board = Board(ground.new_chart, self.available, now, self.limits.windows, self.containers)
         self.queues = sorted(snapshot.queues, key=lambda queue: -queue.priority)
         self.usage = snapshot.usage
         self.shapes: list[Shape] = list(snapshot.shapes)
@@ -88,6 +94,8 @@ class Planner:
         self._carried: Mapping[int, Placement] = {}
         # Who is past its end, yet not over, keeps the jobs that depend on it from starting now.
         self.ends = {job.job_id: max(job.stop, now + 1) for job in snapshot.placed}
+        for job in snapshot.placed if self.containers.needed else ():
+            self.containers.open(job, holding.room_of(self, job))
         for job in snapshot.placed:
             self.settle_placed(job)
         self.look_for_besteffort()
@@ -133,8 +141,8 @@ class Planner:
 
     def look_for_besteffort(self) -> None:
         """See which best-effort jobs have resources and could be told to leave."""
-        self.besteffort = self._besteffort_holders()
-        self._in_danger = union(holder.resources for holder in self.besteffort)
+        self.besteffort = holding.besteffort(self)
+        self._in_danger = in_danger(self.besteffort)
 
     def fit(self, shape: int) -> Fit:
         """Give a compiled shape; compiled when first asked for."""
@@ -158,7 +166,8 @@ class Planner:
             if isinstance(job, Waiting):
                 raise
             sharing = None  # it has its resources already; that it shares with nobody is safe
-        return Kind(is_besteffort(job.types), sharing, new)
+        room = self.containers.room_of(job, None if isinstance(job, Waiting) else holding.given(self, job))
+        return Kind(is_besteffort(job.types), sharing, new, room, placeholder(job.types), allowed(job.types))
 
     def duration(self, kind: Kind, walltime: int) -> int:
         """Say for how long a place must be free: the walltime, and the security time between jobs."""
@@ -217,23 +226,29 @@ class Planner:
             return
         kind = self.kind(job)
         chart = self.board.chart(kind)
-        options = [
+        free = [
             Option(choice, fit, found)
             for choice in job.choices
             if (found := chart.find_now(fit := self.fit(choice.shape), self.sought(kind, choice.walltime))) is not None
         ]
+        options = [one for option in free if (one := self.limits.now(job, kind, option)) is not None]
         if options:
-            self._settle(job, kind, chart, min(options, key=lambda option: option.end))
+            self._settle_in_time(job, kind, chart, min(options, key=lambda option: option.end))
+        elif broken := next((says for one in free if (says := self.limits.broken_by(job, kind, one))), ""):
+            self.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.QUOTA, broken)
         elif any(map(self._possible, job.choices)):
             self.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.FAR_BACK, otherwise)
         else:
-            self.unplaced[job.job_id] = self._never(job)
+            self.unplaced[job.job_id] = self._never(job, kind)
 
     def _must_wait(self, job: Waiting) -> bool:
         """Say whether a job has to wait for others to end; if so it is told."""
         earliest = self.earliest(job)
         if isinstance(earliest, Blocked):
             self.unplaced[job.job_id] = Unplaced(job.job_id, earliest.obstacle, earliest.detail)
+        elif earliest > self.now and earliest == job.not_before:
+            told = "it asked not to start yet; no date is promised"
+            self.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.POSTPONED, told, job.not_before)
         elif earliest > self.now:
             required = max((needed.job_id for needed in job.after if needed.job_id in self.ends), default=0)
             told = f"it waits for job {required}, which is not over; no date is promised"
@@ -254,7 +269,7 @@ class Planner:
         """Give a job the earliest place that delays nobody before it, or the reason why there is none."""
         kind = self.kind(job)
         chart = self.board.chart(kind)
-        earliest = self.earliest(job) if job.after else 0
+        earliest = self.earliest(job) if job.after or job.types else job.not_before
         if isinstance(earliest, Blocked):
             self.unplaced[job.job_id] = Unplaced(job.job_id, earliest.obstacle, earliest.detail)
             return
@@ -263,18 +278,22 @@ class Planner:
         best: Option | None = None
         for choice in job.choices:
             fit = self.fit(choice.shape)
-            found = chart.find(fit, self.sought(kind, choice.walltime), earliest)
+            found = self.limits.first(job, kind, choice, fit, earliest)
             if found is not None and (best is None or found.start + choice.walltime < best.end):
                 best = Option(choice, fit, found)
         if best is not None:
-            self._settle(job, kind, chart, best)
+            self._settle_in_time(job, kind, chart, best)
         else:
-            self.unplaced[job.job_id] = self._never(job)
+            self.unplaced[job.job_id] = self._never(job, kind)
 
     def earliest(self, job: Waiting) -> int | Blocked:
-        """Give the instant from which a job may start, for the jobs it depends on."""
+        """Give the instant from which a job may start, for its own wish, its container and the jobs it depends on."""
+        if job.types and (room := self.containers.room_of(job)) is not None:
+            blocked = self.containers.blocked(room)
+            if blocked is not None:
+                return blocked
         if not job.after:
-            return 0
+            return job.not_before
         return earliest_start(
             job,
             self.ends,
@@ -286,19 +305,23 @@ class Planner:
         """Say how long a hole must be: no shorter than the job, nor than the site's minimum."""
         return max(self.duration(kind, walltime), self.settings.minimum_hole)
 
-    def _settle(self, job: Waiting, kind: Kind, chart: Chart, option: Option) -> None:
+    def _settle_in_time(self, job: Waiting, kind: Kind, chart: Chart, option: Option) -> None:
+        if job.deadline is not None and option.end > job.deadline:
+            self.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.DEADLINE, _LATE, option.found.start)
+            return
         start, walltime = option.found.start, option.choice.walltime
-        taken = self._taken(kind, option)
+        taken = self.taken(kind, option.fit, option.found.free)
         self._give(job, Placement(job.job_id, option.choice.moldable_id, start, start + walltime, taken), kind, chart)
 
-    def _taken(self, kind: Kind, option: Option) -> int:
+    def taken(self, kind: Kind, fit: Fit, free: int) -> int:
         """Choose resources; where no best-effort job has to die for it, if there are as good ones."""
         if self._in_danger and not kind.besteffort:
-            danger = self.fitter.touched_nodes(self._in_danger) if option.fit.of_nodes else self._in_danger
-            peaceful = option.fit.take(without(option.found.free, danger))
+            dying = self._in_danger.get(kind.room, 0)
+            danger = self.fitter.touched_nodes(dying) if fit.of_nodes else dying
+            peaceful = fit.take(without(free, danger))
             if peaceful:
                 return peaceful
-        return option.fit.take(option.found.free)
+        return fit.take(free)
 
     def _give(self, job: Waiting, placement: Placement, kind: Kind, chart: Chart | None) -> None:
         length = self.duration(kind, placement.stop - placement.start)
@@ -307,6 +330,9 @@ class Planner:
             stay = replace(stay, resources=without(placement.resources, always))
             placement = replace(placement, resources=placement.resources | always)
         self.board.settle(job.job_id, kind, stay, found_in=chart)
+        self.limits.count(job, kind, stay, placement.stop - placement.start)
+        if job.types:
+            self.show_room(self.containers.open(job, replace(stay, stop=placement.stop)))
         self.ends[job.job_id] = placement.stop
         self.placements[job.job_id] = placement
 
@@ -316,6 +342,8 @@ class Planner:
         resources = without(old.resources, self.available.always)
         stop = old.start + self.duration(kind, old.stop - old.start)
         if old.start < max(self.now, earliest) or not chart.has_free(Stay(old.start, stop, resources)):
+            return False
+        if not self.limits.let(job, kind, old, resources):
             return False
         self._give(job, Placement(job.job_id, old.moldable_id, old.start, old.stop, resources), kind, chart)
         return True
@@ -330,29 +358,32 @@ class Planner:
         """Give a job the earliest place while everybody else keeps theirs; its own is as good as free to it."""
         if self.placements.pop(job.job_id, None) is not None:
             self.board.unsettle(job.job_id)
+            self.limits.forget(job.job_id)
+            self.show_room(self.containers.withdraw(job) if job.types else None)
             del self.ends[job.job_id]
         self.place(job)
 
     def answer_reservation(self, job: Waiting) -> None:
         """Accept a new reservation at its date, or refuse it."""
         kind = self.kind(job)
-        chart = self.board.chart(kind)
-        fit = self.fit(job.choices[0].shape)
-        ready, security_time = self.units(fit, self.available.ready), self.settings.security_time
-        found = reservations.answer(job, fit, chart, ready, now=self.now, security_time=security_time)
+        found = self.limits.at_its_date(job, kind)
         self.answered.append(job.job_id)
         if isinstance(found, Placement):
             self._give(job, found, kind._replace(reservation=False), None)
         else:
             self.unplaced[job.job_id] = found
 
-    def _never(self, job: Waiting) -> Unplaced:
-        """Say why there is never a place: too much for the cluster, or too much for what is left of it."""
-        for choice in job.choices:
-            fit = self.fit(choice.shape)
-            if fit.fits(self.units(fit, self.available.existing)):
-                return Unplaced(job.job_id, Obstacle.UNAVAILABLE, "too many of the resources it could use are away")
-        return Unplaced(job.job_id, Obstacle.TOO_BIG, "the cluster never has what it asks for, even empty")
+    def _never(self, job: Waiting, kind: Kind) -> Unplaced:
+        """Say why there is never a place: too much for the cluster, for what is left of it, or for a limit."""
+        fits = [self.fit(choice.shape) for choice in job.choices]
+        if not any(fit.fits(self.units(fit, self.available.existing)) for fit in fits):
+            return Unplaced(job.job_id, Obstacle.TOO_BIG, "the cluster never has what it asks for, even empty")
+        return self.limits.never(job, kind)
+
+    def show_room(self, room: str | None) -> None:
+        """Let everybody see that a room, if there is one, has become larger or smaller."""
+        if room is not None:
+            self.board.forget_room(room)
 
     def leave(self, jobs: Iterable[Waiting], obstacle: Obstacle, detail: str) -> None:
         """Give jobs no place, and say why."""
@@ -361,25 +392,8 @@ class Planner:
 
     def settle_placed(self, job: Placed) -> None:
         """Let a job have what it has until its time is over."""
-        resources = self.layout.bits_of(job.resources)
-        if job.state == JobState.SUSPENDED:
-            resources = without(resources, self._given_back())
-        stop = job.stop + self.settings.security_time
-        if job.state != JobState.WAITING:
-            stop = max(stop, self.now + 1)  # overdue, yet still there
-        self.board.settle(job.job_id, self.kind(job), Stay(job.start, stop, without(resources, self.available.always)))
-
-    def _given_back(self) -> int:
-        """Give the resources that a suspended job leaves to others."""
-        types = self.layout.by_value("type") if "type" in self.layout.table.columns else {}
-        return union(types.get(kind, 0) for kind in self.settings.shared_when_suspended)
-
-    def _besteffort_holders(self) -> list[Holder]:
-        """Give the best-effort jobs that have resources and could be told to leave."""
-        kinds = ((job, self.kind(job)) for job in self.placed.values() if job.state != JobState.FINISHING)
-        always = self.available.always
-        return [
-            Holder(job.job_id, kind, without(self.layout.bits_of(job.resources), always))
-            for job, kind in kinds
-            if kind.besteffort
-        ]
+        if self.containers.needed:
+            self.show_room(self.containers.open(job, holding.room_of(self, job)))
+        kind, stay = self.kind(job), holding.stay_of(self, job)
+        self.board.settle(job.job_id, kind, stay)
+        self.limits.count(job, kind, stay, job.stop - job.start)

@@ -1,5 +1,6 @@
 """Advance reservations: accepted at the asked date or not at all; at the date, started with what is there."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from oarlock.lang.duration import show
@@ -9,6 +10,11 @@ from oarlock.model.plan import Obstacle, Placement, Unplaced
 from oarlock.model.snapshot import Placed, Waiting
 from oarlock.plan.chart import Chart
 from oarlock.plan.fit import Fit
+from oarlock.plan.search import Held
+from oarlock.plan.timeline import Found
+
+Later = Callable[[int, int], Found | None]
+"""A hole's length, and from when on it is sought → the earliest place there."""
 
 
 class Due(NamedTuple):
@@ -24,26 +30,45 @@ def is_accepted(job: Placed) -> bool:
     return job.state == JobState.WAITING and job.reservation == Reservation.SCHEDULED
 
 
-def answer(job: Waiting, fit: Fit, chart: Chart, ready: int, *, now: int, security_time: int) -> Placement | Unplaced:
+def answer(
+    job: Waiting,
+    fit: Fit,
+    chart: Chart,
+    held: Held,
+    later: Later,
+    *,
+    now: int,
+    security_time: int,
+    conflict: str = "the date is taken",
+) -> Placement | Unplaced:
     """Give a new reservation its place at the asked date, or refuse it and say when it could be.
 
-    Only the first alternative counts. A date in the past is moved to now, unless it would all be over. Resources that
-    are away today are counted on only where those that are `ready` (nodes, if the shape asks for nodes) are not enough.
+    Only the first alternative counts. A date in the past is moved to now, unless it would all be over. What is taken of
+    a free set, and what else holds the job back, is for `held` to say; `later` finds the next place. `conflict` is
+    how a date without enough resources is told of.
     """
     choice = job.choices[0]
     if job.start + choice.walltime <= now:
         return Unplaced(job.job_id, Obstacle.MISSED, "the reservation would already be over")
     start = max(job.start, now)
     duration = choice.walltime + security_time
-    free = chart.free(fit, start, start + duration)
-    taken = fit.take(free & ready) or fit.take(free)
-    if taken:
+    taken = held.choose(chart.free(fit, start, start + duration))
+    broken = held.broken(start, taken) if taken else ""
+    if taken and not broken:
         return Placement(job.job_id, choice.moldable_id, start, start + choice.walltime, taken)
-    later = chart.find(fit, duration, start)
-    if later is None:
+    found = later(duration, start)
+    if found is None:
+        return _never(job, fit, chart, held, duration, start)
+    obstacle, why = (Obstacle.QUOTA, broken) if broken else (Obstacle.CONFLICT, conflict)
+    wait = f"it could start {show(found.start - start)} later"
+    return Unplaced(job.job_id, obstacle, f"{why}; {wait}", earliest=found.start)
+
+
+def _never(job: Waiting, fit: Fit, chart: Chart, held: Held, duration: int, start: int) -> Unplaced:
+    found = chart.find(fit, duration, start)
+    if found is None:
         return Unplaced(job.job_id, Obstacle.TOO_BIG, "the cluster never has what it asks for")
-    wait = f"it could start {show(later.start - start)} later"
-    return Unplaced(job.job_id, Obstacle.CONFLICT, f"the date is taken; {wait}", earliest=later.start)
+    return Unplaced(job.job_id, Obstacle.QUOTA, held.broken(found.start, held.choose(found.free)))
 
 
 def due(job: Placed, resources: int, ready: int, *, now: int, patience: int) -> Due:

@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from oarlock.model.quota import QuotaBook
 from oarlock.model.resource import DEFAULT_ORDER, Order
 
 
@@ -35,4 +36,5 @@ class PlanSettings(Struct, frozen=True, kw_only=True):
     wake_up: bool = False
     wake_up_notice: int = 600
     depth: int | None = None
+    quotas: QuotaBook | None = None  # what of it holds is for whoever reads the snapshot to say
     fairness: Fairness = Fairness()

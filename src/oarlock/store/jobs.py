@@ -158,6 +158,14 @@ def in_states(tx: Tx, states: Collection[JobState], *, user: str | None = None) 
     return _jobs(tx, tx.execute(query if user is None else query.where(jobs.c.job_user == user)))
 
 
+def of_type(tx: Tx, word: str) -> list[Job]:
+    """Give the jobs of a type that are not over, oldest first."""
+    current = select(job_types.c.job_id).where(
+        job_types.c.type == word, job_types.c.type_index == literal_column("'CURRENT'")
+    )
+    return _jobs(tx, tx.execute(_SELECT.where(jobs.c.job_id.in_(current))))
+
+
 def numbers_in(tx: Tx, states: Collection[JobState]) -> set[int]:
     """Give the numbers of the jobs that are in one of these states."""
     return set(tx.execute(select(jobs.c.job_id).where(jobs.c.state.in_([s.value for s in states]))).scalars())

@@ -12,7 +12,7 @@ from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.resource import DEFAULT_ORDER, Order, ResourceState, Value
 from oarlock.model.snapshot import Choice, Dependency, Placed, ResourceTable, Snapshot, Usage, Waiting
 from oarlock.store import jobs as stored_jobs
-from oarlock.store import properties, queues, quotas, shapes
+from oarlock.store import maintenance, properties, queues, quotas, shapes
 from oarlock.store.rows import among, these
 from oarlock.store.tables import (
     accounting,
@@ -69,6 +69,7 @@ def read(
         ),
         usage=_usage(tx, since=now - karma_window, until=now),
         quotas=tuple(quotas.listed(tx)),
+        windows=tuple(maintenance.windows(tx, types, now=now)),
     )
     broken = tuple((number, why) for number, why in sorted(asked.broken.items()) if number not in promised)
     left = 0 if head is None else _count_waiting(tx) - len(head)

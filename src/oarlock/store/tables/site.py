@@ -98,6 +98,18 @@ quotas = Table(
     number("resource_seconds", -1),
 )
 
+maintenance = Table(
+    "maintenance",
+    metadata,
+    key("maintenance_id"),
+    text("name"),
+    number("start_time"),
+    number("stop_time"),
+    text("properties"),
+    text("user_name"),
+    Index(None, "stop_time"),
+)
+
 tokens = Table(
     "tokens",
     metadata,

@@ -1,0 +1,89 @@
+"""oarlock maintenance: windows in which nodes are kept free of jobs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from oarlock.cli import times
+from oarlock.client import Client
+
+if TYPE_CHECKING:
+    import argparse
+
+
+class _Windows(Client):
+    """The client, with the verbs of maintenance."""
+
+    def windows(self) -> list[dict[str, Any]]:
+        """List windows."""
+        found: list[dict[str, Any]] = self._get("/maintenance")["windows"]
+        return found
+
+    def add_window(self, window: dict[str, Any]) -> dict[str, Any]:
+        """Add a window; gives it with whom it meets."""
+        met: dict[str, Any] = self._change("POST", "/maintenance", window)
+        return met
+
+    def remove_window(self, number: int) -> None:
+        """Take a window back."""
+        self._change("DELETE", f"/maintenance/{number}")
+
+
+def options(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to those of `oarlock`."""
+    about = "Keep nodes free of jobs for a time: no job is started that would still be there; what runs is left alone."
+    parser = commands.add_parser("maintenance", help="say when nodes are maintained", description=about)
+    verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    adding = verbs.add_parser("add", help="add a window (administrators)")
+    adding.add_argument("name", metavar="NAME", help="what users are told, as in `cooling`")
+    adding.add_argument("start", metavar="START", help='when it begins: "YYYY-MM-DD hh:mm:ss", local time')
+    adding.add_argument("stop", metavar="STOP", help="when it ends")
+    adding.add_argument("nodes", metavar="NODE", nargs="*", help="the nodes; without any, all resources")
+    adding.add_argument("--where", metavar="CONDITION", help="the resources that fulfil a condition, instead of nodes")
+    adding.set_defaults(run=_add)
+    listing = verbs.add_parser("list", help="list the windows that are not over")
+    listing.set_defaults(run=_list)
+    removing = verbs.add_parser("remove", help="take a window back, or end it (administrators)")
+    removing.add_argument("number", metavar="NUMBER", type=int, help="its number, as `list` shows it")
+    removing.set_defaults(run=_remove)
+    for verb in (adding, listing, removing):
+        verb.add_argument("--server", metavar="ADDRESS", help="the server's socket, or http://NAME:PORT")
+    for verb in (adding, listing):
+        verb.add_argument("-J", "--json", action="store_true", help="as JSON, for programs")
+
+
+def _add(asked: argparse.Namespace) -> None:
+    window = {
+        "name": asked.name,
+        "start": times.instant(asked.start, what="START"),
+        "stop": times.instant(asked.stop, what="STOP"),
+        **({"nodes": asked.nodes} if asked.nodes else {}),
+        **({"where": asked.where} if asked.where else {}),
+    }
+    met = _Windows(asked.server).add_window(window)
+    if asked.json:
+        print(json.dumps(met, indent=2))
+        return
+    print(f"Maintenance {met['window']['id']}: {met['resources']} resources.")
+    for jobs, story in (
+        (met["running"], "may still run when it begins"),
+        (met["reservations"], "were promised before"),
+    ):
+        if jobs:
+            print(f"Jobs {', '.join(map(str, jobs))} {story}; they are left alone.")
+
+
+def _list(asked: argparse.Namespace) -> None:
+    windows = _Windows(asked.server).windows()
+    if asked.json:
+        print(json.dumps(windows, indent=2))
+        return
+    for one in windows:
+        when = f"{times.date(one['start'])} - {times.date(one['stop'])}"
+        print(f"{one['id']:>4}  {when}  {one['name']}  ({one['where'] or 'all resources'}; by {one['by']})")
+
+
+def _remove(asked: argparse.Namespace) -> None:
+    _Windows(asked.server).remove_window(asked.number)
+    print(f"Maintenance {asked.number} is no more.")

@@ -1,0 +1,7 @@
+"""The language of quotas: OAR 3's file, read and checked; and what of its calendar holds when."""
+
+from oarlock.lang.quotas.calendar import Span, spans
+from oarlock.lang.quotas.reading import read
+from oarlock.lang.quotas.rules import resolved
+
+__all__ = ["Span", "read", "resolved", "spans"]

@@ -1,0 +1,67 @@
+"""One rule of quotas: `"queue,project,type,user": [resources, jobs, resource-hours]`."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from oarlock.lang.wording import short
+from oarlock.model.quota import Amount, BadQuotas, WrittenRule
+from oarlock.model.snapshot import QuotaRule
+
+_AMOUNT = re.compile(r"(?:(?P<number>-?\d{1,15}(?:\.\d{1,9})?)(?P<times>\s*\*\s*ALL)?|(?P<all>ALL))")
+_NAME = re.compile(r"[^\s,*/]{1,255}|[*/]")
+_FIELDS = "queue,project,type,user"
+_NO_LIMIT = Amount(-1)
+
+
+def read_set(name: str, given: Any) -> tuple[WrittenRule, ...]:
+    """Read a set of rules."""
+    if not isinstance(given, Mapping):
+        raise BadQuotas(f"`{short(name)}` is not a set of rules.", hint=f'Write {{"{_FIELDS}": [16, -1, -1], …}}.')
+    return tuple(_rule(key, value) for key, value in given.items())
+
+
+def _rule(key: str, value: Any) -> WrittenRule:
+    who = [part.strip() for part in key.split(",")]
+    if len(who) != 4 or not all(map(_NAME.fullmatch, who)):
+        raise BadQuotas(
+            f"`{short(key)}` does not say whom a quota is for.",
+            hint=f"Write {_FIELDS}: a name each, * for all together, / for each by itself.",
+        )
+    if who[2] == "/":
+        raise BadQuotas(f"`{short(key)}`: types cannot be counted each by itself.", hint="Write * or the type's name.")
+    limits = value if isinstance(value, list) else [value, -1, -1]
+    if len(limits) != 3:
+        raise BadQuotas(
+            f"The quota `{short(key)}` has {len(limits)} limits.",
+            hint="It has three: resources, jobs and resource-hours at once; -1 is no limit.",
+        )
+    queue, project, job_type, user = who
+    return WrittenRule(queue, project, job_type, user, *(_amount(key, one) for one in limits))
+
+
+def _amount(key: str, given: Any) -> Amount:
+    found = None if isinstance(given, bool) else _AMOUNT.fullmatch(str(given).strip())
+    if found is None:
+        raise BadQuotas(
+            f"The quota `{short(key)}` has the limit `{short(str(given))}`, which is none.",
+            hint="A limit is a number, ALL, or a number times ALL such as 0.5*ALL; -1 is no limit.",
+        )
+    number = float(found["number"] or 1)
+    return _NO_LIMIT if number < 0 else Amount(number, of_all=bool(found["times"] or found["all"]))
+
+
+def resolved(rules: Iterable[WrittenRule], everything: int) -> tuple[QuotaRule, ...]:
+    """Give rules in numbers, for a cluster of so many resources; a part of a resource is none."""
+    return tuple(
+        QuotaRule(
+            one.queue,
+            one.project,
+            one.job_type,
+            one.user,
+            int(one.resources.value(everything)),
+            int(one.jobs.value(everything)),
+            -1 if one.hours == _NO_LIMIT else int(one.hours.value(everything) * 3600),
+        )
+        for one in rules
+    )

@@ -1,0 +1,40 @@
+"""A plan that lives, planned from the beginning: limits and jobs' own dates change with time, not only with events."""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+
+from oarlock.model.plan import Placement, Plan
+from oarlock.model.snapshot import Snapshot, Waiting
+from oarlock.plan.containers import inside_of, is_container
+from oarlock.plan.ground import Ground
+from oarlock.plan.planner import Planner
+
+
+def is_needed(planner: Planner, jobs: Iterable[Waiting]) -> bool:
+    """Say whether anything holds jobs back that a look at free resources does not tell."""
+    return bool(planner.limits) or planner.containers.needed or any(map(_is_special, jobs))
+
+
+def _is_special(job: Waiting) -> bool:
+    inner = bool(job.types) and (is_container(job.types) or inside_of(job.types) is not None)
+    return inner or job.not_before > 0 or job.deadline is not None
+
+
+def planned(snapshot: Snapshot, ground: Ground, planner: Planner, promised: Mapping[int, Placement] | None) -> Plan:
+    """Plan everything that a planner knows as a pass of its own, and let the planner have what came of it."""
+    now, available = planner.now, planner.available
+    asleep = tuple([one for one in available.asleep if one[0] > now])
+    seen = replace(
+        snapshot,
+        shapes=tuple(planner.shapes),
+        waiting=tuple(sorted(planner.waiting.values(), key=lambda job: job.job_id)),
+        placed=tuple(planner.placed.values()),
+    )
+    whole = Planner(
+        seen, now=now, settings=planner.settings, ground=ground._replace(available=available._replace(asleep=asleep))
+    )
+    told = None if promised is None else Plan(now=now, ids=planner.layout.ids, placements=dict(promised), unplaced={})
+    plan = whole.run(previous=told)
+    planner.board, planner.placements, planner.unplaced = whole.board, whole.placements, whole.unplaced
+    return replace(plan, placements=whole.placements.copy(), unplaced=whole.unplaced.copy())

@@ -1,0 +1,58 @@
+"""Maintenance windows: when which resources are kept free of jobs."""
+
+from collections.abc import Mapping
+
+from msgspec.structs import astuple, replace
+from sqlalchemy import delete, select
+
+from oarlock.lang import where as conditions
+from oarlock.lang.where import STORED
+from oarlock.model.errors import OarlockError
+from oarlock.model.maintenance import Maintenance, UnknownWindow
+from oarlock.model.snapshot import Window
+from oarlock.store import resources
+from oarlock.store.rows import insert_rows
+from oarlock.store.tables import maintenance
+from oarlock.store.tables import resources as table
+from oarlock.store.tx import Tx, take_ids
+
+_COLUMNS = [column.name for column in maintenance.columns]
+
+
+def add(tx: Tx, window: Maintenance) -> Maintenance:
+    """Keep a new window; gives it with its number."""
+    [number] = take_ids(tx, maintenance.c.maintenance_id, 1)
+    added = replace(window, id=number)
+    insert_rows(tx, "maintenance", _COLUMNS, [astuple(added)])
+    return added
+
+
+def listed(tx: Tx, *, now: int = 0) -> list[Maintenance]:
+    """Give the windows that are not over, those that begin first before the others."""
+    row = maintenance.c
+    query = select(maintenance).where(row.stop_time > now).order_by(row.start_time, row.maintenance_id)
+    return [Maintenance(*one) for one in tx.execute(query)]
+
+
+def remove(tx: Tx, number: int) -> None:
+    """Take a window back (`UnknownWindow` if there is none of that number)."""
+    if not tx.execute(delete(maintenance).where(maintenance.c.maintenance_id == number)).rowcount:
+        raise UnknownWindow(f"There is no maintenance {number}.", hint="`oarlock maintenance list` lists them.")
+
+
+def windows(tx: Tx, types: Mapping[str, type], *, now: int) -> list[Window]:
+    """Give the windows that are not over with their resources, for the scheduler."""
+    return [Window(one.name, one.start, one.stop, of(tx, one.where, types)) for one in listed(tx, now=now)]
+
+
+def of(tx: Tx, where: str, types: Mapping[str, type]) -> tuple[int, ...]:
+    """Give the resources that a window is about. One whose condition cannot be read any more is about all: it is better
+    that a job waits than that it runs on a node that somebody takes apart.
+    """
+    if where:
+        try:
+            condition = conditions.check(conditions.parse(where, limits=STORED), types)
+            return tuple(resources.matching(tx, condition, types))
+        except OarlockError:
+            pass
+    return tuple(tx.execute(select(table.c.resource_id).order_by(table.c.resource_id)).scalars())
