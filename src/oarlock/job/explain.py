@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from oarlock.config import Config
-from oarlock.job import schedule
+from oarlock.job import dates, schedule
 from oarlock.model.job import FINAL, JobState, Reservation
 from oarlock.model.plan import Obstacle, Placement, Reason
 from oarlock.model.snapshot import Choice, Shape, Waiting
@@ -76,7 +76,7 @@ def when(tx: Tx, config: Config, new: jobs.New, *, now: int) -> When:
         reservation=job.reservation,
         start=job.start,
     )
-    found = live.submit(planner, waiting)
+    found = live.submit(planner, dates.dated(waiting))
     reason = Explainer(planner).why(_NOT_YET)
     if isinstance(found, Placement):
         return When(found.start, tuple(planner.layout.nodes_of(found.resources)), reason.says, reason.smaller)

@@ -132,7 +132,7 @@ def _decision(plan: Plan, seen: snapshot.Read, how: PlanSettings) -> Decision:
         events=(*((one.type.value, one.description, one.job or 0) for one in plan.events), *broken),
         predictions=later,
         holding=tuple(job.job_id for job in shot.placed if job.state in HOLDS_RESOURCES),
-        next_start=min([*(_due(one.start, plan.now, how) for one in later), *_given_up(plan, shot)], default=None),
+        next_start=min([*(_due(one.start, plan.now, how) for one in later), *_dates(plan, shot)], default=None),
         whole=seen.left == 0 and not plan.unfinished,
         left=seen.left,
     )
@@ -151,11 +151,11 @@ def _due(start: int, now: int, how: PlanSettings) -> int:
     return start + patience if start + patience > now else now + _SOON
 
 
-def _given_up(plan: Plan, shot: Snapshot) -> list[int]:
-    """Say when jobs without a place will be too late for their deadlines."""
-    hoping = [job for job in shot.waiting if job.deadline is not None and job.job_id in plan.unplaced]
-    instants = [job.deadline - min(one.walltime for one in job.choices) + 1 for job in hoping if job.deadline]
-    return [instant for instant in instants if instant > plan.now]
+def _dates(plan: Plan, shot: Snapshot) -> list[int]:
+    """Say when jobs without a place may start for their own part, and when they are too late for their deadlines."""
+    hoping = [job for job in shot.waiting if job.job_id in plan.unplaced]
+    late = [job.deadline - min(one.walltime for one in job.choices) + 1 for job in hoping if job.deadline is not None]
+    return [instant for instant in (*late, *(job.not_before for job in hoping)) if instant > plan.now]
 
 
 def _later(plan: Plan, shot: Snapshot) -> tuple[Predicted, ...]:
