@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from oarlock import __version__
-from oarlock.cli import agent, node
+from oarlock.cli import agent, node, simulate
 from oarlock.model.errors import OarlockError
 
 REFUSED = 2
@@ -41,6 +41,7 @@ def _options() -> argparse.ArgumentParser:
     _demo_options(commands.add_parser("demo", help="show jobs of every kind on pretended nodes", description=_DEMO))
     agent.add(commands)
     node.add(commands)
+    simulate.add(commands)
     return options
 
 

@@ -89,6 +89,7 @@ class Live:
         self._edges = [FOREVER, *(until for until, _ in self.planner.available.asleep)]
         for settled in self._base.settled.values():
             self._edges += (settled.stay.start, settled.stay.stop)
+        self._edges += (job.stop for job in snapshot.placed)
         heapify(self._edges)
         policies = [named(queue.policy) for queue in snapshot.queues]
         self._keeps_dates = any(policy is not None and policy.keeps_dates for policy in policies)
@@ -142,8 +143,9 @@ class Live:
             self.planner.accepted.pop(job_id, None)
             settled = self._base.unsettle(job_id)
             self._stale = self._stale or settled.stay.stop > self.now
-            if "besteffort" in placed.types:
+            if "besteffort" in placed.types:  # nobody has to avoid it any more
                 self.planner.look_for_besteffort()
+                self._stale = True
         self._ends.pop(job_id, None)
         self._release_those_who_wait_for(job_id, state, exit_code)
 
@@ -347,6 +349,7 @@ class Live:
         if reservation is Reservation.SCHEDULED:
             planner.accepted[job_id] = placed
         self._ends[job_id] = placement.stop
+        heappush(self._edges, placement.stop)
         if kind.besteffort or reservation is Reservation.SCHEDULED:  # it holds longer than was looked for
             self._settle_again(placed)
         else:

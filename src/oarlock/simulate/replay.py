@@ -11,11 +11,11 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from oarlock.model.plan import Placement
-from oarlock.model.snapshot import Choice, Queue, ResourceTable, Shape, Snapshot, Waiting
-from oarlock.plan.ground import Ground
+from oarlock.model.snapshot import Choice, Queue, Shape, Snapshot, Waiting
 from oarlock.plan.live import Live
 from oarlock.plan.policies import named
 from oarlock.plan.settings import PlanSettings
+from oarlock.simulate.site import Site
 from oarlock.simulate.trace import Trace, TraceJob
 
 Progress = Callable[[int], None]
@@ -49,13 +49,6 @@ class Ran(NamedTuple):
     def end(self) -> int:
         """When it was over."""
         return self.start + self.job.run
-
-
-class Site(NamedTuple):
-    """Where a trace is replayed: a table of resources, or a ground of its own (a pool)."""
-
-    resources: ResourceTable
-    ground: Ground | None = None
 
 
 class Replay:
