@@ -224,7 +224,7 @@ class Planner:
         ]
         if options:
             self._settle(job, kind, chart, min(options, key=lambda option: option.end))
-        elif any(map(self._possible, job.choices)):
+        elif any(self.could_ever_start(choice.shape) for choice in job.choices):
             self.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.FAR_BACK, otherwise)
         else:
             self.unplaced[job.job_id] = self._never(job)
@@ -242,12 +242,12 @@ class Planner:
             return False
         return True
 
-    def _possible(self, choice: Choice) -> bool:
-        """Say whether an alternative could start if all that is there were free."""
-        known = self._can.get(choice.shape)
+    def could_ever_start(self, shape: int) -> bool:
+        """Say whether a shape could start if all that is there were free."""
+        known = self._can.get(shape)
         if known is None:
-            fit = self.fit(choice.shape)
-            known = self._can[choice.shape] = fit.fits(self.units(fit, self.available.plannable))
+            fit = self.fit(shape)
+            known = self._can[shape] = fit.fits(self.units(fit, self.available.plannable))
         return known
 
     def place(self, job: Waiting) -> None:
