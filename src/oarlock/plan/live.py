@@ -160,9 +160,13 @@ class Live:
         """Plan to the end, so that every date is today's."""
         return self._decided(whole=True)
 
-    def _decided(self, *, whole: bool) -> Plan:
+    def promise(self) -> Plan:
+        """Plan as far as policies promise dates, whether anybody starts or not."""
+        return self._decided(whole=self._always_whole, dates=True)
+
+    def _decided(self, *, whole: bool, dates: bool = False) -> Plan:
         planner = self.planner
-        if self._go_on(whole=whole) or self._to_do or planner.accepted:
+        if self._go_on(whole=whole, dates=dates) or self._to_do or planner.accepted:
             plan = decided(planner, unfinished=False)
             self._to_do = bool(plan.start or plan.accept or plan.refuse or plan.kill or plan.wake)
             waiting, now = planner.waiting, self.now
@@ -183,15 +187,17 @@ class Live:
 
     # The pass.
 
-    def _go_on(self, *, whole: bool) -> bool:
+    def _go_on(self, *, whole: bool, dates: bool) -> bool:
         """Go on with the pass as far as it has to go; says whether anybody had their turn."""
         went = False
         if self._stale:
             self._begin()
         while (turn := self._turn(whole=whole)) is not None:
-            while whole or self._unanswered or self._worth_going_on(turn):
+            due = dates and not turn.only_starts
+            while whole or due or self._unanswered or self._worth_going_on(turn):
                 went = True
                 self._step(turn, whole=whole)
+                due = due and not turn.only_starts
                 if turn.over or (turn.in_line and turn.only_starts):
                     break
             else:
