@@ -242,6 +242,11 @@ class Planner:
             return False
         return True
 
+    def may_pass(self, job: Waiting) -> bool:
+        """Say whether a job without a date was looked at, and could start before those who have one."""
+        turn = self._turns.get(job.queue)
+        return turn is not None and turn.only_starts and not turn.in_line and job in turn.jobs
+
     def could_ever_start(self, shape: int) -> bool:
         """Say whether a shape could start if all that is there were free."""
         known = self._can.get(shape)
