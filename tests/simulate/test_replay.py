@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oarlock.simulate.replay import Ran, Replay, Ties
@@ -88,6 +88,7 @@ def drawn(r: Random, size: int) -> Trace:
     return trace(*jobs)
 
 
+@settings(max_examples=30)
 @given(r=st.randoms(use_true_random=False))
 def test_where_nobody_passes_counting_processors_is_as_good_as_knowing_them(r):
     jobs = drawn(r, 6)
@@ -95,6 +96,7 @@ def test_where_nobody_passes_counting_processors_is_as_good_as_knowing_them(r):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
+@settings(max_examples=30)
 @given(r=st.randoms(use_true_random=False))
 def test_never_are_more_processors_in_use_than_there_are(policy, r):
     ran = Replay(drawn(r, 6), alike(6), policy).run()
@@ -105,12 +107,14 @@ def test_never_are_more_processors_in_use_than_there_are(policy, r):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
+@settings(max_examples=30)
 @given(r=st.randoms(use_true_random=False))
 def test_looking_at_dates_changes_nothing(policy, r):
     jobs = drawn(r, 6)
     assert replayed(jobs, 6, policy, foresee=True) == replayed(jobs, 6, policy, foresee=False)
 
 
+@settings(max_examples=30)
 @given(r=st.randoms(use_true_random=False))
 def test_a_kept_date_is_never_missed(r):
     for one in Replay(drawn(r, 6), alike(6), "conservative").run():

@@ -71,7 +71,7 @@ def run(asked: argparse.Namespace) -> None:
 
     trace = reading.read(asked.trace, since=_instant(asked.since, 0), until=_instant(asked.until, reading.FOREVER))
     for reason, count in trace.skipped.items():
-        print(f"oarlock: {count} lines of {trace.name} skipped: {reason}.", file=sys.stderr)
+        print(f"oarlock: {count} line{'s' * (count > 1)} of {trace.name} skipped: {reason}.", file=sys.stderr)
     comparison = Comparison(
         site(asked.resources, trace),
         Ties.REFERENCE if asked.ties else Ties.OURS,
