@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from oarlock.plan.bounds import Bounds, Stairs
 from oarlock.plan.fit import Fitter
-from tests.plan.drawing import cluster, laid, shape
+from tests.plan.drawing import laid, node, shape, table
 
-LAYOUT = laid(cluster(3, 4))
+LAYOUT = laid(table(*node("a", 4), *node("b", 2), *node("c", 4)))
 FITTER = Fitter(LAYOUT)
 TEXTS = (
     *(f"nodes={nodes}/core={cores}" for nodes, cores in product((1, 2, 3), (1, 2, 4))),
@@ -45,7 +45,7 @@ def test_a_bound_holds_for_its_duration_and_every_longer_one(told):
         ("nodes=1/core=2", "nodes=2/core=2"),
         ("nodes=1/core=2", "nodes=1/core=4"),
         ("core=3", "nodes=2/core=2"),
-        ("nodes=2/core=4", "nodes=3"),
+        ("nodes=2/core=2", "nodes=3"),
         ("nodes=1/cpu=1/core=1", "nodes=2/cpu=1/core=2"),
         ("nodes=1", "nodes=1"),
     ],
@@ -61,6 +61,7 @@ def test_what_has_no_place_has_none_for_a_harder_shape(easy, hard):
         ("nodes=1/core=4", "nodes=3/core=1"),
         ("nodes=2/core=1", "core=3"),
         ("nodes=1", "nodes=ALL"),
+        ("nodes=1", "nodes=1/core=2"),
         ("core=1", "core=1+core=2"),
     ],
 )

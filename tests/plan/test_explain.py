@@ -84,6 +84,54 @@ def test_conditions_of_the_user_are_told_and_those_of_rules_are_not():
     assert reason.says.startswith("needs 1 node with 2 cores of `cluster = 'a'` for 0:01:40; 0 are free now")
 
 
+def under(policy: str, job_id: int, resources: ResourceTable, *jobs: Asked | Placed) -> Reason:
+    made = Planner(
+        snapshot(resources, *jobs, queues=(Queue("default", 2, policy),)),
+        now=NOW,
+        settings=PlanSettings(security_time=0),
+    )
+    made.run()
+    return Explainer(made).why(job_id)
+
+
+BLOCKED = (
+    runs(1, [1, 2], until=NOW + 600),
+    asks(2, "nodes=2", walltime=HOUR),
+    asks(3, "nodes=1", walltime=HOUR),
+    asks(4, "nodes=3", walltime=HOUR),
+)
+
+
+def test_a_job_that_is_promised_no_date_hears_who_comes_first_and_what_would_start():
+    assert under("easy", 3, cluster(2, 2), *BLOCKED) == Reason(
+        3,
+        Obstacle.FAR_BACK,
+        "needs 1 node for 1:00:00; 1 is free now, but none for that long (job 2 comes first, in 0:10:00); "
+        "1 job of its queue comes first; no date is promised",
+        None,
+        "/network_address=1,walltime=0:10:00",
+    )
+    assert under("easy", 4, cluster(2, 2), *BLOCKED).obstacle == Obstacle.TOO_BIG
+
+
+def test_where_nobody_passes_nothing_smaller_would_start():
+    assert under("fcfs", 3, cluster(2, 2), *BLOCKED) == Reason(
+        3,
+        Obstacle.FAR_BACK,
+        "needs 1 node for 1:00:00; 1 is free now, but none for that long (job 2 comes first, in 0:10:00); "
+        "1 job of its queue comes first, and nobody passes; no date is promised",
+    )
+
+
+def test_a_job_that_waits_for_another_is_promised_no_date_where_dates_are_few():
+    waits = asks(2, "nodes=1", after=(Dependency(1, JobState.RUNNING),))
+    reason = under("easy", 2, cluster(2, 1), runs(1, [1], until=NOW + 600), waits)
+    assert (reason.obstacle, reason.says) == (
+        Obstacle.DEPENDENCY,
+        "it waits for job 1, which is not over; no date is promised",
+    )
+
+
 def test_a_job_that_is_too_big_hears_how_much_there_is():
     reason = why(1, cluster(3, 2), asks(1, "nodes=5"))
     assert reason == Reason(1, Obstacle.TOO_BIG, "needs 5 nodes; there are only 3 such nodes in all")

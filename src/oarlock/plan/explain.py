@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from oarlock.lang.duration import show as show_duration
 from oarlock.lang.request import show_alternative
+from oarlock.model.errors import OarlockError
 from oarlock.model.plan import Obstacle, Placement, Reason, Unplaced
 from oarlock.model.request import Alternative, Group, Level
 from oarlock.model.snapshot import Choice, Shape, Waiting
@@ -94,10 +95,24 @@ class Explainer:
 
     def _without_place(self, job: Waiting, unplaced: Unplaced) -> Reason:
         says = unplaced.detail
+        if unplaced.obstacle == Obstacle.FAR_BACK:
+            return self._without_date(job, unplaced)
         if unplaced.obstacle in {Obstacle.TOO_BIG, Obstacle.UNAVAILABLE}:
             shape = self._planner.shapes[job.choices[0].shape]
             says = f"needs {needs(shape)}; {self._counted(job.choices[0], shape) or unplaced.detail}"
         return Reason(job.job_id, unplaced.obstacle, says, unplaced.earliest)
+
+    def _without_date(self, job: Waiting, unplaced: Unplaced) -> Reason:
+        """Say what a job meets now that is not promised a date, and what would start at once."""
+        try:
+            kind, choice = self._planner.kind(job), job.choices[0]
+            situation = self._situation(kind, choice)
+        except OarlockError:  # it was not looked at, so nobody noticed that it cannot be planned
+            return Reason(job.job_id, unplaced.obstacle, unplaced.detail)
+        may_pass = self._planner.may_pass(job) and self._planner.fit(choice.shape).steady
+        kept = self._kept_for(job.job_id, situation.idle) if situation.idle else ""
+        says = f"needs {situation.asks}; {situation.numbers}{kept}; {unplaced.detail}"
+        return Reason(job.job_id, unplaced.obstacle, says, None, self._suggested(kind, choice) if may_pass else None)
 
     def _counted(self, choice: Choice, shape: Shape) -> str:
         """Say how many such units exist, and how many of them can be used."""
@@ -182,11 +197,12 @@ class Explainer:
             return None
         stop = self._planner.now + self._planner.sought(kind, choice.walltime)
         own = self._own(job_id, kind, fit, stop)
+        return self._fitting(kind, choice, fit, own) if own else self._suggested(kind, choice)
+
+    def _suggested(self, kind: Kind, choice: Choice) -> str | None:
         key = kind, choice.shape, choice.walltime
-        if own:
-            return self._fitting(kind, choice, fit, own)
         if key not in self._suggestions:
-            self._suggestions[key] = self._fitting(kind, choice, fit, 0)
+            self._suggestions[key] = self._fitting(kind, choice, self._planner.fit(choice.shape), 0)
         return self._suggestions[key]
 
     def _own(self, job_id: int, kind: Kind, fit: Fit, stop: int) -> int:

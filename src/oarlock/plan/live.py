@@ -23,8 +23,8 @@ from oarlock.plan import anew
 from oarlock.plan.board import Kind
 from oarlock.plan.chart import FOREVER
 from oarlock.plan.decide import decided
-from oarlock.plan.fit import Fit
 from oarlock.plan.ground import Ground, laid_out
+from oarlock.plan.hopes import Hopes, Sort
 from oarlock.plan.planner import Planner
 from oarlock.plan.policies import fifo, named
 from oarlock.plan.settings import PlanSettings
@@ -41,15 +41,6 @@ def add_shape(planner: Planner, shape: Shape) -> int:
     """Make a shape known that no job asked for yet; gives its number."""
     planner.shapes.append(shape)
     return len(planner.shapes) - 1
-
-
-class Sort:
-    """What decides whether a job can start now: all jobs of a sort can, or none."""
-
-    __slots__ = ("fit", "kind", "length")
-
-    def __init__(self, kind: Kind, fit: Fit, length: int) -> None:
-        self.kind, self.fit, self.length = kind, fit, length
 
 
 class Live:
@@ -85,15 +76,14 @@ class Live:
             self._admit(job)
         self._stale = True
         self._turns: list[Turn | None] = []
-        self._to_come: dict[Sort, int] = {}
-        self._hopes: list[Sort] = []
-        self._hopeless: set[Sort] = set()
+        self._hopes = Hopes({})
         self._unanswered: set[int] = set()
         self._on_base, self._to_do = True, True
         self._due: set[int] = set()
         self._edges = [FOREVER, *(until for until, _ in self.planner.available.asleep)]
         for settled in self._base.settled.values():
             self._edges += (settled.stay.start, settled.stay.stop)
+        self._edges += (job.stop for job in snapshot.placed)
         heapify(self._edges)
         policies = [named(queue.policy) for queue in snapshot.queues]
         self._keeps_dates = any(policy is not None and policy.keeps_dates for policy in policies)
@@ -112,10 +102,7 @@ class Live:
         if self._stale or turn is None:
             self._stale = True
             return
-        for sort in self._sorts.get(job.job_id, ()):
-            self._to_come[sort] = self._to_come.get(sort, 0) + 1
-            if sort not in self._hopeless:
-                self._hopes.append(sort)
+        self._hopes.come(self._sorts.get(job.job_id, ()))
         turn.append(job)
 
     def started(self, job_id: int) -> None:
@@ -150,8 +137,9 @@ class Live:
             if (room := self.planner.containers.close(job_id)) is not None:
                 self._base.forget_room(room)
             self._stale = self._stale or settled.stay.stop > self.now
-            if "besteffort" in placed.types:
+            if "besteffort" in placed.types:  # nobody has to avoid it any more
                 self.planner.look_for_besteffort()
+                self._stale = True
         self._ends.pop(job_id, None)
         self._release_those_who_wait_for(job_id, state, exit_code)
 
@@ -180,13 +168,17 @@ class Live:
         """Plan to the end, so that every date is today's."""
         return self._decided(whole=True)
 
-    def _decided(self, *, whole: bool) -> Plan:
+    def promise(self) -> Plan:
+        """Plan as far as policies promise dates, whether anybody starts or not."""
+        return self._decided(whole=self._always_whole, dates=True)
+
+    def _decided(self, *, whole: bool, dates: bool = False) -> Plan:
         if self._limited:
             plan = anew.planned(self._snapshot, self._ground, self.planner, self._older if self._keeps_dates else None)
             self._older.update(plan.placements)
             return plan
         planner = self.planner
-        if self._go_on(whole=whole) or self._to_do or planner.accepted:
+        if self._go_on(whole=whole, dates=dates) or self._to_do or planner.accepted:
             plan = decided(planner, unfinished=False)
             self._to_do = bool(plan.start or plan.accept or plan.refuse or plan.kill or plan.wake)
             waiting, now = planner.waiting, self.now
@@ -207,15 +199,17 @@ class Live:
 
     # The pass.
 
-    def _go_on(self, *, whole: bool) -> bool:
-        """Go on with the pass as far as it has to go; says whether it had to."""
-        went = self._stale
+    def _go_on(self, *, whole: bool, dates: bool) -> bool:
+        """Go on with the pass as far as it has to go; says whether anybody had their turn."""
+        went = False
         if self._stale:
             self._begin()
         while (turn := self._turn(whole=whole)) is not None:
-            while whole or turn.in_line or self._unanswered or self._has_hope():
+            due = dates and not turn.only_starts
+            while whole or due or self._unanswered or self._worth_going_on(turn):
                 went = True
                 self._step(turn, whole=whole)
+                due = due and not turn.only_starts
                 if turn.over or (turn.in_line and turn.only_starts):
                     break
             else:
@@ -231,9 +225,7 @@ class Live:
         planner.begin(self._base if self._on_base else self._base.copy(), self.now, self._ends.copy())
         planner.promised = self._older if self._keeps_dates else {}
         self._turns = []
-        self._to_come = self._jobs_of.copy()
-        self._hopes = list(self._jobs_of)
-        self._hopeless = set()
+        self._hopes = Hopes(self._jobs_of)
         self._unanswered = self.planner.dated.copy()
         self._stale = False
 
@@ -249,35 +241,37 @@ class Live:
             queue = queues[len(self._turns)]
             self._turns.append(self.planner.turn(queue, list(self._queues.get(queue.name, {}).values())))
 
+    def _worth_going_on(self, turn: Turn) -> bool:
+        """Say whether somebody to come could start; in a line, the next one, unless it is no obstacle to others."""
+        if not turn.in_line:
+            return self._hopes.left(self.planner.board)
+        sorts = self._sorts.get(turn.jobs[turn.at].job_id, ())
+        could = not sorts or self._hopes.could_start(sorts, self.planner.board)
+        return could or not any(sort.possible for sort in sorts)
+
     def _step(self, turn: Turn, *, whole: bool) -> None:
-        planner = self.planner
+        if turn.only_starts and not whole:
+            self._skip_the_hopeless(turn)
+            if turn.over:
+                return
         job_id = turn.jobs[turn.at].job_id
         sorts = self._sorts.get(job_id, ())
         if self._on_base:
-            for sort in sorts:  # so that the base has the timelines that its copies need
-                self._base.chart(sort.kind).find_now(sort.fit, sort.length)
-            planner.board, self._on_base = self._base.copy(), False
-        for sort in sorts:
-            self._to_come[sort] -= 1
-        if whole or not turn.only_starts or not self._hopeless.issuperset(sorts):
-            turn.step()
-            self._unanswered.discard(job_id)
-        else:
-            turn.skip()
+            self._hopes.could_start(sorts, self._base)  # so that the base has the timelines that its copy needs
+            self.planner.board, self._on_base = self._base.copy(), False
+        self._hopes.gone(sorts)
+        turn.step()
+        self._unanswered.discard(job_id)
 
-    def _has_hope(self) -> bool:
-        """Say whether anybody who is still to come could start now."""
-        hopes, board = self._hopes, self.planner.board
-        while hopes:
-            sort = hopes[-1]
-            if self._to_come[sort] > 0:
-                if not sort.fit.steady:  # less room may be better for it
-                    return True
-                if board.chart(sort.kind).find_now(sort.fit, sort.length) is not None:
-                    return True
-                self._hopeless.add(sort)  # and nothing brings it back: inside a pass room only shrinks
-            hopes.pop()
-        return False
+    def _skip_the_hopeless(self, turn: Turn) -> None:
+        """Pass over those who are only looked at for starting now, and cannot."""
+        board, hopes = self.planner.board, self._hopes
+        for job in turn.left:
+            sorts = self._sorts.get(job.job_id, ())
+            if hopes.could_start(sorts, board):
+                return
+            hopes.gone(sorts)
+            turn.skip()
 
     def _open_turn(self, job: Waiting) -> Turn | None:
         """Give the turn that a new job can be appended to: the pass is still in it, and the job is its last."""
@@ -314,7 +308,8 @@ class Live:
     def _sort(self, kind: Kind, shape: int, walltime: int) -> Sort:
         sort = self._known_sorts.get((kind, shape, walltime))
         if sort is None:
-            sort = Sort(kind, self.planner.fit(shape), self.planner.sought(kind, walltime))
+            fit, length = self.planner.fit(shape), self.planner.sought(kind, walltime)
+            sort = Sort(kind, fit, length, possible=self.planner.could_ever_start(shape))
             self._known_sorts[kind, shape, walltime] = sort
         return sort
 
@@ -359,6 +354,7 @@ class Live:
         if reservation is Reservation.SCHEDULED:
             planner.accepted[job_id] = placed
         self._ends[job_id] = placement.stop
+        heappush(self._edges, placement.stop)
         if kind.besteffort or reservation is Reservation.SCHEDULED or self._limited:  # it holds more than was sought
             self._settle_again(placed)
         else:

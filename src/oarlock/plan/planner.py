@@ -236,7 +236,7 @@ class Planner:
             self._settle_in_time(job, kind, chart, min(options, key=lambda option: option.end))
         elif broken := next((says for one in free if (says := self.limits.broken_by(job, kind, one))), ""):
             self.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.QUOTA, broken)
-        elif any(map(self._possible, job.choices)):
+        elif any(self.could_ever_start(choice.shape) for choice in job.choices):
             self.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.FAR_BACK, otherwise)
         else:
             self.unplaced[job.job_id] = self._never(job, kind)
@@ -257,12 +257,17 @@ class Planner:
             return False
         return True
 
-    def _possible(self, choice: Choice) -> bool:
-        """Say whether an alternative could start if all that is there were free."""
-        known = self._can.get(choice.shape)
+    def may_pass(self, job: Waiting) -> bool:
+        """Say whether a job without a date was looked at, and could start before those who have one."""
+        turn = self._turns.get(job.queue)
+        return turn is not None and turn.only_starts and not turn.in_line and job in turn.jobs
+
+    def could_ever_start(self, shape: int) -> bool:
+        """Say whether a shape could start if all that is there were free."""
+        known = self._can.get(shape)
         if known is None:
-            fit = self.fit(choice.shape)
-            known = self._can[choice.shape] = fit.fits(self.units(fit, self.available.plannable))
+            fit = self.fit(shape)
+            known = self._can[shape] = fit.fits(self.units(fit, self.available.plannable))
         return known
 
     def place(self, job: Waiting) -> None:

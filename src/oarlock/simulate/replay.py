@@ -8,14 +8,15 @@ if it fits into what is free or is owed a date; a job whose requested end has co
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from heapq import heappop, heappush
+from itertools import islice
 from typing import NamedTuple
 
-from oarlock.model.plan import Placement
-from oarlock.model.snapshot import Choice, Queue, ResourceTable, Shape, Snapshot, Waiting
-from oarlock.plan.ground import Ground
+from oarlock.model.plan import Placement, Plan
+from oarlock.model.snapshot import Choice, Queue, Shape, Snapshot, Waiting
 from oarlock.plan.live import Live
 from oarlock.plan.policies import named
 from oarlock.plan.settings import PlanSettings
+from oarlock.simulate.site import Site
 from oarlock.simulate.trace import Trace, TraceJob
 
 Progress = Callable[[int], None]
@@ -51,13 +52,6 @@ class Ran(NamedTuple):
         return self.start + self.job.run
 
 
-class Site(NamedTuple):
-    """Where a trace is replayed: a table of resources, or a ground of its own (a pool)."""
-
-    resources: ResourceTable
-    ground: Ground | None = None
-
-
 class Replay:
     """One trace under one policy."""
 
@@ -76,8 +70,9 @@ class Replay:
         self._told: dict[int, int] = {}
         self._new: list[int] = []
         known = named(policy)
-        self._promises = known is not None and known.reservations is None  # everybody a date, as soon as they come
-        self._all_dated = foresee and self._promises
+        self._dates = known.reservations if known else None
+        self._promises = self._dates is None  # everybody a date, as soon as they come
+        self._waiting: dict[int, None] = {}  # in the order in which they came
 
     def run(self, progress: Progress = lambda _over: None) -> list[Ran]:
         """Replay everything; gives what became of each job, in the order in which they came."""
@@ -135,22 +130,32 @@ class Replay:
         )
         self._live.submitted(waiting)
         self._new.append(number)
+        self._waiting[number] = None
         return waiting
 
     def _decide(self, now: int) -> None:
-        plan = self._live.refresh() if self._new and self._all_dated else self._live.decide()
-        if self._foresee:
-            self._note_dates(plan.placements, now)
+        plan = self._plan()
+        self._note_dates(plan.placements, now)
         for number in plan.start:
+            del self._waiting[number]
             job, place = self._jobs[number], plan.placements[number]
             self._ran[number] = Ran(job, now, self._told.pop(number, None), place.resources)
             self._live.started(number)
             heappush(self._ends, (now + job.run, number))
 
+    def _plan(self) -> Plan:
+        """Decide; and where first dates are followed, see that those who are owed one have it."""
+        if not self._foresee:
+            return self._live.decide()
+        if self._promises:
+            return self._live.refresh() if self._new else self._live.decide()
+        owed = islice(self._waiting, self._dates)
+        return self._live.decide() if all(number in self._told for number in owed) else self._live.promise()
+
     def _note_dates(self, places: Mapping[int, Placement], now: int) -> None:
         """Remember the first start that each job is told: at its submission, or when its policy promises one."""
         told = self._told
-        for number in self._new if self._all_dated else places:
-            if number not in told and (start := places[number].start) > now:
-                told[number] = start
+        for number in self._new if self._promises else places:
+            if number not in told and number in places and places[number].start > now:
+                told[number] = places[number].start
         self._new.clear()

@@ -56,7 +56,7 @@ def read(
     places = {**_held(tx, live, now), **promised}
     kinds, after = _types(tx), _dependencies(tx)
     snapshot = Snapshot(
-        resources=_resources(tx, types, order),
+        resources=resource_table(tx, types, order),
         queues=tuple(queues.listed(tx)),
         shapes=tuple(asked.shapes),
         waiting=tuple(
@@ -245,7 +245,8 @@ def _dependencies(tx: Tx) -> dict[int, tuple[Dependency, ...]]:
     return _grouped((number, Dependency(other, JobState(state), code)) for number, other, state, code in rows)
 
 
-def _resources(tx: Tx, types: Mapping[str, type], order: Sequence[Order]) -> ResourceTable:
+def resource_table(tx: Tx, types: Mapping[str, type], order: Sequence[Order]) -> ResourceTable:
+    """Read the resources that are not Dead, in the order that is preferred."""
     resource = properties.clause(types)
     rows = tx.execute(
         select(resource).where(resource.c.state != ResourceState.DEAD.value).order_by(resource.c.resource_id)

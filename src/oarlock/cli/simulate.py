@@ -1,0 +1,131 @@
+"""oarlock simulate: replay a trace of past jobs under other policies."""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+_ABOUT = (
+    "Replay jobs of the past under one or several policies and compare: waits, slowdowns, utilisation, fairness, how "
+    "good predictions were, energy. The planner is the one that `oarlock serve` runs. TRACE is a file in the Standard "
+    "Workload Format (.swf, .swf.gz; also with Alea's nodes:ppn), a workload of Batsim (JSON), or a database of "
+    "Oarlock or OAR 2 (a file of SQLite, or postgresql://…) whose past jobs are replayed."
+)
+_POLICIES = (
+    "one or several, with commas: fcfs, easy (default), easy-sjbf, depth-N, depth-N-sjbf, conservative, or the name "
+    "that a queue has (oar_sched_gantt_with_timesharing, …)"
+)
+_RESOURCES = (
+    "a number of processors that are all alike, or a tree of nodes: `switch=4/nodes=8/core=32` (also written "
+    "`4*switch/8*nodes/32*core`), several trees joined by `+`. Without it: what the trace says"
+)
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command to those of `oarlock`."""
+    parser = commands.add_parser("simulate", help="replay past jobs under other policies", description=_ABOUT)
+    parser.add_argument("trace", metavar="TRACE", help="the jobs: a file, or the address of a database")
+    parser.add_argument("--policy", metavar="P[,P…]", default="easy", help=_POLICIES)
+    parser.add_argument("--resources", metavar="N|TREE", help=_RESOURCES)
+    parser.add_argument("--ties", action="store_true",
+                        help="at one instant, the rules of the reference simulator (pyss)")  # fmt: skip
+    parser.add_argument("--no-predictions", dest="foresee", action="store_false",
+                        help="do not follow the first date that a job is told; quicker")  # fmt: skip
+    history = parser.add_argument_group("of a database")
+    history.add_argument("--since", metavar="DATE", help="jobs submitted from then on: YYYY-MM-DD [hh:mm:ss]")
+    history.add_argument("--until", metavar="DATE", help="and before then")
+    shaking = parser.add_argument_group("how much is chance")
+    shaking.add_argument("--shake", metavar="N", type=_count, default=0,
+                         help="replay N times more, submissions moved a little at random: mean and spread")  # fmt: skip
+    shaking.add_argument("--shift", metavar="SECONDS", type=_count, default=60, help="moved by so much at most (60)")
+    shaking.add_argument("--seed", metavar="S", type=_count, default=1, help="what the drawing begins with (1)")
+    _energy(parser.add_argument_group("energy: watts of a node (where processors are all alike, of each)"))
+    outputs = parser.add_argument_group("output")
+    outputs.add_argument("-J", "--json", action="store_true", help="as JSON: {policy: {…}}")
+    outputs.add_argument("--csv", metavar="FILE", type=Path, help="also write a line a job")
+    outputs.add_argument("--html", metavar="FILE", type=Path, help="also write a report with pictures, in one file")
+    parser.set_defaults(run=run)
+
+
+def _energy(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument("--busy-watts", metavar="W", type=float, default=200.0, help="with a job on it (200)")
+    group.add_argument("--idle-watts", metavar="W", type=float, default=100.0, help="without (100)")
+    group.add_argument("--off-watts", metavar="W", type=float, default=10.0, help="switched off (10)")
+    group.add_argument("--idle-timeout", metavar="SECONDS", type=_count, default=600,
+                       help="idle for so long, it would be switched off (600)")  # fmt: skip
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"`{text}` is no whole number from 0 on")
+    return int(text)
+
+
+def run(asked: argparse.Namespace) -> None:
+    """Replay, and tell what came of it."""
+    from oarlock.simulate import reading, report
+    from oarlock.simulate.compare import Comparison, Shaking
+    from oarlock.simulate.energy import Power
+    from oarlock.simulate.replay import Ties
+    from oarlock.simulate.site import site
+
+    trace = reading.read(asked.trace, since=_instant(asked.since, 0), until=_instant(asked.until, reading.FOREVER))
+    for reason, count in trace.skipped.items():
+        print(f"oarlock: {count} line{'s' * (count > 1)} of {trace.name} skipped: {reason}.", file=sys.stderr)
+    comparison = Comparison(
+        site(asked.resources, trace),
+        Ties.REFERENCE if asked.ties else Ties.OURS,
+        Power(asked.busy_watts, asked.idle_watts, asked.off_watts, asked.idle_timeout),
+        Shaking(asked.shake, asked.seed, asked.shift),
+        foresee=asked.foresee,
+    )
+    with Bar(len(trace.jobs)) as bar:
+        results = comparison.of(trace, list(dict.fromkeys(asked.policy.split(","))), bar.show)
+    if asked.csv:
+        with asked.csv.open("w", encoding="utf-8", newline="") as file:
+            report.write_csv(results, file)
+    if asked.html:
+        from oarlock.simulate.page import page
+
+        asked.html.write_text(page(trace, comparison.site, results), encoding="utf-8")
+    sys.stdout.write(report.as_json(results) if asked.json else "\n".join(report.table(results)) + "\n")
+
+
+def _instant(text: str | None, otherwise: int) -> int:
+    from oarlock.cli.times import instant
+    from oarlock.client import Refused
+    from oarlock.simulate.trace import TraceRefused
+
+    if text is None:
+        return otherwise
+    try:
+        return instant(text, what="--since or --until")
+    except Refused as refused:
+        raise TraceRefused(str(refused), hint=refused.hint) from refused
+
+
+class Bar:
+    """A line on standard error that says how far a replay is; only on a terminal."""
+
+    _WIDTH = 30
+    _PERIOD = 0.2
+
+    def __init__(self, jobs: int) -> None:
+        self._jobs, self._shown_at, self._wanted = jobs, 0.0, sys.stderr.isatty()
+
+    def __enter__(self) -> "Bar":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._wanted:
+            sys.stderr.write("\r\033[K")
+
+    def show(self, what: str, over: int) -> None:
+        """Say how many jobs of a replay are over."""
+        now = time.monotonic()
+        if not self._wanted or now - self._shown_at < self._PERIOD:
+            return
+        self._shown_at = now
+        done = self._WIDTH * over // self._jobs
+        sys.stderr.write(f"\r\033[K{'█' * done}{'░' * (self._WIDTH - done)} {100 * over // self._jobs:3} %  {what}")
+        sys.stderr.flush()

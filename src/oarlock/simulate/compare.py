@@ -1,0 +1,114 @@
+"""Several policies side by side on one trace, and how much of a difference is chance."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from random import Random
+from statistics import mean, stdev
+from typing import Any
+
+from oarlock.model.errors import OarlockError
+from oarlock.plan.layout import lay_out
+from oarlock.plan.policies import POLICIES, named
+from oarlock.plan.settings import PlanSettings
+from oarlock.simulate.energy import Energy, Power, of_nodes, of_pool
+from oarlock.simulate.measures import Measures, measured
+from oarlock.simulate.replay import Ran, Replay, Ties
+from oarlock.simulate.site import Site, fitted
+from oarlock.simulate.trace import Trace, by_submission
+
+SHAKEN = ("mean_wait", "bounded_slowdown", "utilisation", "makespan", "p95_wait", "fairness")
+"""What is told of shaken runs."""
+
+Progress = Callable[[str, int], None]
+"""Told which replay is under way, and how many of its jobs are over."""
+
+
+class UnknownPolicy(OarlockError):
+    """A policy that there is none of."""
+
+    def __init__(self, name: str) -> None:
+        names = ", ".join(sorted(POLICIES, key=len))
+        super().__init__(f"There is no policy `{name}`.", hint=f"There are {names}, depth-N and depth-N-sjbf.")
+
+
+@dataclass(frozen=True, slots=True)
+class Shaking:
+    """So many replays more, in each of which every submission is moved by up to `shift` seconds; `seed` begins them."""
+
+    runs: int = 0
+    seed: int = 1
+    shift: int = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One policy: what became of each job, and what that means; `shaken` has mean and spread of the moved replays."""
+
+    policy: str
+    ran: list[Ran]
+    measures: Measures
+    shaken: dict[str, dict[str, float]]
+
+    def plain(self) -> dict[str, Any]:
+        """Give plain data for JSON."""
+        return self.measures.plain() | ({"shaken": self.shaken} if self.shaken else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How replays are made: where, by whose rules for ties, what a node takes, and how often it is shaken."""
+
+    site: Site
+    ties: Ties = Ties.OURS
+    power: Power = field(default_factory=Power)
+    shaking: Shaking = field(default_factory=Shaking)
+    foresee: bool = True
+
+    def of(self, trace: Trace, policies: Sequence[str], progress: Progress = lambda _what, _over: None) -> list[Result]:
+        """Replay a trace under each policy; one that is not known is refused (`UnknownPolicy`)."""
+        for policy in policies:
+            if named(policy) is None:
+                raise UnknownPolicy(policy)
+        asked = fitted(trace, self.site)
+        return [self._one(asked, policy, progress) for policy in policies]
+
+    def _one(self, trace: Trace, policy: str, progress: Progress) -> Result:
+        ran = self._replayed(trace, policy, partial(progress, policy))
+        return Result(policy, ran, self._measured(ran, trace), self._shaken(trace, policy, progress))
+
+    def _replayed(self, trace: Trace, policy: str, progress: Callable[[int], None]) -> list[Ran]:
+        return Replay(trace, self.site, policy, ties=self.ties, foresee=self.foresee).run(progress)
+
+    def _measured(self, ran: list[Ran], trace: Trace) -> Measures:
+        return measured(ran, size=self.site.size, submitted=len(trace.jobs), energy=self._energy(ran))
+
+    def _energy(self, ran: list[Ran]) -> Energy:
+        if self.site.ground is not None:
+            return of_pool(ran, self.site.size, self.power)
+        layout = lay_out(self.site.resources, PlanSettings().order)
+        return of_nodes(ran, [node.bits for node in layout.nodes], self.power)
+
+    def _shaken(self, trace: Trace, policy: str, progress: Progress) -> dict[str, dict[str, float]]:
+        runs = []
+        for turn in range(self.shaking.runs):
+            random = Random(self.shaking.seed + turn)  # noqa: S311 - the same seed gives the same replay
+            moved = shaken(trace, self.shaking.shift, random)
+            ran = self._replayed(moved, policy, partial(progress, f"{policy}, shaken {turn + 1}"))
+            runs.append(self._measured(ran, moved))
+        return {name: _spread([getattr(run, name) for run in runs]) for name in SHAKEN} if runs else {}
+
+
+def shaken(trace: Trace, shift: int, random: Random) -> Trace:
+    """Move every submission by up to `shift` seconds, earlier or later."""
+    moved = [replace(job, submitted=max(job.submitted + random.randint(-shift, shift), 0)) for job in trace.jobs]
+    return replace(trace, jobs=by_submission(moved))
+
+
+def _spread(values: Sequence[float]) -> dict[str, float]:
+    return {
+        "mean": mean(values),
+        "spread": stdev(values) if len(values) > 1 else 0.0,
+        "min": min(values),
+        "max": max(values),
+    }

@@ -1,0 +1,132 @@
+"""What a replay came to, in numbers. Times are seconds."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import groupby
+from math import ceil
+from typing import Any
+
+from oarlock.simulate.energy import Energy
+from oarlock.simulate.replay import Ran
+
+TAU = 10
+"""Shorter jobs count as if they ran so long: a slowdown of a second's job says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserMeasures:
+    """How one user fared."""
+
+    user: str
+    jobs: int
+    mean_wait: float
+    bounded_slowdown: float
+    processor_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Foresight:
+    """How good the first date was that jobs were told; only those that did not start at once are told one.
+
+    `mean_error` is start minus date: above 0 they began later than told.
+    """
+
+    told: int
+    mean_error: float
+    mean_absolute_error: float
+    late: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """One policy on one trace. `fairness` is Jain's index of the users' mean slowdowns: 1 is even, 1/users is worst."""
+
+    jobs: int
+    never_fitted: int
+    mean_wait: float
+    median_wait: int
+    p90_wait: int
+    p95_wait: int
+    p99_wait: int
+    max_wait: int
+    bounded_slowdown: float
+    utilisation: float
+    makespan: int
+    fairness: float
+    prediction: Foresight
+    energy: Energy
+    users: list[UserMeasures] = field(default_factory=list)
+
+    def plain(self) -> dict[str, Any]:
+        """Give plain data for JSON; users by what they waited in all, at most twenty."""
+        return asdict(self)
+
+
+def slowdown(ran: Ran) -> float:
+    """Give a job's bounded slowdown."""
+    return max(1.0, (ran.wait + ran.job.run) / max(ran.job.run, TAU))
+
+
+def measured(ran: Sequence[Ran], *, size: int, submitted: int, energy: Energy) -> Measures:
+    """Measure what became of jobs on a site of this size; `submitted` is how many there were."""
+    waits = sorted(one.wait for one in ran)
+    count = len(ran) or 1
+    users = by_user(ran)
+    makespan = max((one.end for one in ran), default=0) - min((one.job.submitted for one in ran), default=0)
+    work = sum(one.job.run * one.job.processors for one in ran)
+    return Measures(
+        jobs=len(ran),
+        never_fitted=submitted - len(ran),
+        mean_wait=sum(waits) / count,
+        median_wait=percentile(waits, 50),
+        p90_wait=percentile(waits, 90),
+        p95_wait=percentile(waits, 95),
+        p99_wait=percentile(waits, 99),
+        max_wait=waits[-1] if waits else 0,
+        bounded_slowdown=sum(map(slowdown, ran)) / count,
+        utilisation=work / (size * makespan) if makespan else 0.0,
+        makespan=makespan,
+        fairness=jain([user.bounded_slowdown for user in users]),
+        prediction=_foresight(ran),
+        energy=energy,
+        users=sorted(users, key=lambda user: -user.mean_wait * user.jobs)[:20],
+    )
+
+
+def percentile(ordered: Sequence[int], share: int) -> int:
+    """Give the smallest value that so many per cent of all do not exceed."""
+    return ordered[max(ceil(len(ordered) * share / 100) - 1, 0)] if ordered else 0
+
+
+def jain(values: Sequence[float]) -> float:
+    """Give Jain's index of fairness."""
+    squares = sum(value * value for value in values)
+    return sum(values) ** 2 / (len(values) * squares) if squares else 1.0
+
+
+def by_user(ran: Sequence[Ran]) -> list[UserMeasures]:
+    """Measure each user apart."""
+    made = []
+    for user, group in groupby(sorted(ran, key=lambda one: one.job.user), key=lambda one: one.job.user):
+        mine = list(group)
+        made.append(
+            UserMeasures(
+                user,
+                len(mine),
+                sum(one.wait for one in mine) / len(mine),
+                sum(map(slowdown, mine)) / len(mine),
+                sum(one.job.run * one.job.processors for one in mine),
+            )
+        )
+    return made
+
+
+def _foresight(ran: Sequence[Ran]) -> Foresight:
+    errors = [one.start - one.foreseen for one in ran if one.foreseen is not None]
+    count = len(errors) or 1
+    return Foresight(
+        told=len(errors),
+        mean_error=sum(errors) / count,
+        mean_absolute_error=sum(map(abs, errors)) / count,
+        late=sum(error > 0 for error in errors),
+    )

@@ -1,0 +1,86 @@
+"""A comparison for people and programs: a table, JSON, a line a job."""
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import TextIO
+
+from oarlock.lang.duration import show
+from oarlock.simulate.compare import Result
+from oarlock.simulate.measures import slowdown
+
+_COLUMNS = (
+    "policy", "job", "user", "submitted", "start", "end", "wait", "run", "walltime", "processors", "bounded_slowdown",
+    "foreseen", "waited_in_trace",
+)  # fmt: skip
+
+Row = tuple[str, Callable[[Result], str]]
+
+
+def _seconds(value: float) -> str:
+    return show(round(value)) if value >= 1 else "0"
+
+
+ROWS: Sequence[Row] = (
+    ("jobs", lambda one: f"{one.measures.jobs:,}"),
+    ("never fitted", lambda one: f"{one.measures.never_fitted:,}"),
+    ("mean wait (s)", lambda one: f"{one.measures.mean_wait:,.3f}"),
+    ("mean wait", lambda one: _seconds(one.measures.mean_wait)),
+    ("median wait", lambda one: _seconds(one.measures.median_wait)),
+    ("95 % wait at most", lambda one: _seconds(one.measures.p95_wait)),
+    ("99 % wait at most", lambda one: _seconds(one.measures.p99_wait)),
+    ("longest wait", lambda one: _seconds(one.measures.max_wait)),
+    ("bounded slowdown", lambda one: f"{one.measures.bounded_slowdown:,.5f}"),
+    ("utilisation", lambda one: f"{100 * one.measures.utilisation:.2f} %"),
+    ("makespan", lambda one: _seconds(one.measures.makespan)),
+    ("fairness of users", lambda one: f"{one.measures.fairness:.3f}"),
+    ("told a date first", lambda one: f"{one.measures.prediction.told:,}"),
+    ("error of that date", lambda one: _seconds(one.measures.prediction.mean_absolute_error)),
+    ("started later than told", lambda one: f"{one.measures.prediction.late:,}"),
+    ("energy, always on", lambda one: f"{one.measures.energy.always_on_kwh:,.0f} kWh"),
+    ("energy, idle nodes off", lambda one: f"{one.measures.energy.with_shutdown_kwh:,.0f} kWh"),
+)
+
+
+def table(results: Sequence[Result]) -> list[str]:
+    """Lay the results out, a column a policy; rows that are nothing for every policy are left out."""
+    rows = [("", *(one.policy for one in results)), *_told(results), *_shaken(results)]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(results) + 1)]
+    return [
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in rows
+    ]
+
+
+def _told(results: Sequence[Result]) -> Iterable[tuple[str, ...]]:
+    for name, told in ROWS:
+        cells = [told(one) for one in results]
+        if any(cell != "0" for cell in cells):
+            yield name, *cells
+
+
+def _shaken(results: Sequence[Result]) -> Iterable[tuple[str, ...]]:
+    if not any(one.shaken for one in results):
+        return
+    for name, key in (("shaken: mean wait (s)", "mean_wait"), ("shaken: bounded slowdown", "bounded_slowdown")):
+        yield name, *(f"{one.shaken[key]['mean']:,.1f} ± {one.shaken[key]['spread']:,.1f}" for one in results)
+
+
+def as_json(results: Sequence[Result]) -> str:
+    """Write `{policy: {…}}`."""
+    return json.dumps({one.policy: one.plain() for one in results}, indent=2) + "\n"
+
+
+def write_csv(results: Iterable[Result], file: TextIO) -> None:
+    """Write a line a job and policy."""
+    out = csv.writer(file, lineterminator="\n")
+    out.writerow(_COLUMNS)
+    for one in results:
+        for ran in one.ran:
+            job = ran.job
+            out.writerow(
+                (one.policy, job.number, job.user, job.submitted, ran.start, ran.end, ran.wait, job.run, job.walltime,
+                 job.processors, f"{slowdown(ran):.6g}", ran.foreseen, job.waited)
+            )  # fmt: skip

@@ -1,0 +1,98 @@
+"""Jobs that are over, as a replay needs them: from a database of Oarlock, or of OAR 2, which has the same tables."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Select, func, inspect, select
+from sqlalchemy.exc import DBAPIError
+
+from oarlock.model.errors import DatabaseRefused
+from oarlock.model.job import FINAL
+from oarlock.model.resource import DEFAULT_ORDER
+from oarlock.model.snapshot import ResourceTable, Shape
+from oarlock.store import engines, properties, shapes
+from oarlock.store.snapshot import resource_table
+from oarlock.store.tables import assigned_resources, jobs, moldable_job_descriptions
+from oarlock.store.tx import Tx
+
+_NEEDED = ("jobs", "moldable_job_descriptions", "assigned_resources", "resources", "job_resource_groups")
+
+
+@dataclass(frozen=True, slots=True)
+class PastJob:
+    """A job that ran. `shape` is None where what it asked for cannot be read any more; `held` is how much it had."""
+
+    id: int
+    user: str
+    project: str
+    submitted: int
+    start: int
+    stop: int
+    walltime: int
+    held: int
+    shape: Shape | None
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Jobs by the instant of their submission, and the resources there are today."""
+
+    jobs: list[PastJob]
+    resources: ResourceTable
+
+
+def read(where: Path | URL, *, since: int, until: int) -> History:
+    """Read the jobs that were submitted in [since, until) and ran; nothing is ever written. `DatabaseRefused`."""
+    if isinstance(where, Path) and not where.is_file():
+        raise DatabaseRefused(f"There is no database at {where}.", hint="Name the file of SQLite, or postgresql://….")
+    engine = engines.reader(where)
+    try:
+        with engine.connect() as tx, tx.begin():
+            missing = sorted(set(_NEEDED) - set(inspect(tx).get_table_names()))
+            if missing:
+                raise DatabaseRefused(
+                    f"The database has no table `{missing[0]}`, so it is neither Oarlock's nor OAR's.",
+                    hint="Name the database of the server, as in DB_BASE_NAME.",
+                )
+            types = properties.types(tx)
+            return History(_past(tx, types, since, until), resource_table(tx, types, DEFAULT_ORDER))
+    except DBAPIError as error:
+        raise DatabaseRefused(f"The history cannot be read: {' '.join(str(error.orig).split())}") from error
+    finally:
+        engine.dispose()
+
+
+def _past(tx: Tx, types: Mapping[str, type], since: int, until: int) -> list[PastJob]:
+    job, moldable, given = jobs.c, moldable_job_descriptions.c, assigned_resources.c
+    ran = (
+        job.state.in_([state.value for state in FINAL]),
+        job.start_time > 0,
+        job.stop_time >= job.start_time,
+        job.submission_time >= since,
+        job.submission_time < until,
+    )
+    asked = shapes.read(tx, select(job.job_id).where(*ran), types)
+    chosen = {choice.moldable_id: asked.shapes[choice.shape] for one in asked.choices.values() for choice in one}
+    held = (
+        select(given.moldable_job_id, func.count().label("held"))
+        .where(given.moldable_job_id.in_(_assigned(*ran)))
+        .group_by(given.moldable_job_id)
+        .subquery()
+    )
+    rows = tx.execute(
+        select(
+            job.job_id, job.job_user, job.project, job.submission_time, job.start_time, job.stop_time,
+            moldable.moldable_walltime, held.c.held, moldable.moldable_id,
+        )
+        .join(moldable_job_descriptions, moldable.moldable_id == job.assigned_moldable_job)
+        .join(held, held.c.moldable_job_id == moldable.moldable_id)
+        .where(*ran)
+        .order_by(job.submission_time, job.job_id)
+    )  # fmt: skip
+    return [PastJob(*row[:8], chosen.get(row.moldable_id)) for row in rows]
+
+
+def _assigned(*ran: Any) -> Select[Any]:
+    return select(jobs.c.assigned_moldable_job).where(*ran)

@@ -1,0 +1,72 @@
+"""Resources that are all alike: counted instead of known."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oarlock.plan.chart import Stay
+from oarlock.plan.fit import Fitter
+from oarlock.plan.pool import PoolChart, Share, pool
+from tests.plan.drawing import NOW, shape
+
+SIZE = 8
+STAYS = st.lists(
+    st.tuples(st.integers(-5, 60), st.integers(1, 40), st.integers(1, 4)).map(
+        lambda drawn: Stay(NOW + drawn[0], NOW + drawn[0] + drawn[1], drawn[2])
+    ),
+    max_size=6,
+)
+
+
+def chart_of(stays: list[Stay]) -> tuple[PoolChart, list[Stay]]:
+    """Take stays as far as there is room; gives those that were taken, too."""
+    ground = pool(SIZE)
+    chart = ground.new_chart(NOW, SIZE)
+    assert isinstance(chart, PoolChart)
+    taken = []
+    for number, stay in enumerate(stays):
+        if chart.has_free(stay):
+            chart.add(number, stay)
+            taken.append(stay)
+    return chart, taken
+
+
+def plainly_free(stays: list[Stay], start: int, stop: int) -> int:
+    """Count second by second."""
+    return min(
+        SIZE - sum(stay.resources for stay in stays if stay.start <= at < stay.stop) for at in range(start, stop)
+    )
+
+
+@given(STAYS, st.integers(1, SIZE), st.integers(1, 50), st.integers(-3, 70))
+def test_the_earliest_place_is_the_first_second_from_which_there_is_room(stays, count, duration, later):
+    chart, taken = chart_of(stays)
+    found = chart.find(Share(count), duration, NOW + later)
+    first = max(NOW, NOW + later)
+    plain = next(at for at in range(first, NOW + 200) if plainly_free(taken, at, at + duration) >= count)
+    assert found is not None
+    assert found.start == plain
+    assert (chart.find_now(Share(count), duration) is not None) == (plainly_free(taken, NOW, NOW + duration) >= count)
+
+
+@given(STAYS, st.integers(0, 50))
+def test_what_is_given_back_is_free_again_also_later(stays, passed):
+    chart, taken = chart_of(stays)
+    twin = chart.copy()
+    chart.advance(NOW + passed)
+    for number in list(chart.stays):
+        chart.remove(number)
+    assert chart.free_resources(NOW + passed, NOW + 500) == SIZE
+    assert twin.free_resources(NOW, NOW + 1) == plainly_free(taken, NOW, NOW + 1)
+
+
+@pytest.mark.parametrize("text", ["nodes=1/core=2", "core=ALL", "core=1+core=1"])
+def test_only_a_number_can_be_asked_for(text):
+    with pytest.raises(ValueError, match="only be asked for by number"):
+        pool(SIZE).fitter.compile(shape(text))
+
+
+def test_more_than_there_are_never_has_a_place():
+    chart, _ = chart_of([])
+    assert chart.find(Share(SIZE + 1), 10) is None
+    assert isinstance(pool(SIZE).fitter, Fitter)
