@@ -3,8 +3,6 @@
 import gzip
 from pathlib import Path
 
-from sqlalchemy import URL
-
 from oarlock.simulate import batsim, swf
 from oarlock.simulate.trace import Trace, TraceJob, TraceRefused, flat
 from oarlock.store import history
@@ -20,14 +18,14 @@ def read(where: str, *, since: int = 0, until: int = FOREVER) -> Trace:
 
     Of a history, the jobs submitted in [since, until). What cannot be read is refused (`TraceRefused`).
     """
-    found = place(where)
-    if isinstance(found, URL):
-        return _history(found, found.database or where, since, until)
+    if "://" in where:
+        return _history(where, "the database", since, until)
+    found = Path(where)
     try:
         with found.open("rb") as file:
             begin = file.read(len(_SQLITE))
         if begin == _SQLITE:
-            return _history(found, found.name, since, until)
+            return _history(where, found.name, since, until)
         text = _text(found, packed=begin.startswith(_GZIP))
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise TraceRefused(
@@ -45,8 +43,8 @@ def _text(path: Path, *, packed: bool) -> str:
         return file.read()
 
 
-def _history(where: Path | URL, name: str, since: int, until: int) -> Trace:
-    past = history.read(where, since=since, until=until)
+def _history(where: str, name: str, since: int, until: int) -> Trace:
+    past = history.read(place(where), since=since, until=until)
     jobs = tuple(
         TraceJob(
             number=job.id,
