@@ -24,7 +24,7 @@ def decided(planner: "Planner", *, unfinished: bool) -> Plan:
     if planner.besteffort or any(job.kind.besteffort for job in starting):
         starting = _apart(starting)
         kill = to_kill(planner.besteffort, [*starting, *_soon(planner)])
-    dying = union(holder.resources for holder in planner.besteffort if holder.job_id in kill)
+    dying = union(holder.resources for holder in planner.besteffort if holder.job_id in kill) if kill else 0
     missed = [job_id for job_id in planner.accepted if job_id in planner.unplaced and _is_missed(planner, job_id)]
     late = [job.job_id for job in planner.waiting.values() if job.deadline is not None and _is_late(planner, job)]
     return Plan(

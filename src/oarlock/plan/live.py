@@ -26,7 +26,7 @@ from oarlock.plan.decide import decided
 from oarlock.plan.ground import Ground, laid_out
 from oarlock.plan.hopes import Hopes, Sort
 from oarlock.plan.planner import Planner
-from oarlock.plan.policies import fifo, named
+from oarlock.plan.policies import Backfill, fifo, named
 from oarlock.plan.settings import PlanSettings
 from oarlock.plan.turn import Turn
 
@@ -89,6 +89,7 @@ class Live:
         self._keeps_dates = any(policy is not None and policy.keeps_dates for policy in policies)
         # Where an order leaves jobs out, others move up when some have gone.
         self._in_order = self.planner.settings.depth is None and all(p is None or p.order is fifo for p in policies)
+        self._some_in_line = any(p is not None and p.backfill is Backfill.NOBODY for p in policies)
         self._always_whole = bool(self.planner.available.asleep) or self._keeps_dates
 
     # What happens.
@@ -98,12 +99,14 @@ class Live:
         self.planner.waiting[job.job_id] = job
         self._limited = self._limited or anew.is_needed(self.planner, [job])
         self._admit(job)
-        turn = self._open_turn(job)
-        if self._stale or turn is None:
-            self._stale = True
+        if self._stale:
             return
+        turn = self._open_turn(job) if self._turns else None
+        if turn is not None:
+            turn.append(job)
+        elif self._turns or job.reservation == Reservation.TO_SCHEDULE:
+            self._stale = True
         self._hopes.come(self._sorts.get(job.job_id, ()))
-        turn.append(job)
 
     def started(self, job_id: int) -> None:
         """Let a job that was decided to start have its resources, or a reservation be under way."""
@@ -184,9 +187,10 @@ class Live:
             waiting, now = planner.waiting, self.now
             self._due = {number for number, place in planner.placements.items() if place.start <= now} & waiting.keys()
         else:
-            plan = Plan(now=self.now, ids=planner.layout.ids, placements={}, unplaced={})
-        # The pass goes on later; a plan that was handed out stays as it is.
-        return replace(plan, placements=planner.placements.copy(), unplaced=planner.unplaced.copy())
+            plan = Plan(now=self.now, ids=planner.layout.ids, placements=planner.placements, unplaced=planner.unplaced)
+        # The pass goes on later, while a plan that was handed out stays as it is.
+        planner.placements, planner.unplaced = planner.placements.copy(), planner.unplaced.copy()
+        return plan
 
     def has_room(self, job: Waiting) -> bool:
         """Say whether a job fits into what is free at this very instant."""
@@ -204,6 +208,9 @@ class Live:
         went = False
         if self._stale:
             self._begin()
+        must = whole or dates or bool(self._turns or self._unanswered or self._some_in_line)
+        if not must and not self._hopes.left(self._base):
+            return False
         while (turn := self._turn(whole=whole)) is not None:
             due = dates and not turn.only_starts
             while whole or due or self._unanswered or self._worth_going_on(turn):

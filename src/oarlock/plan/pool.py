@@ -73,7 +73,8 @@ class PoolChart(Chart):
 
     def copy(self) -> "PoolChart":
         """Give a chart that can be changed apart."""
-        twin = PoolChart(self._fitter, self.now, self._usable)
+        twin = PoolChart.__new__(PoolChart)
+        twin.now, twin._fitter, twin._usable = self.now, self._fitter, self._usable
         twin.stays, twin._times, twin._free = self.stays.copy(), self._times[:], self._free[:]
         return twin
 
@@ -109,7 +110,7 @@ class PoolChart(Chart):
         """Find a place that begins now, or None."""
         if self._free[0] < fit.least:
             return None
-        free = self.free_resources(self.now, self.now + duration)
+        free = min(self._free[: bisect_left(self._times, self.now + duration, 1)])
         return Found(self.now, free) if free >= fit.least else None
 
     def free(self, fit: Fit, start: int, stop: int) -> int:  # noqa: ARG002
@@ -132,14 +133,16 @@ class PoolChart(Chart):
         return seen
 
     def _shift(self, stay: Stay, by: int) -> None:
-        start = max(stay.start, self._times[0])
-        if stay.stop <= start:
+        times, free = self._times, self._free
+        start = stay.start
+        if stay.stop <= times[0]:
             return
-        first, last = self._cut(start), self._cut(stay.stop)
-        self._free[first:last] = [free + by for free in self._free[first:last]]
+        first = self._cut(start) if start > times[0] else 0
+        last = self._cut(stay.stop)
+        free[first:last] = [count + by for count in free[first:last]]
         for edge in (last, first):
-            if edge and self._free[edge] == self._free[edge - 1]:  # nothing changes here any more
-                del self._times[edge], self._free[edge]
+            if edge and free[edge] == free[edge - 1]:  # nothing changes here any more
+                del times[edge], free[edge]
 
     def _cut(self, instant: int) -> int:
         index = bisect_left(self._times, instant)

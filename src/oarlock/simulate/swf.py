@@ -50,7 +50,7 @@ def _job(fields: list[str]) -> TraceJob:
     if len(fields) < _FIELDS:
         raise _Skipped("short line")
     try:
-        number, submitted, waited, run, used, _, _, asked, walltime = (int(float(field)) for field in fields[:9])
+        number, submitted, waited, run, used, _, _, asked, walltime = _numbers(fields[:9])
     except ValueError:
         raise _Skipped("not a number") from None
     processors = asked if asked > 0 else used
@@ -71,6 +71,14 @@ def _job(fields: list[str]) -> TraceJob:
         project=fields[12],
         waited=waited if waited >= 0 else None,
     )
+
+
+def _numbers(fields: list[str]) -> list[int]:
+    """Read whole numbers; a few traces have fractions of seconds."""
+    try:
+        return [int(field) for field in fields]
+    except ValueError:
+        return [int(float(field)) for field in fields]
 
 
 def _asked(fields: list[str]) -> _Asked | None:
