@@ -1,6 +1,7 @@
 """oarlock simulate: replay a trace of past jobs under other policies."""
 
 import argparse
+import gc
 import sys
 import time
 from pathlib import Path
@@ -72,6 +73,7 @@ def run(asked: argparse.Namespace) -> None:
     trace = reading.read(asked.trace, since=_instant(asked.since, 0), until=_instant(asked.until, reading.FOREVER))
     for reason, count in trace.skipped.items():
         print(f"oarlock: {count} line{'s' * (count > 1)} of {trace.name} skipped: {reason}.", file=sys.stderr)
+    gc.freeze()  # the trace stays to the end: looking through it for garbage again and again takes time
     comparison = Comparison(
         site(asked.resources, trace),
         Ties.REFERENCE if asked.ties else Ties.OURS,

@@ -27,16 +27,17 @@ def decided(planner: "Planner", *, unfinished: bool) -> Plan:
     dying = union(holder.resources for holder in planner.besteffort if holder.job_id in kill) if kill else 0
     missed = [job_id for job_id in planner.accepted if job_id in planner.unplaced and _is_missed(planner, job_id)]
     late = [job.job_id for job in planner.waiting.values() if job.deadline is not None and _is_late(planner, job)]
+    answered = planner.answered
     return Plan(
         now=planner.now,
         ids=planner.layout.ids,
         placements=planner.placements,
         unplaced=planner.unplaced,
-        start=tuple(holder.job_id for holder in starting if not holder.resources & dying),
-        accept=tuple(job_id for job_id in planner.answered if job_id in planner.placements),
-        refuse=(*(job_id for job_id in planner.answered if job_id in planner.unplaced), *missed, *late),
+        start=tuple([holder.job_id for holder in starting if not holder.resources & dying]),
+        accept=tuple([job_id for job_id in answered if job_id in planner.placements]),
+        refuse=(*[job_id for job_id in answered if job_id in planner.unplaced], *missed, *late),
         kill=kill,
-        wake=_to_wake(planner),
+        wake=_to_wake(planner) if planner.available.asleep else (),
         orphans=_orphans(planner) if planner.containers.needed else (),
         events=(*planner.events, *events),
         unfinished=unfinished,

@@ -43,9 +43,10 @@ class Hopes:
 
     def left(self, board: Board) -> bool:
         """Say whether anybody who is still to come could start now."""
-        untried = self._untried
+        untried, to_come = self._untried, self._to_come
         while untried:
-            if self._to_come[untried[-1]] > 0 and self._could(untried[-1], board):
+            sort = untried[-1]
+            if to_come[sort] > 0 and sort not in self._hopeless and self._could(sort, board):
                 return True
             untried.pop()
         return False
@@ -59,8 +60,6 @@ class Hopes:
         return False
 
     def _could(self, sort: Sort, board: Board) -> bool:
-        if sort in self._hopeless:
-            return False
         if not sort.fit.steady or board.chart(sort.kind).find_now(sort.fit, sort.length) is not None:
             return True
         self._hopeless.add(sort)

@@ -181,9 +181,9 @@ class Live:
             self._older.update(plan.placements)
             return plan
         planner = self.planner
-        if self._go_on(whole=whole, dates=dates) or self._to_do or planner.accepted:
+        if self._go_on(whole=whole, dates=dates) or self._due or self._to_do or planner.accepted:
             plan = decided(planner, unfinished=False)
-            self._to_do = bool(plan.start or plan.accept or plan.refuse or plan.kill or plan.wake)
+            self._to_do = bool(plan.accept or plan.refuse or plan.kill or plan.wake)
             waiting, now = planner.waiting, self.now
             self._due = {number for number, place in planner.placements.items() if place.start <= now} & waiting.keys()
         else:
