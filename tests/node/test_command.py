@@ -8,6 +8,7 @@ import pytest
 
 from oarlock.node import command
 from oarlock.node.command import CannotStart, complaint, opened
+from oarlock.node.environment import Files
 from oarlock.node.messages import Launch
 from oarlock.node.user import become, resolve
 from tests.bed import needs_root
@@ -134,7 +135,7 @@ def test_no_command_runs_when_a_call_before_it_fails(ground, people, monkeypatch
     ground.chmod(0o777)
     real = getattr(os, call)
     monkeypatch.setattr(os, call, failing)
-    begun = command.begin(launch, Free(), str(ground), lowest_uid=1000)
+    begun = command.begin(launch, Free(), Files.of(str(ground), "1.1"), lowest_uid=1000)
     monkeypatch.setattr(os, call, real)
     begun.status.setblocking(True)
     said = heard(begun.status)

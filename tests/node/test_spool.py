@@ -4,9 +4,8 @@ import os
 
 import pytest
 
-from oarlock.node import spool
 from oarlock.node.messages import Refused
-from oarlock.node.spool import EXIT, LAUNCH, enter, forget, listed, open_place, prepare
+from oarlock.node.spool import enter, forget, listed, open_place, prepare, remove
 
 
 def names(path):
@@ -24,7 +23,7 @@ def place(tmp_path):
 def test_an_attempt_passes_the_gate_once(tmp_path, place):
     with pytest.raises(Refused, match=r"attempt 7\.1 was here before"):
         enter(str(tmp_path), (7, 1), b"{}")
-    assert place.read(LAUNCH) == {"job": 7}
+    assert place.asked() == {"job": 7}
     assert names(tmp_path) == ["7.1"]
 
 
@@ -53,7 +52,8 @@ def test_the_lock_ends_with_its_holder(tmp_path, place):
 
 
 def test_a_forgotten_attempt_is_gone(tmp_path, place):
-    place.write(EXIT, b"{}", durable=True)
+    place.write({}, durable=True)
+    (tmp_path / "7.1.control").touch()
     assert listed(str(tmp_path)) == [(7, 1)]
     forget(str(tmp_path), (7, 1))
     assert (listed(str(tmp_path)), names(tmp_path)) == ([], [])
@@ -61,8 +61,7 @@ def test_a_forgotten_attempt_is_gone(tmp_path, place):
 
 def test_what_never_passed_the_gate_is_cleared_away(tmp_path):
     prepare(str(tmp_path))
-    (tmp_path / "new.99999").mkdir()
-    (tmp_path / "new.99999" / LAUNCH).write_text("{")
+    (tmp_path / "new.99999").write_text("{")
     assert (listed(str(tmp_path)), names(tmp_path)) == ([], [])
 
 
@@ -72,17 +71,38 @@ def test_a_spool_is_closed_to_others(tmp_path):
     assert (tmp_path / "s").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_file_with_nonsense_is_as_good_as_none(place):
-    place.write(EXIT, b"[1,")
-    assert place.read(EXIT) is None
+@pytest.mark.parametrize("cut", [b"", b"\n", b'\n{"report": "x', b"\n[1]"])
+def test_an_outcome_that_is_not_whole_is_as_good_as_none_and_is_written_anew(place, cut):
+    os.write(place.fd, cut)
+    assert (place.asked(), place.outcome()) == ({"job": 7}, None)
+    place.write({"report": "it ended"})
+    assert (place.asked(), place.outcome()) == ({"job": 7}, {"report": "it ended"})
 
 
-def test_cleaning_follows_no_link(tmp_path):
-    canary = tmp_path / "canary"
-    canary.mkdir()
-    (canary / "keep").touch()
-    runtime = tmp_path / "r"
-    runtime.mkdir()
-    (runtime / "nodes").symlink_to(canary)
-    spool.remove_runtime(str(runtime))
-    assert (runtime.exists(), (canary / "keep").exists()) == (False, True)
+def test_what_is_said_later_takes_the_place_of_what_was_said_before(place):
+    place.write({"crash": "a rather long sentence about it"})
+    place.write({"report": ""})
+    assert place.outcome() == {"report": ""}
+
+
+def test_a_launch_of_several_lines_is_one_line_in_the_file(tmp_path):
+    prepare(str(tmp_path))
+    place = enter(str(tmp_path), (8, 1), b'{\n"job": 8}')
+    assert (place.asked(), place.outcome()) == ({"job": 8}, None)
+    place.close()
+
+
+def test_what_a_power_cut_left_of_a_launch_makes_no_sense_and_takes_an_outcome(tmp_path):
+    (tmp_path / "9.1").touch()
+    place = open_place(str(tmp_path), (9, 1))
+    assert place is not None
+    place.write({"report": "lost"})
+    assert (place.asked(), place.outcome()) == (None, {"report": "lost"})
+    place.close()
+
+
+def test_removing_follows_no_link(tmp_path):
+    (tmp_path / "keep").touch()
+    (tmp_path / "nodes").symlink_to(tmp_path / "keep")
+    remove(str(tmp_path / "nodes"))
+    assert names(tmp_path) == ["keep"]

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from oarlock.model.errors import NodeRefused, NodeUnreachable
+from oarlock.node import spool
 from oarlock.node.messages import (
     CLEANED,
     EXITED,
@@ -242,7 +243,7 @@ async def test_prologue_and_epilogue_run_around_the_job_with_nothing_of_the_user
         lines = log.read_text().splitlines()
         assert (report.outcome, lines[0], lines[-1]) == (
             EXITED,
-            f"before 4 {people[0]} {post.settings.runtime}/4.1/nodes 60",
+            f"before 4 {people[0]} {post.settings.runtime}/4.1.nodes 60",
             "after",
         )
         assert "evil" not in log.read_text()
@@ -583,8 +584,10 @@ async def test_a_job_that_ended_while_nobody_listened_is_on_the_disk(ground, peo
         await post.node.launch(launch)
         await post.started(1)
         await post.node.close()
-        exit_file = Path(post.settings.spool) / "1.1" / "exit.json"
-        await asyncio.to_thread(eventually, exit_file.exists)
+        place = spool.open_place(post.settings.spool, (1, 1))
+        assert place is not None
+        await asyncio.to_thread(eventually, lambda: place.outcome() is not None)
+        place.close()
         later = Node(post.settings, local(PYTHON), post.hear, Doors(), QUICK)
         later.expect(1, 1, launch.secret)
         assert (await post.report(1)).status == 6 << 8

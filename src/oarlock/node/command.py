@@ -50,9 +50,9 @@ class Made(NamedTuple):
     environment: dict[str, str]  # all but HOME and SHELL
 
 
-def begin(launch: Launch, group: Group, runtime: str, *, lowest_uid: int) -> Begun:
+def begin(launch: Launch, group: Group, files: Files, *, lowest_uid: int) -> Begun:
     """Fork the child; it says on its socket what it cannot do."""
-    made = _made(launch, group, runtime)
+    made = _made(launch, group, files)
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid == 0:
@@ -62,8 +62,7 @@ def begin(launch: Launch, group: Group, runtime: str, *, lowest_uid: int) -> Beg
     return Begun(pid, ours)
 
 
-def _made(launch: Launch, group: Group, runtime: str) -> Made:
-    files = Files(os.path.join(runtime, "nodes"), os.path.join(runtime, "resources"))
+def _made(launch: Launch, group: Group, files: Files) -> Made:
     try:
         environment = variables(launch, home="", shell="", files=files, cpuset=group.path)
     except TooMuch as refusal:

@@ -21,6 +21,11 @@ class Files(NamedTuple):
     nodes: str
     resources: str
 
+    @classmethod
+    def of(cls, runtime: str, name: str) -> Files:
+        """Name the files of an attempt."""
+        return cls(f"{runtime}/{name}.nodes", f"{runtime}/{name}.resources")
+
 
 class TooMuch(Exception):
     """More variables than a job may bring."""

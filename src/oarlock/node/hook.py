@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable
 from typing import NamedTuple
@@ -27,12 +26,12 @@ class About(NamedTuple):
     path: str
     launch: Launch
     node: str
-    runtime: str
+    node_file: str
 
     def arguments(self) -> list[str]:
         """OAR's four: job, user, node file, walltime."""
         launch = self.launch
-        return [str(launch.job), launch.user, os.path.join(self.runtime, "nodes"), str(launch.walltime)]
+        return [str(launch.job), launch.user, self.node_file, str(launch.walltime)]
 
     def body(self) -> Body:
         """The job as JSON, without what is the user's own business."""

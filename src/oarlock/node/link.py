@@ -1,6 +1,6 @@
 """How a supervisor stays in touch: with the node program that gave it work, or with the next one.
 
-When the program goes away the supervisor waits for its successor on a socket in the directory of the attempt, which
+When the program goes away the supervisor waits for its successor on a socket beside the file of the attempt, where
 nobody else can enter. The work goes on in between.
 """
 
@@ -13,7 +13,7 @@ from typing import Callable
 
 from oarlock.node.channel import ANSWER, EVENT, REQUEST, Body, Closed, Endpoint, Frame
 from oarlock.node.messages import Refused
-from oarlock.node.spool import CONTROL, Place
+from oarlock.node.spool import Place, open_directory, remove
 
 
 class Link:
@@ -31,13 +31,13 @@ class Link:
         return self._line is not None
 
     def serve(self, place: Place | None, about: Callable[[], Body] = dict) -> None:
-        """Say whose directory a successor comes to, and how the work is described to it; `None` when it is done."""
+        """Say to whose place a successor comes, and how the work is described to it; `None` when it is done."""
         self._close_door()
         self._place, self._about = place, about
 
     def _close_door(self) -> None:
         if self._door is not None and self._place is not None:
-            os.unlink(CONTROL, dir_fd=self._place.fd)
+            remove(f"{self._place.spool}/{self._place.door}")
             self._door.close()
             self._door = None
 
@@ -75,15 +75,10 @@ class Link:
             self._line = None
         if self._place is None:
             raise SystemExit(0)
-        door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        at = f"/proc/self/fd/{self._place.fd}/{CONTROL}"  # a path through the descriptor is short enough to bind
         try:
-            os.unlink(at)
-        except FileNotFoundError:
-            pass
-        door.bind(at)
-        door.listen(1)
-        self._door = door
+            self._door = _door(self._place)
+        except FileNotFoundError:  # somebody removed the spool under us; nobody will look for us there
+            self._door = None
 
     def _answer_door(self) -> None:
         if self._door is not None:
@@ -111,6 +106,18 @@ class Link:
             self._line.send(kind, number, body)
         except Closed:
             self._lost()
+
+
+def _door(place: Place) -> socket.socket:
+    remove(f"{place.spool}/{place.door}")
+    directory = open_directory(place.spool)
+    try:
+        door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        door.bind(f"/proc/self/fd/{directory}/{place.door}")
+        door.listen(1)
+    finally:
+        os.close(directory)
+    return door
 
 
 def drain(fd: int) -> None:

@@ -7,7 +7,6 @@ channel: what it makes outlives the connection.
 from __future__ import annotations
 
 import gc
-import json
 import os
 import pwd
 import signal
@@ -147,7 +146,7 @@ def _attempt(
             supervisor.run(asked, place)
         except Exception as error:
             # Nobody reads our stderr; the program that finds the attempt orphaned reads this.
-            place.write(spool.CRASH, json.dumps({"says": f"{type(error).__name__}: {error}"}).encode())
+            place.write({"crash": f"{type(error).__name__}: {error}"})
             raise
         finally:
             link.serve(None)

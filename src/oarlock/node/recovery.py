@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import signal
 import socket
@@ -15,8 +14,9 @@ from typing import Union
 from oarlock.node import fence, linger, script, spool
 from oarlock.node.cgroup import CgroupError, Driver
 from oarlock.node.channel import Body
+from oarlock.node.environment import Files
 from oarlock.node.messages import LOST, Refused, Report, Settings, launch, signed
-from oarlock.node.spool import CONTROL, CRASH, EXIT, LAUNCH, Key, Place
+from oarlock.node.spool import Key, Place
 
 _FLOCK = struct.Struct("hhqqi")
 _OLDER_SECONDS = 5.0
@@ -79,7 +79,7 @@ def look(settings: Settings, driver: Driver, boot: str, key: Key, *, until: floa
     if place is None:
         return None
     try:
-        while place.read(EXIT) is None and place.locked_elsewhere():
+        while _told(place) is None and place.locked_elsewhere():
             line = _call(place)
             if line is not None or time.monotonic() >= until:
                 return line
@@ -91,12 +91,21 @@ def look(settings: Settings, driver: Driver, boot: str, key: Key, *, until: floa
 
 def _call(place: Place) -> socket.socket | None:
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    directory = spool.open_directory(place.spool)
     try:
-        line.connect(f"/proc/self/fd/{place.fd}/{CONTROL}")
+        line.connect(f"/proc/self/fd/{directory}/{place.door}")
     except OSError:
         line.close()
         return None
+    finally:
+        os.close(directory)
     return line
+
+
+def _told(place: Place) -> Body | None:
+    """Read the report, if the supervisor lived to write one."""
+    outcome = place.outcome()
+    return outcome if outcome is not None and "report" in outcome else None
 
 
 def lost(settings: Settings, driver: Driver, boot: str, key: Key) -> Body | None:
@@ -111,29 +120,30 @@ def lost(settings: Settings, driver: Driver, boot: str, key: Key) -> Body | None
 
 
 def _ended(settings: Settings, driver: Driver, boot: str, place: Place) -> Body:
-    """Give the exit file, or write one: whatever the job left behind is ended first."""
-    body = place.read(EXIT)
+    """Give the report, or write one: whatever the job left behind is ended first."""
+    body = _told(place)
     if body is not None:
         return body
     report, secret = _obituary(settings, driver, boot, place)
     body = signed(report, secret)
-    place.write(EXIT, json.dumps(body).encode(), durable=True)
+    place.write(body, durable=True)
     return body
 
 
 def _obituary(settings: Settings, driver: Driver, boot: str, place: Place) -> tuple[Report, str]:
     job, attempt = place.key
-    crash = (place.read(CRASH) or {}).get("says")
+    crash = (place.outcome() or {}).get("crash")
     says = f"its supervisor failed: {crash}" if crash else "its supervisor vanished"
     report = Report(job, attempt, settings.node, boot, LOST, event=_LOST, says=says)
     try:
-        asked = launch(place.read(LAUNCH) or {})
+        asked = launch(place.asked() or {})
     except Refused as refusal:
         return report._replace(says=f"{says}; {refusal}"), "00" * 32
     linger.give_back(asked.user, settings.node, place.key)
     if asked.boot and asked.boot != boot:
         return report._replace(says="the node was started again while it ran"), asked.secret
-    spool.remove_runtime(os.path.join(settings.runtime, spool.named(place.key)))
+    for path in Files.of(settings.runtime, spool.named(place.key)):
+        spool.remove(path)
     try:
         fence.end(asked, driver, settings.node)
     except (CgroupError, script.Untrusted, OSError) as error:

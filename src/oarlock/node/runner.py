@@ -6,7 +6,6 @@ nor stops while the machine sleeps, and it opens no file of the user's.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -16,6 +15,7 @@ from oarlock.node import command, fence, hook, linger, script, spool
 from oarlock.node.cgroup import CgroupError, Driver, Group
 from oarlock.node.channel import BadFrame, Body, Frame
 from oarlock.node.command import CannotStart
+from oarlock.node.environment import Files
 from oarlock.node.lease import CHECKPOINT, END, KILL, Lease
 from oarlock.node.link import Link, drain
 from oarlock.node.messages import (
@@ -35,7 +35,7 @@ from oarlock.node.messages import (
     signed,
 )
 from oarlock.node.signals import chosen_for, send, told, write_aside
-from oarlock.node.spool import EXIT, Place
+from oarlock.node.spool import Place
 
 _LONGEST_WAIT = 15.0  # poll sleeps by a clock that stops while the machine sleeps; ours does not
 _EMPTY_SECONDS = 60.0
@@ -85,7 +85,7 @@ class Supervisor:
         # Other nodes keep the place a little longer: the first may still be within its grace.
         margin = self._launch.grace + _OTHER_MARGIN if self._launch.role == OTHER else 0.0
         self._lease = Lease(self._launch.walltime, checkpoint=self._launch.checkpoint, margin=margin)
-        self._runtime = os.path.join(self._settings.runtime, f"{self._launch.job}.{self._launch.attempt}")
+        self._files = Files.of(self._settings.runtime, spool.named(self._place.key))
 
     # The beginning.
 
@@ -93,7 +93,7 @@ class Supervisor:
         self._fence()
         linger.keep(self._launch.user, self._settings.node, self._place.key)
         if self._launch.role == FIRST:
-            self._make_runtime()
+            self._remove_files()
             self._run_prologue()
             self._begin_command()
         self._state = "running"
@@ -123,17 +123,14 @@ class Supervisor:
             raise CannotStart("CPUSET_ERROR", "the job has no cgroup")
         return self._group
 
-    def _make_runtime(self) -> None:
-        try:
-            spool.remove_runtime(self._runtime)
-            os.mkdir(self._runtime, 0o755)
-        except OSError as error:
-            raise CannotStart("CANNOT_CREATE_TMP_DIRECTORY", str(error)) from error
+    def _remove_files(self) -> None:
+        for path in self._files:
+            spool.remove(path)
 
     def _begin_command(self) -> None:
         """Start the child and wait until the user's code runs, or the child says why it cannot."""
         launch = self._launch
-        child = command.begin(launch, self._fenced(), self._runtime, lowest_uid=self._settings.lowest_uid)
+        child = command.begin(launch, self._fenced(), self._files, lowest_uid=self._settings.lowest_uid)
         self._child = child.pid
         try:
             self._listen(child.status, now() + launch.start_timeout)
@@ -183,7 +180,7 @@ class Supervisor:
         """Run a script of the site, if there is one; say what went wrong."""
         if not path:
             return ""
-        about = hook.About(word, path, self._launch, self._settings.node, self._runtime)
+        about = hook.About(word, path, self._launch, self._settings.node, self._files.nodes)
         return hook.run(about, self._driver, lambda pid, seconds: self._ended_by(pid, now() + seconds))
 
     def _ended_by(self, pid: int, deadline: float) -> int | None:
@@ -347,7 +344,7 @@ class Supervisor:
         if self._group is not None:
             self._empty(self._group)
         self._run_epilogue()
-        spool.remove_runtime(self._runtime)
+        self._remove_files()
         linger.give_back(self._launch.user, self._settings.node, self._place.key)
         if self._stderr >= 0:
             os.close(self._stderr)
@@ -372,13 +369,11 @@ class Supervisor:
         self._link.tell({"event": "exited", **body})
 
     def _save(self, body: Body) -> None:
-        """Write the exit file; on a full disk, tell at once and try again until there is room."""
+        """Write the report down; on a full disk, tell at once and try again until there is room."""
         while True:
             try:
                 # While the program listens the server has the report in a moment; otherwise the disk must keep it.
-                self._place.write(EXIT, json.dumps(body).encode(), durable=not self._link.connected)
-            except FileNotFoundError:  # somebody removed the spool under us; nobody will look for it there
-                return
+                self._place.write(body, durable=not self._link.connected)
             except OSError:
                 self._link.tell({"event": "exited", **body})
                 self._turn(now() + _LONGEST_WAIT)

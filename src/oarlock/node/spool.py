@@ -1,12 +1,12 @@
-"""What a node remembers: one directory an attempt, in a place that only the runner's user can enter.
+"""What a node remembers: one file an attempt, in a place that only the runner's user can enter.
 
-The directory appears under its name whole and locked; its name is the gate through which an attempt passes once.
-While a supervisor lives it holds the lock, which the kernel frees with it.
+The file appears under its name whole and locked; its name is the gate through which an attempt passes once. While a
+supervisor lives it holds the lock, which the kernel frees with it. The first line is what was asked, the second what
+came of it: one file, since making and removing files is what the disk of a busy node is slow at.
 """
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import os
@@ -15,15 +15,16 @@ import re
 from oarlock.node.channel import Body
 from oarlock.node.messages import SEEN, Refused
 
-LAUNCH, EXIT, CRASH, CONTROL = "launch.json", "exit.json", "crash.json", "control"
 _NAME = re.compile(r"(\d+)\.(\d+)")
+_DOOR = ".control"
+_LONGEST = 32 << 20  # bytes of both lines together; a launch comes in one frame
 
 Key = tuple[int, int]
 """A job and its attempt."""
 
 
 class Place:
-    """The directory of one attempt, held open."""
+    """The file of one attempt, held open."""
 
     def __init__(self, spool: str, key: Key, fd: int) -> None:
         self.spool, self.key, self.fd = spool, key, fd
@@ -32,27 +33,39 @@ class Place:
     def path(self) -> str:
         return os.path.join(self.spool, named(self.key))
 
-    def write(self, name: str, data: bytes, *, durable: bool = False) -> None:
-        """Put a file in whole, or not at all; on the disk before returning only if `durable`."""
-        fd = os.open(name + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600, dir_fd=self.fd)
-        try:
-            write_all(fd, data)
-            if durable:
-                os.fsync(fd)
-        finally:
-            os.close(fd)
-        os.rename(name + ".new", name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
+    @property
+    def door(self) -> str:
+        """The name in the spool of the socket where a supervisor waits for the next program."""
+        return named(self.key) + _DOOR
+
+    def asked(self) -> Body | None:
+        """Read the launch; `None` if it makes no sense."""
+        return _read(self._lines()[0])
+
+    def outcome(self) -> Body | None:
+        """Read what came of it; `None` as long as nothing whole was written."""
+        return _read(self._lines()[1])
+
+    def _lines(self) -> tuple[bytes, bytes]:
+        first, _, rest = os.pread(self.fd, _LONGEST, 0).partition(b"\n")
+        return first, rest
+
+    def write(self, outcome: Body, *, durable: bool = False) -> None:
+        """Say what came of it, in place of what was said before; on the disk before returning only if `durable`."""
+        first, _ = self._lines()
+        os.ftruncate(self.fd, len(first))
+        os.lseek(self.fd, 0, os.SEEK_END)
+        write_all(self.fd, b"\n" + json.dumps(outcome).encode())
         if durable:
             os.fsync(self.fd)
+            self._save_name()
 
-    def read(self, name: str) -> Body | None:
-        """Read a file; `None` if it is not there or makes no sense."""
+    def _save_name(self) -> None:
+        directory = open_directory(self.spool)
         try:
-            with open(os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=self.fd), "rb") as file:
-                found = json.loads(file.read())
-        except (OSError, ValueError):
-            return None
-        return found if isinstance(found, dict) else None
+            os.fsync(directory)
+        finally:
+            os.close(directory)
 
     def locked_elsewhere(self) -> bool:
         """Tell whether a living supervisor holds it. If none does, the lock is ours from now on."""
@@ -67,6 +80,14 @@ class Place:
         os.close(self.fd)
 
 
+def _read(line: bytes) -> Body | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
 def write_all(fd: int, data: bytes) -> None:
     """Write every byte."""
     while data:
@@ -74,7 +95,7 @@ def write_all(fd: int, data: bytes) -> None:
 
 
 def named(key: Key) -> str:
-    """Name the directory of an attempt."""
+    """Name the file of an attempt."""
     return f"{key[0]}.{key[1]}"
 
 
@@ -86,30 +107,33 @@ def prepare(spool: str) -> None:
         os.chmod(spool, 0o700)  # fails for a stranger's directory
 
 
+def open_directory(spool: str) -> int:
+    """Open the spool itself: a path through this descriptor is short enough to bind a socket to."""
+    return os.open(spool, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
 def enter(spool: str, key: Key, asked: bytes) -> Place:
-    """Pass the gate: make the directory of an attempt with its launch, locked. Refuse one that was here before."""
+    """Pass the gate: make the file of an attempt with its launch, locked. Refuse one that was here before."""
     making = os.path.join(spool, f"new.{os.getpid()}")
-    os.mkdir(making, 0o700)
-    fd = os.open(making, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    place = Place(spool, key, fd)
+    place = Place(spool, key, os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        place.write(LAUNCH, asked)
-        # A directory that holds a launch is not empty, so it is never replaced.
-        os.rename(making, place.path)
+        fcntl.flock(place.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        write_all(place.fd, asked.replace(b"\n", b" "))  # in JSON it stands only where a space may
+        os.link(making, place.path)  # never replaces one that is there, as a rename would
     except OSError as error:
-        _remove(making, fd)
         place.close()
-        if error.errno in {errno.EEXIST, errno.ENOTEMPTY}:
+        if isinstance(error, FileExistsError):
             raise Refused(SEEN, f"attempt {named(key)} was here before") from error
         raise
+    finally:
+        os.unlink(making)
     return place
 
 
 def open_place(spool: str, key: Key) -> Place | None:
-    """Open the directory of an attempt, if there is one."""
+    """Open the file of an attempt, if there is one."""
     try:
-        fd = os.open(os.path.join(spool, named(key)), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = os.open(os.path.join(spool, named(key)), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         return None
     return Place(spool, key, fd)
@@ -128,41 +152,27 @@ def listed(spool: str) -> list[Key]:
 
 def _clear_unfinished(path: str) -> None:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _remove(path, fd)
-    except BlockingIOError:
+        os.unlink(path)
+    except (BlockingIOError, FileNotFoundError):
         return
     finally:
         os.close(fd)
 
 
 def forget(spool: str, key: Key) -> None:
-    """Remove the directory of an attempt whose end the server has written down."""
-    place = open_place(spool, key)
-    if place is not None:
-        _remove(place.path, place.fd)
-        place.close()
+    """Remove the file of an attempt whose end the server has written down."""
+    for name in (named(key), named(key) + _DOOR):
+        remove(os.path.join(spool, name))
 
 
-def _remove(path: str, fd: int) -> None:
-    """Remove one of our directories: files only, by descriptor; a directory that moved is left alone."""
+def remove(path: str) -> None:
+    """Remove a file in a directory where only we write; one that is gone already is as good."""
     try:
-        for name in os.listdir(fd):
-            os.unlink(name, dir_fd=fd)
-        os.rmdir(path)
-    except FileNotFoundError:
-        return
-
-
-def remove_runtime(path: str) -> None:
-    """Remove what was written for a job; only we can have written there."""
-    try:
-        for name in os.listdir(path):
-            os.unlink(os.path.join(path, name))
-        os.rmdir(path)
+        os.unlink(path)
     except FileNotFoundError:
         return
