@@ -605,3 +605,41 @@ async def test_a_node_that_was_away_from_the_beginning_is_told_of_as_lost(ground
             await asyncio.sleep(0.01)
     await node.close()
     assert events[0] == Lost("away", "the connection ended before python3 began")
+
+
+def supervisors(node: str) -> list[int]:
+    """Find the supervisors of a node: the children of the launcher that its program forked first."""
+    parents: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    [program] = [pid for pid, parent in parents.items() if parent == os.getpid() and pid in programs(node)]
+    [launcher] = [pid for pid, parent in parents.items() if parent == program]
+    return [pid for pid, parent in parents.items() if parent == launcher]
+
+
+def programs(node: str) -> list[int]:
+    """Find the node programs of this process: whoever holds the lock of the spool of that node."""
+    held = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    return [
+        int(words[4]) for words in held if words[1] == "POSIX" and words[5].endswith(f":{Path(node).stat().st_ino}")
+    ]
+
+
+@told
+async def test_supervisors_are_kept_for_a_while_and_a_few_for_good(ground, people):
+    async with outpost(ground, people[0], idle=1, rest=2.0) as post:
+        lock = f"{post.settings.spool}/lock"
+        await asyncio.gather(*(post.node.launch(post.launch(job, "sleep 0.2")) for job in range(1, 5)))
+        for job in range(1, 5):
+            await post.report(job)
+        assert len(supervisors(lock)) == 4
+        begun = set(supervisors(lock))
+        await post.run(5, "true")
+        assert set(supervisors(lock)) == begun
+        await asyncio.sleep(2.1)
+        await post.node.ping()
+        await asyncio.to_thread(eventually, lambda: len(supervisors(lock)) == 1)
+        assert (await post.run(6, "true")).outcome == EXITED

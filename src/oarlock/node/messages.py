@@ -187,7 +187,8 @@ class Settings(NamedTuple):
     runtime: str  # where jobs find their node files; all may read, nobody else writes
     lowest_uid: int = 1000
     silence: int = 120  # seconds without a word from the server after which the program ends
-    idle: int = 8  # supervisors kept for the next job
+    idle: int = 8  # supervisors kept for the next job, however long it takes
+    rest: float = 30.0  # seconds for which all others are kept
     sample_period: float = 0  # seconds between two samples of its jobs; 0: none are taken
     programs: tuple[str, ...] | None = (
         None  # of the site, that a launch may name; `None`: any that root alone can write

@@ -47,6 +47,7 @@ class Worker:
     def __init__(self, line: Endpoint) -> None:
         self.line = line
         self.key: Key | None = None
+        self.rested = 0.0  # when it last became idle, in seconds of `time.monotonic`
 
 
 class Attempt:
@@ -90,6 +91,7 @@ class Program:
     def _turn(self) -> None:
         for fd, (endpoint, _, _) in self._wires.items():
             self._set_mask(fd, endpoint)
+        self._retire()
         for fd, happened in self._epoll.poll(self._measure()):
             if fd == self._channel.write_fd and happened & (select.EPOLLERR | select.EPOLLHUP):
                 self._leave()
@@ -305,11 +307,14 @@ class Program:
 
     def _rest(self, worker: Worker) -> None:
         """Keep a supervisor for the next job. Only the program retires one: it alone knows what it is about to send."""
-        worker.key = None
-        if len(self._idle) < self._settings.idle:
-            self._idle.append(worker)
-        else:
-            self._dismiss(worker)
+        worker.key, worker.rested = None, time.monotonic()
+        self._idle.append(worker)
+
+    def _retire(self) -> None:
+        """Let those go that nobody needed for a while, but for a few: jobs of the same width come one after another."""
+        longest_ago = time.monotonic() - self._settings.rest
+        while len(self._idle) > self._settings.idle and self._idle[0].rested < longest_ago:
+            self._dismiss(self._idle.pop(0))
 
     def _dismiss(self, worker: Worker) -> None:
         self._epoll.unregister(worker.line.read_fd)
