@@ -309,9 +309,10 @@ def _predict(ledger: Ledger, decision: Decision, started: Sequence[Start]) -> No
         for one in decision.predictions
         if waiting is None or one.job_id in waiting
     }
-    before = plans.read(ledger.tx)
+    begun = [one.moldable_id for one in started]
+    before = plans.read(ledger.tx, None if decision.whole else {*after, *begun})
     placed, gone = plans.difference(before, after)
     if not decision.whole:
-        gone = [one.moldable_id for one in started if one.moldable_id in before]
+        gone = [number for number in begun if number in before]
     if placed or gone:
         plans.write(ledger.tx, now=decision.now, placed=placed, gone=gone)

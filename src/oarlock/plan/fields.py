@@ -4,6 +4,8 @@ A field's lowest bit stands for its node. Everything here is a fixed number of o
 many nodes there are.
 """
 
+from functools import cache
+
 from oarlock.model.bits import positions
 from oarlock.plan.layout import Layout
 
@@ -39,7 +41,7 @@ class Fields:
         self._node_bits = [node.bits for node in layout.nodes]
         self._made = (0, 0)
         self._took = (0, 0)
-        self._spread = [_spread(value, width) for value in range(256)]
+        self._spread = _spreads(width)
 
     def nonempty(self, bits: int) -> int:
         """Give the lows of the fields that hold at least one member."""
@@ -133,6 +135,11 @@ def _repeated(pattern: int, period: int, times: int) -> int:
         written |= (written & ((1 << (more * period)) - 1)) << (done * period)
         done += more
     return written if times else 0
+
+
+@cache
+def _spreads(width: int) -> list[bytes]:
+    return [_spread(value, width) for value in range(256)]
 
 
 def _spread(value: int, width: int) -> bytes:

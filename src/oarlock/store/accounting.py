@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Collection
+from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, case, delete, func, literal_column, select, update
+from sqlalchemy import Select, Update, case, delete, func, literal_column, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from oarlock.model.accounting import shares
@@ -34,8 +35,8 @@ def update_accounts(tx: Tx, *, window: int, most: int = 10_000, ids: Collection[
 
     Jobs that never ran, or had no resource that computes, count nothing and are not looked at again.
     """
-    query = _ended().limit(most)
-    found = tx.execute(query) if ids is None else tx.execute(query.where(among(tx, jobs.c.job_id)), these(tx, ids))
+    engine = tx.dialect.name
+    found = tx.execute(_ended().limit(most)) if ids is None else tx.execute(_ended_of(engine, most), these(tx, ids))
     rows = found.all()
     sums: Counter[Account] = Counter()
     for row in rows:
@@ -43,9 +44,7 @@ def update_accounts(tx: Tx, *, window: int, most: int = 10_000, ids: Collection[
             _add(sums, row, "USED", row.stop_time, window)
             _add(sums, row, "ASKED", row.start_time + row.walltime, window)
     _store(tx, sums)
-    tx.execute(
-        update(jobs).where(among(tx, jobs.c.job_id)).values(accounted="YES"), these(tx, [r.job_id for r in rows])
-    )
+    tx.execute(_check_off(engine), these(tx, [r.job_id for r in rows]))
     return len(rows)
 
 
@@ -112,6 +111,16 @@ def _ended() -> Select[Any]:
     )
 
 
+@cache
+def _ended_of(engine: str, most: int) -> Select[Any]:
+    return _ended().limit(most).where(among(engine, jobs.c.job_id))
+
+
+@cache
+def _check_off(engine: str) -> Update:
+    return update(jobs).where(among(engine, jobs.c.job_id)).values(accounted="YES")
+
+
 def _add(sums: Counter[Account], job: Any, kind: str, stop: int, window: int) -> None:
     for begin, end, seconds in shares(job.start_time, stop, window):
         account = Account(begin, end, job.job_user, job.project, job.queue_name, kind, 0)
@@ -123,11 +132,16 @@ def _store(tx: Tx, sums: Counter[Account]) -> None:
     if not sums:
         return
     columns = [column.name for column in accounting.columns]
-    insert: Any = _INSERT[tx.dialect.name](accounting)
     tx.execute(
-        insert.on_conflict_do_update(
-            index_elements=list(accounting.primary_key),
-            set_={"consumption": accounting.c.consumption + insert.excluded.consumption},
-        ),
+        _add_up(tx.dialect.name),
         [dict(zip(columns, (*account[:-1], consumed), strict=True)) for account, consumed in sums.items()],
+    )
+
+
+@cache
+def _add_up(engine: str) -> Any:
+    insert: Any = _INSERT[engine](accounting)
+    return insert.on_conflict_do_update(
+        index_elements=list(accounting.primary_key),
+        set_={"consumption": accounting.c.consumption + insert.excluded.consumption},
     )

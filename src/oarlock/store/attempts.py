@@ -3,9 +3,10 @@
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Select, select, update
+from sqlalchemy import Select, Update, select, update
 from sqlalchemy.types import TypeEngine
 
 from oarlock.model.errors import AttemptOpen, StaleAttempt
@@ -78,45 +79,71 @@ def record(tx: Tx, changed: Sequence[Attempt]) -> None:
 
     An attempt that is closed, or never was, refuses them all (`StaleAttempt`).
     """
-    there = {(one.job_id, one.number) for one in of_jobs(tx, [one.job_id for one in changed]) if one.closed_us is None}
+    before = of_jobs(tx, [one.job_id for one in changed])
+    there = {(one.job_id, one.number): one.nodes for one in before if one.closed_us is None}
     for one in changed:
         if (one.job_id, one.number) not in there:
             raise StaleAttempt(f"Attempt {one.number} of job {one.job_id} is over, or never was.")
-    news = _NEWS.table(tx.dialect.name)
     tx.execute(
-        update(attempts)
-        .where(attempts.c.job_id == news.c.job_id, attempts.c.number == news.c.number)
-        .values({name: news.c[name] for name in _CHANGING}),
+        _update_attempts(tx.dialect.name),
         _NEWS.bound(tx, [(one.job_id, one.number, *(getattr(one, name) for name in _CHANGING)) for one in changed]),
     )
-    boots = _BOOTS.table(tx.dialect.name)
+    moved = [one for one in changed if one.nodes != there[one.job_id, one.number]]
+    boots = [(one.job_id, one.number, place, n.boot_id) for one in moved for place, n in enumerate(one.nodes)]
+    if boots:
+        tx.execute(_update_boots(tx.dialect.name), _BOOTS.bound(tx, boots))
+
+
+@cache
+def _update_attempts(engine: str) -> Update:
+    news = _NEWS.table(engine)
+    return (
+        update(attempts)
+        .where(attempts.c.job_id == news.c.job_id, attempts.c.number == news.c.number)
+        .values({name: news.c[name] for name in _CHANGING})
+    )
+
+
+@cache
+def _update_boots(engine: str) -> Update:
+    boots = _BOOTS.table(engine)
     node = attempt_nodes.c
-    tx.execute(
+    return (
         update(attempt_nodes)
         .where(node.job_id == boots.c.job_id, node.number == boots.c.number, node.position == boots.c.position)
-        .values(boot_id=boots.c.boot_id),
-        _BOOTS.bound(
-            tx, [(one.job_id, one.number, place, n.boot_id) for one in changed for place, n in enumerate(one.nodes)]
-        ),
+        .values(boot_id=boots.c.boot_id)
     )
 
 
 def of_jobs(tx: Tx, ids: Collection[int]) -> list[Attempt]:
     """Give all attempts of jobs, by job and number."""
-    return _attempts(tx, select(attempts).where(among(tx, attempts.c.job_id)), these(tx, ids))
+    return _attempts(tx, _of_jobs(tx.dialect.name), these(tx, ids))
 
 
 def live(tx: Tx) -> list[Attempt]:
     """Give the attempts that are not known to be over."""
-    return _attempts(tx, select(attempts).where(attempts.c.closed_us.is_(None)), {})
+    return _attempts(tx, _IN_ORDER.where(attempts.c.closed_us.is_(None)), {})
+
+
+_IN_ORDER = select(attempts).order_by(attempts.c.job_id, attempts.c.number)
+
+
+@cache
+def _of_jobs(engine: str) -> Select[Any]:
+    return _IN_ORDER.where(among(engine, attempts.c.job_id))
+
+
+@cache
+def _nodes_of_jobs(engine: str) -> Select[Any]:
+    return select(attempt_nodes).where(among(engine, attempt_nodes.c.job_id)).order_by(attempt_nodes.c.position)
 
 
 def _attempts(tx: Tx, query: Select[Any], bound: dict[str, Any]) -> list[Attempt]:
-    rows = tx.execute(query.order_by(attempts.c.job_id, attempts.c.number), bound).all()
+    rows = tx.execute(query, bound).all()
+    if not rows:
+        return []
     nodes = defaultdict(list)
-    for job_id, number, _, name, boot_id in tx.execute(
-        select(attempt_nodes).where(among(tx, attempt_nodes.c.job_id)).order_by(attempt_nodes.c.position),
-        these(tx, [row.job_id for row in rows]),
-    ):
+    numbers = these(tx, [row.job_id for row in rows])
+    for job_id, number, _, name, boot_id in tx.execute(_nodes_of_jobs(tx.dialect.name), numbers):
         nodes[job_id, number].append(Node(name, boot_id))
     return [Attempt(**row._mapping, nodes=tuple(nodes[row.job_id, row.number])) for row in rows]

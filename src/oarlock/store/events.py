@@ -2,10 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
+from functools import cache
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, func, literal_column, select, update
+from sqlalchemy import Select, Update, func, literal_column, select, update
 
 from oarlock.model.event import Event, EventType, event_type
 from oarlock.store.rows import among, insert_rows, these
@@ -47,12 +48,19 @@ def to_check(tx: Tx) -> list[Noted]:
 
 def check_off(tx: Tx, ids: Collection[int]) -> None:
     """Say that these events were acted on."""
-    tx.execute(update(event_logs).where(among(tx, event_logs.c.event_id)).values(to_check="NO"), these(tx, ids))
+    tx.execute(_check_off(tx.dialect.name), these(tx, ids))
+
+
+@cache
+def _check_off(engine: str) -> Update:
+    return update(event_logs).where(among(engine, event_logs.c.event_id)).values(to_check="NO")
 
 
 def of_jobs(tx: Tx, ids: Collection[int]) -> list[Noted]:
     """Give the events of jobs, oldest first."""
-    query = select(event_logs).where(among(tx, event_logs.c.job_id), event_logs.c.job_id != literal_column("0"))
+    query = select(event_logs).where(
+        among(tx.dialect.name, event_logs.c.job_id), event_logs.c.job_id != literal_column("0")
+    )
     return _noted(tx, query, these(tx, ids))
 
 
@@ -79,7 +87,9 @@ def of_hosts(tx: Tx, hosts: Collection[str] | None = None, *, since: int = 0, mo
 def _noted(tx: Tx, query: Select[Any], bound: dict[str, Any] | None = None) -> list[Noted]:
     rows = sorted(tx.execute(query, bound or {}), key=attrgetter("event_id"))
     hosts = defaultdict(list)
-    named = select(event_log_hostnames).where(among(tx, event_log_hostnames.c.event_id)).order_by("hostname")
+    named = (
+        select(event_log_hostnames).where(among(tx.dialect.name, event_log_hostnames.c.event_id)).order_by("hostname")
+    )
     for number, host in tx.execute(named, these(tx, [row.event_id for row in rows])):
         hosts[number].append(host)
     return [

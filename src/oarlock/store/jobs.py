@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from sqlalchemy import Select, func, literal_column, select, update
@@ -149,7 +150,12 @@ def many(tx: Tx, ids: Collection[int]) -> list[Job]:
 
 def known(tx: Tx, ids: Collection[int]) -> list[Job]:
     """Give jobs by increasing number; numbers that were never given are left out."""
-    return _jobs(tx, tx.execute(_SELECT.where(among(tx, jobs.c.job_id)), these(tx, ids)))
+    return _jobs(tx, tx.execute(_known(tx.dialect.name), these(tx, ids)))
+
+
+@cache
+def _known(engine: str) -> Select[Any]:
+    return _SELECT.where(among(engine, jobs.c.job_id))
 
 
 def in_states(tx: Tx, states: Collection[JobState], *, user: str | None = None) -> list[Job]:
@@ -191,7 +197,8 @@ def assign(tx: Tx, assigned: Mapping[int, Collection[int]]) -> None:
 def unassign(tx: Tx, moldable_ids: Collection[int]) -> None:
     """Take resources back from jobs whose launch failed before anything of the user's ran: as if never given."""
     tx.execute(
-        assigned_resources.delete().where(among(tx, assigned_resources.c.moldable_job_id)), these(tx, moldable_ids)
+        assigned_resources.delete().where(among(tx.dialect.name, assigned_resources.c.moldable_job_id)),
+        these(tx, moldable_ids),
     )
 
 
@@ -200,7 +207,7 @@ def resources_of(tx: Tx, ids: Collection[int]) -> dict[int, list[int]]:
     rows = tx.execute(
         select(jobs.c.job_id, assigned_resources.c.resource_id)
         .join(assigned_resources, assigned_resources.c.moldable_job_id == jobs.c.assigned_moldable_job)
-        .where(among(tx, jobs.c.job_id))
+        .where(among(tx.dialect.name, jobs.c.job_id))
         .order_by(assigned_resources.c.resource_id),
         these(tx, ids),
     )
@@ -209,38 +216,41 @@ def resources_of(tx: Tx, ids: Collection[int]) -> dict[int, list[int]]:
 
 def holders(tx: Tx, resource_ids: Collection[int]) -> dict[int, list[int]]:
     """Give the jobs that hold these resources now, by resource; one that is free is not in the answer."""
+    return _grouped(tx.execute(_holders(tx.dialect.name), these(tx, resource_ids)))
+
+
+@cache
+def _holders(engine: str) -> Select[Any]:
     given, moldable = assigned_resources.c, moldable_job_descriptions.c
-    rows = tx.execute(
+    return (
         select(given.resource_id, moldable.moldable_job_id)
         .join(moldable_job_descriptions, moldable.moldable_id == given.moldable_job_id)
-        .where(given.assigned_resource_index == literal_column("'CURRENT'"), among(tx, given.resource_id)),
-        these(tx, resource_ids),
+        .where(given.assigned_resource_index == literal_column("'CURRENT'"), among(engine, given.resource_id))
     )
-    return _grouped(rows)
 
 
 def suspended_seconds(tx: Tx, *, now: int) -> dict[int, int]:
     """Sum the seconds that jobs on resources spent suspended, or waiting to go on."""
-    log = job_state_logs.c
-    ever = select(jobs.c.job_id).where(
-        jobs.c.suspended == literal_column("'YES'"), jobs.c.state.in_([state.value for state in HOLDS_RESOURCES])
-    )
-    rows = tx.execute(
-        select(log.job_id, log.date_start, log.date_stop).where(
-            log.job_id.in_(ever), log.job_state.in_([JobState.SUSPENDED.value, JobState.RESUMING.value])
-        )
-    )
     seconds: defaultdict[int, int] = defaultdict(int)
-    for job_id, start, stop in rows:
+    for job_id, start, stop in tx.execute(_SUSPENDED):
         seconds[job_id] += max(0, (stop or now) - start)
     return seconds
+
+
+_EVER_SUSPENDED = select(jobs.c.job_id).where(
+    jobs.c.suspended == literal_column("'YES'"), jobs.c.state.in_([state.value for state in HOLDS_RESOURCES])
+)
+_SUSPENDED = select(job_state_logs.c.job_id, job_state_logs.c.date_start, job_state_logs.c.date_stop).where(
+    job_state_logs.c.job_id.in_(_EVER_SUSPENDED),
+    job_state_logs.c.job_state.in_([JobState.SUSPENDED.value, JobState.RESUMING.value]),
+)
 
 
 def after(tx: Tx, ids: Collection[int]) -> dict[int, list[int]]:
     """Give the jobs that each of these waits for; those that wait for none are not in the answer."""
     rows = tx.execute(
         select(job_dependencies.c.job_id, job_dependencies.c.job_id_required)
-        .where(among(tx, job_dependencies.c.job_id))
+        .where(among(tx.dialect.name, job_dependencies.c.job_id))
         .order_by(job_dependencies.c.job_id_required),
         these(tx, ids),
     )
@@ -293,14 +303,14 @@ def _row(job: Job) -> tuple[Any, ...]:
 def _jobs(tx: Tx, rows: Iterable[Any]) -> list[Job]:
     """Make jobs of rows, with their types."""
     fields = [dict(zip(_FIELDS, row, strict=True)) for row in rows]
-    listed = tx.execute(
-        select(job_types.c.job_id, job_types.c.type)
-        .where(among(tx, job_types.c.job_id))
-        .order_by(job_types.c.job_type_id),
-        these(tx, [one["id"] for one in fields]),
-    )
-    types = _grouped(listed)
+    types = _grouped(tx.execute(_types(tx.dialect.name), these(tx, [one["id"] for one in fields])))
     return [_job(one, tuple(types.get(one["id"], ()))) for one in fields]
+
+
+@cache
+def _types(engine: str) -> Select[Any]:
+    types = select(job_types.c.job_id, job_types.c.type).order_by(job_types.c.job_type_id)
+    return types.where(among(engine, job_types.c.job_id))
 
 
 def _job(fields: dict[str, Any], types: tuple[str, ...]) -> Job:

@@ -1,8 +1,9 @@
 """Kills under way (`frag_jobs`): asked for, told, given up, over."""
 
 from collections.abc import Collection
+from functools import cache
 
-from sqlalchemy import literal_column, select, update
+from sqlalchemy import Update, literal_column, select, update
 
 from oarlock.model.job import FragState
 from oarlock.store.rows import among, insert_rows, these
@@ -13,7 +14,9 @@ from oarlock.store.tx import Tx
 def ask(tx: Tx, ids: Collection[int], *, at: int) -> list[int]:
     """Ask for the end of jobs; give those for which nobody had asked before."""
     asked = set(
-        tx.execute(select(frag_jobs.c.frag_id_job).where(among(tx, frag_jobs.c.frag_id_job)), these(tx, ids)).scalars()
+        tx.execute(
+            select(frag_jobs.c.frag_id_job).where(among(tx.dialect.name, frag_jobs.c.frag_id_job)), these(tx, ids)
+        ).scalars()
     )
     new = [number for number in dict.fromkeys(ids) if number not in asked]
     rows = [(number, at, FragState.LEON.value) for number in new]
@@ -23,17 +26,21 @@ def ask(tx: Tx, ids: Collection[int], *, at: int) -> list[int]:
 
 def under_way(tx: Tx) -> list[tuple[int, FragState, int]]:
     """Give the kills that are not over: job, how far it has come, when it was asked for; oldest first."""
-    kill = frag_jobs.c
-    rows = tx.execute(
-        select(kill.frag_id_job, kill.frag_state, kill.frag_date)
-        .where(kill.frag_state != literal_column("'FRAGGED'"))
-        .order_by(kill.frag_date, kill.frag_id_job)
-    )
-    return [(number, FragState(state), date) for number, state, date in rows]
+    return [(number, FragState(state), date) for number, state, date in tx.execute(_UNDER_WAY)]
+
+
+_UNDER_WAY = (
+    select(frag_jobs.c.frag_id_job, frag_jobs.c.frag_state, frag_jobs.c.frag_date)
+    .where(frag_jobs.c.frag_state != literal_column("'FRAGGED'"))
+    .order_by(frag_jobs.c.frag_date, frag_jobs.c.frag_id_job)
+)
 
 
 def set_state(tx: Tx, ids: Collection[int], state: FragState) -> None:
     """Say how far the kills of these jobs have come."""
-    tx.execute(
-        update(frag_jobs).where(among(tx, frag_jobs.c.frag_id_job)).values(frag_state=state.value), these(tx, ids)
-    )
+    tx.execute(_set_state(tx.dialect.name, state), these(tx, ids))
+
+
+@cache
+def _set_state(engine: str, state: FragState) -> Update:
+    return update(frag_jobs).where(among(engine, frag_jobs.c.frag_id_job)).values(frag_state=state.value)

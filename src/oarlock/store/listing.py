@@ -111,7 +111,7 @@ def foreseen(tx: Tx, ids: Collection[int]) -> dict[int, list[int]]:
     rows = tx.execute(
         select(choice.moldable_job_id, plan.resource_id)
         .join(gantt_jobs_resources_visu, plan.moldable_job_id == choice.moldable_id)
-        .where(among(tx, choice.moldable_job_id))
+        .where(among(tx.dialect.name, choice.moldable_job_id))
         .order_by(plan.resource_id),
         these(tx, ids),
     )
@@ -125,7 +125,7 @@ def addresses(tx: Tx, ids: Collection[int]) -> dict[int, str]:
     """Give the node of each of these resources; those that were removed are not in the answer."""
     rows = tx.execute(
         select(resources.c.resource_id, resources.c.network_address)
-        .where(among(tx, resources.c.resource_id))
+        .where(among(tx.dialect.name, resources.c.resource_id))
         .order_by(resources.c.resource_id),
         these(tx, ids),
     )
@@ -149,7 +149,7 @@ def _chosen(tx: Tx, which: Which) -> tuple[list[ColumnElement[bool]], dict[str, 
     holds: list[ColumnElement[bool]] = []
     bound: dict[str, Any] = {}
     if which.ids is not None:
-        holds.append(among(tx, jobs.c.job_id))
+        holds.append(among(tx.dialect.name, jobs.c.job_id))
         bound = these(tx, which.ids)
     if which.array_id is not None:
         holds.append(jobs.c.array_id == which.array_id)

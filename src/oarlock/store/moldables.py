@@ -1,8 +1,10 @@
 """The alternatives of jobs: how long each lasts, and what becomes of that when a reservation starts late."""
 
 from collections.abc import Collection, Mapping
+from functools import cache
+from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import Select, select, update
 
 from oarlock.store.rows import Given, among, these
 from oarlock.store.tables import moldable_job_descriptions
@@ -14,11 +16,13 @@ _WALLTIMES = Given("lasting", id=WHOLE, seconds=WHOLE)
 
 def walltimes(tx: Tx, ids: Collection[int]) -> dict[int, int]:
     """Give the walltimes of moldable alternatives, in seconds."""
+    return dict(tuple(row) for row in tx.execute(_walltimes(tx.dialect.name), these(tx, ids)))
+
+
+@cache
+def _walltimes(engine: str) -> Select[Any]:
     moldable = moldable_job_descriptions.c
-    rows = tx.execute(
-        select(moldable.moldable_id, moldable.moldable_walltime).where(among(tx, moldable.moldable_id)), these(tx, ids)
-    )
-    return dict(tuple(row) for row in rows)
+    return select(moldable.moldable_id, moldable.moldable_walltime).where(among(engine, moldable.moldable_id))
 
 
 def set_walltimes(tx: Tx, walltimes: Mapping[int, int]) -> None:

@@ -1,11 +1,12 @@
 """Plans: when and where jobs will start, for the scheduler and, in copies, for those who look at it."""
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from itertools import groupby
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import Table, delete, select
+from sqlalchemy import Delete, Select, Table, delete, select
 
 from oarlock.model.plan import Plan
 from oarlock.store.rows import among, insert_rows, these
@@ -44,16 +45,33 @@ def predictions(plan: Plan) -> dict[int, Prediction]:
     }
 
 
-def read(tx: Tx) -> dict[int, Prediction]:
-    """Give the plan as it is stored, by moldable number."""
-    given = gantt_jobs_resources.c
-    rows = tx.execute(select(gantt_jobs_resources).order_by(given.moldable_job_id, given.resource_id)).all()
-    resources = {key: tuple(one for _, one in group) for key, group in groupby(rows, key=itemgetter(0))}
+def read(tx: Tx, ids: Collection[int] | None = None) -> dict[int, Prediction]:
+    """Give the plan as it is stored, by moldable number: all of it, or only what it says of these."""
+    if ids is None:
+        given, starts, bound = _GIVEN, _STARTS, {}
+    else:
+        (given, starts), bound = _of_these(tx.dialect.name), these(tx, ids)
+    rows = tx.execute(given, bound).all()
+    resources = {key: tuple([one for _, one in group]) for key, group in groupby(rows, key=itemgetter(0))}
     return {
         number: Prediction(number, start, resources.get(number, ()))
-        for number, start in tx.execute(select(gantt_jobs_predictions).order_by("moldable_job_id"))
+        for number, start in tx.execute(starts, bound)
         if number != _REFERENCE
     }
+
+
+_GIVEN = select(gantt_jobs_resources).order_by(
+    gantt_jobs_resources.c.moldable_job_id, gantt_jobs_resources.c.resource_id
+)
+_STARTS = select(gantt_jobs_predictions).order_by(gantt_jobs_predictions.c.moldable_job_id)
+
+
+@cache
+def _of_these(engine: str) -> tuple[Select[Any], Select[Any]]:
+    return (
+        _GIVEN.where(among(engine, gantt_jobs_resources.c.moldable_job_id)),
+        _STARTS.where(among(engine, gantt_jobs_predictions.c.moldable_job_id)),
+    )
 
 
 def reference(tx: Tx) -> int | None:
@@ -78,10 +96,16 @@ def write(tx: Tx, *, now: int, placed: Sequence[Prediction], gone: Collection[in
     given = [(place.moldable_id, resource) for place in placed for resource in place.resources]
     for predictions, resources in _COPIES:
         for table in (predictions, resources):
-            tx.execute(delete(table).where(among(tx, table.c.moldable_job_id)), these(tx, replaced))
+            tx.execute(_delete(tx.dialect.name, table), these(tx, replaced))
         insert_rows(tx, predictions.name, _names(predictions), starts)
         insert_rows(tx, resources.name, _names(resources), given)
 
 
+@cache
+def _delete(engine: str, table: Table) -> Delete:
+    return delete(table).where(among(engine, table.c.moldable_job_id))
+
+
+@cache
 def _names(table: Table) -> list[str]:
     return [column.name for column in table.columns]

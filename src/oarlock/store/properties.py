@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 from sqlalchemy import Column, ColumnElement, String, TableClause, and_, column, table, text, update
 from sqlalchemy.dialects.postgresql import VARCHAR
@@ -45,9 +46,12 @@ _POSTGRESQL_COLUMNS = text(
 
 def clause(columns: Mapping[str, type]) -> TableClause:
     """Give the resources table with these columns, for statements that read or set the site's own."""
-    return table(
-        "resources", *(column(name, TEXT_BY_CODE_POINT if kind is str else WHOLE) for name, kind in columns.items())
-    )
+    return _clause(tuple(columns.items()))
+
+
+@lru_cache(maxsize=16)
+def _clause(columns: tuple[tuple[str, type], ...]) -> TableClause:
+    return table("resources", *(column(name, TEXT_BY_CODE_POINT if kind is str else WHOLE) for name, kind in columns))
 
 
 def add(tx: Tx, name: str, kind: type) -> None:

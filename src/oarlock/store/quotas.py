@@ -10,11 +10,12 @@ from oarlock.store.tables import quotas
 from oarlock.store.tx import Tx
 
 _COLUMNS = [column.name for column in quotas.columns]
+_LISTED = select(quotas).order_by(quotas.c.position)
 
 
 def listed(tx: Tx) -> list[QuotaRule]:
     """Give all rules, in the site's order."""
-    return [QuotaRule(*row[1:]) for row in tx.execute(select(quotas).order_by(quotas.c.position))]
+    return [QuotaRule(*row[1:]) for row in tx.execute(_LISTED)]
 
 
 def replace(tx: Tx, rules: Iterable[QuotaRule]) -> None:

@@ -1,8 +1,10 @@
 """Resources: what the cluster has, its properties and their history."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache, lru_cache
+from typing import Any
 
-from sqlalchemy import delete, func, literal_column, select, update
+from sqlalchemy import Select, TableClause, delete, func, literal_column, select, update
 
 from oarlock.lang.wording import closest, short
 from oarlock.model.condition import Condition
@@ -45,14 +47,18 @@ def listed(tx: Tx, ids: Collection[int] | None = None) -> list[Resource]:
     """Give resources by increasing number: those asked for (`UnknownResource` if one is missing), or all."""
     columns = properties.types(tx)
     resource = properties.clause(columns)
-    query = select(resource).order_by(resource.c.resource_id)
     if ids is None:
-        rows = tx.execute(query)
+        rows = tx.execute(select(resource).order_by(resource.c.resource_id))
     else:
-        rows = tx.execute(query.where(among(tx, resource.c.resource_id)), these(tx, ids))
+        rows = tx.execute(_listed(tx.dialect.name, resource), these(tx, ids))
     found = [Resource(row[0], dict(zip(columns, row, strict=True))) for row in rows]
     _refuse_missing(ids or (), {one.id for one in found})
     return found
+
+
+@lru_cache(maxsize=16)
+def _listed(engine: str, resource: TableClause) -> Select[Any]:
+    return select(resource).where(among(engine, resource.c.resource_id)).order_by(resource.c.resource_id)
 
 
 def version(tx: Tx) -> int:
@@ -107,7 +113,7 @@ def set_properties(tx: Tx, ids: Collection[int], values: Mapping[str, Value], *,
     ]
     resource = properties.clause(types)
     tx.execute(
-        update(resource).where(among(tx, resource.c.resource_id)).values(dict(values)),
+        update(resource).where(among(tx.dialect.name, resource.c.resource_id)).values(dict(values)),
         these(tx, ids),
     )
     _log(tx, changed, at=at)
@@ -122,7 +128,7 @@ def set_state(tx: Tx, ids: Collection[int], state: ResourceState, *, at: int, by
     decided = "YES" if by_check else "NO"
     tx.execute(
         update(resources)
-        .where(among(tx, resources.c.resource_id))
+        .where(among(tx.dialect.name, resources.c.resource_id))
         .values(
             state=state.value,
             state_num=STATE_NUMBER[state],
@@ -141,7 +147,7 @@ def ask_state(tx: Tx, ids: Collection[int], state: NextState, *, by_check: bool 
     listed(tx, ids)
     tx.execute(
         update(resources)
-        .where(among(tx, resources.c.resource_id))
+        .where(among(tx.dialect.name, resources.c.resource_id))
         .values(next_state=state.value, next_finaud_decision="YES" if by_check else "NO"),
         these(tx, ids),
     )
@@ -159,12 +165,14 @@ def asked(tx: Tx) -> list[tuple[int, NextState, bool]]:
 
 def sizes(tx: Tx) -> dict[str, int]:
     """Say how many resources of the default type each node has."""
-    rows = tx.execute(
-        select(resources.c.network_address, func.count())
-        .where(resources.c.type == DEFAULT_TYPE)
-        .group_by(resources.c.network_address)
-    )
-    return dict(tuple(row) for row in rows)
+    return dict(tuple(row) for row in tx.execute(_SIZES))
+
+
+_SIZES = (
+    select(resources.c.network_address, func.count())
+    .where(resources.c.type == DEFAULT_TYPE)
+    .group_by(resources.c.network_address)
+)
 
 
 def values_on_nodes(tx: Tx, name: str) -> dict[str, set[Value]]:
@@ -181,15 +189,16 @@ def values_on_nodes(tx: Tx, name: str) -> dict[str, set[Value]]:
 
 def unusable(tx: Tx, ids: Collection[int]) -> set[int]:
     """Give those of the resources on which no job can start now: not Alive, about to leave, or gone."""
-    usable = tx.execute(
-        select(resources.c.resource_id).where(
-            among(tx, resources.c.resource_id),
-            resources.c.state == ResourceState.ALIVE.value,
-            resources.c.next_state.in_([NextState.UNCHANGED.value, NextState.ALIVE.value]),
-        ),
-        these(tx, ids),
+    return set(ids) - set(tx.execute(_usable(tx.dialect.name), these(tx, ids)).scalars())
+
+
+@cache
+def _usable(engine: str) -> Select[Any]:
+    return select(resources.c.resource_id).where(
+        among(engine, resources.c.resource_id),
+        resources.c.state == ResourceState.ALIVE.value,
+        resources.c.next_state.in_([NextState.UNCHANGED.value, NextState.ALIVE.value]),
     )
-    return set(ids) - set(usable.scalars())
 
 
 def states_since(tx: Tx) -> dict[int, int]:

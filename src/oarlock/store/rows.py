@@ -68,13 +68,13 @@ class Given:
 _IDS = Given("given", id=WHOLE)
 
 
-def among(tx: Tx, column: ColumnElement[int]) -> ColumnElement[bool]:
-    """Say that a column holds one of the numbers that `these` brings, however many they are."""
-    return _among(tx.dialect.name, column)
-
-
 @lru_cache(maxsize=256)
-def _among(engine: str, column: ColumnElement[int]) -> ColumnElement[bool]:
+def among(engine: str, column: ColumnElement[int]) -> ColumnElement[bool]:
+    """Say that a column holds one of the numbers that `these` brings, however many they are.
+
+    In the words of `sqlite` or `postgresql`: a statement that is made often is made once for each (`functools.cache`),
+    since SQLAlchemy takes longer to make one and to know it again than SQLite takes to carry it out.
+    """
     return column.in_(select(_IDS.table(engine).c.id))
 
 

@@ -1,8 +1,9 @@
 """What jobs ask for, read back from their tables: jobs that ask the same share a shape."""
 
 from collections import defaultdict
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from sqlalchemy import Select, select
@@ -11,6 +12,7 @@ from oarlock.lang import request as requests
 from oarlock.lang.where import STORED, Types, parse
 from oarlock.model.condition import Condition
 from oarlock.model.errors import OarlockError
+from oarlock.model.job import JobState
 from oarlock.model.request import Alternative, Group, Level, Request
 from oarlock.model.snapshot import Choice, Shape
 from oarlock.store.rows import among, these
@@ -33,17 +35,12 @@ class Asked:
     broken: dict[int, str] = field(default_factory=dict)
 
 
-def read(tx: Tx, which: Select[Any], types: Types, **bound: Any) -> Asked:
-    """Read what the jobs whose numbers `which` selects ask for, on resources that have these columns."""
-    groups = _groups(tx, which, bound)
-    moldable = moldable_job_descriptions.c
-    rows = tx.execute(
-        select(moldable.moldable_id, moldable.moldable_job_id, moldable.moldable_walltime, jobs.c.properties)
-        .join(jobs, jobs.c.job_id == moldable.moldable_job_id)
-        .where(moldable.moldable_job_id.in_(which))
-        .order_by(moldable.moldable_id),
-        bound,
-    )
+def read(tx: Tx, types: Types, ids: Collection[int] | None = None) -> Asked:
+    """Read what these jobs ask for (or all that wait), on resources that have these columns."""
+    engine = tx.dialect.name
+    bound = {} if ids is None else these(tx, ids)
+    groups = _groups(tx.execute(_stored_groups(engine, waiting=ids is None), bound))
+    rows = tx.execute(_stored_choices(engine, waiting=ids is None), bound)
     asked = Asked()
     known: dict[_Written, int | str] = {}
     for moldable_id, job_id, walltime, properties in rows:
@@ -62,7 +59,7 @@ def read(tx: Tx, which: Select[Any], types: Types, **bound: Any) -> Asked:
 
 def requests_of(tx: Tx, ids: list[int], types: Types) -> dict[int, Request]:
     """Give what each of these jobs asked for; a job whose condition can no longer be read is not in the answer."""
-    asked = read(tx, select(jobs.c.job_id).where(among(tx, jobs.c.job_id)), types, **these(tx, ids))
+    asked = read(tx, types, ids)
     return {
         job_id: Request(
             tuple(Alternative(asked.shapes[choice.shape].groups, choice.walltime) for choice in choices),
@@ -72,10 +69,27 @@ def requests_of(tx: Tx, ids: list[int], types: Types) -> dict[int, Request]:
     }
 
 
-def _groups(tx: Tx, which: Select[Any], bound: dict[str, Any]) -> dict[int, _Groups]:
-    """Read the groups of every moldable alternative, as they are stored."""
+@cache
+def _which(engine: str, *, waiting: bool) -> Select[Any]:
+    numbers = select(jobs.c.job_id)
+    return numbers.where(jobs.c.state == JobState.WAITING.value if waiting else among(engine, jobs.c.job_id))
+
+
+@cache
+def _stored_choices(engine: str, *, waiting: bool) -> Select[Any]:
+    moldable = moldable_job_descriptions.c
+    return (
+        select(moldable.moldable_id, moldable.moldable_job_id, moldable.moldable_walltime, jobs.c.properties)
+        .join(jobs, jobs.c.job_id == moldable.moldable_job_id)
+        .where(moldable.moldable_job_id.in_(_which(engine, waiting=waiting)))
+        .order_by(moldable.moldable_id)
+    )
+
+
+@cache
+def _stored_groups(engine: str, *, waiting: bool) -> Select[Any]:
     group, level = job_resource_groups.c, job_resource_descriptions.c
-    rows = tx.execute(
+    return (
         select(
             group.res_group_moldable_id,
             group.res_group_id,
@@ -86,10 +100,13 @@ def _groups(tx: Tx, which: Select[Any], bound: dict[str, Any]) -> dict[int, _Gro
         .select_from(moldable_job_descriptions)
         .join(job_resource_groups, group.res_group_moldable_id == moldable_job_descriptions.c.moldable_id)
         .join(job_resource_descriptions, level.res_job_group_id == group.res_group_id)
-        .where(moldable_job_descriptions.c.moldable_job_id.in_(which))
-        .order_by(group.res_group_id, level.res_job_order),
-        bound,
-    ).all()
+        .where(moldable_job_descriptions.c.moldable_job_id.in_(_which(engine, waiting=waiting)))
+        .order_by(group.res_group_id, level.res_job_order)
+    )
+
+
+def _groups(rows: Iterable[Any]) -> dict[int, _Groups]:
+    """Put the groups of every moldable alternative together, as they are stored."""
     found: defaultdict[int, list[tuple[str, list[tuple[str, int]]]]] = defaultdict(list)
     last = None
     for moldable_id, group_id, text, name, count in rows:

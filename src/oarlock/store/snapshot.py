@@ -3,9 +3,10 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, func, literal_column, or_, select
+from sqlalchemy import ColumnElement, Select, TableClause, bindparam, func, literal_column, or_, select
 
 from oarlock.lang.where import known_column
 from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
@@ -51,7 +52,7 @@ def read(
     types = properties.types(tx)
     head = None if depth is None else _head(tx, depth)
     live = _live(tx, head)
-    asked = _asked(tx, head, types)
+    asked = shapes.read(tx, types, head)
     promised = _promised(tx)
     places = {**_held(tx, live, now), **promised}
     kinds, after = _types(tx), _dependencies(tx)
@@ -78,22 +79,24 @@ def read(
 
 def _head(tx: Tx, depth: int) -> list[int]:
     """Find the first waiting jobs of each queue; all of them where everybody's use decides who is first."""
-    waits = select(jobs.c.job_id).where(jobs.c.state == JobState.WAITING.value).order_by(jobs.c.job_id)
-    found = set(tx.execute(waits.where(jobs.c.reservation != literal_column("'None'"))).scalars())
+    found = set(tx.execute(_DATED).scalars())
     for queue in queues.listed(tx):
-        mine = waits.where(jobs.c.queue_name == queue.name)
-        found.update(tx.execute(mine if queue.policy.endswith("fairsharing") else mine.limit(depth)).scalars())
+        most = _ALL if queue.policy.endswith("fairsharing") else depth
+        found.update(tx.execute(_FIRST, {"queue": queue.name, "most": most}).scalars())
     return sorted(found)
 
 
+_WAITS = select(jobs.c.job_id).where(jobs.c.state == JobState.WAITING.value).order_by(jobs.c.job_id)
+_DATED = _WAITS.where(jobs.c.reservation != literal_column("'None'"))
+_FIRST = _WAITS.where(jobs.c.queue_name == bindparam("queue")).limit(bindparam("most"))
+_ALL = 2**62
+
+
 def _count_waiting(tx: Tx) -> int:
-    return tx.execute(select(func.count()).where(jobs.c.state == JobState.WAITING.value)).scalar_one()
+    return tx.execute(_COUNT).scalar_one()
 
 
-def _asked(tx: Tx, head: Sequence[int] | None, types: Mapping[str, type]) -> shapes.Asked:
-    if head is None:
-        return shapes.read(tx, select(jobs.c.job_id).where(jobs.c.state == JobState.WAITING.value), types)
-    return shapes.read(tx, select(jobs.c.job_id).where(among(tx, jobs.c.job_id)), types, **these(tx, head))
+_COUNT = select(func.count()).where(jobs.c.state == JobState.WAITING.value)
 
 
 def _live(tx: Tx, head: Sequence[int] | None) -> Sequence[Any]:
@@ -101,12 +104,18 @@ def _live(tx: Tx, head: Sequence[int] | None) -> Sequence[Any]:
 
     Of those that wait, only the `head` if there is one.
     """
+    query = _stored_live(tx.dialect.name, only_head=head is not None)
+    return tx.execute(query, {} if head is None else these(tx, head)).all()
+
+
+@cache
+def _stored_live(engine: str, *, only_head: bool) -> Select[Any]:
     moldable = moldable_job_descriptions
-    states = [state.value for state in _LIVE if head is None or state is not JobState.WAITING]
+    states = [state.value for state in _LIVE if not only_head or state is not JobState.WAITING]
     chosen: ColumnElement[bool] = jobs.c.state.in_(states)
-    if head is not None:
-        chosen = or_(chosen, among(tx, jobs.c.job_id))
-    return tx.execute(
+    if only_head:
+        chosen = or_(chosen, among(engine, jobs.c.job_id))
+    return (
         select(
             jobs.c.job_id,
             jobs.c.job_user,
@@ -123,9 +132,8 @@ def _live(tx: Tx, head: Sequence[int] | None) -> Sequence[Any]:
         )
         .outerjoin(moldable, moldable.c.moldable_id == jobs.c.assigned_moldable_job)
         .where(chosen)
-        .order_by(jobs.c.job_id),
-        {} if head is None else these(tx, head),
-    ).all()
+        .order_by(jobs.c.job_id)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +148,18 @@ class _Place:
 
 def _promised(tx: Tx) -> dict[int, _Place]:
     """Read the places of reservations that were accepted and did not start yet."""
+    rows = tx.execute(_stored_promises()).all()
+    if not rows:
+        return {}
+    given = these(tx, [moldable_id for _, moldable_id, *_ in rows])
+    resources = _grouped(tx.execute(_stored_promised(tx.dialect.name), given))
+    return {job_id: _Place(m, start, walltime, resources.get(m, ())) for job_id, m, start, walltime in rows}
+
+
+@cache
+def _stored_promises() -> Select[Any]:
     moldable, predicted = moldable_job_descriptions.c, gantt_jobs_predictions.c
-    rows = tx.execute(
+    return (
         select(jobs.c.job_id, moldable.moldable_id, predicted.start_time, moldable.moldable_walltime)
         .join(moldable_job_descriptions, moldable.moldable_job_id == jobs.c.job_id)
         .join(gantt_jobs_predictions, predicted.moldable_job_id == moldable.moldable_id)
@@ -150,29 +168,19 @@ def _promised(tx: Tx) -> dict[int, _Place]:
             jobs.c.reservation == Reservation.SCHEDULED.value,
             jobs.c.state.in_([JobState.WAITING.value, JobState.TO_ACK_RESERVATION.value]),
         )
-    ).all()
-    given = gantt_jobs_resources
-    resources = _grouped(
-        tx.execute(
-            select(given.c.moldable_job_id, given.c.resource_id)
-            .where(among(tx, given.c.moldable_job_id))
-            .order_by(given.c.resource_id),
-            these(tx, [moldable_id for _, moldable_id, *_ in rows]),
-        )
     )
-    return {job_id: _Place(m, start, walltime, resources.get(m, ())) for job_id, m, start, walltime in rows}
+
+
+@cache
+def _stored_promised(engine: str) -> Select[Any]:
+    given = gantt_jobs_resources.c
+    promised = select(given.moldable_job_id, given.resource_id).order_by(given.resource_id)
+    return promised.where(among(engine, given.moldable_job_id))
 
 
 def _held(tx: Tx, live: Iterable[Any], now: int) -> dict[int, _Place]:
     """Read the places of jobs that hold resources; time spent suspended makes them longer."""
-    given = assigned_resources.c
-    resources = _grouped(
-        tx.execute(
-            select(given.moldable_job_id, given.resource_id)
-            .where(given.assigned_resource_index == literal_column("'CURRENT'"))
-            .order_by(given.resource_id)
-        )
-    )
+    resources = _grouped(tx.execute(_HELD))
     suspended = stored_jobs.suspended_seconds(tx, now=now)
     return {
         row.job_id: _Place(
@@ -184,6 +192,13 @@ def _held(tx: Tx, live: Iterable[Any], now: int) -> dict[int, _Place]:
         for row in live
         if row.state in HOLDS_RESOURCES
     }
+
+
+_HELD = (
+    select(assigned_resources.c.moldable_job_id, assigned_resources.c.resource_id)
+    .where(assigned_resources.c.assigned_resource_index == literal_column("'CURRENT'"))
+    .order_by(assigned_resources.c.resource_id)
+)
 
 
 def _placed(row: Any, place: _Place, types: tuple[str, ...]) -> Placed:
@@ -222,35 +237,34 @@ def _waiting(row: Any, choices: Iterable[Choice], types: tuple[str, ...], after:
 
 def _types(tx: Tx) -> dict[int, tuple[str, ...]]:
     """Read the types of all live jobs."""
-    return _grouped(
-        tx.execute(
-            select(job_types.c.job_id, job_types.c.type)
-            .where(job_types.c.type_index == literal_column("'CURRENT'"))
-            .order_by(job_types.c.job_type_id)
-        )
-    )
+    return _grouped(tx.execute(_TYPES))
+
+
+_TYPES = (
+    select(job_types.c.job_id, job_types.c.type)
+    .where(job_types.c.type_index == literal_column("'CURRENT'"))
+    .order_by(job_types.c.job_type_id)
+)
 
 
 def _dependencies(tx: Tx) -> dict[int, tuple[Dependency, ...]]:
     """Read whom waiting jobs wait for, and where those stand."""
-    waiting = select(jobs.c.job_id).where(jobs.c.state == JobState.WAITING.value)
-    required = job_dependencies.c
-    rows = tx.execute(
-        select(required.job_id, jobs.c.job_id, jobs.c.state, jobs.c.exit_code)
-        .select_from(job_dependencies)
-        .join(jobs, jobs.c.job_id == required.job_id_required)
-        .where(required.job_id.in_(waiting))
-        .order_by(jobs.c.job_id)
-    )
+    rows = tx.execute(_DEPENDENCIES)
     return _grouped((number, Dependency(other, JobState(state), code)) for number, other, state, code in rows)
+
+
+_DEPENDENCIES = (
+    select(job_dependencies.c.job_id, jobs.c.job_id, jobs.c.state, jobs.c.exit_code)
+    .select_from(job_dependencies)
+    .join(jobs, jobs.c.job_id == job_dependencies.c.job_id_required)
+    .where(job_dependencies.c.job_id.in_(_WAITS.order_by(None)))
+    .order_by(jobs.c.job_id)
+)
 
 
 def resource_table(tx: Tx, types: Mapping[str, type], order: Sequence[Order]) -> ResourceTable:
     """Read the resources that are not Dead, in the order that is preferred."""
-    resource = properties.clause(types)
-    rows = tx.execute(
-        select(resource).where(resource.c.state != ResourceState.DEAD.value).order_by(resource.c.resource_id)
-    ).all()
+    rows = tx.execute(_alive(properties.clause(types))).all()
     columns: dict[str, Sequence[Value]] = dict(
         zip(types, zip(*rows, strict=True) if rows else ((),) * len(types), strict=True)
     )
@@ -258,6 +272,11 @@ def resource_table(tx: Tx, types: Mapping[str, type], order: Sequence[Order]) ->
     places = _sorted(range(len(rows)), columns, order)
     sorted_columns = {name: tuple(map(column.__getitem__, places)) for name, column in columns.items()}
     return ResourceTable(ids=sorted_columns["resource_id"], columns=sorted_columns)  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=16)
+def _alive(resource: TableClause) -> Select[Any]:
+    return select(resource).where(resource.c.state != ResourceState.DEAD.value).order_by(resource.c.resource_id)
 
 
 def _sorted(places: Iterable[int], columns: Mapping[str, Sequence[Value]], order: Sequence[Order]) -> list[int]:
@@ -271,19 +290,19 @@ def _sorted(places: Iterable[int], columns: Mapping[str, Sequence[Value]], order
 
 def _usage(tx: Tx, *, since: int, until: int) -> dict[str, Usage]:
     """Sum what every queue's users and projects used and asked for."""
-    row = accounting.c
-    rows = tx.execute(
-        select(row.queue_name, row.consumption_type, row.accounting_user, row.accounting_project, _SUM)
-        .where(row.window_start >= since, row.window_start < until)
-        .group_by(row.queue_name, row.consumption_type, row.accounting_user, row.accounting_project)
-    )
+    rows = tx.execute(_stored_usage(), {"since": since, "until": until})
     usage: defaultdict[str, _Sums] = defaultdict(_Sums)
     for queue, kind, user, project, consumed in rows:
         usage[queue].add(kind, user, project, int(consumed))
     return {queue: sums.usage() for queue, sums in sorted(usage.items())}
 
 
-_SUM = func.sum(accounting.c.consumption)
+@cache
+def _stored_usage() -> Select[Any]:
+    row = accounting.c
+    who = (row.queue_name, row.consumption_type, row.accounting_user, row.accounting_project)
+    windows = (row.window_start >= bindparam("since"), row.window_start < bindparam("until"))
+    return select(*who, func.sum(row.consumption)).where(*windows).group_by(*who)
 
 
 class _Sums:

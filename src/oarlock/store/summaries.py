@@ -2,8 +2,10 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import astuple, dataclass
+from functools import cache
+from typing import Any
 
-from sqlalchemy import delete, select
+from sqlalchemy import Delete, Select, delete, select
 
 from oarlock.store.rows import among, insert_rows, these
 from oarlock.store.tables import job_summaries
@@ -27,12 +29,21 @@ class Summary:
 
 def save(tx: Tx, summaries: Sequence[Summary]) -> None:
     """Keep summaries; one that a job already has is replaced."""
-    tx.execute(delete(job_summaries).where(among(tx, job_summaries.c.job_id)), these(tx, [s.job_id for s in summaries]))
+    tx.execute(_forget(tx.dialect.name), these(tx, [s.job_id for s in summaries]))
     columns = [column.name for column in job_summaries.columns]
     insert_rows(tx, "job_summaries", columns, [astuple(one) for one in summaries])
 
 
 def of_jobs(tx: Tx, ids: Collection[int]) -> list[Summary]:
     """Give the summaries of jobs, by number; jobs without one are not in the answer."""
-    query = select(job_summaries).where(among(tx, job_summaries.c.job_id)).order_by(job_summaries.c.job_id)
-    return [Summary(**row._mapping) for row in tx.execute(query, these(tx, ids))]
+    return [Summary(**row._mapping) for row in tx.execute(_of_jobs(tx.dialect.name), these(tx, ids))]
+
+
+@cache
+def _of_jobs(engine: str) -> Select[Any]:
+    return select(job_summaries).where(among(engine, job_summaries.c.job_id)).order_by(job_summaries.c.job_id)
+
+
+@cache
+def _forget(engine: str) -> Delete:
+    return delete(job_summaries).where(among(engine, job_summaries.c.job_id))
