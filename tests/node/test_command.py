@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oarlock.node import command
-from oarlock.node.command import CannotStart, complaint, opened
+from oarlock.node.command import CannotStart, opened
 from oarlock.node.environment import Files
 from oarlock.node.messages import Launch
 from oarlock.node.user import become, resolve
@@ -140,7 +140,7 @@ def test_no_command_runs_when_a_call_before_it_fails(ground, people, monkeypatch
     begun.status.setblocking(True)
     said = heard(begun.status)
     assert (os.waitpid(begun.pid, 0)[1], made.exists()) == (127 << 8, False)
-    assert "injected" in str(complaint(said))
+    assert "injected" in str(command.heard(said))
 
 
 def heard(status):
@@ -154,3 +154,30 @@ def heard(status):
             status.close()
             return last
         last = said
+
+
+def test_who_was_looked_up_is_told_and_need_not_be_looked_up_again(ground, people, monkeypatch):
+    def begin(known=None):
+        launch = Launch(1, 1, "", "", people[0], "true", directory="/")
+        begun = command.begin(launch, Free(), Files.of(str(ground), "1.1"), known, lowest_uid=1000)
+        begun.status.setblocking(True)
+        said = begun.status.recv(command.LONGEST_SAID)
+        begun.status.close()
+        os.waitpid(begun.pid, 0)
+        for path in ground.glob("1.1.*"):
+            path.unlink()
+        return said
+
+    ground.chmod(0o777)
+    user = command.heard(begin())
+    assert user == resolve(people[0], None)
+    monkeypatch.setattr(command, "resolve", lambda *_, **__: pytest.fail("it was looked up"))
+    assert begin(user) == b"!"
+
+
+def test_nobody_is_believed_to_be_a_user_who_says_nonsense():
+    assert [str(command.heard(said)) for said in (b'{"name": "ada"}', b"[1]", b"?")] == [
+        'the child said b\'{"name": "ada"}\'',
+        "the child said b'[1]'",
+        "the child said b'?'",
+    ]

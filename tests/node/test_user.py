@@ -6,7 +6,7 @@ import os
 import pytest
 
 from oarlock.node import user
-from oarlock.node.user import NotDropped, User, UserRefused, become, resolve
+from oarlock.node.user import KNOWN_SECONDS, Acquaintances, NotDropped, User, UserRefused, become, resolve
 from tests.bed import needs_root
 
 
@@ -100,3 +100,22 @@ def test_a_plain_users_instance_runs_only_that_users_jobs(people):
     assert in_a_child(lambda: as_ada(people[0])) == str(ada.uid)
     assert in_a_child(lambda: as_ada(people[1])) == "UserRefused"
     assert isinstance(ada, User)
+
+
+ADA = User("ada", 1001, 1001, (1001, 50), "/home/ada", "/bin/sh")
+
+
+def test_an_account_is_known_for_a_minute_under_the_uid_that_was_asked_for():
+    met = Acquaintances()
+    assert met.get("ada", 1001, now=100.0) is None
+    met.meet(ADA, 1001, now=100.0)
+    assert met.get("ada", 1001, now=100.0 + KNOWN_SECONDS - 1) == ADA
+    assert met.get("ada", 1001, now=100.0 + KNOWN_SECONDS) is None
+    assert (met.get("ada", None, now=100.0), met.get("bob", 1001, now=100.0)) == (None, None)
+
+
+def test_accounts_that_are_not_asked_for_are_forgotten():
+    met = Acquaintances()
+    met.meet(ADA, None, now=100.0)
+    met.meet(ADA._replace(name="bob"), None, now=100.0 + KNOWN_SECONDS)
+    assert met.get("ada", None, now=100.0) is None

@@ -1,8 +1,9 @@
 """From fork to exec: how the user's command begins. Everything here runs in the child; root ends in the middle of it.
 
 The child tells the supervisor of a failure through a socket that exec closes; nothing on it and its end mean that the
-user's code runs. Just before, it hands over a copy of its stderr, so that the supervisor can write to the user's file
-without ever opening one.
+user's code runs. Before, it says as whom it runs, so that the next child need not ask the site's directory service
+again; and it hands over a copy of its stderr, so that the supervisor can write to the user's file without ever opening
+one.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ _LOGIN_FLAG = {"bash": ["-l"]}
 _OUTPUT = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 FDS = 256
 """More descriptors than a supervisor ever has open."""
+
+LONGEST_SAID = 32 << 10
+"""Bytes in a message of the child; who is in thousands of groups is looked up each time."""
+
 _OOM_SCORE = "500"  # when the node runs out of memory a job goes before what keeps the node alive
 
 
@@ -50,13 +55,13 @@ class Made(NamedTuple):
     environment: dict[str, str]  # all but HOME and SHELL
 
 
-def begin(launch: Launch, group: Group, files: Files, *, lowest_uid: int) -> Begun:
-    """Fork the child; it says on its socket what it cannot do."""
+def begin(launch: Launch, group: Group, files: Files, known: User | None = None, *, lowest_uid: int) -> Begun:
+    """Fork the child; it says on its socket what it cannot do. Who is not `known` is looked up there: that may hang."""
     made = _made(launch, group, files)
-    ours, theirs = socket.socketpair()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = os.fork()
     if pid == 0:
-        _child(launch, group, made, theirs, lowest_uid)
+        _child(launch, group, made, theirs, lambda: known or _found(launch, lowest_uid, theirs))
     theirs.close()
     ours.setblocking(False)
     return Begun(pid, ours)
@@ -70,10 +75,10 @@ def _made(launch: Launch, group: Group, files: Files) -> Made:
     return Made({files.nodes: node_file(launch), files.resources: property_file(launch)}, environment)
 
 
-def _child(launch: Launch, group: Group, made: Made, status: socket.socket, lowest_uid: int) -> None:
+def _child(launch: Launch, group: Group, made: Made, status: socket.socket, find: Callable[[], User]) -> None:
     """Go all the way or die: whatever happens, the child never returns into the supervisor's code."""
     try:
-        _go(launch, group, made, status, lowest_uid)
+        _go(launch, group, made, status, find)
     except CannotStart as failure:
         _complain(status, failure.event, str(failure))
     except BaseException as failure:  # noqa: BLE001 - the boundary of a forked child
@@ -86,10 +91,10 @@ def _complain(status: socket.socket, event: str, says: str) -> None:
     status.send(json.dumps([event, says]).encode())
 
 
-def _go(launch: Launch, group: Group, made: Made, status: socket.socket, lowest_uid: int) -> None:
+def _go(launch: Launch, group: Group, made: Made, status: socket.socket, find: Callable[[], User]) -> None:
     os.setsid()
     _step("CPUSET_ERROR", group.join)
-    user = _known(launch, lowest_uid)
+    user = find()
     write_files(made.texts, user)
     _raise_oom_score()
     os.umask(0o022)
@@ -112,11 +117,16 @@ def _step(event: str, step: Callable[[], object]) -> None:
         raise CannotStart(event, str(error)) from error
 
 
-def _known(launch: Launch, lowest_uid: int) -> User:
+def _found(launch: Launch, lowest_uid: int, status: socket.socket) -> User:
+    """Look the user up, and say who that is while nobody but root can speak here."""
     try:
-        return resolve(launch.user, launch.uid, lowest=lowest_uid)
+        user = resolve(launch.user, launch.uid, lowest=lowest_uid)
     except UserRefused as refusal:
         raise CannotStart("USER_SHELL", str(refusal)) from refusal
+    text = json.dumps(user._asdict()).encode()
+    if len(text) <= LONGEST_SAID:
+        status.send(text)
+    return user
 
 
 def write_files(texts: dict[str, str], user: User) -> None:
@@ -178,10 +188,13 @@ def _close_others(*, keep: int) -> None:
     os.closerange(keep + 1, FDS)
 
 
-def complaint(said: bytes) -> CannotStart:
-    """Read what a child said before it died."""
+def heard(said: bytes) -> User | CannotStart:
+    """Read what a child said: as whom it runs, or why it cannot."""
     try:
-        event, says = json.loads(said)
-    except ValueError:
+        found = json.loads(said)
+        if isinstance(found, dict):
+            return User(**{**found, "groups": tuple(found["groups"])})
+        event, says = found
+    except (ValueError, TypeError, KeyError):
         event, says = "EXIT_VALUE_OAREXEC", f"the child said {said[:60]!r}"
     return CannotStart(str(event), str(says))

@@ -36,6 +36,7 @@ from oarlock.node.messages import (
 )
 from oarlock.node.signals import chosen_for, send, told, write_aside
 from oarlock.node.spool import Place
+from oarlock.node.user import Acquaintances
 
 _LONGEST_WAIT = 15.0  # poll sleeps by a clock that stops while the machine sleeps; ours does not
 _EMPTY_SECONDS = 60.0
@@ -58,6 +59,7 @@ class Supervisor:
 
     def __init__(self, settings: Settings, driver: Driver, boot: str, link: Link, wake: int) -> None:
         self._settings, self._driver, self._boot, self._link, self._wake = settings, driver, boot, link, wake
+        self._acquaintances = Acquaintances()
 
     def run(self, launch: Launch, place: Place) -> None:
         """Live through the attempt; afterwards the report is on the disk and told."""
@@ -130,7 +132,8 @@ class Supervisor:
     def _begin_command(self) -> None:
         """Start the child and wait until the user's code runs, or the child says why it cannot."""
         launch = self._launch
-        child = command.begin(launch, self._fenced(), self._files, lowest_uid=self._settings.lowest_uid)
+        known = self._acquaintances.get(launch.user, launch.uid, now=now())
+        child = command.begin(launch, self._fenced(), self._files, known, lowest_uid=self._settings.lowest_uid)
         self._child = child.pid
         try:
             self._listen(child.status, now() + launch.start_timeout)
@@ -141,7 +144,7 @@ class Supervisor:
         while True:
             self._turn(deadline, [status.fileno()])
             try:
-                said, fds, _, _ = socket.recv_fds(status, 4096, 1)
+                said, fds, _, _ = socket.recv_fds(status, command.LONGEST_SAID, 1)
             except BlockingIOError:
                 self._leave_if_told()
                 if now() >= deadline:
@@ -154,8 +157,10 @@ class Supervisor:
                 return
             if fds:
                 self._stderr = fds[0]
+            elif isinstance(told := command.heard(said), CannotStart):
+                raise told
             else:
-                raise command.complaint(said)
+                self._acquaintances.meet(told, self._launch.uid, now=now())
 
     def _leave_if_told(self) -> None:
         if self._ending:

@@ -17,7 +17,6 @@ from oarlock.node.messages import SEEN, Refused
 
 _NAME = re.compile(r"(\d+)\.(\d+)")
 _DOOR = ".control"
-_LONGEST = 32 << 20  # bytes of both lines together; a launch comes in one frame
 
 Key = tuple[int, int]
 """A job and its attempt."""
@@ -47,7 +46,7 @@ class Place:
         return _read(self._lines()[1])
 
     def _lines(self) -> tuple[bytes, bytes]:
-        first, _, rest = os.pread(self.fd, _LONGEST, 0).partition(b"\n")
+        first, _, rest = os.pread(self.fd, os.fstat(self.fd).st_size, 0).partition(b"\n")
         return first, rest
 
     def write(self, outcome: Body, *, durable: bool = False) -> None:

@@ -10,6 +10,9 @@ from typing import NamedTuple
 LOWEST_UID = 1000
 """Accounts below are the system's; the server may say another number."""
 
+KNOWN_SECONDS = 60.0
+"""How long an account that was looked up is believed: who changed somebody's groups waits so long at most."""
+
 
 class UserRefused(Exception):
     """A user that no job runs as here."""
@@ -45,6 +48,23 @@ def resolve(name: str, uid: int | None, *, lowest: int = LOWEST_UID) -> User:
         raise UserRefused(f"user `{name}` has uid {found.pw_uid}; jobs run as uid {max(lowest, 1)} or above")
     groups = os.getgrouplist(name, found.pw_gid)
     return User(name, found.pw_uid, found.pw_gid, tuple(groups), found.pw_dir, found.pw_shell or "/bin/sh")
+
+
+class Acquaintances:
+    """Accounts that were looked up not long ago: a directory service may be slow, and jobs of a user come in crowds."""
+
+    def __init__(self) -> None:
+        self._met: dict[tuple[str, int | None], tuple[float, User]] = {}
+
+    def get(self, name: str, uid: int | None, *, now: float) -> User | None:
+        """Give an account as it was at most a minute ago; none if it must be looked up."""
+        since, user = self._met.get((name, uid), (0.0, None))
+        return user if user is not None and now - since < KNOWN_SECONDS else None
+
+    def meet(self, user: User, uid: int | None, *, now: float) -> None:
+        """Remember an account that was looked up now, for a launch with this uid; forget the old ones."""
+        young = {key: met for key, met in self._met.items() if now - met[0] < KNOWN_SECONDS}
+        self._met = {**young, (user.name, uid): (now, user)}
 
 
 def become(user: User) -> None:

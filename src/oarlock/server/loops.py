@@ -15,10 +15,12 @@ Step = Callable[[], Awaitable[None]]
 
 _LONGEST_PAUSE = 60.0  # between two passes when nothing happens
 _SHARE = 2.0  # a quick pass is followed by a pause this many times as long as the CPU time it took
+_BUSY_SHARE = 6.0  # ... when there are more waiting jobs than it looked at: nobody watches for the next one to start
 _WHOLE_SHARE = 10.0
 _LEAST_WHOLE = 1.0
 _FEW = 4
-_LONGEST_GATHERING = 0.02
+_GATHERING = 2.0  # under load, news are gathered this many times as long as the last transaction took
+_LONGEST_GATHERING = 0.1
 
 
 async def every(period: float, wakeup: asyncio.Event, step: Step) -> None:
@@ -53,7 +55,7 @@ async def news(core: Core) -> None:
             await _apart(core, taken)
         elif len(taken) > _FEW:
             # Under load, waiting a little makes the next transaction carry more.
-            await asyncio.sleep(min(_LONGEST_GATHERING, core.clock.steady() - began))
+            await asyncio.sleep(min(_LONGEST_GATHERING, _GATHERING * (core.clock.steady() - began)))
 
 
 async def _apart(core: Core, taken: list[News]) -> None:
@@ -73,7 +75,7 @@ class Scheduler:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._next_start: int | None = None
-        self._whole_at = self._cost = 0.0
+        self._whole_at = self._pausing = 0.0
         self._whole: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
@@ -86,7 +88,7 @@ class Scheduler:
             core.to_plan.clear()
             await safely(self.quick)
             # Under load, what happens meanwhile is looked at together.
-            await asyncio.sleep(_SHARE * self._cost)
+            await asyncio.sleep(self._pausing)
 
     def _pause(self) -> float:
         """Say how long nothing has to be planned: until the next planned start, if nothing happens before."""
@@ -97,7 +99,8 @@ class Scheduler:
     async def quick(self) -> None:
         """Plan the first jobs of every queue and start what can start."""
         core = self._core
-        decision, self._cost = await core.planning.quick(int(core.clock.now()))
+        decision, cost = await core.planning.quick(int(core.clock.now()))
+        self._pausing = cost * (_BUSY_SHARE if decision.left else _SHARE)
         await core.apply(decision)
         self._next_start = decision.next_start
         if decision.left:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import secrets
@@ -86,6 +87,7 @@ async def _serve(state_dir: Path, config: Config, database: Database) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, core.stopping.set)
+    gc.freeze()  # what a server begins with stays: the collector need not look at it again and again
     log.info("serving", extra={"state": str(state_dir), "pid": os.getpid()})
     try:
         await run(core, serve_http)

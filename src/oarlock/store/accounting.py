@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Collection
 from functools import cache
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from sqlalchemy import Select, Update, case, delete, func, literal_column, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from oarlock.model.accounting import shares
 from oarlock.model.job import FINAL
@@ -14,8 +14,6 @@ from oarlock.model.resource import DEFAULT_TYPE
 from oarlock.store.rows import among, these
 from oarlock.store.tables import accounting, assigned_resources, jobs, moldable_job_descriptions, resources
 from oarlock.store.tx import Tx
-
-_INSERT = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
 class Account(NamedTuple):
@@ -140,7 +138,7 @@ def _store(tx: Tx, sums: Counter[Account]) -> None:
 
 @cache
 def _add_up(engine: str) -> Any:
-    insert: Any = _INSERT[engine](accounting)
+    insert: Any = import_module(f"sqlalchemy.dialects.{engine}").insert(accounting)  # the other one is not loaded
     return insert.on_conflict_do_update(
         index_elements=list(accounting.primary_key),
         set_={"consumption": accounting.c.consumption + insert.excluded.consumption},

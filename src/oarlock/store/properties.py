@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from sqlalchemy import Column, ColumnElement, String, TableClause, and_, column, table, text, update
-from sqlalchemy.dialects.postgresql import VARCHAR
 from sqlalchemy.schema import CreateColumn
 from sqlalchemy.types import TypeEngine
 
@@ -18,7 +17,7 @@ from oarlock.store.tx import Tx
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 LONGEST_TEXT = 255
 _LONGEST = 63  # PostgreSQL cuts longer names off without a word
-_TEXT: TypeEngine[str] = String(LONGEST_TEXT).with_variant(VARCHAR(LONGEST_TEXT, collation="C"), "postgresql")
+_TEXT: TypeEngine[str] = String(LONGEST_TEXT).with_variant(String(LONGEST_TEXT, collation="C"), "postgresql")
 
 _WORDS_OF_REQUESTS = "and or not in like between is null true false all best besthalf node nodes walltime"
 _WORDS_OF_SQL = """

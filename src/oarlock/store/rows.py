@@ -5,8 +5,6 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
-import psycopg
-from psycopg import sql
 from sqlalchemy import (
     ARRAY,
     ColumnElement,
@@ -102,6 +100,9 @@ def _insert_text(name: str, columns: tuple[str, ...]) -> str:
 
 
 def _copy(tx: Tx, name: str, columns: Iterable[str], rows: Iterable[Sequence[Any]]) -> None:
+    import psycopg  # late: a server on SQLite starts without it
+    from psycopg import sql
+
     connection = tx.connection.driver_connection
     assert isinstance(connection, psycopg.Connection)  # noqa: S101  (tells mypy)
     statement = sql.SQL("COPY {} ({}) FROM STDIN").format(

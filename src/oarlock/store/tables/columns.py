@@ -4,7 +4,6 @@ from collections.abc import Iterable
 
 from sqlalchemy import BigInteger, CheckConstraint, Column, Index, Integer, MetaData, Text
 from sqlalchemy import text as sql
-from sqlalchemy.dialects.postgresql import TEXT
 from sqlalchemy.types import TypeEngine
 
 metadata = MetaData(
@@ -19,7 +18,7 @@ metadata = MetaData(
 WHOLE: TypeEngine[int] = BigInteger().with_variant(Integer(), "sqlite")
 """A whole number. SQLite makes a key quick only when it is called INTEGER; its integers have 64 bits anyway."""
 
-TEXT_BY_CODE_POINT: TypeEngine[str] = Text().with_variant(TEXT(collation="C"), "postgresql")
+TEXT_BY_CODE_POINT: TypeEngine[str] = Text().with_variant(Text(collation="C"), "postgresql")
 """A text of any length, compared by code point, as SQLite and Python do."""
 
 
