@@ -20,7 +20,7 @@ from oarlock.model.resource import NextState
 from oarlock.server.clock import Clock, Wall
 from oarlock.server.errands import Errands, Nodes
 from oarlock.server.fleet import Fleet
-from oarlock.server.planning import Planning
+from oarlock.server.planning import Helper, Planning
 from oarlock.store import jobs, resources
 from oarlock.store.database import Database
 from oarlock.store.tx import Tx
@@ -36,7 +36,14 @@ class Core:
     """Everything one server knows. A `fleet` may be given (virtual nodes); else the settings say how nodes are met."""
 
     def __init__(
-        self, state_dir: Path, config: Config, database: Database, clock: Clock, key: bytes, fleet: Nodes | None = None
+        self,
+        state_dir: Path,
+        config: Config,
+        database: Database,
+        clock: Clock,
+        key: bytes,
+        fleet: Nodes | None = None,
+        helper: Helper | None = None,
     ) -> None:
         self.state_dir, self.config, self.database, self.clock = state_dir, config, database, clock
         self.site = Site(config, key)
@@ -56,7 +63,7 @@ class Core:
             reached=self._reached,
         )
         self.live = Live(config.sample_period, config.cluster_name)
-        self.planning = Planning(database, config)
+        self.planning = Planning(database, config, helper)
         self._wall = Wall(clock)
 
     # Reading and writing without blocking the loop.

@@ -2,8 +2,12 @@
 
 import asyncio
 import contextlib
+import socket
+import subprocess
 import sys
 import time
+from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,7 +21,9 @@ from oarlock.store.database import Database
 LEAST_DEPTH, MOST_DEPTH = 64, 512
 """Waiting jobs of a queue that a quick pass looks at: what can start now is nearly always among them."""
 
-_LENGTH = 4
+LENGTH = 4
+"""Bytes that say how long a message between server and planning process is."""
+
 _SLACK = 30.0  # seconds beyond its own limit after which a planning process is given up
 
 
@@ -45,13 +51,32 @@ def plan(database: Database, asked: Asked, *, depth: int | None) -> Decision:
     return schedule.decide(seen, asked.how, now=asked.now, out_of_time=lambda: time.monotonic() > end)
 
 
-class Planning:
-    """Makes decisions from the database as it is."""
+class Helper(NamedTuple):
+    """A planning process: the line to it, how to end it, and how to wait for its end."""
 
-    def __init__(self, database: Database, config: Config) -> None:
+    line: socket.socket
+    kill: Callable[[], None]
+    wait: Callable[[], object]
+
+
+def spawned() -> Helper:
+    """Start a planning process."""
+    ours, theirs = socket.socketpair()
+    command = (sys.executable, "-m", "oarlock.server.planner")
+    line = theirs.fileno()
+    process = subprocess.Popen(command, stdin=line, stdout=line, start_new_session=True)  # noqa: S603 - our own
+    theirs.close()
+    return Helper(ours, process.kill, process.wait)
+
+
+class Planning:
+    """Makes decisions from the database as it is. The first `helper` may be given; later ones are started."""
+
+    def __init__(self, database: Database, config: Config, helper: Helper | None = None) -> None:
         self._database, self._config = database, config
         self._how = schedule.settings(config)
-        self._process: asyncio.subprocess.Process | None = None
+        self._helper = helper
+        self._line: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._depth = LEAST_DEPTH
 
     def _asked(self, now: int) -> Asked:
@@ -80,26 +105,25 @@ class Planning:
             raise PlannerGone(f"The planning process ended: {error!r}.") from error
 
     async def _ask(self, asked: Asked) -> Decision:
-        if self._process is None or self._process.returncode is not None:
-            self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "oarlock.server.planner"),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                start_new_session=True,
-            )
-        stdin, stdout = self._process.stdin, self._process.stdout
-        if stdin is None or stdout is None:
-            raise EOFError("it has no pipes")
+        if self._line is None:
+            if self._helper is None:
+                self._helper = await asyncio.to_thread(spawned)
+            self._line = await asyncio.open_unix_connection(sock=self._helper.line)
+        reader, writer = self._line
         body = msgspec.msgpack.encode(asked)
-        stdin.write(len(body).to_bytes(_LENGTH, "big") + body)
-        await stdin.drain()
-        length = int.from_bytes(await stdout.readexactly(_LENGTH), "big")
-        return msgspec.msgpack.decode(await stdout.readexactly(length), type=Decision)
+        writer.write(len(body).to_bytes(LENGTH, "big") + body)
+        await writer.drain()
+        length = int.from_bytes(await reader.readexactly(LENGTH), "big")
+        return msgspec.msgpack.decode(await reader.readexactly(length), type=Decision)
 
     async def close(self) -> None:
         """End the planning process."""
-        process, self._process = self._process, None
-        if process is not None and process.returncode is None:
+        helper, self._helper = self._helper, None
+        line, self._line = self._line, None
+        if line is not None:
+            line[1].close()
+        if helper is not None:
+            helper.line.close()
             with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+                helper.kill()
+            await asyncio.to_thread(helper.wait)

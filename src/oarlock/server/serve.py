@@ -13,11 +13,12 @@ from pathlib import Path
 from oarlock.config import Config, DbType
 from oarlock.job import alerts
 from oarlock.model.errors import DatabaseRefused
-from oarlock.server import loops
+from oarlock.server import loops, planner
 from oarlock.server.alerts import PERIOD, Alerts
 from oarlock.server.clock import RealClock
 from oarlock.server.core import Core
 from oarlock.server.http import serve_http
+from oarlock.server.planning import Helper
 from oarlock.store import facts
 from oarlock.store.database import Database
 from oarlock.store.opening import open_database
@@ -29,8 +30,9 @@ Listener = Callable[[Core], Awaitable[None]]
 
 def serve(state_dir: Path, config: Config) -> None:
     """Serve until SIGTERM or SIGINT; jobs that run go on without a server."""
+    helper = planner.forked()
     with opened(state_dir, config) as database:
-        asyncio.run(_serve(state_dir, config, database))
+        asyncio.run(_serve(state_dir, config, database, helper))
 
 
 @contextlib.contextmanager
@@ -82,8 +84,8 @@ def key_of(database: Database) -> bytes:
     return bytes.fromhex(database.write(lambda tx: facts.keep(tx, "attempt key", secrets.token_hex(32))))
 
 
-async def _serve(state_dir: Path, config: Config, database: Database) -> None:
-    core = Core(state_dir, config, database, RealClock(), await asyncio.to_thread(key_of, database))
+async def _serve(state_dir: Path, config: Config, database: Database, helper: Helper) -> None:
+    core = Core(state_dir, config, database, RealClock(), await asyncio.to_thread(key_of, database), helper=helper)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, core.stopping.set)

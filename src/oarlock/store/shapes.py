@@ -1,7 +1,7 @@
 """What jobs ask for, read back from their tables: jobs that ask the same share a shape."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any
@@ -35,12 +35,20 @@ class Asked:
     broken: dict[int, str] = field(default_factory=dict)
 
 
-def read(tx: Tx, types: Types, ids: Collection[int] | None = None) -> Asked:
-    """Read what these jobs ask for (or all that wait), on resources that have these columns."""
-    engine = tx.dialect.name
-    bound = {} if ids is None else these(tx, ids)
-    groups = _groups(tx.execute(_stored_groups(engine, waiting=ids is None), bound))
-    rows = tx.execute(_stored_choices(engine, waiting=ids is None), bound)
+WAITING = select(jobs.c.job_id).where(jobs.c.state == JobState.WAITING.value)
+"""The numbers of the jobs that wait, for `read`."""
+
+
+@cache
+def given(engine: str) -> Select[Any]:
+    """The numbers that `these` brings, for `read`."""
+    return select(jobs.c.job_id).where(among(engine, jobs.c.job_id))
+
+
+def read(tx: Tx, which: Select[Any], types: Types, **bound: Any) -> Asked:
+    """Read what the jobs whose numbers `which` selects ask for, on resources that have these columns."""
+    groups = _groups(tx.execute(_stored_groups(which), bound))
+    rows = tx.execute(_stored_choices(which), bound)
     asked = Asked()
     known: dict[_Written, int | str] = {}
     for moldable_id, job_id, walltime, properties in rows:
@@ -59,7 +67,7 @@ def read(tx: Tx, types: Types, ids: Collection[int] | None = None) -> Asked:
 
 def requests_of(tx: Tx, ids: list[int], types: Types) -> dict[int, Request]:
     """Give what each of these jobs asked for; a job whose condition can no longer be read is not in the answer."""
-    asked = read(tx, types, ids)
+    asked = read(tx, given(tx.dialect.name), types, **these(tx, ids))
     return {
         job_id: Request(
             tuple(Alternative(asked.shapes[choice.shape].groups, choice.walltime) for choice in choices),
@@ -69,25 +77,19 @@ def requests_of(tx: Tx, ids: list[int], types: Types) -> dict[int, Request]:
     }
 
 
-@cache
-def _which(engine: str, *, waiting: bool) -> Select[Any]:
-    numbers = select(jobs.c.job_id)
-    return numbers.where(jobs.c.state == JobState.WAITING.value if waiting else among(engine, jobs.c.job_id))
-
-
-@cache
-def _stored_choices(engine: str, *, waiting: bool) -> Select[Any]:
+@lru_cache(maxsize=16)
+def _stored_choices(which: Select[Any]) -> Select[Any]:
     moldable = moldable_job_descriptions.c
     return (
         select(moldable.moldable_id, moldable.moldable_job_id, moldable.moldable_walltime, jobs.c.properties)
         .join(jobs, jobs.c.job_id == moldable.moldable_job_id)
-        .where(moldable.moldable_job_id.in_(_which(engine, waiting=waiting)))
+        .where(moldable.moldable_job_id.in_(which))
         .order_by(moldable.moldable_id)
     )
 
 
-@cache
-def _stored_groups(engine: str, *, waiting: bool) -> Select[Any]:
+@lru_cache(maxsize=16)
+def _stored_groups(which: Select[Any]) -> Select[Any]:
     group, level = job_resource_groups.c, job_resource_descriptions.c
     return (
         select(
@@ -100,7 +102,7 @@ def _stored_groups(engine: str, *, waiting: bool) -> Select[Any]:
         .select_from(moldable_job_descriptions)
         .join(job_resource_groups, group.res_group_moldable_id == moldable_job_descriptions.c.moldable_id)
         .join(job_resource_descriptions, level.res_job_group_id == group.res_group_id)
-        .where(moldable_job_descriptions.c.moldable_job_id.in_(_which(engine, waiting=waiting)))
+        .where(moldable_job_descriptions.c.moldable_job_id.in_(which))
         .order_by(group.res_group_id, level.res_job_order)
     )
 

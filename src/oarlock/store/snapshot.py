@@ -52,7 +52,10 @@ def read(
     types = properties.types(tx)
     head = None if depth is None else _head(tx, depth)
     live = _live(tx, head)
-    asked = shapes.read(tx, types, head)
+    if head is None:
+        asked = shapes.read(tx, shapes.WAITING, types)
+    else:
+        asked = shapes.read(tx, shapes.given(tx.dialect.name), types, **these(tx, head))
     promised = _promised(tx)
     places = {**_held(tx, live, now), **promised}
     kinds, after = _types(tx), _dependencies(tx)

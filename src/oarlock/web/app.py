@@ -1,10 +1,10 @@
 """The application that the HTTP server runs: the verbs under their addresses."""
 
+import asyncio
 import re
 from collections.abc import Iterable
 
 import msgspec
-from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,12 +24,14 @@ _METRICS = "/metrics"
 
 def build(dispatcher: Dispatcher) -> ASGIApp:
     """Make the application: verbs go straight to the dispatcher, everything else to the pages."""
-    pages = _pages()
+    pages: list[ASGIApp] = []
     addresses = Addresses(VERBS.values())
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not (scope["path"].startswith(PREFIX) or scope["path"] == _METRICS):
-            await pages(scope, receive, send)
+            if not pages:
+                pages.append(await asyncio.to_thread(_pages))
+            await pages[0](scope, receive, send)
             return
         request = Request(scope, receive)
         found = addresses.find(scope["method"], scope["path"].removeprefix(PREFIX))
@@ -42,8 +44,13 @@ def build(dispatcher: Dispatcher) -> ASGIApp:
     return app
 
 
-def _pages() -> FastAPI:
-    """Make the part that people look at. FastAPI's own pages are off: they load scripts from elsewhere."""
+def _pages() -> ASGIApp:
+    """Make the part that people look at. FastAPI's own pages are off: they load scripts from elsewhere.
+
+    FastAPI takes as long to load as half of the server: it is loaded when somebody looks.
+    """
+    from fastapi import FastAPI
+
     pages = FastAPI(title="Oarlock", version=oarlock.__version__, docs_url=None, redoc_url=None, openapi_url=None)
     pages.router.redirect_slashes = False
     pages.router.routes.append(Route(describe.OPENAPI, _openapi))
