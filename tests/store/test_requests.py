@@ -59,3 +59,11 @@ def test_a_summary_is_kept_and_replaced_and_absent_is_not_zero(tx: Tx):
     assert summaries.of_jobs(tx, [job, other]) == [first, Summary(job_id=other, date=NOW)]
     summaries.save(tx, [better])
     assert summaries.of_jobs(tx, [job]) == [better]
+
+
+def test_many_requests_are_looked_up_at_once(tx):
+    requests.remember(tx, user="ada", request_id="r1", verb="submit", answer="7", at=0)
+    requests.remember(tx, user="bob", request_id="r2", verb="delete", answer="8", at=0)
+    asked = [("ada", "r1"), ("ada", "r2"), ("bob", "r2"), ("bob", "r1")]
+    assert requests.known(tx, asked) == {("ada", "r1"), ("bob", "r2")}
+    assert requests.known(tx, []) == set()

@@ -70,11 +70,12 @@ def submit_all(
     prepared: dict[int, list[New]] = {}
     answers: dict[int, list[Job] | OarlockError] = {}
     first = {one.key: place for place, one in reversed(list(enumerate(asked))) if one.request_id}
+    known = requests.known(tx, [(one.user, one.request_id) for one in asked if one.request_id])
     for place, one in enumerate(asked):
         if first.get(one.key, place) != place:
             continue
         try:
-            done = answered(tx, user=one.user, request_id=one.request_id)
+            done = answered(tx, user=one.user, request_id=one.request_id) if one.key in known else None
             if done is None:
                 prepared[place] = _prepared(tx, one.admitted, there, cluster=cluster, config=config, now=now)
             else:

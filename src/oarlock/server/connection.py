@@ -42,6 +42,39 @@ class Limits:
         return any(mapped in network for network in self.networks)
 
 
+class Whole:
+    """A transport that writes the head of an answer together with its body: one call of the system, not two.
+
+    A head whose body does not come in the same breath is written alone, as soon as the loop turns.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._head = b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Write; what ends as a head does is kept for a moment."""
+        head, self._head = self._head, b""
+        if data.endswith(b"\r\n\r\n"):
+            self._head = head + data
+            self._loop.call_soon(self._flush)
+        else:
+            self._transport.write(head + data)
+
+    def close(self) -> None:
+        """Write what is left, and close."""
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._head and not self._transport.is_closing():
+            self._transport.write(self._head)
+        self._head = b""
+
+
 class Connection(HttpToolsProtocol):
     """uvicorn's connection, which also asks the kernel who calls and does not wait for ever.
 
@@ -61,6 +94,7 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Ask who is there; turn away whom nobody wants."""
         super().connection_made(transport)
+        self.transport = Whole(transport, self.loop)  # type: ignore[assignment]
         peer = _peer(transport)
         if peer is None and not self._limits.admits(self.client[0] if self.client else "::"):
             transport.abort()

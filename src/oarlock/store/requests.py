@@ -1,12 +1,15 @@
 """Request ids: a request that is sent twice is done once, and answered twice the same."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from functools import cache
+from typing import Any
 
-from sqlalchemy import bindparam, delete, insert, select
+from sqlalchemy import Select, and_, bindparam, delete, insert, select
 
 from oarlock.model.errors import RequestIdReused
-from oarlock.store.rows import insert_rows
+from oarlock.store.rows import Given, insert_rows
 from oarlock.store.tables import request_ids
+from oarlock.store.tables.columns import TEXT_BY_CODE_POINT
 from oarlock.store.tx import Tx
 
 _ANSWER = select(request_ids.c.verb, request_ids.c.answer).where(
@@ -25,6 +28,21 @@ def answer(tx: Tx, *, user: str, request_id: str, verb: str) -> str | None:
             hint="Make a new id for every request; repeat one only to repeat the request.",
         )
     return str(row.answer)
+
+
+_KEYS = Given("asked", user=TEXT_BY_CODE_POINT, request_id=TEXT_BY_CODE_POINT)
+
+
+def known(tx: Tx, keys: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Give those of these requests (user and request id) that were done before, whatever they asked for."""
+    return {(user, request_id) for user, request_id in tx.execute(_known(tx.dialect.name), _KEYS.bound(tx, keys))}
+
+
+@cache
+def _known(engine: str) -> Select[Any]:
+    asked, row = _KEYS.table(engine), request_ids.c
+    same = and_(row.user_name == asked.c.user, row.request_id == asked.c.request_id)
+    return select(row.user_name, row.request_id).join(asked, same)
 
 
 def remember(tx: Tx, *, user: str, request_id: str, verb: str, answer: str, at: int) -> None:
