@@ -17,7 +17,6 @@ from typing import Protocol
 from oarlock.node import cgroup, pool, recovery, spool
 from oarlock.node.channel import ANSWER, EVENT, PROTOCOL, RAW, REQUEST, BadFrame, Body, Closed, Endpoint, Frame
 from oarlock.node.messages import BAD, NOT_NOW, REBOOTED, SEEN, UNKNOWN, Refused, Settings
-from oarlock.node.sampling import Measuring, of_node
 from oarlock.node.spool import Key
 
 _FORGOTTEN = 10_000  # jobs whose last attempt is remembered after it was forgotten
@@ -76,6 +75,7 @@ class Program:
         self._epoll = select.epoll()
         self._wires: dict[int, tuple[Endpoint, Callable[[Frame], None], Callable[[], None]]] = {}
         self._masks: dict[int, int] = {}
+        self._stirred: set[int] = set()  # descriptors on which something was written or may be written now
         self._heard = time.monotonic()
         self.sampling: Sampling | None = None
 
@@ -89,8 +89,8 @@ class Program:
             self._turn()
 
     def _turn(self) -> None:
-        for fd, (endpoint, _, _) in self._wires.items():
-            self._set_mask(fd, endpoint)
+        for fd in list(self._stirred):
+            self._set_mask(fd)
         self._retire()
         for fd, happened in self._epoll.poll(self._measure()):
             if fd == self._channel.write_fd and happened & (select.EPOLLERR | select.EPOLLHUP):
@@ -110,11 +110,13 @@ class Program:
             return min(left, _TURN)
         data = self.sampling.take()
         if data and self._channel.pending < _BEHIND:
-            self._channel.send(RAW, SAMPLES, data)
+            self._send(RAW, SAMPLES, data)
         return 0.0
 
-    def _set_mask(self, fd: int, endpoint: Endpoint) -> None:
+    def _set_mask(self, fd: int) -> None:
         """Watch for what can be read, and for room to write only while something waits for it."""
+        self._stirred.discard(fd)
+        endpoint = self._wires[fd][0]
         mask = select.EPOLLIN if fd == endpoint.read_fd else 0
         if fd == endpoint.write_fd and endpoint.pending:
             mask |= select.EPOLLOUT
@@ -129,6 +131,7 @@ class Program:
             self._epoll.register(fd, self._masks[fd])
 
     def _receive(self, endpoint: Endpoint, on_frame: Callable[[Frame], None], on_end: Callable[[], None]) -> None:
+        self._stirred.add(endpoint.write_fd)
         try:
             endpoint.flush()
             frames = endpoint.receive()
@@ -141,15 +144,17 @@ class Program:
     def _leave(self) -> None:
         raise SystemExit(0)
 
-    def _tell(self, body: Body) -> None:
-        try:
-            self._channel.send(EVENT, 0, body)
-        except Closed:
-            self._leave()
+    def _tell(self, body: Body | bytes) -> None:
+        self._send(EVENT, 0, body)
 
-    def _answer(self, number: int, body: Body) -> None:
+    def _answer(self, number: int, body: Body | bytes) -> None:
+        self._send(ANSWER, number, body)
+
+    def _send(self, kind: int, number: int, body: Body | bytes) -> None:
+        """Speak to the server; a body that a supervisor made is passed on as it is."""
+        self._stirred.add(self._channel.write_fd)
         try:
-            self._channel.send(ANSWER, number, body)
+            self._channel.send(kind, number, body)
         except Closed:
             self._leave()
 
@@ -234,6 +239,7 @@ class Program:
         self._hand(attempt.worker, frame)
 
     def _hand(self, worker: Worker, frame: Frame) -> None:
+        self._stirred.add(worker.line.write_fd)
         try:
             worker.line.send(REQUEST, frame.number, frame.data)
         except Closed:
@@ -275,10 +281,10 @@ class Program:
         body = frame.body()
         if frame.kind == ANSWER:
             self._note_answer(worker, body)
-            self._answer(frame.number, body)
+            self._answer(frame.number, frame.data)
         elif frame.kind == EVENT:
             self._note_event(worker, body)
-            self._tell(body)
+            self._tell(frame.data)
 
     def _note_answer(self, worker: Worker, body: Body) -> None:
         if worker in self._notifying:
@@ -319,6 +325,7 @@ class Program:
     def _dismiss(self, worker: Worker) -> None:
         self._epoll.unregister(worker.line.read_fd)
         del self._wires[worker.line.read_fd], self._masks[worker.line.read_fd]
+        self._stirred.discard(worker.line.read_fd)
         worker.line.close()
 
     def _vanished(self, worker: Worker) -> None:
@@ -383,6 +390,9 @@ def main(settings: Settings, read_fd: int, write_fd: int) -> None:
     os.makedirs(settings.runtime, mode=0o755, exist_ok=True)
     boot = cgroup.read("/proc/sys/kernel/random/boot_id").strip()
     launcher = pool.start_launcher(settings, lambda: cgroup.here(settings.node), boot)
+    # Only now: what measures brings threads and logging along, and with them every fork of a supervisor costs more.
+    from oarlock.node.sampling import Measuring, of_node
+
     driver = cgroup.here(settings.node)
     try:
         program = Program(settings, driver, boot, launcher)
