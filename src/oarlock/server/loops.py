@@ -15,11 +15,12 @@ Step = Callable[[], Awaitable[None]]
 
 _LONGEST_PAUSE = 60.0  # between two passes when nothing happens
 _SHARE = 2.0  # a quick pass is followed by a pause this many times as long as the CPU time it took
-_BUSY_SHARE = 6.0  # ... when there are more waiting jobs than it looked at: nobody watches for the next one to start
+_BUSY_SHARE = 10.0  # ... or this many, when more jobs wait than it looked at: nobody watches for the next to start
+_LONGEST_BUSY = 0.15
 _WHOLE_SHARE = 10.0
 _LEAST_WHOLE = 1.0
 _FEW = 4
-_GATHERING = 2.0  # under load, news are gathered this many times as long as the last transaction took
+_GATHERING = 5.0  # under load, news are gathered this many times as long as the last transaction took
 _LONGEST_GATHERING = 0.1
 
 
@@ -100,7 +101,9 @@ class Scheduler:
         """Plan the first jobs of every queue and start what can start."""
         core = self._core
         decision, cost = await core.planning.quick(int(core.clock.now()))
-        self._pausing = cost * (_BUSY_SHARE if decision.left else _SHARE)
+        self._pausing = _SHARE * cost
+        if decision.left:
+            self._pausing = max(self._pausing, min(_BUSY_SHARE * cost, _LONGEST_BUSY))
         await core.apply(decision)
         self._next_start = decision.next_start
         if decision.left:
