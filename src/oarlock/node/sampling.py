@@ -108,8 +108,8 @@ class Measuring:
 
     def __init__(self, period: float, make: Callable[[], Sampler]) -> None:
         self._period, self._make = period, make
-        self._due = time.monotonic() if period else _NEVER
-        self._next = self._due
+        # Not at once: a node that was just reached has jobs to start, and what measures takes long to load.
+        self._due = self._next = time.monotonic() + period if period else _NEVER
         self._look = _FIRST_LOOK
         self._under_way = False
         self._ready: bytes | None = None

@@ -285,8 +285,10 @@ def set_message(tx: Tx, messages: Mapping[int, str]) -> None:
 
 def count(tx: Tx) -> dict[JobState, int]:
     """Count jobs by state."""
-    rows = tx.execute(select(jobs.c.state, func.count()).group_by(jobs.c.state))
-    return {JobState(state): number for state, number in rows}
+    return {JobState(state): number for state, number in tx.execute(_COUNT)}
+
+
+_COUNT = select(jobs.c.state, func.count()).group_by(jobs.c.state)
 
 
 def _row(job: Job) -> tuple[Any, ...]:
