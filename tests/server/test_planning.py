@@ -5,8 +5,14 @@ import asyncio
 import pytest
 
 from oarlock.config import Config
+from oarlock.lang import request as requests
+from oarlock.model.job import Job, JobState
 from oarlock.server import planner
-from oarlock.server.planning import PlannerGone, Planning, spawned
+from oarlock.server.clock import RealClock
+from oarlock.server.core import Core
+from oarlock.server.loops import Scheduler
+from oarlock.server.planning import LEAST_DEPTH, PlannerGone, Planning, spawned
+from oarlock.store import jobs
 from oarlock.store.opening import open_database
 
 NOW = 1_000_000
@@ -48,4 +54,27 @@ def test_a_helper_that_dies_is_replaced_by_the_next_call(sqlite_path, begin):
         await planning.close()
 
     with open_database(sqlite_path) as database:
+        asyncio.run(story(database))
+
+
+def test_a_whole_pass_that_is_still_to_come_ends_with_the_scheduler(sqlite_path, tmp_path):
+    waiting = Job(id=0, state=JobState.WAITING, user="ada", queue="default")
+    new = [jobs.New(waiting, requests.parse(["/resource_id=1,walltime=1"]))] * (2 * LEAST_DEPTH)
+
+    async def story(database):
+        core = Core(tmp_path, Config(), database, RealClock(), b"key")
+        scheduler = Scheduler(core)
+        scheduler._whole_at = core.clock.steady() + 60
+        running = asyncio.create_task(scheduler.run())
+        core.wake_scheduler()
+        async with asyncio.timeout(20):
+            while scheduler._whole is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        running.cancel()
+        await asyncio.gather(running, scheduler._whole, return_exceptions=True)
+        assert scheduler._whole.cancelled()
+        await core.close()
+
+    with open_database(sqlite_path) as database:
+        database.write(lambda tx: jobs.add(tx, new))
         asyncio.run(story(database))

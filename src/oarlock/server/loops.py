@@ -80,16 +80,22 @@ class Scheduler:
         self._whole: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Plan for ever."""
-        core = self._core
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._pause()):
-                    await core.to_plan.wait()
-            core.to_plan.clear()
-            await safely(self.quick)
-            # Under load, what happens meanwhile is looked at together.
-            await asyncio.sleep(self._pausing)
+        """Plan until cancelled; a whole pass that is still to come, or under way, ends then as well."""
+        try:
+            while True:
+                await self._turn()
+        finally:
+            if self._whole is not None:
+                self._whole.cancel()
+
+    async def _turn(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._pause()):
+                await self._core.to_plan.wait()
+        self._core.to_plan.clear()
+        await safely(self.quick)
+        # Under load, what happens meanwhile is looked at together.
+        await asyncio.sleep(self._pausing)
 
     def _pause(self) -> float:
         """Say how long nothing has to be planned: until the next planned start, if nothing happens before."""

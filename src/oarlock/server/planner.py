@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import sys
+import traceback
 from typing import BinaryIO
 
 import msgspec
@@ -42,6 +43,10 @@ def forked() -> Helper:
             os.setsid()
             ours.close()
             main(theirs.makefile("rb"), theirs.makefile("wb"))
+        except BrokenPipeError:  # the server went away during a pass
+            pass
+        except Exception:  # noqa: BLE001 - the boundary of a forked child
+            traceback.print_exc()
         finally:
             os._exit(0)
     theirs.close()
