@@ -26,7 +26,7 @@ def decided(planner: "Planner", *, unfinished: bool) -> Plan:
         kill = to_kill(planner.besteffort, [*starting, *_soon(planner)])
     dying = union(holder.resources for holder in planner.besteffort if holder.job_id in kill) if kill else 0
     missed = [job_id for job_id in planner.accepted if job_id in planner.unplaced and _is_missed(planner, job_id)]
-    late = [job.job_id for job in planner.waiting.values() if job.deadline is not None and _is_late(planner, job)]
+    late = [job_id for job_id in planner.deadlines if _is_late(planner, planner.waiting[job_id])]
     answered = planner.answered
     return Plan(
         now=planner.now,

@@ -83,6 +83,7 @@ class Planner:
         self.accepted = {job.job_id: job for job in snapshot.placed if reservations.is_accepted(job)}
         self.waiting = {job.job_id: job for job in snapshot.waiting}
         self.dated = {job.job_id for job in snapshot.waiting if job.reservation == Reservation.TO_SCHEDULE}
+        self.deadlines = [job.job_id for job in snapshot.waiting if job.deadline is not None]
         self.placements: dict[int, Placement] = {}
         self.unplaced: dict[int, Unplaced] = {}
         self._fits: dict[int, Fit] = {}
@@ -118,6 +119,8 @@ class Planner:
         self.waiting[job.job_id] = job
         if job.reservation == Reservation.TO_SCHEDULE:
             self.dated.add(job.job_id)
+        if job.deadline is not None:
+            self.deadlines.append(job.job_id)
         queue = next((queue for queue in self.queues if queue.name == job.queue), None)
         turn = self._turns.get(job.queue)
         if queue is None:
