@@ -25,12 +25,12 @@ def test_a_window_is_removed_once(tx: Tx):
 
 
 def test_the_scheduler_sees_windows_with_their_resources(tx: Tx):
-    add_nodes(tx, ["node1", "node2"])
+    ids = tuple(add_nodes(tx, ["node1", "node2"]))
     for where in ("network_address = 'node2'", "", "core = 0", "gone = 1"):
         maintenance.add(tx, Maintenance(0, where or "all", NOW, NOW + 10, where, "root"))
     maintenance.add(tx, Maintenance(0, "over", NOW - 10, NOW, "", "root"))
     seen = snapshot.read(tx, karma_window=9, now=NOW).snapshot.windows
     assert [(one.name, one.resources) for one in seen] == [
-        ("network_address = 'node2'", (3, 4)), ("all", (1, 2, 3, 4)), ("core = 0", (1,)), ("gone = 1", (1, 2, 3, 4)),
+        ("network_address = 'node2'", ids[2:]), ("all", ids), ("core = 0", ids[:1]), ("gone = 1", ids),
     ]  # fmt: skip
-    assert maintenance.windows(tx, properties.types(tx), now=NOW)[2] == Window("core = 0", NOW, NOW + 10, (1,))
+    assert maintenance.windows(tx, properties.types(tx), now=NOW)[2] == Window("core = 0", NOW, NOW + 10, ids[:1])
