@@ -3,8 +3,8 @@
 import pytest
 
 from oarlock.model.job import Reservation
+from oarlock.simulate.house import BEGIN
 from oarlock.store import resources
-from tests.scenarios.cluster import BEGIN
 
 _FAR = BEGIN + 1_000_000
 _ASLEEP, _UP = {"Absent"}, {"Alive"}
