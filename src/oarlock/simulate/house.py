@@ -4,7 +4,7 @@ It does what the server does, without waiting: what happens at one instant is ta
 then time goes to the next thing that happens. Nothing is left to chance: the same calls always give the same story.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
@@ -55,9 +55,15 @@ class NeverSettles(Exception):
 
 
 class House:
-    """A server, its database and its nodes. `crash_after`: the server is gone after so many transactions."""
+    """A server, its database and its nodes. `crash_after`: the server is gone after so many transactions.
 
-    def __init__(self, database: Store, names: Sequence[str], config: Config, *, begin: int = BEGIN) -> None:
+    `beat`: the server looks every so many seconds only, and what came meanwhile shares its transactions, as on one that
+    is busy. With the default nothing waits.
+    """
+
+    def __init__(
+        self, database: Store, names: Sequence[str], config: Config, *, begin: int = BEGIN, beat: int = 1
+    ) -> None:
         self.database, self.config = database, config
         self.site = Site(config, b"key")
         self.clock = Clock(begin)
@@ -71,6 +77,7 @@ class House:
         self.transactions = 0
         self._how = schedule.settings(config)
         self._watched = begin
+        self._beat = beat
         self._forget_everything()
 
     def _forget_everything(self) -> None:
@@ -97,6 +104,10 @@ class House:
         self.errands.carry_out(answered.instructions)
         self.settle()
         return list(answered.answers)
+
+    def look_again(self) -> None:
+        """Let the scheduler look, as after a change that it was not told of."""
+        self._plan = True
 
     def set_state(self, node: str, state: NextState) -> None:
         """Let an administrator put a node into a state."""
@@ -137,9 +148,11 @@ class House:
         self.unreachable.setdefault(node, self.now)
         self.errands.hosts.pop(node, None)
 
-    def _find(self, node: str) -> None:
-        self.unreachable.pop(node, None)
-        self._news += self._all[node].catch_up()
+    def _find(self, name: str) -> None:
+        node = self._all[name]
+        if node.up and not node.hangs:
+            self.unreachable.pop(name, None)
+            self._news += node.catch_up()
 
     def check_nodes(self) -> None:
         """Ask all nodes whether they answer."""
@@ -187,7 +200,8 @@ class House:
     def next_event(self) -> int:
         """Say when something happens next."""
         times = (self._watched + self.config.watch_frequency, self.clock.next(), self._next_start)
-        return max(min(at for at in times if at is not None), self.now + 1)
+        soon = max(min(at for at in times if at is not None), self.now + 1)
+        return -(-soon // self._beat) * self._beat
 
     def all_over(self) -> bool:
         """Say whether every job has ended."""
@@ -221,14 +235,11 @@ class House:
     def _watch(self) -> None:
         self._watched = self.now
         self.errands.look_at_woken(self.config.scheduler_node_manager_wakeup_time)
-        for name in self._to_find():
-            self._find(name)
+        for name, node in self._all.items():
+            if node.cut:
+                self._find(name)
         away = dict(self.unreachable)
         self._step(lambda tx: watch.look(tx, self.site, now=self.now, over=self.over, unreachable=away))
-
-    def _to_find(self) -> Iterator[str]:
-        """Give the nodes whose connection was cut and can be made again."""
-        return (name for name, node in self._all.items() if node.cut and node.up and not node.hangs)
 
     def _schedule(self) -> None:
         with self.database.read() as tx:
@@ -256,11 +267,9 @@ class House:
         for node in self._all.values():
             node.expected.clear()
         self._step(lambda tx: recover.begin(tx, self.site, now=self.now))
-        for name, node in self._all.items():
-            if node.up and not node.hangs:
-                self._find(name)
-            else:
-                self._lose(name)
+        for name in self._all:
+            self._lose(name)
+            self._find(name)
         self._plan = True
         self.settle()
 

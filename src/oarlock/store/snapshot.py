@@ -13,7 +13,7 @@ from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.resource import DEFAULT_ORDER, Order, ResourceState, Value
 from oarlock.model.snapshot import Choice, Dependency, Placed, ResourceTable, Snapshot, Usage, Waiting
 from oarlock.store import jobs as stored_jobs
-from oarlock.store import maintenance, properties, queues, quotas, shapes
+from oarlock.store import jumps, maintenance, properties, queues, quotas, shapes
 from oarlock.store.rows import among, these
 from oarlock.store.tables import (
     accounting,
@@ -182,13 +182,17 @@ def _stored_promised(engine: str) -> Select[Any]:
 
 
 def _held(tx: Tx, live: Iterable[Any], now: int) -> dict[int, _Place]:
-    """Read the places of jobs that hold resources; time spent suspended makes them longer."""
+    """Read the places of jobs that hold resources; time spent suspended makes them longer.
+
+    Who holds resources holds them now, even when the clock was set back to before they started.
+    """
     resources = _grouped(tx.execute(_HELD))
     suspended = stored_jobs.suspended_seconds(tx, now=now)
+    jumped = jumps.read(tx)
     return {
         row.job_id: _Place(
             row.assigned_moldable_job,
-            row.start_time,
+            min(jumped.today(row.start_time), now),
             (row.moldable_walltime or 0) + suspended.get(row.job_id, 0),
             resources.get(row.assigned_moldable_job, ()),
         )
