@@ -141,7 +141,7 @@ class Planner:
 
     def look_for_besteffort(self) -> None:
         """See which best-effort jobs have resources and could be told to leave."""
-        self.besteffort = holding.besteffort(self)
+        self.besteffort, self.ending = holding.besteffort(self), holding.ending(self)
         self._in_danger = in_danger(self.besteffort)
 
     def fit(self, shape: int) -> Fit:
