@@ -75,6 +75,7 @@ _ENDING = Section("Ending and suspending jobs")
 _HEALTH = Section("Health of nodes")
 _SCHEDULER = Section("Scheduler")
 _KARMA = Section("Fair sharing")
+_PRIORITY = Section("Multi-factor priority")
 _ENERGY = Section("Saving energy")
 _TELLING = Section("Log, mail and accounting")
 
@@ -282,6 +283,20 @@ class Config:
     karma_coeff_project_consumption: float = _KARMA(kinds.NUMBER, 3.0, "The weight of what the project used.")
     karma_coeff_user_consumption: float = _KARMA(kinds.NUMBER, 2.0, "The weight of what the user used.")
     karma_coeff_user_asked_consumption: float = _KARMA(kinds.NUMBER, 1.0, "The weight of what the user asked for.")
+
+    priority_weights: Mapping[str, float] = _PRIORITY(
+        kinds.numbers("age", "share", "size", "slowdown", "qos", "project"),
+        MappingProxyType({}),
+        "What weighs how much in `multifactor` queues. Those not named: age, share, qos and project 1, the others 0.",
+    )
+    priority_age_limit: int = _PRIORITY(kinds.SOME_SECONDS, 604800, "After how long waiting longer adds nothing.")
+    priority_half_life: int = _PRIORITY(kinds.SOME_SECONDS, 604800, "What was used so long ago counts half.")
+    priority_qos: Mapping[str, float] = _PRIORITY(
+        kinds.TARGETS, MappingProxyType({}), "What each quality of service (job type `qos=NAME`) is worth, in percent."
+    )
+    priority_projects: Mapping[str, float] = _PRIORITY(
+        kinds.TARGETS, MappingProxyType({}), "What each project is worth, in percent; others nothing."
+    )
 
     scheduler_node_manager_wake_up_cmd: tuple[str, ...] = _ENERGY(
         kinds.COMMAND, (), "Wakes nodes; their names come on its standard input, one a line."

@@ -28,6 +28,11 @@ class Queue(Struct, frozen=True):
     policy: str
     active: bool = True
 
+    @property
+    def weighs(self) -> bool:
+        """Whether its policy orders jobs by their priority."""
+        return self.policy.endswith("multifactor")
+
 
 class Shape(Struct, frozen=True):
     """What is asked for without the walltime: groups, and the condition (`-p`) that holds for all of them."""
@@ -95,13 +100,17 @@ class Placed(Struct, frozen=True, kw_only=True):
 
 
 class Usage(Struct, frozen=True):
-    """Resource-seconds of a queue's accounting rows inside the fair-sharing window."""
+    """Resource-seconds of a queue's accounting rows inside the fair-sharing window.
+
+    `decayed_by_user`: what counts less the longer ago it was; empty where nobody weighs it.
+    """
 
     used: int = 0
     asked: int = 0
     used_by_user: dict[str, int] = {}
     asked_by_user: dict[str, int] = {}
     used_by_project: dict[str, int] = {}
+    decayed_by_user: dict[str, float] = {}
 
 
 class QuotaRule(Struct, frozen=True):

@@ -1,5 +1,6 @@
 """The pass: queues in priority order, each job given the earliest place that delays nobody before it."""
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
@@ -20,7 +21,8 @@ from oarlock.plan.fit import Fit
 from oarlock.plan.ground import Ground, laid_out
 from oarlock.plan.limits import Limits
 from oarlock.plan.placeholders import allowed, placeholder
-from oarlock.plan.policies import named
+from oarlock.plan.policies import by_priority, named
+from oarlock.plan.priority import Weighing
 from oarlock.plan.sets import without
 from oarlock.plan.settings import PlanSettings
 from oarlock.plan.timeline import Found
@@ -200,6 +202,8 @@ class Planner:
             names = ", ".join(self.layout.nodes_of(self.available.missing_always)) or "a resource"
             self.leave(jobs, Obstacle.ALWAYS_ASSIGNED, f"{names}, which every job needs, is not available")
         else:
+            if policy.order is by_priority:
+                policy = dataclasses.replace(policy, order=Weighing(self, queue.name).order)
             dated = [job for job in jobs if job.job_id in self.dated] if self.dated else []
             undated = [job for job in jobs if job.job_id not in self.dated] if dated else jobs
             turn = self._turns[queue.name] = Turn(self, policy, dated, undated, self.usage.get(queue.name, Usage()))
