@@ -295,7 +295,7 @@ class Config:
         kinds.TARGETS, MappingProxyType({}), "What each quality of service (job type `qos=NAME`) is worth, in percent."
     )
     priority_projects: Mapping[str, float] = _PRIORITY(
-        kinds.TARGETS, MappingProxyType({}), "What each project is worth, in percent; others nothing."
+        kinds.TARGETS, MappingProxyType({}), "What each project is worth, in percent."
     )
 
     scheduler_node_manager_wake_up_cmd: tuple[str, ...] = _ENERGY(
@@ -307,6 +307,8 @@ class Config:
         "Puts nodes to sleep; their names come on its standard input, one a line. Only nodes with a date in "
         "cm_availability take part.",
     )
+    scheduler_pack_nodes: bool = _ENERGY(kinds.YES_NO, False, "Fill nodes that have jobs first; idle ones can sleep.")
+    scheduler_node_manager_keep_awake: int = _ENERGY(kinds.COUNT, 0, "How many idle nodes are never put to sleep.")
     scheduler_node_manager_idle_time: int = _ENERGY(kinds.SECONDS, 600, "How long a node must have been idle to sleep.")
     scheduler_node_manager_sleep_time: int = _ENERGY(kinds.SECONDS, 600, "How long a node must be able to sleep.")
     scheduler_node_manager_wakeup_time: int = _ENERGY(

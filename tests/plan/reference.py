@@ -380,10 +380,10 @@ class Reference:
             free = self.free(who, start, start + hole, dated=False)
             if who.besteffort and limited:
                 free -= self.windows(start, start + lasting)
-            taken = self.take(choice.shape, free)
+            taken = self.take_best(choice.shape, free)
             if not taken:
                 continue
-            peaceful = frozenset() if who.besteffort else self.take(choice.shape, free - self.in_danger(who))
+            peaceful = frozenset() if who.besteffort else self.take_best(choice.shape, free - self.in_danger(who))
             chosen = peaceful or taken
             if not limited or self._let(job, who, choice, start, chosen):
                 return Place(choice.moldable_id, start, start + choice.walltime, chosen)
@@ -413,6 +413,21 @@ class Reference:
         return Refusal(Obstacle.QUOTA if possible else Obstacle.TOO_BIG)
 
     # What a shape takes.
+
+    def take_best(self, shape: int, free: Ids) -> Ids:
+        """Take from nodes at work, if the site packs, else from nodes awake, else from all; never less for that."""
+        taken = self.take(shape, free)
+        tiers = [self.ready()] if self.asleep() else []
+        if self.settings.pack:
+            held = {id_ for job in self.snapshot.placed if job.state != JobState.WAITING for id_ in job.resources}
+            at_work = {row.get("network_address") for id_, row in self.rows.items() if id_ in held}
+            names = {id_: row.get("network_address") for id_, row in self.rows.items()}
+            tiers.insert(0, self.ready() & {id_ for id_, name in names.items() if not name or name in at_work})
+        for tier in tiers:
+            better = self.take(shape, free & tier)
+            if len(better) == len(taken):
+                return better
+        return taken
 
     def take(self, shape: int, free: Ids) -> Ids:
         """Give what a shape takes of free resources; nothing if they are not enough."""

@@ -88,6 +88,7 @@ def settings(config: Config) -> PlanSettings:
         release_after_error=config.dependency_after_error is AfterError.RELEASE,
         wake_up=bool(config.scheduler_node_manager_wake_up_cmd),
         wake_up_notice=config.scheduler_node_manager_wakeup_time,
+        pack=config.scheduler_pack_nodes,
         depth=config.plan_depth or None,
         quotas=quotas.book(config),
         fairness=Fairness(

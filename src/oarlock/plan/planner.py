@@ -20,6 +20,7 @@ from oarlock.plan.dependencies import Blocked, earliest_start
 from oarlock.plan.fit import Fit
 from oarlock.plan.ground import Ground, laid_out
 from oarlock.plan.limits import Limits
+from oarlock.plan.packing import packing
 from oarlock.plan.placeholders import allowed, placeholder
 from oarlock.plan.policies import by_priority, named
 from oarlock.plan.priority import Weighing
@@ -101,6 +102,7 @@ class Planner:
         for job in snapshot.placed:
             self.settle_placed(job)
         self.look_for_besteffort()
+        self._packing = packing(self.fitter, self.available, snapshot.placed, pack=settings.pack)
 
     def run(self, *, out_of_time: OutOfTime = never, previous: Plan | None = None) -> Plan:
         """Give every waiting job a place, or the reason why it has none."""
@@ -327,10 +329,10 @@ class Planner:
         if self._in_danger and not kind.besteffort:
             dying = self._in_danger.get(kind.room, 0)
             danger = self.fitter.touched_nodes(dying) if fit.of_nodes else dying
-            peaceful = fit.take(without(free, danger))
+            peaceful = self._packing.take(fit, without(free, danger))
             if peaceful:
                 return peaceful
-        return fit.take(free)
+        return self._packing.take(fit, free)
 
     def _give(self, job: Waiting, placement: Placement, kind: Kind, chart: Chart | None) -> None:
         length = self.duration(kind, placement.stop - placement.start)

@@ -40,7 +40,8 @@ class PlanSettings(Struct, frozen=True, kw_only=True):
     """All times in seconds.
 
     `always_assigned` and `shared_when_suspended` are resource types. `wake_up`: Absent resources that can be woken
-    count as usable. `depth`: how many jobs of a queue get a place in one pass (None: all of them).
+    count as usable. `pack`: nodes with jobs are filled before idle ones. `depth`: how many jobs of a queue get a place
+    in one pass (None: all of them).
     """
 
     security_time: int = 1
@@ -54,6 +55,7 @@ class PlanSettings(Struct, frozen=True, kw_only=True):
     release_after_error: bool = True
     wake_up: bool = False
     wake_up_notice: int = 600
+    pack: bool = False
     depth: int | None = None
     quotas: QuotaBook | None = None  # what of it holds is for whoever reads the snapshot to say
     fairness: Fairness = Fairness()
