@@ -9,7 +9,7 @@ from oarlock.plan.planner import Planner, make_plan
 from oarlock.plan.policies import by_priority, fair, named
 from oarlock.plan.priority import Weighing
 from oarlock.plan.settings import Fairness, PlanSettings, Weights
-from tests.plan.drawing import DEFAULT, NOW, asks, cluster, places, runs, snapshot
+from tests.plan.drawing import DEFAULT, NOW, asks, cluster, obstacles, places, runs, snapshot
 
 HOUR = 3600
 MULTI = Queue("default", 2, "multifactor")
@@ -75,6 +75,12 @@ def test_size_is_the_part_of_the_cluster_of_the_smallest_alternative():
     )
     assert factors(found) == {1: 0.25, 2: 0.5, 3: 0.125, 4: 0, 5: 0.25}
     assert found[2].terms[0].says == "asks for 50% of the cluster"
+
+
+def test_a_request_that_cannot_be_read_hurts_nobody_else():
+    shot = snapshot(cluster(1, 2), asks(1, "core=1"), asks(2, "colour=1"), queues=(MULTI,))
+    plan = make_plan(shot, now=NOW, settings=PlanSettings(weights=replace(ONLY, size=1)))
+    assert (places(plan), obstacles(plan)) == ({1: (0, (1,))}, {2: "set aside"})
 
 
 def test_slowdown_grows_quickly_for_short_jobs():

@@ -13,8 +13,8 @@ class Packing:
     """Takes what a shape needs from the first tier that has as much of it as all that is free."""
 
     def __init__(self, fitter: Fitter, tiers: Iterable[int]) -> None:
-        self._tiers = {False: list(tiers)}
-        self._tiers[True] = [fitter.touched_nodes(tier) for tier in self._tiers[False]]
+        self.tiers = tuple(tiers)
+        self._tiers = {False: self.tiers, True: tuple([fitter.whole_nodes(tier) for tier in self.tiers])}
 
     def take(self, fit: Fit, free: int) -> int:
         """Choose resources of what is free, in the units that the shape asks about."""

@@ -102,7 +102,7 @@ class Planner:
         for job in snapshot.placed:
             self.settle_placed(job)
         self.look_for_besteffort()
-        self._packing = packing(self.fitter, self.available, snapshot.placed, pack=settings.pack)
+        self._prefer()
 
     def run(self, *, out_of_time: OutOfTime = never, previous: Plan | None = None) -> Plan:
         """Give every waiting job a place, or the reason why it has none."""
@@ -142,6 +142,10 @@ class Planner:
         if asleep != self.available.asleep:
             self.available = self.available._replace(asleep=asleep)
             self._can.clear()
+            self._prefer()
+
+    def _prefer(self) -> None:
+        self._packing = packing(self.fitter, self.available, self.placed.values(), pack=self.settings.pack)
 
     def look_for_besteffort(self) -> None:
         """See which best-effort jobs have resources and could be told to leave."""

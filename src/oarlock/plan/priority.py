@@ -80,10 +80,17 @@ class Weighing:
     def _size(self, shape: int) -> float:
         """Say which part of all resources a shape takes."""
         if shape not in self._sizes:
-            fit, existing = self._planner.fit(shape), self._planner.available.existing
-            taken = fit.take(self._planner.units(fit, existing))
-            self._sizes[shape] = taken.bit_count() / max(existing.bit_count(), 1)
+            self._sizes[shape] = self._measured(shape)
         return self._sizes[shape]
+
+    def _measured(self, shape: int) -> float:
+        existing = self._planner.available.existing
+        try:
+            fit = self._planner.fit(shape)
+            taken = fit.take(self._planner.units(fit, existing))
+        except Exception:  # noqa: BLE001  (it is set aside when its turn comes; others must not notice)
+            return 0.0
+        return taken.bit_count() / max(existing.bit_count(), 1)
 
     def _slowdown(self, job: Waiting) -> Term:
         walltime = min((choice.walltime for choice in job.choices), default=1)
