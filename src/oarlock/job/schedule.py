@@ -17,7 +17,8 @@ from oarlock.model.event import Event, EventType
 from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.plan import Obstacle, Placement, Plan
 from oarlock.model.snapshot import Snapshot
-from oarlock.plan.planner import OutOfTime, make_plan, never
+from oarlock.plan.planner import OutOfTime, never
+from oarlock.plan.predict import make_plan
 from oarlock.plan.settings import Fairness, PlanSettings, Weights
 from oarlock.store import events, jobs, kills, moldables, plans, resources, snapshot
 from oarlock.store.plans import Prediction

@@ -31,7 +31,12 @@ class Queue(Struct, frozen=True):
     @property
     def weighs(self) -> bool:
         """Whether its policy orders jobs by their priority."""
-        return self.policy.endswith("multifactor")
+        return "multifactor" in self.policy.split("+")
+
+    @property
+    def predicts(self) -> bool:
+        """Whether its policy plans with the time that jobs will probably take."""
+        return "predict" in self.policy.split("+")[1:]
 
 
 class Shape(Struct, frozen=True):
@@ -146,7 +151,10 @@ class Window(Struct, frozen=True):
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
-    """One instant of the cluster. Queues by decreasing priority, jobs by increasing id."""
+    """One instant of the cluster. Queues by decreasing priority, jobs by increasing id.
+
+    `recent`: how long the last two jobs of each user ran, in seconds, the last one first; where a queue predicts.
+    """
 
     resources: ResourceTable
     queues: tuple[Queue, ...]
@@ -157,3 +165,4 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     quotas: tuple[QuotaRule, ...] = ()
     quota_spans: tuple[QuotaSpan, ...] = ()
     windows: tuple[Window, ...] = ()
+    recent: dict[str, tuple[int, ...]] = {}

@@ -1,4 +1,4 @@
-"""A plan that lives, planned from the beginning: limits, priorities and dates change with time, not only with events."""
+"""A plan that lives, planned from the beginning: limits, priorities, dates change with time, not only with events."""
 
 from collections.abc import Iterable, Mapping
 

@@ -13,7 +13,8 @@ A policy is a name that the manual, or a site, gives a queue.
 
 Where everybody has a date, it is a prediction in the manual's schedulers: every pass plans anew, and who comes first
 may take what somebody behind it was told. `conservative` keeps every date, or betters it.
-With `+multifactor` behind another name, jobs come by their priority (`priority`) instead of in order.
+With `+multifactor` behind another name, jobs come by their priority (`priority`) instead of in order; with `+predict`
+plans are made with the time that jobs will probably take (`predict`), where dates are not kept.
 """
 
 import re
@@ -82,10 +83,16 @@ POLICIES: Mapping[str, Policy] = {
 
 def named(name: str) -> Policy | None:
     """Give the policy of a name; None if there is none."""
-    name, plus, option = name.partition("+")
+    name, *options = name.split("+")
     known = POLICIES.get(name)
     if known is None and (depth := _DEPTH.fullmatch(name)):
         known = Policy(reservations=int(depth[1]), backfill=Backfill.SHORTEST_FIRST if depth[2] else Backfill.IN_ORDER)
-    if known is not None and plus:
-        known = replace(known, order=by_priority) if option == "multifactor" and known.order is fifo else None
+    for option in options if len(set(options)) == len(options) else ("twice",):
+        known = None if known is None else _with(known, option)
     return known
+
+
+def _with(policy: Policy, option: str) -> Policy | None:
+    if option == "multifactor" and policy.order is fifo:
+        return replace(policy, order=by_priority)
+    return policy if option == "predict" and not policy.keeps_dates else None

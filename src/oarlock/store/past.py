@@ -1,12 +1,18 @@
-"""What users did before, as far as a scheduler wants to know it: what they used, the less of it the longer ago."""
+"""What users did before, as far as a scheduler wants to know it: what they used, and how long their last jobs ran."""
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from functools import cache
+from typing import Any
 
 from msgspec import structs
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import Select, bindparam, func, select
 
+from oarlock.model.job import FINAL
 from oarlock.model.snapshot import Usage
-from oarlock.store.tables import accounting
+from oarlock.store.rows import Given
+from oarlock.store.tables import accounting, jobs
+from oarlock.store.tables.columns import TEXT_BY_CODE_POINT
 from oarlock.store.tx import Tx
 
 _HALF_LIVES = 20  # after so many, a millionth is left
@@ -33,3 +39,37 @@ def with_decayed(tx: Tx, usage: Mapping[str, Usage], *, half_life: int, now: int
         queue: structs.replace(usage.get(queue, Usage()), decayed_by_user=used.get(queue, {}))
         for queue in sorted({*usage, *used})
     }
+
+
+_RECENT = 2
+_PEOPLE = Given("people", person=TEXT_BY_CODE_POINT)
+
+
+def recent(tx: Tx, users: Collection[str]) -> dict[str, tuple[int, ...]]:
+    """Give how long the last two jobs of users ran: of those that are over, the ones that were submitted last."""
+    rows = tx.execute(_last(tx.dialect.name), _PEOPLE.bound(tx, [(user,) for user in sorted(users)]))
+    runs: defaultdict[str, list[int]] = defaultdict(list)
+    for user, start, stop in rows:
+        runs[user].append(max(0, stop - start))
+    return {user: tuple(seconds) for user, seconds in runs.items()}
+
+
+@cache
+def _last(engine: str) -> Select[Any]:
+    people, others = _PEOPLE.table(engine), jobs.alias("others")
+    last = (
+        select(others.c.job_id)
+        .where(
+            others.c.job_user == people.c.person,
+            others.c.state.in_([state.value for state in FINAL]),
+            others.c.start_time > 0,
+        )
+        .order_by(others.c.job_id.desc())
+        .limit(_RECENT)
+        .correlate(people)
+    )
+    return (
+        select(people.c.person, jobs.c.start_time, jobs.c.stop_time)
+        .join_from(people, jobs, jobs.c.job_id.in_(last))
+        .order_by(people.c.person, jobs.c.job_id.desc())
+    )

@@ -85,6 +85,7 @@ def read(
         usage=usage,
         quotas=tuple(quotas.listed(tx)),
         windows=tuple(maintenance.windows(tx, types, now=now)),
+        recent=past.recent(tx, {row.job_user for row in live}) if any(queue.predicts for queue in served) else {},
     )
     broken = tuple((number, why) for number, why in sorted(asked.broken.items()) if number not in promised)
     left = 0 if head is None else _count_waiting(tx) - len(head)
