@@ -15,6 +15,7 @@ from oarlock.job.finish import Over
 from oarlock.job.instructions import Instruction
 from oarlock.job.ledger import Site
 from oarlock.job.news import News
+from oarlock.job.schedule import Decision
 from oarlock.model.job import FINAL, Job
 from oarlock.model.resource import NextState
 from oarlock.simulate.clock import Clock
@@ -58,11 +59,18 @@ class House:
     """A server, its database and its nodes. `crash_after`: the server is gone after so many transactions.
 
     `beat`: the server looks every so many seconds only, and what came meanwhile shares its transactions, as on one that
-    is busy. With the default nothing waits.
+    is busy. With the default nothing waits. `decided` is told of every decision.
     """
 
     def __init__(
-        self, database: Store, names: Sequence[str], config: Config, *, begin: int = BEGIN, beat: int = 1
+        self,
+        database: Store,
+        names: Sequence[str],
+        config: Config,
+        *,
+        begin: int = BEGIN,
+        beat: int = 1,
+        decided: Callable[[Decision], None] = lambda _decision: None,
     ) -> None:
         self.database, self.config = database, config
         self.site = Site(config, b"key")
@@ -77,7 +85,7 @@ class House:
         self.transactions = 0
         self._how = schedule.settings(config)
         self._watched = begin
-        self._beat = beat
+        self._beat, self._decided = beat, decided
         self._forget_everything()
 
     def _forget_everything(self) -> None:
@@ -203,6 +211,11 @@ class House:
         soon = max(min(at for at in times if at is not None), self.now + 1)
         return -(-soon // self._beat) * self._beat
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing will happen any more by itself but that the server looks around."""
+        return self.clock.next() is None and self._next_start is None and not self._plan
+
     def all_over(self) -> bool:
         """Say whether every job has ended."""
         with self.database.read() as tx:
@@ -246,6 +259,7 @@ class House:
             seen = schedule.read(tx, self._how, karma_window=self.config.karma_window, now=self.now)
         decision = schedule.decide(seen, self._how, now=self.now)
         self._next_start = decision.next_start
+        self._decided(decision)
         hosts = dict(self.errands.hosts)
         self._step(lambda tx: schedule.apply(tx, self.site, decision, hosts, now=self.now))
 
