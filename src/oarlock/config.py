@@ -82,6 +82,7 @@ _TELLING = Section("Log, mail and accounting")
 _DB_TYPE = kinds.choice(
     DbType, mysql="MySQL is not supported: use `Pg` (PostgreSQL) for a site, or `sqlite`, which needs no server."
 )
+_NO_PAIRS: Mapping[str, float] = MappingProxyType({})
 _LOOPBACK: tuple[Network, ...] = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 
 
@@ -275,28 +276,23 @@ class Config:
     karma_max_jobs: int = _KARMA(kinds.COUNT, 1000, "How many waiting jobs of a queue are ordered by karma.")
     karma_window: int = _KARMA(kinds.SOME_SECONDS, 108000, "How far back consumption counts.")
     karma_project_targets: Mapping[str, float] = _KARMA(
-        kinds.TARGETS, MappingProxyType({}), "The share each project should have, in percent; others have 0."
+        kinds.TARGETS, _NO_PAIRS, "The share each project should have, in percent; others have 0."
     )
     karma_user_targets: Mapping[str, float] = _KARMA(
-        kinds.TARGETS, MappingProxyType({}), "The share each user should have, in percent; others have 0."
+        kinds.TARGETS, _NO_PAIRS, "The share each user should have, in percent; others have 0."
     )
     karma_coeff_project_consumption: float = _KARMA(kinds.NUMBER, 3.0, "The weight of what the project used.")
     karma_coeff_user_consumption: float = _KARMA(kinds.NUMBER, 2.0, "The weight of what the user used.")
     karma_coeff_user_asked_consumption: float = _KARMA(kinds.NUMBER, 1.0, "The weight of what the user asked for.")
 
     priority_weights: Mapping[str, float] = _PRIORITY(
-        kinds.numbers("age", "share", "size", "slowdown", "qos", "project"),
-        MappingProxyType({}),
+        kinds.numbers("age", "share", "size", "slowdown", "qos", "project"), _NO_PAIRS,
         "What weighs how much in `multifactor` queues. Those not named: age, share, qos and project 1, the others 0.",
-    )
+    )  # fmt: skip
     priority_age_limit: int = _PRIORITY(kinds.SOME_SECONDS, 604800, "After how long waiting longer adds nothing.")
     priority_half_life: int = _PRIORITY(kinds.SOME_SECONDS, 604800, "What was used so long ago counts half.")
-    priority_qos: Mapping[str, float] = _PRIORITY(
-        kinds.TARGETS, MappingProxyType({}), "What each quality of service (job type `qos=NAME`) is worth, in percent."
-    )
-    priority_projects: Mapping[str, float] = _PRIORITY(
-        kinds.TARGETS, MappingProxyType({}), "What each project is worth, in percent."
-    )
+    priority_qos: Mapping[str, float] = _PRIORITY(kinds.TARGETS, _NO_PAIRS, "What job types `qos=NAME` are worth (%).")
+    priority_projects: Mapping[str, float] = _PRIORITY(kinds.TARGETS, _NO_PAIRS, "What projects are worth, in percent.")
 
     scheduler_node_manager_wake_up_cmd: tuple[str, ...] = _ENERGY(
         kinds.COMMAND, (), "Wakes nodes; their names come on its standard input, one a line."
