@@ -204,6 +204,7 @@ def test_a_stranger_is_refused_with_the_closest_name(conf, name, hint):
             "KARMA_USER_TARGETS=a=101",
             "KARMA_USER_TARGETS is `a=101`; expected name=percent pairs (0 to 100) with blanks",
         ),
+        ("PRIORITY_WEIGHTS='age=1 luck=2'", "PRIORITY_WEIGHTS is `age=1 luck=2`; expected name=number pairs"),
         ("KARMA_COEFF_USER_CONSUMPTION=nan", "KARMA_COEFF_USER_CONSUMPTION is `nan`; expected a number."),
         ("SCHEDULER_RESOURCE_ORDER='a; DROP'", "SCHEDULER_RESOURCE_ORDER is `a; DROP`; expected columns with commas"),
         ("OARSUB_DEFAULT_RESOURCES=' '", "OARSUB_DEFAULT_RESOURCES is ` `; expected a request as `-l` takes it."),

@@ -75,12 +75,14 @@ _ENDING = Section("Ending and suspending jobs")
 _HEALTH = Section("Health of nodes")
 _SCHEDULER = Section("Scheduler")
 _KARMA = Section("Fair sharing")
+_PRIORITY = Section("Multi-factor priority")
 _ENERGY = Section("Saving energy")
 _TELLING = Section("Log, mail and accounting")
 
 _DB_TYPE = kinds.choice(
     DbType, mysql="MySQL is not supported: use `Pg` (PostgreSQL) for a site, or `sqlite`, which needs no server."
 )
+_NO_PAIRS: Mapping[str, float] = MappingProxyType({})
 _LOOPBACK: tuple[Network, ...] = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 
 
@@ -274,14 +276,23 @@ class Config:
     karma_max_jobs: int = _KARMA(kinds.COUNT, 1000, "How many waiting jobs of a queue are ordered by karma.")
     karma_window: int = _KARMA(kinds.SOME_SECONDS, 108000, "How far back consumption counts.")
     karma_project_targets: Mapping[str, float] = _KARMA(
-        kinds.TARGETS, MappingProxyType({}), "The share each project should have, in percent; others have 0."
+        kinds.TARGETS, _NO_PAIRS, "The share each project should have, in percent; others have 0."
     )
     karma_user_targets: Mapping[str, float] = _KARMA(
-        kinds.TARGETS, MappingProxyType({}), "The share each user should have, in percent; others have 0."
+        kinds.TARGETS, _NO_PAIRS, "The share each user should have, in percent; others have 0."
     )
     karma_coeff_project_consumption: float = _KARMA(kinds.NUMBER, 3.0, "The weight of what the project used.")
     karma_coeff_user_consumption: float = _KARMA(kinds.NUMBER, 2.0, "The weight of what the user used.")
     karma_coeff_user_asked_consumption: float = _KARMA(kinds.NUMBER, 1.0, "The weight of what the user asked for.")
+
+    priority_weights: Mapping[str, float] = _PRIORITY(
+        kinds.numbers("age", "share", "size", "slowdown", "qos", "project"), _NO_PAIRS,
+        "What weighs how much in `multifactor` queues. Those not named: age, share, qos and project 1, the others 0.",
+    )  # fmt: skip
+    priority_age_limit: int = _PRIORITY(kinds.SOME_SECONDS, 604800, "After how long waiting longer adds nothing.")
+    priority_half_life: int = _PRIORITY(kinds.SOME_SECONDS, 604800, "What was used so long ago counts half.")
+    priority_qos: Mapping[str, float] = _PRIORITY(kinds.TARGETS, _NO_PAIRS, "What job types `qos=NAME` are worth (%).")
+    priority_projects: Mapping[str, float] = _PRIORITY(kinds.TARGETS, _NO_PAIRS, "What projects are worth, in percent.")
 
     scheduler_node_manager_wake_up_cmd: tuple[str, ...] = _ENERGY(
         kinds.COMMAND, (), "Wakes nodes; their names come on its standard input, one a line."
@@ -292,6 +303,8 @@ class Config:
         "Puts nodes to sleep; their names come on its standard input, one a line. Only nodes with a date in "
         "cm_availability take part.",
     )
+    scheduler_pack_nodes: bool = _ENERGY(kinds.YES_NO, False, "Fill nodes that have jobs first; idle ones can sleep.")
+    scheduler_node_manager_keep_awake: int = _ENERGY(kinds.COUNT, 0, "How many idle nodes are never put to sleep.")
     scheduler_node_manager_idle_time: int = _ENERGY(kinds.SECONDS, 600, "How long a node must have been idle to sleep.")
     scheduler_node_manager_sleep_time: int = _ENERGY(kinds.SECONDS, 600, "How long a node must be able to sleep.")
     scheduler_node_manager_wakeup_time: int = _ENERGY(

@@ -244,6 +244,21 @@ def test_why_a_job_waits_is_told(run, server):
     assert json.loads(run("oarstat", "--why", "42", "-J").out)["obstacle"] == "busy"
 
 
+def test_why_tells_every_term_of_a_priority(run, server):
+    terms = [
+        {"name": "age", "factor": 0.25, "weight": 2.0, "value": 0.5, "says": "waits 1:00:00 of 4:00:00"},
+        {"name": "slowdown", "factor": 0.5, "weight": 0.1, "value": 0.05, "says": "waits 1:00:00 for 1:00:00"},
+    ]
+    priority = {"total": 0.55, "terms": terms}
+    server.says(ok({"says": "It waits.", "start": None, "obstacle": "busy", "smaller": None, "priority": priority}))
+    assert run("oarstat", "--why", "42").out == (
+        "It waits.\n"
+        "Priority: 0.550\n"
+        "  age       0.250 × 2 = 0.500        waits 1:00:00 of 4:00:00\n"
+        "  slowdown  0.500 × 0.1 = 0.050      waits 1:00:00 for 1:00:00\n"
+    )
+
+
 BAR = {
     "Job_Id": 42, "state": "Terminated", "owner": "alice", "queue": "default", "name": None, "project": "default",
     "types": [], "submissionTime": 1794766743, "startTime": 1794766770, "stopTime": 1794766790, "walltime": 60,

@@ -20,7 +20,7 @@ from oarlock.model.snapshot import (
     Usage,
     Waiting,
 )
-from oarlock.plan.settings import Fairness, PlanSettings
+from oarlock.plan.settings import Fairness, PlanSettings, Weights
 from tests.plan.drawing import BESTEFFORT, DEFAULT, FAIR, NOW, licences, table
 from tests.plan.drawing import shape as drawn_shape
 from tests.plan.random_limits import limited
@@ -74,7 +74,7 @@ def small(r: Random) -> Drawn:
         shapes=shapes,
         waiting=waiting,
         placed=placed,
-        usage={"default": Usage(10, 20, {"ada": 7}, {"ada": 9, "bob": 2}, {"default": 4})},
+        usage={"default": Usage(10, 20, {"ada": 7}, {"ada": 9, "bob": 2}, {"default": 4}, {"ada": 5.0, "bob": 1.0})},
     )
     return limited(r, drawn) if r.random() < 0.6 else drawn, _settings(r)
 
@@ -89,12 +89,25 @@ def _settings(r: Random) -> PlanSettings:
         besteffort_duration=r.choice([2, 30]),
         release_after_error=r.random() < 0.5,
         wake_up=r.random() < 0.5,
+        pack=r.random() < 0.3,
         depth=r.choice([None, None, None, 2]),
+        weights=Weights(age=r.choice([0, 1]), size=r.choice([-1, 0, 2]), slowdown=r.choice([0, 1]), age_limit=50),
         fairness=Fairness(max_jobs=r.choice([1000, 2]), user_targets={"ada": 10}, project_targets={"p": 5}),
     )
 
 
-POLICIES = ("fcfs", "easy", "easy", "easy-sjbf", "depth-2", "depth-2-sjbf", "depth-3", "conservative")
+POLICIES = (
+    "multifactor",
+    "easy+multifactor",
+    "fcfs",
+    "easy",
+    "easy",
+    "easy-sjbf",
+    "depth-2",
+    "depth-2-sjbf",
+    "depth-3",
+    "conservative",
+)
 
 
 def _queues(r: Random) -> tuple[Queue, ...]:
@@ -209,6 +222,7 @@ def _waiting(r: Random, job_id: int, shapes: int, numbers: list[int]) -> Waiting
         choices=choices,
         project=r.choice(["default", "p"]),
         name=r.choice([None, "sim"]),
+        submitted=NOW - r.choice([0, 10, 30, 90]),
         types=types if r.random() < 0.97 else ("timesharing=odd",),
         reservation=Reservation.TO_SCHEDULE if dated else Reservation.NONE,
         start=NOW + r.choice([-100, -5, 0, 0, 10, 30]) if dated else 0,

@@ -75,14 +75,20 @@ class Rule(NamedTuple):
     dates: int | None = None
     passing: str = "in order"
     keeps: bool = False
+    weighs: bool = False
 
 
 def rule(policy: str) -> Rule | None:
     """Read the name of a policy."""
+    policy, plus, _ = policy.partition("+")
+    if plus:
+        found = rule(policy)
+        return None if found is None else found._replace(weighs=True)
     known = {
         "oar_sched_gantt_with_timesharing": Rule(),
         "oar_sched_gantt_with_timesharing_and_fairsharing": Rule(fair=True),
         "conservative": Rule(keeps=True),
+        "multifactor": Rule(weighs=True),
         "fcfs": Rule(dates=1, passing="nobody"),
         "easy": Rule(dates=1),
         "easy-sjbf": Rule(dates=1, passing="shortest first"),
@@ -219,6 +225,9 @@ class Reference:
             undated.sort(key=lambda job: (self.karma(job, usage), job.job_id))
             undated, late = undated[: self.settings.fairness.max_jobs], undated[self.settings.fairness.max_jobs :]
             self.refusals |= {job.job_id: Refusal(Obstacle.FAR_BACK) for job in late}
+        if policy.weighs:
+            usage = self.snapshot.usage.get(queue.name, Usage())
+            undated.sort(key=lambda job: (-self.priority(job, usage), job.job_id))
         depth = len(undated) if self.settings.depth is None else self.settings.depth
         self.refusals |= {job.job_id: Refusal(Obstacle.FAR_BACK) for job in undated[depth:]}
         for job in undated[:depth] if policy.keeps else ():
@@ -285,6 +294,34 @@ class Reference:
         else:
             return False
         return True
+
+    def priority(self, job: Waiting, usage: Usage) -> float:
+        """Say how much speaks for a job."""
+        weights, targets, used = self.settings.weights, self.settings.fairness.user_targets, usage.decayed_by_user
+        waited = max(0, self.now - job.submitted)
+        others = {*used, job.user} - set(targets)
+        left = max(0.0, 100 - sum(targets.values()))
+        target = targets[job.user] / 100 if job.user in targets else left / 100 / len(others)
+        part = used.get(job.user, 0.0) / (sum(used.values()) or 1.0)
+        size = min((self.size(choice.shape) for choice in job.choices), default=0.0)
+        length = max(1, min((choice.walltime for choice in job.choices), default=1))
+        qos = next((kind[4:] for kind in job.types if kind.startswith("qos=")), "")
+        terms = [
+            (weights.age, min(waited, weights.age_limit) / weights.age_limit),
+            (weights.share, 2.0 ** (-part / target) if target else float(not part)),
+            (weights.size, size),
+            (weights.slowdown, waited / (waited + length)),
+            (weights.qos, weights.qos_values.get(qos, 0) / 100),
+            (weights.project, weights.project_values.get(job.project, 0) / 100),
+        ]
+        return sum(factor * weight for weight, factor in terms if weight)
+
+    def size(self, shape: int) -> float:
+        """Say which part of the cluster a shape takes; one that cannot be read takes nothing."""
+        try:
+            return len(self.take(shape, frozenset(self.rows))) / len(self.rows)
+        except Exception:  # noqa: BLE001
+            return 0.0
 
     def karma(self, job: Waiting, usage: Usage) -> float:
         """Say by how much a job's people are over their share."""
@@ -380,10 +417,10 @@ class Reference:
             free = self.free(who, start, start + hole, dated=False)
             if who.besteffort and limited:
                 free -= self.windows(start, start + lasting)
-            taken = self.take(choice.shape, free)
+            taken = self.take_best(choice.shape, free)
             if not taken:
                 continue
-            peaceful = frozenset() if who.besteffort else self.take(choice.shape, free - self.in_danger(who))
+            peaceful = frozenset() if who.besteffort else self.take_best(choice.shape, free - self.in_danger(who))
             chosen = peaceful or taken
             if not limited or self._let(job, who, choice, start, chosen):
                 return Place(choice.moldable_id, start, start + choice.walltime, chosen)
@@ -413,6 +450,21 @@ class Reference:
         return Refusal(Obstacle.QUOTA if possible else Obstacle.TOO_BIG)
 
     # What a shape takes.
+
+    def take_best(self, shape: int, free: Ids) -> Ids:
+        """Take from nodes at work, if the site packs, else from nodes awake, else from all; never less for that."""
+        taken = self.take(shape, free)
+        tiers = [self.ready()] if self.asleep() else []
+        if self.settings.pack:
+            held = {id_ for job in self.snapshot.placed if job.state != JobState.WAITING for id_ in job.resources}
+            at_work = {row.get("network_address") for id_, row in self.rows.items() if id_ in held}
+            names = {id_: row.get("network_address") for id_, row in self.rows.items()}
+            tiers.insert(0, self.ready() & {id_ for id_, name in names.items() if not name or name in at_work})
+        for tier in tiers:
+            better = self.take(shape, free & tier)
+            if len(better) == len(taken):
+                return better
+        return taken
 
     def take(self, shape: int, free: Ids) -> Ids:
         """Give what a shape takes of free resources; nothing if they are not enough."""

@@ -47,6 +47,14 @@ def test_an_ordinary_job_does_not_see_best_effort_ones_and_has_them_killed():
     assert (plan.kill, plan.start) == ((1,), ())
 
 
+def test_nobody_starts_where_a_best_effort_job_is_still_ending():
+    ending = runs(1, [1], NOW + 900, state=JobState.FINISHING, **BE)
+    plan = planned(cluster(1, 2), ending, asks(2, "core=2"), asks(3, "core=1"))
+    assert (places(plan), plan.kill, plan.start) == ({2: (0, (1, 2)), 3: (100, (1,))}, (), ())
+    plan = planned(cluster(1, 2), ending, asks(3, "core=1"))
+    assert (places(plan), plan.kill, plan.start) == ({3: (0, (1,))}, (), ())
+
+
 def test_at_the_same_start_resources_where_nobody_dies_are_preferred():
     two = cluster(2, 2)
     plan = planned(two, runs(1, [1], NOW + 900, **BE), asks(2, "core=2"), asks(3, "nodes=1"))

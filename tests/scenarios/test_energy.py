@@ -1,10 +1,12 @@
 """Nodes that sleep while there is nothing to do, and are woken for jobs."""
 
+import random
+
 import pytest
 
-from oarlock.model.job import Reservation
-from oarlock.store import resources
-from tests.scenarios.cluster import BEGIN
+from oarlock.model.job import JobState, Reservation
+from oarlock.simulate.house import BEGIN
+from oarlock.store import plans, resources
 
 _FAR = BEGIN + 1_000_000
 _ASLEEP, _UP = {"Absent"}, {"Alive"}
@@ -105,3 +107,101 @@ def test_a_sleeping_node_does_not_die_of_it(make):
     assert cluster.states()["node2"] == _ASLEEP
     cluster.pass_time(30)
     assert cluster.states()["node2"] == {"Dead"}
+
+
+def test_a_node_that_would_have_to_be_woken_at_once_is_not_put_to_sleep(make):
+    cluster = make(
+        scheduler_node_manager_sleep_cmd=("sleep-node",),
+        scheduler_node_manager_wake_up_cmd=("wake-node",),
+        scheduler_node_manager_idle_time=10,
+        scheduler_node_manager_sleep_time=20,
+        scheduler_node_manager_wakeup_time=300,
+    )
+    _lend(cluster, "node2", _FAR)
+    start = BEGIN + 250
+    cluster.submit("sleep 10", "/network_address=2,walltime=1", reservation=Reservation.TO_SCHEDULE, start=start)
+    cluster.pass_time(240)
+    assert (cluster.slept, cluster.woken) == ([], [])
+
+
+def test_so_many_idle_nodes_stay_awake_as_the_site_wants(make):
+    cluster = make(
+        nodes=5,
+        scheduler_node_manager_sleep_cmd=("sleep-node",),
+        scheduler_node_manager_idle_time=10,
+        scheduler_node_manager_keep_awake=2,
+    )
+    for node in cluster.nodes:
+        _lend(cluster, node, _FAR)
+    cluster.pass_time(500)
+    assert cluster.slept == [("node3", "node4", "node5")]
+
+
+def test_packed_jobs_leave_other_nodes_asleep(make):
+    slept = {}
+    for pack in (False, True):
+        cluster = make(
+            nodes=3,
+            scheduler_pack_nodes=pack,
+            scheduler_node_manager_sleep_cmd=("sleep-node",),
+            scheduler_node_manager_idle_time=60,
+            scheduler_node_manager_sleep_time=60,
+        )
+        for node in cluster.nodes:
+            _lend(cluster, node, _FAR)
+        first = cluster.submit("sleep 100", "/network_address=1,walltime=1")  # node1 is full while the next one comes
+        cluster.submit("sleep 900", "/core=1,walltime=1")
+        cluster.run_until(first, JobState.TERMINATED)
+        cluster.submit("sleep 900", "/core=1,walltime=1")
+        cluster.pass_time(300)
+        slept[pack] = sorted(name for names in cluster.slept for name in names)
+    assert slept == {False: ["node3"], True: ["node1", "node3"]}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_node_with_a_job_planned_within_the_notice_is_put_to_sleep_and_all_jobs_run(make, seed):
+    chance = random.Random(seed)
+    cluster = make(
+        nodes=4,
+        scheduler_pack_nodes=bool(seed % 2),
+        scheduler_node_manager_sleep_cmd=("sleep-node",),
+        scheduler_node_manager_wake_up_cmd=("wake-node",),
+        scheduler_node_manager_idle_time=30,
+        scheduler_node_manager_sleep_time=chance.choice((50, 200)),
+        scheduler_node_manager_wakeup_time=100,
+    )
+    for node in cluster.nodes:
+        _lend(cluster, node, _FAR)
+    for _ in range(60):
+        if chance.random() < 0.5:
+            asked = chance.choice(("/core=1", "/core=2", "/network_address=1", "/network_address=2", "/core=5"))
+            lasts = chance.randint(10, 300)
+            cluster.submit(f"sleep {lasts}", f"{asked},walltime=0:0:{lasts + chance.choice((0, 60))}")
+        if chance.random() < 0.2:
+            start = cluster.now + chance.randint(100, 600)
+            cluster.submit(
+                "sleep 20", "/network_address=1,walltime=0:1:0", reservation=Reservation.TO_SCHEDULE, start=start
+            )
+        before = len(cluster.slept)
+        cluster.pass_time(chance.randint(5, 60))
+        assert not _wanted_soon(cluster, 100) & {name for names in cluster.slept[before:] for name in names}
+        for name in {name for names in cluster.woken for name in names}:
+            cluster.nodes[name].up = True
+        cluster.woken.clear()
+    for node in cluster.nodes.values():
+        node.up = True
+    cluster.check_nodes()
+    cluster.pass_time(5000)
+    for node in cluster.nodes.values():
+        node.up = True
+    cluster.finish(within=20_000)
+
+
+def _wanted_soon(cluster, notice):
+    """Give the nodes that are asleep though a job is planned on them within the notice, and nobody woke them."""
+    with cluster.database.read() as tx:
+        planned = [one for one in plans.read(tx).values() if one.start <= cluster.now + notice]
+        ids = {number for one in planned for number in one.resources}
+        names = {str(one.properties["network_address"]) for one in resources.listed(tx, ids)} if ids else set()
+    woken = {name for asked in cluster.woken for name in asked}
+    return names - woken

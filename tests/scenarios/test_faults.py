@@ -9,8 +9,8 @@ from oarlock.job.news import BadReport, Exited, Missing, Started
 from oarlock.model.event import EventType
 from oarlock.model.job import JobState
 from oarlock.node.messages import CLEANED, EXITED, Report
+from oarlock.simulate.house import BEGIN, Crash
 from oarlock.store import summaries
-from tests.scenarios.cluster import BEGIN, Crash
 from tests.scenarios.test_life import KILLED, NORMAL
 
 
@@ -214,7 +214,7 @@ def test_the_server_may_die_after_any_transaction_and_nothing_is_lost_or_run_twi
     ids = day(undisturbed)
     expected = stories(undisturbed, ids)
     assert expected == [("Terminated", 0), ("Terminated", 0), ("Terminated", 2 << 8), ("Error", None)]
-    writes = undisturbed._wrote
+    writes = undisturbed.transactions
     for point in range(5, writes, 2):
         cluster = make()
         cluster.crash_after = point

@@ -5,7 +5,7 @@ import pytest
 from oarlock.job.news import Stopped, WentOn
 from oarlock.model.job import JobState, Reservation
 from oarlock.model.resource import NextState
-from tests.scenarios.cluster import BEGIN
+from oarlock.simulate.house import BEGIN
 
 NORMAL = ["Waiting", "toLaunch", "Launching", "Running", "Finishing", "Terminated"]
 KILLED = [*NORMAL[:-1], "Error"]
@@ -79,7 +79,7 @@ def test_killing_what_does_not_exist_or_is_over_is_refused_in_a_sentence(cluster
 
 def test_a_job_that_does_not_end_when_told_is_given_up_and_its_node_suspected(cluster):
     job = cluster.submit("sleep 9999 deaf")
-    cluster.nodes["node1"].attempts[job, 1].ends = None
+    cluster.nodes["node1"].runs[job, 1].ends = None
     cluster.kill(job)
     cluster.pass_time(290)
     assert cluster.job(job).state is JobState.RUNNING
@@ -164,10 +164,10 @@ def test_a_job_blocked_by_a_failed_one_waits_for_ever(cluster):
 def test_a_job_on_two_nodes_prepares_both_and_gives_both_back(cluster):
     job = cluster.submit("sleep 10", "/network_address=2,walltime=1")
     assert cluster.placed(job) == ["node1", "node2"]
-    assert [len(node.attempts) for node in cluster.nodes.values()] == [1, 1]
+    assert [len(node.runs) for node in cluster.nodes.values()] == [1, 1]
     cluster.finish()
     assert cluster.story(job) == NORMAL
-    assert [(node.ran, node.attempts) for node in cluster.nodes.values()] == [([(job, 1)], {}), ([], {})]
+    assert [(node.ran, node.runs) for node in cluster.nodes.values()] == [([(job, 1)], {}), ([], {})]
     assert cluster.used() == 40
 
 
@@ -257,7 +257,7 @@ def test_a_best_effort_job_with_a_checkpoint_gets_the_signal_and_its_time_first(
     cluster = make(nodes=1, cores=1)
     low = cluster.submit("sleep 1000", queue="besteffort", types=("besteffort",), checkpoint=30)
     high = cluster.submit("sleep 20")
-    assert cluster.nodes["node1"].attempts[low, 1].checkpointed
+    assert cluster.nodes["node1"].runs[low, 1].checkpointed
     assert cluster.events(low) == ["BESTEFFORT_KILL", "CHECKPOINT"]
     cluster.finish()
     assert 30 <= cluster.job(low).stop - BEGIN <= 45

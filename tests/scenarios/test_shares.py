@@ -19,7 +19,7 @@ def _give(cluster, name, values, kind=int):
 
 def _limits(cluster, job):
     """Give the limits that each node of a job was told."""
-    return {node.name: node.attempts[(job, 1)].launch.limits for node in cluster.nodes.values() if (job, 1) in node.ran}
+    return {node.name: node.runs[(job, 1)].launch.limits for node in cluster.nodes.values() if (job, 1) in node.ran}
 
 
 def test_without_a_property_memory_follows_the_share_of_the_node_and_a_whole_node_has_no_limit(cluster):
@@ -55,7 +55,7 @@ def test_a_property_that_the_database_does_not_have_changes_nothing(make):
 
 def _gpus(cluster, job):
     """Give what each node of a job was told of GPUs: its own, others, what is denied."""
-    launches = [node.attempts[(job, 1)].launch for node in cluster.nodes.values() if (job, 1) in node.ran]
+    launches = [node.runs[(job, 1)].launch for node in cluster.nodes.values() if (job, 1) in node.ran]
     return [(one.gpus, one.other_gpus, one.limits.deny_devices) for one in launches]
 
 

@@ -16,6 +16,7 @@ EXAMPLES = {
     kinds.NUMBER: st.floats(allow_nan=False, allow_infinity=False),
     kinds.NETWORKS: st.lists(st.ip_addresses().map(str)).map(lambda texts: kinds.NETWORKS.read(" ".join(texts))),
     kinds.TARGETS: st.dictionaries(NAMES, st.floats(0, 100)),
+    kinds.numbers("a", "b"): st.dictionaries(st.sampled_from("ab"), st.floats(allow_nan=False, allow_infinity=False)),
     kinds.ORDER: st.lists(st.builds(Order, NAMES, st.booleans()), min_size=1).map(tuple),
 }
 

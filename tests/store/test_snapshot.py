@@ -3,14 +3,15 @@
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import update
 
 from oarlock.lang.where import check, parse
 from oarlock.model.errors import UnknownProperty
 from oarlock.model.job import JobState, Reservation, move
 from oarlock.model.request import Group, Level
 from oarlock.model.resource import Order, ResourceState
-from oarlock.model.snapshot import Choice, Dependency, Placed, QuotaRule, Shape, Snapshot, Usage, Waiting
-from oarlock.store import jobs, plans, properties, quotas, resources, snapshot
+from oarlock.model.snapshot import Choice, Dependency, Placed, Queue, QuotaRule, Shape, Snapshot, Usage, Waiting
+from oarlock.store import jobs, plans, properties, queues, quotas, resources, snapshot, tables
 from oarlock.store.rows import insert_rows
 from oarlock.store.tx import Tx
 from tests.store.cluster import NOW, add_job, add_nodes, choice, new, run, step
@@ -254,6 +255,46 @@ def test_usage_sums_the_windows_that_begin_in_time(tx: Tx):
             used_by_project={"p": 3, "q": 4},
         ),
     }
+
+
+def test_what_was_used_counts_half_after_a_half_life_where_a_queue_weighs_its_jobs(tx: Tx):
+    day = 86400
+    columns = "window_start window_stop accounting_user accounting_project queue_name consumption_type consumption"
+    rows = [
+        (0, "ada", "p", "default", "USED", 800),
+        (2 * day, "ada", "q", "default", "USED", 4),
+        (2 * day, "bob", "p", "default", "USED", 2),
+        (2 * day, "bob", "p", "default", "ASKED", 1_000_000),
+        (3 * day, "ada", "q", "default", "USED", 1_000_000),  # not yet
+        (2 * day, "cyd", "p", "heavy", "USED", 8),
+    ]
+    insert_rows(tx, "accounting", columns.split(), [(start, start + day - 1, *rest) for start, *rest in rows])
+
+    def decayed() -> dict[str, dict[str, float]]:
+        found = snapshot.read(tx, karma_window=day, half_life=day, now=3 * day).snapshot
+        return {queue: usage.decayed_by_user for queue, usage in found.usage.items()}
+
+    assert decayed() == {"default": {}, "heavy": {}}
+    queues.add(tx, Queue("heavy", 5, "easy+multifactor"))
+    assert decayed() == {"default": {"ada": 102.0, "bob": 1.0}, "heavy": {"cyd": 4.0}}
+
+
+def test_the_last_two_runs_of_users_with_live_jobs_are_read_where_a_queue_predicts(tx: Tx):
+    add_nodes(tx, ["node1"])
+    for user, start, stop in [("ada", 10, 15), ("ada", 20, 27), ("ada", 30, 39), ("bob", 5, 6), ("cyd", 5, 9)]:
+        past = add_job(tx, user=user)
+        tx.execute(
+            update(tables.jobs)
+            .where(tables.jobs.c.job_id == past.id)
+            .values(state="Terminated", start_time=start, stop_time=stop)
+        )
+    never_ran = add_job(tx, user="ada")
+    tx.execute(update(tables.jobs).where(tables.jobs.c.job_id == never_ran.id).values(state="Error"))
+    for user in ("ada", "bob", "dan"):
+        add_job(tx, user=user)
+    assert read(tx).recent == {}
+    queues.add(tx, Queue("quick", 5, "easy+predict"))
+    assert read(tx).recent == {"ada": (9, 7), "bob": (1,)}
 
 
 def test_quotas_are_in_it(tx: Tx):

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from oarlock.config import Config
 from oarlock.measure.live import Live
+from oarlock.model.plan import Priority, Term
 from oarlock.model.resource import NextState
 from oarlock.server import http as server
 from oarlock.server.connection import Limits
@@ -56,6 +57,7 @@ class Reason:
     start: int | None
     obstacle: str
     smaller: str | None
+    priority: Priority | None = None
 
 
 @dataclass
@@ -114,7 +116,9 @@ class House:
         return self._told(ids, "resume", by)
 
     async def why(self, job_id: int) -> Reason:
-        return Reason("needs 4 nodes; 1 is free now", NOW + 60, "busy", "/network_address=1,walltime=1:0:0")
+        smaller = "/network_address=1,walltime=1:0:0"
+        priority = Priority(job_id, 0.5, (Term("age", 0.25, "waits 1:00:00 of 4:00:00", 2.0),))
+        return Reason("needs 4 nodes; 1 is free now", NOW + 60, "busy", smaller, priority)
 
     async def when(self, new: New) -> Foreseen:
         self.asked.append(("when", new.job.user))

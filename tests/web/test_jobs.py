@@ -132,6 +132,11 @@ def test_a_job_tells_its_story(house: Running):
     assert [one["resource_id"] for one in house.client.get("/jobs/2/resources").body["resources"]] == [2, 3]
 
 
+def test_why_tells_every_term_of_a_priority(house: Running):
+    term = {"name": "age", "factor": 0.25, "weight": 2.0, "value": 0.5, "says": "waits 1:00:00 of 4:00:00"}
+    assert house.client.get("/jobs/2/why").body["priority"] == {"total": 0.5, "terms": [term]}
+
+
 @pytest.mark.parametrize("path", ["", "/events", "/story", "/why", "/resources"])
 def test_a_job_that_never_was_is_unknown_everywhere(house: Running, path: str):
     refused = house.client.get(f"/jobs/99{path}")

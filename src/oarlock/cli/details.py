@@ -76,3 +76,12 @@ def _date(instant: int | None) -> str | None:
 def _exit_code(status: int | None) -> str | None:
     """Show a wait status with its parts: exit value, signal, whether a core was written."""
     return None if status is None else f"{status} ({status >> 8 & 255},{status & 127},{status >> 7 & 1})"
+
+
+def priority(found: Any) -> list[str]:
+    """Tell a priority, a line a term."""
+    lines = [f"Priority: {found['total']:.3f}"]
+    for term in found["terms"]:
+        product = f"{term['factor']:.3f} × {term['weight']:g} = {term['value']:.3f}"
+        lines.append(f"  {term['name']:<9} {product:<24} {term['says']}")
+    return lines

@@ -202,6 +202,11 @@ def _why(client: Client, asked: Asked, out: Output) -> None:
         out.line(f"Start: {date(answer['start'])}")
     if answer.get("smaller"):
         out.line(f"Sooner: {answer['smaller']}")
+    if answer.get("priority"):
+        from oarlock.cli.details import priority
+
+        for line in priority(answer["priority"]):
+            out.line(line)
 
 
 def _gantt(client: Client, asked: Asked, out: Output) -> None:

@@ -17,7 +17,8 @@ _FOR_EVER = 2**31 - 1  # what sites write for "always"
 def doze(ledger: Ledger) -> None:
     """Put nodes to sleep that had nothing to do for long enough and will have nothing for long enough.
 
-    They are Absent before the command runs, so that no job starts on a node that goes down.
+    The plan says what they will have to do: a node that would have to be woken again at once is left awake. Those that
+    go are Absent before the command runs, so that no job starts on a node that goes down.
     """
     if not ledger.config.scheduler_node_manager_sleep_cmd:
         return
@@ -30,7 +31,8 @@ def doze(ledger: Ledger) -> None:
 def _tired(ledger: Ledger, listed: Sequence[Resource]) -> set[str]:
     computing = [one for one in listed if one.properties["type"] == DEFAULT_TYPE and one.properties["network_address"]]
     config, now = ledger.config, ledger.now
-    wanted = _wanted(ledger.tx, until=now + config.scheduler_node_manager_sleep_time)
+    notice = max(config.scheduler_node_manager_sleep_time, config.scheduler_node_manager_wakeup_time)
+    wanted = _wanted(ledger.tx, until=now + notice)
     since = resources.states_since(ledger.tx)
     idle_for = config.scheduler_node_manager_idle_time
     awake = [
@@ -38,7 +40,9 @@ def _tired(ledger: Ledger, listed: Sequence[Resource]) -> set[str]:
         for one in computing
     ]
     names = [str(one.properties["network_address"]) for one in computing]
-    return set(names) - {name for name, sleepy in zip(names, awake, strict=True) if not sleepy}
+    tired = set(names) - {name for name, sleepy in zip(names, awake, strict=True) if not sleepy}
+    # Those that stay are always the same ones, so that jobs find them awake.
+    return set(sorted(tired)[config.scheduler_node_manager_keep_awake :])
 
 
 def _may_sleep(one: Resource) -> bool:

@@ -72,7 +72,7 @@ class Ledger:
 
     def move(self, job_id: int, to: JobState, why: str, **changes: Any) -> Job:
         """Move a job, with what changes of it."""
-        moved = move(replace(self.jobs[job_id], **changes), to, at=self.now, why=why)
+        moved = move(self.jobs[job_id], to, at=self.now, why=why, **changes)
         self._moves.append(moved)
         self.jobs[job_id] = moved.job
         return moved.job

@@ -17,8 +17,9 @@ from oarlock.model.event import Event, EventType
 from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.plan import Obstacle, Placement, Plan
 from oarlock.model.snapshot import Snapshot
-from oarlock.plan.planner import OutOfTime, make_plan, never
-from oarlock.plan.settings import Fairness, PlanSettings
+from oarlock.plan.planner import OutOfTime, never
+from oarlock.plan.predict import make_plan
+from oarlock.plan.settings import Fairness, PlanSettings, Weights
 from oarlock.store import events, jobs, kills, moldables, plans, resources, snapshot
 from oarlock.store.plans import Prediction
 from oarlock.store.tx import Tx
@@ -88,6 +89,7 @@ def settings(config: Config) -> PlanSettings:
         release_after_error=config.dependency_after_error is AfterError.RELEASE,
         wake_up=bool(config.scheduler_node_manager_wake_up_cmd),
         wake_up_notice=config.scheduler_node_manager_wakeup_time,
+        pack=config.scheduler_pack_nodes,
         depth=config.plan_depth or None,
         quotas=quotas.book(config),
         fairness=Fairness(
@@ -98,12 +100,20 @@ def settings(config: Config) -> PlanSettings:
             user_weight=config.karma_coeff_user_consumption,
             asked_weight=config.karma_coeff_user_asked_consumption,
         ),
+        weights=Weights(
+            **config.priority_weights,
+            age_limit=config.priority_age_limit,
+            half_life=config.priority_half_life,
+            qos_values=dict(config.priority_qos),
+            project_values=dict(config.priority_projects),
+        ),
     )
 
 
 def read(tx: Tx, how: PlanSettings, *, karma_window: int, now: int, depth: int | None = None) -> snapshot.Read:
     """Read what the scheduler looks at; with `depth`, only the first waiting jobs of each queue."""
-    seen = snapshot.read(tx, order=how.order, karma_window=karma_window, now=now, depth=depth)
+    half_life = how.weights.half_life
+    seen = snapshot.read(tx, order=how.order, karma_window=karma_window, half_life=half_life, now=now, depth=depth)
     shot = structs.replace(seen.snapshot, waiting=tuple(map(dates.dated, seen.snapshot.waiting)))
     if how.quotas is not None:
         always, spans = quotas.holding(how.quotas, shot.resources, now=now)

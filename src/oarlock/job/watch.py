@@ -1,6 +1,6 @@
 """Watch: what has to happen because time passes; every WATCH_FREQUENCY seconds."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from oarlock.job import energy, finish, kill, nodes, suspend
 from oarlock.job.finish import Over
@@ -14,7 +14,8 @@ from oarlock.store import jobs, jumps, kills, moldables, resources
 from oarlock.store.jumps import Jumps
 from oarlock.store.tx import Tx
 
-_ON_NODES = (JobState.LAUNCHING, JobState.RUNNING, JobState.SUSPENDED, JobState.RESUMING, JobState.FINISHING)
+_ACTIVE = (JobState.LAUNCHING, JobState.RUNNING, JobState.RESUMING, JobState.FINISHING)
+_ON_NODES = (*_ACTIVE, JobState.SUSPENDED)
 _SILENCE = 30  # seconds after which a node with jobs that cannot be reached is suspected
 _SWITCHED = (ResourceState.SUSPECTED, ResourceState.ABSENT)
 
@@ -24,12 +25,14 @@ def look(
 ) -> list[Instruction]:
     """Do what its time has come for. `unreachable`: nodes whose connection is lost, with since when."""
     away = unreachable or {}
-    ledger = Ledger(tx, site, now, [job.id for job in jobs.in_states(tx, _ON_NODES)])
     jumped = jumps.read(tx)
-    deadlines = _deadlines(ledger, jumped)
-    for number, deadline in deadlines.items():
+    overdue = _deadlines_passed(tx, jumped, now=int(now))
+    dying = kills.under_way(tx)
+    # Thousands may run; those for whom something has to happen are few.
+    ledger = Ledger(tx, site, now, {*overdue, *(number for number, _, _ in dying)})
+    for number, deadline in overdue.items():
         _overdue(ledger, ledger.jobs[number], deadline, away, over)
-    _kills(ledger, away, jumped)
+    _kills(ledger, dying, away, jumped)
     silent = {node: "its connection is lost" for node, since in away.items() if now - since >= _SILENCE}
     nodes.unreachable(ledger, silent)
     _bury(ledger, jumped)
@@ -46,20 +49,17 @@ def clock_jumped(tx: Tx, site: Site, *, now: float, seconds: int) -> list[Instru
     return ledger.write()
 
 
-def _deadlines(ledger: Ledger, jumped: Jumps) -> dict[int, int]:
-    """Say when the walltime of each job on nodes is over; time spent suspended does not count."""
-    lasting = moldables.walltimes(ledger.tx, [job.assigned for job in ledger.jobs.values()])
-    waited = jobs.suspended_seconds(ledger.tx, now=ledger.now)
-    return {
-        job.id: jumped.today(job.start) + lasting.get(job.assigned, 0) + waited.get(job.id, 0)
-        for job in ledger.jobs.values()
-        if job.state is not JobState.SUSPENDED
+def _deadlines_passed(tx: Tx, jumped: Jumps, *, now: int) -> dict[int, int]:
+    """Give the jobs on nodes whose walltime is over, and since when; time spent suspended does not count."""
+    waited = jobs.suspended_seconds(tx, now=now)
+    ends = {
+        number: jumped.today(start) + walltime + waited.get(number, 0)
+        for number, start, walltime in moldables.lasting(tx, _ACTIVE)
     }
+    return {number: end for number, end in ends.items() if end <= now}
 
 
 def _overdue(ledger: Ledger, job: Job, deadline: int, away: Mapping[str, float], over: Over) -> None:
-    if ledger.now < deadline:
-        return
     if NOOP in job.types:
         ledger.event(EventType.WALLTIME, "its walltime is over", job.id)
         kill.end(ledger, job, "its walltime is over")
@@ -84,12 +84,14 @@ def _tell_walltime(ledger: Ledger, job: Job) -> None:
         kill.end(ledger, job, "its walltime is over")
 
 
-def _kills(ledger: Ledger, away: Mapping[str, float], jumped: Jumps) -> None:
+def _kills(
+    ledger: Ledger, dying: Sequence[tuple[int, FragState, int]], away: Mapping[str, float], jumped: Jumps
+) -> None:
     """Tell again those that do not end; give up those that still do not. Nodes out of reach are waited for."""
     config = ledger.config
-    for number, state, since in kills.under_way(ledger.tx):
+    for number, state, since in dying:
         job = ledger.jobs.get(number)
-        if job is None or _out_of_reach(ledger, number, away):
+        if job is None or job.state not in _ON_NODES or _out_of_reach(ledger, number, away):
             continue
         age = ledger.now - jumped.today(since)
         if age >= config.jobdel_walltime:

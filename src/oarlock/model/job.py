@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 from oarlock.model.errors import IllegalMove
 
@@ -141,12 +142,12 @@ class Moved:
     why: str
 
 
-def move(job: Job, to: JobState, *, at: int, why: str) -> Moved:
-    """Move a job to another state, or say why it cannot go there."""
+def move(job: Job, to: JobState, *, at: int, why: str, **changes: Any) -> Moved:
+    """Move a job to another state, with what else changes of it, or say why it cannot go there."""
     if to not in MOVES[job.state]:
         ways = ", ".join(sorted(MOVES[job.state])) or "nothing else"
         raise IllegalMove(
             f"Job {job.id} is {job.state}; it cannot become {to}.",
             hint=f"A job that is {job.state} can become {ways}.",
         )
-    return Moved(job=replace(job, state=to), before=job.state, at=at, why=why)
+    return Moved(job=replace(job, state=to, **changes), before=job.state, at=at, why=why)

@@ -49,10 +49,32 @@ class Unplaced(Struct, frozen=True):
     earliest: int | None = None
 
 
+class Term(Struct, frozen=True):
+    """One thing that speaks for a job: how much, from 0 to 1, in words, and how much that weighs."""
+
+    name: str
+    factor: float
+    says: str = ""
+    weight: float = 1.0
+
+    @property
+    def value(self) -> float:
+        """What it adds to the priority."""
+        return self.factor * self.weight
+
+
+class Priority(Struct, frozen=True):
+    """How much speaks for a job in its queue, and what that is made of; the highest is planned first."""
+
+    job_id: int
+    total: float
+    terms: tuple[Term, ...]
+
+
 class Reason(Struct, frozen=True):
     """Why a job does not run: a sentence, the predicted start, and a request that would start at once if there is one.
 
-    `smaller` is a request text (`-l …`) for fewer resources, or for less time.
+    `smaller` is a request text (`-l …`) for fewer resources, or for less time. `priority`: where its queue weighs jobs.
     """
 
     job_id: int
@@ -60,6 +82,7 @@ class Reason(Struct, frozen=True):
     says: str
     start: int | None = None
     smaller: str | None = None
+    priority: Priority | None = None
 
 
 class Plan(Struct, frozen=True, kw_only=True):

@@ -28,6 +28,16 @@ class Queue(Struct, frozen=True):
     policy: str
     active: bool = True
 
+    @property
+    def weighs(self) -> bool:
+        """Whether its policy orders jobs by their priority."""
+        return "multifactor" in self.policy.split("+")
+
+    @property
+    def predicts(self) -> bool:
+        """Whether its policy plans with the time that jobs will probably take."""
+        return "predict" in self.policy.split("+")[1:]
+
 
 class Shape(Struct, frozen=True):
     """What is asked for without the walltime: groups, and the condition (`-p`) that holds for all of them."""
@@ -95,13 +105,17 @@ class Placed(Struct, frozen=True, kw_only=True):
 
 
 class Usage(Struct, frozen=True):
-    """Resource-seconds of a queue's accounting rows inside the fair-sharing window."""
+    """Resource-seconds of a queue's accounting rows inside the fair-sharing window.
+
+    `decayed_by_user`: what counts less the longer ago it was; empty where nobody weighs it.
+    """
 
     used: int = 0
     asked: int = 0
     used_by_user: dict[str, int] = {}
     asked_by_user: dict[str, int] = {}
     used_by_project: dict[str, int] = {}
+    decayed_by_user: dict[str, float] = {}
 
 
 class QuotaRule(Struct, frozen=True):
@@ -137,7 +151,10 @@ class Window(Struct, frozen=True):
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
-    """One instant of the cluster. Queues by decreasing priority, jobs by increasing id."""
+    """One instant of the cluster. Queues by decreasing priority, jobs by increasing id.
+
+    `recent`: how long the last two jobs of each user ran, in seconds, the last one first; where a queue predicts.
+    """
 
     resources: ResourceTable
     queues: tuple[Queue, ...]
@@ -148,3 +165,4 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     quotas: tuple[QuotaRule, ...] = ()
     quota_spans: tuple[QuotaSpan, ...] = ()
     windows: tuple[Window, ...] = ()
+    recent: dict[str, tuple[int, ...]] = {}

@@ -1,4 +1,4 @@
-"""A plan that lives, planned from the beginning: limits and jobs' own dates change with time, not only with events."""
+"""A plan that lives, planned from the beginning: limits, priorities, dates change with time, not only with events."""
 
 from collections.abc import Iterable, Mapping
 
@@ -12,8 +12,9 @@ from oarlock.plan.planner import Planner
 
 
 def is_needed(planner: Planner, jobs: Iterable[Waiting]) -> bool:
-    """Say whether anything holds jobs back that a look at free resources does not tell."""
-    return bool(planner.limits) or planner.containers.needed or any(map(_is_special, jobs))
+    """Say whether anything decides about jobs that a look at free resources does not tell."""
+    ranked = planner.settings.pack or any(queue.weighs for queue in planner.queues)
+    return ranked or bool(planner.limits) or planner.containers.needed or any(map(_is_special, jobs))
 
 
 def _is_special(job: Waiting) -> bool:

@@ -25,10 +25,11 @@ def in_danger(holders: Iterable[Holder]) -> dict[str | None, int]:
 def to_kill(running: Iterable[Holder], newcomers: Iterable[Holder]) -> tuple[int, ...]:
     """Give the best-effort jobs in the way of newcomers; one that timeshares with all of them survives."""
     arriving = list(newcomers)
-    return tuple(job.job_id for job in running if any(_in_the_way(job, newcomer) for newcomer in arriving))
+    return tuple(job.job_id for job in running if any(in_the_way(job, newcomer) for newcomer in arriving))
 
 
-def _in_the_way(job: Holder, newcomer: Holder) -> bool:
+def in_the_way(job: Holder, newcomer: Holder) -> bool:
+    """Say whether a newcomer can have its resources only when a best-effort job is gone."""
     if job.job_id == newcomer.job_id or not job.resources & newcomer.resources:
         return False
     if job.kind.room != newcomer.kind.room or (job.kind.placeholder and job.kind.placeholder == newcomer.kind.allowed):

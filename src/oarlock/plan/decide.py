@@ -7,7 +7,7 @@ from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.plan import Obstacle, Placement, Plan, Unplaced
 from oarlock.model.snapshot import Placed, Waiting
 from oarlock.plan import reservations
-from oarlock.plan.besteffort import Holder, to_kill
+from oarlock.plan.besteffort import Holder, in_the_way, to_kill
 from oarlock.plan.board import Kind
 from oarlock.plan.containers import inside_of
 from oarlock.plan.sets import union, without
@@ -25,6 +25,8 @@ def decided(planner: "Planner", *, unfinished: bool) -> Plan:
         starting = _apart(starting)
         kill = to_kill(planner.besteffort, [*starting, *_soon(planner)])
     dying = union(holder.resources for holder in planner.besteffort if holder.job_id in kill) if kill else 0
+    if planner.ending:  # nobody plans around best-effort jobs, so who is to start may find one that is not gone yet
+        starting = [job for job in starting if not any(in_the_way(last, job) for last in planner.ending)]
     missed = [job_id for job_id in planner.accepted if job_id in planner.unplaced and _is_missed(planner, job_id)]
     late = [job_id for job_id in planner.deadlines if _is_late(planner, planner.waiting[job_id])]
     answered = planner.answered

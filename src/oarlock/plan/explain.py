@@ -6,6 +6,8 @@ Jobs that ask the same for the same time share most of the answer, so it is work
 from collections.abc import Callable
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from oarlock.lang.duration import show as show_duration
 from oarlock.lang.request import show_alternative
 from oarlock.model.errors import OarlockError
@@ -17,6 +19,8 @@ from oarlock.plan.chart import Stay
 from oarlock.plan.fit import Fit
 from oarlock.plan.held_back import HeldBack, held_back
 from oarlock.plan.planner import Planner
+from oarlock.plan.policies import by_priority, named
+from oarlock.plan.priority import Weighing
 from oarlock.plan.sets import union
 from oarlock.plan.timeline import Found, FromNow
 from oarlock.plan.wording import asked, needs, ordinal, unit
@@ -54,7 +58,16 @@ class Explainer:
         self._coming = sorted((stay.start, job_id, stay) for stay, job_id in stays if stay.start > planner.now)
 
     def why(self, job_id: int) -> Reason:
-        """Say why a waiting job does not run now."""
+        """Say why a waiting job does not run now; where its queue weighs jobs, with what speaks for it."""
+        reason = self._why(job_id)
+        job = self._planner.waiting[job_id]
+        queue = next((queue for queue in self._planner.queues if queue.name == job.queue), None)
+        policy = None if queue is None else named(queue.policy)
+        if policy is None or policy.order is not by_priority:
+            return reason
+        return replace(reason, priority=Weighing(self._planner, job.queue).of(job))
+
+    def _why(self, job_id: int) -> Reason:
         job = self._planner.waiting[job_id]
         placement = self._planner.placements.get(job_id)
         if placement is None:

@@ -35,8 +35,21 @@ def stay_of(planner: "Planner", job: Placed) -> Stay:
 
 def besteffort(planner: "Planner") -> list[Holder]:
     """Give the best-effort jobs that have resources and could be told to leave."""
-    jobs = [job for job in planner.placed.values() if "besteffort" in job.types and job.state != JobState.FINISHING]
-    return [Holder(job.job_id, planner.kind(job), given(planner, job)) for job in jobs]
+    return _holders(planner, ending=False)
+
+
+def ending(planner: "Planner") -> list[Holder]:
+    """Give the best-effort jobs that are about to leave."""
+    return _holders(planner, ending=True)
+
+
+def _holders(planner: "Planner", *, ending: bool) -> list[Holder]:
+    jobs = [job for job in planner.placed.values() if "besteffort" in job.types]
+    return [
+        Holder(job.job_id, planner.kind(job), given(planner, job))
+        for job in jobs
+        if (job.state == JobState.FINISHING) is ending
+    ]
 
 
 def _given_back(planner: "Planner") -> int:

@@ -1,5 +1,6 @@
 """The pass: queues in priority order, each job given the earliest place that delays nobody before it."""
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
@@ -19,8 +20,10 @@ from oarlock.plan.dependencies import Blocked, earliest_start
 from oarlock.plan.fit import Fit
 from oarlock.plan.ground import Ground, laid_out
 from oarlock.plan.limits import Limits
+from oarlock.plan.packing import packing
 from oarlock.plan.placeholders import allowed, placeholder
-from oarlock.plan.policies import named
+from oarlock.plan.policies import by_priority, named
+from oarlock.plan.priority import Weighing
 from oarlock.plan.sets import without
 from oarlock.plan.settings import PlanSettings
 from oarlock.plan.timeline import Found
@@ -100,6 +103,7 @@ class Planner:
         for job in snapshot.placed:
             self.settle_placed(job)
         self.look_for_besteffort()
+        self._prefer()
 
     def run(self, *, out_of_time: OutOfTime = never, previous: Plan | None = None) -> Plan:
         """Give every waiting job a place, or the reason why it has none."""
@@ -141,10 +145,14 @@ class Planner:
         if asleep != self.available.asleep:
             self.available = self.available._replace(asleep=asleep)
             self._can.clear()
+            self._prefer()
+
+    def _prefer(self) -> None:
+        self._packing = packing(self.fitter, self.available, self.placed.values(), pack=self.settings.pack)
 
     def look_for_besteffort(self) -> None:
         """See which best-effort jobs have resources and could be told to leave."""
-        self.besteffort = holding.besteffort(self)
+        self.besteffort, self.ending = holding.besteffort(self), holding.ending(self)
         self._in_danger = in_danger(self.besteffort)
 
     def fit(self, shape: int) -> Fit:
@@ -203,6 +211,8 @@ class Planner:
             names = ", ".join(self.layout.nodes_of(self.available.missing_always)) or "a resource"
             self.leave(jobs, Obstacle.ALWAYS_ASSIGNED, f"{names}, which every job needs, is not available")
         else:
+            if policy.order is by_priority:
+                policy = dataclasses.replace(policy, order=Weighing(self, queue.name).order)
             dated = [job for job in jobs if job.job_id in self.dated] if self.dated else []
             undated = [job for job in jobs if job.job_id not in self.dated] if dated else jobs
             turn = self._turns[queue.name] = Turn(self, policy, dated, undated, self.usage.get(queue.name, Usage()))
@@ -326,10 +336,10 @@ class Planner:
         if self._in_danger and not kind.besteffort:
             dying = self._in_danger.get(kind.room, 0)
             danger = self.fitter.touched_nodes(dying) if fit.of_nodes else dying
-            peaceful = fit.take(without(free, danger))
+            peaceful = self._packing.take(fit, without(free, danger))
             if peaceful:
                 return peaceful
-        return fit.take(free)
+        return self._packing.take(fit, free)
 
     def _give(self, job: Waiting, placement: Placement, kind: Kind, chart: Chart | None) -> None:
         length = self.duration(kind, placement.stop - placement.start)

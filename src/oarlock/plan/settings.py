@@ -17,11 +17,31 @@ class Fairness(Struct, frozen=True):
     asked_weight: float = 1
 
 
+class Weights(Struct, frozen=True):
+    """Multi-factor priority: what weighs how much, and what names are worth (per cent); times in seconds.
+
+    `age_limit`: waiting longer than this adds nothing, so that nobody who only waits overtakes everybody else.
+    `half_life`: what was used so long ago counts half.
+    """
+
+    age: float = 1.0
+    share: float = 1.0
+    size: float = 0.0
+    slowdown: float = 0.0
+    qos: float = 1.0
+    project: float = 1.0
+    age_limit: int = 7 * 86400
+    half_life: int = 7 * 86400
+    qos_values: dict[str, float] = {}
+    project_values: dict[str, float] = {}
+
+
 class PlanSettings(Struct, frozen=True, kw_only=True):
     """All times in seconds.
 
     `always_assigned` and `shared_when_suspended` are resource types. `wake_up`: Absent resources that can be woken
-    count as usable. `depth`: how many jobs of a queue get a place in one pass (None: all of them).
+    count as usable. `pack`: nodes with jobs are filled before idle ones. `depth`: how many jobs of a queue get a place
+    in one pass (None: all of them).
     """
 
     security_time: int = 1
@@ -35,6 +55,8 @@ class PlanSettings(Struct, frozen=True, kw_only=True):
     release_after_error: bool = True
     wake_up: bool = False
     wake_up_notice: int = 600
+    pack: bool = False
     depth: int | None = None
     quotas: QuotaBook | None = None  # what of it holds is for whoever reads the snapshot to say
     fairness: Fairness = Fairness()
+    weights: Weights = Weights()

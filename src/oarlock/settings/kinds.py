@@ -117,6 +117,21 @@ def _read_targets(text: str) -> Mapping[str, float]:
     return MappingProxyType(targets)
 
 
+def numbers(*names: str) -> Kind[Mapping[str, float]]:
+    """Make the kind of numbers for some of these names."""
+
+    def read(text: str) -> Mapping[str, float]:
+        found: dict[str, float] = {}
+        for word in text.split():
+            name, _, number = word.partition("=")
+            if name not in names or name in found:
+                raise ValueError(word)
+            found[name] = _read_number(number)
+        return MappingProxyType(found)
+
+    return Kind(f"name=number pairs with blanks between, for {', '.join(names)}", read, _show_targets)
+
+
 def _read_order(text: str) -> tuple[Order, ...]:
     return tuple(_read_one_order(part) for part in text.split(","))
 

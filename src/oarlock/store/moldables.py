@@ -6,8 +6,9 @@ from typing import Any
 
 from sqlalchemy import Select, select, update
 
+from oarlock.model.job import JobState
 from oarlock.store.rows import Given, among, these
-from oarlock.store.tables import moldable_job_descriptions
+from oarlock.store.tables import jobs, moldable_job_descriptions
 from oarlock.store.tables.columns import WHOLE
 from oarlock.store.tx import Tx
 
@@ -23,6 +24,18 @@ def walltimes(tx: Tx, ids: Collection[int]) -> dict[int, int]:
 def _walltimes(engine: str) -> Select[Any]:
     moldable = moldable_job_descriptions.c
     return select(moldable.moldable_id, moldable.moldable_walltime).where(among(engine, moldable.moldable_id))
+
+
+def lasting(tx: Tx, states: Collection[JobState]) -> list[tuple[int, int, int]]:
+    """Give the jobs in these states with their start and the walltime of the alternative that was chosen (else 0)."""
+    moldable = moldable_job_descriptions.c
+    rows = tx.execute(
+        select(jobs.c.job_id, jobs.c.start_time, moldable.moldable_walltime)
+        .outerjoin(moldable_job_descriptions, moldable.moldable_id == jobs.c.assigned_moldable_job)
+        .where(jobs.c.state.in_([state.value for state in states]))
+        .order_by(jobs.c.job_id)
+    )
+    return [(number, start, walltime or 0) for number, start, walltime in rows]
 
 
 def set_walltimes(tx: Tx, walltimes: Mapping[int, int]) -> None:

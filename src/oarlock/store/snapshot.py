@@ -13,7 +13,7 @@ from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.resource import DEFAULT_ORDER, Order, ResourceState, Value
 from oarlock.model.snapshot import Choice, Dependency, Placed, ResourceTable, Snapshot, Usage, Waiting
 from oarlock.store import jobs as stored_jobs
-from oarlock.store import maintenance, properties, queues, quotas, shapes
+from oarlock.store import jumps, maintenance, past, properties, queues, quotas, shapes
 from oarlock.store.rows import among, these
 from oarlock.store.tables import (
     accounting,
@@ -41,13 +41,20 @@ class Read:
 
 
 def read(
-    tx: Tx, *, karma_window: int, now: int, order: Sequence[Order] = DEFAULT_ORDER, depth: int | None = None
+    tx: Tx,
+    *,
+    karma_window: int,
+    now: int,
+    order: Sequence[Order] = DEFAULT_ORDER,
+    depth: int | None = None,
+    half_life: int = 0,
 ) -> Read:
     """Read everything the scheduler needs of this instant.
 
     `order` is SCHEDULER_RESOURCE_ORDER; a column there is none of is refused (`UnknownProperty`), equals stay by
     number, and nothing is less than anything. Accounting windows that begin in [now − `karma_window`, now) make the
-    usage. With `depth` only so many waiting jobs of each queue that is served in order are read, the oldest.
+    usage; where a queue weighs its jobs older ones count, too, half as much after each `half_life` (0: not at all).
+    With `depth` only so many waiting jobs of each queue that is served in order are read, the oldest.
     """
     types = properties.types(tx)
     head = None if depth is None else _head(tx, depth)
@@ -59,9 +66,13 @@ def read(
     promised = _promised(tx)
     places = {**_held(tx, live, now), **promised}
     kinds, after = _types(tx), _dependencies(tx)
+    served = queues.listed(tx)
+    usage = _usage(tx, since=now - karma_window, until=now)
+    if half_life and any(queue.weighs for queue in served):
+        usage = past.with_decayed(tx, usage, half_life=half_life, now=now)
     snapshot = Snapshot(
         resources=resource_table(tx, types, order),
-        queues=tuple(queues.listed(tx)),
+        queues=tuple(served),
         shapes=tuple(asked.shapes),
         waiting=tuple(
             _waiting(row, asked.choices[row.job_id], kinds.get(row.job_id, ()), after.get(row.job_id, ()))
@@ -71,9 +82,10 @@ def read(
         placed=tuple(
             _placed(row, places[row.job_id], kinds.get(row.job_id, ())) for row in live if row.job_id in places
         ),
-        usage=_usage(tx, since=now - karma_window, until=now),
+        usage=usage,
         quotas=tuple(quotas.listed(tx)),
         windows=tuple(maintenance.windows(tx, types, now=now)),
+        recent=past.recent(tx, {row.job_user for row in live}) if any(queue.predicts for queue in served) else {},
     )
     broken = tuple((number, why) for number, why in sorted(asked.broken.items()) if number not in promised)
     left = 0 if head is None else _count_waiting(tx) - len(head)
@@ -84,8 +96,8 @@ def _head(tx: Tx, depth: int) -> list[int]:
     """Find the first waiting jobs of each queue; all of them where everybody's use decides who is first."""
     found = set(tx.execute(_DATED).scalars())
     for queue in queues.listed(tx):
-        most = _ALL if queue.policy.endswith("fairsharing") else depth
-        found.update(tx.execute(_FIRST, {"queue": queue.name, "most": most}).scalars())
+        ranked = queue.weighs or queue.policy.endswith("fairsharing")
+        found.update(tx.execute(_FIRST, {"queue": queue.name, "most": _ALL if ranked else depth}).scalars())
     return sorted(found)
 
 
@@ -182,13 +194,17 @@ def _stored_promised(engine: str) -> Select[Any]:
 
 
 def _held(tx: Tx, live: Iterable[Any], now: int) -> dict[int, _Place]:
-    """Read the places of jobs that hold resources; time spent suspended makes them longer."""
+    """Read the places of jobs that hold resources; time spent suspended makes them longer.
+
+    Who holds resources holds them now, even when the clock was set back to before they started.
+    """
     resources = _grouped(tx.execute(_HELD))
     suspended = stored_jobs.suspended_seconds(tx, now=now)
+    jumped = jumps.read(tx)
     return {
         row.job_id: _Place(
             row.assigned_moldable_job,
-            row.start_time,
+            min(jumped.today(row.start_time), now),
             (row.moldable_walltime or 0) + suspended.get(row.job_id, 0),
             resources.get(row.assigned_moldable_job, ()),
         )

@@ -7,6 +7,7 @@ from typing import Protocol, TypeVar
 
 from oarlock.config import Config
 from oarlock.measure.live import Live
+from oarlock.model.plan import Priority
 from oarlock.model.resource import NextState
 from oarlock.store.database import Database
 from oarlock.store.jobs import New
@@ -47,6 +48,8 @@ class Why(Protocol):
     def obstacle(self) -> str: ...
     @property
     def smaller(self) -> str | None: ...
+    @property
+    def priority(self) -> Priority | None: ...
 
 
 class When(Protocol):

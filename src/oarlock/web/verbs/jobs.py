@@ -8,6 +8,7 @@ from msgspec import Struct
 from oarlock.lang import where as conditions
 from oarlock.model.errors import TooMuch
 from oarlock.model.job import JobState
+from oarlock.model.plan import Priority
 from oarlock.store import jobs, listing
 from oarlock.store.listing import LIVE, Which
 from oarlock.store.tx import Tx
@@ -144,13 +145,41 @@ async def story(call: Call, asked: OneJob) -> Story:
     return await call.read(read)
 
 
+class TermView(Struct, frozen=True):
+    """One term of a priority: a factor from 0 to 1, its weight, what both make, and what the factor comes from."""
+
+    name: str
+    factor: float
+    weight: float
+    value: float
+    says: str
+
+
+class PriorityView(Struct, frozen=True):
+    """How much speaks for a job in its queue; the highest is planned first."""
+
+    total: float
+    terms: list[TermView]
+
+
+def _priority(found: Priority | None) -> PriorityView | None:
+    if found is None:
+        return None
+    terms = [TermView(term.name, term.factor, term.weight, term.value, term.says) for term in found.terms]
+    return PriorityView(found.total, terms)
+
+
 class Reason(Struct, frozen=True):
-    """Why a job waits: a sentence, when it will start, what is in its way, and what smaller request is not."""
+    """Why a job waits: a sentence, when it will start, what is in its way, and what smaller request is not.
+
+    In queues that weigh their jobs also the job's priority, and every term of it.
+    """
 
     says: str
     start: int | None
     obstacle: str
     smaller: str | None
+    priority: PriorityView | None = None
 
 
 @verb(
@@ -161,7 +190,7 @@ async def why(call: Call, asked: OneJob) -> Reason:
     """Ask the scheduler."""
     await call.read(lambda tx: jobs.get(tx, asked.id))
     reason = await call.core.why(asked.id)
-    return Reason(reason.says, reason.start, str(reason.obstacle), reason.smaller)
+    return Reason(reason.says, reason.start, str(reason.obstacle), reason.smaller, _priority(reason.priority))
 
 
 class Held(Struct, frozen=True):

@@ -19,6 +19,7 @@ from oarlock.web.verb import verb
 
 _DAY_SECONDS = 86_400
 _NAME = r"^[A-Za-z0-9_.-]{1,64}$"
+_POLICY = r"^[A-Za-z0-9_.+-]{1,64}$"
 
 
 class Nothing(Asked):
@@ -59,7 +60,7 @@ class NewQueue(Asked):
 
     name: Annotated[str, Meta(pattern=_NAME)]
     priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] = 0
-    policy: Annotated[str, Meta(pattern=_NAME)] = "oar_sched_gantt_with_timesharing"
+    policy: Annotated[str, Meta(pattern=_POLICY)] = "oar_sched_gantt_with_timesharing"
 
 
 @verb("queues.add", "POST /queues", may=May.ADMINS, asks=NewQueue, answers=Nought, says="Add a queue.")

@@ -1,0 +1,109 @@
+"""Multi-factor priority: how much speaks for a job now, term by term; the policy `multifactor` plans the highest first.
+
+Every factor is between 0 and 1, so a weight says how much its term can add at most:
+
+    age        how long it has waited, of the time after which waiting longer adds nothing
+    share      2^(-used/target): 1 who used nothing, 1/2 who used just their part, towards 0 who used more
+    size       the part of the cluster that it asks for
+    slowdown   waited / (waited + walltime): short jobs gain quickly
+    qos        what the site gives the quality of service that the job names (type `qos=NAME`)
+    project    what the site gives its project
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from oarlock.lang.duration import show
+from oarlock.model.plan import Priority, Term
+from oarlock.model.snapshot import Usage, Waiting
+from oarlock.plan.settings import PlanSettings
+
+if TYPE_CHECKING:
+    from oarlock.plan.planner import Planner
+
+_QOS = "qos="
+
+
+class Weighing:
+    """Priorities of one queue's jobs as they stand now."""
+
+    def __init__(self, planner: "Planner", queue: str) -> None:
+        self._planner, self._now = planner, planner.now
+        self._weights, self._targets = planner.settings.weights, planner.settings.fairness.user_targets
+        self._used: Mapping[str, float] = planner.usage.get(queue, Usage()).decayed_by_user
+        self._all_used = sum(self._used.values()) or 1.0
+        self._sizes: dict[int, float] = {}
+
+    def order(self, jobs: list[Waiting], _usage: Usage, settings: PlanSettings) -> list[Waiting]:
+        """Put those for whom most speaks first; the older first on equality."""
+        return sorted(jobs, key=lambda job: (-self.of(job).total, job.job_id))[: settings.depth]
+
+    def of(self, job: Waiting) -> Priority:
+        """Weigh one job; terms without a weight are left out."""
+        weights = self._weights
+        terms = (
+            (weights.age, self._age),
+            (weights.share, self._share),
+            (weights.size, self._big),
+            (weights.slowdown, self._slowdown),
+            (weights.qos, self._qos),
+            (weights.project, self._project),
+        )
+        weighed = tuple(_weighed(term(job), weight) for weight, term in terms if weight)
+        return Priority(job.job_id, sum(term.value for term in weighed), weighed)
+
+    def _waited(self, job: Waiting) -> int:
+        return max(0, self._now - job.submitted)
+
+    def _age(self, job: Waiting) -> Term:
+        limit = self._weights.age_limit
+        return Term("age", min(self._waited(job), limit) / limit, f"waits {show(self._waited(job))} of {show(limit)}")
+
+    def _share(self, job: Waiting) -> Term:
+        used = self._used.get(job.user, 0.0) / self._all_used
+        target = self._target(job.user)
+        factor = 2.0 ** (-used / target) if target else float(not used)
+        return Term("share", factor, f"{job.user} used {used:.0%}, should {target:.0%}")
+
+    def _target(self, user: str) -> float:
+        """Give a user's part: what the site says, or an equal part of what that leaves to all others who used some."""
+        if user in self._targets:
+            return self._targets[user] / 100
+        others = {*self._used, user}.difference(self._targets)
+        left = max(0.0, 100 - sum(self._targets.values()))
+        return left / 100 / len(others)
+
+    def _big(self, job: Waiting) -> Term:
+        part = min(map(self._size, (choice.shape for choice in job.choices)), default=0.0)
+        return Term("size", part, f"asks for {part:.0%} of the cluster")
+
+    def _size(self, shape: int) -> float:
+        """Say which part of all resources a shape takes."""
+        if shape not in self._sizes:
+            self._sizes[shape] = self._measured(shape)
+        return self._sizes[shape]
+
+    def _measured(self, shape: int) -> float:
+        existing = self._planner.available.existing
+        try:
+            fit = self._planner.fit(shape)
+            taken = fit.take(self._planner.units(fit, existing))
+        except Exception:  # noqa: BLE001  (it is set aside when its turn comes; others must not notice)
+            return 0.0
+        return taken.bit_count() / max(existing.bit_count(), 1)
+
+    def _slowdown(self, job: Waiting) -> Term:
+        walltime = min((choice.walltime for choice in job.choices), default=1)
+        waited = self._waited(job)
+        return Term("slowdown", waited / (waited + max(walltime, 1)), f"waits {show(waited)} for {show(walltime)}")
+
+    def _qos(self, job: Waiting) -> Term:
+        name = next((kind.removeprefix(_QOS) for kind in job.types if kind.startswith(_QOS)), "")
+        return Term("qos", self._weights.qos_values.get(name, 0) / 100, name or "none asked for")
+
+    def _project(self, job: Waiting) -> Term:
+        return Term("project", self._weights.project_values.get(job.project, 0) / 100, job.project)
+
+
+def _weighed(term: Term, weight: float) -> Term:
+    return Term(term.name, term.factor, term.says, weight)

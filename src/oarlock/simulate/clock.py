@@ -1,0 +1,31 @@
+"""The virtual clock: an instant, and who wants to be called when."""
+
+import heapq
+
+
+class Clock:
+    """Time goes from one call to the next; what lies between takes no time at all. Instants are epoch seconds."""
+
+    def __init__(self, now: int) -> None:
+        self.now = now
+        self._calls: list[tuple[int, str]] = []
+
+    def call(self, who: str, at: int) -> None:
+        """Ask for a call at an instant; the same one asked for twice is one."""
+        heapq.heappush(self._calls, (at, who))
+
+    def next(self) -> int | None:
+        """Say when the next call is."""
+        return self._calls[0][0] if self._calls else None
+
+    def due(self) -> list[str]:
+        """Give those whose time has come, in order, each once."""
+        called: dict[str, None] = {}
+        while self._calls and self._calls[0][0] <= self.now:
+            called[heapq.heappop(self._calls)[1]] = None
+        return list(called)
+
+    def jump(self, seconds: int) -> None:
+        """Show another time: what was asked for comes after as long as before."""
+        self.now += seconds
+        self._calls = [(at + seconds, who) for at, who in self._calls]

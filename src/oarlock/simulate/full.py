@@ -1,0 +1,117 @@
+"""Replay with everything: the jobs of a trace live in the house, with the real steps, scheduler, SQL and accounts.
+
+Slower than `replay`, which asks the planner alone, and closer to a server: what a pass decides is written down, checked
+again, launched on virtual nodes and reported by them. At one instant jobs end first, then new ones come, then one
+decision.
+"""
+
+from collections.abc import Callable, Iterable
+from itertools import groupby
+
+from oarlock.config import Config
+from oarlock.job.schedule import Decision
+from oarlock.model.job import Job, JobState
+from oarlock.model.request import Alternative, Request
+from oarlock.model.resource import Value
+from oarlock.model.snapshot import Queue, ResourceTable
+from oarlock.plan.layout import NODE, lay_out
+from oarlock.plan.settings import PlanSettings
+from oarlock.simulate.house import House
+from oarlock.simulate.replay import Ran
+from oarlock.simulate.trace import Trace, TraceJob
+from oarlock.store import history, jobs, properties, queues, resources
+from oarlock.store.memory import MemoryDatabase
+from oarlock.store.tx import Tx
+
+_QUEUE = "trace"
+_WATCH_SECONDS = 3600
+"""Between two looks of the server at what time brings: virtual nodes end their jobs in time."""
+
+
+def processors(count: int) -> ResourceTable:
+    """Give so many processors, none different from another: of one large node."""
+    alike: dict[str, Value] = {NODE: "machine", "type": "default", "scheduler_priority": 0, "suspended_jobs": "NO"}
+    return ResourceTable(tuple(range(1, count + 1)), {name: (value,) * count for name, value in alike.items()})
+
+
+def replay(
+    trace: Trace, site: ResourceTable, policy: str, *, progress: Callable[[int], None] = lambda _over: None
+) -> list[Ran]:
+    """Let the jobs of a trace live under a policy; gives what became of each that ran, in the order they came.
+
+    Every resource must be on a node (`processors` makes some).
+    """
+    with MemoryDatabase() as database:
+        return _Replay(database, trace, site, policy).run(progress)
+
+
+class _Replay:
+    """One trace in one house."""
+
+    def __init__(self, database: MemoryDatabase, trace: Trace, site: ResourceTable, policy: str) -> None:
+        self._jobs, self._site = trace.jobs, site
+        begin = trace.jobs[0].submitted if trace.jobs else 0
+        config = Config(scheduler_job_security_time=0, watch_frequency=_WATCH_SECONDS)
+        names = dict.fromkeys(str(name) for name in site.columns[NODE])
+        self._house = House(database, list(names), config, begin=begin, decided=self._note)
+        self._numbers: dict[int, TraceJob] = {}
+        self._told: dict[int, int] = {}
+        database.write(lambda tx: self._furnish(tx, policy))
+
+    def _furnish(self, tx: Tx, policy: str) -> None:
+        queues.add(tx, Queue(_QUEUE, 10, policy))
+        known = properties.types(tx)
+        columns = {name: values for name, values in self._site.columns.items() if name not in resources.KEPT}
+        for name, values in columns.items():
+            if name not in known:
+                properties.add(tx, name, str if any(isinstance(value, str) for value in values) else int)
+        rows: list[dict[str, Value]] = [
+            {name: values[at] for name, values in columns.items()} for at in range(len(self._site.ids))
+        ]
+        self._ids = dict(zip(resources.add(tx, rows, at=self._house.now), self._site.ids, strict=True))
+
+    def run(self, progress: Callable[[int], None]) -> list[Ran]:
+        house, over = self._house, 0
+        for instant, coming in groupby(self._jobs, key=lambda job: job.submitted):
+            house.run_to(instant - 1)
+            house.clock.now = max(instant, house.now)
+            over += self._arrive(coming)
+            house.settle()
+            progress(over)
+        while not house.idle:
+            house.step(house.next_event())
+        with house.database.read() as tx:
+            return list(self._ran(history.read(tx)))
+
+    def _arrive(self, coming: Iterable[TraceJob]) -> int:
+        new = list(coming)
+        for job, one in zip(self._house.arrive([_new(one) for one in new]), new, strict=True):
+            self._numbers[job.id] = one
+        return len(new)
+
+    def _note(self, decision: Decision) -> None:
+        """Remember the first start that each job is told."""
+        for one in decision.predictions:
+            self._told.setdefault(one.job_id, one.start)
+
+    def _ran(self, everything: history.History) -> Iterable[Ran]:
+        layout = lay_out(self._site, PlanSettings().order)
+        for number, one in sorted(self._numbers.items()):
+            job = everything.jobs[number]
+            if job.state is JobState.TERMINATED:
+                held = layout.bits_of([self._ids[id_] for id_ in everything.resources[number]])
+                yield Ran(one, job.start, self._told.get(number), held)
+
+
+def _new(one: TraceJob) -> jobs.New:
+    job = Job(
+        id=0,
+        state=JobState.WAITING,
+        user=one.user,
+        project=one.project,
+        queue=_QUEUE,
+        submitted=one.submitted,
+        command=f"sleep {one.run}",
+    )
+    asked = Alternative(one.shape.groups, max(one.walltime, one.run))
+    return jobs.New(job, Request((asked,), one.shape.where))

@@ -1,0 +1,112 @@
+"""What must be true of any history, however badly nodes, clocks and servers behaved meanwhile."""
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+from oarlock.model.job import FINAL, HOLDS_RESOURCES, MOVES, Job, JobState
+from oarlock.simulate.nodes import VirtualNode
+from oarlock.store.attempts import Attempt
+from oarlock.store.stories import History, Stay
+
+
+def broken(history: History, nodes: Iterable[VirtualNode]) -> list[str]:
+    """Say, a sentence each, what is not as it must be once every job is over; nothing if all is well."""
+    everywhere = list(nodes)
+    found = [*_of_resources(history), *_of_accounts(history), *_of_nodes(history, everywhere)]
+    for number, job in history.jobs.items():
+        found += [f"job {number} {problem}" for problem in _of_story(job, history.stays.get(number, []))]
+        found += [f"job {number} {problem}" for problem in _of_attempts(history.attempts.get(number, []))]
+        found += [f"job {number} {problem}" for problem in _of_end(job, history.events.get(number, []))]
+    return found
+
+
+def _of_story(job: Job, stays: list[Stay]) -> Iterator[str]:
+    """A story has no gap and no illegal move, ends once, and says what the job's row says."""
+    states = [stay.state for stay in stays]
+    if not stays or states[0] not in {JobState.WAITING, JobState.HOLD}:
+        yield f"begins with {states[:1]}"
+        return
+    for before, after in pairwise(stays):
+        if after.state not in MOVES[before.state]:
+            yield f"went from {before.state} to {after.state}"
+        if before.stop != after.start:
+            yield f"was {before.state} until {before.stop}, and {after.state} from {after.start}"
+    if states[-1] is not job.state or stays[-1].stop:
+        yield f"is {job.state}, and its story ends with {states[-1]} (until {stays[-1].stop})"
+    ends = sum(state in FINAL for state in states)
+    if ends != 1:
+        yield f"ended {ends} times"
+
+
+def _of_attempts(tries: list[Attempt]) -> Iterator[str]:
+    """Attempts are counted without a gap, all are closed, and the user's code began in the last one at most."""
+    numbers = [one.number for one in tries]
+    if numbers != list(range(1, len(tries) + 1)):
+        yield f"has attempts {numbers}"
+    yield from (f"has an attempt {one.number} that is not closed" for one in tries if one.closed_us is None)
+    yield from (f"began in attempt {one.number} and was tried again" for one in tries[:-1] if one.started_us)
+
+
+def _of_end(job: Job, events: list[str]) -> Iterator[str]:
+    """A job that ended well has the status of its command; one that did not has an event that tells of it."""
+    if job.state is JobState.TERMINATED and "noop" not in job.types:
+        words = (job.command or "").split()
+        expected = int(words[words.index("exit") + 1]) << 8 if "exit" in words else 0
+        if job.exit_code != expected and "saves" not in words:
+            yield f"ended with {job.exit_code} instead of {expected}"
+    if job.state is JobState.ERROR and not events:
+        yield "is in Error, and no event says why"
+    if job.start and job.stop < job.start:
+        yield f"stopped at {job.stop}, before its start at {job.start}"
+    if not job.accounted:
+        yield "was not accounted"
+
+
+def _of_resources(history: History) -> Iterator[str]:
+    """No resource belongs to two jobs at a time, and none to a job that is over."""
+    if history.held:
+        yield f"{history.held} resources are held by jobs that are over"
+    holding: dict[int, list[tuple[int, int, int]]] = {}
+    for number, resources in history.resources.items():
+        span = _held(history.stays[number])
+        for resource in resources if span else ():
+            holding.setdefault(resource, []).append((*span, number))  # type: ignore[misc]
+    for resource, spans in holding.items():
+        for (_, stop, first), (start, _, second) in pairwise(sorted(spans)):
+            if start < stop:
+                yield f"resource {resource} was given to job {second} while job {first} had it"
+
+
+def _held(stays: list[Stay]) -> tuple[int, int] | None:
+    """Give the last span of turns in which a job had resources: those of a launch that failed were taken back."""
+    span = None
+    for before, after in pairwise(stays):
+        if before.state in HOLDS_RESOURCES:
+            first = span[0] if span and span[1] == before.turn else before.turn
+            span = (first, after.turn)
+    return span
+
+
+def _of_accounts(history: History) -> Iterator[str]:
+    """What was accounted is what jobs used."""
+    used = sum(
+        (job.stop - job.start) * len(history.resources.get(number, ()))
+        for number, job in history.jobs.items()
+        if job.start
+    )
+    if used != history.used:
+        yield f"{history.used} resource-seconds were accounted and {used} were used"
+
+
+def _of_nodes(history: History, nodes: list[VirtualNode]) -> Iterator[str]:
+    """Every job's command began at most once anywhere, and nothing is left on nodes."""
+    began: dict[int, list[str]] = {}
+    for node in nodes:
+        for job, attempt in node.ran:
+            began.setdefault(job, []).append(f"{attempt} on {node.name}")
+        yield from (f"{node.name} still runs job {job}" for (job, _), run in node.runs.items() if run.lives)
+    for job, places in began.items():
+        if len(places) > 1:
+            yield f"the command of job {job} began {len(places)} times: attempt {', '.join(places)}"
+        if job not in history.jobs:
+            yield f"job {job} ran, and nobody knows of it"

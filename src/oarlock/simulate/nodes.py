@@ -1,0 +1,293 @@
+"""Virtual nodes: they do what real ones promise (run once, keep their report, survive the server), in virtual time.
+
+And what real ones do besides: they fail, hang, answer late, lose what they say, and are started again.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from oarlock.job.news import Back, Exited, Hello, Missing, News, Started
+from oarlock.model.errors import NodeRefused, NodeUnreachable
+from oarlock.node.messages import (
+    CLEANED,
+    EXITED,
+    FAILED,
+    FIRST,
+    KILLED,
+    NOT_NOW,
+    REBOOTED,
+    SEEN,
+    UNKNOWN,
+    WALLTIME,
+    Launch,
+    Report,
+)
+from oarlock.simulate.clock import Clock
+
+Key = tuple[int, int]
+"""A job and its attempt."""
+
+
+@dataclass(slots=True)
+class Run:
+    """An attempt on a node: what it was told, when it ends by itself, and its report once it is over."""
+
+    launch: Launch
+    started: int | None = None
+    ends: int | None = None
+    report: Report | None = None
+    stopped_at: int | None = None
+    suspended: int = 0
+    checkpointed: bool = False
+
+    @property
+    def deadline(self) -> int:
+        """When its walltime is over."""
+        return (self.started or 0) + self.launch.walltime + self.suspended
+
+    @property
+    def lives(self) -> bool:
+        """Say whether time brings it nearer to its end."""
+        return self.report is None and self.started is not None and self.stopped_at is None
+
+    @property
+    def next(self) -> int:
+        """When it ends, if nobody does anything."""
+        return self.deadline if self.ends is None else min(self.ends, self.deadline)
+
+
+@dataclass
+class VirtualNode:
+    """A node that understands `sleep N`, `exit N` after it, `fail EVENT`, and `deaf` (does not end when told).
+
+    `fails` is the event with which every launch fails; `lag` how many seconds late its words come; `loses` how many of
+    its next words are lost with the connection (`cut`, until somebody calls `catch_up`). While it `hangs` it takes what
+    it is told and does nothing about it; what runs there goes on.
+    """
+
+    name: str
+    clock: Clock
+    boot: int = 1
+    up: bool = True
+    memory: int = 8 << 30
+    runs: dict[Key, Run] = field(default_factory=dict)
+    ran: list[Key] = field(default_factory=list)
+    seen: set[Key] = field(default_factory=set)
+    expected: set[Key] = field(default_factory=set)
+    told: set[tuple[Key, str]] = field(default_factory=set)
+    fails: str = ""
+    refuses_to_stop: bool = False
+    lag: int = 0
+    loses: int = 0
+    cut: bool = False
+    hangs: bool = False
+    _inbox: list[Callable[[], None]] = field(default_factory=list)
+    _outbox: list[tuple[int, News]] = field(default_factory=list)
+
+    # What a server asks.
+
+    def hello(self) -> Hello:
+        """Answer who is here."""
+        self._reach()
+        return Hello(f"{self.name}-{self.boot}", "v2", (), 4, self.memory, "3.11", 0, 0.0)
+
+    def ping(self) -> None:
+        """Answer."""
+        self._reach()
+
+    def launch(self, launch: Launch) -> None:
+        """Start an attempt, once; one that hangs may start it when it goes on."""
+        if self.up and self.hangs:
+            self.expected.add((launch.job, launch.attempt))
+            self._inbox.append(partial(self._start, launch))
+        self._reach()
+        self._check(launch)
+        self._start(launch)
+
+    def kill(self, job: int, attempt: int) -> None:
+        """End a job that is not deaf."""
+        run = self._live(job, attempt)
+        if "deaf" not in run.launch.command:
+            self._over(run, KILLED, status=15)
+
+    def end(self, job: int, attempt: int) -> None:
+        """Give back a place."""
+        self._over(self._live(job, attempt), CLEANED)
+
+    def suspend(self, job: int, attempt: int) -> None:
+        """Stop a job."""
+        run = self._live(job, attempt)
+        if self.refuses_to_stop:
+            raise NodeRefused(self.name, "SUSPEND_ERROR", "the freezer is broken")
+        run.stopped_at = self.clock.now
+
+    def resume(self, job: int, attempt: int) -> None:
+        """Let a job go on."""
+        run = self._live(job, attempt)
+        if run.stopped_at is not None:
+            waited = self.clock.now - run.stopped_at
+            run.suspended += waited
+            run.ends = None if run.ends is None else run.ends + waited
+            run.stopped_at = None
+            self.clock.call(self.name, run.next)
+
+    def checkpoint(self, job: int, attempt: int) -> None:
+        """Tell a job to save what it has; one that `saves` ends then."""
+        run = self._live(job, attempt)
+        run.checkpointed = True
+        if "saves" in run.launch.command:
+            self._over(run, EXITED, status=0)
+
+    def forget(self, keys: tuple[Key, ...]) -> None:
+        """Forget attempts whose end is written down elsewhere."""
+        self._reach()
+        for key in keys:
+            self.runs.pop(key, None)
+            self.expected.discard(key)
+            self.told -= {(key, "started"), (key, "exited")}
+
+    # What it says.
+
+    def news(self) -> list[News]:
+        """Tell what has happened until now; nothing while it cannot be heard."""
+        for key, run in self.runs.items():
+            self._advance(key, run)
+        if not self.up or self.hangs or self.cut:
+            return []
+        for key in sorted(self.expected & self.runs.keys()):
+            run = self.runs[key]
+            if run.started is not None and self._is_news(key, "started"):
+                self._say(Started(self.name, *key, float(run.started)))
+            if run.report is not None and self._is_news(key, "exited"):
+                self._say(Exited(self.name, run.report))
+        now = self.clock.now
+        told = [news for at, news in self._outbox if at <= now]
+        self._outbox = [(at, news) for at, news in self._outbox if at > now]
+        return told
+
+    def catch_up(self) -> list[News]:
+        """Say what a node says when its connection is made again: everything once more."""
+        self.cut = False
+        self.told.clear()
+        self._outbox.clear()
+        self.clock.call(self.name, self.clock.now)
+        told: list[News] = [Back(self.name, self.hello())]
+        return [*told, *(Missing(self.name, *key) for key in sorted(self.expected - self.runs.keys()))]
+
+    # What happens to it.
+
+    def go_on(self, *, heard: bool) -> None:
+        """Hang no longer; what it was told meanwhile was `heard`, or is lost."""
+        self.hangs = False
+        waiting, self._inbox = self._inbox, []
+        if heard:
+            for message in waiting:
+                message()
+
+    def reboot(self) -> None:
+        """Lose everything that was in memory."""
+        self.boot += 1
+        self.runs.clear()
+        self.seen.clear()
+        self._inbox.clear()
+        self._outbox.clear()
+
+    def clock_jumped(self, seconds: int) -> None:
+        """Follow a clock that shows another time: what runs goes on for as long as it would have."""
+        for run in self.runs.values():
+            run.started = None if run.started is None else run.started + seconds
+            run.ends = None if run.ends is None else run.ends + seconds
+            run.stopped_at = None if run.stopped_at is None else run.stopped_at + seconds
+        self._outbox = [(at + seconds, news) for at, news in self._outbox]
+
+    def _check(self, launch: Launch) -> None:
+        if launch.boot != f"{self.name}-{self.boot}":
+            raise NodeRefused(self.name, REBOOTED, "another boot")
+        if (launch.job, launch.attempt) in self.seen:
+            raise NodeRefused(self.name, SEEN, "seen before")
+
+    def _start(self, launch: Launch) -> None:
+        key = (launch.job, launch.attempt)
+        if key in self.seen:
+            return
+        self.seen.add(key)
+        self.expected.add(key)
+        words = launch.command.split()
+        run = self.runs[key] = Run(launch)
+        event = self.fails or (words[1] if words[:1] == ["fail"] else "")
+        if event:
+            self._over(run, FAILED, event=event, says=f"{event} on purpose")
+            return
+        run.started = self.clock.now
+        if launch.role == FIRST:
+            self.ran.append(key)
+            run.ends = self.clock.now + (int(words[1]) if words[:1] == ["sleep"] else 0)
+        self.clock.call(self.name, self.clock.now)
+        self.clock.call(self.name, run.next)
+
+    def _advance(self, key: Key, run: Run) -> None:
+        if not run.lives or run.next > self.clock.now:
+            return
+        if run.ends is not None and run.ends <= run.deadline:
+            words = run.launch.command.split()
+            status = int(words[words.index("exit") + 1]) << 8 if "exit" in words else 0
+            run.report = self._report(key, run, EXITED, run.ends, status=status)
+        else:
+            over = (("WALLTIME", "the walltime is over"),)
+            run.report = self._report(key, run, WALLTIME, run.deadline, status=15, events=over)
+
+    def _over(self, run: Run, outcome: str, *, status: int | None = None, event: str = "", says: str = "") -> None:
+        key = (run.launch.job, run.launch.attempt)
+        run.report = self._report(key, run, outcome, self.clock.now, status=status, event=event, says=says)
+        self.clock.call(self.name, self.clock.now)
+
+    def _report(
+        self,
+        key: Key,
+        run: Run,
+        outcome: str,
+        now: int,
+        *,
+        status: int | None = None,
+        event: str = "",
+        says: str = "",
+        events: tuple[tuple[str, str], ...] = (),
+    ) -> Report:
+        if run.checkpointed:
+            events = (*events, ("CHECKPOINT_SUCCESS", "the signal was sent"))
+        started = None if run.started is None else float(run.started)
+        ended = None if started is None else float(now)
+        boot = f"{self.name}-{self.boot}"
+        return Report(*key, self.name, boot, outcome, status, event, says, events, started=started, ended=ended)
+
+    def _is_news(self, key: Key, what: str) -> bool:
+        new = (key, what) not in self.told
+        self.told.add((key, what))
+        return new
+
+    def _say(self, news: News) -> None:
+        """Send a word: now, later, or into nothing, and then nothing is heard until the connection is made again."""
+        if self.loses:
+            self.loses -= 1
+            self.cut = True
+        if self.cut:
+            return
+        self._outbox.append((self.clock.now + self.lag, news))
+        if self.lag:
+            self.clock.call(self.name, self.clock.now + self.lag)
+
+    def _live(self, job: int, attempt: int) -> Run:
+        self._reach()
+        run = self.runs.get((job, attempt))
+        if run is None:
+            raise NodeRefused(self.name, UNKNOWN, "no such attempt")
+        if run.report is not None:
+            raise NodeRefused(self.name, NOT_NOW, "it is over")
+        return run
+
+    def _reach(self) -> None:
+        if not self.up or self.cut:
+            raise NodeUnreachable(self.name, "unplugged")
+        if self.hangs:
+            raise NodeUnreachable(self.name, "it does not answer", sent=True)

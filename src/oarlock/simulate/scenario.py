@@ -1,0 +1,266 @@
+"""Scenarios: days of a cluster on which everything goes wrong that can, each made from one number, its seed.
+
+The same seed always gives the same day, to the last event; so a failure is one number to write down.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from oarlock.config import Config
+from oarlock.job import kill, suspend
+from oarlock.lang import request as requests
+from oarlock.model.job import Job, JobState
+from oarlock.model.request import Request
+from oarlock.model.resource import ResourceState, Value
+from oarlock.simulate import invariants
+from oarlock.simulate.house import Crash, House
+from oarlock.store import jobs, properties, resources, stories
+from oarlock.store.memory import MemoryDatabase
+from oarlock.store.tx import Tx
+
+_FAILURES = ("PROLOGUE_ERROR", "CPUSET_ERROR", "CANNOT_CREATE_TMP_DIRECTORY", "SSH_TRANSFER_TIMEOUT")
+_LONGEST = 1000  # beats after the last arrival within which everything must be over
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weather:
+    """How large the cluster is, how much arrives, and how likely something goes wrong in a beat (`beat` seconds).
+
+    `troubles` befall a node: it is cut off, hangs, is started again, answers late, loses words, fails every launch.
+    `wishes` are users who kill, hold or resume. `jumps` are of the clock, `crashes` of the server.
+    """
+
+    jobs: int = 60
+    nodes: int = 4
+    cores: int = 4
+    arrivals: int = 3
+    beat: int = 10
+    troubles: float = 0.3
+    wishes: float = 0.2
+    jumps: float = 0.02
+    crashes: float = 0.05
+
+
+FAIR = Weather(jobs=4000, nodes=32, cores=16, arrivals=200, beat=60, troubles=0.1, wishes=0.2, jumps=0, crashes=0)
+"""A large cluster on a day on which little goes wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a seed gave: how many jobs lived, all that happened, and what should not have."""
+
+    seed: int
+    lives: int
+    trace: tuple[str, ...]
+    problems: tuple[str, ...]
+
+    def told(self) -> str:
+        """Say how to see a failure again."""
+        return f"seed {self.seed}: " + "; ".join(self.problems[:5])
+
+
+def run(seed: int, weather: Weather = Weather()) -> Outcome:  # noqa: B008  (frozen)
+    """Let one day pass."""
+    with MemoryDatabase() as database:
+        return _Day(database, seed, weather).pass_by()
+
+
+@dataclass(slots=True)
+class _Day:
+    """One scenario under way."""
+
+    database: MemoryDatabase
+    seed: int
+    weather: Weather
+    chance: random.Random = field(init=False)
+    house: House = field(init=False)
+    trace: list[str] = field(default_factory=list)
+    submitted: int = 0
+
+    def __post_init__(self) -> None:
+        weather = self.weather
+        self.chance = random.Random(self.seed)  # noqa: S311  (not a secret: a seed)
+        names = [f"node{n}" for n in range(1, weather.nodes + 1)]
+        self.house = House(self.database, names, Config(watch_frequency=weather.beat), beat=weather.beat)
+        self.database.write(self._add_nodes)
+
+    def _add_nodes(self, tx: Tx) -> None:
+        properties.add(tx, "core", int)
+        places = [(name, core) for name in self.house.nodes for core in range(self.weather.cores)]
+        rows: list[dict[str, Value]] = [
+            {"network_address": name, "cpuset": core, "core": n} for n, (name, core) in enumerate(places)
+        ]
+        resources.add(tx, rows, at=self.house.now)
+
+    def pass_by(self) -> Outcome:
+        problems: list[str] = []
+        while self.submitted < self.weather.jobs:
+            self._safely(self._arrive)
+            self._befall()
+            self._safely(lambda: self.house.pass_time(self.weather.beat))
+        self._heal()
+        for _ in range(_LONGEST):
+            if self.house.all_over():
+                break
+            self._safely(lambda: self.house.pass_time(self.weather.beat))
+            self._heal()
+        else:
+            problems.append("some jobs are never over")
+        # What was left on nodes by launches that nobody waited for ends with its walltime.
+        self._safely(lambda: self.house.pass_time(400))
+        with self.database.read() as tx:
+            all_of_it = stories.read(tx)
+        problems += invariants.broken(all_of_it, self.house.nodes.values())
+        if len(all_of_it.jobs) < self.submitted:
+            problems.append(f"{self.submitted - len(all_of_it.jobs)} jobs were lost")
+        trace = (*self.trace, *_told(all_of_it))
+        return Outcome(self.seed, len(all_of_it.jobs), trace, tuple(problems))
+
+    def _safely(self, act: Callable[[], object]) -> None:
+        """Do something; a server that dies of it is started again."""
+        try:
+            act()
+        except Crash:
+            self._note("the server is started again")
+            self.house.restart()
+
+    def _note(self, what: str) -> None:
+        self.trace.append(f"{self.house.now} {what}")
+
+    def _happens(self, probability: float) -> bool:
+        return self.chance.random() < probability
+
+    # What arrives.
+
+    def _arrive(self) -> None:
+        count = self.chance.randint(0, 2 * self.weather.arrivals)
+        new = [self._job() for _ in range(count)]
+        self.submitted += count
+        if new:
+            self.house.arrive(new)
+
+    def _job(self) -> jobs.New:
+        pick = self.chance
+        lasts = pick.randint(1, 120)
+        walltime = lasts + 60 if pick.random() < 0.9 else max(1, lasts - 10)
+        command = f"sleep {lasts}" + (f" exit {pick.randint(1, 9)}" if pick.random() < 0.1 else "")
+        types = ("besteffort",) if pick.random() < 0.1 else ()
+        asked = pick.choice(("/core=1", "/core=1", "/core=2", "/core=3", "/network_address=2/core=1"))
+        after = (pick.randint(1, self.submitted),) if self.submitted and pick.random() < 0.05 else ()
+        job = Job(
+            id=0,
+            state=JobState.WAITING,
+            user=f"user{pick.randint(1, 5)}",
+            queue="besteffort" if types else "default",
+            submitted=self.house.now,
+            command=command,
+            types=types,
+        )
+        return jobs.New(job, _asked(asked, walltime), after)
+
+    # What goes wrong.
+
+    def _befall(self) -> None:
+        weather, house = self.weather, self.house
+        if self._happens(weather.crashes):
+            house.crash_after = house.transactions + self.chance.randint(1, 10)
+            self._note(f"the server dies after {house.crash_after} transactions")
+        if self._happens(weather.troubles):
+            node = self.chance.choice(sorted(house.nodes))
+            trouble = self.chance.choice((self._cut_off, self._hang, self._reboot, self._lag, self._lose, self._fail))
+            self._safely(lambda: trouble(node))
+        if self._happens(weather.wishes):
+            self._safely(self._wish)
+        if self._happens(weather.jumps):
+            seconds = self.chance.choice((-3600, -60, 60, 3600))
+            self._note(f"the clock jumps by {seconds:+d}")
+            self._safely(lambda: house.clock_jumps(seconds))
+
+    def _cut_off(self, node: str) -> None:
+        there = self.house.nodes[node].up
+        self._note(f"{node} is {'cut off' if there else 'back'}")
+        (self.house.unplug if there else self.house.plug_in)(node)
+
+    def _hang(self, node: str) -> None:
+        if not self.house.nodes[node].up:
+            return
+        if self.house.nodes[node].hangs:
+            heard = self._happens(0.5)
+            self._note(f"{node} goes on, {'having heard' if heard else 'deaf to'} what it was told")
+            self.house.go_on(node, heard=heard)
+        else:
+            self._note(f"{node} hangs")
+            self.house.hang(node)
+
+    def _reboot(self, node: str) -> None:
+        self._note(f"{node} is started again")
+        self.house.unplug(node)
+        self.house.nodes[node].hangs = False
+        self.house.nodes[node].reboot()
+        self.house.plug_in(node)
+
+    def _lag(self, node: str) -> None:
+        self.house.nodes[node].lag = self.chance.choice((0, 5, 60))
+        self._note(f"{node} answers {self.house.nodes[node].lag} s late")
+
+    def _lose(self, node: str) -> None:
+        self.house.nodes[node].loses = self.chance.randint(1, 3)
+        self._note(f"{node} loses its next words")
+
+    def _fail(self, node: str) -> None:
+        one = self.house.nodes[node]
+        one.fails = "" if one.fails else self.chance.choice(_FAILURES)
+        self._note(f"launches on {node} fail with {one.fails or 'nothing any more'}")
+
+    def _wish(self) -> None:
+        house, who = self.house, "user1"
+        ids = [self.chance.randint(1, max(self.submitted, 1))]
+        what = self.chance.choice(("kill", "hold", "suspend", "resume"))
+        self._note(f"{who} wants to {what} {ids}")
+        if what == "kill":
+            house.wish(lambda tx: kill.ask(tx, house.site, ids, by=who, now=house.now))
+        elif what == "resume":
+            house.wish(lambda tx: suspend.resume(tx, house.site, ids, by=who, now=house.now))
+        else:
+            running = what == "suspend"
+            house.wish(lambda tx: suspend.hold(tx, house.site, ids, by=who, now=house.now, running=running))
+
+    def _heal(self) -> None:
+        """Let everything be well again, so that everything can end."""
+        for name, node in self.house.nodes.items():
+            node.fails, node.lag, node.loses = "", 0, 0
+            if node.hangs:
+                self._safely(lambda: self.house.go_on(name, heard=True))  # noqa: B023
+            if not node.up:
+                self._safely(lambda: self.house.plug_in(name))  # noqa: B023
+        self._safely(self._forgive)
+
+    def _forgive(self) -> None:
+        """Do what administrators do: use suspected nodes again, let stopped jobs go on, remove what waits in vain."""
+        house = self.house
+        held, hopeless = house.write(self._mend)
+        house.wish(lambda tx: suspend.resume(tx, house.site, held, by="root", now=house.now))
+        house.wish(lambda tx: kill.ask(tx, house.site, hopeless, by="root", now=house.now))
+        house.look_again()
+
+    def _mend(self, tx: Tx) -> tuple[list[int], list[int]]:
+        away = [one.id for one in resources.listed(tx) if one.properties["state"] == ResourceState.SUSPECTED]
+        if away:
+            resources.set_state(tx, away, ResourceState.ALIVE, at=self.house.now)
+        required = jobs.after(tx, jobs.numbers_in(tx, [JobState.WAITING]))
+        failed = {job.id for job in jobs.in_states(tx, [JobState.TERMINATED]) if job.exit_code}
+        hopeless = [number for number, others in required.items() if not failed.isdisjoint(others)]
+        return sorted(jobs.numbers_in(tx, [JobState.HOLD, JobState.SUSPENDED])), sorted(hopeless)
+
+
+def _asked(request: str, walltime: int) -> Request:
+    return requests.parse([f"{request},walltime=0:0:{walltime}"])
+
+
+def _told(everything: stories.History) -> list[str]:
+    """Write down what became of every job."""
+    return [
+        f"job {number}: " + ", ".join(f"{stay.state} {stay.start}" for stay in everything.stays[number])
+        for number in sorted(everything.jobs)
+    ]

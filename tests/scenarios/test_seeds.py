@@ -1,0 +1,162 @@
+"""Seeded days on which nodes, clocks and servers misbehave: what must always hold holds, and a seed replays exactly."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from oarlock.model.event import EventType
+from oarlock.model.job import JobState
+from oarlock.simulate import invariants, scenario
+from oarlock.simulate.scenario import Weather
+from oarlock.store import stories
+
+KNOWN = (0, 1, 4, 100, 114)
+"""Seeds that found something once: jobs started where others ran after the clock was set back (0, 1), or where a
+best-effort job was still ending (114)."""
+
+STORM = Weather(jobs=40, nodes=3, cores=2, troubles=0.7, wishes=0.4, jumps=0.1, crashes=0.2)
+
+
+@pytest.mark.parametrize("seed", [*KNOWN, *range(200, 204)])
+def test_whatever_goes_wrong_every_job_ends_once_and_no_resource_is_given_twice(seed):
+    outcome = scenario.run(seed)
+    assert not outcome.problems, outcome.told()
+
+
+@pytest.mark.parametrize("seed", range(300, 306))
+def test_it_holds_in_a_storm_too(seed):
+    outcome = scenario.run(seed, STORM)
+    assert not outcome.problems, outcome.told()
+
+
+@pytest.mark.soak
+def test_it_holds_for_hundreds_of_seeds():
+    for seed in range(1000, 1300):
+        outcome = scenario.run(seed, replace(STORM, jobs=60) if seed % 2 else Weather())
+        assert not outcome.problems, outcome.told()
+
+
+_DIGEST = """
+import hashlib
+from oarlock.simulate import scenario
+print(hashlib.sha256("\\n".join(scenario.run(5).trace).encode()).hexdigest())
+"""
+
+
+def test_a_seed_gives_the_same_day_to_the_last_event_in_any_process():
+    here = hashlib.sha256("\n".join(scenario.run(5).trace).encode()).hexdigest()
+    environment = {**os.environ, "PYTHONHASHSEED": "12345", "PYTHONPATH": os.pathsep.join(sys.path)}
+    ran = subprocess.run(
+        [sys.executable, "-c", _DIGEST], env=environment, capture_output=True, text=True, check=True, timeout=100
+    )
+    assert ran.stdout.strip() == here
+    assert scenario.run(6).trace != scenario.run(5).trace
+
+
+def _history(cluster):
+    with cluster.database.read() as tx:
+        return stories.read(tx)
+
+
+def _told(cluster, everything):
+    return invariants.broken(everything, cluster.nodes.values())
+
+
+@pytest.fixture
+def lived(cluster):
+    """A cluster on which three jobs lived: one failed, one was killed."""
+    cluster.submit("sleep 10 exit 3")
+    cluster.submit("sleep 20", "/core=2,walltime=1")
+    cluster.kill(cluster.submit("sleep 500"))
+    cluster.finish()
+    return cluster
+
+
+def test_a_good_history_breaks_nothing(lived):
+    assert _told(lived, _history(lived)) == []
+
+
+def test_each_thing_that_could_be_wrong_is_named(lived):
+    good = _history(lived)
+    job, stays, attempt = good.jobs[1], good.stays[1], good.attempts[1][0]
+    broken = {
+        "ended with 0 instead of 768": replace(good, jobs={**good.jobs, 1: replace(job, exit_code=0)}),
+        "was not accounted": replace(good, jobs={**good.jobs, 1: replace(job, accounted=False)}),
+        "before its start": replace(good, jobs={**good.jobs, 1: replace(job, stop=job.start - 1)}),
+        "is Running, and its story ends with Terminated": replace(
+            good, jobs={**good.jobs, 1: replace(job, state=JobState.RUNNING)}
+        ),
+        "begins with": replace(good, stays={**good.stays, 1: stays[1:]}),
+        "went from Waiting to Launching": replace(good, stays={**good.stays, 1: [stays[0], *stays[2:]]}),
+        "ended 0 times": replace(good, stays={**good.stays, 1: stays[:-1]}),
+        "until 5, and": replace(good, stays={**good.stays, 1: [replace(stays[0], stop=5), *stays[1:]]}),
+        "has attempts [2]": replace(good, attempts={**good.attempts, 1: [replace(attempt, number=2)]}),
+        "not closed": replace(good, attempts={**good.attempts, 1: [replace(attempt, closed_us=None)]}),
+        "was tried again": replace(good, attempts={**good.attempts, 1: [attempt, replace(attempt, number=2)]}),
+        "no event says why": replace(good, events={}),
+        "1 resources are held": replace(good, held=1),
+        "was given to job 2 while job 1 had it": replace(good, resources={**good.resources, 1: good.resources[2]}),
+        "resource-seconds were accounted": replace(good, used=good.used + 1),
+        "nobody knows of it": replace(good, jobs={2: good.jobs[2], 3: good.jobs[3]}),
+    }
+    for sentence, history_ in broken.items():
+        assert any(sentence in told for told in _told(lived, history_)), sentence
+
+
+def test_a_command_that_began_twice_or_goes_on_is_named(cluster):
+    cluster.submit("sleep 10")
+    cluster.nodes["node2"].ran.append((1, 2))
+    assert {told for told in _told(cluster, _history(cluster)) if "command" in told or "still runs" in told} == {
+        "the command of job 1 began 2 times: attempt 1 on node1, 2 on node2",
+        "node1 still runs job 1",
+    }
+
+
+def test_a_failure_tells_its_seed():
+    outcome = scenario.Outcome(7, 1, (), ("job 1 ended 0 times", "1 jobs were lost"))
+    assert outcome.told() == "seed 7: job 1 ended 0 times; 1 jobs were lost"
+
+
+def test_a_launch_on_a_node_that_hangs_is_neither_repeated_nor_lost(cluster):
+    for heard, attempts in ((True, [1]), (False, [1, 2])):
+        cluster.hear([])
+        warm = cluster.submit("sleep 1", "/network_address=2/core=2,walltime=0:1:0")  # both nodes are known now
+        cluster.finish()
+        for node in cluster.nodes.values():
+            node.hangs = True
+        job = cluster.submit("sleep 10", "/core=1,walltime=0:5:0")
+        assert cluster.story(job)[-1] == "Launching"
+        for name in cluster.nodes:
+            cluster.go_on(name, heard=heard)
+        cluster.finish()
+        assert cluster.story(job)[-1] == "Terminated"
+        assert [one.number for one in cluster.attempts(job)] == attempts
+        assert sum(key[0] == job for node in cluster.nodes.values() for key in node.ran) == 1
+        assert warm < job
+
+
+def test_words_that_come_late_or_get_lost_end_a_job_all_the_same(cluster):
+    cluster.nodes["node1"].lag = 60
+    late = cluster.submit("sleep 10", "/core=2,walltime=0:5:0")
+    cluster.pass_time(30)
+    assert cluster.job(late).state is JobState.LAUNCHING
+    cluster.finish()
+    assert (cluster.story(late)[-1], cluster.job(late).exit_code) == ("Terminated", 0)
+    cluster.nodes["node1"].lag, cluster.nodes["node1"].loses = 0, 1
+    lost = cluster.submit("sleep 10", "/core=2,walltime=0:5:0")
+    assert cluster.nodes["node1"].cut
+    cluster.finish()
+    assert (cluster.story(lost)[-1], cluster.job(lost).exit_code) == ("Terminated", 0)
+
+
+def test_a_place_that_fails_on_another_node_gives_the_job_back(make):
+    cluster = make(nodes=3)
+    cluster.nodes["node2"].fails = "CPUSET_ERROR"
+    job = cluster.submit("sleep 10", "/network_address=2,walltime=0:5:0")
+    cluster.finish()
+    assert cluster.events(job)[0] == str(EventType.CPUSET_ERROR)
+    assert (cluster.story(job)[-1], cluster.placed(job)) == ("Terminated", ["node1", "node3"])

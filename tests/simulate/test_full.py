@@ -1,0 +1,66 @@
+"""Replay with everything: the house decides what the planner alone does, and accounts for it."""
+
+from random import Random
+
+import pytest
+
+from oarlock.model.snapshot import ResourceTable
+from oarlock.simulate import full
+from oarlock.simulate.replay import Replay, Site
+from oarlock.simulate.trace import Trace, TraceJob, flat, parts
+
+BEGIN = 5_000_000
+
+
+def cluster(nodes, cores):
+    """Make a table of nodes that are all ready."""
+    places = [(node, core) for node in range(nodes) for core in range(cores)]
+    count = len(places)
+    usual = {"type": "default", "state": "Alive", "next_state": "UnChanged", "suspended_jobs": "NO"}
+    columns = {name: (value,) * count for name, value in usual.items()}
+    columns |= {"scheduler_priority": (0,) * count, "network_address": tuple(f"n{node:02}" for node, _ in places)}
+    columns["core"] = tuple(range(count))
+    return ResourceTable(tuple(range(1, count + 1)), columns)
+
+
+def trace(seed, jobs=60, *, most=4):
+    """Draw jobs that come in bursts and mostly end before their time."""
+    r, now, drawn = Random(seed), BEGIN, []
+    for number in range(1, jobs + 1):
+        now += r.choice([0, 0, 5, 40, 200])
+        walltime = r.choice([60, 300, 900])
+        run = r.choice([walltime, walltime // 2, 7])
+        shape = r.choice([flat(r.randint(1, most)), parts(r.randint(1, 2), 2)])
+        count = shape.groups[0].levels[0].count * (2 if len(shape.groups[0].levels) > 1 else 1)
+        drawn.append(TraceJob(number, now, run, walltime, shape, count, user=f"user{r.randint(1, 3)}", project="p"))
+    return Trace("drawn", tuple(drawn))
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "easy", "easy-sjbf", "depth-2", "oar_sched_gantt_with_timesharing"])
+def test_the_house_starts_what_the_planner_alone_starts(policy):
+    jobs, site = trace(7), cluster(4, 2)
+    alone = Replay(jobs, Site(site), policy).run()
+    told = []
+    whole = full.replay(jobs, site, policy, progress=told.append)
+    assert [(one.job.number, one.start, one.resources) for one in whole] == [
+        (one.job.number, one.start, one.resources) for one in alone
+    ]
+    assert (len(whole), told[-1]) == (60, 60)
+
+
+@pytest.mark.parametrize("policy", ["easy-sjbf+predict", "easy+multifactor", "multifactor+predict"])
+def test_policies_that_need_history_are_replayed_with_what_the_house_remembers(policy):
+    ran = full.replay(trace(8), cluster(4, 2), policy)
+    assert len(ran) == 60
+    for one in ran:
+        assert one.start >= one.job.submitted
+    busy = [(one.start, one.start + one.job.run, one.resources) for one in ran]
+    for at, (start, end, held) in enumerate(busy):
+        assert all(not held & other for begin, stop, other in busy[:at] if begin < end and start < stop)
+
+
+def test_processors_that_are_all_alike_are_one_large_node_and_what_never_fits_never_runs():
+    jobs = Trace("t", tuple(TraceJob(n, BEGIN, 10, 20, flat(count), count) for n, count in enumerate((3, 2, 9), 1)))
+    ran = full.replay(jobs, full.processors(4), "easy")
+    assert [(one.job.number, one.wait, one.foreseen) for one in ran] == [(1, 0, None), (2, 10, BEGIN + 20)]
+    assert full.replay(Trace("nothing", ()), full.processors(4), "easy") == []
