@@ -7,18 +7,17 @@ import pytest
 from oarlock.config import Config
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState
-from oarlock.server import planner
 from oarlock.server.clock import RealClock
 from oarlock.server.core import Core
 from oarlock.server.loops import Scheduler
-from oarlock.server.planning import LEAST_DEPTH, PlannerGone, Planning, spawned
+from oarlock.server.planning import LEAST_DEPTH, PlannerGone, Planning, forked, spawned
 from oarlock.store import jobs
 from oarlock.store.opening import open_database
 
 NOW = 1_000_000
 
 
-@pytest.mark.parametrize("begin", [planner.forked, spawned])
+@pytest.mark.parametrize("begin", [forked, spawned])
 def test_a_helper_plans_until_it_is_ended(sqlite_path, begin):
     helper = begin()
 
@@ -34,14 +33,14 @@ def test_a_helper_plans_until_it_is_ended(sqlite_path, begin):
     assert helper.line.fileno() == -1
 
 
-@pytest.mark.parametrize("begin", [planner.forked, spawned])
+@pytest.mark.parametrize("begin", [forked, spawned])
 def test_a_helper_ends_when_its_server_does(begin):
     helper = begin()
     helper.line.close()
     helper.wait()
 
 
-@pytest.mark.parametrize("begin", [planner.forked, spawned])
+@pytest.mark.parametrize("begin", [forked, spawned])
 def test_a_helper_that_dies_is_replaced_by_the_next_call(sqlite_path, begin):
     helper = begin()
 

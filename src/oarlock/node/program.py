@@ -147,9 +147,6 @@ class Program:
     def _tell(self, body: Body | bytes) -> None:
         self._send(EVENT, 0, body)
 
-    def _answer(self, number: int, body: Body | bytes) -> None:
-        self._send(ANSWER, number, body)
-
     def _send(self, kind: int, number: int, body: Body | bytes) -> None:
         """Speak to the server; a body that a supervisor made is passed on as it is."""
         self._stirred.add(self._channel.write_fd)
@@ -187,7 +184,7 @@ class Program:
         except Refused as refusal:
             answer = refusal.body()
         if answer is not None:
-            self._answer(frame.number, answer)
+            self._send(ANSWER, frame.number, answer)
 
     def _do(self, verb: str, body: Body, frame: Frame) -> Body | None:
         """Carry out a request. `None`: a supervisor answers it."""
@@ -281,7 +278,7 @@ class Program:
         body = frame.body()
         if frame.kind == ANSWER:
             self._note_answer(worker, body)
-            self._answer(frame.number, frame.data)
+            self._send(ANSWER, frame.number, frame.data)
         elif frame.kind == EVENT:
             self._note_event(worker, body)
             self._tell(frame.data)

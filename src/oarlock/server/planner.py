@@ -1,15 +1,11 @@
 """The planning process: reads passes on its line, answers decisions; ends when its server does."""
 
-import os
-import signal
-import socket
 import sys
-import traceback
 from typing import BinaryIO
 
 import msgspec
 
-from oarlock.server.planning import LENGTH, Asked, Helper, plan
+from oarlock.server.planning import LENGTH, Asked, plan
 from oarlock.store.database import Database
 from oarlock.store.opening import place
 
@@ -29,28 +25,6 @@ def main(asking: BinaryIO, answering: BinaryIO) -> None:
 def _read(stream: BinaryIO) -> bytes:
     length = stream.read(LENGTH)
     return stream.read(int.from_bytes(length, "big")) if len(length) == LENGTH else b""
-
-
-def forked() -> Helper:
-    """Fork a planning process: what the server has loaded it need not load again.
-
-    Only for a process without threads, open files and children of its own: a server that has just been started.
-    """
-    ours, theirs = socket.socketpair()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.setsid()
-            ours.close()
-            main(theirs.makefile("rb"), theirs.makefile("wb"))
-        except BrokenPipeError:  # the server went away during a pass
-            pass
-        except Exception:  # noqa: BLE001 - the boundary of a forked child
-            traceback.print_exc()
-        finally:
-            os._exit(0)
-    theirs.close()
-    return Helper(ours, lambda: os.kill(pid, signal.SIGKILL), lambda: os.waitpid(pid, 0))
 
 
 if __name__ == "__main__":

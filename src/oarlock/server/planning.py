@@ -2,10 +2,13 @@
 
 import asyncio
 import contextlib
+import os
+import signal
 import socket
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -67,6 +70,30 @@ def spawned() -> Helper:
     process = subprocess.Popen(command, stdin=line, stdout=line, start_new_session=True)  # noqa: S603 - our own
     theirs.close()
     return Helper(ours, process.kill, process.wait)
+
+
+def forked() -> Helper:
+    """Fork a planning process: what the server has loaded it need not load again.
+
+    Only for a process without threads, open files and children of its own: a server that has just been started.
+    """
+    from oarlock.server import planner  # which uses this module
+
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setsid()
+            ours.close()
+            planner.main(theirs.makefile("rb"), theirs.makefile("wb"))
+        except BrokenPipeError:  # the server went away during a pass
+            pass
+        except Exception:  # noqa: BLE001 - the boundary of a forked child
+            traceback.print_exc()
+        finally:
+            os._exit(0)
+    theirs.close()
+    return Helper(ours, lambda: os.kill(pid, signal.SIGKILL), lambda: os.waitpid(pid, 0))
 
 
 class Planning:

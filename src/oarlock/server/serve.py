@@ -13,12 +13,12 @@ from pathlib import Path
 from oarlock.config import Config, DbType
 from oarlock.job import alerts
 from oarlock.model.errors import DatabaseRefused
-from oarlock.server import loops, planner
+from oarlock.server import loops
 from oarlock.server.alerts import PERIOD, Alerts
 from oarlock.server.clock import RealClock
 from oarlock.server.core import Core
 from oarlock.server.http import serve_http
-from oarlock.server.planning import Helper
+from oarlock.server.planning import Helper, forked
 from oarlock.store import facts
 from oarlock.store.database import Database
 from oarlock.store.opening import open_database
@@ -30,7 +30,7 @@ Listener = Callable[[Core], Awaitable[None]]
 
 def serve(state_dir: Path, config: Config) -> None:
     """Serve until SIGTERM or SIGINT; jobs that run go on without a server."""
-    helper = planner.forked()
+    helper = forked()
     with opened(state_dir, config) as database:
         asyncio.run(_serve(state_dir, config, database, helper))
 
