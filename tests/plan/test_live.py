@@ -14,7 +14,7 @@ from oarlock.plan import live
 from oarlock.plan.live import Live
 from oarlock.plan.planner import Planner, make_plan
 from oarlock.plan.settings import PlanSettings
-from tests.plan.drawing import NOW, Asked, asks, cluster, places, reserves, runs, shape, snapshot
+from tests.plan.drawing import DEFAULT, NOW, Asked, asks, cluster, places, reserves, runs, shape, snapshot
 from tests.plan.random_snapshots import MEDIUM, Drawn, medium, small
 
 QUIET = PlanSettings(security_time=0)
@@ -287,7 +287,8 @@ def test_one_job_more_is_planned_as_a_whole_pass_would(r: Random):
 def _last_comes_last(drawn: Snapshot) -> Snapshot:
     """Let the last job be the last in every order, and asked for no date: dates are looked at first."""
     queue = next(queue for queue in drawn.queues if queue.name == "default")
-    queue = structs.replace(queue, policy=queue.policy.removesuffix("-sjbf"))
+    in_order = DEFAULT.policy if queue.weighs else queue.policy.removesuffix("-sjbf")
+    queue = structs.replace(queue, policy=in_order)
     waiting = [
         structs.replace(job, queue="default", reservation=Reservation.NONE, types=(), after=()) for job in drawn.waiting
     ]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
-from oarlock.model.snapshot import Queue
+from oarlock.model.snapshot import Queue, QuotaRule, QuotaSpan, Window
 from oarlock.plan import planner, predict
 from oarlock.plan.policies import by_priority, named
 from oarlock.plan.settings import PlanSettings
@@ -104,6 +104,39 @@ def test_many_jobs_in_the_way_of_a_date_are_planned_as_they_asked():
     jobs = [asks(n, "core=3", walltime=50 * n, user="bob") for n in range(3, 20)]
     found = plan(cluster(1, 3), date, *jobs, recent={"bob": (1, 1)}, queue=replace(EASY, policy="depth-9+predict"))
     assert found.start == ()
+
+
+def test_no_job_starts_that_would_run_into_maintenance():
+    window = Window("cooling", NOW + 100, NOW + 900, (1, 2))
+    for walltime, starts in ((150, ()), (90, (1,))):
+        job = asks(1, "core=1", walltime=walltime, user="bob")
+        shot = snapshot(cluster(1, 2), job, queues=(EASY,), recent={"bob": (10, 10)}, windows=(window,))
+        assert predict.make_plan(shot, now=NOW, settings=PlanSettings(security_time=0)).start == starts
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{"deadline": NOW + 5000}, {"types": ("container",)}, {"types": ("placeholder=p",)}, {"types": ("inner=9",)}],
+)
+def test_who_others_count_on_keeps_all_its_time(said):
+    shot = snapshot(cluster(1, 2), asks(1, "core=1", user="bob", **said), queues=(EASY,), recent={"bob": (10, 10)})
+    shown = predict.foreseen(shot, {"default"}, now=NOW)
+    assert shown.waiting == shot.waiting
+    held = runs(2, [1], NOW + 500, user="bob", types=("container",))
+    shot = snapshot(cluster(1, 2), held, queues=(EASY,), recent={"bob": (80, 80)})
+    assert predict.foreseen(shot, {"default"}, now=NOW).placed == shot.placed
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({"quotas": (QuotaRule("*", "*", "*", "/", jobs=3),)}, {"default"}),
+        ({"quotas": (QuotaRule("*", "*", "*", "/", resource_seconds=3600),)}, set()),
+        ({"quota_spans": (QuotaSpan(NOW, NOW + 9, ()),)}, set()),
+    ],
+)
+def test_where_quotas_count_time_nothing_is_predicted(limits, expected):
+    assert predict.queues(snapshot(cluster(1, 2), queues=(EASY,), **limits)) == expected
 
 
 def drawn_with_predictions(r):

@@ -1,12 +1,16 @@
 """Replay with everything: the house decides what the planner alone does, and accounts for it."""
 
+from dataclasses import replace
+from itertools import combinations
 from random import Random
 
 import pytest
 
 from oarlock.model.snapshot import ResourceTable
 from oarlock.simulate import full
-from oarlock.simulate.replay import Replay, Site
+from oarlock.simulate.compare import Comparison
+from oarlock.simulate.replay import Replay
+from oarlock.simulate.site import alike, tabled
 from oarlock.simulate.trace import Trace, TraceJob, flat, parts
 
 BEGIN = 5_000_000
@@ -36,10 +40,24 @@ def trace(seed, jobs=60, *, most=4):
     return Trace("drawn", tuple(drawn))
 
 
+def flattened(jobs):
+    """Ask for as many resources, whichever."""
+    return replace(jobs, jobs=tuple(replace(job, shape=flat(job.processors)) for job in jobs.jobs))
+
+
+def overlapping(ran):
+    """Give the pairs of jobs that had a resource at the same time."""
+    return [
+        (one.job.number, other.job.number)
+        for one, other in combinations(ran, 2)
+        if one.resources & other.resources and one.start < other.end and other.start < one.end
+    ]
+
+
 @pytest.mark.parametrize("policy", ["fcfs", "easy", "easy-sjbf", "depth-2", "oar_sched_gantt_with_timesharing"])
 def test_the_house_starts_what_the_planner_alone_starts(policy):
     jobs, site = trace(7), cluster(4, 2)
-    alone = Replay(jobs, Site(site), policy).run()
+    alone = Replay(jobs, tabled(site), policy).run()
     told = []
     whole = full.replay(jobs, site, policy, progress=told.append)
     assert [(one.job.number, one.start, one.resources) for one in whole] == [
@@ -52,11 +70,8 @@ def test_the_house_starts_what_the_planner_alone_starts(policy):
 def test_policies_that_need_history_are_replayed_with_what_the_house_remembers(policy):
     ran = full.replay(trace(8), cluster(4, 2), policy)
     assert len(ran) == 60
-    for one in ran:
-        assert one.start >= one.job.submitted
-    busy = [(one.start, one.start + one.job.run, one.resources) for one in ran]
-    for at, (start, end, held) in enumerate(busy):
-        assert all(not held & other for begin, stop, other in busy[:at] if begin < end and start < stop)
+    assert all(one.start >= one.job.submitted for one in ran)
+    assert overlapping(ran) == []
 
 
 def test_processors_that_are_all_alike_are_one_large_node_and_what_never_fits_never_runs():
@@ -64,3 +79,24 @@ def test_processors_that_are_all_alike_are_one_large_node_and_what_never_fits_ne
     ran = full.replay(jobs, full.processors(4), "easy")
     assert [(one.job.number, one.wait, one.foreseen) for one in ran] == [(1, 0, None), (2, 10, BEGIN + 20)]
     assert full.replay(Trace("nothing", ()), full.processors(4), "easy") == []
+
+
+def test_the_planner_alone_predicts_too():
+    jobs, site = trace(9, 120), cluster(4, 2)
+    alone = Replay(jobs, tabled(site), "easy-sjbf+predict").run()
+    assert [one.start for one in alone] != [one.start for one in Replay(jobs, tabled(site), "easy-sjbf").run()]
+    assert (len(alone), overlapping(alone)) == (120, [])
+    [pooled] = Comparison(alike(8)).of(trace(9, 40, most=4), ["easy+predict"])
+    [tree] = Comparison(tabled(full.processors(8))).of(flattened(trace(9, 40, most=4)), ["easy+predict"])
+    assert [one.start for one in pooled.ran] == [one.start for one in tree.ran]
+
+
+def test_a_comparison_can_be_made_with_everything():
+    jobs = trace(3, 20, most=3)
+    for where in (alike(8), tabled(cluster(4, 2))):
+        quick, slow = (Comparison(where, full=full_).of(jobs, ["easy"])[0] for full_ in (False, True))
+        assert [one.start for one in slow.ran] == [one.start for one in quick.ran]
+        # The planner alone goes only as far as somebody could start, so that fewer are told a date.
+        measures = [one.measures.plain() for one in (slow, quick)]
+        assert [one.pop("prediction")["late"] for one in measures] == [0, 0]
+        assert measures[0] == measures[1]

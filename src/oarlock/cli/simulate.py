@@ -14,7 +14,8 @@ _ABOUT = (
 )
 _POLICIES = (
     "one or several, with commas: fcfs, easy (default), easy-sjbf, depth-N, depth-N-sjbf, conservative, or the name "
-    "that a queue has (oar_sched_gantt_with_timesharing, …)"
+    "that a queue has (oar_sched_gantt_with_timesharing, …); `+predict` behind one plans with the time that jobs will "
+    "probably take, `+multifactor` takes jobs by their priority (use counts with --full only)"
 )
 _RESOURCES = (
     "a number of processors that are all alike, or a tree of nodes: `switch=4/nodes=8/core=32` (also written "
@@ -30,6 +31,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     parser.add_argument("--resources", metavar="N|TREE", help=_RESOURCES)
     parser.add_argument("--ties", action="store_true",
                         help="at one instant, the rules of the reference simulator (pyss)")  # fmt: skip
+    parser.add_argument("--full", action="store_true",
+                        help="with everything that a server does for a job, on virtual nodes; slow")  # fmt: skip
     parser.add_argument("--no-predictions", dest="foresee", action="store_false",
                         help="do not follow the first date that a job is told; quicker")  # fmt: skip
     history = parser.add_argument_group("of a database")
@@ -80,6 +83,7 @@ def run(asked: argparse.Namespace) -> None:
         Power(asked.busy_watts, asked.idle_watts, asked.off_watts, asked.idle_timeout),
         Shaking(asked.shake, asked.seed, asked.shift),
         foresee=asked.foresee,
+        full=asked.full,
     )
     with Bar(len(trace.jobs)) as bar:
         results = comparison.of(trace, list(dict.fromkeys(asked.policy.split(","))), bar.show)

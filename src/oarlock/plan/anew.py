@@ -4,8 +4,10 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
+from oarlock.model.job import HOLDS_RESOURCES
 from oarlock.model.plan import Placement, Plan
-from oarlock.model.snapshot import Snapshot, Waiting
+from oarlock.model.snapshot import Placed, Snapshot, Waiting
+from oarlock.plan import predict
 from oarlock.plan.containers import inside_of, is_container
 from oarlock.plan.ground import Ground
 from oarlock.plan.planner import Planner
@@ -13,7 +15,7 @@ from oarlock.plan.planner import Planner
 
 def is_needed(planner: Planner, jobs: Iterable[Waiting]) -> bool:
     """Say whether anything decides about jobs that a look at free resources does not tell."""
-    ranked = planner.settings.pack or any(queue.weighs for queue in planner.queues)
+    ranked = planner.settings.pack or any(queue.weighs or queue.predicts for queue in planner.queues)
     return ranked or bool(planner.limits) or planner.containers.needed or any(map(_is_special, jobs))
 
 
@@ -31,11 +33,30 @@ def planned(snapshot: Snapshot, ground: Ground, planner: Planner, promised: Mapp
         shapes=tuple(planner.shapes),
         waiting=tuple(sorted(planner.waiting.values(), key=lambda job: job.job_id)),
         placed=tuple(planner.placed.values()),
+        recent=planner.recent,
     )
+    # Here nothing that is promised is checked again, so that predictions are for those only who promised nothing.
+    predicting = set() if planner.accepted or planner.dated or seen.windows else predict.queues(seen)
+    shown = predict.foreseen(seen, predicting, now=now) if predicting else seen
     whole = Planner(
-        seen, now=now, settings=planner.settings, ground=ground._replace(available=available._replace(asleep=asleep))
+        shown, now=now, settings=planner.settings, ground=ground._replace(available=available._replace(asleep=asleep))
     )
     told = None if promised is None else Plan(now=now, ids=planner.layout.ids, placements=dict(promised), unplaced={})
     plan = whole.run(previous=told)
-    planner.board, planner.placements, planner.unplaced = whole.board, whole.placements, whole.unplaced
-    return replace(plan, placements=whole.placements.copy(), unplaced=whole.unplaced.copy())
+    places = predict.with_all_their_time(plan, seen).placements if predicting else whole.placements
+    planner.board, planner.placements, planner.unplaced = whole.board, places, whole.unplaced
+    return replace(plan, placements=places.copy(), unplaced=whole.unplaced.copy())
+
+
+class Memory:
+    """How long the last two jobs of every user ran: of those that are over, the ones that were submitted last."""
+
+    def __init__(self, before: Mapping[str, tuple[int, ...]]) -> None:
+        self._before, self._runs = before, dict[str, list[tuple[int, int]]]()
+
+    def ended(self, planner: Planner, job: Placed) -> None:
+        """Remember a job that is over now."""
+        if job.state in HOLDS_RESOURCES:
+            runs = sorted([*self._runs.get(job.user, ()), (job.job_id, planner.now - job.start)], reverse=True)[:2]
+            self._runs[job.user] = runs
+            planner.recent[job.user] = (*(run for _, run in runs), *self._before.get(job.user, ()))[:2]

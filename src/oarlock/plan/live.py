@@ -63,7 +63,7 @@ class Live:
         self._snapshot = snapshot
         self._ground = ground or laid_out(snapshot.resources, settings or PlanSettings(), now)
         self.planner = Planner(snapshot, now=now, settings=settings or PlanSettings(), ground=self._ground)
-        self._limited = anew.is_needed(self.planner, snapshot.waiting)
+        self._limited, self._memory = anew.is_needed(self.planner, snapshot.waiting), anew.Memory(snapshot.recent)
         self.now, self._punctual = now, punctual
         self._base, self._ends = self.planner.board, self.planner.ends
         self._queues: dict[str, dict[int, Waiting]] = {}
@@ -135,6 +135,7 @@ class Live:
             self._stale = True
         else:
             placed = self.planner.placed.pop(job_id)
+            self._memory.ended(self.planner, placed)
             self.planner.accepted.pop(job_id, None)
             settled = self._base.unsettle(job_id)
             if (room := self.planner.containers.close(job_id)) is not None:

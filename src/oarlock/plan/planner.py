@@ -87,6 +87,7 @@ class Planner:
         self.waiting = {job.job_id: job for job in snapshot.waiting}
         self.dated = {job.job_id for job in snapshot.waiting if job.reservation == Reservation.TO_SCHEDULE}
         self.deadlines = [job.job_id for job in snapshot.waiting if job.deadline is not None]
+        self.recent = dict(snapshot.recent)
         self.placements: dict[int, Placement] = {}
         self.unplaced: dict[int, Unplaced] = {}
         self._fits: dict[int, Fit] = {}

@@ -49,7 +49,7 @@ def make_plan(
     previous: Plan | None = None,
 ) -> Plan:
     """Plan everything, with predictions in the queues whose policy has them; as without where there are none."""
-    predicting = {queue.name for queue in snapshot.queues if queue.predicts} if not _counts_time(snapshot) else set()
+    predicting = queues(snapshot)
     as_asked: set[int] = set()
     rounds = _MOST_ROUNDS
     while True:
@@ -57,7 +57,7 @@ def make_plan(
         plan = planner.make_plan(shown, now=now, settings=settings, out_of_time=out_of_time, previous=previous)
         if not predicting:
             return plan
-        plan = _with_all_their_time(plan, snapshot)
+        plan = with_all_their_time(plan, snapshot)
         broken = set(_breaking(plan, snapshot, settings)) - as_asked
         if not broken:
             return plan
@@ -65,7 +65,14 @@ def make_plan(
         as_asked |= broken if rounds else {job.job_id for job in snapshot.waiting}
 
 
-def foreseen(snapshot: Snapshot, predicting: Collection[str], *, now: int, as_asked: Collection[int]) -> Snapshot:
+def queues(snapshot: Snapshot) -> set[str]:
+    """Give the queues in which the time that jobs take is predicted."""
+    if snapshot.quota_spans or any(rule.resource_seconds >= 0 for rule in snapshot.quotas):
+        return set()  # somebody counts how long jobs take
+    return {queue.name for queue in snapshot.queues if queue.predicts}
+
+
+def foreseen(snapshot: Snapshot, predicting: Collection[str], *, now: int, as_asked: Collection[int] = ()) -> Snapshot:
     """Give the snapshot as it would be if people asked for what they need; `as_asked` are jobs that keep their time."""
     recent = snapshot.recent
     answering = any(job.reservation == Reservation.TO_SCHEDULE for job in snapshot.waiting)
@@ -85,17 +92,12 @@ def foreseen(snapshot: Snapshot, predicting: Collection[str], *, now: int, as_as
     return replace(snapshot, waiting=tuple(map(waits, snapshot.waiting)), placed=tuple(map(runs_on, snapshot.placed)))
 
 
-def _counts_time(snapshot: Snapshot) -> bool:
-    """Say whether quotas depend on how long jobs take."""
-    return bool(snapshot.quota_spans) or any(rule.resource_seconds >= 0 for rule in snapshot.quotas)
-
-
 def _is_bound(types: Sequence[str]) -> bool:
     """Say whether others count on a job's whole time: those inside of it, or those whose place it keeps."""
     return bool(types) and (is_container(types) or inside_of(types) is not None or placeholder(types) is not None)
 
 
-def _with_all_their_time(plan: Plan, snapshot: Snapshot) -> Plan:
+def with_all_their_time(plan: Plan, snapshot: Snapshot) -> Plan:
     """Give every placement the time that its job asked for: that is when it is ended."""
     choices = {choice.moldable_id: choice for job in snapshot.waiting for choice in job.choices}
     placements = {number: _lasting(place, choices) for number, place in plan.placements.items()}

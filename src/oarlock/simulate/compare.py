@@ -11,10 +11,11 @@ from oarlock.model.errors import OarlockError
 from oarlock.plan.layout import lay_out
 from oarlock.plan.policies import POLICIES, named
 from oarlock.plan.settings import PlanSettings
+from oarlock.simulate import full
 from oarlock.simulate.energy import Energy, Power, of_nodes, of_pool
 from oarlock.simulate.measures import Measures, measured
 from oarlock.simulate.replay import Ran, Replay, Ties
-from oarlock.simulate.site import Site, fitted
+from oarlock.simulate.site import Site, fitted, tabled
 from oarlock.simulate.trace import Trace, by_submission
 
 SHAKEN = ("mean_wait", "bounded_slowdown", "utilisation", "makespan", "p95_wait", "fairness")
@@ -29,7 +30,10 @@ class UnknownPolicy(OarlockError):
 
     def __init__(self, name: str) -> None:
         names = ", ".join(sorted(POLICIES, key=len))
-        super().__init__(f"There is no policy `{name}`.", hint=f"There are {names}, depth-N and depth-N-sjbf.")
+        super().__init__(
+            f"There is no policy `{name}`.",
+            hint=f"There are {names}, depth-N and depth-N-sjbf, each with +multifactor or +predict.",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +61,17 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How replays are made: where, by whose rules for ties, what a node takes, and how often it is shaken."""
+    """How replays are made: where, by whose rules for ties, what a node takes, and how often it is shaken.
+
+    `full`: with everything that a server does for a job, not only the planner.
+    """
 
     site: Site
     ties: Ties = Ties.OURS
     power: Power = field(default_factory=Power)
     shaking: Shaking = field(default_factory=Shaking)
     foresee: bool = True
+    full: bool = False
 
     def of(self, trace: Trace, policies: Sequence[str], progress: Progress = lambda _what, _over: None) -> list[Result]:
         """Replay a trace under each policy; one that is not known is refused (`UnknownPolicy`)."""
@@ -78,7 +86,13 @@ class Comparison:
         return Result(policy, ran, self._measured(ran, trace), self._shaken(trace, policy, progress))
 
     def _replayed(self, trace: Trace, policy: str, progress: Callable[[int], None]) -> list[Ran]:
-        return Replay(trace, self.site, policy, ties=self.ties, foresee=self.foresee).run(progress)
+        if self.full:
+            table = self.site.resources if self.site.ground is None else full.processors(self.site.size)
+            return full.replay(trace, table, policy, progress=progress)
+        site = self.site
+        if site.ground is not None and {"multifactor", "predict"} & set(policy.split("+")):
+            site = tabled(full.processors(site.size))  # who is where matters for what is planned anew each time
+        return Replay(trace, site, policy, ties=self.ties, foresee=self.foresee).run(progress)
 
     def _measured(self, ran: list[Ran], trace: Trace) -> Measures:
         return measured(ran, size=self.site.size, submitted=len(trace.jobs), energy=self._energy(ran))

@@ -19,7 +19,7 @@ from oarlock.plan.settings import PlanSettings
 from oarlock.simulate.house import House
 from oarlock.simulate.replay import Ran
 from oarlock.simulate.trace import Trace, TraceJob
-from oarlock.store import history, jobs, properties, queues, resources
+from oarlock.store import jobs, properties, queues, resources, stories
 from oarlock.store.memory import MemoryDatabase
 from oarlock.store.tx import Tx
 
@@ -81,7 +81,7 @@ class _Replay:
         while not house.idle:
             house.step(house.next_event())
         with house.database.read() as tx:
-            return list(self._ran(history.read(tx)))
+            return list(self._ran(stories.read(tx)))
 
     def _arrive(self, coming: Iterable[TraceJob]) -> int:
         new = list(coming)
@@ -94,7 +94,7 @@ class _Replay:
         for one in decision.predictions:
             self._told.setdefault(one.job_id, one.start)
 
-    def _ran(self, everything: history.History) -> Iterable[Ran]:
+    def _ran(self, everything: stories.History) -> Iterable[Ran]:
         layout = lay_out(self._site, PlanSettings().order)
         for number, one in sorted(self._numbers.items()):
             job = everything.jobs[number]
