@@ -47,7 +47,8 @@ class Truth(threading.Thread):
 
     def end(self):
         self._over.set()
-        self.join()
+        if self.ident is not None:
+            self.join()
 
     def cores(self, until):
         """How many cores the job used in the window that ends then."""
@@ -76,9 +77,9 @@ def served(place, people):
         site.start()
         settings = dict(line.split("=", 1) for line in site.settings.read_text().splitlines())
         prometheus = Prometheus(place / "prometheus", _scrape("127.0.0.1", settings["SERVER_PORT"].strip('"')))
+        truth = Truth(site.nodes[0], people[0], job)
         try:
             site.until(lambda: site.job(job).state is JobState.RUNNING)
-            truth = Truth(site.nodes[0], people[0], job)
             truth.start()
             wait_until(prometheus.ready, "Prometheus", 30)
             first = f'slurm_job_core_usage_total{{slurmjobid="{job}"}}'

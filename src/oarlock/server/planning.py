@@ -134,7 +134,7 @@ class Planning:
     async def _ask(self, asked: Asked) -> Decision:
         if self._line is None:
             if self._helper is None:
-                self._helper = await asyncio.to_thread(spawned)
+                self._helper = spawned()  # not in a thread: whoever is cancelled meanwhile would leave it behind
             self._line = await asyncio.open_unix_connection(sock=self._helper.line)
         reader, writer = self._line
         body = msgspec.msgpack.encode(asked)
