@@ -135,7 +135,8 @@ class Live:
             self._stale = True
         else:
             placed = self.planner.placed.pop(job_id)
-            self._memory.ended(self.planner, placed)
+            if self._limited:
+                self._memory.ended(self.planner, placed)
             self.planner.accepted.pop(job_id, None)
             settled = self._base.unsettle(job_id)
             if (room := self.planner.containers.close(job_id)) is not None:

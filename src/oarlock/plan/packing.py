@@ -19,6 +19,8 @@ class Packing:
     def take(self, fit: Fit, free: int) -> int:
         """Choose resources of what is free, in the units that the shape asks about."""
         taken = fit.take(free)
+        if not self.tiers:
+            return taken
         for tier in self._tiers[fit.of_nodes] if taken else ():
             better = fit.take(free & tier)
             if better.bit_count() == taken.bit_count():  # who asked for the most there is gets that
