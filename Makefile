@@ -24,7 +24,7 @@ demo: $(READY)
 
 test: $(READY)
 	@$(BIN)/python scripts/components
-	@$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n 3 $(PYTEST_ARGS)
 
 check: lint test
 

@@ -18,7 +18,7 @@ from tests.monitoring import ROOT, wait_until
 
 pytestmark = [pytest.mark.component("prometheus"), needs_root, needs_v1]
 
-WINDOW, MEGABYTES, CORES, FREE = 40, 200, 2, 1  # a job that has less than its node has a limit of memory
+WINDOW, MEGABYTES, CORES, FREE = 30, 200, 2, 1  # a job that has less than its node has a limit of memory
 HOLD = f"held = bytearray({MEGABYTES} << 20); held[::4096] = b'x' * len(held[::4096])"
 LOAD = f"""python3 -S -c "{HOLD}
 while True: pass" & while :; do :; done"""
