@@ -25,7 +25,7 @@ def test_the_tour_ends_well_and_shows_every_kind_of_job(people):
     assert lines[-1] == "Every job ended as it should, and the account agrees."
     shown = [line[32:].strip() for line in lines[2:-1]]
     assert len(shown) == 14
-    assert shown[-1] == "the copy of job 1"
+    assert shown.count("the copy of job 1") == 1  # where in the list depends on when it was made
 
 
 def test_on_a_machine_without_people_an_account_is_lent_for_as_long_as_it_takes(monkeypatch):
