@@ -9,8 +9,10 @@ from msgspec import structs
 
 from oarlock.model.plan import Plan
 from oarlock.model.snapshot import Snapshot
+from oarlock.plan import chart
 from oarlock.plan.planner import make_plan
 from oarlock.plan.settings import PlanSettings
+from oarlock.plan.wide import WideTimeline
 from tests.plan.drawing import NOW
 from tests.plan.random_snapshots import MEDIUM, medium, small, snapshots
 from tests.plan.reference import Place, Reference, Refusal
@@ -68,3 +70,13 @@ def test_larger_clusters_under_every_policy(build, policy):
 @pytest.mark.parametrize("seed", [1, 2])
 def test_larger_clusters_of_every_build(build, seed):
     agree(*medium(Random(seed), build))
+
+
+@pytest.mark.parametrize("build", MEDIUM)
+def test_larger_clusters_with_their_timelines_in_blocks(build, monkeypatch):
+    monkeypatch.setattr(chart, "_WIDE", 0)
+    monkeypatch.setattr(WideTimeline, "full", 6)
+    drawn, asked = medium(Random(4), build)
+    plan = agree(drawn, asked)
+    monkeypatch.undo()
+    assert make_plan(drawn, now=NOW, settings=asked) == plan

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oarlock.plan.timeline import FromNow, Timeline, slots
+from oarlock.plan.timeline import FromNow, Slots, Timeline, left_by, slots
+from oarlock.plan.wide import WideTimeline
 from tests.plan.drawing import free
 
 UNITS, BEGIN, END = 6, 10, 60
@@ -47,22 +48,29 @@ class Pairs(NamedTuple):
         return (units & units >> 1 & 0x5555555555).bit_count() >= self.pairs
 
 
-def drawn(*lines: tuple[int, str]) -> Timeline:
+class Blocks(WideTimeline):
+    """A wide timeline of which even a short one has many blocks."""
+
+    full = 3
+
+
+Line = Timeline | WideTimeline
+of_each_kind = pytest.mark.parametrize("kind", [Timeline, Blocks])
+
+
+def drawn(kind: type[Line], *lines: tuple[int, str]) -> Line:
     """Make a timeline of drawings, each from an instant on."""
-    timeline = Timeline(0, 0)
-    timeline.times = [instant for instant, _ in lines]
-    timeline.free = [free(drawing) for _, drawing in lines]
-    timeline.count = [units.bit_count() for units in timeline.free]
-    return timeline
+    return kind.of(Slots([instant for instant, _ in lines], [free(drawing) for _, drawing in lines]))
 
 
-def _earliest(timeline: Timeline, wish, duration: int, not_before: int) -> tuple[int, int] | None:
+def _earliest(timeline: Line, wish, duration: int, not_before: int) -> tuple[int, int] | None:
     found = timeline.earliest(wish, duration, not_before)
     return None if found is None else (found.start, found.free)
 
 
-def test_taking_cuts_the_future_into_slots():
-    timeline = Timeline(0, free("...."))
+@of_each_kind
+def test_taking_cuts_the_future_into_slots(kind):
+    timeline = kind(0, free("...."))
     timeline.occupy(10, 20, free("..##"), 2)
     timeline.cover(15, 30, free(".##."))
     assert slots(timeline) == [
@@ -75,36 +83,41 @@ def test_taking_cuts_the_future_into_slots():
     assert timeline.count == [4, 2, 1, 2, 4]
 
 
-def test_what_changes_nothing_makes_no_slots():
-    timeline = Timeline(0, free("##.."))
+@of_each_kind
+def test_what_changes_nothing_makes_no_slots(kind):
+    timeline = kind(0, free("##.."))
     timeline.cover(10, 20, free("..##"))
     assert slots(timeline) == [(0, None, free("##.."))]
 
 
-def test_what_lies_before_the_begin_is_cut_off():
-    timeline = Timeline(10, free(".."))
+@of_each_kind
+def test_what_lies_before_the_begin_is_cut_off(kind):
+    timeline = kind(10, free(".."))
     timeline.occupy(0, 15, free("#."), 1)
     timeline.occupy(0, 5, free(".#"), 1)
     timeline.cover(3, 9, free(".."))
     assert slots(timeline) == [(10, 15, free(".#")), (15, None, free(".."))]
 
 
-def test_what_was_given_back_is_free_again():
-    timeline = drawn((0, ".#"), (10, "##"))
+@of_each_kind
+def test_what_was_given_back_is_free_again(kind):
+    timeline = drawn(kind, (0, ".#"), (10, "##"))
     timeline.release(5, 15, free("#."))
     assert slots(timeline) == [(0, 5, free(".#")), (5, 10, free("..")), (10, 15, free("#.")), (15, None, free("##"))]
     assert timeline.count == [1, 2, 1, 0]
 
 
-def test_the_past_can_be_forgotten():
-    timeline = drawn((0, "##"), (10, "#."), (20, ".."))
+@of_each_kind
+def test_the_past_can_be_forgotten(kind):
+    timeline = drawn(kind, (0, "##"), (10, "#."), (20, ".."))
     timeline.forget_before(-5)
     timeline.forget_before(15)
     assert slots(timeline) == [(15, 20, free("#.")), (20, None, free(".."))]
 
 
-def test_a_copy_is_changed_apart():
-    timeline = drawn((0, ".."))
+@of_each_kind
+def test_a_copy_is_changed_apart(kind):
+    timeline = drawn(kind, (0, ".."))
     twin = timeline.copy()
     twin.occupy(0, 5, free("."), 1)
     assert (slots(timeline), len(slots(twin))) == ([(0, None, free(".."))], 2)
@@ -125,20 +138,23 @@ def test_a_copy_is_changed_apart():
         (1, 99, 70, (70, free(".."))),
     ],
 )
-def test_the_earliest_window_that_stays_free_is_found(wanted, duration, not_before, found):
-    timeline = drawn((0, ".#"), (20, ".."), (45, ".#"), (50, ".."))
+@of_each_kind
+def test_the_earliest_window_that_stays_free_is_found(kind, wanted, duration, not_before, found):
+    timeline = drawn(kind, (0, ".#"), (20, ".."), (45, ".#"), (50, ".."))
     assert _earliest(timeline, AtLeast(wanted), duration, not_before) == found
 
 
-def test_less_can_be_better_and_then_every_slot_is_tried():
-    timeline = drawn((0, "..."), (10, "..#"), (20, ".##"))
+@of_each_kind
+def test_less_can_be_better_and_then_every_slot_is_tried(kind):
+    timeline = drawn(kind, (0, "..."), (10, "..#"), (20, ".##"))
     assert _earliest(timeline, Exactly(2), 5, 0) == (10, free("..#"))
     assert _earliest(timeline, Exactly(2), 15, 0) == (0, free("..#"))
     assert timeline.earliest(Exactly(2), 25, 0) is None
 
 
-def test_what_is_free_from_now_on_is_told_up_to_any_instant():
-    from_now = FromNow(drawn((0, "...."), (10, "...#"), (20, "#..."), (30, "....")))
+@of_each_kind
+def test_what_is_free_from_now_on_is_told_up_to_any_instant(kind):
+    from_now = FromNow(drawn(kind, (0, "...."), (10, "...#"), (20, "#..."), (30, "....")))
     assert [from_now.until(stop) for stop in (0, 1, 10, 11, 20, 21, 99)] == [
         free("...."), free("...."), free("...."), free("...#"), free("...#"), free("#..#"), free("#..#"),
     ]  # fmt: skip
@@ -176,9 +192,9 @@ changes = st.lists(
 wishes = st.builds(AtLeast, st.integers(1, UNITS + 1)) | st.just(Pairs(1))
 
 
-def applied(told) -> tuple[Timeline, Plain]:
+def applied(kind: type[Line], told) -> tuple[Line, Plain]:
     """Do the same to a timeline and to a plain list."""
-    timeline, plain = Timeline(BEGIN, EVERYTHING), Plain()
+    timeline, plain = kind(BEGIN, EVERYTHING), Plain()
     for what, one, other, units in told:
         start, stop = min(one, other), max(one, other) + 1
         if what == "release":
@@ -195,8 +211,9 @@ def applied(told) -> tuple[Timeline, Plain]:
 
 
 @given(changes)
-def test_a_timeline_is_a_list_of_sets_one_a_second(told):
-    timeline, plain = applied(told)
+@of_each_kind
+def test_a_timeline_is_a_list_of_sets_one_a_second(kind, told):
+    timeline, plain = applied(kind, told)
     assert [timeline.during(at, at + 1) for at in range(BEGIN, END)] == plain.free
     assert timeline.times == sorted(set(timeline.times))
     assert timeline.count == [units.bit_count() for units in timeline.free]
@@ -204,14 +221,16 @@ def test_a_timeline_is_a_list_of_sets_one_a_second(told):
 
 @settings(max_examples=300)
 @given(changes, wishes, st.integers(1, 40), st.integers(BEGIN - 3, END))
-def test_the_earliest_window_is_the_first_that_a_plain_search_finds(told, wish, duration, not_before):
-    timeline, plain = applied(told)
+@of_each_kind
+def test_the_earliest_window_is_the_first_that_a_plain_search_finds(kind, told, wish, duration, not_before):
+    timeline, plain = applied(kind, told)
     assert _earliest(timeline, wish, duration, not_before) == plain.earliest(wish, duration, not_before)
 
 
 @given(changes, wishes, st.integers(BEGIN, END))
-def test_what_stays_free_from_now_on_is_what_is_free_all_the_time(told, wish, stop):
-    timeline, plain = applied(told)
+@of_each_kind
+def test_what_stays_free_from_now_on_is_what_is_free_all_the_time(kind, told, wish, stop):
+    timeline, plain = applied(kind, told)
     from_now = FromNow(timeline)
     assert from_now.until(stop) == plain.during(BEGIN, max(stop, BEGIN + 1))
     until = from_now.longest(wish)
@@ -220,9 +239,10 @@ def test_what_stays_free_from_now_on_is_what_is_free_all_the_time(told, wish, st
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_long_timelines_are_searched_in_strides_without_missing_a_window(seed):
+@of_each_kind
+def test_long_timelines_are_searched_in_strides_without_missing_a_window(kind, seed):
     r = Random(seed)
-    timeline = Timeline(0, (1 << 40) - 1)
+    timeline = kind(0, (1 << 40) - 1)
     for _ in range(150):
         start = r.randint(0, 3000)
         timeline.cover(start, start + r.choice([20, 100, 400]), 1 << r.randrange(40) | 1 << r.randrange(40))
@@ -231,3 +251,30 @@ def test_long_timelines_are_searched_in_strides_without_missing_a_window(seed):
         fitting = [at for at in timeline.times if wish.fits(timeline.during(at, at + duration))]
         found = _earliest(timeline, wish, duration, 0)
         assert (found and found[0]) == (fitting[0] if fitting else None)
+
+
+leavers = st.lists(st.tuples(instants, st.integers(1, EVERYTHING)), max_size=12)
+
+
+@of_each_kind
+@given(leavers)
+def test_those_who_are_there_leave_one_after_the_other(kind, leaving):
+    plain = Plain()
+    for stop, units in leaving:
+        plain.change(BEGIN, stop, lambda free, units=units: free & ~units)
+    timeline = kind.of(left_by(BEGIN, EVERYTHING, leaving))
+    assert [timeline.during(at, at + 1) for at in range(BEGIN, END)] == plain.free
+    assert timeline.times == sorted(set(timeline.times))
+    assert timeline.count == [units.bit_count() for units in timeline.free]
+
+
+@given(changes, instants, changes)
+def test_the_past_is_forgotten_and_copies_kept_in_blocks_as_in_a_plain_timeline(told, now, more):
+    plain, blocks = applied(Timeline, told)[0], applied(Blocks, told)[0]
+    kept = blocks.copy()
+    for timeline in (plain, blocks):
+        timeline.forget_before(now)
+        for _, one, other, units in more:
+            timeline.cover(min(one, other), max(one, other) + 1, units)
+    assert slots(blocks) == slots(plain)
+    assert slots(kept) == slots(applied(Timeline, told)[0])

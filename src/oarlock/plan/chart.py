@@ -11,7 +11,12 @@ from msgspec.structs import replace
 
 from oarlock.plan.bounds import Bounds
 from oarlock.plan.fit import Fit, Fitter
-from oarlock.plan.timeline import Found, FromNow, Timeline
+from oarlock.plan.timeline import Found, FromNow, Timeline, left_by
+from oarlock.plan.wide import WideTimeline
+
+Line = Timeline | WideTimeline
+_WIDE = 32_000
+"""Sets of more bits than that are wide: above it a block of slots saves more than it costs."""
 
 FOREVER = 1 << 40
 """Later than every date; nothing is planned from there on."""
@@ -37,7 +42,7 @@ class Chart:
         self.stays: dict[int, Stay] = {}
         self._fitter = fitter
         self._usable = usable
-        self._lines: dict[bool, Timeline] = {}  # by `of_nodes`
+        self._lines: dict[bool, Line] = {}  # by `of_nodes`
         self._bounds = Bounds()
 
     def copy(self) -> "Chart":
@@ -107,21 +112,34 @@ class Chart:
         """Say whether a stay takes nothing from anybody."""
         return self.free_resources(stay.start, stay.stop) & stay.resources == stay.resources
 
-    def _line(self, fit: Fit) -> Timeline:
+    def _line(self, fit: Fit) -> Line:
         return self._line_of(of_nodes=fit.of_nodes)
 
-    def _line_of(self, *, of_nodes: bool) -> Timeline:
+    def _line_of(self, *, of_nodes: bool) -> Line:
         line = self._lines.get(of_nodes)
         if line is None:
-            line = self._lines[of_nodes] = Timeline(self.now, self._all_units(of_nodes=of_nodes))
-            for stay in self.stays.values():
+            line = self._lines[of_nodes] = self._drawn(of_nodes=of_nodes)
+        return line
+
+    def _drawn(self, *, of_nodes: bool) -> Line:
+        """Make a timeline: those who are there leave one after the other, those who come later take what they take."""
+        here = [
+            (stay.stop, self._fitter.touched_nodes(stay.resources) if of_nodes else stay.resources)
+            for stay in self.stays.values()
+            if stay.start <= self.now
+        ]
+        units = self._all_units(of_nodes=of_nodes)
+        kind = WideTimeline if units.bit_length() > _WIDE else Timeline
+        line = kind.of(left_by(self.now, units, here))
+        for stay in self.stays.values():
+            if stay.start > self.now:
                 self._take(line, stay, of_nodes=of_nodes, exclusive=False)
         return line
 
     def _all_units(self, *, of_nodes: bool) -> int:
         return self._fitter.whole_nodes(self._usable) if of_nodes else self._usable
 
-    def _take(self, line: Timeline, stay: Stay, *, of_nodes: bool, exclusive: bool) -> None:
+    def _take(self, line: Line, stay: Stay, *, of_nodes: bool, exclusive: bool) -> None:
         units = self._fitter.touched_nodes(stay.resources) if of_nodes else stay.resources
         if exclusive and (not of_nodes or self._fitter.is_whole(stay.resources, units)):
             line.occupy(stay.start, stay.stop, units, units.bit_count())

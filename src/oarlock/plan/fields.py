@@ -11,7 +11,8 @@ from oarlock.plan.layout import Layout
 
 _FEW = 6  # nodes: below that, joining their sets one by one is quicker
 _BYTE = 8
-_MARKED = 128  # the widest field of which a byte's highest bit can be the mark
+_PLAIN = 2  # so many members are counted one by one
+_MARKED = 128  # the widest field whose members a byte can count, with its highest bit for the mark
 _DIGITS = bytes.maketrans(bytes(range(2)), b"01")
 
 
@@ -23,18 +24,14 @@ class Fields:
         self.size = len(layout.nodes)
         self.everything = layout.everything & ((1 << (self.size * width)) - 1)
         self.lows = _repeated(1, width, self.size)
-        self._folds = [1 << step for step in range(width.bit_length() - 1)]
-        self._pairs, self._nibbles, self._halves = (
-            _repeated((1 << shift) - 1, 2 * shift, self.size * width // (2 * shift)) for shift in (1, 2, 4)
-        )
-        # Up to 128 members the sums of bytes need no mask: no byte overflows, and strays fall into the bytes above.
-        self._byte_sums = [shift for shift in self._folds if shift >= _BYTE and width <= _MARKED]
-        self._sums = [
-            (shift, _repeated((1 << shift) - 1, 2 * shift, self.size * width // (2 * shift)))
-            for shift in self._folds
-            if shift >= _BYTE and width > _MARKED
-        ]
-        self._mark = 7 if width <= _MARKED else width.bit_length()
+        self._tops = self.lows << (width - 1)
+        self._below = self._tops - self.lows  # all of each field but its highest bit
+        self._pairs, self._nibbles, self._halves = (_halved(shift, self.size * width) for shift in (1, 2, 4))
+        # Up to 128 members a product adds all bytes of a field up in its highest one: none of the sums overflows.
+        self._in_bytes = width <= _MARKED
+        self._ones = _repeated(1, _BYTE, width // _BYTE)
+        self._sums = [(1 << step, _halved(1 << step, self.size * width)) for step in range(3, width.bit_length() - 1)]
+        self._mark = width - 1 if self._in_bytes else width.bit_length()
         self._marks = self.lows << self._mark
         self._lifts: dict[int, int] = {}  # by count: what makes those that are enough reach the mark, and no others
         self._bytes = self.size * width // 8
@@ -45,27 +42,37 @@ class Fields:
 
     def nonempty(self, bits: int) -> int:
         """Give the lows of the fields that hold at least one member."""
-        for shift in self._folds:
-            bits |= bits >> shift
-        return bits & self.lows
+        return self._nonempty_tops(bits) >> (self.width - 1)
+
+    def _nonempty_tops(self, bits: int) -> int:
+        """Give the highest bits of these fields. Any member but the highest makes a sum that reaches up to it."""
+        return ((bits & self._below) + self._below | bits) & self._tops
 
     def at_least(self, bits: int, count: int) -> int:
         """Give a mark in each field that holds `count` members or more; `lows_of` turns marks into lows."""
         if count > self.width:
             return 0
-        if count == 1:
-            return self.nonempty(bits) << self._mark
+        if count <= _PLAIN:
+            for _ in range(count - 1):
+                bits &= bits - self.nonempty(bits)  # without the lowest member of each field
+            return self._nonempty_tops(bits) if self._in_bytes else self.nonempty(bits) << self._mark
         bits -= (bits >> 1) & self._pairs
         bits = (bits & self._nibbles) + ((bits >> 2) & self._nibbles)
         bits = (bits + (bits >> 4)) & self._halves
-        for shift, mask in self._sums:
-            bits = (bits & mask) + ((bits >> shift) & mask)
-        for shift in self._byte_sums:
-            bits += bits >> shift
+        if self._in_bytes:
+            bits *= self._ones
+        else:
+            for shift, mask in self._sums:
+                bits = (bits & mask) + ((bits >> shift) & mask)
         lift = self._lifts.get(count)
         if lift is None:
-            lift = self._lifts[count] = ((1 << self._mark) - count) * self.lows
+            lift = self._lifts[count] = self._lift(count)
         return (bits + lift) & self._marks
+
+    def _lift(self, count: int) -> int:
+        if self._in_bytes:
+            return ((1 << (_BYTE - 1)) - count << (self.width - _BYTE)) * self.lows
+        return ((1 << self._mark) - count) * self.lows
 
     def lows_of(self, marks: int) -> int:
         """Turn marks into lows."""
@@ -125,6 +132,11 @@ class Fields:
             found.append(at)
             at = marks.find(1, at + 1)
         return found
+
+
+def _halved(width: int, total: int) -> int:
+    """Give `width` ones, as many zeros, and so on."""
+    return _repeated((1 << width) - 1, 2 * width, total // (2 * width))
 
 
 def _repeated(pattern: int, period: int, times: int) -> int:

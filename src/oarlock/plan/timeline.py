@@ -5,13 +5,16 @@ A unit is a resource, or a whole node; the timeline does not care. Parallel list
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from itertools import accumulate
 from operator import and_
-from typing import Protocol
+from typing import NamedTuple, Protocol, Self
 
 from msgspec import Struct
+
+_LONG = 8
+"""A window of more slots is looked at by halves: the later one may be too little by itself."""
 
 
 class Wish(Protocol):
@@ -34,6 +37,30 @@ class Found(Struct, frozen=True, gc=False):
     free: int
 
 
+class Slots(NamedTuple):
+    """Instants, and what is free from each one on."""
+
+    times: list[int]
+    free: list[int]
+
+
+def left_by(begin: int, free: int, leaving: Iterable[tuple[int, int]]) -> Slots:
+    """Give the slots of units that are all free, but for those of people who are there and leave: (when, units).
+
+    One look at each, from the last who leaves back to the first; what two of them share is free when both have left.
+    """
+    times: list[int] = []
+    sets: list[int] = []
+    for stop, units in sorted(leaving, reverse=True):
+        here = free & units
+        if here and stop > begin:
+            if not times or times[-1] != stop:
+                times.append(stop)
+                sets.append(free)
+            free ^= here
+    return Slots([begin, *times[::-1]], [free, *sets[::-1]])
+
+
 class Timeline:
     """When which units are free, from an instant on. Units are taken and given back; searching changes nothing."""
 
@@ -43,6 +70,14 @@ class Timeline:
         self.times: list[int] = [begin]
         self.free: list[int] = [free]
         self.count: list[int] = [free.bit_count()]
+
+    @classmethod
+    def of(cls, slots: "Slots") -> Self:
+        """Make a timeline of slots that are known already."""
+        made = cls.__new__(cls)
+        made.times, made.free = slots.times, slots.free
+        made.count = [free.bit_count() for free in slots.free]
+        return made
 
     def copy(self) -> "Timeline":
         """Give a timeline that can be changed apart; sets are immutable, so this copies only the lists."""
@@ -110,7 +145,13 @@ class Timeline:
                     front = front & more if end > pivot else more
                 end = reach
             if index >= pivot:
-                back, pivot = list(accumulate(free[index:end][::-1], and_)), end
+                half = (end - index) // 2 if steady and end - index > _LONG else 0
+                back, pivot = list(accumulate(free[index + half : end][::-1], and_)), end
+                if half and not fits(back[-1]):  # nor will any window that contains this half
+                    failed, index = back[-1], index + half + 1
+                    continue
+                if half:
+                    back += accumulate(free[index : index + half][::-1], and_, initial=back.pop())
             window = back[pivot - 1 - index] & front if end > pivot else back[pivot - 1 - index]
             if window & failed != window:
                 if fits(window):
@@ -149,10 +190,20 @@ class Timeline:
         return self.free[first] if last == first + 1 else reduce(and_, self.free[first:last])
 
 
+class Told(Protocol):
+    """A timeline of any make, as people see it."""
+
+    @property
+    def times(self) -> list[int]: ...
+
+    @property
+    def free(self) -> list[int]: ...
+
+
 class FromNow:
     """What stays free from the begin of a timeline on, up to any instant: one pass, then a look-up each."""
 
-    def __init__(self, timeline: Timeline) -> None:
+    def __init__(self, timeline: Told) -> None:
         self.times = timeline.times[:]
         self.free: list[int] = list(accumulate(timeline.free, and_))
 
@@ -172,7 +223,7 @@ class FromNow:
         return self.times[low] if low < len(self.times) else None
 
 
-def slots(timeline: Timeline) -> Sequence[tuple[int, int | None, int]]:
+def slots(timeline: Told) -> Sequence[tuple[int, int | None, int]]:
     """Give the timeline as (begin, end, free set) for people and tests; the last one ends at None."""
     ends: list[int | None] = [*timeline.times[1:], None]
     return list(zip(timeline.times, ends, timeline.free, strict=True))
