@@ -5,23 +5,9 @@ import os
 
 import pytest
 
-from tests import bed
 from tests.e2e.instance import instance
 
 _NUMBERS = itertools.count()
-
-
-@pytest.fixture
-def ground():
-    with bed.open_directory() as path:
-        yield path
-
-
-@pytest.fixture(scope="session")
-def people():
-    """Two accounts that may run jobs."""
-    with bed.accounts() as names:
-        yield names
 
 
 @pytest.fixture

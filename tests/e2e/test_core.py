@@ -19,6 +19,8 @@ from tests.server.post_office import post_office
 
 pytestmark = needs_root
 
+NODE = f"c{os.getpid()}n"  # other tests have jobs of the same numbers at the same time
+
 
 class Site:
     def __init__(self, core, user, home):
@@ -57,14 +59,13 @@ class Site:
 
 @asynccontextmanager
 async def site(ground, user, **settings):
-    name = f"c{os.getpid()}n"
     config = Config(node_transport=NodeTransport.LOCAL, watch_frequency=1, jobdel_softwalltime=2, **settings)
     home = ground / "home"
     home.mkdir()
     home.chmod(0o777)
     try:
         with serve.opened(ground / "state", config) as database:
-            rows = [{"network_address": name, "cpuset": n} for n in range(2)]
+            rows = [{"network_address": NODE, "cpuset": n} for n in range(2)]
             database.write(lambda tx: resources.add(tx, rows, at=int(time.time())))
             core = Core(ground / "state", config, database, RealClock(), serve.key_of(database))
             running = asyncio.create_task(serve.run(core))
@@ -73,7 +74,7 @@ async def site(ground, user, **settings):
             await running
             await core.close()
     finally:
-        bed.remove_roots(name)
+        bed.remove_roots(NODE)
 
 
 def test_a_running_job_is_suspended_resumed_signalled_and_killed(ground, people):
@@ -100,7 +101,7 @@ def test_a_running_job_is_suspended_resumed_signalled_and_killed(ground, people)
 
 
 def test_the_sites_scripts_run_just_after_a_job_was_suspended_and_just_before_it_goes_on(ground, people):
-    state = "$(cat /sys/fs/cgroup/*/oarlock/c*/*_$1/cgroup.freeze)"
+    state = f"$(cat /sys/fs/cgroup/*/oarlock/{NODE}/*_$1/cgroup.freeze)"
     scripts = {
         "just_after_suspend_exec_file": Path(script(ground / "after", f"echo after $1 {state} >> {ground}/told")),
         "just_before_resume_exec_file": Path(script(ground / "before", f"echo before $1 {state} >> {ground}/told")),

@@ -16,7 +16,7 @@ from tests.e2e.instance import instance
 from tests.measure.real_prometheus import BY_PATH, PORTAL, Prometheus, answers, lacking
 from tests.monitoring import ROOT, wait_until
 
-pytestmark = [pytest.mark.soak, pytest.mark.component("prometheus"), needs_root, needs_v1]
+pytestmark = [pytest.mark.component("prometheus"), needs_root, needs_v1]
 
 WINDOW, MEGABYTES, CORES, FREE = 30, 200, 2, 1  # a job that has less than its node has a limit of memory
 HOLD = f"held = bytearray({MEGABYTES} << 20); held[::4096] = b'x' * len(held[::4096])"
@@ -58,25 +58,17 @@ class Truth(threading.Thread):
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    path = tmp_path_factory.mktemp("served")
-    for one in (path, *path.parents[:2]):
-        one.chmod(0o755)
-    return path
-
-
-@pytest.fixture(scope="module")
-def served(place, people):
+def served(shared_ground, people):
     """A load that was measured for a while: the instance, the job, its cores, Prometheus, and when to ask about."""
-    (place / "prometheus").mkdir()
+    (shared_ground / "prometheus").mkdir()
     more = {"SAMPLE_PERIOD": 1, "CLUSTER_NAME": "alpha", "SERVER_HOSTNAME": "127.0.0.1"}
-    with instance(place, people[0], f"p{os.getpid()}n", nodes=1, cores=CORES + FREE, more=more) as site:
+    with instance(shared_ground, people[0], f"p{os.getpid()}n", nodes=1, cores=CORES + FREE, more=more) as site:
         asked = f"/network_address=1/core={CORES},walltime=1"
         past = site.submit(PAST, asked, project="physics")  # a project that used something has a priority
         job = site.submit(LOAD, asked, project="physics", after=(past,))
         site.start()
         settings = dict(line.split("=", 1) for line in site.settings.read_text().splitlines())
-        prometheus = Prometheus(place / "prometheus", _scrape("127.0.0.1", settings["SERVER_PORT"].strip('"')))
+        prometheus = Prometheus(shared_ground / "prometheus", _scrape("127.0.0.1", settings["SERVER_PORT"].strip('"')))
         truth = Truth(site.nodes[0], people[0], job)
         try:
             site.until(lambda: site.job(job).state is JobState.RUNNING)
