@@ -18,15 +18,15 @@ def _lend(cluster, node, until):
     cluster.database.write(lambda tx: resources.set_properties(tx, ids, {"cm_availability": until}, at=cluster.now))
 
 
+def _managed(**settings):
+    """Settings of a site whose nodes can be put to sleep and woken."""
+    given = {"sleep_cmd": ("sleep-node",), "wake_up_cmd": ("wake-node",), **settings}
+    return {f"scheduler_node_manager_{name}": value for name, value in given.items()}
+
+
 @pytest.fixture
 def sleepy(make):
-    cluster = make(
-        scheduler_node_manager_sleep_cmd=("sleep-node",),
-        scheduler_node_manager_wake_up_cmd=("wake-node",),
-        scheduler_node_manager_idle_time=100,
-        scheduler_node_manager_sleep_time=200,
-        scheduler_node_manager_wakeup_time=60,
-    )
+    cluster = make(**_managed(idle_time=100, sleep_time=200, wakeup_time=60))
     _lend(cluster, "node2", _FAR)
     return cluster
 
@@ -101,7 +101,7 @@ def test_a_woken_node_that_does_not_come_back_in_time_is_suspected_until_it_answ
 
 
 def test_a_sleeping_node_does_not_die_of_it(make):
-    cluster = make(scheduler_node_manager_sleep_cmd=("x",), scheduler_node_manager_idle_time=1, dead_switch_time=50)
+    cluster = make(dead_switch_time=50, **_managed(idle_time=1))
     _lend(cluster, "node2", BEGIN + 500)
     cluster.pass_time(490)
     assert cluster.states()["node2"] == _ASLEEP
@@ -110,13 +110,7 @@ def test_a_sleeping_node_does_not_die_of_it(make):
 
 
 def test_a_node_that_would_have_to_be_woken_at_once_is_not_put_to_sleep(make):
-    cluster = make(
-        scheduler_node_manager_sleep_cmd=("sleep-node",),
-        scheduler_node_manager_wake_up_cmd=("wake-node",),
-        scheduler_node_manager_idle_time=10,
-        scheduler_node_manager_sleep_time=20,
-        scheduler_node_manager_wakeup_time=300,
-    )
+    cluster = make(**_managed(idle_time=10, sleep_time=20, wakeup_time=300))
     _lend(cluster, "node2", _FAR)
     start = BEGIN + 250
     cluster.submit("sleep 10", "/network_address=2,walltime=1", reservation=Reservation.TO_SCHEDULE, start=start)
@@ -125,12 +119,7 @@ def test_a_node_that_would_have_to_be_woken_at_once_is_not_put_to_sleep(make):
 
 
 def test_so_many_idle_nodes_stay_awake_as_the_site_wants(make):
-    cluster = make(
-        nodes=5,
-        scheduler_node_manager_sleep_cmd=("sleep-node",),
-        scheduler_node_manager_idle_time=10,
-        scheduler_node_manager_keep_awake=2,
-    )
+    cluster = make(nodes=5, **_managed(idle_time=10, keep_awake=2))
     for node in cluster.nodes:
         _lend(cluster, node, _FAR)
     cluster.pass_time(500)
@@ -140,13 +129,7 @@ def test_so_many_idle_nodes_stay_awake_as_the_site_wants(make):
 def test_packed_jobs_leave_other_nodes_asleep(make):
     slept = {}
     for pack in (False, True):
-        cluster = make(
-            nodes=3,
-            scheduler_pack_nodes=pack,
-            scheduler_node_manager_sleep_cmd=("sleep-node",),
-            scheduler_node_manager_idle_time=60,
-            scheduler_node_manager_sleep_time=60,
-        )
+        cluster = make(nodes=3, scheduler_pack_nodes=pack, **_managed(idle_time=60, sleep_time=60))
         for node in cluster.nodes:
             _lend(cluster, node, _FAR)
         first = cluster.submit("sleep 100", "/network_address=1,walltime=1")  # node1 is full while the next one comes
@@ -164,11 +147,7 @@ def test_no_node_with_a_job_planned_within_the_notice_is_put_to_sleep_and_all_jo
     cluster = make(
         nodes=4,
         scheduler_pack_nodes=bool(seed % 2),
-        scheduler_node_manager_sleep_cmd=("sleep-node",),
-        scheduler_node_manager_wake_up_cmd=("wake-node",),
-        scheduler_node_manager_idle_time=30,
-        scheduler_node_manager_sleep_time=chance.choice((50, 200)),
-        scheduler_node_manager_wakeup_time=100,
+        **_managed(idle_time=30, sleep_time=chance.choice((50, 200)), wakeup_time=100),
     )
     for node in cluster.nodes:
         _lend(cluster, node, _FAR)

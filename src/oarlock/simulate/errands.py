@@ -2,37 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from oarlock.job.instructions import (
-    Check,
-    Checkpoint,
-    Expect,
-    Forget,
-    GiveBack,
-    Instruction,
-    Kill,
-    LookAgain,
-    Notify,
-    Reach,
-    Resume,
-    Run,
-    RunEpilogue,
-    Signal,
-    Sleep,
-    Suspend,
-    Wake,
-)
-from oarlock.job.news import (
-    Checked,
-    Hello,
-    Missing,
-    News,
-    NotLaunched,
-    ScriptEnded,
-    Signalled,
-    Stopped,
-    WentOn,
-    Woken,
-)
+from oarlock.job import instructions as asked
+from oarlock.job import news
 from oarlock.model.errors import NodeRefused, NodeUnreachable, OarlockError
 from oarlock.model.event import EventType, event_type
 from oarlock.node.messages import FAILED, NOT_NOW, REBOOTED, SEEN, UNKNOWN, Launch
@@ -54,20 +25,20 @@ class Errands:
         nodes: Mapping[str, VirtualNode],
         clock: Clock,
         *,
-        tell: Callable[[News], None],
+        tell: Callable[[news.News], None],
         look_again: Callable[[int | None], None],
         reached: Callable[[Jobs], None],
     ) -> None:
         self._nodes, self._clock = nodes, clock
         self._tell, self._look_again, self._reached = tell, look_again, reached
-        self.hosts: dict[str, Hello] = {}
+        self.hosts: dict[str, news.Hello] = {}
         self.scripts: dict[str, EventType] = {}
         self.woken: list[tuple[str, ...]] = []
         self.slept: list[tuple[str, ...]] = []
         self.told: list[tuple[int, str, str]] = []
         self._waking: dict[str, int] = {}
 
-    def carry_out(self, instructions: Sequence[Instruction]) -> None:
+    def carry_out(self, instructions: Sequence[asked.Instruction]) -> None:
         """Do everything."""
         for one in instructions:
             self._do(one)
@@ -84,69 +55,69 @@ class Errands:
         late = {name: "unplugged" for name, since in self._waking.items() if since <= begun and name not in up}
         self._waking = {name: since for name, since in self._waking.items() if name not in up | late.keys()}
         if up or late:
-            self._tell(Woken(up, late))
+            self._tell(news.Woken(up, late))
 
-    def _do(self, one: Instruction) -> None:
+    def _do(self, one: asked.Instruction) -> None:
         match one:
-            case LookAgain(at=at):
+            case asked.LookAgain(at=at):
                 self._look_again(at)
-            case Reach():
+            case asked.Reach():
                 self._reach(one)
-            case Run():
+            case asked.Run():
                 self._run(one)
-            case Expect():
+            case asked.Expect():
                 self._nodes[one.node].expected.add((one.job, one.attempt))
-            case Kill():
+            case asked.Kill():
                 self._kill(one)
-            case Forget():
+            case asked.Forget():
                 self._each((one.node,), lambda node: node.forget(one.attempts))
-            case GiveBack():
+            case asked.GiveBack():
                 self._each(one.nodes, lambda node: node.end(one.job, one.attempt))
-            case Suspend() | Resume() | Checkpoint():
+            case asked.Suspend() | asked.Resume() | asked.Checkpoint():
                 self._tell_running(one)
             case _:
                 self._do_rare(one)
 
-    def _tell_running(self, one: Suspend | Resume | Checkpoint) -> None:
+    def _tell_running(self, one: asked.Suspend | asked.Resume | asked.Checkpoint) -> None:
         key = (one.job, one.attempt)
         match one:
-            case Checkpoint():
+            case asked.Checkpoint():
                 failed = self._each((one.node,), lambda node: node.checkpoint(*key))
-                self._tell(Signalled(*key, "; ".join(failed.values())))
-            case Suspend():
+                self._tell(news.Signalled(*key, "; ".join(failed.values())))
+            case asked.Suspend():
                 failed = self._each(one.nodes, lambda node: node.suspend(*key))
-                self._tell(Stopped(*key, tuple(failed), "; ".join(failed.values())))
-            case Resume():
+                self._tell(news.Stopped(*key, tuple(failed), "; ".join(failed.values())))
+            case asked.Resume():
                 failed = self._each(one.nodes, lambda node: node.resume(*key))
-                self._tell(WentOn(*key, tuple(failed), "; ".join(failed.values())))
+                self._tell(news.WentOn(*key, tuple(failed), "; ".join(failed.values())))
 
-    def _do_rare(self, one: Instruction) -> None:
+    def _do_rare(self, one: asked.Instruction) -> None:
         match one:
-            case RunEpilogue():
-                self._tell(ScriptEnded(one.job, one.attempt, self.scripts.get("epilogue"), "on purpose"))
-            case Check():
+            case asked.RunEpilogue():
+                self._tell(news.ScriptEnded(one.job, one.attempt, self.scripts.get("epilogue"), "on purpose"))
+            case asked.Check():
                 silent = self._each(one.nodes, VirtualNode.ping)
-                self._tell(Checked(frozenset(one.nodes) - silent.keys(), silent))
-            case Wake():
+                self._tell(news.Checked(frozenset(one.nodes) - silent.keys(), silent))
+            case asked.Wake():
                 self.woken.append(one.nodes)
                 self._waking |= {name: self._waking.get(name, self._clock.now) for name in one.nodes}
-            case Sleep():
+            case asked.Sleep():
                 self.slept.append(one.nodes)
                 for name in one.nodes:
                     self._nodes[name].up = False
-            case Notify():
+            case asked.Notify():
                 self.told.append((one.job, one.tag, one.how))
-            case Signal():
+            case asked.Signal():
                 pass  # virtual commands mind no signals
             case _:
                 raise AssertionError(f"nobody carries out {one}")
 
-    def _kill(self, one: Kill) -> None:
+    def _kill(self, one: asked.Kill) -> None:
         try:
             self._nodes[one.node].kill(one.job, one.attempt)
         except NodeRefused as error:
             if error.word == UNKNOWN:
-                self._tell(Missing(one.node, one.job, one.attempt))
+                self._tell(news.Missing(one.node, one.job, one.attempt))
         except NodeUnreachable:
             pass  # it is told again when the node is back
 
@@ -165,7 +136,7 @@ class Errands:
 
     # Launching.
 
-    def _reach(self, one: Reach) -> None:
+    def _reach(self, one: asked.Reach) -> None:
         silent = {}
         for name in one.nodes:
             try:
@@ -178,9 +149,9 @@ class Errands:
             return
         event, says = EventType.PING_CHECKER_NODE_SUSPECTED, "; ".join(silent.values())
         for job in one.jobs:
-            self._tell(NotLaunched(job, 0, event, says, tuple(silent)))
+            self._tell(news.NotLaunched(job, 0, event, says, tuple(silent)))
 
-    def _run(self, run: Run) -> None:
+    def _run(self, run: asked.Run) -> None:
         failed = self._prepare(run)
         if failed:
             self._not_launched(run, next(iter(failed.values())), tuple(failed))
@@ -189,7 +160,7 @@ class Errands:
         else:
             self._start(run)
 
-    def _prepare(self, run: Run) -> dict[str, EventType]:
+    def _prepare(self, run: asked.Run) -> dict[str, EventType]:
         """Have a place made on each of the other nodes; give those where that failed."""
         failed = {}
         for name, launch in run.others:
@@ -206,7 +177,7 @@ class Errands:
         report = self._nodes[name].runs[launch.job, launch.attempt].report
         return event_type(report.event) if report is not None and report.outcome == FAILED else None
 
-    def _start(self, run: Run) -> None:
+    def _start(self, run: asked.Run) -> None:
         name, launch = run.first
         suspected = EventType.PING_CHECKER_NODE_SUSPECTED
         try:
@@ -221,8 +192,8 @@ class Errands:
             if error.word != SEEN:
                 self._not_launched(run, suspected, () if error.word == REBOOTED else (name,))
 
-    def _not_launched(self, run: Run, event: EventType, hosts: tuple[str, ...]) -> None:
+    def _not_launched(self, run: asked.Run, event: EventType, hosts: tuple[str, ...]) -> None:
         launch = run.first[1]
         others = [name for name, _ in run.others if name not in hosts]
         self._each(others, lambda node: node.end(launch.job, launch.attempt))
-        self._tell(NotLaunched(launch.job, launch.attempt, event, "on purpose", hosts))
+        self._tell(news.NotLaunched(launch.job, launch.attempt, event, "on purpose", hosts))

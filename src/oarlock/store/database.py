@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from sqlalchemy import URL, Connection, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from oarlock.model.errors import DatabaseRefused, TooSlow
 from oarlock.store import engines
+from oarlock.store.closing import Closing
 from oarlock.store.lock import FileLock, take_advisory, this_process
 from oarlock.store.tables import HIDDEN_JOB_COLUMNS
 from oarlock.store.tx import Tx
@@ -27,7 +27,7 @@ ASK_SECONDS = 2.0
 _STEPS_BETWEEN_LOOKS = 10_000
 
 
-class Database:
+class Database(Closing):
     """Read with `read` (or `ask`, for conditions of users), change with `write` or `submit`."""
 
     def __init__(self, where: Path | URL) -> None:
@@ -36,14 +36,6 @@ class Database:
         self._engine = engines.writer(where)
         self._writer = Writer(self._engine)
         self._lock: FileLock | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def address(self) -> str:

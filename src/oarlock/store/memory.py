@@ -4,12 +4,12 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from sqlalchemy import Connection, create_engine, event
 from sqlalchemy.pool import StaticPool
 
+from oarlock.store.closing import Closing
 from oarlock.store.opening import migrate
 from oarlock.store.tx import Tx
 from oarlock.store.writer import Change
@@ -17,7 +17,7 @@ from oarlock.store.writer import Change
 T = TypeVar("T")
 
 
-class MemoryDatabase:
+class MemoryDatabase(Closing):
     """Read with `read`, change with `write`; of one thread only, and both on the one connection there is."""
 
     def __init__(self) -> None:
@@ -27,14 +27,6 @@ class MemoryDatabase:
         self._engine = create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool)
         event.listen(self._engine, "begin", _begin)
         self._tx = self._engine.connect()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @contextmanager
     def read(self) -> Iterator[Tx]:

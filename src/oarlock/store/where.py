@@ -3,8 +3,7 @@
 The condition has passed `lang.where.check` with the columns of the table.
 """
 
-import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -14,7 +13,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import Boolean, TypeDecorator, TypeEngine
 
-from oarlock.lang.where import truth
+from oarlock.lang.where import OPERATORS, truth
 from oarlock.model.condition import (
     And,
     Between,
@@ -32,15 +31,6 @@ from oarlock.model.condition import (
 from oarlock.store.tables.columns import WHOLE
 
 Columns = Mapping[str, ColumnElement[Any]]
-
-_OPERATORS: Mapping[str, Callable[[Any, Any], ColumnElement[bool]]] = {
-    "=": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 
 
 def bound(condition: Condition, columns: Columns) -> ColumnElement[bool]:
@@ -62,7 +52,8 @@ def _compared(op: str, left: Operand, right: Operand, columns: Columns) -> Colum
     if isinstance(left, Literal) and isinstance(right, Literal):
         # No column lends its order to two texts, and the database's own may differ from ours.
         return true() if truth(Compare(op, left, right), {}) else false()
-    return _OPERATORS[op](_operand(left, columns), _operand(right, columns))
+    compared: ColumnElement[bool] = OPERATORS[op](_operand(left, columns), _operand(right, columns))
+    return compared
 
 
 def _tested(test: In | Like | Between | IsNull, columns: Columns) -> ColumnElement[bool]:

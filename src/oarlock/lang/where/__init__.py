@@ -5,11 +5,12 @@ numbers.
 """
 
 from oarlock.lang.where.checking import Types, check, columns, known_column
-from oarlock.lang.where.logic import like, truth
+from oarlock.lang.where.logic import OPERATORS, like, truth
 from oarlock.lang.where.parsing import RULE, STORED, TYPED, Limits, parse, parse_braced
 from oarlock.lang.where.showing import show
 
 __all__ = [
+    "OPERATORS",
     "RULE",
     "STORED",
     "TYPED",

@@ -9,7 +9,7 @@ from typing import Any
 from oarlock.model.condition import And, Between, Column, Compare, Condition, In, IsNull, Like, Not, Operand, Or
 from oarlock.model.resource import Value
 
-_OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
+OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,
@@ -17,6 +17,7 @@ _OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+"""What comparisons do with two values, or with two columns of SQL."""
 
 
 def truth(condition: Condition, row: Mapping[str, Value]) -> bool | None:
@@ -73,7 +74,7 @@ def _value(operand: Operand, row: Mapping[str, Value]) -> float | str | None:
 
 
 def _compared(op: str, left: float | str | None, right: float | str | None) -> bool | None:
-    return None if left is None or right is None else _OPERATORS[op](left, right)
+    return None if left is None or right is None else OPERATORS[op](left, right)
 
 
 def _holds(test: In | Like | Between, value: Any) -> bool:
