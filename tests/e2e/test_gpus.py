@@ -41,7 +41,7 @@ def test_a_job_opens_its_own_gpus_and_no_others(gpus, ground):
     tries = "; ".join(f"(: < {ground}/gpu{n}) 2> refused && echo {n}" for n in range(3))
     command = f"{tries}; echo cuda $CUDA_VISIBLE_DEVICES; echo gpus $OAR_JOB_GPUS"
     jobs = gpus.submit_many([f"{command}; sleep 1"] * 3)
-    pair = gpus.submit(command, "/core=2,walltime=1")
+    pair = gpus.submit(command, "/core=2,walltime=1", after=tuple(jobs))  # all three are free then
     gpus.start()
     gpus.until(gpus.all_over)
     told = [(gpus.home / f"OAR.{job}.stdout").read_text().splitlines() for job in (*jobs, pair)]
