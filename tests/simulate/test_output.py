@@ -2,12 +2,13 @@
 
 import csv
 import json
+import re
 from html.parser import HTMLParser
 
 import pytest
 
 from oarlock.cli.oarlock import main
-from oarlock.simulate.gantt import _runs
+from oarlock.simulate.rows import stretches
 from tests.simulate.test_reading import SWF
 
 
@@ -80,9 +81,66 @@ def test_the_page_is_whole_and_needs_nothing_else(swf, tmp_path, capsys, resourc
     tags.feed(page)
     assert tags.open == []
     assert tags.addresses == []
-    assert tags.seen["svg"] == 2 * 2 + 2 + 2 + 2  # legends, distributions, use over time, Gantt charts
+    tiles, legends = 4 * 2, 2 * 2 + 3
+    assert tags.seen["svg"] == tiles + legends + 2 + 2 + 2  # distributions, use over time, Gantt charts
     assert "job 2 of 7: 4 processors" in page
     assert "&lt;small&gt;.swf" in page
+
+
+def _page(swf, tmp_path, *arguments):
+    file = tmp_path / "report.html"
+    assert main(["simulate", str(swf), *arguments, "--html", str(file)]) == 0
+    return file.read_text()
+
+
+def test_where_no_job_ever_fits_the_page_says_so(swf, tmp_path, capsys):
+    assert "3 jobs on 1 resource; 3 jobs asked for more than there is and never ran." in _page(
+        swf, tmp_path, "--resources", "1"
+    )
+
+
+def test_no_policy_is_left_out_of_a_picture_however_many_there_are(swf, tmp_path, capsys):
+    policies = [f"depth-{depth}" for depth in range(1, 11)]
+    page = _page(swf, tmp_path, "--policy", ",".join(policies))
+    looks = re.findall(r'<polyline class="(l [cd0-9 ]+)" [^>]*><title>(depth-[0-9]+)<', page)
+    waits, slowdowns = looks[:10], looks[10:]
+    assert [name for _, name in waits] == [name for _, name in slowdowns] == policies
+    assert len({look for look, _ in waits}) == 10
+
+
+def test_on_nodes_every_resource_is_a_row_beside_the_name_of_its_node(swf, tmp_path, capsys):
+    page = _page(swf, tmp_path, "--resources", "nodes=2/core=3")
+    assert re.findall(r">(node[0-9]+)</text>", page) == ["node000001", "node000002"]
+    tall = {
+        float(height)
+        for height in re.findall(r'<g class="bar [^<]*<title>[^<]*</title><rect [^>]*height="([0-9.]+)"', page)
+    }
+    assert tall == {80.0, 160.0}  # two and four of six
+    assert "A row is a resource." in page
+
+
+def test_on_a_large_machine_a_row_is_several_processors(swf, tmp_path, capsys):
+    page = _page(swf, tmp_path, "--resources", "10000")
+    assert "A row is 20 processors." in page
+    assert ">10,000</text>" in page
+
+
+def test_where_most_jobs_start_at_once_the_distributions_look_at_the_rest(swf, tmp_path, capsys):
+    assert ">92 %</text>" in _page(swf, tmp_path, "--resources", "10000")
+    assert ">92 %</text>" not in _page(swf, tmp_path, "--resources", "4")
+
+
+def test_users_have_a_wait_under_every_policy_be_they_among_those_who_waited_most_or_not(tmp_path, capsys):
+    # Job 2 needs all processors; forty short jobs of a user each pass it, or do not.
+    asked = [(0, 1000, 3), (1, 1000, 4), *((2 + 20 * number, 10, 1) for number in range(40))]
+    lines = (
+        f"{n} {at} -1 {run} {size} -1 -1 {size} {run} -1 1 {n} 1 -1 -1 -1 -1 -1"
+        for n, (at, run, size) in enumerate(asked)
+    )
+    (tmp_path / "crowd.swf").write_text("".join(f"{line}\n" for line in lines))
+    page = _page(tmp_path / "crowd.swf", tmp_path, "--policy", "fcfs,easy", "--resources", "4")
+    rows = page.partition("Users who waited most")[2]
+    assert "<td>5</td><td>1</td><td>0:32:18</td><td>0</td>" in rows
 
 
 @pytest.mark.parametrize(
@@ -104,5 +162,5 @@ def test_no_bar_where_nobody_looks(capsys, swf):
 
 
 def test_stretches_of_neighbours_are_drawn_as_one():
-    assert list(_runs(0b1101110)) == [(1, 4), (5, 7)]
-    assert list(_runs(0)) == []
+    assert list(stretches(0b1101110)) == [(1, 4), (5, 7)]
+    assert list(stretches(0)) == []

@@ -6,132 +6,139 @@ from html import escape
 from itertools import accumulate
 from math import log10
 
-from oarlock.lang.duration import show
+from oarlock.simulate import scales
 from oarlock.simulate.compare import Result
+from oarlock.simulate.frame import Frame, Point
 from oarlock.simulate.replay import Ran
 
-LINES = (0, 5, 2, 1, 6, 3, 4, 7)
-"""Colour classes of lines, the ones that are easiest to tell apart first."""
-
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 600, 190, 46, 34
-_PLOT = (_WIDTH - _LEFT - 10, _HEIGHT - _BOTTOM - 8)
+_COLOURS = (0, 5, 2, 1, 6, 3, 4, 7)  # those that are easiest to tell apart first
+_PLAIN = 4  # so many lines are told apart by their colour alone
 _BINS = 300
+_SHARES = ("0 %", "25 %", "50 %", "75 %", "100 %")
+_SCALES = (range(90, 101, 2), range(80, 101, 5), range(50, 101, 10), range(0, 101, 25))
+"""Per cent beside a distribution: where most jobs start at once, only what is above can be told apart."""
 
-Point = tuple[float, float]
+Mark = tuple[float, str]
+Levels = list[tuple[int, int]]
 
-
-def distribution(results: Sequence[Result], value: Callable[[Ran], float], marks: Sequence[tuple[float, str]]) -> str:
-    """Draw which share of the jobs had at most what value; `marks` are values to name below, from the least on."""
-    low, high = log10(marks[0][0]), log10(marks[-1][0])
-    width, height = _PLOT
-
-    def across(amount: float) -> float:
-        return _LEFT + width * (min(max(log10(max(amount, marks[0][0])), low), high) - low) / (high - low)
-
-    lines = [_grid(), *(_mark(across(at), text) for at, text in marks)]
-    for colour, one in zip(LINES, results, strict=False):
-        values = sorted(value(ran) for ran in one.ran)
-        points = []
-        for step in range(_BINS + 1):
-            at = 10 ** (low + (high - low) * step / _BINS)
-            share = bisect_right(values, at) / (len(values) or 1)
-            points.append((across(at), 8 + height * (1 - share)))
-        lines.append(_line(points, colour, one.policy))
-    return _svg(lines, "share of jobs")
+WAITS: Sequence[Mark] = ((1, "≤ 1 s"), (60, "1 min"), (3600, "1 h"), (86_400, "1 d"), (864_000, "10 d"))
+SLOWDOWNS: Sequence[Mark] = ((1, "1"), (10, "10"), (100, "100"), (1000, "1,000"), (10_000, "10,000"))
 
 
-def over_time(one: Result, size: int, begin: int, end: int) -> str:
-    """Draw how much was in use (area) and how many jobs waited (line) from begin to end."""
-    width, height = _PLOT
-    used = _steps(
-        [(ran.start, ran.job.processors) for ran in one.ran], [(ran.end, -ran.job.processors) for ran in one.ran]
-    )
-    waiting = _steps([(ran.job.submitted, 1) for ran in one.ran], [(ran.start, -1) for ran in one.ran])
-    longest = max((count for _, count in waiting), default=0) or 1
-
-    def points(steps: list[tuple[int, int]], top: float) -> list[Point]:
-        length = max(end - begin, 1)
-        return [
-            (_LEFT + width * at / _BINS, 8 + height * (1 - min(level / top, 1)))
-            for at, level in enumerate(_mean_levels(steps, begin, length))
-        ]
-
-    area = points(used, size)
-    floor = 8 + height
-    shape = " ".join(f"{x:.1f},{y:.1f}" for x, y in [(_LEFT, floor), *area, (area[-1][0], floor)])
-    days = (end - begin) / 86400
-    marks = [_mark(_LEFT + width * part / 4, f"{days * part / 4:.3g} d") for part in range(5)]
-    told = f'<text class="note" x="{_LEFT + width}" y="18" text-anchor="end">at most {longest:,} waiting</text>'
-    lines = [_grid(), *marks, f'<polygon class="used" points="{shape}"><title>in use</title></polygon>',
-             _line(points(waiting, longest), 5, "waiting"), told]  # fmt: skip
-    return _svg(lines, "in use")
+def looks(number: int) -> str:
+    """Give the classes of a policy by its number: the same colour wherever it is drawn, dashed from the fifth on."""
+    dashes = number // _PLAIN % 4
+    return f"c{_COLOURS[number % len(_COLOURS)]}" + (f" d{dashes}" if dashes else "")
 
 
 def legend(names: Sequence[str]) -> str:
     """Name the lines of a picture."""
-    keys = (
-        f'<span class="key"><svg width="18" height="10"><line class="l c{colour}" y1="5" x2="18" y2="5"/></svg>'
-        f"{escape(name)}</span>"
-        for colour, name in zip(LINES, names, strict=False)
+    return _keys(
+        (f'<line class="l {looks(number)}" y1="5" x2="26" y2="5"/>', name) for number, name in enumerate(names)
     )
-    return f'<p class="legend">{"".join(keys)}</p>'
 
 
-def waits() -> list[tuple[float, str]]:
-    """Give the waits to name below a distribution."""
-    return [(1, "≤ 1 s"), (60, "1 min"), (3600, "1 h"), (86_400, "1 d"), (864_000, "10 d")]
+def over_time_legend() -> str:
+    """Name what stands over time."""
+    return _keys((
+        ('<rect class="used" width="26" height="10"/>', "in use, share of all resources (left)"),
+        ('<line class="l c5" y1="5" x2="26" y2="5"/>', "jobs that wait (right; the same scale for all policies)"),
+        ('<rect class="window" x="1" y="1" width="24" height="8"/>', "what the Gantt charts show"),
+    ))  # fmt: skip
 
 
-def slowdowns() -> list[tuple[float, str]]:
-    """Give the slowdowns to name below a distribution."""
-    return [(1, "1"), (10, "10"), (100, "100"), (1000, "1,000"), (10_000, "10,000")]
+def _keys(keys: Iterator[tuple[str, str]] | Sequence[tuple[str, str]]) -> str:
+    drawn = (f'<span class="key"><svg width="26" height="10">{mark}</svg>{escape(name)}</span>' for mark, name in keys)
+    return f'<p class="legend">{"".join(drawn)}</p>'
 
 
-def span(seconds: int) -> str:
-    """Write a length of time."""
-    return show(max(seconds, 1))
+def distribution(
+    results: Sequence[Result], value: Callable[[Ran], float], marks: Sequence[Mark], *, across: str
+) -> str:
+    """Draw which share of the jobs had at most what value; `marks` are values to name below, from the least on."""
+    frame = Frame()
+    low, high = log10(marks[0][0]), log10(marks[-1][0])
+    shares = [_shares(sorted(value(ran) for ran in one.ran), low, high) for one in results]
+    scale = next(scale for scale in _SCALES if scale[0] <= 100 * min(one[0] for one in shares))
+    lines = [
+        frame.rows([f"{percent} %" for percent in scale]),
+        frame.columns(((log10(at) - low) / (high - low), text) for at, text in marks),
+    ]
+    for number, (one, found) in enumerate(zip(results, shares, strict=True)):
+        points = ((at / _BINS, (100 * share - scale[0]) / (100 - scale[0])) for at, share in enumerate(found))
+        lines.append(frame.line(points, f"l {looks(number)}", one.policy))
+    return frame.drawn(lines, across=across, label=f"share of jobs by {across}")
 
 
-def _steps(comes: list[tuple[int, int]], goes: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _shares(values: Sequence[float], low: float, high: float) -> list[float]:
+    """Say which share of sorted values is at most so large, at even steps between two powers of ten."""
+    steps = (10 ** (low + (high - low) * step / _BINS) for step in range(_BINS + 1))
+    return [bisect_right(values, step) / len(values) for step in steps]
+
+
+class OverTime:
+    """What was in use and how many jobs waited, from `begin` to `end`, drawn alike for every policy."""
+
+    def __init__(self, results: Sequence[Result], size: int, begin: int, end: int) -> None:
+        self._size, self._begin, self._length = size, begin, max(end - begin, 1)
+        self._waiting = {one.policy: list(self._means(_waiting(one))) for one in results}
+        self._top = scales.top(max(level for levels in self._waiting.values() for level in levels))
+
+    def draw(self, one: Result, window: tuple[int, int]) -> str:
+        """Draw one policy: an area, a line, and a box around the time that other pictures look at."""
+        frame = Frame(right=60)
+        counts = [f"{self._top * quarter // 4:,}" for quarter in range(5)]
+        marks = ((at / self._length, text) for at, text in scales.instants(0, self._length))
+        used = [level / self._size for level in self._means(_used(one))]
+        waiting = [level / self._top for level in self._waiting[one.policy]]
+        left, right = (frame.x(min((at - self._begin) / self._length, 1)) for at in window)
+        box = (f'<rect class="window" x="{left:.1f}" y="{frame.y(1):.1f}" width="{max(right - left, 1):.1f}" '
+               f'height="{frame.y(0) - frame.y(1):.1f}"/>')  # fmt: skip
+        parts = [
+            frame.rows(_SHARES, counts), frame.columns(marks), frame.area(_spread(used), "used", "in use"), box,
+            frame.line(_spread(waiting), "l c5", "jobs that wait"),
+        ]  # fmt: skip
+        return frame.drawn(parts, across="since the first submission", label=f"in use and waiting under {one.policy}")
+
+    def _means(self, levels: Levels) -> Iterator[float]:
+        return _mean_levels(levels, self._begin, self._length)
+
+
+def most_waiting(one: Result) -> int:
+    """Give the largest number of jobs that ever waited at once."""
+    return max((level for _, level in _waiting(one)), default=0)
+
+
+def _used(one: Result) -> Levels:
+    return _levels(
+        [(ran.start, ran.job.processors) for ran in one.ran], [(ran.end, -ran.job.processors) for ran in one.ran]
+    )
+
+
+def _waiting(one: Result) -> Levels:
+    late = [ran for ran in one.ran if ran.wait]  # who starts at once does not wait
+    return _levels([(ran.job.submitted, 1) for ran in late], [(ran.start, -1) for ran in late])
+
+
+def _spread(levels: Sequence[float]) -> list[Point]:
+    """Put levels, each the mean of a bin, into the middle of their bins, and let them reach both ends."""
+    inner = [((at + 0.5) / len(levels), min(level, 1)) for at, level in enumerate(levels)]
+    return [(0, inner[0][1]), *inner, (1, inner[-1][1])]
+
+
+def _levels(comes: list[tuple[int, int]], goes: list[tuple[int, int]]) -> Levels:
     """Turn comings and goings into levels: from each instant on, how many there are."""
     changes = sorted([*goes, *comes])
     levels = accumulate(change for _, change in changes)
     return [(instant, level) for (instant, _), level in zip(changes, levels, strict=True)]
 
 
-def _mean_levels(steps: list[tuple[int, int]], begin: int, length: int) -> Iterator[float]:
+def _mean_levels(levels: Levels, begin: int, length: int) -> Iterator[float]:
     """Give the mean level of each bin of time."""
     sums = [0.0] * _BINS
     width = length / _BINS
-    for (since, level), (until, _) in zip(steps, [*steps[1:], (begin + length, 0)], strict=True):
+    for (since, level), (until, _) in zip(levels, [*levels[1:], (begin + length, 0)], strict=False):
         first, last = (since - begin) / width, (min(until, begin + length) - begin) / width
         for index in range(int(first), min(int(last), _BINS - 1) + 1):
             sums[index] += level * (min(last, index + 1) - max(first, index))
     return iter(sums)
-
-
-def _grid() -> str:
-    width, height = _PLOT
-    rows = []
-    for quarter in range(5):
-        y = 8 + height * quarter / 4
-        rows.append(f'<line class="grid" x1="{_LEFT}" y1="{y:.1f}" x2="{_LEFT + width}" y2="{y:.1f}"/>'
-                    f'<text class="note" x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">'
-                    f"{100 - 25 * quarter} %</text>")  # fmt: skip
-    return "".join(rows)
-
-
-def _mark(x: float, text: str) -> str:
-    y = _HEIGHT - _BOTTOM
-    return (f'<line class="grid" x1="{x:.1f}" y1="8" x2="{x:.1f}" y2="{y}"/>'
-            f'<text class="note" x="{x:.1f}" y="{y + 16}" text-anchor="middle">{escape(text)}</text>')  # fmt: skip
-
-
-def _line(points: Sequence[Point], colour: int, name: str) -> str:
-    drawn = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    return f'<polyline class="l c{colour}" points="{drawn}"><title>{escape(name)}</title></polyline>'
-
-
-def _svg(parts: Sequence[str], label: str) -> str:
-    inside = "".join(parts)
-    return f'<svg class="plot" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(label)}">{inside}</svg>'

@@ -3,16 +3,19 @@
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from oarlock.plan.layout import lay_out
-from oarlock.plan.sets import lowest
-from oarlock.plan.settings import PlanSettings
+from oarlock.simulate import scales
 from oarlock.simulate.replay import Ran
+from oarlock.simulate.rows import Rows, on_rows, stretches
 from oarlock.simulate.site import Site
 
-_WIDTH, _HEIGHT, _LEFT = 1200, 260, 58
+_WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 1200, 88, 12, 4, 24
+_TALL = 240  # of all rows together
 _MOST_BARS = 250
-_MOST_ROWS = 512
 _COLOURS = 8
+_EDGE = 3
+_LINE = 13  # what a name needs
+_LETTERS = 12  # of a node's name
+_ROOM = (48, 13)  # how wide and high a bar must be to bear its number
 
 Window = tuple[int, int]
 
@@ -34,76 +37,78 @@ def busiest_window(ran: Sequence[Ran]) -> Window:
     return first, first + length
 
 
-def gantt(ran: Sequence[Ran], site: Site, window: Window) -> str:
-    """Draw the jobs that ran in a window; rows are nodes, or processors given from the lowest on."""
-    rows, placed = _on_rows(list(_inside(ran, window)), site)
-    begin, end = window
-    across, down = (_WIDTH - _LEFT - 4) / max(end - begin, 1), (_HEIGHT - 24) / max(rows, 1)
-    bars = [f'<rect class="floor" x="{_LEFT}" y="4" width="{_WIDTH - _LEFT - 4}" height="{_HEIGHT - 24}"/>']
-    for one, bits in placed:
-        x, stop = (_LEFT + across * (min(max(at, begin), end) - begin) for at in (one.start, one.end))
-        job = one.job
-        title = f"job {job.number} of {job.user}: {job.processors} processors, waited {one.wait} s, ran {job.run} s"
-        pieces = "".join(
-            f'<rect x="{x:.1f}" y="{4 + down * low:.1f}" width="{max(stop - x, 1):.1f}" '
-            f'height="{down * (high - low):.1f}"/>'
-            for low, high in _runs(bits)
-        )
-        bars.append(f'<g class="bar c{job.number % _COLOURS}"><title>{escape(title)}</title>{pieces}</g>')
-    inside = "".join([*bars, _labels(rows, site, window)])
-    return f'<svg class="gantt" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="Gantt chart">{inside}</svg>'
+def gantt(ran: Sequence[Ran], site: Site, window: Window, *, since: int) -> str:
+    """Draw the jobs that ran in a window; `since` is the instant that is called 0."""
+    rows, placed = on_rows(list(_inside(ran, window)), site)
+    high = _TOP + _TALL + _BOTTOM
+    floor = f'<rect class="floor" x="{_LEFT}" y="{_TOP}" width="{_WIDTH - _LEFT - _RIGHT}" height="{_TALL}"/>'
+    bars = (_bar(one, bits, window, _TALL / rows.count) for one, bits in placed)
+    inside = "".join([floor, _times(window, since), *bars, _names(rows)])
+    return f'<svg class="gantt" viewBox="0 0 {_WIDTH} {high}" role="img" aria-label="Gantt chart">{inside}</svg>'
 
 
-def _labels(rows: int, site: Site, window: Window) -> str:
-    what = "processors" if site.ground is not None else "nodes"
-    count = site.size if site.ground is not None else rows
-    hours = (window[1] - window[0]) / 3600
-    ends = "".join(
-        f'<text class="note" x="{_LEFT + (_WIDTH - _LEFT - 4) * part / 4:.0f}" y="{_HEIGHT - 4}" '
-        f'text-anchor="{"start" if not part else "end" if part == 4 else "middle"}">+{hours * part / 4:.3g} h</text>'
-        for part in range(5)
+def _bar(one: Ran, bits: int, window: Window, down: float) -> str:
+    """Draw a job: a tint with a solid edge where it begins, and its number where there is room."""
+    job = one.job
+    x, stop = (_across(min(max(at, window[0]), window[1]), window) for at in (one.start, one.end))
+    wide = max(stop - x, 1)
+    pieces = [(_TOP + down * low, down * (high - low)) for low, high in stretches(bits)]
+    tints = "".join(f'<rect x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{tall:.1f}"/>' for y, tall in pieces)
+    edge = min(_EDGE, wide)
+    edges = "".join(f"M{x + edge / 2:.1f} {y:.1f}v{tall:.1f}" for y, tall in pieces)
+    title = f"job {job.number} of {job.user}: {job.processors} processors, waited {one.wait} s, ran {job.run} s"
+    return (
+        f'<g class="bar c{job.number % _COLOURS}"><title>{escape(title)}</title>{tints}'
+        f'<path d="{edges}" stroke-width="{edge:.1f}"/>{_number(job.number, x, wide, pieces)}</g>'
     )
-    return f'<text class="note" x="0" y="16">{count:,}</text><text class="note" x="0" y="30">{what}</text>{ends}'
+
+
+def _number(number: int, x: float, wide: float, pieces: Sequence[tuple[float, float]]) -> str:
+    y, tall = max(pieces, key=lambda piece: piece[1], default=(0.0, 0.0))
+    if wide < _ROOM[0] or tall < _ROOM[1]:
+        return ""
+    return f'<text class="number" x="{x + 7:.1f}" y="{y + tall / 2 + 4:.1f}">{number}</text>'
+
+
+def _across(instant: float, window: Window) -> float:
+    return _LEFT + (_WIDTH - _LEFT - _RIGHT) * (instant - window[0]) / max(window[1] - window[0], 1)
+
+
+def _times(window: Window, since: int) -> str:
+    drawn = []
+    for at, text in scales.instants(window[0] - since, window[1] - since):
+        x = _across(at + since, window)
+        anchor = "end" if x > _WIDTH - 40 else "middle"
+        drawn.append(f'<line class="grid" x1="{x:.1f}" y1="{_TOP}" x2="{x:.1f}" y2="{_TOP + _TALL}"/>'
+                     f'<text class="note" x="{x:.1f}" y="{_TOP + _TALL + 16}" text-anchor="{anchor}">'
+                     f"{text}</text>")  # fmt: skip
+    return "".join(drawn)
+
+
+def _names(rows: Rows) -> str:
+    """Write beside the rows what they are: each group where that can be read, else the first and the last."""
+    down = _TALL / rows.count
+    groups = rows.groups if down * rows.count >= _LINE * len(rows.groups) else ()
+    lines = (f"M{_LEFT} {_TOP + down * at:.1f}H{_WIDTH - _RIGHT}" for at, _ in groups[1:])
+    names = (
+        f'<text class="note" x="{_LEFT - 6}" y="{y:.1f}" text-anchor="end">{escape(name[:_LETTERS])}</text>'
+        for y, name in (_beside(groups, rows.count) if groups else _ends(rows))
+    )
+    return f'<path class="grid" d="{"".join(lines)}"/>{"".join(names)}'
+
+
+def _beside(groups: Sequence[tuple[int, str]], count: int) -> Iterator[tuple[float, str]]:
+    """Put each name at the middle of its rows."""
+    for (at, name), (until, _) in zip(groups, [*groups[1:], (count, "")], strict=True):
+        yield _TOP + _TALL * (at + until) / 2 / count + 4, name
+
+
+def _ends(rows: Rows) -> Iterator[tuple[float, str]]:
+    first, last = rows.ends
+    yield _TOP + 10, first
+    if first != last:
+        yield _TOP + _TALL, last
 
 
 def _inside(ran: Sequence[Ran], window: Window) -> Iterator[Ran]:
     return (one for one in ran if one.start < window[1] and one.end > window[0])
-
-
-def _on_rows(ran: list[Ran], site: Site) -> tuple[int, list[tuple[Ran, int]]]:
-    """Say which rows each job takes, as a set; and how many rows there are."""
-    if site.ground is not None:
-        return _given_rows(ran, site.size)
-    nodes = [node.bits for node in lay_out(site.resources, PlanSettings().order).nodes]
-    touched = [sum(1 << at for at, bits in enumerate(nodes) if one.resources & bits) for one in ran]
-    return len(nodes), list(zip(ran, touched, strict=True))
-
-
-def _given_rows(ran: list[Ran], size: int) -> tuple[int, list[tuple[Ran, int]]]:
-    """Give processors that are all alike to jobs, the lowest first; on a large machine a row is several."""
-    each = -(-size // _MOST_ROWS)
-    rows = -(-size // each)
-    free, running, placed = (1 << rows) - 1, list[tuple[int, int]](), list[tuple[Ran, int]]()
-    for one in sorted(ran, key=lambda one: one.start):
-        for end, bits in running:
-            if end <= one.start:
-                free |= bits
-        running = [(end, bits) for end, bits in running if end > one.start]
-        mine = lowest(free, min(max(one.job.processors // each, 1), free.bit_count()))
-        free ^= mine
-        running.append((one.end, mine))
-        placed.append((one, mine))
-    return rows, placed
-
-
-def _runs(bits: int) -> Iterator[tuple[int, int]]:
-    """Give the stretches of neighbours in a set, as [low, high)."""
-    low = 0
-    while bits:
-        gap = (bits & -bits).bit_length() - 1
-        bits >>= gap
-        low += gap
-        length = (~bits & (bits + 1)).bit_length() - 1
-        yield low, low + length
-        bits >>= length
-        low += length

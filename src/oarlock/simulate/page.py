@@ -1,78 +1,60 @@
-"""The report of a comparison: one HTML file that needs nothing else, light or dark as the reader likes."""
+"""The report of a comparison: one HTML file that needs nothing else."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from html import escape
 
-from oarlock.simulate import curves
+from oarlock.simulate import curves, report
 from oarlock.simulate.compare import Result
 from oarlock.simulate.gantt import busiest_window, gantt
-from oarlock.simulate.measures import slowdown
-from oarlock.simulate.report import ROWS
+from oarlock.simulate.measures import Measures, by_user, slowdown
+from oarlock.simulate.rows import on_rows
+from oarlock.simulate.scales import span
 from oarlock.simulate.site import Site
+from oarlock.simulate.style import STYLE
 from oarlock.simulate.trace import Trace
 
 _USERS = 10
-_LIGHT = ("#0072b2", "#c58500", "#009e73", "#cc79a7", "#3a96cf", "#b84300", "#8c7ae6", "#6b7785")
-_DARK = ("#3d9bd6", "#f0b440", "#2bb58c", "#d792b8", "#8fd0f5", "#e0662a", "#a698f0", "#76828f")
-
-
-def _tokens(colours: Sequence[str]) -> str:
-    return "".join(f"--c{at}:{colour};" for at, colour in enumerate(colours))
-
-
-def _coloured(number: int) -> str:
-    colour = f"var(--c{number})"
-    return f".l.c{number} {{ stroke: {colour}; }} .bar.c{number} rect {{ fill: {colour}; stroke: {colour}; }} "
-
-
-_STYLE = f"""
-:root {{ color-scheme: light dark; --bg:#f4f6f8; --surface:#fff; --sunken:#eef1f5; --line:#d5dbe3; --text:#17202b;
-  --muted:#526072; --busy:#0072b2; {_tokens(_LIGHT)} }}
-@media (prefers-color-scheme: dark) {{ :root {{ --bg:#0e1319; --surface:#161d26; --sunken:#1e2732; --line:#2f3b49;
-  --text:#e7ecf2; --muted:#9cabbb; --busy:#3d9bd6; {_tokens(_DARK)} }} }}
-* {{ box-sizing: border-box; }}
-body {{ margin: 0; background: var(--bg); color: var(--text); font: 14px/1.45 system-ui, "DejaVu Sans", sans-serif;
-  font-variant-numeric: tabular-nums; }}
-main {{ max-width: 1280px; margin: 0 auto; padding: 24px; }}
-h1 {{ font-size: 22px; margin: 0; }} h2 {{ font-size: 15px; font-weight: 600; margin: 0 0 8px; }}
-h3 {{ font-size: 14px; font-weight: 600; margin: 12px 0 4px; }}
-.muted, .note {{ color: var(--muted); fill: var(--muted); font-size: 12px; }} p.muted {{ margin: 4px 0 16px; }}
-.card {{ background: var(--surface); border: 1px solid var(--line); border-radius: 6px; padding: 16px; margin: 0 0 16px;
-  overflow-x: auto; }}
-.two {{ display: grid; grid-template-columns: 1fr 1fr; gap: 0 16px; }}
-@media (max-width: 900px) {{ .two {{ grid-template-columns: 1fr; }} }}
-table {{ border-collapse: collapse; }} th, td {{ text-align: right; padding: 4px 12px; }}
-th:first-child, td:first-child {{ text-align: left; padding-left: 0; color: var(--muted); font-weight: normal; }}
-thead th {{ border-bottom: 1px solid var(--line); }} tbody tr:hover {{ background: var(--sunken); }}
-svg.plot, svg.gantt {{ display: block; width: 100%; }} svg.gantt {{ min-width: 700px; }}
-.grid {{ stroke: var(--line); }} .floor {{ fill: var(--sunken); }} .used {{ fill: var(--busy); fill-opacity: .35; }}
-.l {{ fill: none; stroke-width: 2; }} .bar rect {{ fill-opacity: .62; stroke-width: .7; }}
-.bar:hover rect {{ fill-opacity: 1; }}
-.legend {{ margin: 0 0 8px; }} .key {{ margin-right: 16px; white-space: nowrap; }} .key svg {{ margin-right: 6px; }}
-{"".join(map(_coloured, range(8)))}
-"""
 
 
 def page(trace: Trace, site: Site, results: Sequence[Result]) -> str:
     """Make the report."""
-    first = results[0].ran
-    begin, end = min(one.job.submitted for one in first), max(one.end for one in first)
-    span = curves.span(end - begin)
-    head = f"{len(trace.jobs):,} jobs, {site.size:,} resources, {span} hours from the first submission to the last end"
-    body = [
-        f"<h1>Replay of {escape(trace.name)}</h1><p class=muted>{head} under {escape(results[0].policy)}.</p>",
-        _card("What came of it", _measures(results)),
-        f'<div class="two">{_distributions(results)}</div>',
-        _card("In use, and waiting", _over_time(results, site, begin, end)),
-        _card("Who was where", _gantts(results, site)),
-        _card("Users who waited most in all", _users(results)),
-    ]
+    title = f"Replay of {escape(trace.name)}"
+    body = _pictures(site, results) if all(one.ran for one in results) else _card("What came of it", _measures(results))
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>Replay of {escape(trace.name)}</title><style>{_STYLE}</style></head>"
-        f"<body><main>{''.join(body)}</main></body></html>\n"
+        f"<title>{title}</title><style>{STYLE}</style></head>"
+        f"<body><main><h1>{title}</h1><p class=muted>{_head(trace, site, results)}</p>{body}</main></body></html>\n"
     )
+
+
+def _head(trace: Trace, site: Site, results: Sequence[Result]) -> str:
+    """Say what was replayed, on what, and what never fitted."""
+    first = results[0].measures
+    told = [f"{_counted(len(trace.jobs), 'job')} on {_counted(site.size, 'resource')}"]
+    if first.makespan:
+        told.append(f"{span(first.makespan)} from the first submission to the last end under {results[0].policy}")
+    if first.never_fitted:
+        told.append(f"{_counted(first.never_fitted, 'job')} asked for more than there is and never ran")
+    return escape("; ".join(told)) + "."
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def _pictures(site: Site, results: Sequence[Result]) -> str:
+    ran = [one for result in results for one in result.ran]
+    begin, end = min(one.job.submitted for one in ran), max(one.end for one in ran)
+    window = busiest_window(results[0].ran)
+    return "".join([
+        f'<div class="tiles">{"".join(_tile(glance, results) for glance in _GLANCES)}</div>',
+        f'<div class="two">{_distributions(results)}</div>',
+        _card("In use, and waiting", _over_time(results, site, (begin, end), window)),
+        _card("Who was where", _gantts(results, site, window, begin)),
+        f'<div class="pair">{_card("All measures", _measures(results))}{_users(results)}</div>',
+    ])  # fmt: skip
 
 
 def _card(title: str, inside: str) -> str:
@@ -85,36 +67,85 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table>"
 
 
-def _measures(results: Sequence[Result]) -> str:
-    return _table(
-        ["", *(one.policy for one in results)], [[name, *(told(one) for one in results)] for name, told in ROWS]
+@dataclass(frozen=True, slots=True)
+class _Glance:
+    """A measure that is compared at first sight."""
+
+    title: str
+    value: Callable[[Measures], float]
+    shown: Callable[[float], str]
+    best: Callable[..., float] = min
+
+
+_GLANCES = (
+    _Glance("Mean wait", lambda one: one.mean_wait, span),
+    _Glance("95 % wait at most", lambda one: one.p95_wait, span),
+    _Glance("Bounded slowdown", lambda one: one.bounded_slowdown, lambda value: f"{value:,.1f}"),
+    _Glance("Utilisation", lambda one: one.utilisation, lambda value: f"{100 * value:.1f} %", max),
+)
+
+
+def _tile(glance: _Glance, results: Sequence[Result]) -> str:
+    """Draw a bar a policy; the best one's number is bold where there is a difference to be seen."""
+    values = [glance.value(one.measures) for one in results]
+    shown = [glance.shown(value) for value in values]
+    best = glance.shown(glance.best(values)) if len(set(shown)) > 1 else ""
+    longest = 1.0 if glance.best is max else max(values) or 1.0
+    bars = "".join(
+        f'<div class="told"><span>{escape(one.policy)}</span><b{" class=best" * (text == best)}>{text}</b></div>'
+        f'<svg class="meter" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect class="track" '
+        f'width="100" height="8"/><rect class="{curves.looks(number)}" width="{100 * value / longest:.2f}" height="8"/>'
+        "</svg>"
+        for number, (one, value, text) in enumerate(zip(results, values, shown, strict=True))
     )
+    wanted = "more is better" if glance.best is max else "less is better"
+    return _card(f'{glance.title} <span class="muted">{wanted}</span>', bars)
+
+
+def _measures(results: Sequence[Result]) -> str:
+    rows = [row for row in report.rows(results) if row[0] != report.EXACT]
+    return _table(["", *(one.policy for one in results)], rows)
 
 
 def _distributions(results: Sequence[Result]) -> str:
     legend = curves.legend([one.policy for one in results])
-    waits = curves.distribution(results, lambda ran: ran.wait, curves.waits())
-    slow = curves.distribution(results, slowdown, curves.slowdowns())
-    return _card("Waits: share of jobs that waited at most so long", legend + waits) + _card(
-        "Bounded slowdown: share of jobs up to so much", legend + slow
+    waits = curves.distribution(results, lambda ran: ran.wait, curves.WAITS, across="wait (logarithmic)")
+    slow = curves.distribution(results, slowdown, curves.SLOWDOWNS, across="bounded slowdown (logarithmic)")
+    return _card("Share of jobs that waited at most so long", legend + waits) + _card(
+        "Share of jobs slowed down at most so much", legend + slow
     )
 
 
-def _over_time(results: Sequence[Result], site: Site, begin: int, end: int) -> str:
-    drawn = (
-        f"<div><h3>{escape(one.policy)}</h3>{curves.over_time(one, site.size, begin, end)}</div>" for one in results
+def _over_time(results: Sequence[Result], site: Site, whole: tuple[int, int], window: tuple[int, int]) -> str:
+    pictures = curves.OverTime(results, site.size, *whole)
+    drawn = "".join(
+        f'<div><h3>{escape(one.policy)} <span class="muted">{_waiting(one)}</span></h3>'
+        f"{pictures.draw(one, window)}</div>"
+        for one in results
     )
-    return f'<div class="two">{"".join(drawn)}</div>'
+    return f'{curves.over_time_legend()}<div class="two">{drawn}</div>'
 
 
-def _gantts(results: Sequence[Result], site: Site) -> str:
-    window = busiest_window(results[0].ran)
-    told = f"<p class=muted>Around the instant at which most jobs waited under {escape(results[0].policy)}.</p>"
-    return told + "".join(f"<h3>{escape(one.policy)}</h3>{gantt(one.ran, site, window)}" for one in results)
+def _waiting(one: Result) -> str:
+    most = curves.most_waiting(one)
+    return f"at most {_counted(most, 'job')} waiting" if most else "no job ever waits"
+
+
+def _gantts(results: Sequence[Result], site: Site, window: tuple[int, int], since: int) -> str:
+    told = (
+        f"Around the instant at which most jobs waited under {results[0].policy}; times since the first submission. "
+        f"{on_rows([], site)[0].told()} Colours only tell neighbours apart."
+    )
+    charts = (f"<h3>{escape(one.policy)}</h3>{gantt(one.ran, site, window, since=since)}" for one in results)
+    return f"<p class=muted>{escape(told)}</p>{''.join(charts)}"
 
 
 def _users(results: Sequence[Result]) -> str:
-    names = [user.user for user in results[0].measures.users[:_USERS]]
-    found = [{user.user: user for user in one.measures.users} for one in results]
-    rows = [[name, *(f"{users[name].mean_wait:,.0f}" if name in users else "–" for users in found)] for name in names]
-    return _table(["user", *(f"mean wait (s), {one.policy}" for one in results)], rows)
+    """List how those fared who waited most in all under the first policy."""
+    worst = results[0].measures.users[:_USERS]
+    found = [{user.user: user.mean_wait for user in by_user(one.ran)} for one in results]
+    rows = [[one.user, f"{one.jobs:,}", *(span(waits[one.user]) for waits in found)] for one in worst]
+    told = f"<p class=muted>Under {escape(results[0].policy)}; what is told is their mean wait.</p>"
+    return _card(
+        "Users who waited most in all", told + _table(["user", "jobs", *(one.policy for one in results)], rows)
+    )

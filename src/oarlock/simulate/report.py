@@ -2,12 +2,12 @@
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TextIO
 
-from oarlock.lang.duration import show
 from oarlock.simulate.compare import Result
 from oarlock.simulate.measures import slowdown
+from oarlock.simulate.scales import span
 
 _COLUMNS = (
     "policy", "job", "user", "submitted", "start", "end", "wait", "run", "walltime", "processors", "bounded_slowdown",
@@ -17,25 +17,24 @@ _COLUMNS = (
 Row = tuple[str, Callable[[Result], str]]
 
 
-def _seconds(value: float) -> str:
-    return show(round(value)) if value >= 1 else "0"
+EXACT = "mean wait (s)"
+"""The row that is there to compare with other simulators."""
 
-
-ROWS: Sequence[Row] = (
+_ROWS: Sequence[Row] = (
     ("jobs", lambda one: f"{one.measures.jobs:,}"),
     ("never fitted", lambda one: f"{one.measures.never_fitted:,}"),
-    ("mean wait (s)", lambda one: f"{one.measures.mean_wait:,.3f}"),
-    ("mean wait", lambda one: _seconds(one.measures.mean_wait)),
-    ("median wait", lambda one: _seconds(one.measures.median_wait)),
-    ("95 % wait at most", lambda one: _seconds(one.measures.p95_wait)),
-    ("99 % wait at most", lambda one: _seconds(one.measures.p99_wait)),
-    ("longest wait", lambda one: _seconds(one.measures.max_wait)),
+    (EXACT, lambda one: f"{one.measures.mean_wait:,.3f}"),
+    ("mean wait", lambda one: span(one.measures.mean_wait)),
+    ("median wait", lambda one: span(one.measures.median_wait)),
+    ("95 % wait at most", lambda one: span(one.measures.p95_wait)),
+    ("99 % wait at most", lambda one: span(one.measures.p99_wait)),
+    ("longest wait", lambda one: span(one.measures.max_wait)),
     ("bounded slowdown", lambda one: f"{one.measures.bounded_slowdown:,.5f}"),
     ("utilisation", lambda one: f"{100 * one.measures.utilisation:.2f} %"),
-    ("makespan", lambda one: _seconds(one.measures.makespan)),
+    ("makespan", lambda one: span(one.measures.makespan)),
     ("fairness of users", lambda one: f"{one.measures.fairness:.3f}"),
     ("told a date first", lambda one: f"{one.measures.prediction.told:,}"),
-    ("error of that date", lambda one: _seconds(one.measures.prediction.mean_absolute_error)),
+    ("error of that date", lambda one: span(one.measures.prediction.mean_absolute_error)),
     ("started later than told", lambda one: f"{one.measures.prediction.late:,}"),
     ("energy, always on", lambda one: f"{one.measures.energy.always_on_kwh:,.0f} kWh"),
     ("energy, idle nodes off", lambda one: f"{one.measures.energy.with_shutdown_kwh:,.0f} kWh"),
@@ -43,22 +42,24 @@ ROWS: Sequence[Row] = (
 
 
 def table(results: Sequence[Result]) -> list[str]:
-    """Lay the results out, a column a policy; rows that are nothing for every policy are left out."""
-    rows = [("", *(one.policy for one in results)), *_told(results), *_shaken(results)]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(results) + 1)]
+    """Lay the results out, a column a policy."""
+    lines = [("", *(one.policy for one in results)), *rows(results)]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(results) + 1)]
     return [
         "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+            [line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))]
         )
-        for row in rows
+        for line in lines
     ]
 
 
-def _told(results: Sequence[Result]) -> Iterable[tuple[str, ...]]:
-    for name, told in ROWS:
+def rows(results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
+    """Give what is told of every policy, its name first; what is nothing for all of them is left out."""
+    for name, told in _ROWS:
         cells = [told(one) for one in results]
         if any(cell != "0" for cell in cells):
             yield name, *cells
+    yield from _shaken(results)
 
 
 def _shaken(results: Sequence[Result]) -> Iterable[tuple[str, ...]]:

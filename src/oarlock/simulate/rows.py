@@ -1,0 +1,79 @@
+"""The rows of a Gantt chart: which of them each job takes, and what stands beside them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from oarlock.model.bits import positions
+from oarlock.plan.layout import Layout, bits_at, lay_out
+from oarlock.plan.sets import lowest
+from oarlock.plan.settings import PlanSettings
+from oarlock.simulate.replay import Ran
+from oarlock.simulate.site import Site
+
+_MOST = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """How many rows, of how many resources each, what the first and the last are called, and which belong together.
+
+    Of each group: its first row, and its name.
+    """
+
+    count: int
+    each: int
+    what: str
+    ends: tuple[str, str]
+    groups: Sequence[tuple[int, str]] = ()
+
+    def told(self) -> str:
+        """Say what a row is."""
+        return f"A row is a {self.what}." if self.each == 1 else f"A row is {self.each:,} {self.what}s."
+
+
+Placed = list[tuple[Ran, int]]
+
+
+def on_rows(ran: Sequence[Ran], site: Site) -> tuple[Rows, Placed]:
+    """Say which rows each job takes, as a set; on a large machine a row is several resources."""
+    each = -(-site.size // _MOST)
+    count = -(-site.size // each)
+    if site.ground is not None:
+        return Rows(count, each, "processor", ("1", f"{site.size:,}")), _given(ran, count, each)
+    layout = lay_out(site.resources, PlanSettings().order)
+    row_at = {place: at // each for at, place in enumerate(sorted(layout.place))}
+    placed = [(one, bits_at([row_at[at] for at in positions(one.resources)])) for one in ran]
+    nodes = _nodes(layout, row_at)
+    return Rows(count, each, "resource", (nodes[0][1], nodes[-1][1]), nodes), placed
+
+
+def _nodes(layout: Layout, row_at: dict[int, int]) -> list[tuple[int, str]]:
+    return [(row_at[positions(node.bits)[0]], node.name) for node in layout.nodes if node.bits]
+
+
+def _given(ran: Sequence[Ran], rows: int, each: int) -> Placed:
+    """Give processors that are all alike to jobs, the lowest first."""
+    free, running, placed = (1 << rows) - 1, list[tuple[int, int]](), list[tuple[Ran, int]]()
+    for one in sorted(ran, key=lambda one: one.start):
+        for end, bits in running:
+            if end <= one.start:
+                free |= bits
+        running = [(end, bits) for end, bits in running if end > one.start]
+        mine = lowest(free, min(max(one.job.processors // each, 1), free.bit_count()))
+        free ^= mine
+        running.append((one.end, mine))
+        placed.append((one, mine))
+    return placed
+
+
+def stretches(bits: int) -> Iterator[tuple[int, int]]:
+    """Give the stretches of neighbours in a set, as [low, high)."""
+    low = 0
+    while bits:
+        gap = (bits & -bits).bit_length() - 1
+        bits >>= gap
+        low += gap
+        length = (~bits & (bits + 1)).bit_length() - 1
+        yield low, low + length
+        bits >>= length
+        low += length
