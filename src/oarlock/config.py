@@ -5,22 +5,20 @@ The file is the manual's bash-compatible `oar.conf`; no file is needed to start.
 """
 
 import os
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from ipaddress import ip_network
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 from oarlock.model.errors import ConfigRefused
 from oarlock.model.resource import DEFAULT_ORDER, Order
-from oarlock.settings import bash, kinds, loading, secret
+from oarlock.settings import kinds, loading
 from oarlock.settings.kinds import Kind, Network
 from oarlock.settings.secret import Secret
-
-T = TypeVar("T")
+from oarlock.settings.section import Section
 
 SYSTEM_FILE = Path("/etc/oarlock/oar.conf")
 VARIABLE = "OARLOCK_CONF"
@@ -53,17 +51,6 @@ class AfterError(StrEnum):
 
     RELEASE = "release"
     HOLD = "hold"
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A group of settings that belong together; calling it declares one of them."""
-
-    title: str
-
-    def __call__(self, kind: Kind[T], default: T, says: str) -> T:
-        about = {"section": self.title, "kind": kind, "default": default, "says": says}
-        return field(default_factory=lambda: default, metadata=about)
 
 
 _DATABASE = Section("Database")
@@ -342,7 +329,6 @@ class Key:
 
 
 KEYS: Mapping[str, Key] = {one.name.upper(): Key(name=one.name.upper(), **one.metadata) for one in fields(Config)}
-_KINDS: Mapping[str, Kind[Any]] = {name: key.kind for name, key in KEYS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,39 +349,21 @@ def load(
     A file that was named must exist. `ConfigRefused` and `SecretExposed` say what to do.
     """
     named = path or (Path(environment[VARIABLE]) if environment.get(VARIABLE) else None)
-    found = named or system
+    file = named or system
     try:
-        with found.open("rb") as file:
-            return _read(file.read(bash.LONGEST_FILE + 1), found, os.fstat(file.fileno()))
+        found = loading.read(file, {name: key.kind for name, key in KEYS.items()})
     except FileNotFoundError as problem:
         if named is None:
             return Loaded(Config())
         raise ConfigRefused(
-            f"There is no settings file {found}.", hint="Name another, or none for defaults."
+            f"There is no settings file {file}.", hint="Name another, or none for defaults."
         ) from problem
-    except OSError as problem:
-        raise ConfigRefused(f"The settings file {found} cannot be read: {problem.strerror}.") from problem
-
-
-def _read(content: bytes, path: Path, status: os.stat_result) -> Loaded:
-    file = str(path)
-    # Settings name programs that the server runs: whoever writes them is the server.
-    if status.st_mode & stat.S_IWOTH:
-        raise ConfigRefused(f"{file} can be written by everybody.", hint=f"chmod o-w {file}")
-    try:
-        text = content.decode()
-    except UnicodeDecodeError as problem:
-        raise ConfigRefused(f"{file} is not UTF-8 text (byte {problem.start}).") from problem
-    bound = loading.bind(bash.assignments(text, file=file), _KINDS, file=file)
-    for key, value in bound.values.items():
-        if isinstance(value, Secret):
-            secret.check_plain(key, value, file=file, status=status)
-    config = Config(**{key.lower(): value for key, value in bound.values.items()})
+    config = Config(**{key.lower(): value for key, value in found.values.items()})
     _check_together(config, file)
-    return Loaded(config, bound.warnings, path, bound.lines)
+    return Loaded(config, found.warnings, file, found.lines)
 
 
-def _check_together(config: Config, file: str) -> None:
+def _check_together(config: Config, file: Path) -> None:
     """Refuse values that are good alone and bad together."""
     if config.jobdel_walltime <= config.jobdel_softwalltime:
         raise ConfigRefused(

@@ -1,13 +1,18 @@
-"""From assignments to values: every key known, given once, and of its kind."""
+"""From a file to values: every key known, given once, and of its kind."""
 
+import os
+import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 from oarlock.model.errors import ConfigRefused
+from oarlock.settings import bash, secret
 from oarlock.settings.bash import Assignment
 from oarlock.settings.kinds import BadValue, Kind, NoEffect
+from oarlock.settings.secret import Secret
 from oarlock.settings.unused import UNUSED
 
 _LONGEST_NAME = 80  # longer ones resemble no key, and comparing them would take long
@@ -21,6 +26,32 @@ class Bound:
     values: Mapping[str, Any]
     lines: Mapping[str, int]
     warnings: tuple[str, ...]
+
+
+def read(path: Path, kinds: Mapping[str, Kind[Any]]) -> Bound:
+    """Read a file; one that is not there is a `FileNotFoundError`, all else that is wrong with it is refused."""
+    try:
+        with path.open("rb") as file:
+            return _read(file.read(bash.LONGEST_FILE + 1), kinds, str(path), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        raise
+    except OSError as problem:
+        raise ConfigRefused(f"The settings file {path} cannot be read: {problem.strerror}.") from problem
+
+
+def _read(content: bytes, kinds: Mapping[str, Kind[Any]], file: str, status: os.stat_result) -> Bound:
+    # Settings name programs that the server runs: whoever writes them is the server.
+    if status.st_mode & stat.S_IWOTH:
+        raise ConfigRefused(f"{file} can be written by everybody.", hint=f"chmod o-w {file}")
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as problem:
+        raise ConfigRefused(f"{file} is not UTF-8 text (byte {problem.start}).") from problem
+    bound = bind(bash.assignments(text, file=file), kinds, file=file)
+    for key, value in bound.values.items():
+        if isinstance(value, Secret):
+            secret.check_plain(key, value, file=file, status=status)
+    return bound
 
 
 def bind(found: Iterable[Assignment], kinds: Mapping[str, Kind[Any]], *, file: str) -> Bound:
