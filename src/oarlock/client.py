@@ -1,16 +1,16 @@
 """The only way in for commands: one HTTP request on a Unix socket or over TCP. Standard library only.
 
-A command pays for every import each time it runs, hence the C modules `_socket` and `_json` instead of `socket` and
-`json` (which brings `re`, `enum` and `collections`, two thirds of what a whole command costs with it), and HTTP by
-hand. Who is asking is decided by the kernel (Unix socket) or by a token (TCP), never by a request.
+A command pays for every import each time it runs, hence the C module `_socket` instead of `socket`, and HTTP and JSON
+by hand. Who is asking is decided by the kernel (Unix socket) or by a token (TCP), never by a request.
 """
 
 from __future__ import annotations
 
-import _json
 import _socket
 import os
 import time
+
+from oarlock.by_hand import Broken, Strange, quoted, read, received, written
 
 TYPE_CHECKING = False  # importing `typing` costs as much as half a command
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ _MAY_COME_BACK = (ConnectionRefusedError, FileNotFoundError, BlockingIOError, Ti
 _UNKNOWN = "Whether it was done is not known: look (oarstat, oarnodes) before you try again."
 _AGAIN = "Try again; the server's log says more."
 _PAUSE = 0.05
-_PIECE = 1 << 18
-_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~,")
 
 
 class Refused(Exception):
@@ -46,10 +44,6 @@ class Refused(Exception):
     def __init__(self, sentence: str, *, kind: str, hint: str = "", text: str | None = None) -> None:
         super().__init__(sentence)
         self.kind, self.hint, self.text = kind, hint, text
-
-
-class _Broken(Exception):
-    """The connection ended before the answer did."""
 
 
 class Client:
@@ -204,7 +198,7 @@ class Client:
                 return _asked(connection, request)
             except TimeoutError:
                 break
-            except (ConnectionError, _Broken):
+            except (ConnectionError, Broken):
                 continue
         sentence = f"The server at {self.server} took the request but did not answer."
         raise Refused(sentence, kind="NoAnswer", hint=_UNKNOWN if changing else _AGAIN)
@@ -253,42 +247,6 @@ def request_id() -> str:
     return made.hex()
 
 
-class _Plainly:
-    """How JSON is read: strictly, into dicts, lists, texts, numbers, truth values and nothing."""
-
-    strict = True
-    object_hook = object_pairs_hook = None
-    parse_float, parse_int, parse_constant = float, int, float
-
-
-def read(text: str) -> Any:
-    """Read JSON; what is none is a `ValueError`."""
-    text = text.strip(" \t\r\n")
-    try:
-        value, end = _json.make_scanner(_Plainly)(text, 0)  # type: ignore[arg-type]  # any object will do
-    except StopIteration:
-        raise ValueError(f"no JSON: {text[:40]}") from None
-    if end != len(text):
-        raise ValueError(f"more than one JSON value: {text[:40]}")
-    return value
-
-
-def written(value: Any) -> str:
-    """Write plain data as JSON, in ASCII."""
-    if isinstance(value, str):
-        return _json.encode_basestring_ascii(value)
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{_json.encode_basestring_ascii(k)}:{written(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(written(item) for item in value) + "]"
-    return "null" if value is None else str(value).lower()
-
-
-def quoted(text: str) -> str:
-    """Write a text as a URL can hold it."""
-    return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in text.encode("utf-8", "surrogateescape"))
-
-
 def _url(server: str) -> tuple[str, str, int, str]:
     """Take an address apart: host as a header has it, name, port, and what stands before the paths."""
     scheme, _, rest = server.partition("://")
@@ -331,63 +289,12 @@ def _asked(connection: _socket.socket, request: bytes) -> tuple[int, bytes]:
     try:
         connection.settimeout(ANSWER_SECONDS)
         connection.sendall(request)
-        return _received(connection)
+        return received(connection)
+    except Strange as said:
+        sentence = f"What answers there is no Oarlock server: it says `{said}`."
+        raise Refused(sentence, kind="ServerFailed", hint=f"Look at --server or ${VARIABLE}.") from None
     finally:
         connection.close()
-
-
-def _received(connection: _socket.socket) -> tuple[int, bytes]:
-    """Read one answer to its end; an answer that was cut off is none."""
-    got = bytearray()
-    while (end := got.find(b"\r\n\r\n")) < 0:
-        got += _piece(connection)
-    first, *lines = bytes(got[:end]).decode("latin-1").split("\r\n")
-    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    del got[: end + 4]
-    if headers.get("transfer-encoding", "").lower() == "chunked":
-        return _status(first), _chunks(connection, got)
-    length = _number(headers.get("content-length", "0"), 10)
-    while len(got) < length:
-        got += _piece(connection)
-    return _status(first), bytes(got[:length])
-
-
-def _chunks(connection: _socket.socket, got: bytearray) -> bytes:
-    whole = bytearray()
-    while True:
-        while (end := got.find(b"\r\n")) < 0:
-            got += _piece(connection)
-        size = _number(got[:end].split(b";")[0].decode("latin-1"), 16)
-        while len(got) < end + size + 4:
-            got += _piece(connection)
-        if size == 0:
-            return bytes(whole)
-        whole += got[end + 2 : end + 2 + size]
-        del got[: end + size + 4]
-
-
-def _piece(connection: _socket.socket) -> bytes:
-    if piece := connection.recv(_PIECE):
-        return piece
-    raise _Broken
-
-
-def _status(line: str) -> int:
-    if not line.startswith("HTTP/1."):
-        raise _stranger(line)
-    return _number(line[9:12], 10)
-
-
-def _number(text: str, base: int) -> int:
-    try:
-        return int(text, base)
-    except ValueError:
-        raise _stranger(text) from None
-
-
-def _stranger(text: str) -> Refused:
-    sentence = f"What answers there is no Oarlock server: it says `{text[:40]}`."
-    return Refused(sentence, kind="ServerFailed", hint=f"Look at --server or ${VARIABLE}.")
 
 
 def _understood(status: int, answer: bytes, *, changing: bool) -> Any:
