@@ -8,9 +8,8 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +19,6 @@ from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState
 from oarlock.model.resource import Value
 from oarlock.store import jobs, properties, resources
-from oarlock.store.database import Database
 from oarlock.store.listing import LIVE, Which
 from oarlock.store.opening import open_database
 from oarlock.store.tx import Tx
@@ -144,46 +142,18 @@ def _fill(tx: Tx) -> None:
     resources.add(tx, rows, at=0)
 
 
-class _Clock:
-    def now(self) -> int:
-        return int(time.time())
-
-
-@dataclass
-class _Core:
-    """As much of a server as a submission needs."""
-
-    state_dir: Path
-    config: Config
-    database: Database
-    clock: _Clock = field(default_factory=_Clock)
-    stopping: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def write(self, change: Callable[[Tx], T]) -> T:
-        return await asyncio.wrap_future(self.database.submit(change))
-
-    async def read(self, question: Callable[[Tx], T]) -> T:
-        def answer() -> T:
-            with self.database.read() as tx:
-                return question(tx)
-
-        return await asyncio.to_thread(answer)
-
-    def wake_scheduler(self) -> None:
-        pass
-
-
 def serve(folder: str) -> None:
     """Serve until terminated; what the child process runs."""
     from oarlock.server import http
     from oarlock.server.connection import Limits
     from oarlock.web.policy import Site
+    from tests.web.house import House
 
     config = Config(server_hostname="127.0.0.1", server_port=0, job_min_uid=1)
     with open_database(Path(folder) / "oarlock.db") as database:
 
         async def run() -> None:
-            core: Any = _Core(Path(folder), config, database)
+            core: Any = House(Path(folder), config, database)
             await http.answer(core, await http.listen(core), Site.of(config), Limits(config.allowed_networks))
 
         asyncio.run(run())
