@@ -2,7 +2,6 @@
 
 import os
 import socket
-from pathlib import Path
 
 import pytest
 
@@ -15,8 +14,8 @@ from tests.bed import needs_root
 from tests.node.test_user import in_a_child
 
 
-def link_to_shadow(home):
-    (home / "out").symlink_to("/etc/shadow")
+def link_to_roots_file(home):
+    (home / "out").symlink_to(home / "passwords")
 
 
 def dangling_link(home):
@@ -43,19 +42,22 @@ def roots_file(home):
 
 
 @needs_root
-@pytest.mark.parametrize("trap", [link_to_shadow, dangling_link, fifo, device, directory, roots_file])
+@pytest.mark.parametrize("trap", [link_to_roots_file, dangling_link, fifo, device, directory, roots_file])
 def test_a_trap_in_the_place_of_an_output_is_not_opened(ground, people, trap):
     ada = resolve(people[0], None)
+    passwords = ground / "passwords"
+    passwords.write_text("root's")
+    passwords.chmod(0o666)  # only the link is in the way
+    before = passwords.stat()
     trap(ground)
     os.chown(ground, ada.uid, ada.gid)
-    shadow = Path("/etc/shadow").stat()
 
     def work():
         become(ada)
         return opened(str(ground / "out"))
 
     assert in_a_child(work) == "CannotStart"
-    assert Path("/etc/shadow").stat() == shadow
+    assert passwords.stat() == before
     assert not (ground / "nowhere").exists()
 
 
