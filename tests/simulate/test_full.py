@@ -1,10 +1,10 @@
 """Replay with everything: the house decides what the planner alone does, and accounts for it."""
 
-from dataclasses import replace
 from itertools import combinations
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from oarlock.model.snapshot import ResourceTable
 from oarlock.simulate import full

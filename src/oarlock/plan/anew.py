@@ -16,10 +16,11 @@ from oarlock.plan.planner import Planner
 def is_needed(planner: Planner, jobs: Iterable[Waiting]) -> bool:
     """Say whether anything decides about jobs that a look at free resources does not tell."""
     ranked = planner.settings.pack or any(queue.weighs or queue.predicts for queue in planner.queues)
-    return ranked or bool(planner.limits) or planner.containers.needed or any(map(_is_special, jobs))
+    return ranked or bool(planner.limits) or planner.containers.needed or any(map(is_special, jobs))
 
 
-def _is_special(job: Waiting) -> bool:
+def is_special(job: Waiting) -> bool:
+    """Say whether a job alone is enough for that."""
     inner = bool(job.types) and (is_container(job.types) or inside_of(job.types) is not None)
     return inner or job.not_before > 0 or job.deadline is not None
 

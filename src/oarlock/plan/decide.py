@@ -30,12 +30,13 @@ def decided(planner: "Planner", *, unfinished: bool) -> Plan:
     missed = [job_id for job_id in planner.accepted if job_id in planner.unplaced and _is_missed(planner, job_id)]
     late = [job_id for job_id in planner.deadlines if _is_late(planner, planner.waiting[job_id])]
     answered = planner.answered
+    start = [holder.job_id for holder in starting if not dying or not holder.resources & dying]
     return Plan(
         now=planner.now,
         ids=planner.layout.ids,
         placements=planner.placements,
         unplaced=planner.unplaced,
-        start=tuple([holder.job_id for holder in starting if not holder.resources & dying]),
+        start=tuple(start),
         accept=tuple([job_id for job_id in answered if job_id in planner.placements]),
         refuse=(*[job_id for job_id in answered if job_id in planner.unplaced], *missed, *late),
         kill=kill,
@@ -49,11 +50,12 @@ def decided(planner: "Planner", *, unfinished: bool) -> Plan:
 def _starting(planner: "Planner") -> list[Holder]:
     """Give the waiting jobs whose time has come and whose resources are all there; in a container that runs."""
     ready, all_ready = planner.available.ready, planner.available.ready == planner.available.existing
+    now, waiting = planner.now, planner.waiting
     due = [
-        _holder(planner, planner.waiting[job_id], placement.resources)
+        _holder(planner, waiting[job_id], placement.resources)
         for job_id, placement in planner.placements.items()
-        if job_id in planner.waiting
-        and placement.start <= planner.now
+        if placement.start <= now
+        and job_id in waiting
         and (all_ready or placement.resources & ready == placement.resources)
     ]
     return [job for job in due if job.kind.room is None or not without(job.resources, _open(planner, job.kind))]

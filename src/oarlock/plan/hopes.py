@@ -22,32 +22,47 @@ class Hopes:
     resources (`steady` is False) less room may be better, so for such a sort there is always hope.
     """
 
-    __slots__ = ("_hopeless", "_to_come", "_untried")
+    __slots__ = ("_gone", "_hopeless", "_jobs_of", "_untried")
 
     def __init__(self, jobs_of: Mapping[Sort, int]) -> None:
-        self._to_come = dict(jobs_of)
-        self._untried = list(jobs_of)
+        """Begin with all jobs to come. `jobs_of` is followed: it counts those who wait, whether they had their turn."""
+        self._jobs_of = jobs_of
+        self._gone: dict[Sort, int] = {}
+        self._untried: list[Sort] | None = None  # those of `jobs_of`, until somebody asks
         self._hopeless: set[Sort] = set()
 
     def come(self, sorts: Sequence[Sort]) -> None:
-        """Let one job more be still to come."""
-        for sort in sorts:
-            self._to_come[sort] = self._to_come.get(sort, 0) + 1
-            if sort not in self._hopeless:
-                self._untried.append(sort)
+        """Let one job more be still to come; it is counted among those who wait."""
+        if self._untried is not None:
+            self._untried += [sort for sort in sorts if sort not in self._hopeless]
 
     def gone(self, sorts: Sequence[Sort]) -> None:
         """Let a job have had its turn."""
+        gone = self._gone
         for sort in sorts:
-            self._to_come[sort] -= 1
+            gone[sort] = gone.get(sort, 0) + 1
+
+    def waits_no_more(self, sorts: Sequence[Sort]) -> None:
+        """Let a job that had its turn be counted no more among those who wait."""
+        gone = self._gone
+        for sort in sorts:
+            if sort in gone:
+                gone[sort] -= 1
 
     def left(self, board: Board) -> bool:
         """Say whether anybody who is still to come could start now."""
-        untried, to_come = self._untried, self._to_come
+        untried, gone, jobs_of, hopeless = self._untried, self._gone, self._jobs_of, self._hopeless
+        if untried is None:
+            untried = self._untried = list(jobs_of)
+        kind: Kind | None = None
         while untried:
             sort = untried[-1]
-            if to_come[sort] > 0 and sort not in self._hopeless and self._could(sort, board):
-                return True
+            if sort not in hopeless and jobs_of.get(sort, 0) > gone.get(sort, 0):
+                if sort.kind is not kind:  # nearly all are of one kind
+                    kind, chart = sort.kind, board.chart(sort.kind)
+                if not sort.fit.steady or chart.find_now(sort.fit, sort.length) is not None:
+                    return True
+                hopeless.add(sort)
             untried.pop()
         return False
 

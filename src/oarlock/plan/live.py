@@ -97,7 +97,7 @@ class Live:
     def submitted(self, job: Waiting) -> None:
         """Let a job wait."""
         self.planner.waiting[job.job_id] = job
-        self._limited = self._limited or anew.is_needed(self.planner, [job])
+        self._limited = self._limited or anew.is_special(job)
         self._admit(job)
         if self._stale:
             return
@@ -157,7 +157,7 @@ class Live:
                 heappop(self._edges)
         self.now = self.planner.now = now
         self._base.advance(now)
-        if not self._on_base:
+        if not self._on_base and not self._stale:
             self.planner.board.advance(now)
 
     # What follows.
@@ -183,6 +183,9 @@ class Live:
             self._older.update(plan.placements)
             return plan
         planner = self.planner
+        if self._stale and not (planner.waiting or planner.accepted or planner.placements or planner.unplaced):
+            # Nobody wants anything: the pass is begun when somebody does.
+            return Plan(now=self.now, ids=planner.layout.ids, placements={}, unplaced={})
         if self._go_on(whole=whole, dates=dates) or self._due or self._to_do or planner.accepted:
             plan = decided(planner, unfinished=False)
             self._to_do = bool(plan.accept or plan.refuse or plan.kill or plan.wake)
@@ -274,13 +277,14 @@ class Live:
 
     def _skip_the_hopeless(self, turn: Turn) -> None:
         """Pass over those who are only looked at for starting now, and cannot."""
-        board, hopes = self.planner.board, self._hopes
-        for job in turn.left:
-            sorts = self._sorts.get(job.job_id, ())
+        board, hopes, jobs = self.planner.board, self._hopes, turn.jobs
+        for at in range(turn.at, len(jobs)):
+            sorts = self._sorts.get(jobs[at].job_id, ())
             if hopes.could_start(sorts, board):
+                turn.skip_to(at)
                 return
             hopes.gone(sorts)
-            turn.skip()
+        turn.skip_to(len(jobs))
 
     def _open_turn(self, job: Waiting) -> Turn | None:
         """Give the turn that a new job can be appended to: the pass is still in it, and the job is its last."""
@@ -302,15 +306,16 @@ class Live:
             self._waits_for.setdefault(needed.job_id, set()).add(job.job_id)
         if job.reservation == Reservation.TO_SCHEDULE:
             self.planner.dated.add(job.job_id)
-        elif all(needed.state in FINAL for needed in job.after):
+        elif not job.after or all(needed.state in FINAL for needed in job.after):
             self._sorts[job.job_id] = sorts = self._sorts_of(job)
             for sort in sorts:
                 self._jobs_of[sort] = self._jobs_of.get(sort, 0) + 1
 
     def _sorts_of(self, job: Waiting) -> tuple[Sort, ...]:
         try:
-            kind = self.planner.kind(job)
-            return tuple({self._sort(kind, choice.shape, choice.walltime): None for choice in job.choices})
+            kind, choices = self.planner.kind(job), job.choices
+            sorts = [self._sort(kind, choice.shape, choice.walltime) for choice in choices]
+            return tuple(sorts if len(sorts) == 1 else dict.fromkeys(sorts))
         except (OarlockError, ValueError):
             return ()  # it will be set aside, and never start
 
@@ -333,7 +338,9 @@ class Live:
         self._forget_sorts(job_id)
 
     def _forget_sorts(self, job_id: int) -> None:
-        for sort in self._sorts.pop(job_id, ()):
+        sorts = self._sorts.pop(job_id, ())
+        self._hopes.waits_no_more(sorts)
+        for sort in sorts:
             self._jobs_of[sort] -= 1
             if not self._jobs_of[sort]:
                 del self._jobs_of[sort]

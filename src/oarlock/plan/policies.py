@@ -21,6 +21,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import lru_cache
 
 from oarlock.model.snapshot import Usage, Waiting
 from oarlock.plan.karma import by_karma
@@ -34,7 +35,7 @@ _DEPTH = re.compile(r"depth-([1-9][0-9]{0,5})(-sjbf)?")
 
 def fifo(jobs: list[Waiting], usage: Usage, settings: PlanSettings) -> list[Waiting]:  # noqa: ARG001
     """First come, first planned."""
-    return jobs[: settings.depth]
+    return jobs if settings.depth is None else jobs[: settings.depth]
 
 
 def fair(jobs: list[Waiting], usage: Usage, settings: PlanSettings) -> list[Waiting]:
@@ -81,6 +82,7 @@ POLICIES: Mapping[str, Policy] = {
 """The manual's two schedulers, and what the literature calls the others; `named` knows `depth-N` besides."""
 
 
+@lru_cache(maxsize=64)
 def named(name: str) -> Policy | None:
     """Give the policy of a name; None if there is none."""
     name, *options = name.split("+")

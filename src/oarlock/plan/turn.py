@@ -30,7 +30,7 @@ class Turn:
         self._dates = policy.reservations  # how many may still be promised; None: as many as it takes
         self.in_line, self.only_starts = policy.backfill is Backfill.NOBODY, False
         chosen = policy.order(undated, usage, planner.settings)
-        self.jobs, self.at, self.dated = dated + chosen, 0, len(dated)
+        self.jobs, self.at, self.dated = dated + chosen if dated else chosen, 0, len(dated)
         self._place = planner.better if policy.keeps_dates else planner.place
         if policy.keeps_dates and planner.promised:
             for job in chosen:
@@ -58,9 +58,9 @@ class Turn:
             self._promise(job)
         return True
 
-    def skip(self) -> None:
-        """Pass over the next job without a word, since it is known that it cannot start now."""
-        self.at += 1
+    def skip_to(self, at: int) -> None:
+        """Pass over the next jobs without a word, since it is known that they cannot start now."""
+        self.at = at
 
     def append(self, job: Waiting) -> None:
         """Let one job more come, behind all others; where the shortest go first, behind those that are as short."""

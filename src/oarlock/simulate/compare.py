@@ -1,11 +1,13 @@
 """Several policies side by side on one trace, and how much of a difference is chance."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from statistics import mean, stdev
 from typing import Any
+
+from msgspec.structs import replace
 
 from oarlock.model.errors import OarlockError
 from oarlock.plan.layout import lay_out

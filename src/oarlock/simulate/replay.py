@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from oarlock.model.plan import Placement, Plan
 from oarlock.model.snapshot import Choice, Queue, Shape, Snapshot, Waiting
+from oarlock.plan.chart import FOREVER
 from oarlock.plan.live import Live
 from oarlock.plan.policies import named
 from oarlock.plan.settings import PlanSettings
@@ -57,11 +58,10 @@ class Replay:
 
     def __init__(self, trace: Trace, site: Site, policy: str, *, ties: Ties = Ties.OURS, foresee: bool = True) -> None:
         self._jobs, self._ties, self._foresee = trace.jobs, ties, foresee
-        self._shapes: dict[Shape, int] = {}
-        for job in trace.jobs:
-            self._shapes.setdefault(job.shape, len(self._shapes))
+        shapes: dict[Shape, int] = {}
+        self._shapes = [shapes.setdefault(job.shape, len(shapes)) for job in trace.jobs]
         begin = trace.jobs[0].submitted if trace.jobs else 0
-        snapshot = Snapshot(resources=site.resources, queues=(Queue(_QUEUE, 1, policy),), shapes=tuple(self._shapes))
+        snapshot = Snapshot(resources=site.resources, queues=(Queue(_QUEUE, 1, policy),), shapes=tuple(shapes))
         settings = PlanSettings(security_time=0)
         self._live = Live(snapshot, now=begin, settings=settings, ground=site.ground, punctual=True)
         self._ends: list[tuple[int, int]] = []
@@ -78,7 +78,8 @@ class Replay:
         """Replay everything; gives what became of each job, in the order in which they came."""
         step = self._instant if self._ties is Ties.OURS else self._event
         over = 0
-        while (now := self._next_instant()) is not None:
+        while self._ends or self._next < len(self._jobs):
+            now = self._next_instant()
             self._live.advance(now)
             over += step(now)
             if over % _OFTEN == 0:
@@ -86,12 +87,12 @@ class Replay:
         progress(over)
         return [self._ran[number] for number in sorted(self._ran)]
 
-    def _next_instant(self) -> int | None:
-        coming = self._jobs[self._next].submitted if self._next < len(self._jobs) else None
-        going = self._ends[0][0] if self._ends else None
-        if coming is None or going is None:
-            return coming if going is None else going
-        return min(coming, going)
+    def _next_instant(self) -> int:
+        going = self._ends[0][0] if self._ends else FOREVER
+        if self._next == len(self._jobs):
+            return going
+        coming = self._jobs[self._next].submitted
+        return coming if coming < going else going
 
     def _instant(self, now: int) -> int:
         """Let everything of one instant happen, then decide once; gives how many jobs ended."""
@@ -124,7 +125,7 @@ class Replay:
     def _submit(self, number: int) -> Waiting:
         """Let a job come."""
         job = self._jobs[number]
-        choice = Choice(number, self._shapes[job.shape], job.walltime)
+        choice = Choice(number, self._shapes[number], job.walltime)
         waiting = Waiting(
             job_id=number, user=job.user, project=job.project, queue=_QUEUE, choices=(choice,), submitted=job.submitted
         )
@@ -149,8 +150,10 @@ class Replay:
             return self._live.decide()
         if self._promises:
             return self._live.refresh() if self._new else self._live.decide()
-        owed = islice(self._waiting, self._dates)
-        return self._live.decide() if all(number in self._told for number in owed) else self._live.promise()
+        for number in islice(self._waiting, self._dates):
+            if number not in self._told:
+                return self._live.promise()
+        return self._live.decide()
 
     def _note_dates(self, places: Mapping[int, Placement], now: int) -> None:
         """Remember the first start that each job is told: at its submission, or when its policy promises one."""

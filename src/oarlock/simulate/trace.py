@@ -1,7 +1,9 @@
 """A trace: jobs of the past, whoever wrote them down."""
 
-from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import attrgetter
+
+from msgspec import Struct
 
 from oarlock.model.errors import OarlockError
 from oarlock.model.request import Group, Level
@@ -12,8 +14,7 @@ class TraceRefused(OarlockError):
     """A trace that cannot be read or replayed."""
 
 
-@dataclass(frozen=True, slots=True)
-class TraceJob:
+class TraceJob(Struct, frozen=True, gc=False):
     """A job of the past: what it asked for, and how long it ran. Instants and durations are seconds.
 
     `processors` is how many resources it held; `waited` is how long it really waited, where that is known.
@@ -30,15 +31,14 @@ class TraceJob:
     waited: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
+class Trace(Struct, frozen=True):
     """Jobs by the instant of their submission. `skipped`: lines that say nothing usable, by reason."""
 
     name: str
     jobs: tuple[TraceJob, ...]
     processors: int | None = None  # of the machine, where the trace says so
     resources: ResourceTable | None = None  # of the cluster, where the trace brings it
-    skipped: dict[str, int] = field(default_factory=dict)
+    skipped: dict[str, int] = {}
 
 
 @lru_cache(maxsize=4096)
@@ -55,4 +55,4 @@ def parts(nodes: int, cores: int) -> Shape:
 
 def by_submission(jobs: list[TraceJob]) -> tuple[TraceJob, ...]:
     """Bring jobs into the order in which they came; those of one instant stay as they were written down."""
-    return tuple(sorted(jobs, key=lambda job: job.submitted))
+    return tuple(sorted(jobs, key=attrgetter("submitted")))
