@@ -10,7 +10,18 @@ from oarlock.model.errors import UnknownProperty
 from oarlock.model.job import JobState, Reservation, move
 from oarlock.model.request import Group, Level
 from oarlock.model.resource import Order, ResourceState
-from oarlock.model.snapshot import Choice, Dependency, Placed, Queue, QuotaRule, Shape, Snapshot, Usage, Waiting
+from oarlock.model.snapshot import (
+    Choice,
+    Dependency,
+    Placed,
+    Promise,
+    Queue,
+    QuotaRule,
+    Shape,
+    Snapshot,
+    Usage,
+    Waiting,
+)
 from oarlock.store import jobs, plans, properties, queues, quotas, resources, snapshot, tables
 from oarlock.store.rows import insert_rows
 from oarlock.store.tx import Tx
@@ -295,6 +306,30 @@ def test_the_last_two_runs_of_users_with_live_jobs_are_read_where_a_queue_predic
     assert read(tx).recent == {}
     queues.add(tx, Queue("quick", 5, "easy+predict"))
     assert read(tx).recent == {"ada": (9, 7), "bob": (1,)}
+
+
+def test_what_jobs_were_told_is_read_where_their_queue_keeps_dates(tx: Tx):
+    queues.add(tx, Queue("kept", 5, "conservative"))
+    first, _, third = resources.add(tx, [{"network_address": name} for name in "abc"], at=NOW)
+    asked = ["/resource_id=2,walltime=1", "/resource_id=1,walltime=2"]
+    told, untold, elsewhere, held = jobs.add(
+        tx, [new(asked=asked, queue=q) for q in ("kept", "kept", "default", "kept")]
+    )
+    chosen = {job.id: choice(tx, job) for job in (told, elsewhere, held)}
+    step(tx, held, S.HOLD)
+    plans.write(tx, now=NOW, placed=[plans.Prediction(number, NOW + 60, (first, third)) for number in chosen.values()])
+    found = read(tx)
+    assert found.promised == {told.id: Promise(chosen[told.id], NOW + 60, (first, third))}
+    assert {job.job_id for job in found.waiting} == {told.id, untold.id, elsewhere.id}
+
+
+def test_of_a_queue_that_keeps_dates_everybody_is_looked_at(tx: Tx):
+    queues.add(tx, Queue("kept", 5, "conservative"))
+    asked = ["/resource_id=1,walltime=1"]
+    kept, others = (jobs.add(tx, [new(asked=asked, queue=queue)] * 5) for queue in ("kept", "default"))
+    found = snapshot.read(tx, karma_window=HOUR, now=NOW, depth=2)
+    assert [job.job_id for job in found.snapshot.waiting] == [job.id for job in [*kept, *others[:2]]]
+    assert found.left == 3
 
 
 def test_quotas_are_in_it(tx: Tx):

@@ -38,6 +38,11 @@ class Queue(Struct, frozen=True):
         """Whether its policy plans with the time that jobs will probably take."""
         return "predict" in self.policy.split("+")[1:]
 
+    @property
+    def keeps_dates(self) -> bool:
+        """Whether its policy keeps the dates that jobs were told."""
+        return self.policy.split("+")[0] == "conservative"
+
 
 class Shape(Struct, frozen=True):
     """What is asked for without the walltime: groups, and the condition (`-p`) that holds for all of them."""
@@ -150,10 +155,19 @@ class Window(Struct, frozen=True):
     resources: tuple[int, ...]
 
 
+class Promise(Struct, frozen=True):
+    """The place that a waiting job was told by an earlier pass; `resources` are ids."""
+
+    moldable_id: int
+    start: int
+    resources: tuple[int, ...]
+
+
 class Snapshot(Struct, frozen=True, kw_only=True):
     """One instant of the cluster. Queues by decreasing priority, jobs by increasing id.
 
     `recent`: how long the last two jobs of each user ran, in seconds, the last one first; where a queue predicts.
+    `promised`: what waiting jobs were told, by their numbers; where a queue keeps dates.
     """
 
     resources: ResourceTable
@@ -166,3 +180,4 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     quota_spans: tuple[QuotaSpan, ...] = ()
     windows: tuple[Window, ...] = ()
     recent: dict[str, tuple[int, ...]] = {}
+    promised: dict[int, Promise] = {}

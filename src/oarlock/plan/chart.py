@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from oarlock.plan.bounds import Bounds
-from oarlock.plan.fit import Fit, Fitter
+from oarlock.plan.fit import Fit, Fitter, Flat
 from oarlock.plan.timeline import Found, FromNow, Timeline, left_by
 from oarlock.plan.wide import WideTimeline
 
@@ -84,6 +84,11 @@ class Chart:
         if start > bound >= not_before and fit.steady:
             self._bounds.raise_to(fit, duration, start)  # that there is never a place is remembered as well
         return None if start >= FOREVER else found
+
+    def find_again(self, resources: int, duration: int, not_before: int) -> Found | None:
+        """Find the earliest instant from which on these very resources are free for so long; None: never."""
+        count = resources.bit_count()
+        return self._line_of(of_nodes=False).earliest(Flat(resources, count, count), duration, not_before)
 
     def find_now(self, fit: Fit, duration: int) -> Found | None:
         """Find a place that begins now, or None; what cannot, and anything longer of its shape, is not tried again."""

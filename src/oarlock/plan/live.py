@@ -71,7 +71,7 @@ class Live:
         self._sorts: dict[int, tuple[Sort, ...]] = {}  # of each job that could start
         self._jobs_of: dict[Sort, int] = {}
         self._waits_for: dict[int, set[int]] = {}
-        self._older: dict[int, Placement] = {}
+        self._older = dict(self.planner.promised)
         for job in snapshot.waiting:
             self._admit(job)
         self._stale = True

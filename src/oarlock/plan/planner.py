@@ -10,7 +10,7 @@ from oarlock.model.event import Event, EventType
 from oarlock.model.job import Reservation
 from oarlock.model.plan import Obstacle, Placement, Plan, Unplaced
 from oarlock.model.snapshot import Choice, Placed, Queue, Shape, Snapshot, Usage, Waiting
-from oarlock.plan import holding, reservations
+from oarlock.plan import holding, promises, reservations
 from oarlock.plan.besteffort import in_danger
 from oarlock.plan.board import Board, Kind
 from oarlock.plan.chart import Chart, Stay
@@ -95,7 +95,7 @@ class Planner:
         self._turns: dict[str, Turn] = {}
         self.events: list[Event] = []
         self.answered: list[int] = []
-        self.promised: Mapping[int, Placement] = {}
+        self.promised: Mapping[int, Placement]
         self._carried: Mapping[int, Placement] = {}
         # Who is past its end, yet not over, keeps the jobs that depend on it from starting now.
         self.ends = {job.job_id: max(job.stop, now + 1) for job in snapshot.placed}
@@ -105,6 +105,7 @@ class Planner:
             self.settle_placed(job)
         self.look_for_besteffort()
         self._prefer()
+        self.promised = promises.told(self, snapshot)
 
     def run(self, *, out_of_time: OutOfTime = never, previous: Plan | None = None) -> Plan:
         """Give every waiting job a place, or the reason why it has none."""
@@ -368,10 +369,15 @@ class Planner:
         return True
 
     def hold_promised(self, job: Waiting) -> None:
-        """Let a job have the place that it was promised, before anybody looks for a better one."""
-        earliest = self.earliest(job)
-        if not isinstance(earliest, Blocked):
-            self._kept(job, self.promised[job.job_id], self.kind(job), earliest)
+        """Let a job have the place that it was promised, or the same resources as soon after that as they are free."""
+        earliest, old, kind = self.earliest(job), self.promised[job.job_id], self.kind(job)
+        if isinstance(earliest, Blocked) or self._kept(job, old, kind, earliest):
+            return
+        length, resources = self.duration(kind, old.stop - old.start), without(old.resources, self.available.always)
+        found = self.board.chart(kind).find_again(resources, length, max(self.now, earliest, old.start))
+        if found is not None:
+            later = replace(old, start=found.start, stop=found.start + old.stop - old.start)
+            self._kept(job, later, kind, earliest)
 
     def better(self, job: Waiting) -> None:
         """Give a job the earliest place while everybody else keeps theirs; its own is as good as free to it."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from oarlock.model.job import Reservation
 from oarlock.model.plan import Obstacle
 from oarlock.model.snapshot import Usage, Waiting
+from oarlock.plan import promises
 from oarlock.plan.policies import Backfill, Policy
 
 if TYPE_CHECKING:
@@ -33,9 +34,7 @@ class Turn:
         self.jobs, self.at, self.dated = dated + chosen if dated else chosen, 0, len(dated)
         self._place = planner.better if policy.keeps_dates else planner.place
         if policy.keeps_dates and planner.promised:
-            for job in chosen:
-                if job.job_id in planner.promised:
-                    planner.guarded(job, planner.hold_promised)
+            promises.hold(planner, chosen)
         if len(chosen) < len(undated):
             among = {job.job_id for job in chosen}
             left = [job for job in undated if job.job_id not in among]

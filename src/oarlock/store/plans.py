@@ -6,15 +6,19 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import Delete, Select, Table, delete, select
+from sqlalchemy import Delete, Select, Table, bindparam, delete, select
 
+from oarlock.model.job import JobState, Reservation
 from oarlock.model.plan import Plan
+from oarlock.model.snapshot import Promise
 from oarlock.store.rows import among, insert_rows, these
 from oarlock.store.tables import (
     gantt_jobs_predictions,
     gantt_jobs_predictions_visu,
     gantt_jobs_resources,
     gantt_jobs_resources_visu,
+    jobs,
+    moldable_job_descriptions,
 )
 from oarlock.store.tx import Tx
 
@@ -72,6 +76,42 @@ def _of_these(engine: str) -> tuple[Select[Any], Select[Any]]:
         _GIVEN.where(among(engine, gantt_jobs_resources.c.moldable_job_id)),
         _STARTS.where(among(engine, gantt_jobs_predictions.c.moldable_job_id)),
     )
+
+
+def promised(tx: Tx, queue: str) -> dict[int, Promise]:
+    """Give what the waiting jobs of a queue were told, by their numbers; reservations have their own dates."""
+    starts, given = _stored_promises()
+    rows = tx.execute(given, {"queue": queue}).all()
+    resources = {key: tuple([one for _, one in group]) for key, group in groupby(rows, key=itemgetter(0))}
+    return {
+        job_id: Promise(number, start, resources.get(number, ()))
+        for job_id, number, start in tx.execute(starts, {"queue": queue})
+    }
+
+
+@cache
+def _stored_promises() -> tuple[Select[Any], Select[Any]]:
+    moldable, predicted, given = moldable_job_descriptions.c, gantt_jobs_predictions.c, gantt_jobs_resources.c
+    waits = (
+        jobs.c.state == JobState.WAITING.value,
+        jobs.c.queue_name == bindparam("queue"),
+        jobs.c.reservation == Reservation.NONE.value,
+    )
+    starts = (
+        select(jobs.c.job_id, moldable.moldable_id, predicted.start_time)
+        .join(moldable_job_descriptions, moldable.moldable_job_id == jobs.c.job_id)
+        .join(gantt_jobs_predictions, predicted.moldable_job_id == moldable.moldable_id)
+        .where(*waits)
+    )
+    resources = (
+        select(given.moldable_job_id, given.resource_id)
+        .select_from(jobs)
+        .join(moldable_job_descriptions, moldable.moldable_job_id == jobs.c.job_id)
+        .join(gantt_jobs_resources, given.moldable_job_id == moldable.moldable_id)
+        .where(*waits)
+        .order_by(given.moldable_job_id, given.resource_id)
+    )
+    return starts, resources
 
 
 def reference(tx: Tx) -> int | None:

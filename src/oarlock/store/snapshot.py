@@ -13,7 +13,7 @@ from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.resource import DEFAULT_ORDER, Order, ResourceState, Value
 from oarlock.model.snapshot import Choice, Dependency, Placed, ResourceTable, Snapshot, Usage, Waiting
 from oarlock.store import jobs as stored_jobs
-from oarlock.store import jumps, maintenance, past, properties, queues, quotas, shapes
+from oarlock.store import jumps, maintenance, past, plans, properties, queues, quotas, shapes
 from oarlock.store.rows import among, these
 from oarlock.store.tables import (
     accounting,
@@ -86,6 +86,12 @@ def read(
         quotas=tuple(quotas.listed(tx)),
         windows=tuple(maintenance.windows(tx, types, now=now)),
         recent=past.recent(tx, {row.job_user for row in live}) if any(queue.predicts for queue in served) else {},
+        promised={
+            number: promise
+            for queue in served
+            if queue.keeps_dates
+            for number, promise in plans.promised(tx, queue.name).items()
+        },
     )
     broken = tuple((number, why) for number, why in sorted(asked.broken.items()) if number not in promised)
     left = 0 if head is None else _count_waiting(tx) - len(head)
@@ -93,11 +99,11 @@ def read(
 
 
 def _head(tx: Tx, depth: int) -> list[int]:
-    """Find the first waiting jobs of each queue; all of them where everybody's use decides who is first."""
+    """Find the first waiting jobs of each queue; all of them where anybody may be first, or has a date to keep."""
     found = set(tx.execute(_DATED).scalars())
     for queue in queues.listed(tx):
-        ranked = queue.weighs or queue.policy.endswith("fairsharing")
-        found.update(tx.execute(_FIRST, {"queue": queue.name, "most": _ALL if ranked else depth}).scalars())
+        everybody = queue.weighs or queue.policy.endswith("fairsharing") or queue.keeps_dates
+        found.update(tx.execute(_FIRST, {"queue": queue.name, "most": _ALL if everybody else depth}).scalars())
     return sorted(found)
 
 
