@@ -9,10 +9,11 @@ from pathlib import Path
 from oarlock.config import Config, NodeTransport
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState, Reservation
+from oarlock.model.snapshot import Queue
 from oarlock.server import serve
 from oarlock.server.clock import RealClock
 from oarlock.server.core import Core
-from oarlock.store import events, jobs, resources
+from oarlock.store import events, jobs, plans, queues, resources
 from tests import bed
 from tests.bed import needs_root, script
 from tests.server.post_office import post_office
@@ -206,3 +207,38 @@ def test_administrators_get_a_mail_when_the_servers_prologue_stopped_the_queues(
     assert f"SERVER_PROLOGUE_EXIT_CODE_ERROR (job {job})" in post.mails[0]
     assert "the licence server is away" in post.mails[0]
     assert "All queues were stopped" in post.mails[0]
+
+
+def test_a_date_that_was_told_is_kept_where_the_queue_keeps_dates(ground, people):
+    async def story():
+        async with site(ground, people[0], scheduler_job_security_time=0) as there:
+            await there.core.write(lambda tx: queues.add(tx, Queue("kept", 5, "conservative")))
+            asked = {"long": (1, 100), "short": (1, 40), "wide": (2, 50), "late": (1, 70), "small": (1, 55)}
+            jobs_ = {
+                name: await there.submit("sleep 200", f"/resource_id={count},walltime=0:0:{seconds}", queue="kept")
+                for name, (count, seconds) in asked.items()
+            }
+            await there.until(jobs_["short"], JobState.RUNNING)
+            told = await told_all(there, [jobs_["wide"], jobs_["late"], jobs_["small"]])
+            assert told[jobs_["small"]] < told[jobs_["wide"]]
+            await there.core.kill([jobs_["long"]], by="root")
+            # If every pass planned anew, the wide job would take the small one's place now, and both others wait for it.
+            await there.until(jobs_["late"], JobState.RUNNING)
+            after = await told_all(there, [jobs_["wide"], jobs_["small"]])
+            assert all(after[number] <= told[number] + SLIP for number in after)
+            assert after[jobs_["small"]] < after[jobs_["wide"]]
+
+    asyncio.run(story())
+
+
+SLIP = 2  # seconds by which a real start may be late, and with it what was told of those behind it
+
+
+async def told_all(there, numbers):
+    """Wait until all these jobs are told a date; give the dates."""
+    async with asyncio.timeout(40):
+        while True:
+            promised = await there.core.read(lambda tx: plans.promised(tx, "kept"))
+            if promised.keys() >= set(numbers):
+                return {number: promised[number].start for number in numbers}
+            await asyncio.sleep(0.02)
