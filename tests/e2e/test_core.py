@@ -222,7 +222,7 @@ def test_a_date_that_was_told_is_kept_where_the_queue_keeps_dates(ground, people
             told = await told_all(there, [jobs_["wide"], jobs_["late"], jobs_["small"]])
             assert told[jobs_["small"]] < told[jobs_["wide"]]
             await there.core.kill([jobs_["long"]], by="root")
-            # If every pass planned anew, the wide job would take the small one's place now, and both others wait for it.
+            # If every pass planned anew, the wide job would take the small one's place now; both others would wait.
             await there.until(jobs_["late"], JobState.RUNNING)
             after = await told_all(there, [jobs_["wide"], jobs_["small"]])
             assert all(after[number] <= told[number] + SLIP for number in after)

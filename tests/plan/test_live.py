@@ -10,7 +10,7 @@ from msgspec import structs
 from oarlock.model.job import FINAL, JobState, Reservation
 from oarlock.model.plan import Obstacle, Placement, Plan, Unplaced
 from oarlock.model.snapshot import Choice, Dependency, Placed, Queue, ResourceTable, Snapshot, Waiting
-from oarlock.plan import live
+from oarlock.plan import one_more
 from oarlock.plan.live import Live
 from oarlock.plan.planner import Planner, make_plan
 from oarlock.plan.settings import PlanSettings
@@ -35,20 +35,20 @@ def living(resources: ResourceTable, *jobs: Asked | Placed, policy: str | None =
 def test_a_new_job_goes_behind_all_others():
     made = planner(cluster(1, 1), runs(1, [1], until=NOW + 50), asks(2, "nodes=1", walltime=100))
     again = Waiting(job_id=3, user="bob", queue="default", choices=(Choice(30, 0, 10),))
-    assert live.submit(made, again) == Placement(3, 30, NOW + 150, NOW + 160, made.layout.everything)
+    assert one_more.submit(made, again) == Placement(3, 30, NOW + 150, NOW + 160, made.layout.everything)
 
 
 def test_a_new_job_may_ask_for_what_nobody_asked_for_before():
     made = planner(cluster(2, 2), asks(1, "nodes=1"))
-    number = live.add_shape(made, shape("core=3"))
+    number = one_more.add_shape(made, shape("core=3"))
     job = Waiting(job_id=2, user="bob", queue="default", choices=(Choice(20, number, 10),))
-    assert live.submit(made, job) == Placement(2, 20, NOW + 100, NOW + 110, made.layout.bits_of([1, 2, 3]))
+    assert one_more.submit(made, job) == Placement(2, 20, NOW + 100, NOW + 110, made.layout.bits_of([1, 2, 3]))
 
 
 def test_a_new_job_in_a_queue_that_does_not_exist_is_told_so():
     made = planner(cluster(1, 1), asks(1, "nodes=1"))
     job = Waiting(job_id=2, user="bob", queue="night", choices=(Choice(20, 0, 10),))
-    assert live.submit(made, job) == Unplaced(2, Obstacle.QUEUE_STOPPED, "there is no queue `night`")
+    assert one_more.submit(made, job) == Unplaced(2, Obstacle.QUEUE_STOPPED, "there is no queue `night`")
 
 
 TWO_FULL_NODES = (
@@ -278,7 +278,7 @@ def test_one_job_more_is_planned_as_a_whole_pass_would(r: Random):
     *before, last = drawn.waiting
     made = Planner(structs.replace(drawn, waiting=tuple(before)), now=NOW, settings=asked)
     made.run()
-    live.submit(made, last)
+    one_more.submit(made, last)
     whole = make_plan(drawn, now=NOW, settings=asked)
     assert made.placements.get(last.job_id) == whole.placements.get(last.job_id)
     assert made.unplaced.get(last.job_id) == whole.unplaced.get(last.job_id)

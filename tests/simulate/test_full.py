@@ -82,9 +82,7 @@ def test_the_house_keeps_dates_where_the_policy_does(seed):
 def test_the_house_keeps_dates_as_the_planner_alone_does(seed):
     jobs, site = trace(seed), cluster(4, 2)
     alone, whole = Replay(jobs, tabled(site), "conservative").run(), full.replay(jobs, site, "conservative")
-    assert [(one.start, one.foreseen, one.resources) for one in whole] == [
-        (one.start, one.foreseen, one.resources) for one in alone
-    ]
+    assert [(one.start, one.resources) for one in whole] == [(one.start, one.resources) for one in alone]
 
 
 @pytest.mark.parametrize("policy", ["easy-sjbf+predict", "easy+multifactor", "multifactor+predict"])

@@ -7,7 +7,7 @@ from oarlock.job import dates, schedule
 from oarlock.model.job import FINAL, JobState, Reservation
 from oarlock.model.plan import Obstacle, Placement, Reason
 from oarlock.model.snapshot import Choice, Shape, Waiting
-from oarlock.plan import live
+from oarlock.plan import one_more
 from oarlock.plan.explain import Explainer
 from oarlock.plan.planner import Planner
 from oarlock.store import jobs, snapshot
@@ -60,7 +60,7 @@ def when(tx: Tx, config: Config, new: jobs.New, *, now: int) -> When:
     """Say when and where a job would start if it were submitted now."""
     planner, _ = _planned(tx, config, now)
     choices = tuple(
-        Choice(-index, live.add_shape(planner, Shape(one.groups, new.request.where)), one.walltime or 0)
+        Choice(-index, one_more.add_shape(planner, Shape(one.groups, new.request.where)), one.walltime or 0)
         for index, one in enumerate(new.request.alternatives, 1)
     )
     job = new.job
@@ -76,7 +76,7 @@ def when(tx: Tx, config: Config, new: jobs.New, *, now: int) -> When:
         reservation=job.reservation,
         start=job.start,
     )
-    found = live.submit(planner, dates.dated(waiting))
+    found = one_more.submit(planner, dates.dated(waiting))
     reason = Explainer(planner).why(_NOT_YET)
     if isinstance(found, Placement):
         return When(found.start, tuple(planner.layout.nodes_of(found.resources)), reason.says, reason.smaller)

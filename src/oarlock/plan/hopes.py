@@ -1,9 +1,15 @@
 """Who could start now: asked before each job of a pass, so that it need not go on when nobody could."""
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
+from oarlock.model.errors import OarlockError
+from oarlock.model.snapshot import Waiting
 from oarlock.plan.board import Board, Kind
 from oarlock.plan.fit import Fit
+
+if TYPE_CHECKING:
+    from oarlock.plan.planner import Planner
 
 
 class Sort:
@@ -13,6 +19,52 @@ class Sort:
 
     def __init__(self, kind: Kind, fit: Fit, length: int, *, possible: bool) -> None:
         self.kind, self.fit, self.length, self.possible = kind, fit, length, possible
+
+
+class Sorts:
+    """The sorts of all jobs that wait and are free to go; `jobs_of` counts the jobs of each."""
+
+    def __init__(self, planner: "Planner") -> None:
+        self._planner = planner
+        self._known: dict[tuple[Kind, int, int], Sort] = {}
+        self._of_job: dict[int, tuple[Sort, ...]] = {}
+        self.jobs_of: dict[Sort, int] = {}
+
+    def of(self, job_id: int) -> tuple[Sort, ...]:
+        """Give the sorts of a job: one for each of its alternatives."""
+        return self._of_job.get(job_id, ())
+
+    def add(self, job: Waiting) -> None:
+        """Let one job more wait."""
+        self._of_job[job.job_id] = sorts = self._find(job)
+        for sort in sorts:
+            self.jobs_of[sort] = self.jobs_of.get(sort, 0) + 1
+
+    def forget(self, job_id: int) -> tuple[Sort, ...]:
+        """Let a job wait no more; gives what its sorts were."""
+        sorts = self._of_job.pop(job_id, ())
+        for sort in sorts:
+            self.jobs_of[sort] -= 1
+            if not self.jobs_of[sort]:
+                del self.jobs_of[sort]
+        return sorts
+
+    def _find(self, job: Waiting) -> tuple[Sort, ...]:
+        try:
+            kind = self._planner.kind(job)
+            sorts = [self._sort(kind, choice.shape, choice.walltime) for choice in job.choices]
+        except (OarlockError, ValueError):
+            return ()  # it will be set aside, and never start
+        return tuple(sorts if len(sorts) == 1 else dict.fromkeys(sorts))
+
+    def _sort(self, kind: Kind, shape: int, walltime: int) -> Sort:
+        sort = self._known.get((kind, shape, walltime))
+        if sort is None:
+            planner = self._planner
+            fit, length = planner.fit(shape), planner.sought(kind, walltime)
+            sort = Sort(kind, fit, length, possible=planner.could_ever_start(shape))
+            self._known[kind, shape, walltime] = sort
+        return sort
 
 
 class Hopes:

@@ -15,32 +15,18 @@ from heapq import heapify, heappop, heappush
 
 from msgspec.structs import replace
 
-from oarlock.model.errors import OarlockError
 from oarlock.model.job import FINAL, HOLDS_RESOURCES, JobState, Reservation
-from oarlock.model.plan import Placement, Plan, Unplaced
-from oarlock.model.snapshot import Dependency, Placed, Shape, Snapshot, Waiting
-from oarlock.plan import anew
-from oarlock.plan.board import Kind
+from oarlock.model.plan import Placement, Plan
+from oarlock.model.snapshot import Dependency, Placed, Snapshot, Usage, Waiting
+from oarlock.plan import anew, reservations
 from oarlock.plan.chart import FOREVER
 from oarlock.plan.decide import decided
 from oarlock.plan.ground import Ground, laid_out
-from oarlock.plan.hopes import Hopes, Sort
-from oarlock.plan.planner import Planner
+from oarlock.plan.hopes import Hopes, Sorts
+from oarlock.plan.planner import OutOfTime, Planner, never
 from oarlock.plan.policies import Backfill, fifo, named
 from oarlock.plan.settings import PlanSettings
 from oarlock.plan.turn import Turn
-
-
-def submit(planner: Planner, job: Waiting) -> Placement | Unplaced:
-    """Place a new job behind all others, in a plan that was just made."""
-    planner.add(job)
-    return planner.placements.get(job.job_id) or planner.unplaced[job.job_id]
-
-
-def add_shape(planner: Planner, shape: Shape) -> int:
-    """Make a shape known that no job asked for yet; gives its number."""
-    planner.shapes.append(shape)
-    return len(planner.shapes) - 1
 
 
 class Live:
@@ -67,9 +53,7 @@ class Live:
         self.now, self._punctual = now, punctual
         self._base, self._ends = self.planner.board, self.planner.ends
         self._queues: dict[str, dict[int, Waiting]] = {}
-        self._known_sorts: dict[tuple[Kind, int, int], Sort] = {}
-        self._sorts: dict[int, tuple[Sort, ...]] = {}  # of each job that could start
-        self._jobs_of: dict[Sort, int] = {}
+        self._sorts = Sorts(self.planner)
         self._waits_for: dict[int, set[int]] = {}
         self._older = dict(self.planner.promised)
         for job in snapshot.waiting:
@@ -106,7 +90,7 @@ class Live:
             turn.append(job)
         elif self._turns or job.reservation == Reservation.TO_SCHEDULE:
             self._stale = True
-        self._hopes.come(self._sorts.get(job.job_id, ()))
+        self._hopes.come(self._sorts.of(job.job_id))
 
     def started(self, job_id: int) -> None:
         """Let a job that was decided to start have its resources, or a reservation be under way."""
@@ -148,6 +132,30 @@ class Live:
         self._ends.pop(job_id, None)
         self._release_those_who_wait_for(job_id, state, exit_code)
 
+    def has_place(self, job: Placed) -> None:
+        """Let a job have the place that a snapshot shows, whatever was known of it before."""
+        planner = self.planner
+        if job.job_id in planner.waiting:
+            self._dismiss(job.job_id)
+        planner.accepted.pop(job.job_id, None)
+        if reservations.is_accepted(job):
+            planner.accepted[job.job_id] = job
+        self._ends[job.job_id] = max(job.stop, self.now + 1)
+        heappush(self._edges, job.stop)
+        self._settle_again(job)
+
+    def changed(self, job: Waiting) -> None:
+        """Let a job that waits be another than it was."""
+        self._dismiss(job.job_id)
+        self._stale = True
+        self.submitted(job)
+
+    def used(self, usage: dict[str, Usage]) -> None:
+        """Let people have used this much; where that orders jobs, a pass begins anew."""
+        if usage != self.planner.usage:
+            self.planner.usage = usage
+            self._stale = self._stale or not self._in_order
+
     def advance(self, now: int) -> None:
         """Let time pass."""
         # Somebody's time is over, or somebody's time had come and they did not start.
@@ -169,15 +177,15 @@ class Live:
         """
         return self._decided(whole=self._always_whole)
 
-    def refresh(self) -> Plan:
-        """Plan to the end, so that every date is today's."""
-        return self._decided(whole=True)
+    def refresh(self, out_of_time: OutOfTime = never) -> Plan:
+        """Plan to the end, so that every date is today's; a pass that ran out of time goes on at the next call."""
+        return self._decided(whole=True, out_of_time=out_of_time)
 
     def promise(self) -> Plan:
         """Plan as far as policies promise dates, whether anybody starts or not."""
         return self._decided(whole=self._always_whole, dates=True)
 
-    def _decided(self, *, whole: bool, dates: bool = False) -> Plan:
+    def _decided(self, *, whole: bool, dates: bool = False, out_of_time: OutOfTime = never) -> Plan:
         if self._limited:
             plan = anew.planned(self._snapshot, self._ground, self.planner, self._older if self._keeps_dates else None)
             self._older.update(plan.placements)
@@ -186,8 +194,13 @@ class Live:
         if self._stale and not (planner.waiting or planner.accepted or planner.placements or planner.unplaced):
             # Nobody wants anything: the pass is begun when somebody does.
             return Plan(now=self.now, ids=planner.layout.ids, placements={}, unplaced={})
-        if self._go_on(whole=whole, dates=dates) or self._due or self._to_do or planner.accepted:
-            plan = decided(planner, unfinished=False)
+        if (
+            self._go_on(whole=whole, dates=dates, out_of_time=out_of_time)
+            or self._due
+            or self._to_do
+            or planner.accepted
+        ):
+            plan = decided(planner, unfinished=whole and self._turn(whole=True) is not None)
             self._to_do = bool(plan.accept or plan.refuse or plan.kill or plan.wake)
             waiting, now = planner.waiting, self.now
             self._due = {number for number, place in planner.placements.items() if place.start <= now} & waiting.keys()
@@ -208,7 +221,7 @@ class Live:
 
     # The pass.
 
-    def _go_on(self, *, whole: bool, dates: bool) -> bool:
+    def _go_on(self, *, whole: bool, dates: bool, out_of_time: OutOfTime) -> bool:
         """Go on with the pass as far as it has to go; says whether anybody had their turn."""
         went = False
         if self._stale:
@@ -219,6 +232,8 @@ class Live:
         while (turn := self._turn(whole=whole)) is not None:
             due = dates and not turn.only_starts
             while whole or due or self._unanswered or self._worth_going_on(turn):
+                if out_of_time():
+                    return True
                 went = True
                 self._step(turn, whole=whole)
                 due = due and not turn.only_starts
@@ -237,7 +252,7 @@ class Live:
         planner.begin(self._base if self._on_base else self._base.copy(), self.now, self._ends.copy())
         planner.promised = self._older if self._keeps_dates else {}
         self._turns = []
-        self._hopes = Hopes(self._jobs_of)
+        self._hopes = Hopes(self._sorts.jobs_of)
         self._unanswered = self.planner.dated.copy()
         self._stale = False
 
@@ -257,7 +272,7 @@ class Live:
         """Say whether somebody to come could start; in a line, the next one, unless it is no obstacle to others."""
         if not turn.in_line:
             return self._hopes.left(self.planner.board)
-        sorts = self._sorts.get(turn.jobs[turn.at].job_id, ())
+        sorts = self._sorts.of(turn.jobs[turn.at].job_id)
         could = not sorts or self._hopes.could_start(sorts, self.planner.board)
         return could or not any(sort.possible for sort in sorts)
 
@@ -267,7 +282,7 @@ class Live:
             if turn.over:
                 return
         job_id = turn.jobs[turn.at].job_id
-        sorts = self._sorts.get(job_id, ())
+        sorts = self._sorts.of(job_id)
         if self._on_base:
             self._hopes.could_start(sorts, self._base)  # so that the base has the timelines that its copy needs
             self.planner.board, self._on_base = self._base.copy(), False
@@ -279,7 +294,7 @@ class Live:
         """Pass over those who are only looked at for starting now, and cannot."""
         board, hopes, jobs = self.planner.board, self._hopes, turn.jobs
         for at in range(turn.at, len(jobs)):
-            sorts = self._sorts.get(jobs[at].job_id, ())
+            sorts = self._sorts.of(jobs[at].job_id)
             if hopes.could_start(sorts, board):
                 turn.skip_to(at)
                 return
@@ -307,25 +322,7 @@ class Live:
         if job.reservation == Reservation.TO_SCHEDULE:
             self.planner.dated.add(job.job_id)
         elif not job.after or all(needed.state in FINAL for needed in job.after):
-            self._sorts[job.job_id] = sorts = self._sorts_of(job)
-            for sort in sorts:
-                self._jobs_of[sort] = self._jobs_of.get(sort, 0) + 1
-
-    def _sorts_of(self, job: Waiting) -> tuple[Sort, ...]:
-        try:
-            kind, choices = self.planner.kind(job), job.choices
-            sorts = [self._sort(kind, choice.shape, choice.walltime) for choice in choices]
-            return tuple(sorts if len(sorts) == 1 else dict.fromkeys(sorts))
-        except (OarlockError, ValueError):
-            return ()  # it will be set aside, and never start
-
-    def _sort(self, kind: Kind, shape: int, walltime: int) -> Sort:
-        sort = self._known_sorts.get((kind, shape, walltime))
-        if sort is None:
-            fit, length = self.planner.fit(shape), self.planner.sought(kind, walltime)
-            sort = Sort(kind, fit, length, possible=self.planner.could_ever_start(shape))
-            self._known_sorts[kind, shape, walltime] = sort
-        return sort
+            self._sorts.add(job)
 
     def _dismiss(self, job_id: int) -> None:
         job = self.planner.waiting.pop(job_id)
@@ -335,15 +332,7 @@ class Live:
         self._due.discard(job_id)
         for needed in job.after:
             self._waits_for[needed.job_id].discard(job_id)
-        self._forget_sorts(job_id)
-
-    def _forget_sorts(self, job_id: int) -> None:
-        sorts = self._sorts.pop(job_id, ())
-        self._hopes.waits_no_more(sorts)
-        for sort in sorts:
-            self._jobs_of[sort] -= 1
-            if not self._jobs_of[sort]:
-                del self._jobs_of[sort]
+        self._hopes.waits_no_more(self._sorts.forget(job_id))
 
     def _have_place(self, job_id: int, state: JobState, reservation: Reservation) -> None:
         planner = self.planner
@@ -407,6 +396,6 @@ class Live:
             over = Dependency(job_id, state, exit_code)
             after = tuple(over if needed.job_id == job_id else needed for needed in job.after)
             self.planner.waiting[number] = changed = replace(job, after=after)
-            self._forget_sorts(number)
+            self._hopes.waits_no_more(self._sorts.forget(number))
             self._admit(changed)
             self._stale = True
