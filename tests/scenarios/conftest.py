@@ -8,6 +8,13 @@ from oarlock.store.memory import MemoryDatabase
 from tests.scenarios.cluster import Cluster
 
 
+@pytest.fixture(autouse=True)
+def _plans_are_kept_well(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """What is kept between passes never fails, nor does it differ from a pass from scratch."""
+    yield
+    assert [one for one in caplog.get_records("call") if one.name == "oarlock.job.keeping"] == []
+
+
 @pytest.fixture
 def make() -> Iterator[Callable[..., Cluster]]:
     """Make clusters, each with a database of its own."""

@@ -3,7 +3,7 @@
 Between the snapshot and now others may have moved jobs and nodes: whatever no longer fits is left to the next pass.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from msgspec import Struct, structs
@@ -58,7 +58,8 @@ class Decision(Struct, frozen=True, kw_only=True):
     """What a pass wants done now: small enough to travel between processes.
 
     `whole`: all waiting jobs were looked at, so `predictions` are the whole plan. `holding`: who held resources then.
-    `next_start`: when the next planned job is due. `left`: waiting jobs that this pass did not look at.
+    `next_start`: when the next planned job is due. `left`: waiting jobs that this pass did not look at. `gone`: unless
+    None, `predictions` are only what changed, and these alternatives have no place any more.
     """
 
     now: int
@@ -74,6 +75,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     next_start: int | None = None
     whole: bool = True
     left: int = 0
+    gone: tuple[int, ...] | None = None
 
 
 def settings(config: Config) -> PlanSettings:
@@ -110,10 +112,25 @@ def settings(config: Config) -> PlanSettings:
     )
 
 
-def read(tx: Tx, how: PlanSettings, *, karma_window: int, now: int, depth: int | None = None) -> snapshot.Read:
+def read(
+    tx: Tx,
+    how: PlanSettings,
+    *,
+    karma_window: int,
+    now: int,
+    depth: int | None = None,
+    memory: snapshot.Memory | None = None,
+) -> snapshot.Read:
     """Read what the scheduler looks at; with `depth`, only the first waiting jobs of each queue."""
-    half_life = how.weights.half_life
-    seen = snapshot.read(tx, order=how.order, karma_window=karma_window, half_life=half_life, now=now, depth=depth)
+    seen = snapshot.read(
+        tx,
+        order=how.order,
+        karma_window=karma_window,
+        half_life=how.weights.half_life,
+        now=now,
+        depth=depth,
+        memory=memory,
+    )
     shot = structs.replace(seen.snapshot, waiting=tuple(map(dates.dated, seen.snapshot.waiting)))
     if how.quotas is not None:
         always, spans = quotas.holding(how.quotas, shot.resources, now=now)
@@ -124,10 +141,11 @@ def read(tx: Tx, how: PlanSettings, *, karma_window: int, now: int, depth: int |
 def decide(seen: snapshot.Read, how: PlanSettings, *, now: int, out_of_time: OutOfTime = never) -> Decision:
     """Plan a snapshot, and say what has to be done now."""
     plan = make_plan(seen.snapshot, now=now, settings=how, out_of_time=out_of_time)
-    return _decision(plan, seen, how)
+    return decision(plan, seen, how)
 
 
-def _decision(plan: Plan, seen: snapshot.Read, how: PlanSettings) -> Decision:
+def decision(plan: Plan, seen: snapshot.Read, how: PlanSettings, *, whole: bool = True) -> Decision:
+    """Say what has to be done now for a plan; not `whole`: dates are there only as far as it had to go."""
     shot: Snapshot = seen.snapshot
     later = _later(plan, shot)
     broken = [(EventType.SCHEDULER_JOB_SET_ASIDE.value, why, number) for number, why in seen.broken]
@@ -143,9 +161,20 @@ def _decision(plan: Plan, seen: snapshot.Read, how: PlanSettings) -> Decision:
         predictions=later,
         holding=tuple(job.job_id for job in shot.placed if job.state in HOLDS_RESOURCES),
         next_start=min([*(_due(one.start, plan.now, how) for one in later), *_dates(plan, shot)], default=None),
-        whole=seen.left == 0 and not plan.unfinished,
+        whole=whole and seen.left == 0 and not plan.unfinished,
         left=seen.left,
     )
+
+
+def changes(decision: Decision, before: Mapping[int, Prediction]) -> Decision:
+    """Let a whole decision tell only of places that are others than those that are written down."""
+    after = {one.moldable_id: one for one in decision.predictions}
+    told = tuple(one for one in decision.predictions if before.get(one.moldable_id) != _written(one))
+    return structs.replace(decision, predictions=told, gone=tuple(number for number in before if number not in after))
+
+
+def _written(one: Predicted) -> Prediction:
+    return Prediction(one.moldable_id, one.start, one.resources)
 
 
 def _due(start: int, now: int, how: PlanSettings) -> int:
@@ -313,13 +342,14 @@ def _note(ledger: Ledger, decision: Decision) -> None:
 
 def _predict(ledger: Ledger, decision: Decision, started: Sequence[Start]) -> None:
     """Write the plan for those who look at it; a partial pass leaves the predictions of others alone."""
-    waiting = jobs.numbers_in(ledger.tx, [JobState.WAITING, JobState.TO_ACK_RESERVATION]) if decision.whole else None
-    after = {
-        one.moldable_id: Prediction(one.moldable_id, one.start, one.resources)
-        for one in decision.predictions
-        if waiting is None or one.job_id in waiting
-    }
+    known = decision.whole and decision.predictions
+    waiting = jobs.numbers_in(ledger.tx, [JobState.WAITING, JobState.TO_ACK_RESERVATION]) if known else None
+    after = {one.moldable_id: _written(one) for one in decision.predictions if waiting is None or one.job_id in waiting}
     begun = [one.moldable_id for one in started]
+    if decision.gone is not None:
+        if after or decision.gone or begun:
+            plans.write(ledger.tx, now=decision.now, placed=list(after.values()), gone={*decision.gone, *begun})
+        return
     before = plans.read(ledger.tx, None if decision.whole else {*after, *begun})
     placed, gone = plans.difference(before, after)
     if not decision.whole:

@@ -241,7 +241,7 @@ def worth_writing(decision: Decision) -> bool:
         or decision.wake
         or decision.events
         or decision.predictions
-        or decision.whole
+        or (decision.whole if decision.gone is None else decision.gone)
     )
 
 

@@ -71,12 +71,17 @@ async def _apart(core: Core, taken: list[News]) -> None:
 
 
 class Scheduler:
-    """Runs passes when something changed: quick ones at once, whole ones now and then while there is more to plan."""
+    """Runs passes when something changed: quick ones at once, whole ones now and then while there is more to plan.
+
+    Where many wait, the planning process is asked often who starts now, and seldom for everybody's dates.
+    """
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._next_start: int | None = None
-        self._whole_at = self._pausing = 0.0
+        self._whole_at = self._dates_at = self._pausing = 0.0
+        self._dated = False
+        self._looking = 0.0  # seconds that it took last to see who starts
         self._whole: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
@@ -122,14 +127,29 @@ class Scheduler:
             self._whole = asyncio.create_task(self._plan_all())
 
     async def _plan_all(self) -> None:
-        """Plan everything in another process, at most one part in eleven of the time."""
-        core = self._core
-        await asyncio.sleep(max(0.0, self._whole_at - core.clock.steady()))
-        began = core.clock.steady()
-        await safely(self._whole_pass)
-        took = core.clock.steady() - began
-        self._whole_at = core.clock.steady() + max(_LEAST_WHOLE, _WHOLE_SHARE * took)
+        """Look at everybody in another process until all have their dates; each kind at most one part in eleven."""
+        clock = self._core.clock
+        while True:
+            await asyncio.sleep(max(0.0, self._whole_at - clock.steady()))
+            began = clock.steady()
+            dates = began >= self._dates_at
+            self._dated = False
+            well = await safely(self._see_dates if dates else self._see_starts)
+            took = clock.steady() - began
+            if dates or self._dated:
+                self._dates_at = clock.steady() + _WHOLE_SHARE * took
+            else:
+                self._looking = took
+            self._whole_at = clock.steady() + max(_LEAST_WHOLE, _WHOLE_SHARE * self._looking)
+            if dates or self._dated or not well:
+                return
 
-    async def _whole_pass(self) -> None:
+    async def _see_dates(self) -> None:
         core = self._core
         await core.apply(await core.planning.whole(int(core.clock.now())))
+
+    async def _see_starts(self) -> None:
+        core = self._core
+        decision = await core.planning.whole(int(core.clock.now()), dates=False)
+        self._dated = decision.whole  # where nothing can be kept, all are looked at
+        await core.apply(decision)

@@ -37,17 +37,21 @@ class PlannerGone(OarlockError):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """One pass for the planning process: what the database is, how to plan, and for how long at most."""
+    """One pass: what the database is, how to plan, and for how long at most.
+
+    Not `dates`: who starts now is asked, not when the others will.
+    """
 
     where: str
     how: PlanSettings
     karma_window: int
     now: int
     seconds: float
+    dates: bool = True
 
 
-def plan(database: Database, asked: Asked, *, depth: int | None) -> Decision:
-    """Read a snapshot and plan it; with `depth`, only the first waiting jobs of each queue."""
+def plan(database: Database, asked: Asked, *, depth: int) -> Decision:
+    """Read a snapshot of the first waiting jobs of each queue, and plan it."""
     end = time.monotonic() + asked.seconds
     with database.read() as tx:
         seen = schedule.read(tx, asked.how, karma_window=asked.karma_window, now=asked.now, depth=depth)
@@ -106,9 +110,9 @@ class Planning:
         self._line: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._depth = LEAST_DEPTH
 
-    def _asked(self, now: int) -> Asked:
+    def _asked(self, now: int, *, dates: bool = True) -> Asked:
         config = self._config
-        return Asked(self._database.address, self._how, config.karma_window, now, config.scheduler_timeout)
+        return Asked(self._database.address, self._how, config.karma_window, now, config.scheduler_timeout, dates)
 
     async def quick(self, now: int) -> tuple[Decision, float]:
         """Plan the first jobs of each queue (`left`: there are more); give the CPU seconds that took, too."""
@@ -121,9 +125,12 @@ class Planning:
         began = time.thread_time()
         return plan(self._database, asked, depth=self._depth), time.thread_time() - began
 
-    async def whole(self, now: int) -> Decision:
-        """Plan all jobs, in another process; if that one dies (`PlannerGone`), the next call starts another."""
-        asked = self._asked(now)
+    async def whole(self, now: int, *, dates: bool = True) -> Decision:
+        """Look at all jobs, in another process; if that one dies (`PlannerGone`), the next call starts another.
+
+        Without `dates` it only says who starts now, which takes a fraction of the time (`Decision.whole` is False).
+        """
+        asked = self._asked(now, dates=dates)
         try:
             async with asyncio.timeout(asked.seconds + _SLACK):
                 return await self._ask(asked)

@@ -13,6 +13,7 @@ from oarlock.job import follow, health, launch, nodes, recover, schedule, watch
 from oarlock.job.answer import Answer, Answered
 from oarlock.job.finish import Over
 from oarlock.job.instructions import Instruction
+from oarlock.job.keeping import Keeper
 from oarlock.job.ledger import Site
 from oarlock.job.news import News
 from oarlock.job.schedule import Decision
@@ -83,7 +84,6 @@ class House:
         )
         self.crash_after: int | None = None
         self.transactions = 0
-        self._how = schedule.settings(config)
         self._watched = begin
         self._beat, self._decided = beat, decided
         self._forget_everything()
@@ -93,6 +93,7 @@ class House:
         self._news: list[News] = []
         self._plan = False
         self._next_start: int | None = None
+        self._keeper = Keeper(schedule.settings(self.config), karma_window=self.config.karma_window)
 
     @property
     def now(self) -> int:
@@ -256,8 +257,8 @@ class House:
 
     def _schedule(self) -> None:
         with self.database.read() as tx:
-            seen = schedule.read(tx, self._how, karma_window=self.config.karma_window, now=self.now)
-        decision = schedule.decide(seen, self._how, now=self.now)
+            seen = self._keeper.read(tx, now=self.now)
+        decision = self._keeper.whole(seen, now=self.now)
         self._next_start = decision.next_start
         self._decided(decision)
         hosts = dict(self.errands.hosts)

@@ -35,6 +35,25 @@ class Asked:
     broken: dict[int, str] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class Memory:
+    """What was read before, for reads that follow each other: shapes keep their numbers, and none is read twice.
+
+    What an alternative asks for never changes; its walltime may, and is always read.
+    """
+
+    types: dict[str, type] = field(default_factory=dict)
+    shapes: list[Shape] = field(default_factory=list)
+    known: dict[_Written, int | str] = field(default_factory=dict)
+    groups: dict[int, _Groups] = field(default_factory=dict)
+
+    def begin(self, types: Types) -> None:
+        """Forget everything if resources have other columns now."""
+        if self.types != types:
+            self.types = dict(types)
+            self.shapes, self.known, self.groups = [], {}, {}
+
+
 WAITING = select(jobs.c.job_id).where(jobs.c.state == JobState.WAITING.value)
 """The numbers of the jobs that wait, for `read`."""
 
@@ -45,12 +64,15 @@ def given(engine: str) -> Select[Any]:
     return select(jobs.c.job_id).where(among(engine, jobs.c.job_id))
 
 
-def read(tx: Tx, which: Select[Any], types: Types, **bound: Any) -> Asked:
+def read(tx: Tx, which: Select[Any], types: Types, memory: Memory | None = None, **bound: Any) -> Asked:
     """Read what the jobs whose numbers `which` selects ask for, on resources that have these columns."""
-    groups = _groups(tx.execute(_stored_groups(which), bound))
-    rows = tx.execute(_stored_choices(which), bound)
-    asked = Asked()
-    known: dict[_Written, int | str] = {}
+    rows = tx.execute(_stored_choices(which), bound).all()
+    if memory is None:
+        memory = Memory(dict(types), groups=_groups(tx.execute(_stored_groups(which), bound)))
+    else:
+        memory.begin(types)
+        _remember(tx, [row.moldable_id for row in rows], memory)
+    asked, groups, known = Asked(memory.shapes), memory.groups, memory.known
     for moldable_id, job_id, walltime, properties in rows:
         written = (properties, groups.get(moldable_id, ()))
         if written not in known:
@@ -63,6 +85,13 @@ def read(tx: Tx, which: Select[Any], types: Types, **bound: Any) -> Asked:
     for job_id in asked.broken:
         asked.choices.pop(job_id, None)
     return asked
+
+
+def _remember(tx: Tx, moldables: list[int], memory: Memory) -> None:
+    """Read the groups of alternatives that were not there before, and forget those that are no more."""
+    new = [number for number in moldables if number not in memory.groups]
+    found = _groups(tx.execute(_stored_groups_of(tx.dialect.name), these(tx, new))) if new else {}
+    memory.groups = {number: found.get(number) or memory.groups.get(number, ()) for number in moldables}
 
 
 def requests_of(tx: Tx, ids: list[int], types: Types) -> dict[int, Request]:
@@ -90,6 +119,15 @@ def _stored_choices(which: Select[Any]) -> Select[Any]:
 
 @lru_cache(maxsize=16)
 def _stored_groups(which: Select[Any]) -> Select[Any]:
+    return _all_groups().where(moldable_job_descriptions.c.moldable_job_id.in_(which))
+
+
+@cache
+def _stored_groups_of(engine: str) -> Select[Any]:
+    return _all_groups().where(among(engine, job_resource_groups.c.res_group_moldable_id))
+
+
+def _all_groups() -> Select[Any]:
     group, level = job_resource_groups.c, job_resource_descriptions.c
     return (
         select(
@@ -102,7 +140,6 @@ def _stored_groups(which: Select[Any]) -> Select[Any]:
         .select_from(moldable_job_descriptions)
         .join(job_resource_groups, group.res_group_moldable_id == moldable_job_descriptions.c.moldable_id)
         .join(job_resource_descriptions, level.res_job_group_id == group.res_group_id)
-        .where(moldable_job_descriptions.c.moldable_job_id.in_(which))
         .order_by(group.res_group_id, level.res_job_order)
     )
 
