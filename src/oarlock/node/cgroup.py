@@ -23,6 +23,8 @@ class Group(Protocol):
     """The processes of one job, or of one script of the site, and their limits."""
 
     path: str  # below the root of every hierarchy, for OAR_CPUSET
+    doors: tuple[str, ...]  # the files through which a process comes in
+    homes: tuple[str, ...]  # those through which it goes back to where supervisors are; none: it cannot
 
     def join(self) -> None:
         """Put the calling process in; everything it starts is in as well."""
@@ -187,6 +189,12 @@ def chosen(cpus: tuple[int, ...], there: list[int]) -> str:
     return ",".join(map(str, sorted({there[cpu % len(there)] for cpu in cpus} or there)))
 
 
+def join(doors: tuple[str, ...]) -> None:
+    """Put the calling process into a group by its doors."""
+    for path in doors:
+        write(path, "0" if path.endswith("cgroup.procs") else str(os.getpid()))
+
+
 def processes(path: str) -> list[int]:
     """List the processes of a group; none if it is gone."""
     try:
@@ -218,6 +226,20 @@ def _remove_below(path: str) -> None:
                 os.rmdir(entry.path)
             except OSError:
                 pass
+
+
+def homes(bases: dict[str, str], memberships: str) -> tuple[str, ...]:
+    """Give the doors of the groups where a process is now, by its `/proc/PID/cgroup`; `bases` by controller.
+
+    The cgroup2 tree has the name of no controller.
+    """
+    found: list[str] = []
+    for line in memberships.splitlines():
+        _, controllers, path = line.split(":", 2)
+        base = next((bases[name] for name in controllers.split(",") if name in bases), None)
+        if base is not None:
+            found.append(f"{base}{path.rstrip('/')}/cgroup.procs")
+    return tuple(found)
 
 
 def insist(step: Callable[[], None]) -> None:

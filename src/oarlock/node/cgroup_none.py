@@ -65,6 +65,9 @@ def _end_leftovers(path: str) -> bool:
 class ProcessTree:
     """A job as the processes below its supervisor."""
 
+    doors: tuple[str, ...] = ()
+    homes: tuple[str, ...] = ()
+
     def __init__(self, path: str, cpus: set[int]) -> None:
         self.path, self._cpus, self._top = path, cpus, os.getpid()
         self._before = resource.getrusage(resource.RUSAGE_CHILDREN)

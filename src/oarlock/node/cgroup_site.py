@@ -13,7 +13,7 @@ import signal
 import time
 
 from oarlock.node import script
-from oarlock.node.cgroup import CgroupError, backed_off, processes, write
+from oarlock.node.cgroup import CgroupError, backed_off, join, processes
 from oarlock.node.channel import Body
 from oarlock.node.messages import Launch
 from oarlock.node.signals import send
@@ -22,7 +22,9 @@ _LONGEST = 1 << 16
 
 
 class SiteGroup:
-    """A job in what the site's program made for it."""
+    """A job in what the site's program made for it. Nobody told us how to leave that."""
+
+    homes: tuple[str, ...] = ()
 
     def __init__(self, launch: Launch, node: str) -> None:
         self._program, self._seconds = launch.hooks.manager, launch.hooks.timeout
@@ -34,7 +36,7 @@ class SiteGroup:
             "limits": launch.limits._asdict(),
         }
         made = self._call("init")
-        self._join = [str(path) for path in made.get("join", [])]
+        self.doors = tuple(str(path) for path in made.get("join", []))
         self.path = str(made.get("path", ""))
 
     def _call(self, verb: str) -> Body:
@@ -52,11 +54,10 @@ class SiteGroup:
         return _object(text)
 
     def join(self) -> None:
-        for path in self._join:
-            write(path, "0" if path.endswith("cgroup.procs") else str(os.getpid()))
+        join(self.doors)
 
     def pids(self) -> list[int]:
-        return sorted({pid for path in self._join for pid in processes(os.path.dirname(path))})
+        return sorted({pid for path in self.doors for pid in processes(os.path.dirname(path))})
 
     def freeze(self) -> None:
         self._call("freeze")

@@ -13,7 +13,9 @@ from oarlock.node.cgroup import (
     backed_off,
     chosen,
     fields,
+    homes,
     insist,
+    join,
     numbers,
     processes,
     read,
@@ -34,12 +36,13 @@ class Freezer:
 
     def __init__(self, base: str, path: str) -> None:
         self.path, self.at = path, base + path
+        self.doors: tuple[str, ...] = (self.at + "/cgroup.procs",)
 
     def make(self) -> None:
         os.mkdir(self.at)
 
     def join(self) -> None:
-        write(self.at + "/cgroup.procs", "0")
+        join(self.doors)
 
     def pids(self) -> list[int]:
         return processes(self.at)
@@ -74,13 +77,12 @@ class Freezer:
 class V1Group:
     """A job in several hierarchies at once."""
 
-    def __init__(self, path: str, hold: Tree | Freezer, at: dict[str, str]) -> None:
-        self.path, self._hold, self._at = path, hold, at
+    def __init__(self, path: str, hold: Tree | Freezer, at: dict[str, str], homes: tuple[str, ...]) -> None:
+        self.path, self._hold, self._at, self.homes = path, hold, at, homes
+        self.doors = (*hold.doors, *(f"{place}/cgroup.procs" for place in dict.fromkeys(at.values())))
 
     def join(self) -> None:
-        self._hold.join()
-        for at in self._at.values():
-            write(at + "/cgroup.procs", "0")
+        join(self.doors)
 
     def pids(self) -> list[int]:
         return self._hold.pids()
@@ -147,6 +149,7 @@ class V1:
         self.missing = tuple(name for name in needed if name not in found.v1)
         self._bases = list(dict.fromkeys([*self._v1.values(), self._held_by()]))
         insist(self._prepare)
+        self._memberships = read("/proc/self/cgroup")
         self._there, self._memories = [0], "0"
         if "cpuset" in self._v1:
             self._there = numbers(read(self._v1["cpuset"] + "/cpuset.cpus"))
@@ -170,10 +173,15 @@ class V1:
         path = f"{self._root}/{name}"
         bases = self._v1 if not (limits.deny_devices and self._devices) else {**self._v1, "devices": self._devices}
         hold = Tree(self._tree, path) if self._tree else Freezer(self._held_by(), path)
-        group = V1Group(path, hold, {control: base + path for control, base in bases.items()})
+        at = {control: base + path for control, base in bases.items()}
+        group = V1Group(path, hold, at, self._homes(bases))
         insist(lambda: self._make(hold, group))
         self._limit(group, limits)
         return group
+
+    def _homes(self, bases: dict[str, str]) -> tuple[str, ...]:
+        held = {"": self._tree} if self._tree else {"freezer": self._held_by()}
+        return homes({**bases, **held}, self._memberships)
 
     def _make(self, hold: Tree | Freezer, group: V1Group) -> None:
         try:

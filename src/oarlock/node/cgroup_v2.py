@@ -13,7 +13,9 @@ from oarlock.node.cgroup import (
     CgroupError,
     chosen,
     fields,
+    homes,
     insist,
+    join,
     numbers,
     processes,
     read,
@@ -37,6 +39,7 @@ class Tree:
 
     def __init__(self, base: str, path: str) -> None:
         self.path, self.at = path, base + path
+        self.doors: tuple[str, ...] = (self.at + "/cgroup.procs",)
 
     def make(self) -> None:
         """Make the directory; empty and replace one that is left over."""
@@ -50,7 +53,7 @@ class Tree:
             os.mkdir(self.at)
 
     def join(self) -> None:
-        write(self.at + "/cgroup.procs", "0")
+        join(self.doors)
 
     def pids(self) -> list[int]:
         return processes(self.at)
@@ -113,6 +116,8 @@ class Tree:
 class V2Group(Tree):
     """A job on a machine whose controllers are all v2."""
 
+    homes: tuple[str, ...] = ()
+
     def limit(self, limits: Limits, there: list[int]) -> None:
         """Write the limits that this tree has files for."""
         wanted = {"cpuset.cpus": chosen(limits.cpus, there)}
@@ -166,6 +171,7 @@ class V2:
             have.add("devices")
         self.missing = tuple(name for name in ("cpuset", "memory", "pids", "devices") if name not in have)
         self._there = numbers(read_cpus(base + self._root))
+        self._homes = homes({"": base}, read("/proc/self/cgroup"))
 
     def _prepare(self) -> None:
         """Make the root and hand every controller down to it, so that jobs can be limited."""
@@ -179,6 +185,7 @@ class V2:
 
     def create(self, name: str, limits: Limits) -> V2Group:
         group = V2Group(self._base, f"{self._root}/{name}")
+        group.homes = self._homes
         insist(lambda: self._make(group))
         group.limit(limits, self._there)
         if "devices" not in self.missing:

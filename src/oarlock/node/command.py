@@ -44,111 +44,150 @@ class CannotStart(Exception):
 class Begun(NamedTuple):
     """A child on its way to the user's command, and the socket on which it would complain."""
 
-    pid: int
+    pid: int | None  # `None`: told later
     status: socket.socket
 
 
-class Made(NamedTuple):
-    """What needs no child: made before the fork, because every page a child writes is copied for it."""
+class Order(NamedTuple):
+    """All that a child needs: made before the fork, because every page a child writes is copied for it."""
 
-    texts: dict[str, str]  # file -> what stands in it
+    user: str
+    uid: int | None
+    lowest_uid: int
+    directory: str
+    stdout: str
+    stderr: str
+    command: str
+    files: tuple[str, ...]  # that root wrote for the user to read
     environment: dict[str, str]  # all but HOME and SHELL
+    known: User | None = None  # who is not known is looked up by the child: that may hang
 
 
-def begin(launch: Launch, group: Group, files: Files, known: User | None = None, *, lowest_uid: int) -> Begun:
-    """Fork the child; it says on its socket what it cannot do. Who is not `known` is looked up there: that may hang."""
-    made = _made(launch, group, files)
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    pid = os.fork()
-    if pid == 0:
-        _child(launch, group, made, theirs, lambda: known or _found(launch, lowest_uid, theirs))
-    theirs.close()
-    ours.setblocking(False)
-    return Begun(pid, ours)
-
-
-def _made(launch: Launch, group: Group, files: Files) -> Made:
+def ordered(launch: Launch, group: Group, files: Files, known: User | None = None, *, lowest_uid: int) -> Order:
+    """Make what the child will need, or say why there can be none."""
     try:
         environment = variables(launch, home="", shell="", files=files, cpuset=group.path)
     except TooMuch as refusal:
         raise CannotStart("USER_SHELL", str(refusal)) from refusal
-    return Made({files.nodes: node_file(launch), files.resources: property_file(launch)}, environment)
+    return Order(
+        user=launch.user,
+        uid=launch.uid,
+        lowest_uid=lowest_uid,
+        directory=launch.directory,
+        stdout=launch.stdout,
+        stderr=launch.stderr,
+        command=launch.command,
+        files=files,
+        environment=environment,
+        known=known,
+    )
 
 
-def _child(launch: Launch, group: Group, made: Made, status: socket.socket, find: Callable[[], User]) -> None:
-    """Go all the way or die: whatever happens, the child never returns into the supervisor's code."""
+def sockets() -> tuple[socket.socket, socket.socket]:
+    """Make the two ends on which a child speaks: ours never blocks."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setblocking(False)
+    return ours, theirs
+
+
+def begin(order: Order, join: Callable[[], None]) -> Begun:
+    """Fork the child here; it says on its socket what it cannot do."""
+    ours, theirs = sockets()
+    pid = os.fork()
+    if pid == 0:
+        _child(order, join, theirs)
+    theirs.close()
+    return Begun(pid, ours)
+
+
+def _child(order: Order, join: Callable[[], None], status: socket.socket) -> None:
+    """Go all the way or die: a child never returns into the code of whoever forked it."""
     try:
-        _go(launch, group, made, status, find)
+        _go(order, join, status)
     except CannotStart as failure:
-        _complain(status, failure.event, str(failure))
+        complain(status, failure.event, str(failure))
     except BaseException as failure:  # noqa: BLE001 - the boundary of a forked child
-        _complain(status, "EXIT_VALUE_OAREXEC", f"{type(failure).__name__}: {failure}")
+        complain(status, "EXIT_VALUE_OAREXEC", f"{type(failure).__name__}: {failure}")
     finally:
         os._exit(127)
 
 
-def _complain(status: socket.socket, event: str, says: str) -> None:
+def complain(status: socket.socket, event: str, says: str) -> None:
+    """Say why the command cannot run."""
     status.send(json.dumps([event, says]).encode())
 
 
-def _go(launch: Launch, group: Group, made: Made, status: socket.socket, find: Callable[[], User]) -> None:
+def _go(order: Order, join: Callable[[], None], status: socket.socket) -> None:
     os.setsid()
-    _step("CPUSET_ERROR", group.join)
-    user = find()
-    write_files(made.texts, user)
-    _raise_oom_score()
+    step("CPUSET_ERROR", join)
+    user = order.known or found(order, status)
+    hand_over(order.files, user)
+    raise_oom_score()
     os.umask(0o022)
     _close_others(keep=status.fileno())  # what is opened later closes at exec
     become(user)
-    _step("WORKING_DIRECTORY", lambda: os.chdir(launch.directory))
-    out, err = opened(launch.stdout), opened(launch.stderr)
-    shell, arguments = _login_shell(user, launch.command)
-    environment = {**made.environment, "HOME": user.home, "SHELL": user.shell}
+    step("WORKING_DIRECTORY", lambda: os.chdir(order.directory))
+    out, err = opened(order.stdout), opened(order.stderr)
+    shell, arguments = login_shell(user, order.command)
+    environment = {**order.environment, "HOME": user.home, "SHELL": user.shell}
     socket.send_fds(status, [b"!"], [err])
     _wire(out, err)
-    _step("USER_SHELL", lambda: os.execve(shell, arguments, environment))
+    step("USER_SHELL", lambda: os.execve(shell, arguments, environment))
 
 
-def _step(event: str, step: Callable[[], object]) -> None:
+def step(event: str, what: Callable[[], object]) -> None:
     """Do one thing; its failure is the event named."""
     try:
-        step()
+        what()
     except OSError as error:
         raise CannotStart(event, str(error)) from error
 
 
-def _found(launch: Launch, lowest_uid: int, status: socket.socket) -> User:
-    """Look the user up, and say who that is while nobody but root can speak here."""
+def look_up(order: Order) -> User:
+    """Find out who the user is here; that may hang."""
     try:
-        user = resolve(launch.user, launch.uid, lowest=lowest_uid)
+        return resolve(order.user, order.uid, lowest=order.lowest_uid)
     except UserRefused as refusal:
         raise CannotStart("USER_SHELL", str(refusal)) from refusal
+
+
+def found(order: Order, status: socket.socket) -> User:
+    """Look the user up, and say who that is while nobody but root can speak here."""
+    user = look_up(order)
     text = json.dumps(user._asdict()).encode()
     if len(text) <= LONGEST_SAID:
         status.send(text)
     return user
 
 
-def write_files(texts: dict[str, str], user: User) -> None:
-    """Write node and property file for the user to read, in a directory where only root writes."""
+def write_files(launch: Launch, files: Files) -> None:
+    """Write node and property file, in a directory where only root writes; nobody else reads them yet."""
     try:
-        for path, text in texts.items():
-            _write_file(path, text, user)
+        _write_file(files.nodes, node_file(launch))
+        _write_file(files.resources, property_file(launch))
     except OSError as error:
         raise CannotStart("CAN_NOT_WRITE_NODE_FILE", str(error)) from error
 
 
-def _write_file(path: str, text: str, user: User) -> None:
+def _write_file(path: str, text: str) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o400)
     try:
         write_all(fd, text.encode())
-        if os.geteuid() == 0:
-            os.fchown(fd, user.uid, user.gid)
     finally:
         os.close(fd)
 
 
-def _raise_oom_score() -> None:
+def hand_over(files: tuple[str, ...], user: User) -> None:
+    """Give the files to the user, to read and no more."""
+    try:
+        for path in files if os.geteuid() == 0 else ():
+            os.chown(path, user.uid, user.gid, follow_symlinks=False)
+    except OSError as error:
+        raise CannotStart("CAN_NOT_WRITE_NODE_FILE", str(error)) from error
+
+
+def raise_oom_score() -> None:
+    """Let a job go first when the node runs out of memory."""
     try:
         fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
     except OSError:
@@ -171,7 +210,8 @@ def opened(name: str) -> int:
     return fd
 
 
-def _login_shell(user: User, command: str) -> tuple[str, list[str]]:
+def login_shell(user: User, command: str) -> tuple[str, list[str]]:
+    """Name the program and its arguments."""
     name = os.path.basename(user.shell)
     return user.shell, [f"-{name}", *_LOGIN_FLAG.get(name, []), "-c", command]
 

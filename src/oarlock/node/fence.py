@@ -7,6 +7,7 @@ from oarlock.node.cgroup_site import SiteGroup
 from oarlock.node.messages import Launch, Limits
 
 _EMPTY_SECONDS = 10.0
+_PATIENCE_SECONDS = 60.0
 
 
 def make(launch: Launch, driver: Driver, node: str) -> Group:
@@ -21,6 +22,13 @@ def told(launch: Launch, driver: Driver) -> Launch:
     if launch.hooks.manager or "devices" in driver.missing:
         return launch._replace(limits=launch.limits._replace(deny_devices=()))
     return launch
+
+
+def emptied(group: Group) -> bool:
+    """Kill what is left in a group; tell whether nothing is."""
+    if group.pids():
+        group.kill()
+    return group.wait_empty(_PATIENCE_SECONDS)
 
 
 def end(launch: Launch, driver: Driver, node: str) -> None:

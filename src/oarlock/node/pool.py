@@ -17,7 +17,7 @@ from functools import partial
 from oarlock.node import cgroup, notice, spool
 from oarlock.node.cgroup import Driver
 from oarlock.node.channel import BadFrame, Frame
-from oarlock.node.link import Link
+from oarlock.node.link import Link, received
 from oarlock.node.messages import BAD, Launch, Refused, Settings, launch, permit
 from oarlock.node.runner import Supervisor
 
@@ -89,13 +89,13 @@ def plain_signals() -> None:
 def _launcher(orders: socket.socket, settings: Settings, driver: Driver, boot: str) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries the supervisors
     while True:
-        order, fds, _, _ = socket.recv_fds(orders, 1, 1)
+        order, line = received(orders, 1)
         if not order:
             os._exit(0)
         if os.fork() == 0:
             orders.close()
-            _supervisor(socket.socket(fileno=fds[0]), settings, driver, boot)
-        os.close(fds[0])
+            _supervisor(socket.socket(fileno=line), settings, driver, boot)
+        os.close(line)
 
 
 def _supervisor(line: socket.socket, settings: Settings, driver: Driver, boot: str) -> None:

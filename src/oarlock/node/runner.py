@@ -14,10 +14,11 @@ import time
 from oarlock.node import command, fence, hook, linger, script, spool
 from oarlock.node.cgroup import CgroupError, Driver, Group
 from oarlock.node.channel import BadFrame, Body, Frame
+from oarlock.node.children import Children
 from oarlock.node.command import CannotStart
 from oarlock.node.environment import Files
 from oarlock.node.lease import CHECKPOINT, END, KILL, Lease
-from oarlock.node.link import Link, drain
+from oarlock.node.link import Link, drain, received
 from oarlock.node.messages import (
     BAD,
     CLEANED,
@@ -25,6 +26,7 @@ from oarlock.node.messages import (
     FAILED,
     FIRST,
     KILLED,
+    LOST,
     NOT_NOW,
     OTHER,
     WALLTIME,
@@ -35,11 +37,11 @@ from oarlock.node.messages import (
     signed,
 )
 from oarlock.node.signals import chosen_for, send, told, write_aside
+from oarlock.node.spawner import Vanished
 from oarlock.node.spool import Place
 from oarlock.node.user import Acquaintances
 
 _LONGEST_WAIT = 15.0  # poll sleeps by a clock that stops while the machine sleeps; ours does not
-_EMPTY_SECONDS = 60.0
 _OTHER_MARGIN = 60.0
 
 
@@ -59,7 +61,7 @@ class Supervisor:
 
     def __init__(self, settings: Settings, driver: Driver, boot: str, link: Link, wake: int) -> None:
         self._settings, self._driver, self._boot, self._link, self._wake = settings, driver, boot, link, wake
-        self._acquaintances = Acquaintances()
+        self._acquaintances, self._children = Acquaintances(), Children()
 
     def run(self, launch: Launch, place: Place) -> None:
         """Live through the attempt; afterwards the report is on the disk and told."""
@@ -71,18 +73,22 @@ class Supervisor:
             self._watch()
         except CannotStart as failure:
             self._report = self._report._replace(outcome=FAILED, event=failure.event, says=str(failure))
+        except Vanished as failure:
+            if not self._ending:
+                self._report = self._report._replace(outcome=LOST, says=str(failure))
         except Over:
             pass
         self._clean()
+        self._children.settle()
         self._tell_end()
 
     def _begin_anew(self) -> None:
         """Forget the attempt before this one: supervisors are reused."""
         self._state = "launching"
         self._report = Report(self._launch.job, self._launch.attempt, self._settings.node, self._boot, EXITED)
-        self._statuses: dict[int, int] = {}
+        self._children.begin_anew()
         self._group: Group | None = None
-        self._child, self._stderr = 0, -1
+        self._stderr = -1
         self._ending = False
         # Other nodes keep the place a little longer: the first may still be within its grace.
         margin = self._launch.grace + _OTHER_MARGIN if self._launch.role == OTHER else 0.0
@@ -133,8 +139,9 @@ class Supervisor:
         """Start the child and wait until the user's code runs, or the child says why it cannot."""
         launch = self._launch
         known = self._acquaintances.get(launch.user, launch.uid, now=now())
-        child = command.begin(launch, self._fenced(), self._files, known, lowest_uid=self._settings.lowest_uid)
-        self._child = child.pid
+        command.write_files(launch, self._files)
+        order = command.ordered(launch, self._fenced(), self._files, known, lowest_uid=self._settings.lowest_uid)
+        child = self._children.begin(order, self._fenced())
         try:
             self._listen(child.status, now() + launch.start_timeout)
         finally:
@@ -144,9 +151,11 @@ class Supervisor:
         while True:
             self._turn(deadline, [status.fileno()])
             try:
-                said, fds, _, _ = socket.recv_fds(status, command.LONGEST_SAID, 1)
+                said, stderr = received(status, command.LONGEST_SAID)
             except BlockingIOError:
                 self._leave_if_told()
+                if now() >= deadline and self._stderr >= 0:
+                    raise Vanished("the command was about to run, and nobody said that it did") from None
                 if now() >= deadline:
                     says = f"the user's directory did not answer within {self._launch.start_timeout} s"
                     raise CannotStart("WORKING_DIRECTORY", says) from None
@@ -155,8 +164,8 @@ class Supervisor:
                 raise CannotStart("EXIT_VALUE_OAREXEC", "the child vanished before the user's command")
             if not said:
                 return
-            if fds:
-                self._stderr = fds[0]
+            if stderr >= 0:
+                self._stderr = stderr
             elif isinstance(told := command.heard(said), CannotStart):
                 raise told
             else:
@@ -191,11 +200,11 @@ class Supervisor:
     def _ended_by(self, pid: int, deadline: float) -> int | None:
         """Wait for a child; `None` when its time is over, or when the attempt has to end first."""
         told = self._ending
-        while pid not in self._statuses:
+        while (status := self._children.status(pid)) is None:
             if now() >= deadline or self._ending != told:
                 return None
             self._turn(deadline)
-        return self._statuses.pop(pid)
+        return status
 
     # While it runs.
 
@@ -204,9 +213,11 @@ class Supervisor:
         while not self._done():
             self._keep_time()
             self._turn(self._lease.next())
+        if self._children.is_lost:
+            raise Vanished("the process that waited for the command is gone")
 
     def _done(self) -> bool:
-        return self._ending if self._launch.role == OTHER else self._child in self._statuses
+        return self._ending if self._launch.role == OTHER else self._children.is_over
 
     def _keep_time(self) -> None:
         """Do what its time has come for."""
@@ -222,20 +233,10 @@ class Supervisor:
     def _turn(self, until: float, others: list[int] | None = None) -> None:
         """Wait for news: a request, a child that ended, a descriptor, or the instant `until`."""
         wait = min(max(until - now(), 0.0), _LONGEST_WAIT)
-        for frame in self._link.wait([self._wake, *(others or [])], wait * 1000 + 1):
+        for frame in self._link.wait([self._wake, *self._children.fds(), *(others or [])], wait * 1000 + 1):
             self._obey(frame)
         drain(self._wake)
-        self._reap()
-
-    def _reap(self) -> None:
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            self._statuses[pid] = status
+        self._children.reap()
 
     # What is asked of it.
 
@@ -294,7 +295,8 @@ class Supervisor:
         self._happened("CHECKPOINT_SUCCESS", f"signal {number} was sent")
 
     def _signal(self, number: int) -> None:
-        send(number, chosen_for(number, self._fenced().pids(), self._child))
+        pids = self._fenced().pids()
+        send(number, [pid for pid in chosen_for(number, pids, self._children.main) if pid in pids])
 
     def _running(self) -> None:
         if self._state != "running" or self._ending or self._launch.role != FIRST:
@@ -343,8 +345,10 @@ class Supervisor:
     def _clean(self) -> None:
         """Leave no process and no group behind; then the epilogue."""
         if self._report.started is not None:
-            status = self._statuses.get(self._child)
-            self._report = self._report._replace(ended=time.time(), ran=self._lease.ran(now()), status=status)
+            ran = self._lease.ran(now())
+            self._report = self._report._replace(
+                ended=time.time(), ran=ran, status=self._children.status(self._children.main)
+            )
         self._state = "ending"
         if self._group is not None:
             self._empty(self._group)
@@ -356,10 +360,8 @@ class Supervisor:
 
     def _empty(self, group: Group) -> None:
         try:
-            if group.pids():
-                group.kill()
-            if group.wait_empty(_EMPTY_SECONDS):
-                self._reap()
+            if fence.emptied(group):
+                self._children.reap()
                 self._report = self._report._replace(counters=group.counters())
                 group.remove()
             else:

@@ -79,6 +79,29 @@ def become(user: User) -> None:
     _check_irreversible(user)
 
 
+def borrow(user: User) -> None:
+    """Become the user until `come_back`: root stays the saved id. What is executed meanwhile has it no more.
+
+    Exec makes the saved ids those of the user, by the rules of POSIX; before it nothing may run that is not ours.
+    """
+    if os.geteuid() != 0:
+        return
+    os.setgroups(user.groups)
+    os.setresgid(user.gid, user.gid, 0)
+    os.setresuid(user.uid, user.uid, 0)
+    if os.getresuid() != (user.uid, user.uid, 0) or os.getresgid() != (user.gid, user.gid, 0):
+        raise NotDropped(f"the ids are {os.getresuid()} and {os.getresgid()} when {user.name} is to be served")
+
+
+def come_back(groups: list[int]) -> None:
+    """Be root again, with the groups of before; whoever never left stays."""
+    if os.getresuid()[2] != 0:
+        return
+    os.setresuid(0, 0, 0)
+    os.setresgid(0, 0, 0)
+    os.setgroups(groups)
+
+
 def _check_irreversible(user: User) -> None:
     tries: tuple[Callable[[], None], ...] = (_all_ids_root, lambda: os.setuid(0), lambda: os.setgid(0))
     for regain in tries:

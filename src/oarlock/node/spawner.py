@@ -1,0 +1,254 @@
+"""The process that starts the commands of one user for one supervisor, without a fork.
+
+After a fork every page that either side writes is copied or taken back: hundreds for a supervisor and its child, which
+was the dearest part of a job. So somebody else becomes the user for a moment, enters the group, opens what the user may
+open, spawns the command and comes back. Root stays behind as the saved id meanwhile, which exec forgets: no code of the
+user's ever runs with it. In that moment the user can send it signals. It therefore serves one user only, keeps no
+time, and knows of a single job: who ends it spoils nothing but the start of a job of their own.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import signal
+import socket
+import struct
+from typing import Any
+
+from oarlock.node.cgroup import Group, join
+from oarlock.node.command import (
+    FDS,
+    Begun,
+    CannotStart,
+    Order,
+    complain,
+    found,
+    hand_over,
+    login_shell,
+    opened,
+    raise_oom_score,
+    sockets,
+    step,
+)
+from oarlock.node.link import received
+from oarlock.node.user import User, borrow, come_back
+
+_NUMBER = struct.Struct("=I")
+_CHUNK = 1 << 18
+_SECONDS = 10.0  # for an order to be taken: whoever was stopped by its user takes none
+_NOTHING = 0
+
+
+class Unable(Exception):
+    """Commands cannot be started in this way here."""
+
+
+class Vanished(Exception):
+    """Whoever started the command is gone, and with it the knowledge of how it ended."""
+
+
+class Spawner:
+    """The spawner as its supervisor sees it: one command at a time."""
+
+    def __init__(self, user: tuple[str, int | None], homes: tuple[str, ...]) -> None:
+        """Make one. `homes` are the doors of the groups to which it returns; `Unable` if it could not."""
+        self.user = user
+        self._line, theirs = socket.socketpair()
+        self.pid = os.fork()
+        if self.pid == 0:
+            _serve(theirs, homes)
+        theirs.close()
+        self.fd = self._line.fileno()
+        self._expects: list[str] = []
+        if self._number() == _NOTHING:
+            self._line.close()
+            raise Unable
+
+    def begin(self, order: Order, group: Group) -> Begun:
+        """Have the command started; what is said meanwhile is the same as a child would say.
+
+        `BrokenPipeError` if the spawner was gone before it had the whole order.
+        """
+        ours, theirs = sockets()
+        text = _packed(order, group.doors)
+        with theirs:
+            self._give(text, theirs, ours)
+        self._expects = ["pid", "status"]
+        return Begun(None, ours)
+
+    def _give(self, text: bytes, theirs: socket.socket, ours: socket.socket) -> None:
+        self._line.settimeout(_SECONDS)
+        try:
+            socket.send_fds(self._line, [_NUMBER.pack(len(text))], [theirs.fileno()])
+            self._line.sendall(text)
+        except BrokenPipeError:
+            ours.close()
+            raise
+        except OSError as error:
+            ours.close()
+            raise Vanished(f"the order was not taken: {error}") from error
+        self._line.settimeout(None)
+
+    def heard(self) -> dict[str, int]:
+        """Give what became known since the last time: the number of the command's process, its raw wait status."""
+        news: dict[str, int] = {}
+        while self._expects:
+            try:
+                number = self._number(socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                break
+            word = self._expects.pop(0)
+            if word == "pid" and number == _NOTHING:
+                self._expects = []  # nothing was started; why has been said
+            else:
+                news[word] = number
+        return news
+
+    def _number(self, how: int = 0) -> int:
+        try:
+            number = self._line.recv(_NUMBER.size, how)
+        except ConnectionError:
+            number = b""
+        if not number:
+            self._expects = []
+            raise Vanished("the process that waited for the command is gone")
+        return int(_NUMBER.unpack(number)[0])
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it has yet to say how a command ended."""
+        return bool(self._expects)
+
+    def dismiss(self) -> None:
+        """End it. Only while it has not been waited for: its number would be somebody else's."""
+        self.close()
+        os.kill(self.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Keep nothing of one that is gone."""
+        self._line.close()
+
+
+def _serve(line: socket.socket, homes: tuple[str, ...]) -> None:
+    """Start, wait and tell, until nobody listens."""
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.closerange(3, line.fileno())
+        os.closerange(line.fileno() + 1, FDS)
+        os.umask(0o022)
+        raise_oom_score()
+        line.send(_NUMBER.pack(_is_able(homes)))
+        while _served(line, homes):
+            pass
+    finally:
+        os._exit(0)
+
+
+def _is_able(homes: tuple[str, ...]) -> bool:
+    """Tell whether we can return to where we are, and whether this Python can make a session without a fork."""
+    try:
+        join(homes)
+        os.posix_spawn("/", ["/"], {}, setsid=True)
+    except PermissionError:
+        return True  # a directory cannot be executed; everything before that worked
+    except (OSError, NotImplementedError):
+        return False
+    return False
+
+
+def _served(line: socket.socket, homes: tuple[str, ...]) -> bool:
+    head, speak = received(line, _NUMBER.size)
+    if not head:
+        return False
+    doors, order = _unpacked(_received(line, _NUMBER.unpack(head)[0]))
+    with socket.socket(fileno=speak) as status:
+        pid = _started(order, doors, homes, status)
+        line.send(_NUMBER.pack(pid))
+    if pid != _NOTHING:
+        line.send(_NUMBER.pack(os.waitpid(pid, 0)[1]))
+    return True
+
+
+def _started(order: Order, doors: tuple[str, ...], homes: tuple[str, ...], status: socket.socket) -> int:
+    """Start the command, or say why that cannot be. Whoever cannot come back from where it was does not return."""
+    try:
+        step("CPUSET_ERROR", lambda: join(doors))
+        user = order.known or found(order, status)
+        hand_over(order.files, user)
+        return _as_user(order, user, status)
+    except CannotStart as failure:
+        complain(status, failure.event, str(failure))
+    except Exception as failure:  # noqa: BLE001 - it is the supervisor's to know, whatever it is
+        complain(status, "EXIT_VALUE_OAREXEC", f"{type(failure).__name__}: {failure}")
+    finally:
+        join(homes)
+    return _NOTHING
+
+
+def _as_user(order: Order, user: User, status: socket.socket) -> int:
+    groups = os.getgroups()
+    try:
+        borrow(user)
+        step("WORKING_DIRECTORY", lambda: os.chdir(order.directory))
+        return _wired(order, user, status)
+    finally:
+        _return(groups)
+
+
+def _return(groups: list[int]) -> None:
+    """Be root again, or nobody: the command may run already, so no other word would be true."""
+    try:
+        come_back(groups)
+        os.chdir("/")
+    except OSError:
+        os._exit(1)
+
+
+def _wired(order: Order, user: User, status: socket.socket) -> int:
+    """Open the outputs, hand a copy of stderr to the supervisor, and spawn."""
+    out = opened(order.stdout)
+    try:
+        err = opened(order.stderr)
+        try:
+            socket.send_fds(status, [b"!"], [err])
+            return _spawned(order, user, out, err)
+        finally:
+            os.close(err)
+    finally:
+        os.close(out)
+
+
+def _spawned(order: Order, user: User, out: int, err: int) -> int:
+    shell, arguments = login_shell(user, order.command)
+    environment = {**order.environment, "HOME": user.home, "SHELL": user.shell}
+    null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    wires = [(os.POSIX_SPAWN_DUP2, fd, at) for fd, at in ((null, 0), (out, 1), (err, 2))]
+    try:
+        return os.posix_spawn(shell, arguments, environment, file_actions=wires, setsid=True)
+    except OSError as error:
+        raise CannotStart("USER_SHELL", str(error)) from error
+    finally:
+        os.close(null)
+
+
+def _received(line: socket.socket, length: int) -> bytes:
+    text = b""
+    while len(text) < length:
+        part = line.recv(min(length - len(text), _CHUNK))
+        if not part:
+            raise EOFError("the supervisor is gone")
+        text += part
+    return text
+
+
+def _packed(order: Order, doors: tuple[str, ...]) -> bytes:
+    """Records do not travel: their fields do."""
+    fields: list[Any] = [*order._replace(known=None, files=(*order.files,))]
+    return marshal.dumps((doors, fields, order.known and (*order.known,)))
+
+
+def _unpacked(text: bytes) -> tuple[tuple[str, ...], Order]:
+    doors, fields, known = marshal.loads(text)  # noqa: S302 - of our own supervisor, a moment ago
+    return doors, Order(*fields)._replace(known=known and User(*known))

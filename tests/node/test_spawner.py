@@ -1,0 +1,204 @@
+"""Starting a command without a fork: as the user and nobody else, or not at all."""
+
+import os
+import signal
+import socket
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from oarlock.node import command
+from oarlock.node.cgroup import homes
+from oarlock.node.children import Children
+from oarlock.node.environment import Files
+from oarlock.node.messages import Launch
+from oarlock.node.spawner import Spawner
+from oarlock.node.user import resolve
+from tests.bed import needs_root
+from tests.monitoring import wait_until
+
+
+class Place(NamedTuple):
+    """A group that holds nobody; it can be left if it has a home."""
+
+    homes: tuple[str, ...] = ()
+    path: str = "/free"
+    doors: tuple[str, ...] = ()
+
+    def join(self):
+        pass
+
+
+class Said(NamedTuple):
+    """What a command's beginning told."""
+
+    words: list[bytes]
+    status: int | None
+
+
+def ordered(user, text, ground):
+    """An order to run a command in `ground`."""
+    ground.chmod(0o777)
+    files = Files.of(str(ground), "1.1")
+    for path in map(Path, files):
+        path.unlink(missing_ok=True)
+    launch = Launch(1, 1, "", "", user, text, directory=str(ground))
+    command.write_files(launch, files)
+    return command.ordered(launch, Place(), files, lowest_uid=1000)
+
+
+def listened(begun):
+    """Everything that was said until the command ran, or could not."""
+    begun.status.setblocking(True)
+    words = []
+    while True:
+        said, fds, _, _ = socket.recv_fds(begun.status, command.LONGEST_SAID, 1)
+        for fd in fds:
+            os.close(fd)
+        if not said:
+            begun.status.close()
+            return words
+        words.append(said)
+
+
+def ran(children, order, place):
+    """Have a command started and wait for its end."""
+    children.begin_anew()
+    words = listened(children.begin(order, place))
+    if words[-1] != b"!":
+        return Said(words, None)
+    wait_until(lambda: children.reap() or children.is_over, "news of the command")
+    return Said(words, children.status(children.main))
+
+
+@pytest.fixture
+def children():
+    """Children whose spawner ends with the test."""
+    made = Children()
+    yield made
+    made._let_go()
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A place that can be left: its home is a file where numbers are written."""
+    (tmp_path / "home").touch()
+    return Place((str(tmp_path / "home"),))
+
+
+@needs_root
+def test_the_command_has_nothing_left_of_root(ground, people, children, place):
+    ada = resolve(people[0], None)
+    shown = ground / "shown"
+    text = f"grep -E '^(Uid|Gid|Groups|Cap(Inh|Prm|Eff|Amb))' /proc/self/status > {shown}"
+    assert ran(children, ordered(people[0], text, ground), place).status == 0
+    found = dict(line.split(":", 1) for line in shown.read_text().splitlines())
+    ids = {name: [int(word) for word in found.pop(name).split()] for name in ("Uid", "Gid", "Groups")}
+    assert ids == {"Uid": [ada.uid] * 4, "Gid": [ada.gid] * 4, "Groups": sorted(ada.groups)}
+    assert {name: int(value, 16) for name, value in found.items()} == dict.fromkeys(
+        ("CapInh", "CapPrm", "CapEff", "CapAmb"), 0
+    )
+
+
+@needs_root
+def test_the_command_finds_nothing_open_but_its_three(ground, people, children, place):
+    assert ran(children, ordered(people[0], f"ls /proc/$$/fd > {ground}/open; exec true", ground), place).status == 0
+    assert set((ground / "open").read_text().split()) - {"10"} == {"0", "1", "2"}  # 10 is where dash keeps its script
+
+
+@needs_root
+def test_root_cannot_be_had_back_by_the_command(ground, people, children, place):
+    attempt = "import os\nfor call in (os.setuid, os.seteuid, os.setgid, os.setegid):\n"
+    attempt += " try: call(0)\n except PermissionError: continue\n raise SystemExit(3)"
+    (ground / "regain.py").write_text(attempt)
+    assert ran(children, ordered(people[0], "/usr/bin/python3 regain.py", ground), place).status == 0
+
+
+@needs_root
+def test_one_spawner_serves_a_user_again_and_another_user_never(ground, people, children, place):
+    seen = []
+    for user in (people[0], people[0], people[1]):
+        status = ran(children, ordered(user, "exit 7", ground), place).status
+        seen.append((children._spawner.pid, os.waitstatus_to_exitcode(status)))
+    assert [code for _, code in seen] == [7, 7, 7]
+    assert seen[0][0] == seen[1][0] != seen[2][0]
+
+
+@needs_root
+@pytest.mark.parametrize("call", ["setgroups", "setresgid", "setresuid", "getresuid", "getresgid", "chdir"])
+def test_nothing_is_executed_when_a_call_before_it_fails(ground, people, children, place, monkeypatch, call):
+    def failing(*_, **__):
+        raise OSError(1, "injected")
+
+    order = ordered(people[0], f"touch {ground}/made", ground)
+    monkeypatch.setattr(os, call, failing)
+    begun = children.begin(order, place)
+    monkeypatch.undo()
+    words = listened(begun)
+    wait_until(lambda: children.reap() or children._spawner is None or not children.fds(), "news of the command")
+    assert b"!" not in words
+    assert not (ground / "made").exists()
+
+
+@needs_root
+def test_after_a_failure_the_next_command_is_served(ground, people, children, place):
+    order = ordered(people[0], "true", ground)._replace(directory=str(ground / "absent"))
+    refused = ran(children, order, place)
+    assert b"WORKING_DIRECTORY" in refused.words[-1]
+    before = children._spawner.pid
+    wait_until(lambda: children.reap() or not children.fds(), "news of the command")
+    assert (ran(children, ordered(people[0], "true", ground), place).status, children._spawner.pid) == (0, before)
+
+
+@needs_root
+def test_a_command_whose_spawner_is_killed_is_lost_and_not_guessed(ground, people, children, place):
+    children.begin_anew()
+    assert listened(children.begin(ordered(people[0], "sleep 30", ground), place))[-1] == b"!"
+    wait_until(lambda: children.reap() or children.main, "news of the command")
+    os.kill(children._spawner.pid, signal.SIGKILL)
+    wait_until(lambda: children.reap() or children.is_over, "news of the command")
+    assert (children.is_lost, children.status(children.main)) == (True, None)
+    os.kill(children.main, signal.SIGKILL)
+
+
+@needs_root
+def test_a_spawner_that_died_idle_is_replaced(ground, people, children, place):
+    assert ran(children, ordered(people[0], "true", ground), place).status == 0
+    os.kill(children._spawner.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, children._spawner.pid, os.WEXITED | os.WNOWAIT)
+    assert ran(children, ordered(people[0], "exit 3", ground), place).status == 3 << 8
+
+
+@needs_root
+def test_where_a_group_cannot_be_left_the_supervisor_forks(ground, people, children):
+    assert ran(children, ordered(people[0], "exit 4", ground), Place()).status == 4 << 8
+    assert children._spawner is None
+
+
+@needs_root
+def test_where_nobody_can_go_back_the_supervisor_forks(ground, people, children, tmp_path):
+    assert ran(children, ordered(people[0], "exit 5", ground), Place((str(tmp_path / "no" / "home"),))).status == 5 << 8
+    assert children._spawner is None
+
+
+@needs_root
+def test_an_order_longer_than_a_socket_holds_arrives(ground, people, place):
+    spawner = Spawner((people[0], None), place.homes)
+    order = ordered(people[0], 'test ${#LONG} = 100000 -a ${#MORE} = 100000 -a -n "x"', ground)
+    long = dict.fromkeys(("LONG", "MORE", "THIRD"), "x" * 100000)
+    begun = spawner.begin(order._replace(environment={**order.environment, **long}), place)
+    assert listened(begun)[-1] == b"!"
+    heard = {}
+    wait_until(lambda: heard.update(spawner.heard()) or "status" in heard, "news of the command")
+    assert heard["status"] == 0
+    spawner.dismiss()
+
+
+def test_homes_are_where_a_process_is_in_the_hierarchies_that_are_used():
+    text = "4:memory:/a/b\n3:cpu,cpuacct:/\n2:devices:/x\n0::/user.slice\n"
+    assert homes({"memory": "/m", "cpuacct": "/c", "": "/u"}, text) == (
+        "/m/a/b/cgroup.procs",
+        "/c/cgroup.procs",
+        "/u/user.slice/cgroup.procs",
+    )
