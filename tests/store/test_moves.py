@@ -77,6 +77,25 @@ def test_a_job_may_move_several_times_at_once(tx: Tx):
     assert jobs.get(tx, second.id).state is S.HOLD
 
 
+def test_moves_at_once_leave_what_the_same_moves_leave_one_by_one(tx: Tx):
+    cores = add_nodes(tx, ["a", "b"])
+    # The clock was set back in between.
+    way = [(S.SUSPENDED, 20), (S.RESUMING, 10), (S.RUNNING, 30), (S.FINISHING, 30), (S.TERMINATED, 40)]
+    one, other = (run(tx, add_job(tx), cores[place : place + 1]) for place in range(2))
+    chain: list[Moved] = []
+    for state, seconds in way:
+        chain.append(move(chain[-1].job if chain else one, state, at=NOW + seconds, why="test"))
+        step(tx, jobs.get(tx, other.id), state, at=NOW + seconds)
+    jobs.record(tx, chain)
+    stories = [[line[:3] for line in jobs.story(tx, job.id)] for job in (one, other)]
+    ends = [rows(tx, f"SELECT state, stop_time, suspended FROM jobs WHERE job_id = {job.id}") for job in (one, other)]
+    assert stories[0] == stories[1]
+    assert ends == [[("Terminated", NOW + 40, "YES")]] * 2
+    assert rows(tx, "SELECT DISTINCT suspended_jobs, last_job_date FROM resources WHERE last_job_date > 0") == [
+        ("NO", NOW + 40)
+    ]
+
+
 def test_a_chain_with_a_hole_in_it_is_not_begun(tx: Tx):
     job = add_job(tx)
     first = move(job, S.HOLD, at=NOW, why="a")

@@ -5,9 +5,8 @@ Steps decide job by job; a ledger writes for all jobs at once, so that a hundred
 
 import hashlib
 import hmac
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
-from operator import itemgetter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from oarlock.config import Config
@@ -16,6 +15,7 @@ from oarlock.job.instructions import Instruction, LookAgain
 from oarlock.model.condition import Column, In, Literal
 from oarlock.model.event import EVENTS, Event, EventType, Suspects
 from oarlock.model.job import FINAL, FragState, Job, JobState, Moved, move
+from oarlock.model.record import changed
 from oarlock.model.resource import ResourceState
 from oarlock.node.messages import Report
 from oarlock.plan.containers import is_container
@@ -107,9 +107,9 @@ class Ledger:
 
     def attempt(self, attempt: Attempt, **changes: Any) -> Attempt:
         """Note what became of an attempt."""
-        changed = replace(attempt, **changes)
-        self.attempts[attempt.job_id] = self._touched[attempt.job_id] = changed
-        return changed
+        now = changed(attempt, **changes)
+        self.attempts[attempt.job_id] = self._touched[attempt.job_id] = now
+        return now
 
     def close(self, attempt: Attempt) -> None:
         """Close an attempt: nothing of it is alive any more."""
@@ -148,7 +148,7 @@ class Ledger:
         ended = [moved.job.id for moved in self._moves if moved.job.state in FINAL]
         self.tell(*notices.of_events(self._events, self.jobs), *notices.of_moves(self._moves))
         if self._moves:
-            jobs.record(self.tx, _in_turns(self._moves))
+            jobs.record(self.tx, self._moves)
             if any(moved.job.state in _MAKES_ROOM or is_container(moved.job.types) for moved in self._moves):
                 self.tell(LookAgain())
         if self._touched:
@@ -181,17 +181,6 @@ class Ledger:
 
 _MAKES_ROOM = FINAL | {JobState.WAITING, JobState.SUSPENDED}
 """States after which the scheduler may do something that it could not do before."""
-
-
-def _in_turns(moves: Sequence[Moved]) -> list[Moved]:
-    """Put the first moves of all jobs before the second ones, and so on: each turn is written at once."""
-    turns: dict[int, int] = {}
-    ordered = []
-    for moved in moves:
-        turns[moved.job.id] = turns.get(moved.job.id, 0) + 1
-        ordered.append((turns[moved.job.id], moved))
-    ordered.sort(key=itemgetter(0))
-    return [moved for _, moved in ordered]
 
 
 LATER = frozenset({EventType.HOLD_RUNNING_JOB, EventType.RESUME_JOB})

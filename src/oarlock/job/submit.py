@@ -14,6 +14,7 @@ from oarlock.lang.where import STORED
 from oarlock.model.condition import Condition, both
 from oarlock.model.errors import NotYourJob, OarlockError, ResubmitRefused, UnknownDependency, UnknownJob, UnknownQueue
 from oarlock.model.job import FINAL, Job, JobKind, JobState, Reservation
+from oarlock.model.record import changed
 from oarlock.model.request import Request
 from oarlock.model.submission import Submission
 from oarlock.store import jobs, properties, queues, requests, shapes
@@ -126,7 +127,7 @@ def _prepared(
     first = _job(submission, queue, now, _message(submission, queue, request, counts[0]))
     whole = replace(request, where=_with_rules(request.where, submission.rule_where))
     return [
-        New(replace(first, command=_command(submission, member), array_index=place), whole, submission.after)
+        New(changed(first, command=_command(submission, member), array_index=place), whole, submission.after)
         for place, member in enumerate(submission.array, 1)
     ]
 

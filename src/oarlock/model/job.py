@@ -1,11 +1,12 @@
 """A job: its states, the moves between them, and what is known of it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from oarlock.model.errors import IllegalMove
+from oarlock.model.record import changed
 
 
 class JobState(StrEnum):
@@ -150,4 +151,4 @@ def move(job: Job, to: JobState, *, at: int, why: str, **changes: Any) -> Moved:
             f"Job {job.id} is {job.state}; it cannot become {to}.",
             hint=f"A job that is {job.state} can become {ways}.",
         )
-    return Moved(job=replace(job, state=to, **changes), before=job.state, at=at, why=why)
+    return Moved(job=changed(job, state=to, **changes), before=job.state, at=at, why=why)

@@ -149,7 +149,7 @@ class V1:
         self.missing = tuple(name for name in needed if name not in found.v1)
         self._bases = list(dict.fromkeys([*self._v1.values(), self._held_by()]))
         insist(self._prepare)
-        self._memberships = read("/proc/self/cgroup")
+        self._memberships, self._found = read("/proc/self/cgroup"), dict[int, tuple[str, ...]]()
         self._there, self._memories = [0], "0"
         if "cpuset" in self._v1:
             self._there = numbers(read(self._v1["cpuset"] + "/cpuset.cpus"))
@@ -181,7 +181,10 @@ class V1:
 
     def _homes(self, bases: dict[str, str]) -> tuple[str, ...]:
         held = {"": self._tree} if self._tree else {"freezer": self._held_by()}
-        return homes({**bases, **held}, self._memberships)
+        key = len(bases)  # with the devices or without them
+        if key not in self._found:
+            self._found[key] = homes({**bases, **held}, self._memberships)
+        return self._found[key]
 
     def _make(self, hold: Tree | Freezer, group: V1Group) -> None:
         try:

@@ -33,9 +33,6 @@ def mac(text: str, secret: str) -> str:
 
 def same(one: str, other: str) -> bool:
     """Compare two signatures in a time that does not tell where they differ."""
-    if len(one) != len(other):
-        return False
-    differing = 0
-    for a, b in zip(one, other):
-        differing |= ord(a) ^ ord(b)
-    return differing == 0
+    from hmac import compare_digest  # late: only who reads reports compares, and that is no supervisor
+
+    return compare_digest(one.encode("utf-8", "surrogatepass"), other.encode("utf-8", "surrogatepass"))

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -10,6 +10,7 @@ from sqlalchemy import Select, Update, select, update
 from sqlalchemy.types import TypeEngine
 
 from oarlock.model.errors import AttemptOpen, StaleAttempt
+from oarlock.model.record import changed
 from oarlock.store.rows import Given, among, insert_rows, these
 from oarlock.store.tables import attempt_nodes, attempts
 from oarlock.store.tables.columns import TEXT_BY_CODE_POINT, WHOLE
@@ -66,7 +67,7 @@ def begin(tx: Tx, new: Sequence[Attempt]) -> list[Attempt]:
                 f"Attempt {before.number} of job {one.job_id} is not over.",
                 hint="It ends when its nodes answer, have rebooted, or its lease is over.",
             )
-        begun.append(replace(one, number=1 if before is None else before.number + 1))
+        begun.append(changed(one, number=1 if before is None else before.number + 1))
         last[one.job_id] = begun[-1]
     insert_rows(tx, "attempts", _COLUMNS, [[getattr(one, name) for name in _COLUMNS] for one in begun])
     nodes = [(a.job_id, a.number, place, n.name, n.boot_id) for a in begun for place, n in enumerate(a.nodes)]

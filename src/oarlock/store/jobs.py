@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -12,6 +12,7 @@ from oarlock.lang.where import show
 from oarlock.model.condition import Condition
 from oarlock.model.errors import UnknownJob
 from oarlock.model.job import HOLDS_RESOURCES, Job, JobKind, JobState, Reservation
+from oarlock.model.record import changed
 from oarlock.model.request import Request
 from oarlock.store import where
 from oarlock.store.moves import record
@@ -120,7 +121,7 @@ def add(tx: Tx, new: Sequence[New]) -> list[Job]:
     for number, one in zip(numbers, new, strict=True):
         array_id = number if one.job.array_index == 1 or not added else added[-1].array_id
         text = _text(one.request.where, texts)
-        added.append(replace(one.job, id=number, array_id=array_id, properties=text))
+        added.append(changed(one.job, id=number, array_id=array_id, properties=text))
     insert_rows(tx, "jobs", [*_FIELDS.values(), "cpuset_name"], [_row(job) for job in added])
     _add_logs(tx, added)
     _add_requests(tx, numbers, [one.request for one in new], texts)

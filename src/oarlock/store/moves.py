@@ -1,6 +1,6 @@
 """Moves of jobs from state to state, with everything that follows from them: together, or not at all."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -49,13 +49,9 @@ def record(tx: Tx, moves: Sequence[Moved]) -> None:
     they were last used. A job that is no longer where it was read refuses them all (`IllegalMove`), nothing written.
     A job may move several times in one call, in the order given.
     """
-    since = _checked(tx, moves)
-    for wave in _waves(moves):
-        for moved in wave:
-            # A clock that was set back must not turn intervals round.
-            since[moved.job.id] = max(since[moved.job.id], moved.at)
-        _write(tx, wave, since)
-        _follow(tx, wave)
+    if moves:
+        _write(tx, moves, _checked(tx, moves))
+        _follow(tx, moves)
 
 
 def _checked(tx: Tx, moves: Sequence[Moved]) -> dict[int, int]:
@@ -76,39 +72,50 @@ def _checked(tx: Tx, moves: Sequence[Moved]) -> dict[int, int]:
     return {number: since for number, (_, since) in present.items()}
 
 
-def _waves(moves: Sequence[Moved]) -> Iterator[list[Moved]]:
-    """Cut moves so that no job is twice in a wave."""
-    wave: dict[int, Moved] = {}
-    for moved in moves:
-        if moved.job.id in wave:
-            yield list(wave.values())
-            wave = {}
-        wave[moved.job.id] = moved
-    if wave:
-        yield list(wave.values())
+class _Way:
+    """Where a job stands after its moves, and when it left where it stood before."""
+
+    __slots__ = ("at", "last", "left", "line", "suspended")
+
+    def __init__(self, since: int) -> None:
+        self.at = since  # when it came to where it stands
+        self.left: int | None = None  # when its first move was
+        self.last: Moved
+        self.line: list[Any] = []  # of its history, the last one
+        self.suspended = False  # somewhere on the way
+
+    def go(self, moved: Moved, number: int) -> list[Any]:
+        """Take a move; give the line of history that it adds. The line before ends where it begins."""
+        self.at = max(self.at, moved.at)  # a clock that was set back must not turn intervals round
+        if self.left is None:
+            self.left = self.at
+        else:
+            self.line[-2] = self.at
+        self.last = moved
+        self.suspended |= moved.job.state is JobState.SUSPENDED
+        self.line = [number, moved.job.id, moved.job.state.value, self.at, 0, moved.why]
+        return self.line
 
 
-def _write(tx: Tx, wave: Sequence[Moved], at: Mapping[int, int]) -> None:
+_LINE = ("job_state_log_id", "job_id", "job_state", "date_start", "date_stop", "why")
+
+
+def _write(tx: Tx, moves: Sequence[Moved], since: Mapping[int, int]) -> None:
+    """Write where the jobs are in the end, and a line of history for each step of the way."""
     engine = tx.dialect.name
-    bound = _MOVES.bound(tx, [_row(moved, at[moved.job.id]) for moved in wave])
+    numbers = take_ids(tx, job_state_logs.c.job_state_log_id, len(moves))
+    ways = {number: _Way(at) for number, at in since.items()}
+    lines = [ways[moved.job.id].go(moved, number) for moved, number in zip(moves, numbers, strict=True)]
+    bound = _MOVES.bound(tx, [_row(way) for way in ways.values()])
     tx.execute(_update_jobs(engine), bound)
     tx.execute(_end_intervals(engine), bound)
-    lines = take_ids(tx, job_state_logs.c.job_state_log_id, len(wave))
-    insert_rows(
-        tx,
-        "job_state_logs",
-        ["job_state_log_id", "job_id", "job_state", "date_start", "why"],
-        [
-            (line, moved.job.id, moved.job.state.value, at[moved.job.id], moved.why)
-            for line, moved in zip(lines, wave, strict=True)
-        ],
-    )
+    insert_rows(tx, "job_state_logs", _LINE, lines)
 
 
-def _row(moved: Moved, at: int) -> tuple[Any, ...]:
-    job = moved.job
-    stop = max(job.stop or at, job.start) if job.state in FINAL else job.stop
-    suspended = "YES" if job.suspended or job.state is JobState.SUSPENDED else "NO"
+def _row(way: _Way) -> tuple[Any, ...]:
+    job = way.last.job
+    stop = max(job.stop or way.at, job.start) if job.state in FINAL else job.stop
+    suspended = "YES" if job.suspended or way.suspended else "NO"
     return (
         job.id,
         job.state.value,
@@ -119,16 +126,16 @@ def _row(moved: Moved, at: int) -> tuple[Any, ...]:
         job.assigned,
         job.exit_code,
         suspended,
-        at,
+        way.left,
     )
 
 
-def _follow(tx: Tx, wave: Sequence[Moved]) -> None:
+def _follow(tx: Tx, moves: Sequence[Moved]) -> None:
     """Do what follows for resources and for the rows beside the job's own."""
     engine = tx.dialect.name
-    if stopped := [(moved.job.id,) for moved in wave if {moved.before, moved.job.state} & _STOPPED]:
+    if stopped := [(moved.job.id,) for moved in moves if {moved.before, moved.job.state} & _STOPPED]:
         tx.execute(_mark_suspended(engine), _IDS.bound(tx, stopped))
-    if ended := [(moved.job.id,) for moved in wave if moved.job.state in FINAL]:
+    if ended := [(moved.job.id,) for moved in moves if moved.job.state in FINAL]:
         bound = _IDS.bound(tx, ended)
         tx.execute(_last_used(engine), bound)
         for statement in _retire(engine):

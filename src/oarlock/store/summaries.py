@@ -1,8 +1,9 @@
 """Summaries: what each job really used, one row a job."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import Delete, Select, delete, select
@@ -27,11 +28,14 @@ class Summary:
     detail: str = "{}"
 
 
+_COLUMNS = [column.name for column in job_summaries.columns]
+_VALUES = attrgetter(*_COLUMNS)
+
+
 def save(tx: Tx, summaries: Sequence[Summary]) -> None:
     """Keep summaries; one that a job already has is replaced."""
     tx.execute(_forget(tx.dialect.name), these(tx, [s.job_id for s in summaries]))
-    columns = [column.name for column in job_summaries.columns]
-    insert_rows(tx, "job_summaries", columns, [astuple(one) for one in summaries])
+    insert_rows(tx, "job_summaries", _COLUMNS, [_VALUES(one) for one in summaries])
 
 
 def of_jobs(tx: Tx, ids: Collection[int]) -> list[Summary]:
