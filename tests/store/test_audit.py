@@ -39,6 +39,15 @@ def test_changes_are_listed_by_user_date_and_number(written: Tx):
     assert audit.broken(written) is None
 
 
+def test_changes_of_a_job_are_those_that_name_it_and_no_number_that_looks_like_it(tx: Tx):
+    told = ['{"ids":[7],"where":null}', '{"ids":[17,70]}', '{"ids":[1,7,9]}', '{"names":["7"]}', '{"ids":[8,7']
+    for verb, asked in [*(("jobs.delete", one) for one in told), ("resources.state", '{"ids":[7]}')]:
+        audit.add(tx, Entry(NOW, "root", "", verb, "socket", asked))
+    assert [one.asked for one in audit.listed(tx, job=7, most=10)] == [told[0], told[2]]
+    assert [one.asked for one in audit.listed(tx, job=8, most=10)] == [told[4]]
+    assert [one.asked for one in audit.listed(tx, job=7, most=1)] == [told[2]]
+
+
 @pytest.mark.parametrize("column", ["date", "user_name", "behalf", "verb", "channel", "asked", "chain"])
 def test_a_row_that_was_edited_shows(written: Tx, column: str):
     second = _numbers(written)[1]

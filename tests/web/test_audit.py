@@ -41,6 +41,17 @@ def test_changes_are_noted_once_and_reading_is_not(house: Running):
     assert _told(house, f"?since={NOW + 1}") == []
 
 
+def test_what_was_done_to_a_job_is_found_by_its_number_however_it_was_named(house: Running):
+    house.client_of("nobody").post("/jobs/hold", {"where": "job_user = 'nobody'"})
+    house.client.post("/jobs/resume", {"ids": [1]})
+    house.client.post("/jobs/resume", {"ids": [11]})
+    assert [(who, verb) for who, _, verb, *_ in _told(house, "?job=1")] == [
+        ("nobody", "jobs.hold"),
+        ("root", "jobs.resume"),
+    ]
+    assert _told(house, "?job=2") == []
+
+
 def test_a_job_submitted_for_somebody_else_is_noted_with_both_names(house: Running):
     house.client.ask("POST", "/jobs", {"command": "true"}, On_Behalf_Of="nobody")
     house.client_of("nobody").post("/jobs", {"command": "true"})

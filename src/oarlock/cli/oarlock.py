@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from oarlock import __version__
-from oarlock.cli import agent, maintenance, node, simulate
+from oarlock.cli import agent, audit, maintenance, node, simulate
 from oarlock.client import Refused
 from oarlock.model.errors import OarlockError
 
@@ -46,6 +46,7 @@ def _options() -> argparse.ArgumentParser:
     _demo_options(commands.add_parser("demo", help="show jobs of every kind on pretended nodes", description=_DEMO))
     agent.add(commands)
     node.add(commands)
+    audit.add(commands)
     simulate.add(commands)
     return options
 

@@ -4,7 +4,9 @@ Each row carries a hash over itself and the hash before it, so that a row that w
 """
 
 import hashlib
+import re
 from dataclasses import astuple, dataclass
+from itertools import islice
 
 import msgspec
 from sqlalchemy import Row, insert, select
@@ -12,6 +14,7 @@ from sqlalchemy import Row, insert, select
 from oarlock.store.tables import audit
 from oarlock.store.tx import Tx, take_ids
 
+_NUMBERS = re.compile(r'"ids":\[([0-9,]*)(\]?)')  # the jobs that a change was about, the last one perhaps cut off
 _LAST = select(audit.c.chain).order_by(audit.c.id.desc()).limit(1)
 
 
@@ -36,12 +39,28 @@ def add(tx: Tx, entry: Entry) -> None:
     tx.execute(insert(audit), {"id": number, "date": entry.date, **row, "asked": entry.asked, "chain": chain})
 
 
-def listed(tx: Tx, *, user: str | None = None, since: int = 0, most: int) -> list[Entry]:
-    """Give the last changes from a date on, oldest first; only those of one user if one is named."""
-    query = select(audit).where(audit.c.date >= since)
+def listed(tx: Tx, *, user: str | None = None, job: int | None = None, since: int = 0, most: int) -> list[Entry]:
+    """Give the last changes from a date on, oldest first; only those of one user, or about one job, if one is named.
+
+    Whom a very long list of jobs names behind the place where it was cut off is not found.
+    """
+    query = select(audit).where(audit.c.date >= since).order_by(audit.c.id.desc())
     if user is not None:
         query = query.where(audit.c.user_name == user)
-    return [_entry(row) for row in tx.execute(query.order_by(audit.c.id.desc()).limit(most))][::-1]
+    if job is None:
+        return [_entry(row) for row in tx.execute(query.limit(most))][::-1]
+    query = query.where(audit.c.verb.startswith("jobs."), audit.c.asked.contains(str(job)))
+    found = (entry for entry in map(_entry, tx.execute(query)) if job in _jobs(entry))
+    return list(islice(found, most))[::-1]
+
+
+def _jobs(entry: Entry) -> set[int]:
+    """Read which jobs a change was about."""
+    named = _NUMBERS.search(entry.asked)
+    if named is None:
+        return set()
+    numbers = named[1].split(",")
+    return {int(number) for number in (numbers if named[2] else numbers[:-1]) if number}
 
 
 def broken(tx: Tx) -> int | None:

@@ -90,10 +90,13 @@ class Call:
 
         return await self.change(told, Nought)
 
-    async def act(self, action: Callable[[], Awaitable[T]], kind: type[T]) -> T:
+    async def act(
+        self, action: Callable[[], Awaitable[T]], kind: type[T], about: Callable[[T], Struct] | None = None
+    ) -> T:
         """Do something that has transactions of its own and does no harm when it is done twice; answer it once.
 
-        A server that dies between the action and its answer acts again when asked again.
+        A server that dies between the action and its answer acts again when asked again. `about` says what to note as
+        asked for, where the words of the request do not say what it was done to.
         """
         known = await self.core.read(self._answered)
         if known is not None:
@@ -102,7 +105,7 @@ class Call:
 
         def remember(tx: Tx) -> None:
             if self._answered(tx) is None:
-                self._remember(tx, value)
+                self._remember(tx, value, about(value) if about else None)
 
         await self.core.write(remember)
         return value
@@ -110,16 +113,17 @@ class Call:
     def _answered(self, tx: Tx) -> str | None:
         return requests.answer(tx, user=self.who.name, request_id=self.request_id, verb=self.verb)
 
-    def _remember(self, tx: Tx, value: object) -> None:
+    def _remember(self, tx: Tx, value: object, asked: Struct | None = None) -> None:
         answer = msgspec.json.encode(value).decode()
         requests.remember(
             tx, user=self.who.name, request_id=self.request_id, verb=self.verb, answer=answer, at=self.now
         )
-        self.note(tx)
+        self.note(tx, asked)
 
-    def note(self, tx: Tx) -> None:
+    def note(self, tx: Tx, instead: Struct | None = None) -> None:
         """Write down who asks for which change."""
-        asked = msgspec.json.encode(self.asked).decode() if self.asked is not None else ""
+        told = instead or self.asked
+        asked = msgspec.json.encode(told).decode() if told is not None else ""
         behalf = self.behalf.name if self.behalf else ""
         entry = Entry(self.now, self.who.name, behalf, self.verb, self.who.channel, asked[:_LONGEST_NOTED])
         audit.add(tx, entry)

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from oarlock.model.errors import BadRequest, OarlockError, UnknownArray, UnknownJob
 from oarlock.model.job import JobState
@@ -129,7 +129,10 @@ async def _act(call: Call, asked: SomeJobs, action: Action, needs: Needs) -> Job
                 answers[one.job_id] = JobAnswer(one.job_id, one.done, one.says, one.kind)
         return JobAnswers([answers[number] for number in ids])
 
-    return await call.act(act, JobAnswers)
+    def about(done: JobAnswers) -> Struct:
+        return structs.replace(asked, ids=[one.job_id for one in done.jobs])
+
+    return await call.act(act, JobAnswers, about)
 
 
 def _refusal(call: Call, number: int, line: Line | None, needs: Needs) -> OarlockError | None:

@@ -8,16 +8,17 @@ from oarlock.store import audit
 from oarlock.store.tx import Tx
 from oarlock.web.call import Call
 from oarlock.web.policy import May
-from oarlock.web.reading import Asked, Instant, Word
+from oarlock.web.reading import Asked, Id, Instant, Word
 from oarlock.web.verb import verb
 
 _MOST = 10_000
 
 
 class SomeChanges(Asked):
-    """The last `limit` changes from an instant on, by one user or by all; `check`: also whether the record is whole."""
+    """The last `limit` changes from an instant on, by one user, about one job; `check`: also whether all is whole."""
 
     by: Word | None = None
+    job: Id | None = None
     since: Instant = 0
     limit: Annotated[int, Meta(ge=1, le=_MOST)] = 100
     check: bool = False
@@ -38,7 +39,7 @@ async def listed(call: Call, asked: SomeChanges) -> Changes:
     """Give the changes."""
 
     def read(tx: Tx) -> Changes:
-        found = audit.listed(tx, user=asked.by, since=asked.since, most=asked.limit)
+        found = audit.listed(tx, user=asked.by, job=asked.job, since=asked.since, most=asked.limit)
         return Changes(found, audit.broken(tx) if asked.check else None)
 
     return await call.read(read)
