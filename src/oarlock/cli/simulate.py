@@ -75,7 +75,10 @@ def run(asked: argparse.Namespace) -> None:
 
     trace = reading.read(asked.trace, since=_instant(asked.since, 0), until=_instant(asked.until, reading.FOREVER))
     for reason, count in trace.skipped.items():
-        print(f"oarlock: {count} line{'s' * (count > 1)} of {trace.name} skipped: {reason}.", file=sys.stderr)
+        unit = "line" if trace.resources is None else "job"
+        print(f"oarlock: {count} {unit}{'s' * (count > 1)} of {trace.name} skipped: {reason}.", file=sys.stderr)
+    for remark in trace.remarks if asked.resources is None else ():
+        print(f"oarlock: {remark}.", file=sys.stderr)
     gc.freeze()  # the trace stays to the end: looking through it for garbage again and again takes time
     comparison = Comparison(
         site(asked.resources, trace),

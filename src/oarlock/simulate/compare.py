@@ -10,6 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from oarlock.model.errors import OarlockError
+from oarlock.model.resource import DEFAULT_TYPE
 from oarlock.plan.layout import lay_out
 from oarlock.plan.policies import POLICIES, named
 from oarlock.plan.settings import PlanSettings
@@ -103,7 +104,8 @@ class Comparison:
         if self.site.ground is not None:
             return of_pool(ran, self.site.size, self.power)
         layout = lay_out(self.site.resources, PlanSettings().order)
-        return of_nodes(ran, [node.bits for node in layout.nodes], self.power)
+        processors = layout.by_value("type").get(DEFAULT_TYPE, 0)  # a licence takes no watts
+        return of_nodes(ran, [node.bits for node in layout.nodes if node.bits & processors], self.power)
 
     def _shaken(self, trace: Trace, policy: str, progress: Progress) -> dict[str, dict[str, float]]:
         runs = []

@@ -5,7 +5,7 @@ again, launched on virtual nodes and reported by them. At one instant jobs end f
 decision.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
 from oarlock.config import Config
@@ -61,7 +61,11 @@ class _Replay:
     def _furnish(self, tx: Tx, policy: str) -> None:
         queues.add(tx, Queue(_QUEUE, 10, policy))
         known = properties.types(tx)
-        columns = {name: values for name, values in self._site.columns.items() if name not in resources.KEPT}
+        columns = {
+            name: _as_here(values, known.get(name))
+            for name, values in self._site.columns.items()
+            if name not in resources.KEPT
+        }
         for name, values in columns.items():
             if name not in known:
                 properties.add(tx, name, str if any(isinstance(value, str) for value in values) else int)
@@ -101,6 +105,13 @@ class _Replay:
             if job.state is JobState.TERMINATED:
                 held = layout.bits_of([self._ids[id_] for id_ in everything.resources[number]])
                 yield Ran(one, job.start, self._told.get(number), held)
+
+
+def _as_here(values: Sequence[Value], kind: type | None) -> Sequence[Value]:
+    """Write values as our own columns hold them: OAR keeps the numbers of a cpuset as texts."""
+    if kind is not int:
+        return values
+    return [int(value) if isinstance(value, str) and value.isdecimal() else value for value in values]
 
 
 def _new(one: TraceJob) -> jobs.New:

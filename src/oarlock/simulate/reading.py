@@ -11,6 +11,9 @@ from oarlock.store.opening import place
 _SQLITE = b"SQLite format 3\0"
 _GZIP = b"\x1f\x8b"
 FOREVER = 1 << 62
+_FORMS = "A trace is SWF, Batsim's JSON, the file of an SQLite database, or postgresql://…."
+_INNER = "inner jobs, which ran on the resources of their container"
+_DEAD = "resources that are Dead today count as ready, since jobs of this stretch had them"
 
 
 def read(where: str, *, since: int = 0, until: int = FOREVER) -> Trace:
@@ -28,9 +31,8 @@ def read(where: str, *, since: int = 0, until: int = FOREVER) -> Trace:
             return _history(where, found.name, since, until)
         text = _text(found, packed=begin.startswith(_GZIP))
     except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise TraceRefused(
-            f"{where} cannot be read: {error}.", hint="A trace is SWF, Batsim's JSON or a database."
-        ) from error
+        why = getattr(error, "strerror", None) or error
+        raise TraceRefused(f"{where} cannot be read: {why}.", hint=_FORMS) from error
     name = found.name
     trace = batsim.read(text, name) if text.lstrip().startswith("{") else swf.read(text.splitlines(), name)
     return _not_empty(trace)
@@ -44,6 +46,11 @@ def _text(path: Path, *, packed: bool) -> str:
 
 
 def _history(where: str, name: str, since: int, until: int) -> Trace:
+    if where.startswith(("mysql", "mariadb")):
+        raise TraceRefused(
+            "The history of an OAR on MySQL is not read directly.",
+            hint="Copy it into PostgreSQL first (pgloader does), and give postgresql://….",
+        )
     past = history.read(place(where), since=since, until=until)
     jobs = tuple(
         TraceJob(
@@ -51,21 +58,24 @@ def _history(where: str, name: str, since: int, until: int) -> Trace:
             submitted=job.submitted,
             run=min(job.stop - job.start, job.walltime),
             walltime=job.walltime,
-            shape=job.shape or flat(job.held),
-            processors=job.held,
+            shape=job.shape or flat(max(job.held, 1)),
+            processors=max(job.held, 1),
             user=job.user,
             project=job.project,
             waited=max(job.start - job.submitted, 0),
         )
         for job in past.jobs
     )
-    return _not_empty(Trace(name, jobs, len(past.resources.ids), past.resources))
+    skipped = {_INNER: past.inner} if past.inner else {}
+    remarks = (f"{past.dead} {_DEAD}",) if past.dead else ()
+    return _not_empty(Trace(name, jobs, None, past.resources, skipped, remarks))
 
 
 def _not_empty(trace: Trace) -> Trace:
     if not trace.jobs:
         left_out = "".join(f"; {count} skipped: {reason}" for reason, count in trace.skipped.items())
         raise TraceRefused(
-            f"{trace.name} has no job that ran{left_out}.", hint="A trace is SWF, Batsim's JSON or a database."
+            f"{trace.name} has no job that ran{left_out}.",
+            hint="Choose another --since and --until." if trace.resources else _FORMS,
         )
     return trace

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from oarlock.model.resource import Value
+from oarlock.model.resource import DEFAULT_TYPE, Value
 from oarlock.model.snapshot import ResourceTable
 from oarlock.plan.ground import Ground
 from oarlock.plan.layout import NODE
@@ -23,7 +23,10 @@ Level = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What there is: `size` resources. Where they are all alike there is a `ground`, and no table to speak of."""
+    """What there is: `size` processors (resources of type `default`).
+
+    Where they are all alike there is a `ground`, and no table to speak of.
+    """
 
     size: int
     resources: ResourceTable
@@ -39,11 +42,13 @@ def tabled(resources: ResourceTable) -> Site:
     """Give a cluster of a table, everything in it ready for use."""
     count = len(resources.ids)
     usual: dict[str, Value] = {
-        "state": "Alive", "next_state": "UnChanged", "type": "default", "scheduler_priority": 0, "suspended_jobs": "NO"
+        "state": "Alive", "next_state": "UnChanged", "type": DEFAULT_TYPE, "scheduler_priority": 0,
+        "suspended_jobs": "NO",
     }  # fmt: skip
     ready = {name: (value,) * count for name, value in usual.items() if name not in resources.columns}
     columns = resources.columns | ready | {name: (usual[name],) * count for name in ("state", "next_state")}
-    return Site(count, ResourceTable(resources.ids, columns))
+    processors = sum(kind == DEFAULT_TYPE for kind in columns["type"])
+    return Site(processors, ResourceTable(resources.ids, columns))
 
 
 def site(asked: str | None, trace: Trace) -> Site:

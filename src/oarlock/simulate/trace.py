@@ -32,13 +32,17 @@ class TraceJob(Struct, frozen=True, gc=False):
 
 
 class Trace(Struct, frozen=True):
-    """Jobs by the instant of their submission. `skipped`: lines that say nothing usable, by reason."""
+    """Jobs by the instant of their submission.
+
+    `skipped`: lines or jobs that say nothing usable, by reason; `remarks`: what a reader of the results has to know.
+    """
 
     name: str
     jobs: tuple[TraceJob, ...]
     processors: int | None = None  # of the machine, where the trace says so
     resources: ResourceTable | None = None  # of the cluster, where the trace brings it
     skipped: dict[str, int] = {}
+    remarks: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=4096)

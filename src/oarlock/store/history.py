@@ -5,24 +5,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Select, func, inspect, select
+from sqlalchemy import URL, ColumnElement, Select, Subquery, case, func, inspect, select
 from sqlalchemy.exc import DBAPIError
 
 from oarlock.model.errors import DatabaseRefused
 from oarlock.model.job import FINAL
-from oarlock.model.resource import DEFAULT_ORDER
+from oarlock.model.resource import DEFAULT_ORDER, DEFAULT_TYPE, ResourceState
 from oarlock.model.snapshot import ResourceTable, Shape
 from oarlock.store import engines, properties, shapes
 from oarlock.store.snapshot import resource_table
-from oarlock.store.tables import assigned_resources, jobs, moldable_job_descriptions
+from oarlock.store.tables import assigned_resources, job_types, jobs, moldable_job_descriptions, resources
 from oarlock.store.tx import Tx
 
-_NEEDED = ("jobs", "moldable_job_descriptions", "assigned_resources", "resources", "job_resource_groups")
+_NEEDED = (
+    "jobs", "moldable_job_descriptions", "assigned_resources", "resources", "job_resource_groups",
+    "job_resource_descriptions", "job_types",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class PastJob:
-    """A job that ran. `shape` is None where what it asked for cannot be read any more; `held` is how much it had."""
+    """A job that ran. `shape` is None where what it asked for cannot be read any more.
+
+    `held` is how many resources of type `default` it had; licences and the like are no processors.
+    """
 
     id: int
     user: str
@@ -37,10 +43,15 @@ class PastJob:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Jobs by the instant of their submission, and the resources there are today."""
+    """Jobs by the instant of their submission, and the resources: those of today, and those that these jobs had.
+
+    `dead`: how many of the resources are Dead today. `inner`: jobs that ran inside of others' resources, left out here.
+    """
 
     jobs: list[PastJob]
     resources: ResourceTable
+    dead: int
+    inner: int
 
 
 def read(where: Path | URL, *, since: int, until: int) -> History:
@@ -56,31 +67,45 @@ def read(where: Path | URL, *, since: int, until: int) -> History:
                     f"The database has no table `{missing[0]}`, so it is neither Oarlock's nor OAR's.",
                     hint="Name the database of the server, as in DB_BASE_NAME.",
                 )
-            types = properties.types(tx)
-            return History(_past(tx, types, since, until), resource_table(tx, types, DEFAULT_ORDER))
+            return _history(tx, _ran(since, until))
     except DBAPIError as error:
         raise DatabaseRefused(f"The history cannot be read: {' '.join(str(error.orig).split())}") from error
     finally:
         engine.dispose()
 
 
-def _past(tx: Tx, types: Mapping[str, type], since: int, until: int) -> list[PastJob]:
-    job, moldable, given = jobs.c, moldable_job_descriptions.c, assigned_resources.c
-    ran = (
+def _ran(since: int, until: int) -> tuple[ColumnElement[bool], ...]:
+    """Find the jobs that were submitted in [since, until) and ran."""
+    job = jobs.c
+    return (
         job.state.in_([state.value for state in FINAL]),
         job.start_time > 0,
         job.stop_time >= job.start_time,
         job.submission_time >= since,
         job.submission_time < until,
     )
+
+
+def _history(tx: Tx, ran: tuple[ColumnElement[bool], ...]) -> History:
+    types = properties.types(tx)
+    inner = jobs.c.job_id.in_(select(job_types.c.job_id).where(job_types.c.type.startswith("inner=")))
+    used = select(assigned_resources.c.resource_id).where(
+        assigned_resources.c.moldable_job_id.in_(select(jobs.c.assigned_moldable_job).where(*ran))
+    )
+    table = resource_table(tx, types, DEFAULT_ORDER, also=used)
+    return History(
+        _past(tx, types, (*ran, ~inner)),
+        table,
+        dead=sum(state == ResourceState.DEAD.value for state in table.columns["state"]),
+        inner=tx.execute(select(func.count()).where(*ran, inner)).scalar_one(),
+    )
+
+
+def _past(tx: Tx, types: Mapping[str, type], ran: tuple[ColumnElement[bool], ...]) -> list[PastJob]:
+    job, moldable = jobs.c, moldable_job_descriptions.c
     asked = shapes.read(tx, select(job.job_id).where(*ran), types)
     chosen = {choice.moldable_id: asked.shapes[choice.shape] for one in asked.choices.values() for choice in one}
-    held = (
-        select(given.moldable_job_id, func.count().label("held"))
-        .where(given.moldable_job_id.in_(_assigned(*ran)))
-        .group_by(given.moldable_job_id)
-        .subquery()
-    )
+    held = _held(select(job.assigned_moldable_job).where(*ran))
     rows = tx.execute(
         select(
             job.job_id, job.job_user, job.project, job.submission_time, job.start_time, job.stop_time,
@@ -94,5 +119,14 @@ def _past(tx: Tx, types: Mapping[str, type], since: int, until: int) -> list[Pas
     return [PastJob(*row[:8], chosen.get(row.moldable_id)) for row in rows]
 
 
-def _assigned(*ran: Any) -> Select[Any]:
-    return select(jobs.c.assigned_moldable_job).where(*ran)
+def _held(of: Select[Any]) -> Subquery:
+    """Count the processors that jobs had, of their chosen alternatives; a resource that was removed since was one."""
+    given = assigned_resources.c
+    other = resources.c.type != DEFAULT_TYPE
+    return (
+        select(given.moldable_job_id, func.sum(case((other, 0), else_=1)).label("held"))
+        .join_from(assigned_resources, resources, resources.c.resource_id == given.resource_id, isouter=True)
+        .where(given.moldable_job_id.in_(of))
+        .group_by(given.moldable_job_id)
+        .subquery()
+    )

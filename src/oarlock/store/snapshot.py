@@ -300,10 +300,14 @@ _DEPENDENCIES = (
 
 
 def resource_table(
-    tx: Tx, types: Mapping[str, type], order: Sequence[Order], memory: Memory | None = None
+    tx: Tx,
+    types: Mapping[str, type],
+    order: Sequence[Order],
+    memory: Memory | None = None,
+    also: Select[Any] | None = None,
 ) -> ResourceTable:
-    """Read the resources that are not Dead, in the order that is preferred."""
-    rows = tx.execute(_alive(properties.clause(types))).all()
+    """Read the resources that are not Dead, and those whose numbers `also` selects, in the order that is preferred."""
+    rows = tx.execute(_alive(properties.clause(types), also)).all()
     if memory is None:
         return _ordered(rows, types, order)
     known = memory.table
@@ -324,8 +328,11 @@ def _ordered(rows: Sequence[Any], types: Mapping[str, type], order: Sequence[Ord
 
 
 @lru_cache(maxsize=16)
-def _alive(resource: TableClause) -> Select[Any]:
-    return select(resource).where(resource.c.state != ResourceState.DEAD.value).order_by(resource.c.resource_id)
+def _alive(resource: TableClause, also: Select[Any] | None) -> Select[Any]:
+    wanted = resource.c.state != ResourceState.DEAD.value
+    if also is not None:
+        wanted |= resource.c.resource_id.in_(also)
+    return select(resource).where(wanted).order_by(resource.c.resource_id)
 
 
 def _sorted(places: Iterable[int], columns: Mapping[str, Sequence[Value]], order: Sequence[Order]) -> list[int]:
