@@ -93,3 +93,57 @@ def test_a_file_that_is_not_there_or_not_named_is_refused(tmp_path):
         quotas.book(Config(quotas=True, quotas_conf_file=tmp_path / "none.json"))
     with pytest.raises(BadQuotas, match="nothing says which they are"):
         quotas.book(Config(quotas=True))
+
+
+def _write(path, content) -> None:
+    """Write a file as an editor does: another one in its place."""
+    other = path.with_suffix(".new")
+    other.write_text(content if isinstance(content, str) else json.dumps(content))
+    other.replace(path)
+
+
+def test_a_changed_file_is_read_again(tmp_path):
+    path = tmp_path / "quotas.json"
+    config = Config(quotas=True, quotas_conf_file=path)
+    _write(path, {"quotas": {"*,*,*,/": 4}})
+    first = quotas.book(config)
+    assert quotas.book(config) is first
+    _write(path, {"quotas": {"*,*,*,/": 5}})
+    assert [rule.resources.number for rule in quotas.book(config).sets["quotas"]] == [5]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [("{", "not JSON"), ({"quotas": {"*,*": 3}}, "does not say whom"), (None, "cannot be read: No such file")],
+)
+def test_a_changed_file_that_is_bad_is_not_used_and_told_until_it_is_good_again(tmp_path, content, says):
+    path = tmp_path / "quotas.json"
+    config = Config(quotas=True, quotas_conf_file=path)
+    _write(path, {"quotas": {"*,*,*,/": 4}})
+    first = quotas.book(config)
+    if content is None:
+        path.unlink()
+    else:
+        _write(path, content)
+    assert (quotas.book(config), quotas.book(config)) == (first, first)
+    assert says in quotas.problem(config)
+    _write(path, {"quotas": {}})
+    assert quotas.book(config).sets == {"quotas": ()}
+    assert quotas.problem(config) == ""
+
+
+def test_a_name_that_is_there_twice_is_refused(written):
+    with pytest.raises(BadQuotas, match=r"`\*,\*,\*,/` is there twice"):
+        quotas.book(written('{"quotas": {"*,*,*,/": 1, "*,*,*,/": 2}}'))
+
+
+def test_what_is_in_force_at_an_instant_has_a_name_and_an_end(written):
+    book = quotas.book(written({"periodical": [["00:00-08:00 * * *", "night"], ["* * * *", "day"]],
+                                "night": {"*,*,*,*": 1}, "day": {"*,*,*,*": 2}}))  # fmt: skip
+    midnight = SUMMER_BEGINS - 2 * HOUR
+    night = quotas.in_force(book, cluster(1, 1), at=SUMMER_BEGINS)
+    assert (night.name, night.until, night.rules[0].resources) == ("night", midnight + 7 * HOUR, 1)
+    day = quotas.in_force(book, cluster(1, 1), at=midnight + 7 * HOUR)
+    assert (day.name, day.until, day.rules[0].resources) == ("day", midnight + 23 * HOUR, 2)
+    always = quotas.in_force(quotas.book(written({"quotas": {"*,*,*,*": 3}})), cluster(1, 1), at=7)
+    assert (always.name, always.until, len(always.rules)) == ("quotas", None, 1)

@@ -112,3 +112,44 @@ def test_what_cannot_be_is_refused_with_a_sentence_and_a_way_out(given, sentence
         quotas.read(given)
     assert str(refused.value) == sentence
     assert refused.value.hint
+
+
+def test_every_mistake_is_told_at_once():
+    given = {
+        "quotas": {"*,*": 3, "*,*,*,/": [1, 2], "*,*,*,*": "some"},
+        "night": 7,
+        "periodical": [["25:00-26:00 * * *", "night"], ["* noday * *", "day"], ["* * * *", "night"]],
+        "oneshot": [["soon", "2027-01-04 08:00", "night"]],
+    }
+    assert [str(one) for one in quotas.mistakes(given)] == [
+        "`*,*` does not say whom a quota is for.",
+        "The quota `*,*,*,/` has 2 limits.",
+        "The quota `*,*,*,*` has the limit `some`, which is none.",
+        "`night` is not a set of rules.",
+        "`25:00-26:00 * * *` has no good hours.",
+        "`* noday * *` names the rules `day`, of which there are none.",
+        "`* noday * *` has no good days.",
+        "`soon` is not a date.",
+    ]
+    assert all(one.hint for one in quotas.mistakes(given))
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ([], ["Quotas are an object."]),
+        (
+            {"periodical": 3, "oneshot": 4},
+            ["`periodical` is not a list of periods.", "`oneshot` is not a list of periods."],
+        ),
+        ({"periodical": [["08:00-19:00 mon * *", "a"]], "a": {}}, ["No period speaks of mon 00:00."]),
+        ({"quotas": {"*,*,*,/": 3}}, []),
+    ],
+)
+def test_what_is_seen_only_when_the_rest_is_right_comes_alone(given, says):
+    assert [str(one) for one in quotas.mistakes(given)] == says
+
+
+def test_rules_that_never_hold_are_named():
+    given = {"periodical": [["* * * *", "week"]], "week": {}, "feast": {}, "quotas": {}}
+    assert quotas.unused(quotas.read(given)) == ["feast", "quotas"]

@@ -13,6 +13,7 @@ from oarlock.server.loops import Scheduler
 from oarlock.server.planning import LEAST_DEPTH, PlannerGone, Planning, forked, spawned
 from oarlock.store import jobs
 from oarlock.store.opening import open_database
+from tests.store.cluster import add_job, add_nodes
 
 NOW = 1_000_000
 
@@ -76,4 +77,33 @@ def test_a_whole_pass_that_is_still_to_come_ends_with_the_scheduler(sqlite_path,
 
     with open_database(sqlite_path) as database:
         database.write(lambda tx: jobs.add(tx, new))
+        asyncio.run(story(database))
+
+
+def test_quotas_that_change_hold_from_the_next_pass_on_and_bad_ones_never_do(sqlite_path, tmp_path):
+    file = tmp_path / "quotas.json"
+
+    def fill(tx):
+        add_nodes(tx, ["node1"])
+        for _ in range(2):
+            add_job(tx, "/core=1,walltime=1")
+
+    async def story(database):
+        planning = Planning(database, Config(quotas=True, quotas_conf_file=file))
+        started = []
+        for text in (
+            '{"quotas": {"*,*,*,/": 1}}',
+            '{"quotas": {"*,*,*,/": 20}}',
+            "nonsense",
+            '{"quotas": {"*,*,*,*": 0}}',
+        ):
+            file.write_text(text)
+            quick, _ = await planning.quick(NOW)
+            started.append((len(quick.starts), len((await planning.whole(NOW)).starts)))
+        assert started == [(1, 1), (2, 2), (2, 2), (0, 0)]
+        await planning.close()
+
+    file.write_text('{"quotas": {}}')
+    with open_database(sqlite_path) as database:
+        database.write(fill)
         asyncio.run(story(database))

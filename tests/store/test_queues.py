@@ -56,7 +56,7 @@ def test_queues_are_stopped_and_started(tx: Tx):
 
 def test_quotas_are_replaced_as_a_whole_and_keep_their_order(tx: Tx):
     rules = [QuotaRule("*", "*", "*", "/", 100, 10, 3600), QuotaRule("default", "p", "deploy", "ada", jobs=1)]
-    quotas.replace(tx, rules)
+    quotas.put(tx, dict(enumerate(rules)))
     assert quotas.listed(tx) == rules
-    quotas.replace(tx, rules[1:])
+    quotas.put(tx, dict(enumerate(rules[1:])))
     assert quotas.listed(tx) == rules[1:]

@@ -334,7 +334,7 @@ def test_of_a_queue_that_keeps_dates_everybody_is_looked_at(tx: Tx):
 
 def test_quotas_are_in_it(tx: Tx):
     rules = [QuotaRule("*", "*", "*", "/", jobs=10)]
-    quotas.replace(tx, rules)
+    quotas.put(tx, dict(enumerate(rules)))
     assert read(tx).quotas == tuple(rules)
 
 

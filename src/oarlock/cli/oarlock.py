@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from oarlock import __version__
-from oarlock.cli import agent, audit, maintenance, node, simulate
+from oarlock.cli import agent, audit, maintenance, node, quotas, simulate
 from oarlock.client import Refused
 from oarlock.model.errors import OarlockError
 
@@ -42,6 +42,7 @@ def _options() -> argparse.ArgumentParser:
     config.set_defaults(run=_config)
     _add_rules(commands)
     maintenance.options(commands)
+    quotas.options(commands)
     _serve_options(commands.add_parser("serve", help="run the server of an instance", description=_SERVE))
     _demo_options(commands.add_parser("demo", help="show jobs of every kind on pretended nodes", description=_DEMO))
     agent.add(commands)
@@ -109,11 +110,11 @@ def _serve_options(serve: argparse.ArgumentParser) -> None:
 def _serve(asked: argparse.Namespace) -> None:
     from oarlock.cli import logs
     from oarlock.config import load
-    from oarlock.job import quotas
+    from oarlock.job.quotas import book
     from oarlock.server.serve import default_state, serve
 
     loaded = load(asked.config)
-    quotas.book(loaded.config)  # refuses a bad file before anything is begun
+    book(loaded.config)  # refuses a bad file before anything is begun
     logs.begin(loaded.config)
     for warning in loaded.warnings:
         print(f"oarlock: {warning}", file=sys.stderr)
@@ -123,10 +124,10 @@ def _serve(asked: argparse.Namespace) -> None:
 def _config(asked: argparse.Namespace) -> None:
     from oarlock.cli.effective import as_json, as_text, effective
     from oarlock.config import load
-    from oarlock.job import quotas
+    from oarlock.job.quotas import book
 
     loaded = load(asked.file)
-    quotas.book(loaded.config)
+    book(loaded.config)
     for warning in loaded.warnings:
         print(f"oarlock: {warning}", file=sys.stderr)
     show = as_json if asked.json else as_text

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from oarlock.model.errors import ConfigRefused
+from oarlock.model.errors import ConfigRefused, OarlockError
 
 ALWAYS = "quotas"
 """The name of the set that holds where the calendar says nothing."""
@@ -13,6 +13,12 @@ Date = tuple[int, int, int, int, int]
 
 class BadQuotas(ConfigRefused):
     """Quotas that cannot be used as they are written."""
+
+
+class UnknownQuota(OarlockError):
+    """A rule that is not in the table."""
+
+    http_status = 404
 
 
 class Amount(Struct, frozen=True):

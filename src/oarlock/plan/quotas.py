@@ -165,6 +165,50 @@ class Quotas:
         return Spoken(tuple(limits), tuple(counters.values()))
 
 
+class Share(NamedTuple):
+    """What those have at an instant whom a rule counts together, each user's part, and which jobs that is about.
+
+    `besteffort`: as best-effort jobs see it, who are bounded by what all have; others do not see best-effort jobs.
+    """
+
+    rule: QuotaRule
+    whose: Selection
+    besteffort: bool
+    used: Use
+    resources_by_user: dict[str, int]
+    jobs: tuple[int, ...]
+
+
+class Present(NamedTuple):
+    """A job that is there at an instant, and what it has."""
+
+    job: Placed
+    use: Use
+    besteffort: bool
+
+
+def shares(rules: Sequence[QuotaRule], present: Sequence[Present]) -> list[Share]:
+    """Say what of each rule is used, in the order of the rules; those of whom nobody is there are left out."""
+    book = Quotas(rules, ())
+    found: dict[tuple[int, bool, Selection], list[Present]] = {}
+    for one in present:
+        for besteffort in {one.besteffort, True}:
+            for limit in book.limits(one.job, besteffort=besteffort):
+                key = rules.index(limit.rule), besteffort, _selection(limit.rule, one.job)
+                found.setdefault(key, []).append(one)
+    told = {key for key, members in found.items() if not key[1] or any(one.besteffort for one in members)}
+    return [_share(rules[at], whose, found[at, as_one, whose], besteffort=as_one) for at, as_one, whose in sorted(told)]
+
+
+def _share(rule: QuotaRule, whose: Selection, members: Sequence[Present], *, besteffort: bool) -> Share:
+    by_user: dict[str, int] = {}
+    for one in members:
+        by_user[one.job.user] = by_user.get(one.job.user, 0) + one.use.resources
+    used = Use(*map(sum, zip(*(one.use for one in members), strict=True)))
+    most_first = dict(sorted(by_user.items(), key=lambda pair: (-pair[1], pair[0])))
+    return Share(rule, whose, besteffort, used, most_first, tuple(one.job.job_id for one in members))
+
+
 def clear_from(limits: Sequence[Limit], start: int, length: int, use: Use) -> int | None:
     """Give the earliest instant from `start` on at which a job breaks none of these rules; None: there is never one."""
     before = -1

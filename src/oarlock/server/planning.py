@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from oarlock.config import Config
-from oarlock.job import schedule
+from oarlock.job import quotas, schedule
 from oarlock.job.schedule import Decision
 from oarlock.model.errors import OarlockError
 from oarlock.plan.settings import PlanSettings
@@ -111,26 +111,29 @@ class Planning:
         self._depth = LEAST_DEPTH
 
     def _asked(self, now: int, *, dates: bool = True) -> Asked:
+        """Say what to plan. Looks whether the file of quotas changed: not for the event loop."""
         config = self._config
+        if self._how.quotas is not None:
+            self._how = msgspec.structs.replace(self._how, quotas=quotas.book(config))
         return Asked(self._database.address, self._how, config.karma_window, now, config.scheduler_timeout, dates)
 
     async def quick(self, now: int) -> tuple[Decision, float]:
         """Plan the first jobs of each queue (`left`: there are more); give the CPU seconds that took, too."""
-        decision, cost = await asyncio.to_thread(self._plan_here, self._asked(now))
+        decision, cost = await asyncio.to_thread(self._plan_here, now)
         many = 2 * len(decision.starts) > self._depth
         self._depth = min(2 * self._depth, MOST_DEPTH) if many else max(self._depth // 2, LEAST_DEPTH)
         return decision, cost
 
-    def _plan_here(self, asked: Asked) -> tuple[Decision, float]:
+    def _plan_here(self, now: int) -> tuple[Decision, float]:
         began = time.thread_time()
-        return plan(self._database, asked, depth=self._depth), time.thread_time() - began
+        return plan(self._database, self._asked(now), depth=self._depth), time.thread_time() - began
 
     async def whole(self, now: int, *, dates: bool = True) -> Decision:
         """Look at all jobs, in another process; if that one dies (`PlannerGone`), the next call starts another.
 
         Without `dates` it only says who starts now, which takes a fraction of the time (`Decision.whole` is False).
         """
-        asked = self._asked(now, dates=dates)
+        asked = await asyncio.to_thread(self._asked, now, dates=dates)
         try:
             async with asyncio.timeout(asked.seconds + _SLACK):
                 return await self._ask(asked)

@@ -1,6 +1,6 @@
 """Quotas: how much a queue's users, projects and kinds of jobs may have at once."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from sqlalchemy import delete, select
 
@@ -18,11 +18,16 @@ def listed(tx: Tx) -> list[QuotaRule]:
     return [QuotaRule(*row[1:]) for row in tx.execute(_LISTED)]
 
 
-def replace(tx: Tx, rules: Iterable[QuotaRule]) -> None:
-    """Put these rules, in this order, in the place of all there were."""
+def numbered(tx: Tx) -> dict[int, QuotaRule]:
+    """Give all rules by their numbers, in the site's order."""
+    return {row[0]: QuotaRule(*row[1:]) for row in tx.execute(_LISTED)}
+
+
+def put(tx: Tx, rules: Mapping[int, QuotaRule]) -> None:
+    """Put these rules, by their numbers, in the place of all there were."""
     tx.execute(delete(quotas))
     rows = [
-        (place, r.queue, r.project, r.job_type, r.user, r.resources, r.jobs, r.resource_seconds)
-        for place, r in enumerate(rules)
+        (number, r.queue, r.project, r.job_type, r.user, r.resources, r.jobs, r.resource_seconds)
+        for number, r in sorted(rules.items())
     ]
     insert_rows(tx, "quotas", _COLUMNS, rows)

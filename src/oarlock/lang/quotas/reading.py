@@ -12,7 +12,9 @@ from oarlock.lang.quotas.rules import read_set
 from oarlock.lang.wording import short
 from oarlock.model.quota import ALWAYS, BadQuotas, Date, OneShot, Period, QuotaBook
 
-_PERIODICAL, _ONE_SHOT, _TYPES = "periodical", "oneshot", "job_types"
+PERIODICAL, ONE_SHOT, TYPES = "periodical", "oneshot", "job_types"
+WORDS = frozenset({PERIODICAL, ONE_SHOT, TYPES})
+"""Names in a file that are no sets of rules."""
 
 
 def read(given: Any) -> QuotaBook:
@@ -22,33 +24,31 @@ def read(given: Any) -> QuotaBook:
     """
     if not isinstance(given, Mapping):
         raise BadQuotas("Quotas are an object.", hint='Write {"quotas": {"*,*,*,/": [16, -1, -1]}}.')
-    lines = _lines(given, _PERIODICAL, 2)
-    shots = _lines(given, _ONE_SHOT, 3)
-    sets = {
-        name: read_set(name, rules) for name, rules in given.items() if name not in {_PERIODICAL, _ONE_SHOT, _TYPES}
-    }
-    for line, name in (*((line, line[1]) for line in lines), *((line, line[2]) for line in shots)):
+    week_lines, shots = lines(given, PERIODICAL, 2), lines(given, ONE_SHOT, 3)
+    sets = {name: read_set(name, rules) for name, rules in given.items() if name not in WORDS}
+    for line, name in (*((line, line[1]) for line in week_lines), *((line, line[2]) for line in shots)):
         if name not in sets:
             raise BadQuotas(f"`{short(line[0])}` names the rules `{short(name)}`, of which there are none.",
                             hint=f"There are {', '.join(sets) or 'no rules at all'}.")  # fmt: skip
-    defaults = [name for text, name, *_ in lines if week.is_default(text)]
-    periods = [one for text, name, *_ in lines if not week.is_default(text) for one in week.periods(text, name)]
+    defaults = [name for text, name, *_ in week_lines if week.is_default(text)]
+    periods = [one for text, name, *_ in week_lines if not week.is_default(text) for one in week.periods(text, name)]
     otherwise = defaults[-1] if defaults else ALWAYS
-    _check_week(periods, covered=otherwise in sets or not lines)
+    _check_week(periods, covered=otherwise in sets or not week_lines)
     return QuotaBook(sets, tuple(sorted(periods, key=_order)), _shots(shots), otherwise)
 
 
-def _lines(given: Mapping[str, Any], key: str, least: int) -> list[list[str]]:
-    lines: list[list[str]] = given.get(key, [])
-    good = isinstance(lines, list) and all(
-        isinstance(line, list) and len(line) >= least and all(isinstance(word, str) for word in line) for line in lines
+def lines(given: Mapping[str, Any], key: str, least: int) -> list[list[str]]:
+    """Give the periods of a calendar, each a list of at least so many words."""
+    found: list[list[str]] = given.get(key, [])
+    good = isinstance(found, list) and all(
+        isinstance(line, list) and len(line) >= least and all(isinstance(word, str) for word in line) for line in found
     )
     if not good:
         form = (
             '["08:00-19:00 mon-fri * *", "rules"]' if least == 2 else '["2026-12-24 18:00", "2027-01-02 8:00", "rules"]'
         )
         raise BadQuotas(f"`{key}` is not a list of periods.", hint=f"A period is {form}.")
-    return lines
+    return found
 
 
 def _order(period: Period) -> tuple[int, int]:
@@ -69,10 +69,8 @@ def _check_week(periods: list[Period], *, covered: bool) -> None:
             )
 
 
-def _shots(lines: list[list[str]]) -> tuple[OneShot, ...]:
-    shots = sorted(
-        (OneShot(_date(begin), _date(end), name) for begin, end, name, *_ in lines), key=lambda one: one.begin
-    )
+def _shots(found: list[list[str]]) -> tuple[OneShot, ...]:
+    shots = sorted((OneShot(date(begin), date(end), name) for begin, end, name, *_ in found), key=lambda one: one.begin)
     for one in shots:
         if one.end <= one.begin:
             raise BadQuotas(f"A period of {one.name} ends before it begins.", hint="Swap its two dates.")
@@ -84,11 +82,12 @@ def _shots(lines: list[list[str]]) -> tuple[OneShot, ...]:
     return tuple(shots)
 
 
-def _date(text: str) -> Date:
+def date(text: str) -> Date:
+    """Read a local date: YYYY-MM-DD hh:mm."""
     day, _, clock = text.strip().partition(" ")
     parts = [*day.split("-"), *clock.strip().split(":")]
     if len(parts) in {5, 6} and all(part.isdecimal() and part.isascii() and len(part) <= 4 for part in parts):
-        year, month, date, hour, minute = map(int, parts[:5])
-        if 1970 <= year <= 9999 and 1 <= month <= 12 and 1 <= date <= 31 and hour < 24 and minute < 60:
-            return year, month, date, hour, minute
+        year, month, day_of_month, hour, minute = map(int, parts[:5])
+        if 1970 <= year <= 9999 and 1 <= month <= 12 and 1 <= day_of_month <= 31 and hour < 24 and minute < 60:
+            return year, month, day_of_month, hour, minute
     raise BadQuotas(f"`{short(text)}` is not a date.", hint="Write it as YYYY-MM-DD hh:mm.")

@@ -18,10 +18,11 @@ def read_set(name: str, given: Any) -> tuple[WrittenRule, ...]:
     """Read a set of rules."""
     if not isinstance(given, Mapping):
         raise BadQuotas(f"`{short(name)}` is not a set of rules.", hint=f'Write {{"{_FIELDS}": [16, -1, -1], …}}.')
-    return tuple(_rule(key, value) for key, value in given.items())
+    return tuple(rule(key, value) for key, value in given.items())
 
 
-def _rule(key: str, value: Any) -> WrittenRule:
+def rule(key: str, value: Any) -> WrittenRule:
+    """Read one rule: whom it is for, and its limits."""
     who = [part.strip() for part in key.split(",")]
     if len(who) != 4 or not all(map(_NAME.fullmatch, who)):
         raise BadQuotas(
