@@ -9,7 +9,7 @@ from oarlock.config import KEYS, SYSTEM_FILE, VARIABLE, Config, Key
 from oarlock.settings.unused import UNUSED
 from oarlock.web import describe, verb, verbs
 from oarlock.web.verb import VERBS
-from scripts import manual
+from scripts import manual, oarlock_manual
 from scripts.metrics_page import metrics
 
 __all__ = ["PAGES", "main", "verbs"]
@@ -116,7 +116,10 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/configuration.md": configuration,
     "docs/reference/commands.md": manual.commands_page,
     "docs/reference/metrics.md": metrics,
+    "docs/reference/oarlock.md": oarlock_manual.reference,
     **{f"man/man1/{command}.1": partial(manual.man_page, command) for command in manual.COMMANDS},
+    "man/man1/oarlock.1": oarlock_manual.overview,
+    **{f"man/man1/oarlock-{name}.1": partial(oarlock_manual.man_page, name) for name in oarlock_manual.subcommands()},
 }
 
 

@@ -88,35 +88,36 @@ def man_page(command: str) -> str:
     lines = [
         f'.TH {command.upper()} 1 "" "Oarlock {__version__}" "Oarlock commands"',
         ".SH NAME",
-        f"{command} \\- {_roff(_begun(table.summary, str.lower)).rstrip('.')}",
+        f"{command} \\- {roff(_begun(table.summary, str.lower)).rstrip('.')}",
         ".SH SYNOPSIS",
-        *(line for usage in table.usage for line in (f".B {command}", _roff(usage) or "\\&", ".br")),
+        *(line for usage in table.usage for line in (f".B {command}", roff(usage) or "\\&", ".br")),
         ".SH DESCRIPTION",
-        _roff(f"{table.summary} {table.about}".strip()),
+        roff(f"{table.summary} {table.about}".strip()),
         ".SH OPTIONS",
-        *(line for one in table.all for line in _entry(one.spelled(), f"{_begun(_said(one), str.upper)}.")),
+        *(line for one in table.all for line in entry(one.spelled(), f"{_begun(_said(one), str.upper)}.")),
         ".SH EXIT STATUS",
-        *_entry("0", "It was done."),
-        *(line for code, words in _codes(command) for line in _entry(str(code), f"{_begun(words, str.upper)}.")),
+        *entry("0", "It was done."),
+        *(line for code, words in _codes(command) for line in entry(str(code), f"{_begun(words, str.upper)}.")),
         ".SH ENVIRONMENT",
-        *(line for name, says in ENVIRONMENT.items() for line in _entry(name, says)),
+        *(line for name, says in ENVIRONMENT.items() for line in entry(name, says)),
     ]
     if table.examples:
         lines += [".SH EXAMPLES"]
-        lines += [line for example, says in table.examples for line in _entry(example, f"{_begun(says, str.upper)}.")]
-    others = ", ".join(f"\\fB{other}\\fR(1)" for other in COMMANDS if other != command)
+        lines += [line for example, says in table.examples for line in entry(example, f"{_begun(says, str.upper)}.")]
+    others = ", ".join(f"\\fB{other}\\fR(1)" for other in (*COMMANDS, "oarlock") if other != command)
     return "\n".join([*lines, ".SH SEE ALSO", others, ""])
 
 
-def _entry(head: str, says: str) -> list[str]:
-    return [".TP", f"\\fB{_roff(head)}\\fR", _roff(says)]
+def entry(head: str, says: str) -> list[str]:
+    """Write a term and what it means, in roff."""
+    return [".TP", f"\\fB{roff(head)}\\fR", roff(says)]
 
 
 def _begun(text: str, letter: Callable[[str], str]) -> str:
     return letter(text[0]) + text[1:]
 
 
-def _roff(text: str) -> str:
+def roff(text: str) -> str:
     """Write a text so that roff prints it as it is; what stands in backticks is bold."""
     escaped = (
         text.replace("…", "...").replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq").replace('"', "\\(dq")

@@ -15,7 +15,7 @@ REFUSED = 2
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand; a refusal goes to standard error with its way out, and ends with 2."""
-    asked = _options().parse_args(arguments)
+    asked = options().parse_args(arguments)
     try:
         asked.run(asked)
     except OarlockError as refused:
@@ -27,7 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _options() -> argparse.ArgumentParser:
+def options() -> argparse.ArgumentParser:
+    """Give what the command can be called with; the man pages are made from it, too."""
     options = argparse.ArgumentParser("oarlock", description="Run a cluster's jobs and show what each one really did.")
     options.add_argument("--version", action="version", version=f"oarlock {__version__}")
     commands = options.add_subparsers(title="commands", metavar="COMMAND", required=True)

@@ -53,7 +53,7 @@ def options(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     checking.add_argument("file", metavar="FILE", type=Path, help="the file (JSON, as OAR 3 has it)")
     checking.set_defaults(run=_check)
     adding = verbs.add_parser("add", help="set a quota that holds at once, beside those of the file (administrators)")
-    whom = "queue,project,type,user: a name each, * for all together, / for each by itself"
+    whom = "whom it is for, as queue,project,type,user: a name each, * for all together, / for each by itself"
     adding.add_argument("rule", metavar="RULE", help=whom)
     for name, what in (("resources", "resources"), ("jobs", "jobs"), ("hours", "resource-hours")):
         adding.add_argument(f"--{name}", metavar="N", type=int, default=-1, help=f"at most so many {what} at once")
