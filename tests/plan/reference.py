@@ -436,9 +436,7 @@ class Reference:
         why, possible = Obstacle.CONFLICT, False
         for start in self.instants(job, who, asked, dated=True):
             free = self.free(who, start, start + length, dated=True)
-            taken = self.take(choice.shape, free)
-            if taken or start == asked:
-                taken = self.take(choice.shape, free & self.ready()) or taken
+            taken = self.take(choice.shape, free & self.ready()) or self.take(choice.shape, free)
             possible = possible or bool(taken)
             let = bool(taken) and self._let(job, who, choice, start, taken)
             if let and start == asked:

@@ -1,10 +1,16 @@
 """Reservations: accepted at the asked date or not at all; at the date, started with what is there."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
 
 from oarlock.model.event import Event, EventType
+from oarlock.model.job import Reservation
 from oarlock.model.plan import Obstacle, Placement, Unplaced
+from oarlock.model.snapshot import QuotaRule
 from oarlock.plan import reservations
+from oarlock.plan.planner import make_plan
 from tests.plan.drawing import (
     NOW,
     asks,
@@ -20,6 +26,7 @@ from tests.plan.drawing import (
     runs,
     table,
 )
+from tests.plan.random_snapshots import small
 
 ONE = cluster(1, 4)
 
@@ -136,3 +143,38 @@ def test_only_a_late_start_makes_a_reservation_shorter(now, late):
     job = reserved(1, [1], NOW, NOW + 100)
     due = reservations.due(job, free("."), free("."), now=now, patience=300)
     assert [event.type for event in due.events] == [EventType.REDUCE_RESERVATION_WALLTIME] * late
+
+
+HALF_AWAY = table(*node("n1", 1), *node("n2", 1), *node("n2", 1, state="Absent", core="n2.9"))
+"""Of n2, one core is ready and one is away: it is a whole node only among those that may be back."""
+
+
+def test_groups_that_leave_each_other_nothing_of_all_resources_may_do_so_of_those_that_are_ready():
+    plan = planned(HALF_AWAY, reserves(1, "nodes=BEST+core=1", NOW + 50))
+    assert (places(plan), plan.accept) == ({1: (50, (1, 2))}, (1,))
+
+
+def test_the_date_that_is_told_instead_is_one_that_would_be_accepted():
+    taken = reserved(1, [1], NOW + 20, NOW + 90)
+    plan = planned(HALF_AWAY, taken, reserves(2, "nodes=BEST+core=1", NOW + 50))
+    assert plan.unplaced[2].earliest == NOW + 90
+    assert planned(HALF_AWAY, taken, reserves(2, "nodes=BEST+core=1", NOW + 90)).accept == (2,)
+
+
+def test_what_only_the_ready_resources_allow_and_a_quota_does_not_is_told_as_the_quota():
+    few = {"quotas": (QuotaRule("*", "*", "*", "*", resources=1),)}
+    plan = planned(HALF_AWAY, reserves(1, "nodes=BEST+core=1", NOW + 50), given=few)
+    says = "the quota `*,*,*,*` is 1 resource at once; it asks for 2"
+    assert plan.unplaced == {1: Unplaced(1, Obstacle.QUOTA, says)}
+
+
+@given(st.randoms(use_true_random=False))
+def test_whoever_asks_for_the_date_that_he_was_told_is_accepted(r):
+    drawn, asked = small(r)
+    refused = {job: one for job, one in make_plan(drawn, now=NOW, settings=asked).unplaced.items() if one.earliest}
+    for job in drawn.waiting:
+        if job.reservation == Reservation.TO_SCHEDULE and job.job_id in refused:
+            again = structs.replace(job, start=refused[job.job_id].earliest)
+            waiting = tuple(again if one is job else one for one in drawn.waiting)
+            plan = make_plan(structs.replace(drawn, waiting=waiting), now=NOW, settings=asked)
+            assert job.job_id in plan.accept

@@ -41,6 +41,7 @@ class Limits:
         types = layout.by_value("type") if "type" in layout.table.columns else {DEFAULT_TYPE: layout.everything}
         self._counted = without(types.get(DEFAULT_TYPE, 0), planner.available.always)
         self._fewest: dict[int, int] = {}
+        self._reserved: dict[int, Fit] = {}
 
     def __bool__(self) -> bool:
         """Say whether there is any limit."""
@@ -77,7 +78,7 @@ class Limits:
         if not held.limits and not held.windows:
             return chart.find(fit, hole, not_before)
         return first_place(
-            self._planner.fitter, chart, fit, held, hole=hole, not_before=not_before, fewest=self._least(choice, fit)
+            self._planner.fitter, chart, fit, held, hole=hole, not_before=not_before, fewest=self._least(choice)
         )
 
     def broken(self, job: Waiting, kind: Kind, choice: Choice, free: int) -> str:
@@ -86,7 +87,7 @@ class Limits:
             return ""
         fit = self._planner.fit(choice.shape)
         held = self.held(job, kind, choice, lambda free: self._planner.taken(kind, fit, free))
-        use = held.use(held.choose(free)) if fit.fits(free) else held.use_of(self._least(choice, fit))
+        use = held.use(held.choose(free)) if fit.fits(free) else held.use_of(self._least(choice))
         with self._quotas.without(job.job_id):
             return broken(held.limits, self._planner.now, held.length, use)
 
@@ -112,9 +113,8 @@ class Limits:
         blocked = None if kind.room is None else planner.containers.blocked(kind.room)
         if blocked is not None:
             return Unplaced(job.job_id, blocked.obstacle, blocked.detail)
-        fit, security_time = planner.fit(choice.shape), planner.settings.security_time
-        ready = planner.units(fit, planner.available.ready)
-        held = self.held(job, kind, choice, lambda free: fit.take(free & ready) or fit.take(free))
+        fit, security_time = self._dated(choice.shape), planner.settings.security_time
+        held = self.held(job, kind, choice, fit.take)
         start = max(job.start, planner.now)
         windows = self.named(start, start + choice.walltime + security_time)
 
@@ -131,6 +131,15 @@ class Limits:
             security_time=security_time,
             conflict=f"the date is taken (maintenance {windows})" if windows else "the date is taken",
         )
+
+    def _dated(self, shape: int) -> Fit:
+        """Give a shape as reservations ask for it; one for all of them, since charts remember what they were asked."""
+        known = self._reserved.get(shape)
+        if known is None:
+            fit = self._planner.fit(shape)
+            ready = self._planner.units(fit, self._planner.available.ready)
+            known = self._reserved[shape] = reservations.ready_first(fit, ready)
+        return known
 
     def named(self, start: int, stop: int) -> str:
         """Name the windows in [start, stop)."""
@@ -170,9 +179,9 @@ class Limits:
         if self._quotas is not None:
             self._quotas.forget(job_id)
 
-    def _least(self, choice: Choice, fit: Fit) -> int:
+    def _least(self, choice: Choice) -> int:
         known = self._fewest.get(choice.shape)
         if known is None:
-            shape = self._planner.shapes[choice.shape]
+            shape, fit = self._planner.shapes[choice.shape], self._planner.fit(choice.shape)
             known = self._fewest[choice.shape] = fewest(self._planner.fitter, shape, fit, self._counted)
         return known

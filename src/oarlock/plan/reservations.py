@@ -1,6 +1,7 @@
 """Advance reservations: accepted at the asked date or not at all; at the date, started with what is there."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from oarlock.lang.duration import show
@@ -8,6 +9,7 @@ from oarlock.model.event import Event, EventType
 from oarlock.model.job import JobState, Reservation
 from oarlock.model.plan import Obstacle, Placement, Unplaced
 from oarlock.model.snapshot import Placed, Waiting
+from oarlock.plan.asks import Asks
 from oarlock.plan.chart import Chart
 from oarlock.plan.fit import Fit
 from oarlock.plan.search import Held
@@ -15,6 +17,36 @@ from oarlock.plan.timeline import Found
 
 Later = Callable[[int, int], Found | None]
 """A hole's length, and from when on it is sought → the earliest place there."""
+
+
+@dataclass(slots=True, eq=False)
+class ReadyFirst:
+    """A shape as a reservation asks for it: of what is ready today if that is enough, else of all that may be back.
+
+    Where groups want the same resources, less to choose from may be enough where more is not. Whether a date is
+    accepted and which one is told instead must be the same question, so this answers both.
+    """
+
+    fit: Fit
+    ready: int
+    least: int
+    of_nodes: bool
+    steady: bool
+    asks: Asks | None = None
+
+    def fits(self, free: int) -> bool:
+        return self.fit.fits(free) or self.fit.fits(free & self.ready)
+
+    def take(self, free: int) -> int:
+        return self.fit.take(free & self.ready) or self.fit.take(free)
+
+    def offers(self, free: int) -> int:
+        return max(self.fit.offers(free), self.fit.offers(free & self.ready))
+
+
+def ready_first(fit: Fit, ready: int) -> Fit:
+    """Let a shape take of what is ready (in its own units) where it can."""
+    return ReadyFirst(fit, ready, fit.least, fit.of_nodes, fit.steady, fit.asks)
 
 
 class Due(NamedTuple):
@@ -57,6 +89,8 @@ def answer(
     if taken and not broken:
         return Placement(job.job_id, choice.moldable_id, start, start + choice.walltime, taken)
     found = later(duration, start)
+    if found is None and broken:
+        return Unplaced(job.job_id, Obstacle.QUOTA, broken)
     if found is None:
         return _never(job, fit, chart, held, duration, start)
     obstacle, why = (Obstacle.QUOTA, broken) if broken else (Obstacle.CONFLICT, conflict)
