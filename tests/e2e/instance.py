@@ -16,7 +16,7 @@ from sqlalchemy import make_url
 
 from oarlock.lang import request as requests
 from oarlock.model.job import FINAL, Job, JobState
-from oarlock.store import accounting, events, jobs, properties, resources
+from oarlock.store import accounting, events, jobs, notices, properties, resources
 from oarlock.store.opening import open_database
 from tests import bed
 
@@ -118,6 +118,10 @@ class Instance:
     def events(self, job: int) -> list[str]:
         with self.database.read() as tx:
             return [str(noted.event.type) for noted in events.of_jobs(tx, [job])]
+
+    def unsent(self) -> list[int]:
+        with self.database.read() as tx:
+            return list(notices.pending(tx))
 
     def used(self) -> int:
         with self.database.read() as tx:

@@ -35,3 +35,20 @@ def test_a_program_that_is_not_there_is_an_event_and_no_harm_to_the_job(front):
     front.start()
     front.until(lambda: "USER_EXEC_NOTIFICATION_ERROR" in front.events(job))
     assert front.story(job)[-1] == "Terminated"
+
+
+def test_a_notice_that_a_killed_server_did_not_send_is_sent_by_the_next_one(front):
+    told, go_on = front.home / "told", front.home / "go on"
+    # The first program keeps the owner's others waiting, inside of the server.
+    program = script(front.home / "tell", f'echo "$4" >> {told}; while [ ! -e "{go_on}" ]; do sleep 0.05; done')
+    job = front.submit("true", name="fit", notify=f"exec:{program} about")
+    front.start()
+    front.until(lambda: front.all_over() and told.exists())
+    assert told.read_text() == "START\n"
+    front.kill()
+    go_on.touch()
+    front.start()
+    front.until(lambda: not front.unsent())
+    # What was under way is told again: at least once, and the end after the start.
+    assert told.read_text().splitlines() == ["START", "START", "END"]
+    assert "USER_EXEC_NOTIFICATION_ERROR" not in front.events(job)

@@ -6,7 +6,7 @@ import pytest
 
 from oarlock.config import Config
 from oarlock.job.instructions import Notify
-from oarlock.job.news import NotNotified
+from oarlock.job.news import Notified, NotNotified
 from oarlock.model.errors import NodeUnreachable
 from oarlock.model.event import EventType
 from oarlock.node.notice import Notice
@@ -15,8 +15,8 @@ from oarlock.server.post import mail
 from tests.bed import told
 from tests.server.post_office import post_office
 
-NOTICE = Notify(7, "ada", "fit", "mail:ada@lab.org", "END", "the job ended")
-PROGRAM = Notify(7, "ada", "it's $(x); *", "exec:/opt/tell -v 'two words'", "START", "its command runs on `n1`")
+NOTICE = Notify(7, "ada", "fit", "mail:ada@lab.org", "END", "the job ended", 5)
+PROGRAM = Notify(7, "ada", "it's $(x); *", "exec:/opt/tell -v 'two words'", "START", "its command runs on `n1`", 6)
 
 
 async def _nobody(notice):
@@ -30,7 +30,7 @@ async def test_a_mail_reaches_the_mail_server_and_a_flood_does_not():
         notices = Notices(Config(mail_smtp_server=post.place, mail_sender="oar@lab.org"), heard.append, _nobody)
         for _ in range(35):
             await notices.send(NOTICE)
-    assert (len(post.mails), heard) == (30, [])
+    assert (len(post.mails), heard) == (30, [Notified(5)] * 35)
     assert "Subject: [OAR] END: job 7 (fit)" in post.mails[0]
     assert "Job 7 (fit) of ada: the job ended" in post.mails[0]
 
@@ -40,7 +40,7 @@ async def test_without_a_mail_server_the_job_has_an_event():
     heard = []
     await Notices(Config(), heard.append, _nobody).send(NOTICE)
     says = "a mail to ada@lab.org could not be sent: no MAIL_SMTP_SERVER is set"
-    assert heard == [NotNotified(7, EventType.USER_MAIL_NOTIFICATION, says)]
+    assert heard == [NotNotified(7, EventType.USER_MAIL_NOTIFICATION, says), Notified(5)]
 
 
 def test_a_name_cannot_add_a_line_to_the_head_of_a_mail():
@@ -59,7 +59,7 @@ async def test_a_program_gets_its_own_arguments_and_then_those_of_the_manual():
     await Notices(Config(), heard.append, run).send(PROGRAM)
     about = ("7", "it's $(x); *", "START", "its command runs on `n1`")
     assert asked == [Notice(7, "ada", "/opt/tell", ("-v", "two words", *about))]
-    assert heard == []
+    assert heard == [Notified(6)]
 
 
 @pytest.mark.parametrize("problem", ["/opt/tell ended with status 3", NodeUnreachable("front", "no answer")])
@@ -73,7 +73,7 @@ async def test_a_program_that_fails_is_an_event_of_the_job(problem):
         raise problem
 
     await Notices(Config(), heard.append, run).send(PROGRAM)
-    assert heard == [NotNotified(7, EventType.USER_EXEC_NOTIFICATION_ERROR, str(problem))]
+    assert heard == [NotNotified(7, EventType.USER_EXEC_NOTIFICATION_ERROR, str(problem)), Notified(6)]
 
 
 @told
@@ -95,10 +95,26 @@ async def test_programs_of_one_user_run_one_after_the_other_and_hold_up_nobody_e
     notices = Notices(Config(), heard.append, run)
     flood = [asyncio.create_task(notices.send(PROGRAM)) for _ in range(1002)]
     await asyncio.sleep(0)  # all of them ask before bob does
-    await notices.send(Notify(8, "bob", "", "exec:/opt/tell", "END", ""))
+    await notices.send(Notify(8, "bob", "", "exec:/opt/tell", "END", "", 9))
     assert ran == ["bob"]
     slow.set()
     await asyncio.gather(*flood)
     assert (len(ran), most) == (1001, 2)
     says = "1000 programs of ada wait already"
-    assert heard == [NotNotified(7, EventType.USER_EXEC_NOTIFICATION_ERROR, says)] * 2
+    given_up = NotNotified(7, EventType.USER_EXEC_NOTIFICATION_ERROR, says)
+    assert (heard.count(given_up), heard.count(Notified(6)), heard.count(Notified(9)), len(heard)) == (2, 1002, 1, 1005)
+
+
+@told
+async def test_a_notice_that_is_cut_off_is_not_done_with():
+    heard, began = [], asyncio.Event()
+
+    async def run(_):
+        began.set()
+        await asyncio.Event().wait()
+
+    sending = asyncio.create_task(Notices(Config(), heard.append, run).send(PROGRAM))
+    await began.wait()
+    sending.cancel()
+    await asyncio.gather(sending, return_exceptions=True)
+    assert heard == []

@@ -15,6 +15,7 @@ from oarlock.job.news import (
     Lost,
     Missing,
     News,
+    Notified,
     NotLaunched,
     NotNotified,
     ScriptEnded,
@@ -40,7 +41,7 @@ def _job(one: News) -> int:
     match one:
         case Exited():
             return one.report.job
-        case Lost() | Back() | Checked() | Woken():
+        case Lost() | Back() | Checked() | Woken() | Notified():
             return 0
         case _:
             return one.job
@@ -82,6 +83,8 @@ def _take_rare(ledger: Ledger, one: News, over: Over) -> None:
             energy.woken(ledger, one)
         case NotNotified():
             ledger.event(one.event, one.says, one.job or None)
+        case Notified():
+            ledger.notified(one.number)
         case _:
             pass  # a lost connection says nothing about jobs
 

@@ -130,7 +130,10 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Notify:
-    """Tell a user of a job: `how` is what `--notify` said, `tag` is START, END, ERROR, INFO or the like."""
+    """Tell a user of a job: `how` is what `--notify` said, `tag` is START, END, ERROR, INFO or the like.
+
+    It is kept under its number until `Notified` follows.
+    """
 
     job: int
     user: str
@@ -138,6 +141,7 @@ class Notify:
     how: str
     tag: str
     comment: str
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from oarlock.model.resource import ResourceState
 from oarlock.node.messages import Report
 from oarlock.plan.containers import is_container
 from oarlock.store import accounting, attempts, events, jobs, kills, properties, queues, resources
+from oarlock.store import notices as stored_notices
 from oarlock.store.attempts import Attempt
 from oarlock.store.tx import Tx
 
@@ -54,6 +55,7 @@ class Ledger:
         self._touched: dict[int, Attempt] = {}
         self._kills: dict[FragState, list[int]] = {}
         self._suspects: dict[bool, set[str]] = {False: set(), True: set()}
+        self._notified: list[int] = []
         self._to_end: set[int] | None = None
         if ids:
             self.load(ids)
@@ -139,6 +141,10 @@ class Ledger:
             return True
         return any(noted.event.type is kind for noted in events.of_jobs(self.tx, [job_id]))
 
+    def notified(self, number: int) -> None:
+        """Forget a notice: it was sent."""
+        self._notified.append(number)
+
     def tell(self, *instructions: Instruction) -> None:
         """Add instructions; they are given once everything is written."""
         self.instructions += instructions
@@ -146,7 +152,10 @@ class Ledger:
     def write(self) -> list[Instruction]:
         """Write everything down and give the instructions."""
         ended = [moved.job.id for moved in self._moves if moved.job.state in FINAL]
-        self.tell(*notices.of_events(self._events, self.jobs), *notices.of_moves(self._moves))
+        told = [*notices.of_events(self._events, self.jobs), *notices.of_moves(self._moves)]
+        self.tell(*notices.kept(self.tx, told))
+        if self._notified:
+            stored_notices.sent(self.tx, self._notified)
         if self._moves:
             jobs.record(self.tx, self._moves)
             if any(moved.job.state in _MAKES_ROOM or is_container(moved.job.types) for moved in self._moves):

@@ -163,4 +163,11 @@ class NotNotified:
     says: str
 
 
-News = NodeEvent | NotLaunched | ScriptEnded | Stopped | WentOn | Signalled | Checked | Woken | NotNotified
+@dataclass(frozen=True, slots=True)
+class Notified:
+    """A notice of this number was sent, or will never be."""
+
+    number: int
+
+
+News = NodeEvent | NotLaunched | ScriptEnded | Stopped | WentOn | Signalled | Checked | Woken | NotNotified | Notified

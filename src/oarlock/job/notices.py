@@ -1,11 +1,15 @@
 """Notices: what of a job its owner wants to hear of."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from oarlock.job.instructions import Notify
 from oarlock.model.event import Event, EventType
 from oarlock.model.job import Job, JobState, Moved
+from oarlock.store import notices as stored
+from oarlock.store.notices import Pending
+from oarlock.store.tx import Tx
 
 _TAGS = {
     JobState.RUNNING: "START",
@@ -48,6 +52,19 @@ def of_events(events: Iterable[Event], jobs: Mapping[int, Job]) -> Iterator[Noti
             wanted, how = _chosen(job.notify)
             if not wanted or "INFO" in wanted:
                 yield Notify(job.id, job.user, job.name or "", how, "INFO", event.description)
+
+
+def kept(tx: Tx, told: Sequence[Notify]) -> list[Notify]:
+    """Write notices down, so that they are sent though the server may die before; gives them with their numbers."""
+    if not told:
+        return []
+    numbers = stored.add(tx, [Pending(one.job, one.user, one.name, one.how, one.tag, one.comment) for one in told])
+    return [replace(one, number=number) for one, number in zip(told, numbers, strict=True)]
+
+
+def again(tx: Tx) -> list[Notify]:
+    """Give the notices that were written down and perhaps never sent."""
+    return [Notify(*one, number=number) for number, one in stored.pending(tx).items()]
 
 
 def _chosen(text: str) -> tuple[frozenset[str], str]:

@@ -1,6 +1,6 @@
 """Recover: after a restart, adopt what runs, finish what ended, and launch only what certainly never ran."""
 
-from oarlock.job import finish, launch, suspend
+from oarlock.job import finish, launch, notices, suspend
 from oarlock.job.finish import Over
 from oarlock.job.instructions import Expect, Instruction, Kill
 from oarlock.job.ledger import Ledger, Site
@@ -12,7 +12,7 @@ from oarlock.store.tx import Tx
 
 
 def begin(tx: Tx, site: Site, *, now: float) -> list[Instruction]:
-    """Say what to do first: await every attempt that is not closed, go on with launches, kills and suspensions.
+    """Say what to do first: await every attempt that is not closed, go on with launches, kills, suspensions, notices.
 
     Nothing is decided yet: nodes tell what became of their attempts, or that they never heard of them (`Missing`).
     """
@@ -33,6 +33,7 @@ def begin(tx: Tx, site: Site, *, now: float) -> list[Instruction]:
         *launch.go_on(tx, site, waiting, {}, now=now),
         *suspend.again(tx, site, now=now),
         *suspend.go_on(tx, site, now=now),
+        *notices.again(tx),
     ]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from oarlock.config import Config
 from oarlock.job.instructions import Notify
-from oarlock.job.news import News, NotNotified
+from oarlock.job.news import News, Notified, NotNotified
 from oarlock.lang import options
 from oarlock.model.errors import OarlockError
 from oarlock.model.event import EventType
@@ -34,7 +34,7 @@ class Notices:
         self._waiting: defaultdict[str, int] = defaultdict(int)
 
     async def send(self, notice: Notify) -> None:
-        """Tell a user."""
+        """Tell a user; then the notice is done with, whatever came of it. One that is cut off is sent again later."""
         kind, _, where = notice.how.partition(":")
         if kind == "exec":
             await self._execute(notice, where)
@@ -42,6 +42,7 @@ class Notices:
             log.warning("too many mails; one is left out", extra={"job": notice.job, "user": notice.user})
         else:
             await self._mail(notice, where)
+        self._tell(Notified(notice.number))
 
     def _is_too_much(self, address: str) -> bool:
         now = asyncio.get_running_loop().time()

@@ -107,6 +107,7 @@ class Errands:
                     self._nodes[name].up = False
             case asked.Notify():
                 self.told.append((one.job, one.tag, one.how))
+                self._tell(news.Notified(one.number))
             case asked.Signal():
                 pass  # virtual commands mind no signals
             case _:

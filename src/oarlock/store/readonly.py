@@ -12,7 +12,7 @@ from psycopg import sql
 from oarlock.store.tables import HIDDEN_JOB_COLUMNS, metadata
 from oarlock.store.tx import Tx
 
-_SECRET_TABLES = frozenset({"audit", "challenges", "tokens", "request_ids", "instance"})
+_SECRET_TABLES = frozenset({"audit", "challenges", "tokens", "request_ids", "instance", "notices"})
 _HIDDEN: Mapping[str, frozenset[str]] = {"jobs": HIDDEN_JOB_COLUMNS, "attempts": frozenset({"secret_hash"})}
 _SECONDS = 60
 

@@ -110,6 +110,19 @@ maintenance = Table(
     Index(None, "stop_time"),
 )
 
+notices = Table(
+    "notices",
+    metadata,
+    key("notice_id"),
+    number("job_id"),
+    text("user_name"),
+    text("job_name"),
+    text("how"),
+    text("tag"),
+    text("comment"),
+)
+"""What users are to be told of their jobs, from the transaction in which it happened until it was sent."""
+
 tokens = Table(
     "tokens",
     metadata,
