@@ -1,5 +1,6 @@
 import json
 import os
+import socket
 import subprocess
 import sys
 
@@ -84,3 +85,22 @@ def test_the_package_runs_as_a_module(conf):
     )  # fmt: skip
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr.startswith("oarlock: There is no settings file /no/such/file.")
+
+
+def test_a_port_that_is_taken_is_a_sentence_and_a_way_out(run, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        (tmp_path / "oar.conf").write_text(f"SERVER_HOSTNAME=127.0.0.1\nSERVER_PORT={port}\n")
+        ran = run("oarlock", "serve", "--state", str(tmp_path / "state"), "--config", "oar.conf")
+    told = f"oarlock: Cannot listen on port {port} of 127.0.0.1: Address already in use.\n  SERVER_HOSTNAME and"
+    assert (ran.code, ran.out) == (2, "")
+    assert told in ran.err
+    assert "Traceback" not in ran.err
+    assert "alembic" not in ran.err
+
+
+def test_a_host_that_is_none_is_a_sentence_as_well(run, tmp_path):
+    (tmp_path / "oar.conf").write_text("SERVER_HOSTNAME=no.such.host.invalid\n")
+    ran = run("oarlock", "serve", "--state", str(tmp_path / "state"), "--config", "oar.conf")
+    assert (ran.code, "Traceback" in ran.err) == (2, False)
+    assert "oarlock: Cannot listen on no.such.host.invalid: " in ran.err

@@ -75,3 +75,8 @@ def test_the_settings_name_the_sites_folder(capsys, folder, tmp_path):
 def test_a_folder_that_is_not_there_is_refused(capsys, tmp_path):
     assert main(["rules", "test", str(tmp_path / "no")]) == 2
     assert capsys.readouterr().err.startswith(f"oarlock: There is no folder {tmp_path}/no.")
+
+
+def test_a_folder_without_rules_is_told(capsys, tmp_path):
+    assert main(["rules", "list", str(tmp_path)]) == 2
+    assert f"There is no rule in {tmp_path}: no file ends with .toml or .py." in capsys.readouterr().err

@@ -34,6 +34,15 @@ def test_a_user_over_the_quota_waits_for_his_own_jobs(make, tmp_path):
     cluster.run_until(second, JobState.RUNNING)
 
 
+def test_a_job_that_ended_badly_is_told_what_did_it(make):
+    cluster = make()
+    job = cluster.submit("sleep 500")
+    cluster.run_until(job, JobState.RUNNING)
+    cluster.kill(job)
+    cluster.run_until(job, JobState.ERROR)
+    assert why(cluster, job) == "it is over (Error): ada asked for its end"
+
+
 def test_inner_jobs_start_when_their_container_runs_and_end_with_it(make):
     cluster = make()
     room = cluster.submit("sleep 100", "/network_address=1,walltime=1", types=("container",))

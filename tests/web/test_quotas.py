@@ -104,6 +104,11 @@ def test_a_quota_that_cannot_be_is_refused_with_a_sentence(house: Running, rule:
     assert (reply.status, reply.body["error"]) == (400, says)
 
 
+def test_a_quota_without_a_limit_is_refused(house: Running):
+    reply = house.client.post("/quotas", {"rule": "*,*,*,/"})
+    assert (reply.status, reply.body["error"]) == (400, "The quota `*,*,*,/` limits nothing.")
+
+
 def test_a_changed_file_that_is_bad_is_told_and_what_held_holds(house: Running, file: Path):
     before = _use(house)
     file.write_text("{}}")

@@ -43,8 +43,8 @@ def test_a_field_that_is_not_known_is_named(house: Running):
 def test_no_verb_takes_a_field_that_says_who_asks(house: Running, name: str):
     verb = VERBS[name]
     fields = {"user", "uid", "gid", "owner"}
-    if name in {"jobs.list", "accounting.show"}:
-        fields.remove("user")  # here it says whose jobs or accounts are wanted
+    if name in {"jobs.list", "accounting.show", "quotas.list"}:
+        fields.remove("user")  # here it says whose jobs, accounts or quotas are wanted
     path = verb.path.format(id=1, name="x")
     headers = {"On_Behalf_Of": "nobody"} if verb.behalf else {}
     for field in fields:
@@ -97,6 +97,21 @@ def test_what_does_not_fit_is_refused_by_its_kind(house: Running, path: str, bod
 )  # fmt: skip
 def test_an_address_that_does_not_fit_is_refused(house: Running, path: str):
     assert house.client.get(path).status == 400
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "says"),
+    [
+        ("/jobs/delete", {"ids": [1], "signal": 65}, "`signal` must be a whole number of at most 64."),
+        ("/jobs/delete", {"ids": [1], "signal": 0}, "`signal` must be a whole number of at least 1."),
+        ("/jobs/delete", {"ids": [0]}, "`ids[0]` must be a whole number of at least 1."),
+        ("/jobs/delete", {"ids": 1}, "`ids` must be a list."),
+        ("/queues", {"name": 7}, "`name` must be a text."),
+        ("/jobs/hold", {"ids": [1], "running": "x"}, "`running` must be true or false."),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused_in_words(house: Running, path: str, body: Any, says: str):
+    assert house.client.post(path, body).body["error"] == says
 
 
 def test_where_nothing_is_nothing_is_found(house: Running):

@@ -23,4 +23,5 @@ def begin(config: Config) -> None:
     """Send the log where the settings say."""
     handler = logging.FileHandler(config.log_file) if config.log_file else logging.StreamHandler()
     handler.setFormatter(Sentences("%(asctime)s %(levelname)s %(message)s"))
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # which tells of itself more than of the tables
     logging.basicConfig(level=_LEVELS.get(config.log_level, logging.INFO), handlers=[handler], force=True)

@@ -29,7 +29,13 @@ def _sources(folder: Path | None) -> list[Source]:
         return sources(load().config.admission_rules_dir)
     if not folder.is_dir():
         raise BadRule(f"There is no folder {folder}.", hint=f"The rules that are shipped are in {SHIPPED}.")
-    return sources(folder, shipped=None)
+    found = sources(folder, shipped=None)
+    if not found:
+        raise BadRule(
+            f"There is no rule in {folder}: no file ends with .toml or .py.",
+            hint=f"The rules that are shipped are in {SHIPPED}.",
+        )
+    return found
 
 
 def listed(asked: argparse.Namespace) -> None:

@@ -73,6 +73,7 @@ def run(asked: argparse.Namespace) -> None:
     from oarlock.simulate.replay import Ties
     from oarlock.simulate.site import site
 
+    _refuse_early(asked)
     trace = reading.read(asked.trace, since=_instant(asked.since, 0), until=_instant(asked.until, reading.FOREVER))
     for reason, count in trace.skipped.items():
         unit = "line" if trace.resources is None else "job"
@@ -98,6 +99,19 @@ def run(asked: argparse.Namespace) -> None:
 
         asked.html.write_text(page(trace, comparison.site, results), encoding="utf-8")
     sys.stdout.write(report.as_json(results) if asked.json else "\n".join(report.table(results)) + "\n")
+
+
+def _refuse_early(asked: argparse.Namespace) -> None:
+    """Refuse what would come to nothing, before hours of replaying."""
+    from oarlock.simulate.trace import TraceRefused
+
+    for path in (one for one in (asked.csv, asked.html) if one is not None):
+        try:
+            path.open("a").close()
+        except OSError as problem:
+            raise TraceRefused(
+                f"{path} cannot be written: {problem.strerror}.", hint="Name a file in a folder of yours."
+            ) from problem
 
 
 def _instant(text: str | None, otherwise: int) -> int:

@@ -4,17 +4,22 @@ from dataclasses import dataclass
 
 from oarlock.config import Config
 from oarlock.job import dates, schedule
-from oarlock.model.job import FINAL, JobState, Reservation
+from oarlock.model.event import EventType
+from oarlock.model.job import FINAL, Job, JobState, Reservation
 from oarlock.model.plan import Obstacle, Placement, Reason
 from oarlock.model.snapshot import Choice, Shape, Waiting
 from oarlock.plan import one_more
 from oarlock.plan.explain import Explainer
 from oarlock.plan.planner import Planner
-from oarlock.store import jobs, snapshot
+from oarlock.store import events, jobs, snapshot
 from oarlock.store.tx import Tx
 
 _NOT_YET = 1 << 62
 """The number of a job that has none: behind all others."""
+
+
+_FOLLOWS = frozenset({EventType.SEND_KILL_JOB, EventType.SWITCH_INTO_ERROR_STATE})
+"""What happens to a job because something else did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,7 @@ def why(tx: Tx, config: Config, job_id: int, *, now: int) -> Reason:
     """Say why a job does not run (`UnknownJob` if there is none)."""
     job = jobs.get(tx, job_id)
     if job.state is not JobState.WAITING:
-        return Reason(job_id, Obstacle.BUSY, _standing(job.state), job.start or None)
+        return Reason(job_id, Obstacle.BUSY, _standing(job.state) + _cause(tx, job), job.start or None)
     planner, seen = _planned(tx, config, now)
     broken = dict(seen.broken)
     if job_id in broken:
@@ -54,6 +59,15 @@ def _standing(state: JobState) -> str:
     if state in FINAL:
         return f"it is over ({state})"
     return "it is held; `oarresume` lets it go on" if state is JobState.HOLD else f"it does not wait: it is {state}"
+
+
+def _cause(tx: Tx, job: Job) -> str:
+    """Tell what brought a job into Error: the last thing that happened to it before."""
+    if job.state is not JobState.ERROR:
+        return ""
+    told = [noted.event for noted in events.of_jobs(tx, [job.id])]
+    causes = [one.description for one in told if one.type not in _FOLLOWS]
+    return f": {causes[-1]}" if causes else ""
 
 
 def when(tx: Tx, config: Config, new: jobs.New, *, now: int) -> When:

@@ -101,7 +101,7 @@ def parsed(path: Path) -> Any:
             return json.loads(file.read(_LARGEST), object_pairs_hook=_once)
     except OSError as problem:
         raise BadQuotas(
-            f"The quotas in {path} cannot be read: {problem.strerror}.", hint="Correct QUOTAS_CONF_FILE."
+            f"The quotas in {path} cannot be read: {problem.strerror}.", hint="Name a file that can be read."
         ) from None
     except ValueError as problem:
         raise BadQuotas(f"The quotas in {path} are not JSON: {problem}.", hint="Correct the file.") from None

@@ -133,7 +133,12 @@ def _open_unix(path: Path) -> socket.socket:
 async def _open_port(host: str, port: int) -> list[socket.socket]:
     """Listen on a port, at every address that the host name stands for."""
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except socket.gaierror as unknown:
+        raise PortTaken(
+            f"Cannot listen on {host}: {unknown.strerror}.", hint="SERVER_HOSTNAME in the settings chooses another."
+        ) from unknown
     opened: list[socket.socket] = []
     problem: OSError | None = None
     for family, kind, protocol, _, address in found:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from oarlock.config import Config, DbType
 from oarlock.job import alerts
-from oarlock.model.errors import DatabaseRefused
+from oarlock.model.errors import DatabaseRefused, OarlockError
 from oarlock.server import loops
 from oarlock.server.alerts import PERIOD, Alerts
 from oarlock.server.clock import RealClock
@@ -93,6 +93,8 @@ async def _serve(state_dir: Path, config: Config, database: Database, helper: He
     log.info("serving", extra={"state": str(state_dir), "pid": os.getpid()})
     try:
         await run(core, serve_http)
+    except BaseExceptionGroup as group:
+        raise _refusal(group) or group from None
     finally:
         await core.close()
     log.info("stopped; jobs go on")
@@ -116,6 +118,15 @@ async def run(core: Core, listen: Listener | None = None) -> None:
             group.create_task(_until_told(core))
     except* _Stop:
         pass
+
+
+def _refusal(group: BaseExceptionGroup[BaseException]) -> OarlockError | None:
+    """Give the refusal that ended the loops (a port that is taken), if nothing else did."""
+    refusals, others = group.split(OarlockError)
+    found: BaseException | None = refusals if others is None else None
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found if isinstance(found, OarlockError) else None
 
 
 class _Stop(Exception):

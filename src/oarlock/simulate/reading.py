@@ -34,6 +34,10 @@ def read(where: str, *, since: int = 0, until: int = FOREVER) -> Trace:
         why = getattr(error, "strerror", None) or error
         raise TraceRefused(f"{where} cannot be read: {why}.", hint=_FORMS) from error
     name = found.name
+    if since > 0 or until < FOREVER:
+        raise TraceRefused(
+            f"{name} is a file, of which all is replayed.", hint="--since and --until choose from a database."
+        )
     trace = batsim.read(text, name) if text.lstrip().startswith("{") else swf.read(text.splitlines(), name)
     return _not_empty(trace)
 

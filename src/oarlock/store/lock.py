@@ -3,6 +3,7 @@
 import fcntl
 import os
 import socket
+import time
 from pathlib import Path
 
 import msgspec
@@ -61,7 +62,8 @@ def _held(said: bytes) -> DatabaseHeld:
         holder = msgspec.json.decode(said, type=Holder)
     except msgspec.DecodeError:  # the first is between taking the lock and saying so
         return DatabaseHeld("Another server already works on this database.", hint="Stop it before starting this one.")
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(holder.since))
     return DatabaseHeld(
-        f"Another server already works on this database: process {holder.pid} on {holder.host}, since {holder.since}.",
+        f"Another server already works on this database: process {holder.pid} on {holder.host}, since {since}.",
         hint=f"Stop it before starting this one (`kill {holder.pid}` on {holder.host}).",
     )

@@ -84,8 +84,22 @@ def _refused(problem: Exception, kind: type[Struct]) -> OarlockError:
         name = unknown[1]
         return UnknownField(f"There is no field `{short(name)}` in this request.", hint=closest(name[:100], known))
     if isinstance(problem, msgspec.ValidationError):
-        return BadField(f"The request does not fit: {_printable(str(problem))}.", hint=_fields(known))
+        return BadField(_misfit(_printable(str(problem))), hint=_fields(known))
     return BadRequest("The request is not the JSON that was expected.", hint=_fields(known))
+
+
+_MISFIT = re.compile(r"Expected `(\w+)(?: \| null)?`(?: ([<>]=) (-?\d+))?(?:, got `\w+`)? - at `\$\.(.+)`")
+_KINDS = {"int": "a whole number", "float": "a number", "str": "a text", "bool": "true or false", "array": "a list"}
+_BOUNDS = {"<=": " of at most ", ">=": " of at least "}
+
+
+def _misfit(problem: str) -> str:
+    """Say in words what is wrong with a value."""
+    found = _MISFIT.fullmatch(problem)
+    if found is None or found[1] not in _KINDS:
+        return f"The request does not fit: {problem}."
+    bound = f"{_BOUNDS[found[2]]}{found[3]}" if found[2] else ""
+    return f"`{found[4]}` must be {_KINDS[found[1]]}{bound}."
 
 
 def _printable(text: str) -> str:

@@ -7,6 +7,8 @@ from msgspec import Meta, Struct
 from oarlock.job import allowance
 from oarlock.job.allowance import Allowance
 from oarlock.lang.quotas import resolved, rule
+from oarlock.lang.wording import short
+from oarlock.model.quota import BadQuotas
 from oarlock.web.call import Call, Nought
 from oarlock.web.policy import May
 from oarlock.web.reading import Asked, Id, Instant, Text, Word
@@ -54,6 +56,10 @@ class QuotaNumber(Struct, frozen=True):
 )  # fmt: skip
 async def add(call: Call, asked: NewQuota) -> QuotaNumber:
     """Put a rule into the table; the scheduler looks again."""
+    if max(asked.resources, asked.jobs, asked.resource_hours) < 0:
+        raise BadQuotas(
+            f"The quota `{short(asked.rule)}` limits nothing.", hint="Give it resources, jobs or resource-hours."
+        )
     [made] = resolved([rule(asked.rule, [asked.resources, asked.jobs, asked.resource_hours])], 0)
     done = await call.change(lambda tx: QuotaNumber(allowance.add(tx, made)), QuotaNumber)
     call.core.wake_scheduler()
