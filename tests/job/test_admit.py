@@ -34,6 +34,13 @@ def test_a_refusal_names_the_rule_and_its_file(desk: FrontDesk):
     assert job.queue == "admin"
 
 
+def test_a_type_that_is_not_known_is_answered_with_those_that_are(desk: FrontDesk):
+    with pytest.raises(RefusedByRule, match="unknown job type: bestefort") as refusal:
+        desk.submit(types=["bestefort"])
+    assert refusal.value.hint.startswith("So says 14-types.toml, rule `known types`. Known are allow=…, ")
+    assert ", besteffort, " in refusal.value.hint
+
+
 def test_names_of_properties_are_known_before_rules_look_at_them(desk: FrontDesk):
     with pytest.raises(UnknownProperty):
         desk.submit(resources=["bogus=1"])

@@ -98,11 +98,14 @@ def _applied(source: Source, submission: Submission, known: Context) -> Admitted
 
 def _refusal(refused: Refused) -> OarlockError:
     name = f"{refused.rule.file}, rule `{refused.rule.name}`"
-    return _failed(name, refused.sentence) if refused.broken else _rejected(refused.sentence, name)
+    if refused.broken:
+        return _failed(name, refused.sentence)
+    known = ", ".join(one.replace("%", "…") for one in refused.rule.allow_types or ())
+    return _rejected(refused.sentence, name, f" Known are {known}." if known else "")
 
 
-def _rejected(sentence: str, name: str) -> RefusedByRule:
-    return RefusedByRule(PREFIX + sentence, hint=f"So says {name}.")
+def _rejected(sentence: str, name: str, more: str = "") -> RefusedByRule:
+    return RefusedByRule(PREFIX + sentence, hint=f"So says {name}.{more}")
 
 
 def _failed(name: str, sentence: str, hint: str = "") -> RuleFailed:

@@ -140,7 +140,8 @@ def step(event: str, what: Callable[[], object]) -> None:
     try:
         what()
     except OSError as error:
-        raise CannotStart(event, str(error)) from error
+        where = f"{error.filename}: " if error.filename else ""
+        raise CannotStart(event, f"{where}{error.strerror or error}") from error
 
 
 def look_up(order: Order) -> User:
@@ -203,7 +204,7 @@ def opened(name: str) -> int:
     try:
         fd = os.open(name, _OUTPUT, 0o666)
     except (OSError, ValueError) as error:
-        raise CannotStart("OUTPUT_FILES", f"{name}: {error}") from error
+        raise CannotStart("OUTPUT_FILES", f"{name}: {getattr(error, 'strerror', None) or error}") from error
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         raise CannotStart("OUTPUT_FILES", f"{name} is not a regular file")
     os.set_blocking(fd, True)  # it was opened so only that a FIFO cannot hold us

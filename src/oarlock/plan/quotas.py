@@ -246,7 +246,7 @@ def _told(limit: Limit, start: int, length: int, use: Use) -> str:
     measure, most, own, others = next(one for one in limits if 0 <= one[1] < one[2] + one[3])
     if measure == _MEASURES[2]:
         most, own, others = (round(one / 3600, 1) for one in (most, own, others))  # type: ignore[assignment]
-    have = f"{others:g} are taken and it " if others else "it "
+    have = f"{others:g} {'is' if others == 1 else 'are'} taken and it " if others else "it "
     asks = f"asks for {own:g}" if measure != "job" else "would be one more" if others else "is one"
     plural = "" if most == 1 else "s"
     return f"the quota `{','.join(_words(rule))}` is {most:g} {measure}{plural} at once; {have}{asks}"
