@@ -8,7 +8,7 @@ from sqlalchemy import Select, Update, and_, case, exists, func, literal_column,
 
 from oarlock.model.errors import IllegalMove, UnknownJob
 from oarlock.model.job import FINAL, JobState, Moved
-from oarlock.store.rows import Given, insert_rows
+from oarlock.store.rows import Given, among, insert_rows, these, within
 from oarlock.store.tables import (
     assigned_resources,
     job_dependencies,
@@ -135,11 +135,10 @@ def _follow(tx: Tx, moves: Sequence[Moved]) -> None:
     engine = tx.dialect.name
     if stopped := [(moved.job.id,) for moved in moves if {moved.before, moved.job.state} & _STOPPED]:
         tx.execute(_mark_suspended(engine), _IDS.bound(tx, stopped))
-    if ended := [(moved.job.id,) for moved in moves if moved.job.state in FINAL]:
-        bound = _IDS.bound(tx, ended)
-        tx.execute(_last_used(engine), bound)
+    if ended := [moved.job.id for moved in moves if moved.job.state in FINAL]:
+        tx.execute(_last_used(engine), _IDS.bound(tx, [(one,) for one in ended]))
         for statement in _retire(engine):
-            tx.execute(statement, bound)
+            tx.execute(statement, these(tx, ended))
 
 
 @cache
@@ -229,27 +228,20 @@ def _assigned(engine: str, *columns: Any) -> Select[Any]:
 @cache
 def _retire(engine: str) -> tuple[Update, ...]:
     """Make the rows of ended jobs LOG."""
-    moved = _IDS.table(engine)
-    ended = select(moved.c.id)
-    moldables = select(moldable_job_descriptions.c.moldable_id).where(
-        moldable_job_descriptions.c.moldable_job_id.in_(ended)
-    )
-    groups = select(job_resource_groups.c.res_group_id).where(
-        job_resource_groups.c.res_group_moldable_id.in_(moldables)
-    )
+    moldable, group = moldable_job_descriptions.c, job_resource_groups.c
+    moldables = select(moldable.moldable_id).where(among(engine, moldable.moldable_job_id))
+    groups = select(group.res_group_id).where(within(engine, group.res_group_moldable_id, moldables))
     return (
-        update(job_types).where(job_types.c.job_id.in_(ended)).values(type_index="LOG"),
-        update(job_dependencies).where(job_dependencies.c.job_id.in_(ended)).values(job_dependency_index="LOG"),
-        update(moldable_job_descriptions)
-        .where(moldable_job_descriptions.c.moldable_job_id.in_(ended))
-        .values(moldable_index="LOG"),
+        update(job_types).where(among(engine, job_types.c.job_id)).values(type_index="LOG"),
+        update(job_dependencies).where(among(engine, job_dependencies.c.job_id)).values(job_dependency_index="LOG"),
+        update(moldable_job_descriptions).where(among(engine, moldable.moldable_job_id)).values(moldable_index="LOG"),
         update(job_resource_groups)
-        .where(job_resource_groups.c.res_group_moldable_id.in_(moldables))
+        .where(within(engine, group.res_group_moldable_id, moldables))
         .values(res_group_index="LOG"),
         update(job_resource_descriptions)
-        .where(job_resource_descriptions.c.res_job_group_id.in_(groups))
+        .where(within(engine, job_resource_descriptions.c.res_job_group_id, groups))
         .values(res_job_index="LOG"),
         update(assigned_resources)
-        .where(assigned_resources.c.moldable_job_id.in_(moldables))
+        .where(within(engine, assigned_resources.c.moldable_job_id, moldables))
         .values(assigned_resource_index="LOG"),
     )
