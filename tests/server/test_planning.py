@@ -1,17 +1,19 @@
 """The planning process: forked or started, it answers; one that dies is replaced."""
 
 import asyncio
+import time
+from dataclasses import replace
 
 import pytest
 
 from oarlock.config import Config
 from oarlock.lang import request as requests
-from oarlock.model.job import Job, JobState
+from oarlock.model.job import Job, JobState, move
 from oarlock.server.clock import RealClock
 from oarlock.server.core import Core
 from oarlock.server.loops import Scheduler
 from oarlock.server.planning import LEAST_DEPTH, PlannerGone, Planning, forked, spawned
-from oarlock.store import jobs
+from oarlock.store import jobs, resources
 from oarlock.store.opening import open_database
 from tests.store.cluster import add_job, add_nodes
 
@@ -107,3 +109,73 @@ def test_quotas_that_change_hold_from_the_next_pass_on_and_bad_ones_never_do(sql
     with open_database(sqlite_path) as database:
         database.write(fill)
         asyncio.run(story(database))
+
+
+def crowd(database):
+    """Let more jobs wait for both resources than a quick pass looks at, and behind them one that fits on one."""
+
+    def fill(tx):
+        resources.add(tx, [{"network_address": "n1"}, {"network_address": "n2"}], at=NOW)
+        [first] = jobs.add(tx, [new("/resource_id=1,walltime=10")])
+        held = replace(first, start=int(time.time()), assigned=first.id)
+        jobs.assign(tx, {held.assigned: [1]})
+        for state in (JobState.TO_LAUNCH, JobState.LAUNCHING, JobState.RUNNING):
+            moved = move(held, state, at=held.start, why="it runs")
+            jobs.record(tx, [moved])
+            held = moved.job
+        jobs.add(tx, [new("/resource_id=2,walltime=10")] * (2 * LEAST_DEPTH))
+        return jobs.add(tx, [new("/resource_id=1,walltime=1")])[0].id
+
+    return database.write(fill)
+
+
+def new(asked):
+    waiting = Job(id=0, state=JobState.WAITING, user="ada", queue="default")
+    return jobs.New(waiting, requests.parse([asked]))
+
+
+@pytest.mark.parametrize("begin", [forked, spawned])
+def test_a_helper_says_who_starts_without_everybodys_dates_and_keeps_what_it_knows(sqlite_path, begin):
+    helper = begin()
+
+    async def story(database, small):
+        planning, now = Planning(database, Config(), helper), int(time.time())
+        for _ in range(2):
+            starts = await planning.whole(now, dates=False)
+            assert ([one.job_id for one in starts.starts], starts.whole) == ([small], False)
+            whole = await planning.whole(now)
+            assert ([one.job_id for one in whole.starts], whole.whole, whole.gone) == ([small], True, ())
+            assert len(whole.predictions) == 2 * LEAST_DEPTH
+        await planning.close()
+
+    with open_database(sqlite_path) as database:
+        asyncio.run(story(database, crowd(database)))
+
+
+def test_who_fits_behind_a_crowd_starts_before_all_dates_are_made(sqlite_path, tmp_path):
+    async def story(database, small):
+        core = Core(tmp_path, Config(), database, RealClock(), b"key")
+        decisions = []
+
+        async def note(decision):
+            decisions.append(decision)
+
+        core.apply = note  # there are no nodes to start anything on
+        scheduler = Scheduler(core)
+        scheduler._dates_at = core.clock.steady() + 3
+        running = asyncio.create_task(scheduler.run())
+        core.wake_scheduler()
+        async with asyncio.timeout(30):
+            while not (decisions and decisions[-1].whole):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await core.close()
+        quick, *looks, dates = decisions
+        assert (quick.left, quick.starts) == (LEAST_DEPTH + 1, ())
+        assert [[one.job_id for one in look.starts] for look in looks] == [[small]] * len(looks)
+        assert looks
+        assert ([one.job_id for one in dates.starts], len(dates.predictions)) == ([small], 2 * LEAST_DEPTH)
+
+    with open_database(sqlite_path) as database:
+        asyncio.run(story(database, crowd(database)))

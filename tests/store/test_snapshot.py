@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as replaced
 from sqlalchemy import update
 
 from oarlock.lang.where import check, parse
@@ -22,7 +23,7 @@ from oarlock.model.snapshot import (
     Usage,
     Waiting,
 )
-from oarlock.store import jobs, plans, properties, queues, quotas, resources, snapshot, tables
+from oarlock.store import jobs, moldables, plans, properties, queues, quotas, resources, snapshot, tables
 from oarlock.store.rows import insert_rows
 from oarlock.store.tx import Tx
 from tests.store.cluster import NOW, add_job, add_nodes, choice, new, run, step
@@ -349,3 +350,43 @@ def test_the_number_of_queries_does_not_grow_with_the_jobs(tx: Tx):
     with counted(tx) as many:
         read(tx)
     assert len(many) == len(few) <= 15
+
+
+def test_a_reader_that_remembers_reads_the_same_snapshot(tx: Tx):
+    memory = snapshot.Memory()
+
+    def agree() -> Snapshot:
+        plain, remembered = (
+            snapshot.read(tx, karma_window=HOUR, now=NOW, memory=one).snapshot for one in (None, memory)
+        )
+        kept = remembered.shapes
+        assert [
+            [(kept[one.shape], one.moldable_id, one.walltime) for one in job.choices] for job in remembered.waiting
+        ] == [
+            [(plain.shapes[one.shape], one.moldable_id, one.walltime) for one in job.choices] for job in plain.waiting
+        ]
+        without = [replaced(job, choices=()) for job in remembered.waiting]
+        assert without == [replaced(job, choices=()) for job in plain.waiting]
+        assert replaced(remembered, waiting=(), shapes=()) == replaced(plain, waiting=(), shapes=())
+        return remembered
+
+    numbers = add_nodes(tx, ["a", "b"])
+    first, second = (add_job(tx, asked) for asked in ("/core=1,walltime=1", "/core=2,walltime=1"))
+    before = agree()
+    third = add_job(tx, "/core=2,walltime=3", after=(second.id,))
+    after = agree()
+    assert after.resources is before.resources
+    assert [one is other for one, other in zip(before.waiting, after.waiting, strict=False)] == [True, True]
+    assert after.shapes == before.shapes
+    run(tx, first, numbers[:1])
+    step(tx, second, S.HOLD)
+    changed = agree()
+    assert [job.job_id for job in changed.waiting] == [third.id]
+    assert changed.shapes == before.shapes  # so that numbers stay what they are
+    resources.set_state(tx, numbers[1:2], ResourceState.SUSPECTED, at=NOW)
+    moldables.set_walltimes(tx, {choice(tx, third): 77})
+    later = agree()
+    assert later.resources is not after.resources
+    assert later.waiting[0].choices[0].walltime == 77
+    properties.add(tx, "gpu_model", str)
+    agree()

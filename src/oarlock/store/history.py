@@ -12,8 +12,7 @@ from oarlock.model.errors import DatabaseRefused
 from oarlock.model.job import FINAL
 from oarlock.model.resource import DEFAULT_ORDER, DEFAULT_TYPE, ResourceState
 from oarlock.model.snapshot import ResourceTable, Shape
-from oarlock.store import engines, properties, shapes
-from oarlock.store.snapshot import resource_table
+from oarlock.store import engines, properties, resource_table, shapes
 from oarlock.store.tables import assigned_resources, job_types, jobs, moldable_job_descriptions, resources
 from oarlock.store.tx import Tx
 
@@ -92,7 +91,7 @@ def _history(tx: Tx, ran: tuple[ColumnElement[bool], ...]) -> History:
     used = select(assigned_resources.c.resource_id).where(
         assigned_resources.c.moldable_job_id.in_(select(jobs.c.assigned_moldable_job).where(*ran))
     )
-    table = resource_table(tx, types, DEFAULT_ORDER, also=used)
+    table = resource_table.read(tx, types, DEFAULT_ORDER, also=used)
     return History(
         _past(tx, types, (*ran, ~inner)),
         table,

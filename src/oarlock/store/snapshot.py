@@ -1,19 +1,18 @@
 """What the scheduler looks at, read in a bounded number of queries whatever the number of jobs."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, TableClause, bindparam, func, literal_column, or_, select
+from sqlalchemy import ColumnElement, Select, bindparam, func, literal_column, or_, select
 
-from oarlock.lang.where import known_column
 from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
-from oarlock.model.resource import DEFAULT_ORDER, Order, ResourceState, Value
-from oarlock.model.snapshot import Choice, Dependency, Placed, ResourceTable, Snapshot, Usage, Waiting
+from oarlock.model.resource import DEFAULT_ORDER, Order
+from oarlock.model.snapshot import Choice, Dependency, Placed, Snapshot, Usage, Waiting
 from oarlock.store import jobs as stored_jobs
-from oarlock.store import jumps, maintenance, past, plans, properties, queues, quotas, shapes
+from oarlock.store import jumps, maintenance, past, plans, properties, queues, quotas, resource_table, shapes
 from oarlock.store.rows import among, these
 from oarlock.store.tables import (
     accounting,
@@ -45,9 +44,8 @@ class Memory:
     """What was read before, for reads that follow each other: what did not change is the same object."""
 
     asked: shapes.Memory = field(default_factory=shapes.Memory)
-    rows: Sequence[Any] = ()
-    order: Sequence[Order] = ()
-    table: ResourceTable | None = None
+    waiting: dict[int, tuple[tuple[Any, ...], Waiting]] = field(default_factory=dict)
+    table: resource_table.Memory = field(default_factory=resource_table.Memory)
 
 
 def read(
@@ -83,13 +81,16 @@ def read(
     if half_life and any(queue.weighs for queue in served):
         usage = past.with_decayed(tx, usage, half_life=half_life, now=now)
     snapshot = Snapshot(
-        resources=resource_table(tx, types, order, memory),
+        resources=resource_table.read(tx, types, order, None if memory is None else memory.table),
         queues=tuple(served),
         shapes=tuple(asked.shapes),
-        waiting=tuple(
-            _waiting(row, asked.choices[row.job_id], kinds.get(row.job_id, ()), after.get(row.job_id, ()))
-            for row in live
-            if row.job_id in asked.choices and row.job_id not in promised
+        waiting=_all_waiting(
+            [
+                (row, tuple(asked.choices[number]), kinds.get(number, ()), after.get(number, ()))
+                for row in live
+                if (number := row.job_id) in asked.choices and number not in promised
+            ],
+            memory,
         ),
         placed=tuple(
             _placed(row, places[row.job_id], kinds.get(row.job_id, ())) for row in live if row.job_id in places
@@ -256,12 +257,25 @@ def _placed(row: Any, place: _Place, types: tuple[str, ...]) -> Placed:
     )
 
 
-def _waiting(row: Any, choices: Iterable[Choice], types: tuple[str, ...], after: tuple[Dependency, ...]) -> Waiting:
+def _all_waiting(read: Sequence[tuple[Any, ...]], memory: Memory | None) -> tuple[Waiting, ...]:
+    """Make the jobs that wait; those of which everything was read before are there."""
+    if memory is None:
+        return tuple([_waiting(*parts) for parts in read])
+    known, memory.waiting = memory.waiting, {}
+    for row, *others in read:
+        parts = (tuple(row), *others)
+        before = known.get(row.job_id)
+        same = before is not None and before[0] == parts
+        memory.waiting[row.job_id] = before if before is not None and same else (parts, _waiting(row, *others))
+    return tuple([job for _, job in memory.waiting.values()])
+
+
+def _waiting(row: Any, choices: tuple[Choice, ...], types: tuple[str, ...], after: tuple[Dependency, ...]) -> Waiting:
     return Waiting(
         job_id=row.job_id,
         user=row.job_user,
         queue=row.queue_name,
-        choices=tuple(choices),
+        choices=choices,
         project=row.project,
         name=row.job_name,
         submitted=row.submission_time,
@@ -297,51 +311,6 @@ _DEPENDENCIES = (
     .where(job_dependencies.c.job_id.in_(_WAITS.order_by(None)))
     .order_by(jobs.c.job_id)
 )
-
-
-def resource_table(
-    tx: Tx,
-    types: Mapping[str, type],
-    order: Sequence[Order],
-    memory: Memory | None = None,
-    also: Select[Any] | None = None,
-) -> ResourceTable:
-    """Read the resources that are not Dead, and those whose numbers `also` selects, in the order that is preferred."""
-    rows = tx.execute(_alive(properties.clause(types), also)).all()
-    if memory is None:
-        return _ordered(rows, types, order)
-    known = memory.table
-    if known is None or list(known.columns) != list(types) or memory.order != order or memory.rows != rows:
-        known = _ordered(rows, types, order)
-        memory.rows, memory.order, memory.table = rows, order, known
-    return known
-
-
-def _ordered(rows: Sequence[Any], types: Mapping[str, type], order: Sequence[Order]) -> ResourceTable:
-    columns: dict[str, Sequence[Value]] = dict(
-        zip(types, zip(*rows, strict=True) if rows else ((),) * len(types), strict=True)
-    )
-    order = [replace(one, column=known_column(one.column, types)) for one in order]
-    places = _sorted(range(len(rows)), columns, order)
-    sorted_columns = {name: tuple(map(column.__getitem__, places)) for name, column in columns.items()}
-    return ResourceTable(ids=sorted_columns["resource_id"], columns=sorted_columns)  # type: ignore[arg-type]
-
-
-@lru_cache(maxsize=16)
-def _alive(resource: TableClause, also: Select[Any] | None) -> Select[Any]:
-    wanted = resource.c.state != ResourceState.DEAD.value
-    if also is not None:
-        wanted |= resource.c.resource_id.in_(also)
-    return select(resource).where(wanted).order_by(resource.c.resource_id)
-
-
-def _sorted(places: Iterable[int], columns: Mapping[str, Sequence[Value]], order: Sequence[Order]) -> list[int]:
-    """Sort places by several columns; the two databases would put NULL at different ends."""
-    result = list(places)
-    for one in reversed(order):
-        keys = [(value is not None, value) for value in columns[one.column]]
-        result.sort(key=keys.__getitem__, reverse=one.descending)
-    return result
 
 
 def _usage(tx: Tx, *, since: int, until: int) -> dict[str, Usage]:

@@ -1,0 +1,110 @@
+"""Passes that follow each other keep what did not change, and find out when that was wrong."""
+
+import logging
+
+import pytest
+from msgspec import structs
+
+from oarlock.config import Config
+from oarlock.job import keeping, schedule
+from oarlock.job.keeping import Keeper
+from oarlock.job.ledger import Site
+from oarlock.lang import request as requests
+from oarlock.model.job import Job, JobState
+from oarlock.model.maintenance import Maintenance
+from oarlock.plan.kept import Kept
+from oarlock.store import jobs, maintenance, plans, properties, resources
+from oarlock.store.tx import Tx
+
+NOW = 1_000_000
+CONFIG = Config(scheduler_job_security_time=0)
+HOW = schedule.settings(CONFIG)
+
+
+@pytest.fixture
+def tx(tx: Tx) -> Tx:
+    properties.add(tx, "core", int)
+    resources.add(tx, [{"network_address": f"n{n}", "core": n} for n in range(2)], at=NOW)
+    return tx
+
+
+def wait(tx: Tx, asked: str = "/core=1,walltime=0:1:40", count: int = 1) -> list[int]:
+    job = Job(id=0, state=JobState.WAITING, user="ada", queue="default", submitted=NOW, command="true")
+    return [one.id for one in jobs.add(tx, [jobs.New(job, requests.parse([asked]))] * count)]
+
+
+def keeper() -> Keeper:
+    return Keeper(HOW, karma_window=CONFIG.karma_window)
+
+
+def scratch(tx: Tx, now: int) -> schedule.Decision:
+    return schedule.decide(schedule.read(tx, HOW, karma_window=CONFIG.karma_window, now=now), HOW, now=now)
+
+
+def test_what_is_kept_decides_as_a_pass_from_scratch(tx: Tx):
+    kept, site = keeper(), Site(CONFIG, b"key")
+    for turn in range(4):
+        wait(tx, count=3)
+        whole = kept.whole(kept.read(tx, now=NOW + turn), now=NOW + turn)
+        assert whole == scratch(tx, NOW + turn)
+        starts = kept.starts(kept.read(tx, now=NOW + turn), now=NOW + turn)
+        assert (starts.starts, starts.whole) == (whole.starts, False)
+        assert set(starts.predictions) <= set(whole.predictions)
+        schedule.apply(tx, site, whole, {}, now=NOW + turn)
+
+
+def test_where_limits_hold_every_pass_is_a_whole_one(tx: Tx):
+    wait(tx, count=3)
+    maintenance.add(tx, Maintenance(0, "work", NOW + 50, NOW + 60, "", "root"))
+    kept = keeper()
+    assert kept.starts(kept.read(tx, now=NOW), now=NOW) == scratch(tx, NOW)
+
+
+def test_a_kept_plan_that_fails_is_made_from_scratch_and_told(tx: Tx, monkeypatch, caplog):
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("lost")
+
+    kept = keeper()
+    wait(tx, count=3)
+    kept.whole(kept.read(tx, now=NOW), now=NOW)
+    monkeypatch.setattr(Kept, "_up_to_date", fail)
+    assert kept.whole(kept.read(tx, now=NOW + 1), now=NOW + 1) == scratch(tx, NOW + 1)
+    assert [one.message for one in caplog.records] == ["a kept plan failed, the pass is made from scratch"]
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_kept_plan_is_compared_now_and_then_and_not_used_if_it_is_wrong(tx: Tx, monkeypatch, caplog, wrong):
+    caplog.set_level(logging.ERROR)
+    kept = keeper()
+    wait(tx, count=3)
+    kept.whole(kept.read(tx, now=NOW), now=NOW)
+    real = Kept.whole
+
+    def forgetful(self: Kept, *seen: object, **more: object):
+        plan = real(self, *seen, **more)
+        return structs.replace(plan, placements=dict(list(plan.placements.items())[1:]), start=()) if wrong else plan
+
+    monkeypatch.setattr(Kept, "whole", forgetful)
+    soon, later = NOW + 1, NOW + keeping._TRUSTED
+    assert (kept.whole(kept.read(tx, now=soon), now=soon) != scratch(tx, soon)) is wrong
+    assert caplog.records == []
+    assert kept.whole(kept.read(tx, now=later), now=later) == scratch(tx, later)
+    assert [one.message for one in caplog.records] == ["a kept plan differs from one from scratch"] * wrong
+
+
+def test_only_what_changed_of_a_whole_plan_travels_and_is_written(tx: Tx):
+    site = Site(CONFIG, b"key")
+    wait(tx, "/core=2,walltime=0:1:40", count=3)
+    schedule.apply(tx, site, scratch(tx, NOW), {}, now=NOW)
+    told = plans.read(tx)
+    assert len(told) == 2
+    [last] = wait(tx, "/core=2,walltime=0:1:40")
+    decision = schedule.changes(scratch(tx, NOW), told)
+    assert ([one.job_id for one in decision.predictions], decision.gone) == ([last], ())
+    schedule.apply(tx, site, decision, {}, now=NOW)
+    whole = plans.read(tx)
+    assert {number: whole[number] for number in told} == told
+    assert len(whole) == 3
+    empty = schedule.changes(structs.replace(decision, predictions=(), gone=None), whole)
+    schedule.apply(tx, site, empty, {}, now=NOW)
+    assert (set(empty.gone or ()), plans.read(tx)) == (set(whole), {})
