@@ -155,26 +155,22 @@ def test_a_helper_says_who_starts_without_everybodys_dates_and_keeps_what_it_kno
 def test_who_fits_behind_a_crowd_starts_before_all_dates_are_made(sqlite_path, tmp_path):
     async def story(database, small):
         core = Core(tmp_path, Config(), database, RealClock(), b"key")
-        decisions = []
-
-        async def note(decision):
-            decisions.append(decision)
-
-        core.apply = note  # there are no nodes to start anything on
+        decisions = asyncio.Queue()
+        core.apply = decisions.put  # there are no nodes to start anything on
         scheduler = Scheduler(core)
-        scheduler._dates_at = core.clock.steady() + 3
+        scheduler._dates_at = core.clock.steady() + 1000
         running = asyncio.create_task(scheduler.run())
         core.wake_scheduler()
-        async with asyncio.timeout(30):
-            while not (decisions and decisions[-1].whole):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        async with asyncio.timeout(50):
+            quick, look = await decisions.get(), await decisions.get()
+            scheduler._dates_at = scheduler._whole_at = 0
+            while not (dates := await decisions.get()).whole:
+                pass
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         await core.close()
-        quick, *looks, dates = decisions
         assert (quick.left, quick.starts) == (LEAST_DEPTH + 1, ())
-        assert [[one.job_id for one in look.starts] for look in looks] == [[small]] * len(looks)
-        assert looks
+        assert ([one.job_id for one in look.starts], look.left, look.whole) == ([small], 0, False)
         assert ([one.job_id for one in dates.starts], len(dates.predictions)) == ([small], 2 * LEAST_DEPTH)
 
     with open_database(sqlite_path) as database:

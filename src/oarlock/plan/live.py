@@ -61,19 +61,18 @@ class Live:
         self._stale = True
         self._turns: list[Turn | None] = []
         self._hopes = Hopes({})
-        self._unanswered: set[int] = set()
+        self._unanswered, self._due = set[int](), set[int]()
         self._on_base, self._to_do = True, True
-        self._due: set[int] = set()
         self._edges = [FOREVER, *(until for until, _ in self.planner.available.asleep)]
         for settled in self._base.settled.values():
             self._edges += (settled.stay.start, settled.stay.stop)
         self._edges += (job.stop for job in snapshot.placed)
         heapify(self._edges)
-        policies = [named(queue.policy) for queue in snapshot.queues]
-        self._keeps_dates = any(policy is not None and policy.keeps_dates for policy in policies)
+        policies = [policy for queue in snapshot.queues if (policy := named(queue.policy)) is not None]
+        self._keeps_dates = any(policy.keeps_dates for policy in policies)
         # Where an order leaves jobs out, others move up when some have gone.
-        self._in_order = self.planner.settings.depth is None and all(p is None or p.order is fifo for p in policies)
-        self._some_in_line = any(p is not None and p.backfill is Backfill.NOBODY for p in policies)
+        self._in_order = self.planner.settings.depth is None and all(policy.order is fifo for policy in policies)
+        self._some_in_line = any(policy.backfill is Backfill.NOBODY for policy in policies)
         self._always_whole = bool(self.planner.available.asleep) or self._keeps_dates
 
     # What happens.
@@ -134,12 +133,11 @@ class Live:
 
     def has_place(self, job: Placed) -> None:
         """Let a job have the place that a snapshot shows, whatever was known of it before."""
-        planner = self.planner
-        if job.job_id in planner.waiting:
+        if job.job_id in self.planner.waiting:
             self._dismiss(job.job_id)
-        planner.accepted.pop(job.job_id, None)
+        self.planner.accepted.pop(job.job_id, None)
         if reservations.is_accepted(job):
-            planner.accepted[job.job_id] = job
+            self.planner.accepted[job.job_id] = job
         self._ends[job.job_id] = max(job.stop, self.now + 1)
         heappush(self._edges, job.stop)
         self._settle_again(job)
