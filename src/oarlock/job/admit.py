@@ -1,7 +1,7 @@
 """Admit: the site's rules look at a submission, change it, or do not let it in."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from oarlock.lang.where import Types
 from oarlock.model.errors import OarlockError, RefusedByRule, RuleFailed
 from oarlock.model.event import Event, EventType
 from oarlock.model.job import FINAL, Reservation
+from oarlock.model.record import changed
 from oarlock.model.submission import Submission
 from oarlock.plan.containers import inside_of, is_container
 from oarlock.store import events, jobs
@@ -86,7 +87,7 @@ def note(tx: Tx, failure: RuleFailed, *, user: str, now: int) -> None:
 
 
 def _checked(submission: Submission, types: Types) -> Submission:
-    return replace(submission, request=requests.check(submission.request, types))
+    return changed(submission, request=requests.check(submission.request, types))
 
 
 def _applied(source: Source, submission: Submission, known: Context) -> Admitted:
@@ -148,7 +149,7 @@ def _read_again(job: Mapping[str, Any], before: Submission, known: Context, *, c
     ruled = reading.read(fields, user=before.user, groups=before.groups, config=config, now=now)
     if not isinstance(after, list) or not all(isinstance(one, str) for one in after):
         raise OarlockError(f"`{_AFTER}` is not a list of conditions.")
-    kept = replace(
+    kept = changed(
         ruled,
         environment=before.environment,
         script=before.script,

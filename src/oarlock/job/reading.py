@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -173,12 +174,14 @@ def _bounded(asked: Body) -> None:
 
 
 def _request(asked: Body, config: Config) -> Request:
-    return request.parse(
-        asked.resources,
-        where=asked.properties or None,
-        nodes_property=config.oarsub_nodes_resources,
-        default_resources=config.oarsub_default_resources,
-    )
+    words = config.oarsub_nodes_resources, config.oarsub_default_resources
+    return _parsed(tuple(asked.resources), asked.properties or None, *words)
+
+
+@lru_cache(maxsize=256)
+def _parsed(texts: tuple[str, ...], where: str | None, nodes_property: str, default_resources: str) -> Request:
+    """Read a request: whoever submits in a loop asks for the same again and again."""
+    return request.parse(texts, where=where, nodes_property=nodes_property, default_resources=default_resources)
 
 
 def _ending(request_: Request, reservation: tuple[int, int | None] | None) -> Request:

@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 
 from oarlock.config import Config
@@ -125,7 +126,7 @@ def _prepared(
         raise UnknownQueue(queue)
     _known(tx, submission.after)
     first = _job(submission, queue, now, _message(submission, queue, request, counts[0]))
-    whole = replace(request, where=_with_rules(request.where, submission.rule_where))
+    whole = changed(request, where=_with_rules(request.where, submission.rule_where))
     return [
         New(changed(first, command=_command(submission, member), array_index=place), whole, submission.after)
         for place, member in enumerate(submission.array, 1)
@@ -144,7 +145,7 @@ def resubmit(tx: Tx, job_id: int, *, user: str, now: int, request_id: str | None
         raise ResubmitRefused(
             f"What job {job_id} asked for cannot be read any more.", hint="Submit it as a new job with -l."
         )
-    copy = replace(
+    copy = changed(
         original, id=0, state=JobState.WAITING, submitted=now, start=0, stop=0, assigned=0, exit_code=None,
         resubmit_of=job_id, array_index=1, suspended=False, accounted=False,
     )  # fmt: skip
@@ -162,10 +163,10 @@ def _remember(tx: Tx, done: Iterable[tuple[str, str | None, Sequence[Job]]], now
 def _timed(request: Request, config: Config) -> Request:
     """Give the site's walltime to alternatives that no rule gave one."""
     alternatives = tuple(
-        one if one.walltime is not None else replace(one, walltime=config.default_job_walltime)
+        one if one.walltime is not None else changed(one, walltime=config.default_job_walltime)
         for one in request.alternatives
     )
-    return replace(request, alternatives=alternatives)
+    return changed(request, alternatives=alternatives)
 
 
 def _queues(tx: Tx) -> frozenset[str]:
@@ -232,8 +233,14 @@ def _message(submission: Submission, queue: str, request: Request, resources: in
 def _with_rules(where: Condition | None, more: Iterable[str]) -> Condition | None:
     """Join the conditions that rules added after the check against what there is."""
     for text in more:
-        where = both(where, conditions.parse(text, limits=STORED))
+        where = both(where, _parsed(text))
     return where
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> Condition:
+    """Read what a rule added: the same for most jobs."""
+    return conditions.parse(text, limits=STORED)
 
 
 def _repeatable(job: Job, user: str) -> None:

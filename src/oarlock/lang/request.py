@@ -9,13 +9,13 @@ level       := name '=' (integer | ALL | BEST | BESTHALF)
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 from oarlock.lang import duration
 from oarlock.lang import where as conditions
 from oarlock.lang.wording import fits, short
 from oarlock.model.condition import Condition
 from oarlock.model.errors import BadCount, SyntaxRefused, TooLong
+from oarlock.model.record import changed
 from oarlock.model.request import WORDS, Alternative, Group, Level, Request
 
 MOST_ALTERNATIVES = 64
@@ -58,7 +58,7 @@ def parse(
 def check(request: Request, types: conditions.Types) -> Request:
     """Give the request with every name spelt as its column and every value of the column's type, or refuse it."""
     alternatives = tuple(
-        replace(alternative, groups=tuple(_checked(group, types) for group in alternative.groups))
+        changed(alternative, groups=tuple(_checked(group, types) for group in alternative.groups))
         for alternative in request.alternatives
     )
     return Request(alternatives, _checked_condition(request.where, types))
@@ -194,7 +194,7 @@ class _Reader:
 
 
 def _checked(group: Group, types: conditions.Types) -> Group:
-    levels = tuple(replace(level, name=conditions.known_column(level.name, types)) for level in group.levels)
+    levels = tuple(changed(level, name=conditions.known_column(level.name, types)) for level in group.levels)
     return Group(levels, _checked_condition(group.where, types))
 
 

@@ -168,8 +168,10 @@ def _of_many(test: _Test, name: str) -> Ask:
     if isinstance(test, IsNull):
         nothing = not test.negated
         return lambda answers: (not answers[name]) == nothing
-    one = _of_one(test, name)
     negated = test.op == "!=" if isinstance(test, Compare) else test.negated
+    if (listed := _listed(test)) is not None:
+        return lambda answers: listed.isdisjoint(_many(answers[name])) == negated
+    one = _of_one(test, name)
 
     def some(answers: Answers) -> bool:
         return any(one(value, answers) for value in _many(answers[name])) != negated
@@ -177,16 +179,22 @@ def _of_many(test: _Test, name: str) -> Ask:
     return some
 
 
+def _listed(test: _Test) -> frozenset[object] | None:
+    """Give the values of which one is asked for, if they stand in the condition."""
+    match test:
+        case In(items=items, file=None):
+            return frozenset(item.value for item in items)
+        case Compare(left=Literal(wanted)) | Compare(right=Literal(wanted)):
+            return frozenset({wanted})
+        case _:
+            return None
+
+
 def _of_one(test: Compare | In | Like | Between, name: str) -> Callable[[str, Answers], bool]:
     """Ask about one of many, as if the condition were not negated."""
     match test:
         case In(file=str(file)):
             return lambda value, answers: value in answers.context.lists[file]
-        case In(items=items):
-            listed = frozenset(item.value for item in items)
-            return lambda value, _: value in listed
-        case Compare(left=Literal(wanted)) | Compare(right=Literal(wanted)):
-            return lambda value, _: value == wanted
         case Like(pattern=pattern):
             return lambda value, _: conditions.like(pattern).fullmatch(value) is not None
         case _:

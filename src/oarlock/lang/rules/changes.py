@@ -1,7 +1,7 @@
 """What a rule can do to a submission: a short list, and each does only what it names."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -10,6 +10,7 @@ from oarlock.lang import where as conditions
 from oarlock.lang.rules.vocabulary import Context
 from oarlock.lang.rules.wording import Said, Wording, fill
 from oarlock.model.condition import Condition, both
+from oarlock.model.record import changed
 from oarlock.model.request import Alternative, Group
 from oarlock.model.submission import Submission
 
@@ -61,7 +62,7 @@ class Set:
         value = self.value.filled(said) if isinstance(self.value, Wording) else self.value
         if getattr(submission, settable.attribute) == value:
             return submission
-        return replace(submission, **{settable.attribute: settable.check(value)})
+        return changed(submission, **{settable.attribute: settable.check(value)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class SetWalltime:
 
     def made(self, submission: Submission, said: Said, context: Context) -> Submission:  # noqa: ARG002
         seconds = duration.parse(self.value.filled(said)) if isinstance(self.value, Wording) else self.value
-        return _each(submission, lambda one: replace(one, walltime=self.how(one.walltime, seconds)))
+        return _each(submission, lambda one: changed(one, walltime=self.how(one.walltime, seconds)))
 
 
 def always(_: int | None, value: int) -> int:
@@ -105,7 +106,7 @@ class Constrain:
     def made(self, submission: Submission, said: Said, context: Context) -> Submission:
         request = submission.request
         more = _known(self.condition, said, context)
-        return replace(submission, request=replace(request, where=both(request.where, more)))
+        return changed(submission, request=changed(request, where=both(request.where, more)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +122,9 @@ class ConstrainGroups:
             return submission
 
         def constrained(group: Group) -> Group:
-            return group if _speaks(group.where, named) else replace(group, where=both(group.where, more))
+            return group if _speaks(group.where, named) else changed(group, where=both(group.where, more))
 
-        return _each(submission, lambda one: replace(one, groups=tuple(map(constrained, one.groups))))
+        return _each(submission, lambda one: changed(one, groups=tuple(map(constrained, one.groups))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ class ConstrainAfter:
         more = conditions.show(_known(self.condition, said, context))
         if more in submission.rule_where:
             return submission
-        return replace(submission, rule_where=(*submission.rule_where, more))
+        return changed(submission, rule_where=(*submission.rule_where, more))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ class AddTypes:
 
     def made(self, submission: Submission, said: Said, context: Context) -> Submission:  # noqa: ARG002
         new = [options.type_(one) for one in self.types if one not in submission.types]
-        return replace(submission, types=(*submission.types, *new)) if new else submission
+        return changed(submission, types=(*submission.types, *new)) if new else submission
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +159,7 @@ class RemoveTypes:
 
     def made(self, submission: Submission, said: Said, context: Context) -> Submission:  # noqa: ARG002
         left = tuple(one for one in submission.types if one not in self.types)
-        return submission if left == submission.types else replace(submission, types=left)
+        return submission if left == submission.types else changed(submission, types=left)
 
 
 def _known(condition: Condition, said: Said, context: Context) -> Condition:
@@ -176,7 +177,7 @@ def _each(submission: Submission, change: Callable[[Alternative], Alternative]) 
     alternatives = tuple(map(change, request.alternatives))
     if alternatives == request.alternatives:
         return submission
-    return replace(submission, request=replace(request, alternatives=alternatives))
+    return changed(submission, request=changed(request, alternatives=alternatives))
 
 
 def _speaks(condition: Condition | None, named: frozenset[str]) -> bool:

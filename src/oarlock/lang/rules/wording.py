@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from oarlock.lang import duration
 from oarlock.lang.rules.vocabulary import FIELDS, Answer, Answers
 from oarlock.model.condition import And, Between, Column, Compare, Condition, In, Like, Literal, Not, Operand, Or
+from oarlock.model.record import changed
 
 _PLACE = re.compile(r"\{([A-Za-z_]*)\}")
 _SITE = ("default_walltime", "default_walltime_seconds", "walltime_seconds")
@@ -64,17 +65,17 @@ def fill(condition: Condition, said: Said) -> Condition:
     one = partial(fill, said=said)
     match condition:
         case And(parts) | Or(parts):
-            return replace(condition, parts=tuple(map(one, parts)))
+            return changed(condition, parts=tuple(map(one, parts)))
         case Not(inner):
             return Not(one(inner))
         case Compare(op, left, right):
             return Compare(op, _operand(left, said), _operand(right, said))
         case In(items=items):
-            return replace(condition, items=tuple(_literal(item, said) for item in items))
+            return changed(condition, items=tuple(_literal(item, said) for item in items))
         case Like(pattern=pattern):
-            return replace(condition, pattern=Wording(pattern).filled(said))
+            return changed(condition, pattern=Wording(pattern).filled(said))
         case Between(low=low, high=high):
-            return replace(condition, low=_literal(low, said), high=_literal(high, said))
+            return changed(condition, low=_literal(low, said), high=_literal(high, said))
         case _:
             return condition
 
