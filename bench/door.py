@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench.harness import cpu_seconds, figure
+from bench.harness import cpu_seconds, figure, ground
 from oarlock.config import Config
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState
@@ -124,12 +124,10 @@ async def ask(path: Path, bodies: list[bytes]) -> list[Any]:
 @contextmanager
 def _server() -> Iterator[Path]:
     """Run a server of its own process on a fresh database, with a cluster that nothing runs on."""
-    with tempfile.TemporaryDirectory(prefix="oarlock-bench-") as folder:
-        state = Path(folder)
-        state.chmod(0o755)
+    with ground() as state:
         with open_database(state / "oarlock.db", create=True) as database:
             database.write(_fill)
-        program = f"import bench.door; bench.door.serve({folder!r})"
+        program = f"import bench.door; bench.door.serve({str(state)!r})"
         process = subprocess.Popen([sys.executable, "-c", program])
         try:
             yield appeared(state / "server.sock", process)

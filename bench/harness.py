@@ -7,12 +7,16 @@ process, so that a busy machine does not change it. A new figure needs only its 
     def parse_request() -> float: ...
 """
 
+import contextlib
 import importlib
 import json
 import math
 import pkgutil
+import subprocess
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -89,6 +93,22 @@ def figure(
         return measure
 
     return register
+
+
+@contextmanager
+def ground() -> Iterator[Path]:
+    """Give an empty directory that everybody may enter, in a part of the disk of its own.
+
+    An ext4 without a journal passes over every file that was deleted in the last minutes in the same part, whenever one
+    is made: then a figure tells what ran before. Below a directory with the attribute `T` each has another part.
+    """
+    with tempfile.TemporaryDirectory(prefix="oarlock-bench-") as above:
+        Path(above).chmod(0o755)
+        with contextlib.suppress(FileNotFoundError):
+            subprocess.run(["chattr", "+T", above], check=False, capture_output=True)
+        inside = Path(tempfile.mkdtemp(dir=above))
+        inside.chmod(0o755)
+        yield inside
 
 
 def cpu_seconds(call: Callable[[], object], *, times: int = 3) -> float:

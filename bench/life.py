@@ -7,7 +7,6 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from functools import cache
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench import door
-from bench.harness import figure
+from bench.harness import figure, ground
 from oarlock.lang import request as requests
 from oarlock.model.job import FINAL, Job, JobState
 from oarlock.node import cgroup
@@ -173,9 +172,8 @@ def _server(state: Path, meter: Meter) -> Iterator["subprocess.Popen[bytes]"]:
 @contextlib.contextmanager
 def _site() -> Iterator[tuple[Database, Path, str]]:
     user = f"oarlb{os.getpid() % 100000}"
-    with tempfile.TemporaryDirectory(prefix="oarlock-bench-") as ground:
-        Path(ground).chmod(0o755)
-        state = Path(ground) / "state"
+    with ground() as place:
+        state = place / "state"
         (state / "home").mkdir(parents=True)
         (state / "home").chmod(0o777)
         subprocess.run(["useradd", "-M", "-s", "/bin/sh", user], check=True, capture_output=True)
@@ -210,9 +208,9 @@ def ssh() -> float:
     from tests import bed
     from tests.e2e.cluster import cluster
 
-    with bed.open_directory() as ground, bed.accounts() as people:
+    with bed.open_directory() as place, bed.accounts() as people:
         settings = {"LOG_LEVEL": 1, "WATCH_FREQUENCY": 10}
-        with cluster(ground, people[0], ("",) * _NODES, cores=64 // _NODES, more=settings) as site:
+        with cluster(place, people[0], ("",) * _NODES, cores=64 // _NODES, more=settings) as site:
             site.submit_many(["/bin/true"] * _SSH_JOBS)
             site.start()
             begin = _first_start(site.database)
