@@ -11,10 +11,11 @@ import pytest
 from oarlock.node import command
 from oarlock.node.cgroup import homes
 from oarlock.node.children import Children
+from oarlock.node.command import Order
 from oarlock.node.environment import Files
 from oarlock.node.messages import Launch
-from oarlock.node.spawner import Spawner
-from oarlock.node.user import resolve
+from oarlock.node.spawner import Spawner, _packed, _unpacked
+from oarlock.node.user import User, resolve
 from tests.bed import needs_root
 from tests.monitoring import wait_until
 
@@ -202,3 +203,9 @@ def test_homes_are_where_a_process_is_in_the_hierarchies_that_are_used():
         "/c/cgroup.procs",
         "/u/user.slice/cgroup.procs",
     )
+
+
+@pytest.mark.parametrize("known", [None, User("ada", 1001, 1002, (1002, 50), "/home/ada", "/bin/sh")])
+def test_an_order_arrives_as_it_was_given_whatever_bytes_are_in_it(known):
+    order = Order("ada", None, 1000, "/d\udcff", "out", "err", "echo '\udc80\0'", ("n", "r"), {"A": "ä\n"}, known)
+    assert _unpacked(_packed(order, ("/door",))) == (("/door",), order)

@@ -9,12 +9,11 @@ time, and knows of a single job: who ends it spoils nothing but the start of a j
 
 from __future__ import annotations
 
-import marshal
+import json
 import os
 import signal
 import socket
 import struct
-from typing import Any
 
 from oarlock.node.cgroup import Group, join
 from oarlock.node.command import (
@@ -244,11 +243,13 @@ def _received(line: socket.socket, length: int) -> bytes:
 
 
 def _packed(order: Order, doors: tuple[str, ...]) -> bytes:
-    """Records do not travel: their fields do."""
-    fields: list[Any] = [*order._replace(known=None, files=(*order.files,))]
-    return marshal.dumps((doors, fields, order.known and (*order.known,)))
+    return json.dumps([doors, order, order.known]).encode()
 
 
 def _unpacked(text: bytes) -> tuple[tuple[str, ...], Order]:
-    doors, fields, known = marshal.loads(text)  # noqa: S302 - of our own supervisor, a moment ago
-    return doors, Order(*fields)._replace(known=known and User(*known))
+    """Read what the supervisor packed a moment ago; in JSON a record is a list."""
+    doors, fields, known = json.loads(text)
+    order = Order(*fields)
+    user = User(*known) if known else None
+    user = user and user._replace(groups=tuple(user.groups))
+    return tuple(doors), order._replace(files=tuple(order.files), known=user)
