@@ -86,6 +86,11 @@ class Children:
         return self._statuses.get(pid)
 
     @property
+    def outcome(self) -> int | None:
+        """The raw wait status of the command, if it is known."""
+        return self._statuses.get(self.main)
+
+    @property
     def is_over(self) -> bool:
         """Whether the command ended, as far as anybody knows."""
         return self.is_lost or self.main in self._statuses

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 
 from oarlock.node import command, fence, hook, linger, script, spool
@@ -119,10 +118,9 @@ class Supervisor:
         }
 
     def _fence(self) -> None:
-        launch = self._launch
         try:
-            self._group = fence.make(launch, self._driver, self._settings.node)
-            self._launch = fence.told(launch, self._driver)
+            self._group = fence.make(self._launch, self._driver, self._settings.node)
+            self._launch = fence.told(self._launch, self._driver)
         except (CgroupError, script.Untrusted, OSError) as error:
             raise CannotStart("CPUSET_ERROR", str(error)) from error
 
@@ -143,22 +141,20 @@ class Supervisor:
         order = command.ordered(launch, self._fenced(), self._files, known, lowest_uid=self._settings.lowest_uid)
         child = self._children.begin(order, self._fenced())
         try:
-            self._listen(child.status, now() + launch.start_timeout)
+            self._listen(child, now() + launch.start_timeout)
         finally:
             child.status.close()
 
-    def _listen(self, status: socket.socket, deadline: float) -> None:
+    def _listen(self, child: command.Begun, deadline: float) -> None:
+        """Hear what is said until the command runs. A spawner tells when it is worth listening: each waking costs."""
         while True:
-            self._turn(deadline, [status.fileno()])
             try:
-                said, stderr = received(status, command.LONGEST_SAID)
+                said, stderr = received(child.status, command.LONGEST_SAID)
             except BlockingIOError:
                 self._leave_if_told()
-                if now() >= deadline and self._stderr >= 0:
-                    raise Vanished("the command was about to run, and nobody said that it did") from None
                 if now() >= deadline:
-                    says = f"the user's directory did not answer within {self._launch.start_timeout} s"
-                    raise CannotStart("WORKING_DIRECTORY", says) from None
+                    raise self._too_late() from None
+                self._turn(deadline, [] if child.pid is None else [child.status.fileno()])
                 continue
             if not said and self._stderr < 0:
                 raise CannotStart("EXIT_VALUE_OAREXEC", "the child vanished before the user's command")
@@ -170,6 +166,12 @@ class Supervisor:
                 raise told
             else:
                 self._acquaintances.meet(told, self._launch.uid, now=now())
+
+    def _too_late(self) -> Exception:
+        if self._stderr >= 0:
+            return Vanished("the command was about to run, and nobody said that it did")
+        seconds = self._launch.start_timeout
+        return CannotStart("WORKING_DIRECTORY", f"the user's directory did not answer within {seconds} s")
 
     def _leave_if_told(self) -> None:
         if self._ending:
@@ -346,9 +348,7 @@ class Supervisor:
         """Leave no process and no group behind; then the epilogue."""
         if self._report.started is not None:
             ran = self._lease.ran(now())
-            self._report = self._report._replace(
-                ended=time.time(), ran=ran, status=self._children.status(self._children.main)
-            )
+            self._report = self._report._replace(ended=time.time(), ran=ran, status=self._children.outcome)
         self._state = "ending"
         if self._group is not None:
             self._empty(self._group)

@@ -164,7 +164,7 @@ def _served(line: socket.socket, homes: tuple[str, ...]) -> bool:
     doors, order = _unpacked(_received(line, _NUMBER.unpack(head)[0]))
     with socket.socket(fileno=speak) as status:
         pid = _started(order, doors, homes, status)
-        line.send(_NUMBER.pack(pid))
+    line.send(_NUMBER.pack(pid))  # only now: whoever hears of it finds everything said
     if pid != _NOTHING:
         line.send(_NUMBER.pack(os.waitpid(pid, 0)[1]))
     return True
