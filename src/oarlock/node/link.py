@@ -122,7 +122,7 @@ def _door(place: Place) -> socket.socket:
 
 def received(line: socket.socket, longest: int) -> tuple[bytes, int]:
     """Read what was sent and the descriptor that came with it, or -1; it closes at exec, as if we had opened it."""
-    said, fds, _, _ = socket.recv_fds(line, longest, 1)  # does not pass flags on before Python 3.12
+    said, fds, _, _ = socket.recv_fds(line, longest, 1)  # Python 3.11 takes flags and passes none on
     for fd in fds:
         os.set_inheritable(fd, False)
     return said, fds[0] if fds else -1
