@@ -85,6 +85,11 @@ class Chart:
             self._bounds.raise_to(fit, duration, start)  # that there is never a place is remembered as well
         return None if start >= FOREVER else found
 
+    @property
+    def most_now(self) -> int:
+        """No shape that needs more than this (`Fit.least`) can begin now; here nothing is known without a look."""
+        return FOREVER
+
     def find_again(self, resources: int, duration: int, not_before: int) -> Found | None:
         """Find the earliest instant from which on these very resources are free for so long; None: never."""
         count = resources.bit_count()

@@ -112,7 +112,9 @@ class Hopes:
             if sort not in hopeless and jobs_of.get(sort, 0) > gone.get(sort, 0):
                 if sort.kind is not kind:  # nearly all are of one kind
                     kind, chart = sort.kind, board.chart(sort.kind)
-                if not sort.fit.steady or chart.find_now(sort.fit, sort.length) is not None:
+                    most = chart.most_now
+                fit = sort.fit
+                if not fit.steady or (fit.least <= most and chart.find_now(fit, sort.length) is not None):
                     return True
                 hopeless.add(sort)
             untried.pop()

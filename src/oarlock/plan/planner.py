@@ -143,6 +143,8 @@ class Planner:
         self.board, self.now, self.ends = board, now, ends
         self.placements, self.unplaced, self._turns = {}, {}, {}
         self.events, self.answered, self._carried = [], [], {}
+        if not self.available.asleep:
+            return
         asleep = tuple([(until, bits) for until, bits in self.available.asleep if until > now])
         if asleep != self.available.asleep:
             self.available = self.available._replace(asleep=asleep)

@@ -106,6 +106,11 @@ class PoolChart(Chart):
                 start = times[at + 1] if at + 1 < len(times) else FOREVER
         return None if start >= FOREVER else Found(start, need)
 
+    @property
+    def most_now(self) -> int:
+        """What is free now."""
+        return self._free[0]
+
     def find_again(self, resources: int, duration: int, not_before: int) -> Found | None:
         """Find the earliest instant from which on as many are free for so long."""
         return self.find(Share(resources), duration, not_before)
