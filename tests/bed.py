@@ -124,7 +124,7 @@ def remove_roots(*nodes: str) -> None:
     """Remove what the nodes of a test left in the cgroup hierarchies: empty roots, or a failed test's groups."""
     for node in nodes:
         for root in Path("/sys/fs/cgroup").glob(f"*/oarlock/{node}"):
-            for group in [*root.glob("*/"), root]:
+            for group in [*_below(root), root]:
                 with contextlib.suppress(OSError):
                     for pid in (group / "cgroup.procs").read_text().split():
                         os.kill(int(pid), 9)
@@ -132,6 +132,14 @@ def remove_roots(*nodes: str) -> None:
     for top in Path("/sys/fs/cgroup").glob("*/oarlock"):
         with contextlib.suppress(OSError):
             top.rmdir()
+
+
+def _below(root: Path) -> list[Path]:
+    """Give the groups of a node; a program that leaves may remove the root in this moment."""
+    try:
+        return list(root.glob("*/"))
+    except FileNotFoundError:
+        return []
 
 
 def _removed(group: Path) -> bool:

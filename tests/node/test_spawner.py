@@ -1,8 +1,10 @@
 """Starting a command without a fork: as the user and nobody else, or not at all."""
 
+import json
 import os
 import signal
 import socket
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,9 +17,10 @@ from oarlock.node.command import Order
 from oarlock.node.environment import Files
 from oarlock.node.messages import Launch
 from oarlock.node.spawner import Spawner, _packed, _unpacked
-from oarlock.node.user import User, resolve
+from oarlock.node.user import User, become, resolve
 from tests.bed import needs_root
 from tests.monitoring import wait_until
+from tests.node.test_user import in_a_child
 
 
 class Place(NamedTuple):
@@ -161,6 +164,33 @@ def test_a_command_whose_spawner_is_killed_is_lost_and_not_guessed(ground, peopl
     wait_until(lambda: children.reap() or children.is_over, "news of the command")
     assert (children.is_lost, children.status(children.main)) == (True, None)
     os.kill(children.main, signal.SIGKILL)
+
+
+@needs_root
+def test_a_spawner_that_its_user_stopped_ends_with_the_attempt(ground, people, children, place, monkeypatch):
+    ada = resolve(people[0], None)
+    monkeypatch.setattr(os, "chdir", lambda _: time.sleep(60))
+    children.begin_anew()
+    begun = children.begin(ordered(people[0], f"touch {ground}/made", ground), place)
+    monkeypatch.undo()
+    pid = children._spawner.pid
+    status = Path(f"/proc/{pid}/status")
+    wait_until(lambda: f"Uid:\t{ada.uid}\t{ada.uid}\t0\t" in status.read_text(), "the moment in which it is ada")
+
+    def stop():
+        become(ada)
+        os.kill(pid, signal.SIGSTOP)
+
+    assert in_a_child(stop) == "None"
+    children.settle()
+    assert os.waitpid(pid, 0)[1] == signal.SIGKILL
+    assert listened(begun) == [begun_as(ada)]
+    assert not (ground / "made").exists()
+
+
+def begun_as(user):
+    """What is said when somebody was looked up."""
+    return json.dumps(user._asdict()).encode()
 
 
 @needs_root
