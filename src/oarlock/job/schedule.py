@@ -3,7 +3,7 @@
 Between the snapshot and now others may have moved jobs and nodes: whatever no longer fits is left to the next pass.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import replace
 
 from msgspec import Struct, structs
@@ -19,6 +19,7 @@ from oarlock.model.plan import Obstacle, Placement, Plan
 from oarlock.model.snapshot import Snapshot
 from oarlock.plan.planner import OutOfTime, never
 from oarlock.plan.predict import make_plan
+from oarlock.plan.reservations import is_accepted
 from oarlock.plan.settings import Fairness, PlanSettings, Weights
 from oarlock.store import events, jobs, kills, moldables, plans, resources, snapshot
 from oarlock.store.plans import Prediction
@@ -57,7 +58,8 @@ class Predicted(Struct, frozen=True):
 class Decision(Struct, frozen=True, kw_only=True):
     """What a pass wants done now: small enough to travel between processes.
 
-    `whole`: all waiting jobs were looked at, so `predictions` are the whole plan. `holding`: who held resources then.
+    `whole`: all waiting jobs were looked at, so `predictions` are the whole plan. `holding`: who held resources then,
+    `reserved`: which reservations had been accepted.
     `next_start`: when the next planned job is due. `left`: waiting jobs that this pass did not look at. `gone`: unless
     None, `predictions` are only what changed, and these alternatives have no place any more.
     """
@@ -72,6 +74,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     events: tuple[tuple[str, str, int], ...] = ()  # type, sentence, job
     predictions: tuple[Predicted, ...] = ()
     holding: tuple[int, ...] = ()
+    reserved: tuple[int, ...] = ()
     next_start: int | None = None
     whole: bool = True
     left: int = 0
@@ -160,6 +163,7 @@ def decision(plan: Plan, seen: snapshot.Read, how: PlanSettings, *, whole: bool 
         events=(*((one.type.value, one.description, one.job or 0) for one in plan.events), *broken),
         predictions=later,
         holding=tuple(job.job_id for job in shot.placed if job.state in HOLDS_RESOURCES),
+        reserved=tuple(job.job_id for job in shot.placed if is_accepted(job)),
         next_start=min([*(_due(one.start, plan.now, how) for one in later), *_dates(plan, shot)], default=None),
         whole=whole and seen.left == 0 and not plan.unfinished,
         left=seen.left,
@@ -229,11 +233,13 @@ def apply(tx: Tx, site: Site, decision: Decision, hosts: Hosts, *, now: float) -
     concerned |= {number for number, _ in decision.accept} | {one.job_id for one in decision.refuse}
     ledger = Ledger(tx, site, now, concerned | set(decision.kill) | set(decision.orphans))
     _note(ledger, decision)
+    reserved = plans.reserved(tx)
+    decision = _answerable(ledger, decision, reserved)
     _answer(ledger, decision)
     containers.end_orphans(ledger, decision.orphans)
     _make_room(ledger, decision.kill)
     started = _start_all(ledger, decision, hosts)
-    _predict(ledger, decision, started)
+    _predict(ledger, decision, started, set(reserved.values()))
     if decision.wake:
         ledger.tell(Wake(decision.wake))
     return ledger.write()
@@ -275,18 +281,37 @@ def _waits(ledger: Ledger, job_id: int) -> bool:
     return job is not None and job.state is JobState.WAITING
 
 
+def _answerable(ledger: Ledger, decision: Decision, reserved: Mapping[int, int]) -> Decision:
+    """Leave out the answers to reservations that have theirs, or whose place may have gone to one accepted since."""
+    asking = {
+        number
+        for number, _ in decision.accept
+        if _waits(ledger, number) and ledger.jobs[number].reservation is Reservation.TO_SCHEDULE
+    }
+    if not set(decision.reserved).issuperset(reserved):
+        asking = set()  # the next pass sees all of them
+    left = {number for number, _ in decision.accept} - asking
+    if not left:
+        return decision
+    return structs.replace(
+        decision,
+        accept=tuple(one for one in decision.accept if one[0] in asking),
+        predictions=tuple(one for one in decision.predictions if one.job_id not in left),
+        starts=tuple(one for one in decision.starts if one.job_id not in left),
+    )
+
+
 def _answer(ledger: Ledger, decision: Decision) -> None:
     """Answer reservations: an accepted one keeps its place, a refused one ends with a sentence."""
     for number, start in decision.accept:
-        if _waits(ledger, number):
-            ledger.move(
-                number,
-                JobState.TO_ACK_RESERVATION,
-                "the reservation is accepted",
-                reservation=Reservation.SCHEDULED,
-                start=start,
-            )
-            ledger.move(number, JobState.WAITING, "its owner was told", message="the reservation is accepted")
+        ledger.move(
+            number,
+            JobState.TO_ACK_RESERVATION,
+            "the reservation is accepted",
+            reservation=Reservation.SCHEDULED,
+            start=start,
+        )
+        ledger.move(number, JobState.WAITING, "its owner was told", message="the reservation is accepted")
     for refusal in decision.refuse:
         if _waits(ledger, refusal.job_id):
             _refuse(ledger, refusal)
@@ -340,19 +365,26 @@ def _note(ledger: Ledger, decision: Decision) -> None:
             ledger.event(event.type, says, event.job)
 
 
-def _predict(ledger: Ledger, decision: Decision, started: Sequence[Start]) -> None:
-    """Write the plan for those who look at it; a partial pass leaves the predictions of others alone."""
+def _predict(ledger: Ledger, decision: Decision, started: Sequence[Start], settled: Set[int]) -> None:
+    """Write the plan for those who look at it; a partial pass leaves the predictions of others alone.
+
+    Nobody changes the places of reservations that were accepted before (`settled`), not even who did not know of them.
+    """
     known = decision.whole and decision.predictions
     waiting = jobs.numbers_in(ledger.tx, [JobState.WAITING, JobState.TO_ACK_RESERVATION]) if known else None
-    after = {one.moldable_id: _written(one) for one in decision.predictions if waiting is None or one.job_id in waiting}
-    begun = [one.moldable_id for one in started]
+    after = {
+        one.moldable_id: _written(one)
+        for one in decision.predictions
+        if (waiting is None or one.job_id in waiting) and one.moldable_id not in settled
+    }
+    begun = {one.moldable_id for one in started}
     if decision.gone is not None:
-        if after or decision.gone or begun:
-            plans.write(ledger.tx, now=decision.now, placed=list(after.values()), gone={*decision.gone, *begun})
+        gone = (set(decision.gone) - settled) | begun
+        if after or gone:
+            plans.write(ledger.tx, now=decision.now, placed=list(after.values()), gone=gone)
         return
     before = plans.read(ledger.tx, None if decision.whole else {*after, *begun})
-    placed, gone = plans.difference(before, after)
-    if not decision.whole:
-        gone = [number for number in begun if number in before]
+    placed, lost = plans.difference(before, after)
+    gone = {number for number in (lost if decision.whole else ()) if number not in settled} | (begun & before.keys())
     if placed or gone:
         plans.write(ledger.tx, now=decision.now, placed=placed, gone=gone)

@@ -6,7 +6,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import Delete, Select, Table, bindparam, delete, select
+from sqlalchemy import Delete, Select, Table, bindparam, delete, literal_column, select
 
 from oarlock.model.job import JobState, Reservation
 from oarlock.model.plan import Plan
@@ -112,6 +112,26 @@ def _stored_promises() -> tuple[Select[Any], Select[Any]]:
         .order_by(given.moldable_job_id, given.resource_id)
     )
     return starts, resources
+
+
+def reserved(tx: Tx) -> dict[int, int]:
+    """Give the reservations that were accepted and wait for their date, each with the alternative that has a place."""
+    return {row.job_id: row.moldable_id for row in tx.execute(_RESERVED)}
+
+
+ACCEPTED = (
+    jobs.c.reservation != literal_column("'None'"),  # said so that the index of the few is used
+    jobs.c.reservation == Reservation.SCHEDULED.value,
+    jobs.c.state.in_([JobState.WAITING.value, JobState.TO_ACK_RESERVATION.value]),
+)
+"""Says of jobs that they are reservations that were accepted and wait for their date."""
+
+_RESERVED = (
+    select(jobs.c.job_id, moldable_job_descriptions.c.moldable_id)
+    .join(moldable_job_descriptions, moldable_job_descriptions.c.moldable_job_id == jobs.c.job_id)
+    .join(gantt_jobs_predictions, gantt_jobs_predictions.c.moldable_job_id == moldable_job_descriptions.c.moldable_id)
+    .where(*ACCEPTED)
+)
 
 
 def reference(tx: Tx) -> int | None:

@@ -197,11 +197,7 @@ def _stored_promises() -> Select[Any]:
         select(jobs.c.job_id, moldable.moldable_id, predicted.start_time, moldable.moldable_walltime)
         .join(moldable_job_descriptions, moldable.moldable_job_id == jobs.c.job_id)
         .join(gantt_jobs_predictions, predicted.moldable_job_id == moldable.moldable_id)
-        .where(
-            jobs.c.reservation != literal_column("'None'"),  # said so that the index of the few is used
-            jobs.c.reservation == Reservation.SCHEDULED.value,
-            jobs.c.state.in_([JobState.WAITING.value, JobState.TO_ACK_RESERVATION.value]),
-        )
+        .where(*plans.ACCEPTED)
     )
 
 
