@@ -43,7 +43,7 @@ def test_a_notice_that_a_killed_server_did_not_send_is_sent_by_the_next_one(fron
     program = script(front.home / "tell", f'echo "$4" >> {told}; while [ ! -e "{go_on}" ]; do sleep 0.05; done')
     job = front.submit("true", name="fit", notify=f"exec:{program} about")
     front.start()
-    front.until(lambda: front.all_over() and told.exists())
+    front.until(lambda: front.all_over() and told.exists() and told.read_text())
     assert told.read_text() == "START\n"
     front.kill()
     go_on.touch()

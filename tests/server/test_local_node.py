@@ -372,13 +372,15 @@ async def test_a_newer_program_of_the_same_spool_ends_the_older(ground, people):
 
 
 @told
-async def test_a_supervisor_that_is_killed_is_reported_and_its_job_ended(ground, people):
+@pytest.mark.parametrize("who", ["spawner", "supervisor"])
+async def test_a_supervisor_or_spawner_that_is_killed_is_reported_and_its_job_ended(ground, people, who):
     async with outpost(ground, people[0]) as post:
         await post.node.launch(post.launch(1, "echo $PPID > parent; sleep 600"))
         parent = await asyncio.to_thread(
             eventually, lambda: (post.home / "parent").exists() and (post.home / "parent").read_text().strip()
         )
-        os.kill(int(parent), signal.SIGKILL)
+        above = int(Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(int(parent) if who == "spawner" else above, signal.SIGKILL)
         report = await post.report(1)
         assert (report.outcome, report.status, report.event) == ("lost", None, "EXIT_VALUE_OAREXEC")
         assert list(Path("/sys/fs/cgroup").glob(f"*/oarlock/{post.settings.node}/*_1")) == []

@@ -74,7 +74,7 @@ class Supervisor:
             self._report = self._report._replace(outcome=FAILED, event=failure.event, says=str(failure))
         except Vanished as failure:
             if not self._ending:
-                self._report = self._report._replace(outcome=LOST, says=str(failure))
+                self._report = self._report._replace(outcome=LOST, event="EXIT_VALUE_OAREXEC", says=str(failure))
         except Over:
             pass
         self._clean()
