@@ -13,9 +13,6 @@ from typing import NamedTuple, Protocol, Self
 
 from msgspec import Struct
 
-_LONG = 8
-"""A window of more slots is looked at by halves: the later one may be too little by itself."""
-
 
 class Wish(Protocol):
     """What is searched for: `fits` says whether a set is enough; fewer than `least` units never are.
@@ -145,13 +142,7 @@ class Timeline:
                     front = front & more if end > pivot else more
                 end = reach
             if index >= pivot:
-                half = (end - index) // 2 if steady and end - index > _LONG else 0
-                back, pivot = list(accumulate(free[index + half : end][::-1], and_)), end
-                if half and not fits(back[-1]):  # nor will any window that contains this half
-                    failed, index = back[-1], index + half + 1
-                    continue
-                if half:
-                    back += accumulate(free[index : index + half][::-1], and_, initial=back.pop())
+                back, pivot = list(accumulate(free[index:end][::-1], and_)), end
             window = back[pivot - 1 - index] & front if end > pivot else back[pivot - 1 - index]
             if window & failed != window:
                 if fits(window):
