@@ -230,8 +230,9 @@ class Reference:
             undated.sort(key=lambda job: (-self.priority(job, usage), job.job_id))
         depth = len(undated) if self.settings.depth is None else self.settings.depth
         self.refusals |= {job.job_id: Refusal(Obstacle.FAR_BACK) for job in undated[depth:]}
-        for job in undated[:depth] if policy.keeps else ():
-            self._hold(job)
+        told = [job for job in undated[:depth] if policy.keeps and job.job_id in self.promised]
+        for job in sorted(told, key=lambda job: self.promised[job.job_id].start):
+            self._hold(job, self.promised[job.job_id])
         for job in dated:
             self._guarded(job, dated=True)
         self._plan_in_order(policy, undated[:depth])
@@ -254,27 +255,37 @@ class Reference:
             elif not self._waits_for_others(job):
                 self._guarded(job, dated=False, only_now=True)
 
-    def _hold(self, job: Waiting) -> None:
-        """Keep what a job was told, if it is still to be had."""
-        old, begin = self.promised.get(job.job_id), self._begin(job)
-        if old is None or isinstance(begin, Refusal) or old.start < max(begin, self.now):
-            return
+    def _hold(self, job: Waiting, old: Place) -> None:
+        """Keep what a job was told, or the same resources as soon after that as they are free."""
+        begin = self._begin(job)
         try:
             who = self.who(job)
         except BadType:
             return
+        if isinstance(begin, Refusal) or (old.start >= max(begin, self.now) and self._keeps(job, who, old)):
+            return
+        length, lasting = self._length(who, old.stop - old.start), old.stop - old.start
+        for start in self.instants(job, who, max(begin, old.start), dated=False):
+            if old.resources - self.always <= self.free(who, start, start + length, dated=False):
+                self._keeps(job, who, old._replace(start=start, stop=start + lasting))
+                return
+
+    def _keeps(self, job: Waiting, who: Character, old: Place) -> bool:
+        """Let a job have a place, if it is free and nothing else is against it."""
         resources = old.resources - self.always
         walltime = old.stop - old.start
         stay = Stay(who, old.start, old.start + self._length(who, walltime), resources)
         free = self.free(who, stay.start, stay.stop, dated=False)
         if who.besteffort:
             free -= self.windows(stay.start, old.stop + self.settings.security_time)
-        if resources <= free and self.quotas.let(job, stay.start, stay.stop - stay.start, resources, walltime):
-            self.held[job.job_id] = stay
-            self.stays.append(stay)
-            self.ends[job.job_id] = old.stop
-            self.quotas.count(job, stay.start, stay.stop, resources, walltime)
-            self.rooms.open(job, old.start, old.stop, resources)
+        if not resources <= free or not self.quotas.let(job, stay.start, stay.stop - stay.start, resources, walltime):
+            return False
+        self.held[job.job_id] = stay
+        self.stays.append(stay)
+        self.ends[job.job_id] = old.stop
+        self.quotas.count(job, stay.start, stay.stop, resources, walltime)
+        self.rooms.open(job, old.start, old.stop, resources)
+        return True
 
     def _let_go(self, job: Waiting) -> None:
         if job.job_id in self.held:

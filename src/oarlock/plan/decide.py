@@ -157,8 +157,6 @@ def _to_wake(planner: "Planner") -> tuple[str, ...]:
     """Give the sleeping nodes that jobs are planned on within the notice that waking takes."""
     horizon = planner.now + planner.settings.wake_up_notice
     asleep = union(bits for _, bits in planner.available.asleep)
-    if not asleep:
-        return ()
     placements: list[Placement] = [p for p in planner.placements.values() if p.start <= horizon]
     accepted = [planner.layout.bits_of(job.resources) for job in planner.accepted.values() if job.start <= horizon]
     wanted = union([*accepted, *(placement.resources for placement in placements)])
