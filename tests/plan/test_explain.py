@@ -326,3 +326,10 @@ def test_a_place_that_was_promised_is_kept_though_nobody_is_in_the_way_any_more(
     made = Planner(snapshot(cluster(1, 1), asked), now=NOW, settings=settings)
     made.run(previous=first)
     assert Explainer(made).why(2).says.endswith("; it starts in 0:00:50")
+
+
+def test_a_bad_job_that_nobody_looked_at_hears_who_comes_first():
+    reason = under("fcfs", 5, cluster(2, 1), *BLOCKED[:2], asks(5, "colour=1", walltime=HOUR))
+    assert reason == Reason(
+        5, Obstacle.FAR_BACK, "1 job of its queue comes first, and nobody passes; no date is promised"
+    )

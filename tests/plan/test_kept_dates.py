@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from oarlock.model.plan import Plan
+from oarlock.model.plan import Obstacle, Plan
 from oarlock.model.snapshot import Promise, Queue, Snapshot
 from oarlock.plan.live import Live
 from oarlock.plan.planner import make_plan
@@ -113,3 +113,10 @@ def test_nobody_is_told_later_when_nothing_happened_but_an_early_end(r: Random):
     for job in drawn.waiting:
         if job.job_id in first.placements and not job.after and not job.types and job.job_id not in first.accept:
             assert second.placements[job.job_id].start <= first.placements[job.job_id].start
+
+
+def test_a_job_whose_shape_no_longer_means_anything_is_promised_nothing_and_set_aside():
+    first = planned(snapshot(cluster(1, 1), runs(1, [1], NOW + 100), asks(2, "nodes=1"), queues=KEEPS))
+    odd = snapshot(cluster(1, 1), runs(1, [1], NOW + 100), asks(2, "colour=1"), asks(3, "nodes=1"), queues=KEEPS)
+    plan = planned(structs.replace(odd, promised=promised(first)))
+    assert (places(plan), plan.unplaced[2].obstacle) == ({3: (100, (1,))}, Obstacle.SET_ASIDE)

@@ -293,3 +293,27 @@ def _last_comes_last(drawn: Snapshot) -> Snapshot:
         structs.replace(job, queue="default", reservation=Reservation.NONE, types=(), after=()) for job in drawn.waiting
     ]
     return structs.replace(drawn, queues=(queue,), waiting=tuple(waiting))
+
+
+def test_a_queue_of_which_nobody_can_start_is_passed_over_for_the_next():
+    upper, lower = Queue("default", 2, "easy"), Queue("low", 1, "easy")
+    jobs = [asks(number, "nodes=2", walltime=50) for number in (3, 4, 5)]
+    drawn = snapshot(
+        cluster(3, 1), runs(1, [1], NOW + 100), runs(2, [2, 3], NOW + 100), *jobs,
+        asks(6, "nodes=1", walltime=10, queue="low"), queues=(upper, lower),
+    )  # fmt: skip
+    made = Live(drawn, now=NOW, settings=QUIET)
+    assert made.decide().start == ()
+    made.advance(NOW + 10)
+    made.ended(1)
+    assert made.decide().start == (6,)
+
+
+def test_a_new_reservation_is_answered_behind_all_others():
+    made = planner(cluster(1, 1), asks(1, "nodes=1", walltime=100))
+    number = one_more.add_shape(made, shape("nodes=1"))
+    job = Waiting(
+        job_id=2, user="bob", queue="default", choices=(Choice(20, number, 10),),
+        reservation=Reservation.TO_SCHEDULE, start=NOW + 200,
+    )  # fmt: skip
+    assert one_more.submit(made, job) == Placement(2, 20, NOW + 200, NOW + 210, made.layout.everything)

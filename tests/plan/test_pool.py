@@ -70,3 +70,22 @@ def test_more_than_there_are_never_has_a_place():
     chart, _ = chart_of([])
     assert chart.find(Share(SIZE + 1), 10) is None
     assert isinstance(pool(SIZE).fitter, Fitter)
+
+
+@given(STAYS, st.integers(1, SIZE), st.integers(1, 30))
+def test_a_number_is_told_and_found_again_as_it_is_free(stays, count, duration):
+    chart, taken = chart_of(stays)
+    fit = Share(count)
+    found = chart.find_again(count, duration, NOW)
+    assert found == chart.find(fit, duration, NOW)
+    assert found is not None
+    assert chart.free(fit, found.start, found.start + duration) == plainly_free(
+        taken, found.start, found.start + duration
+    )
+    seen = chart.from_now(of_nodes=False)
+    assert seen.until(NOW + duration) == plainly_free(taken, NOW, NOW + duration)
+    assert fit.offers(seen.until(NOW + duration)) == seen.until(NOW + duration)
+
+
+def test_a_pool_has_no_nodes():
+    assert pool(SIZE).fitter.whole_nodes(SIZE) == 0

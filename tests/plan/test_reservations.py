@@ -10,12 +10,15 @@ from oarlock.model.job import Reservation
 from oarlock.model.plan import Obstacle, Placement, Unplaced
 from oarlock.model.snapshot import QuotaRule
 from oarlock.plan import reservations
+from oarlock.plan.fit import Fitter
 from oarlock.plan.planner import make_plan
+from oarlock.plan.reservations import ready_first
 from tests.plan.drawing import (
     NOW,
     asks,
     cluster,
     free,
+    laid,
     licences,
     node,
     obstacles,
@@ -24,6 +27,7 @@ from tests.plan.drawing import (
     reserved,
     reserves,
     runs,
+    shape,
     table,
 )
 from tests.plan.random_snapshots import small
@@ -178,3 +182,10 @@ def test_whoever_asks_for_the_date_that_he_was_told_is_accepted(r):
             waiting = tuple(again if one is job else one for one in drawn.waiting)
             plan = make_plan(structs.replace(drawn, waiting=waiting), now=NOW, settings=asked)
             assert job.job_id in plan.accept
+
+
+def test_a_reservation_is_offered_what_its_shape_is_offered():
+    layout = laid(cluster(3, 2))
+    fit = Fitter(layout).compile(shape("nodes=1/core=1"))
+    ready = layout.bits_of([1, 2])
+    assert ready_first(fit, ready).offers(layout.everything) == fit.offers(layout.everything) == 3
