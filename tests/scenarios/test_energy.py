@@ -173,6 +173,7 @@ def test_no_node_with_a_job_planned_within_the_notice_is_put_to_sleep_and_all_jo
     cluster.pass_time(5000)
     for node in cluster.nodes.values():
         node.up = True
+    cluster.check_nodes()  # who was woken meanwhile and did not come is suspected
     cluster.finish(within=20_000)
 
 
