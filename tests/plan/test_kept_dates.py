@@ -96,7 +96,7 @@ def test_nobody_is_told_later_when_nothing_happened_but_an_early_end(r: Random):
     drawn = structs.replace(
         drawn,
         queues=tuple(structs.replace(queue, policy="conservative") for queue in drawn.queues),
-        waiting=tuple(structs.replace(job, deadline=None) for job in drawn.waiting),
+        waiting=tuple(structs.replace(job, deadline=None, queue="default") for job in drawn.waiting),  # nobody is above
         quotas=(), quota_spans=(), windows=(),
     )  # fmt: skip
     first = make_plan(drawn, now=NOW, settings=asked)
