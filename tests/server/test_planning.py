@@ -100,12 +100,31 @@ def test_quotas_that_change_hold_from_the_next_pass_on_and_bad_ones_never_do(sql
             '{"quotas": {"*,*,*,*": 0}}',
         ):
             file.write_text(text)
-            quick, _ = await planning.quick(NOW)
+            quick, _, _ = await planning.quick(NOW)
             started.append((len(quick.starts), len((await planning.whole(NOW)).starts)))
         assert started == [(1, 1), (2, 2), (2, 2), (0, 0)]
         await planning.close()
 
     file.write_text('{"quotas": {}}')
+    with open_database(sqlite_path) as database:
+        database.write(fill)
+        asyncio.run(story(database))
+
+
+def test_a_quick_pass_looks_further_only_while_everybody_whom_it_sees_starts(sqlite_path):
+    free = LEAST_DEPTH + 36
+
+    def fill(tx):
+        resources.add(tx, [{"network_address": f"n{n}"} for n in range(free)], at=NOW)
+        jobs.add(tx, [new("/resource_id=1,walltime=1")] * (8 * LEAST_DEPTH))
+
+    async def story(database):
+        planning = Planning(database, Config())
+        passes = [await planning.quick(NOW) for _ in range(4)]
+        assert [len(one.decision.starts) for one in passes] == [LEAST_DEPTH, free, free, free]
+        assert [one.all_start for one in passes] == [True, False, False, False]
+        assert [one.decision.left // LEAST_DEPTH for one in passes] == [7, 6, 4, 4]
+
     with open_database(sqlite_path) as database:
         database.write(fill)
         asyncio.run(story(database))

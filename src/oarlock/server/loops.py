@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 
 from oarlock.job.news import News
 from oarlock.server.core import Core
-from oarlock.server.planning import LEAST_DEPTH
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +110,7 @@ class Scheduler:
     async def quick(self) -> None:
         """Plan the first jobs of every queue and start what can start."""
         core = self._core
-        decision, cost = await core.planning.quick(int(core.clock.now()))
+        decision, cost, all_start = await core.planning.quick(int(core.clock.now()))
         self._pausing = _SHARE * cost
         if decision.left:
             self._pausing = max(self._pausing, min(_BUSY_SHARE * cost, _LONGEST_BUSY))
@@ -119,7 +118,7 @@ class Scheduler:
         self._next_start = decision.next_start
         if decision.left:
             self._plan_all_later()
-            if 2 * len(decision.starts) > LEAST_DEPTH:
+            if all_start:
                 core.to_plan.set()  # those behind may fit, too
 
     def _plan_all_later(self) -> None:

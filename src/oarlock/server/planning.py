@@ -100,6 +100,14 @@ def forked() -> Helper:
     return Helper(ours, lambda: os.kill(pid, signal.SIGKILL), lambda: os.waitpid(pid, 0))
 
 
+class Quick(NamedTuple):
+    """A quick pass: what it decided, the CPU seconds it took, and whether everybody whom it looked at starts."""
+
+    decision: Decision
+    cost: float
+    all_start: bool
+
+
 class Planning:
     """Makes decisions from the database as it is. The first `helper` may be given; later ones are started."""
 
@@ -117,12 +125,19 @@ class Planning:
             self._how = msgspec.structs.replace(self._how, quotas=quotas.book(config))
         return Asked(self._database.address, self._how, config.karma_window, now, config.scheduler_timeout, dates)
 
-    async def quick(self, now: int) -> tuple[Decision, float]:
-        """Plan the first jobs of each queue (`left`: there are more); give the CPU seconds that took, too."""
+    async def quick(self, now: int) -> Quick:
+        """Plan the first jobs of each queue (`left`: there are more)."""
         decision, cost = await asyncio.to_thread(self._plan_here, now)
-        many = 2 * len(decision.starts) > self._depth
-        self._depth = min(2 * self._depth, MOST_DEPTH) if many else max(self._depth // 2, LEAST_DEPTH)
-        return decision, cost
+        made = Quick(decision, cost, len(decision.starts) >= self._depth)
+        self._look_as_far_as_needed(len(decision.starts))
+        return made
+
+    def _look_as_far_as_needed(self, started: int) -> None:
+        """Choose the next depth; between the two bounds it stays, lest passes of one kind change it each time."""
+        if 2 * started > self._depth:
+            self._depth = min(2 * self._depth, MOST_DEPTH)
+        elif 4 * started < self._depth:
+            self._depth = max(self._depth // 2, LEAST_DEPTH)
 
     def _plan_here(self, now: int) -> tuple[Decision, float]:
         began = time.thread_time()
