@@ -70,3 +70,15 @@ def test_the_end_of_a_stream_is_told():
     with pytest.raises(Closed):
         endpoint.send(EVENT, 0, {})
     endpoint.close()
+
+
+def test_what_is_queued_goes_out_with_the_next_flush_in_order():
+    reading, writing = os.pipe()
+    theirs, ours = Endpoint(reading, os.dup(reading)), Endpoint(os.dup(writing), writing)
+    ours.queue(EVENT, 0, {"a": 1})
+    assert (theirs.receive(), ours.pending > 0) == ([], True)
+    ours.send(EVENT, 0, {"b": 2})
+    assert [frame.body() for frame in theirs.receive()] == [{"a": 1}, {"b": 2}]
+    assert ours.pending == 0
+    for end in (ours, theirs):
+        end.close()

@@ -24,6 +24,9 @@ _CHUNK = 1 << 16
 
 Body = dict[str, Any]
 
+encoded = json.JSONEncoder(separators=(",", ":")).encode
+"""JSON without spaces; `json.dumps` would make an encoder for each call."""
+
 
 class Closed(Exception):
     """The other end went away."""
@@ -53,7 +56,7 @@ class Frame(NamedTuple):
 
 def packed(kind: int, number: int, body: Body | bytes) -> bytes:
     """Make the bytes of one frame."""
-    data = body if isinstance(body, bytes) else json.dumps(body, separators=(",", ":")).encode()
+    data = body if isinstance(body, bytes) else encoded(body).encode()
     if len(data) > LONGEST:
         raise BadFrame(f"a body of {len(data)} bytes; at most {LONGEST} travel in one frame")
     return _HEAD.pack(len(data), kind, number) + data
@@ -100,9 +103,13 @@ class Endpoint:
         """Bytes that wait for the other end to read."""
         return len(self._out)
 
+    def queue(self, kind: int, number: int, body: Body | bytes) -> None:
+        """Keep one frame for the next `flush`."""
+        self._out += packed(kind, number, body)
+
     def send(self, kind: int, number: int, body: Body | bytes) -> None:
         """Queue one frame and write what the other end takes now."""
-        self._out += packed(kind, number, body)
+        self.queue(kind, number, body)
         self.flush()
 
     def flush(self) -> None:

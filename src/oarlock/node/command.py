@@ -171,7 +171,12 @@ def write_files(launch: Launch, files: Files) -> None:
 
 
 def _write_file(path: str, text: str) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o400)
+    how = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        fd = os.open(path, how, 0o400)
+    except FileExistsError:  # left by a machine that was cut off, in a place that outlived it
+        os.unlink(path)
+        fd = os.open(path, how, 0o400)
     try:
         write_all(fd, text.encode())
     finally:

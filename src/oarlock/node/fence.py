@@ -26,8 +26,9 @@ def told(launch: Launch, driver: Driver) -> Launch:
 
 def emptied(group: Group) -> bool:
     """Kill what is left in a group; tell whether nothing is."""
-    if group.pids():
-        group.kill()
+    if group.wait_empty(0):
+        return True
+    group.kill()
     return group.wait_empty(_PATIENCE_SECONDS)
 
 

@@ -14,13 +14,18 @@ import re
 _DIRECTORY, _LOGIND = "/var/lib/systemd/linger", "/run/systemd/users"
 
 
-def keep(user: str, node: str, key: tuple[int, int]) -> None:
-    """Keep a user's things while an attempt runs. Where logind does not run, or files cannot be written, do nothing."""
+def keep(user: str, node: str, key: tuple[int, int]) -> bool:
+    """Keep a user's things while an attempt runs; tell whether there is something to give back afterwards.
+
+    Where logind does not run, or files cannot be written, do nothing.
+    """
     try:
-        if os.path.isdir(_LOGIND):
-            hold(os.path.join(_DIRECTORY, user), _line(node, key))
+        if not os.path.isdir(_LOGIND):
+            return False
+        hold(os.path.join(_DIRECTORY, user), _line(node, key))
     except OSError:
-        return
+        return False
+    return True
 
 
 def give_back(user: str, node: str, key: tuple[int, int]) -> None:

@@ -9,7 +9,7 @@ import json
 import re
 from typing import Any, NamedTuple
 
-from oarlock.node.channel import Body
+from oarlock.node.channel import Body, encoded
 from oarlock.node.mac import mac, same
 
 FIRST, OTHER = "first", "other"
@@ -161,7 +161,7 @@ class Report(NamedTuple):
 
 def signed(report: Report, secret: str) -> Body:
     """Put a report under the secret of its attempt. The text itself is signed, so no two readings of it exist."""
-    text = json.dumps(report._asdict(), separators=(",", ":"))
+    text = encoded(report._asdict())
     return {"job": report.job, "attempt": report.attempt, "report": text, "mac": mac(text, secret)}
 
 

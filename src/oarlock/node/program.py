@@ -89,6 +89,7 @@ class Program:
             self._turn()
 
     def _turn(self) -> None:
+        self._speak()
         for fd in list(self._stirred):
             self._set_mask(fd)
         self._retire()
@@ -148,10 +149,14 @@ class Program:
         self._send(EVENT, 0, body)
 
     def _send(self, kind: int, number: int, body: Body | bytes) -> None:
-        """Speak to the server; a body that a supervisor made is passed on as it is."""
+        """Say something to the server at the end of this turn; a body that a supervisor made is passed on as it is."""
         self._stirred.add(self._channel.write_fd)
+        self._channel.queue(kind, number, body)
+
+    def _speak(self) -> None:
+        """Write together what was said in one turn: each write wakes the server."""
         try:
-            self._channel.send(kind, number, body)
+            self._channel.flush()
         except Closed:
             self._leave()
 

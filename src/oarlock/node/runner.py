@@ -88,7 +88,7 @@ class Supervisor:
         self._children.begin_anew()
         self._group: Group | None = None
         self._stderr = -1
-        self._ending = False
+        self._ending = self._lingers = False
         # Other nodes keep the place a little longer: the first may still be within its grace.
         margin = self._launch.grace + _OTHER_MARGIN if self._launch.role == OTHER else 0.0
         self._lease = Lease(self._launch.walltime, checkpoint=self._launch.checkpoint, margin=margin)
@@ -98,9 +98,8 @@ class Supervisor:
 
     def _start(self) -> None:
         self._fence()
-        linger.keep(self._launch.user, self._settings.node, self._place.key)
+        self._lingers = linger.keep(self._launch.user, self._settings.node, self._place.key)
         if self._launch.role == FIRST:
-            self._remove_files()
             self._run_prologue()
             self._begin_command()
         self._state = "running"
@@ -354,7 +353,8 @@ class Supervisor:
             self._empty(self._group)
         self._run_epilogue()
         self._remove_files()
-        linger.give_back(self._launch.user, self._settings.node, self._place.key)
+        if self._lingers:
+            linger.give_back(self._launch.user, self._settings.node, self._place.key)
         if self._stderr >= 0:
             os.close(self._stderr)
 

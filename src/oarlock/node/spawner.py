@@ -78,9 +78,11 @@ class Spawner:
 
     def _give(self, text: bytes, theirs: socket.socket, ours: socket.socket) -> None:
         self._line.settimeout(_SECONDS)
+        order = _NUMBER.pack(len(text)) + text
         try:
-            socket.send_fds(self._line, [_NUMBER.pack(len(text))], [theirs.fileno()])
-            self._line.sendall(text)
+            sent = socket.send_fds(self._line, [order], [theirs.fileno()])
+            if sent < len(order):
+                self._line.sendall(order[sent:])
         except BrokenPipeError:
             ours.close()
             raise
@@ -138,17 +140,33 @@ def _serve(line: socket.socket, homes: tuple[str, ...]) -> None:
         os.closerange(line.fileno() + 1, FDS)
         os.umask(0o022)
         raise_oom_score()
-        line.send(_NUMBER.pack(_is_able(homes)))
-        while _served(line, homes):
+        back = _Way(homes)
+        line.send(_NUMBER.pack(_is_able(back)))
+        while _served(line, back):
             pass
     finally:
         os._exit(0)
 
 
-def _is_able(homes: tuple[str, ...]) -> bool:
+class _Way:
+    """The way back to the groups where supervisors are: their doors are kept open, since every job needs them."""
+
+    def __init__(self, homes: tuple[str, ...]) -> None:
+        self._homes = homes
+        self._doors: list[int] = []
+
+    def go(self) -> None:
+        """Return."""
+        if not self._doors:
+            self._doors = [os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in self._homes]
+        for door in self._doors:
+            os.write(door, b"0")
+
+
+def _is_able(back: _Way) -> bool:
     """Tell whether we can return to where we are, and whether this Python can make a session without a fork."""
     try:
-        join(homes)
+        back.go()
         os.posix_spawn("/", ["/"], {}, setsid=True)
     except PermissionError:
         return True  # a directory cannot be executed; everything before that worked
@@ -157,20 +175,20 @@ def _is_able(homes: tuple[str, ...]) -> bool:
     return False
 
 
-def _served(line: socket.socket, homes: tuple[str, ...]) -> bool:
+def _served(line: socket.socket, back: _Way) -> bool:
     head, speak = received(line, _NUMBER.size)
     if not head:
         return False
     doors, order = _unpacked(_received(line, _NUMBER.unpack(head)[0]))
     with socket.socket(fileno=speak) as status:
-        pid = _started(order, doors, homes, status)
+        pid = _started(order, doors, back, status)
     line.send(_NUMBER.pack(pid))  # only now: whoever hears of it finds everything said
     if pid != _NOTHING:
         line.send(_NUMBER.pack(os.waitpid(pid, 0)[1]))
     return True
 
 
-def _started(order: Order, doors: tuple[str, ...], homes: tuple[str, ...], status: socket.socket) -> int:
+def _started(order: Order, doors: tuple[str, ...], back: _Way, status: socket.socket) -> int:
     """Start the command, or say why that cannot be. Whoever cannot come back from where it was does not return."""
     try:
         step("CPUSET_ERROR", lambda: join(doors))
@@ -182,7 +200,7 @@ def _started(order: Order, doors: tuple[str, ...], homes: tuple[str, ...], statu
     except Exception as failure:  # noqa: BLE001 - it is the supervisor's to know, whatever it is
         complain(status, "EXIT_VALUE_OAREXEC", f"{type(failure).__name__}: {failure}")
     finally:
-        join(homes)
+        back.go()
     return _NOTHING
 
 

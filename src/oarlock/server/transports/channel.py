@@ -54,6 +54,7 @@ class Channel:
         self.node, self._process, self._on_event = node, process, on_event
         self._number = 0
         self._waiting: dict[int, asyncio.Future[Body]] = {}
+        self._to_send = bytearray()
         self._said: deque[str] = deque(maxlen=20)
         self._hello: asyncio.Future[Body] = asyncio.get_running_loop().create_future()
         self._tasks: list[asyncio.Task[None]] = []
@@ -200,7 +201,7 @@ class Channel:
         number = self._number
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         try:
-            self._process.stdin.write(packed(REQUEST, number, {"verb": verb, **(body or {})}))
+            self._send_soon(packed(REQUEST, number, {"verb": verb, **(body or {})}))
             async with asyncio.timeout(seconds):
                 await self._process.stdin.drain()
                 found: Body = await answer
@@ -211,6 +212,17 @@ class Channel:
         if "refused" in found:
             raise NodeRefused(self.node, str(found["refused"]), str(found.get("says", "")))
         return found
+
+    def _send_soon(self, frame: bytes) -> None:
+        """Send a frame together with what else is asked in this turn of the loop: each write wakes the node."""
+        if not self._to_send:
+            asyncio.get_running_loop().call_soon(self._send)
+        self._to_send += frame
+
+    def _send(self) -> None:
+        if self._process.stdin is not None:
+            self._process.stdin.write(bytes(self._to_send))
+        self._to_send.clear()
 
     async def close(self, why: str = "closed") -> None:
         """End the connection; jobs on the node go on."""
