@@ -352,12 +352,24 @@ def test_the_number_of_queries_does_not_grow_with_the_jobs(tx: Tx):
     assert len(many) == len(few) <= 15
 
 
-def test_a_reader_that_remembers_reads_the_same_snapshot(tx: Tx):
+def test_a_memory_of_too_many_requests_is_full(tx: Tx):
+    add_nodes(tx, ["a"])
+    memory = snapshot.Memory()
+    snapshot.read(tx, karma_window=HOUR, now=NOW, memory=memory)
+    for count in (2_000, 2_001):
+        add_job(tx, f"/core={count},walltime=1")
+        memory.asked.shapes += [None] * (count - 1 - len(memory.asked.shapes))  # as if so many had been read
+        snapshot.read(tx, karma_window=HOUR, now=NOW, memory=memory)
+        assert (len(memory.asked.shapes), memory.is_full) == (count, count > 2_000)
+
+
+@pytest.mark.parametrize("depth", [None, 5])
+def test_a_reader_that_remembers_reads_the_same_snapshot(tx: Tx, depth: int | None):
     memory = snapshot.Memory()
 
     def agree() -> Snapshot:
         plain, remembered = (
-            snapshot.read(tx, karma_window=HOUR, now=NOW, memory=one).snapshot for one in (None, memory)
+            snapshot.read(tx, karma_window=HOUR, now=NOW, depth=depth, memory=one).snapshot for one in (None, memory)
         )
         kept = remembered.shapes
         assert [

@@ -18,6 +18,7 @@ from oarlock.node import cgroup, pool, recovery, spool
 from oarlock.node.channel import ANSWER, EVENT, PROTOCOL, RAW, REQUEST, BadFrame, Body, Closed, Endpoint, Frame
 from oarlock.node.messages import BAD, NOT_NOW, REBOOTED, SEEN, UNKNOWN, Refused, Settings
 from oarlock.node.spool import Key
+from oarlock.node.worker import Attempt, Worker, key_of, keys_of, report_in
 
 _FORGOTTEN = 10_000  # jobs whose last attempt is remembered after it was forgotten
 _TURN = 5.0
@@ -38,28 +39,6 @@ class Sampling(Protocol):
 
     def take(self) -> bytes:
         """Take the sample that is due, in the form in which it travels."""
-
-
-class Worker:
-    """A supervisor as the program sees it."""
-
-    def __init__(self, line: Endpoint) -> None:
-        self.line = line
-        self.key: Key | None = None
-        self.rested = 0.0  # when it last became idle, in seconds of `time.monotonic`
-
-
-class Attempt:
-    """An attempt as the program sees it: with a worker it lives, with a report it is over."""
-
-    def __init__(self, worker: Worker | None, state: str, started: float | None = None) -> None:
-        self.worker, self.state, self.started = worker, state, started
-        self.report: Body | None = None
-
-    def body(self, key: Key) -> Body:
-        """Describe it for the server."""
-        about: Body = {"job": key[0], "attempt": key[1], "state": self.state, "started": self.started}
-        return {**about, "report": self.report} if self.report else about
 
 
 class Program:
@@ -213,7 +192,7 @@ class Program:
         return None
 
     def _launch(self, body: Body, frame: Frame) -> None:
-        key = _key(body)
+        key = key_of(body)
         boot = body.get("boot")
         if boot and boot != self._boot:
             raise Refused(REBOOTED, f"this node was started again: its boot id is {self._boot}, not {boot}")
@@ -232,7 +211,7 @@ class Program:
         self._hand(worker, frame)
 
     def _pass_on(self, body: Body, frame: Frame) -> None:
-        key = _key(body)
+        key = key_of(body)
         attempt = self._attempts.get(key)
         if attempt is None:
             raise Refused(UNKNOWN, f"there is no attempt {spool.named(key)} here")
@@ -248,11 +227,7 @@ class Program:
             self._vanished(worker)
 
     def _forget(self, body: Body) -> Body:
-        keys = body.get("attempts")
-        if not (isinstance(keys, list) and all(_is_pair(pair) for pair in keys)):
-            raise Refused(BAD, "`attempts` is a list of pairs of numbers")
-        for job, number in keys:
-            key = job, number
+        for key in keys_of(body):
             attempt = self._attempts.get(key)
             if attempt is not None and attempt.report is None:
                 continue  # it lives; its end is not the one that was written down
@@ -307,7 +282,7 @@ class Program:
         if attempt is None:
             return
         if body["event"] == "exited":
-            attempt.worker, attempt.state, attempt.report = None, "ended", _report(body)
+            attempt.worker, attempt.state, attempt.report = None, "ended", report_in(body)
             self._rest(worker)
         else:
             attempt.state = str(body.get("state", attempt.state))
@@ -368,21 +343,6 @@ class Program:
             report = self._attempts[key].report
             if report is not None:
                 self._tell({"event": "exited", **report})
-
-
-def _key(body: Body) -> Key:
-    job, attempt = body.get("job"), body.get("attempt")
-    if not (isinstance(job, int) and isinstance(attempt, int)):
-        raise Refused(BAD, f"job {job!r}, attempt {attempt!r}: both must be numbers")
-    return job, attempt
-
-
-def _is_pair(pair: object) -> bool:
-    return isinstance(pair, list) and [type(part) for part in pair] == [int, int]
-
-
-def _report(body: Body) -> Body:
-    return {name: body[name] for name in ("job", "attempt", "report", "mac")}
 
 
 def main(settings: Settings, read_fd: int, write_fd: int) -> None:

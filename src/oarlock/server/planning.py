@@ -19,6 +19,7 @@ from oarlock.job import quotas, schedule
 from oarlock.job.schedule import Decision
 from oarlock.model.errors import OarlockError
 from oarlock.plan.settings import PlanSettings
+from oarlock.store import snapshot
 from oarlock.store.database import Database
 
 LEAST_DEPTH, MOST_DEPTH = 64, 512
@@ -50,11 +51,11 @@ class Asked(msgspec.Struct, frozen=True):
     dates: bool = True
 
 
-def plan(database: Database, asked: Asked, *, depth: int) -> Decision:
+def plan(database: Database, asked: Asked, *, depth: int, memory: snapshot.Memory) -> Decision:
     """Read a snapshot of the first waiting jobs of each queue, and plan it."""
     end = time.monotonic() + asked.seconds
     with database.read() as tx:
-        seen = schedule.read(tx, asked.how, karma_window=asked.karma_window, now=asked.now, depth=depth)
+        seen = schedule.read(tx, asked.how, karma_window=asked.karma_window, now=asked.now, depth=depth, memory=memory)
     return schedule.decide(seen, asked.how, now=asked.now, out_of_time=lambda: time.monotonic() > end)
 
 
@@ -117,6 +118,7 @@ class Planning:
         self._helper = helper
         self._line: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._depth = LEAST_DEPTH
+        self._memory = snapshot.Memory()
 
     def _asked(self, now: int, *, dates: bool = True) -> Asked:
         """Say what to plan. Looks whether the file of quotas changed: not for the event loop."""
@@ -141,7 +143,12 @@ class Planning:
 
     def _plan_here(self, now: int) -> tuple[Decision, float]:
         began = time.thread_time()
-        return plan(self._database, self._asked(now), depth=self._depth), time.thread_time() - began
+        memory = self._memory
+        self._memory = snapshot.Memory()  # a pass that fails leaves nothing behind
+        decision = plan(self._database, self._asked(now), depth=self._depth, memory=memory)
+        if not memory.is_full:
+            self._memory = memory
+        return decision, time.thread_time() - began
 
     async def whole(self, now: int, *, dates: bool = True) -> Decision:
         """Look at all jobs, in another process; if that one dies (`PlannerGone`), the next call starts another.

@@ -1,6 +1,9 @@
 """Facts about a database itself that must survive it being closed: its identity, its key."""
 
-from sqlalchemy import insert, select, update
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import Select, insert, select, update
 
 from oarlock.store.tables import instance
 from oarlock.store.tx import Tx
@@ -13,10 +16,12 @@ def get(tx: Tx, name: str) -> str | None:
 
 def beginning_with(tx: Tx, words: str) -> dict[str, str]:
     """Give the facts whose names begin with these words."""
-    rows = tx.execute(
-        select(instance.c.name, instance.c.value).where(instance.c.name.startswith(words, autoescape=True))
-    )
-    return dict(tuple(row) for row in rows)
+    return dict(tuple(row) for row in tx.execute(_stored_beginning_with(words)))
+
+
+@lru_cache(maxsize=16)
+def _stored_beginning_with(words: str) -> Select[Any]:
+    return select(instance.c.name, instance.c.value).where(instance.c.name.startswith(words, autoescape=True))
 
 
 def keep(tx: Tx, name: str, value: str) -> str:

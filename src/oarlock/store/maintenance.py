@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from msgspec.structs import astuple, replace
-from sqlalchemy import delete, select
+from sqlalchemy import bindparam, delete, select
 
 from oarlock.lang import where as conditions
 from oarlock.lang.where import STORED
@@ -29,9 +29,14 @@ def add(tx: Tx, window: Maintenance) -> Maintenance:
 
 def listed(tx: Tx, *, now: int = 0) -> list[Maintenance]:
     """Give the windows that are not over, those that begin first before the others."""
-    row = maintenance.c
-    query = select(maintenance).where(row.stop_time > now).order_by(row.start_time, row.maintenance_id)
-    return [Maintenance(*one) for one in tx.execute(query)]
+    return [Maintenance(*one) for one in tx.execute(_LISTED, {"now": now})]
+
+
+_LISTED = (
+    select(maintenance)
+    .where(maintenance.c.stop_time > bindparam("now"))
+    .order_by(maintenance.c.start_time, maintenance.c.maintenance_id)
+)
 
 
 def remove(tx: Tx, number: int) -> None:

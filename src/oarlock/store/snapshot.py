@@ -1,7 +1,7 @@
 """What the scheduler looks at, read in a bounded number of queries whatever the number of jobs."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Select, bindparam, func, literal_column, o
 
 from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.resource import DEFAULT_ORDER, Order
-from oarlock.model.snapshot import Choice, Dependency, Placed, Snapshot, Usage, Waiting
+from oarlock.model.snapshot import Choice, Dependency, Placed, Promise, Queue, Snapshot, Usage, Waiting
 from oarlock.store import jobs as stored_jobs
 from oarlock.store import jumps, maintenance, past, plans, properties, queues, quotas, resource_table, shapes
 from oarlock.store.rows import among, these
@@ -27,6 +27,7 @@ from oarlock.store.tables import (
 from oarlock.store.tx import Tx
 
 _RESERVATIONS = {word.value: word for word in Reservation}  # a call of the enumeration costs ten times as much
+_MOST_SHAPES = 2_000
 _LIVE = (JobState.WAITING, JobState.TO_ACK_RESERVATION, *sorted(HOLDS_RESOURCES))
 
 
@@ -47,6 +48,11 @@ class Memory:
     waiting: dict[int, tuple[tuple[Any, ...], Waiting]] = field(default_factory=dict)
     table: resource_table.Memory = field(default_factory=resource_table.Memory)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether so many different requests were seen that it is better to begin anew."""
+        return len(self.asked.shapes) > _MOST_SHAPES
+
 
 def read(
     tx: Tx,
@@ -66,55 +72,52 @@ def read(
     With `depth` only so many waiting jobs of each queue that is served in order are read, the oldest. A reader that has
     a `memory` gets the same snapshot at less cost.
     """
-    types = properties.types(tx)
-    head = None if depth is None else _head(tx, depth)
-    live = _live(tx, head)
-    if head is None:
-        asked = shapes.read(tx, shapes.WAITING, types, None if memory is None else memory.asked)
-    else:
-        asked = shapes.read(tx, shapes.given(tx.dialect.name), types, **these(tx, head))
-    promised = _promised(tx)
+    types, served = properties.types(tx), queues.listed(tx)
+    head = None if depth is None else _head(tx, served, depth)
+    live, promised = _live(tx, head), _promised(tx)
+    asked = _asked(tx, head, types, None if memory is None else memory.asked)
     places = {**_held(tx, live, now), **promised}
     kinds, after = _types(tx), _dependencies(tx)
-    served = queues.listed(tx)
-    usage = _usage(tx, since=now - karma_window, until=now)
-    if half_life and any(queue.weighs for queue in served):
-        usage = past.with_decayed(tx, usage, half_life=half_life, now=now)
+    waiting = [
+        (row, tuple(asked.choices[number]), kinds.get(number, ()), after.get(number, ()))
+        for row in live
+        if (number := row.job_id) in asked.choices and number not in promised
+    ]
+    placed = [_placed(row, places[row.job_id], kinds.get(row.job_id, ())) for row in live if row.job_id in places]
     snapshot = Snapshot(
         resources=resource_table.read(tx, types, order, None if memory is None else memory.table),
         queues=tuple(served),
         shapes=tuple(asked.shapes),
-        waiting=_all_waiting(
-            [
-                (row, tuple(asked.choices[number]), kinds.get(number, ()), after.get(number, ()))
-                for row in live
-                if (number := row.job_id) in asked.choices and number not in promised
-            ],
-            memory,
-        ),
-        placed=tuple(
-            _placed(row, places[row.job_id], kinds.get(row.job_id, ())) for row in live if row.job_id in places
-        ),
-        usage=usage,
+        waiting=_all_waiting(waiting, memory),
+        placed=tuple(placed),
+        usage=_all_usage(tx, served, karma_window=karma_window, half_life=half_life, now=now),
         quotas=tuple(quotas.listed(tx)),
         windows=tuple(maintenance.windows(tx, types, now=now)),
         recent=past.recent(tx, {row.job_user for row in live}) if any(queue.predicts for queue in served) else {},
-        promised={
-            number: promise
-            for queue in served
-            if queue.keeps_dates
-            for number, promise in plans.promised(tx, queue.name).items()
-        },
+        promised=_kept_dates(tx, served),
     )
     broken = tuple((number, why) for number, why in sorted(asked.broken.items()) if number not in promised)
     left = 0 if head is None else _count_waiting(tx) - len(head)
     return Read(snapshot, broken, left)
 
 
-def _head(tx: Tx, depth: int) -> list[int]:
+def _asked(tx: Tx, head: Sequence[int] | None, types: Mapping[str, type], memory: shapes.Memory | None) -> shapes.Asked:
+    """Read what jobs ask for: all that wait, or the `head`."""
+    if head is None:
+        return shapes.read(tx, shapes.WAITING, types, memory)
+    return shapes.read(tx, shapes.given(tx.dialect.name), types, memory, **these(tx, head))
+
+
+def _kept_dates(tx: Tx, served: Iterable[Queue]) -> dict[int, Promise]:
+    """Read the dates that queues keep which keep them."""
+    keep = [queue.name for queue in served if queue.keeps_dates]
+    return {number: promise for name in keep for number, promise in plans.promised(tx, name).items()}
+
+
+def _head(tx: Tx, served: Iterable[Queue], depth: int) -> list[int]:
     """Find the first waiting jobs of each queue; all of them where anybody may be first, or has a date to keep."""
     found = set(tx.execute(_DATED).scalars())
-    for queue in queues.listed(tx):
+    for queue in served:
         everybody = queue.weighs or queue.policy.endswith("fairsharing") or queue.keeps_dates
         found.update(tx.execute(_FIRST, {"queue": queue.name, "most": _ALL if everybody else depth}).scalars())
     return sorted(found)
@@ -307,6 +310,14 @@ _DEPENDENCIES = (
     .where(job_dependencies.c.job_id.in_(_WAITS.order_by(None)))
     .order_by(jobs.c.job_id)
 )
+
+
+def _all_usage(tx: Tx, served: Iterable[Queue], *, karma_window: int, half_life: int, now: int) -> dict[str, Usage]:
+    """Read what was used: in the window, and before it where a queue weighs its jobs."""
+    usage = _usage(tx, since=now - karma_window, until=now)
+    if half_life and any(queue.weighs for queue in served):
+        return past.with_decayed(tx, usage, half_life=half_life, now=now)
+    return usage
 
 
 def _usage(tx: Tx, *, since: int, until: int) -> dict[str, Usage]:
