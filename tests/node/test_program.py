@@ -10,6 +10,7 @@ from oarlock.node import cgroup_none, pool, spool
 from oarlock.node.channel import ANSWER, EVENT, RAW, REQUEST, Endpoint, Frame, Reader, packed
 from oarlock.node.messages import Settings
 from oarlock.node.program import SAMPLES, Program
+from oarlock.node.starting import MOMENT
 
 
 class Counting:
@@ -110,3 +111,38 @@ def test_frames_of_other_kinds_are_not_requests(talk):
     os.write(talk.write_fd, packed(EVENT, 0, {"verb": "status"}))
     talk.say(9, {"verb": "ping"})
     assert (json.loads(talk.hear().data)["boot"]) == "boot"
+
+
+def held(number, job):
+    """Ask for a place that stays until it is given back; no command runs in it."""
+    body = {"verb": "launch", "job": job, "attempt": 1, "secret": "00", "boot": "boot", "user": "nobody"}
+    return packed(REQUEST, number, {**body, "command": "", "role": "other"})
+
+
+def test_more_attempts_than_processors_begin_one_after_the_other(talk):
+    most = max(2, len(os.sched_getaffinity(0)))
+    jobs = range(1, most + 2)
+    os.write(talk.write_fd, b"".join(held(job, job) for job in jobs))
+    answered = {}
+    while len(answered) < len(jobs):
+        heard = talk.hear()
+        if heard.kind == ANSWER:
+            assert heard.body() == {"state": "launching"}
+            answered[heard.number] = time.monotonic()
+    assert max(answered.values()) == answered[most + 1] > min(answered.values()) + MOMENT / 2
+    for job in jobs:
+        talk.say(100 + job, {"verb": "end", "job": job, "attempt": 1})
+    ended = set()
+    while len(ended) < len(jobs):
+        heard = talk.hear()
+        if heard.kind == EVENT and heard.body()["event"] == "exited":
+            ended.add(heard.body()["job"])
+
+
+def test_an_attempt_that_is_to_end_before_it_began_was_never_here(talk):
+    end = packed(REQUEST, 2, {"verb": "end", "job": 7, "attempt": 1})
+    os.write(talk.write_fd, held(1, 7) + end)
+    heard = [talk.hear(), talk.hear()]
+    assert {frame.number: frame.body()["refused"] for frame in heard} == {1: "not-now", 2: "unknown"}
+    talk.say(3, {"verb": "status"})
+    assert talk.hear().body() == {"attempts": []}

@@ -634,7 +634,7 @@ def programs(node: str) -> list[int]:
 async def test_supervisors_are_kept_for_a_while_and_a_few_for_good(ground, people):
     async with outpost(ground, people[0], idle=1, rest=2.0) as post:
         lock = f"{post.settings.spool}/lock"
-        await asyncio.gather(*(post.node.launch(post.launch(job, "sleep 0.2")) for job in range(1, 5)))
+        await asyncio.gather(*(post.node.launch(post.launch(job, "sleep 1")) for job in range(1, 5)))
         for job in range(1, 5):
             await post.report(job)
         assert len(supervisors(lock)) == 4

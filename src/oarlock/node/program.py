@@ -18,11 +18,13 @@ from oarlock.node import cgroup, pool, recovery, spool
 from oarlock.node.channel import ANSWER, EVENT, PROTOCOL, RAW, REQUEST, BadFrame, Body, Closed, Endpoint, Frame
 from oarlock.node.messages import BAD, NOT_NOW, REBOOTED, SEEN, UNKNOWN, Refused, Settings
 from oarlock.node.spool import Key
+from oarlock.node.starting import Starting
 from oarlock.node.worker import Attempt, Worker, key_of, keys_of, report_in
 
 _FORGOTTEN = 10_000  # jobs whose last attempt is remembered after it was forgotten
 _TURN = 5.0
 _BEHIND = 4 << 20  # bytes that wait for the server, above which samples are dropped
+_ENDS = {"kill", "end"}
 _NOTICES = 8  # programs that run at the same time to tell users of their jobs
 SAMPLES = 1
 """The number of RAW frames that carry samples."""
@@ -55,6 +57,7 @@ class Program:
         self._wires: dict[int, tuple[Endpoint, Callable[[Frame], None], Callable[[], None]]] = {}
         self._masks: dict[int, int] = {}
         self._stirred: set[int] = set()  # descriptors on which something was written or may be written now
+        self._starting = Starting(most=max(2, len(os.sched_getaffinity(0))))
         self._heard = time.monotonic()
         self.sampling: Sampling | None = None
 
@@ -68,11 +71,13 @@ class Program:
             self._turn()
 
     def _turn(self) -> None:
+        self._start()
+        wait, start = self._measure(), self._starting.wait(time.monotonic())
         self._speak()
         for fd in list(self._stirred):
             self._set_mask(fd)
         self._retire()
-        for fd, happened in self._epoll.poll(self._measure()):
+        for fd, happened in self._epoll.poll(wait if start is None else min(wait, start)):
             if fd == self._channel.write_fd and happened & (select.EPOLLERR | select.EPOLLHUP):
                 self._leave()
             wire = self._wires.get(fd)
@@ -198,10 +203,23 @@ class Program:
             raise Refused(REBOOTED, f"this node was started again: its boot id is {self._boot}, not {boot}")
         if key in self._attempts or key[1] <= self._forgotten.get(key[0], 0):
             raise Refused(SEEN, f"attempt {spool.named(key)} was here before")
-        worker = self._idle.pop() if self._idle else self._new_worker()
-        worker.key = key
-        self._attempts[key] = Attempt(worker, "launching")
-        self._hand(worker, frame)
+        self._attempts[key] = Attempt(None, "launching")
+        self._starting.queue(key, frame)
+
+    def _start(self) -> None:
+        """Give the attempts whose turn it is to supervisors."""
+        while begins := self._starting.next(time.monotonic()):
+            key, frame = begins
+            worker = self._idle.pop() if self._idle else self._new_worker()
+            worker.key = key
+            self._attempts[key].worker = worker
+            self._hand(worker, frame)
+
+    def _withdraw(self, key: Key, frame: Frame) -> None:
+        """End an attempt that has not begun: it never was here."""
+        del self._attempts[key]
+        refusal = Refused(NOT_NOW, f"attempt {spool.named(key)} was to end before it began")
+        self._send(ANSWER, frame.number, refusal.body())
 
     def _notify(self, frame: Frame) -> None:
         if len(self._notifying) >= _NOTICES:
@@ -215,6 +233,9 @@ class Program:
         attempt = self._attempts.get(key)
         if attempt is None:
             raise Refused(UNKNOWN, f"there is no attempt {spool.named(key)} here")
+        if body["verb"] in _ENDS and (waiting := self._starting.withdraw(key)) is not None:
+            self._withdraw(key, waiting)
+            raise Refused(UNKNOWN, f"attempt {spool.named(key)} had not begun")
         if attempt.worker is None:
             raise Refused(NOT_NOW, f"attempt {spool.named(key)} is {attempt.state}")
         self._hand(attempt.worker, frame)
@@ -273,6 +294,7 @@ class Program:
             return
         if "refused" in body and attempt.state == "launching":
             del self._attempts[worker.key]
+            self._starting.over(worker.key)
             self._rest(worker)
         else:
             attempt.state = str(body.get("state", attempt.state))
@@ -281,12 +303,15 @@ class Program:
         attempt = self._attempts.get(worker.key) if worker.key else None
         if attempt is None:
             return
-        if body["event"] == "exited":
+        if worker.key is not None and body["event"] == "exited":
+            self._starting.over(worker.key)
             attempt.worker, attempt.state, attempt.report = None, "ended", report_in(body)
             self._rest(worker)
         else:
             attempt.state = str(body.get("state", attempt.state))
             attempt.started = body.get("started", attempt.started)
+            if worker.key is not None:
+                self._starting.runs(worker.key, time.monotonic())
 
     def _rest(self, worker: Worker) -> None:
         """Keep a supervisor for the next job. Only the program retires one: it alone knows what it is about to send."""
@@ -312,6 +337,7 @@ class Program:
         self._notifying.discard(worker)
         self._dismiss(worker)
         if worker.key is not None:
+            self._starting.over(worker.key)
             body = recovery.lost(self._settings, self._driver, self._boot, worker.key)
             self._attempts[worker.key].worker = None
             if body is None:  # it never passed the gate

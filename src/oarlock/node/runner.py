@@ -153,7 +153,8 @@ class Supervisor:
                 self._leave_if_told()
                 if now() >= deadline:
                     raise self._too_late() from None
-                self._turn(deadline, [] if child.pid is None else [child.status.fileno()])
+                # The child closes its end in the midst of exec: a moment after the spawner may have told of it.
+                self._turn(deadline, [child.status.fileno()] if self._children.main else [])
                 continue
             if not said and self._stderr < 0:
                 raise CannotStart("EXIT_VALUE_OAREXEC", "the child vanished before the user's command")

@@ -1,0 +1,60 @@
+"""The supervisor where no node is needed to see what it does; the rest is in tests/server/test_local_node.py."""
+
+import os
+import socket
+import threading
+import time
+
+import pytest
+
+from oarlock.node import runner
+from oarlock.node.cgroup_none import Processes
+from oarlock.node.command import Begun, sockets
+from oarlock.node.link import Link
+from oarlock.node.messages import Settings
+
+
+class Told:
+    """A spawner's news of a child that runs, and nothing after it."""
+
+    main, is_over = 0, False
+
+    def __init__(self, fd):
+        self.fd = fd
+
+    def fds(self):
+        return [self.fd]
+
+    def reap(self):
+        if not self.main:
+            self.main = len(os.read(self.fd, 4))
+
+
+@pytest.fixture
+def supervisor(tmp_path):
+    ours, theirs = socket.socketpair()
+    wake, waking = os.pipe()
+    os.set_blocking(wake, False)
+    settings = Settings("n1", str(tmp_path / "spool"), str(tmp_path / "run"))
+    link = Link(ours)
+    yield runner.Supervisor(settings, Processes("n1"), "boot", link, wake)
+    theirs.close()
+    with pytest.raises(SystemExit):  # without work, and nobody there to give it any
+        link.wait([], 1000)
+    os.close(wake)
+    os.close(waking)
+
+
+def test_a_child_that_closes_its_socket_after_the_spawner_told_of_it_is_seen_at_once(supervisor):
+    news, telling = os.pipe()
+    supervisor._children = Told(news)
+    supervisor._ending, supervisor._stderr = False, 99
+    ours, theirs = sockets()
+    os.write(telling, b"pid!")
+    threading.Timer(0.2, theirs.close).start()
+    began = time.monotonic()
+    supervisor._listen(Begun(None, ours), runner.now() + 60)
+    assert 0.1 < time.monotonic() - began < 10  # it would look again by itself after fifteen seconds
+    for fd in (news, telling):
+        os.close(fd)
+    ours.close()

@@ -1,0 +1,69 @@
+"""The line of attempts: as many at once as there are processors, nobody kept waiting for longer than a moment."""
+
+import pytest
+
+from oarlock.node.channel import REQUEST, Frame
+from oarlock.node.starting import LONGEST, MOMENT, Starting
+
+
+def frame(number: int) -> Frame:
+    return Frame(REQUEST, number, b"{}")
+
+
+@pytest.fixture
+def starting():
+    line = Starting(most=2)
+    for job in range(1, 6):
+        line.queue((job, 1), frame(job))
+    return line
+
+
+def begun(line, now):
+    """Give the jobs that begin at an instant."""
+    found = []
+    while begins := line.next(now):
+        (job, _), asked = begins
+        assert asked == frame(job)
+        found.append(job)
+    return found
+
+
+def test_so_many_begin_at_once_and_another_for_each_that_is_over(starting):
+    assert begun(starting, 10.0) == [1, 2]
+    starting.over((2, 1))
+    assert begun(starting, 10.01) == [3]
+    starting.over((2, 1))  # told twice it makes no more room
+    starting.over((9, 1))
+    assert begun(starting, 10.02) == []
+
+
+def test_what_runs_for_longer_than_a_moment_keeps_nobody_waiting(starting):
+    assert begun(starting, 10.0) == [1, 2]
+    starting.runs((1, 1), 10.2)
+    starting.runs((9, 1), 10.2)  # of another program
+    assert starting.wait(10.24) == pytest.approx(MOMENT - 0.04)
+    assert begun(starting, 10.2 + MOMENT) == [3]
+    starting.over((3, 1))
+    starting.runs((2, 1), 10.4)
+    assert begun(starting, 10.4 + MOMENT) == [4, 5]
+    assert starting.wait(10.5 + MOMENT) is None
+
+
+def test_what_takes_its_time_to_begin_keeps_the_others_waiting_for_a_second_at_most(starting):
+    assert begun(starting, 10.0) == [1, 2]
+    assert (begun(starting, 10.9), starting.wait(10.9)) == ([], pytest.approx(0.1))
+    assert begun(starting, 10.0 + LONGEST) == [3, 4]
+
+
+def test_nobody_waits_where_there_is_room(starting):
+    assert starting.wait(10.0) == 0.0
+    assert Starting(most=2).wait(10.0) is None
+
+
+def test_who_is_withdrawn_never_begins(starting):
+    assert begun(starting, 10.0) == [1, 2]
+    assert starting.withdraw((4, 1)) == frame(4)
+    assert (starting.withdraw((4, 1)), starting.withdraw((1, 1))) == (None, None)
+    starting.over((1, 1))
+    starting.over((2, 1))
+    assert begun(starting, 10.01) == [3, 5]
