@@ -1,21 +1,33 @@
 """The demonstration, as root and as a plain user."""
 
+import contextlib
 import os
 import pwd
+import socket
 import subprocess
 import sys
 
 import pytest
 
 from oarlock.cli import demo
+from oarlock.config import Config
 from tests.bed import needs_root
 from tests.e2e.instance import SOURCE
 
 pytestmark = needs_root
 
 
+@pytest.fixture
+def taken_port():
+    """Take the port that an instance has by default, unless somebody has it already."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            stack.enter_context(socket.create_server(("localhost", Config().server_port)))
+        yield
+
+
 @pytest.mark.timeout(150)
-def test_the_tour_ends_well_and_shows_every_kind_of_job(people):
+def test_the_tour_ends_well_and_shows_every_kind_of_job(people, taken_port):
     ran = subprocess.run(
         [sys.executable, "-m", "oarlock", "demo", "--tour", "--user", people[1]],
         env={**os.environ, "PYTHONPATH": str(SOURCE)}, capture_output=True, text=True, timeout=140, check=False,

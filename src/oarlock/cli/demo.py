@@ -20,7 +20,7 @@ from oarlock.node import commands
 from oarlock.server import serve
 from oarlock.server.clock import RealClock
 from oarlock.server.core import Core
-from oarlock.server.http import serve_http
+from oarlock.server.http import SOCKET, serve_http
 from oarlock.store import accounting, events, jobs, properties, resources
 from oarlock.store.tx import Tx
 
@@ -97,7 +97,8 @@ def account() -> str | None:
 
 
 async def _demo(state: Path, home: Path, user: str, *, tour: bool, say: Callable[[str], None]) -> None:
-    config = Config(node_transport=NodeTransport.LOCAL, watch_frequency=1, jobdel_softwalltime=2)
+    # Any port that is free: an instance that serves people may have its own on this machine.
+    config = Config(node_transport=NodeTransport.LOCAL, watch_frequency=1, jobdel_softwalltime=2, server_port=0)
     with serve.opened(state, config) as database:
         database.write(_add_nodes)
         core = Core(state, config, database, RealClock(), serve.key_of(database))
@@ -106,7 +107,7 @@ async def _demo(state: Path, home: Path, user: str, *, tour: bool, say: Callable
         try:
             await _play(core, home, user, say)
             if not tour:
-                say("The server goes on until you press Ctrl-C.")
+                say(f"The server goes on until you press Ctrl-C; ask it with OARLOCK_SERVER={state / SOCKET} oarstat.")
                 with contextlib.suppress(asyncio.CancelledError):
                     await core.stopping.wait()
         finally:
