@@ -14,7 +14,21 @@ from oarlock.plan import one_more
 from oarlock.plan.live import Live
 from oarlock.plan.planner import Planner, make_plan
 from oarlock.plan.settings import PlanSettings
-from tests.plan.drawing import DEFAULT, NOW, Asked, asks, cluster, places, reserves, runs, shape, snapshot
+from tests.plan.drawing import (
+    DEFAULT,
+    NOW,
+    Asked,
+    asks,
+    cluster,
+    node,
+    obstacles,
+    places,
+    reserves,
+    runs,
+    shape,
+    snapshot,
+    table,
+)
 from tests.plan.random_snapshots import MEDIUM, Drawn, medium, small
 
 QUIET = PlanSettings(security_time=0)
@@ -317,3 +331,21 @@ def test_a_new_reservation_is_answered_behind_all_others():
         reservation=Reservation.TO_SCHEDULE, start=NOW + 200,
     )  # fmt: skip
     assert one_more.submit(made, job) == Placement(2, 20, NOW + 200, NOW + 210, made.layout.everything)
+
+
+def test_a_node_that_was_not_woken_by_its_date_is_counted_on_no_longer():
+    rows = [*node("a", 2), *node("b", 2, state="Absent", cm_availability=NOW + 300),
+            *node("c", 2, state="Absent", cm_availability=NOW + 900)]  # fmt: skip
+    drawn = snapshot(table(*rows), runs(1, [1, 2], NOW + 250), asks(2, "nodes=3"), asks(3, "nodes=2"))
+    waking = PlanSettings(security_time=0, wake_up=True)
+    made = Live(drawn, now=NOW, settings=waking)
+    plan = made.decide()
+    assert (plan.wake, places(plan), obstacles(plan)) == (("b", "c"), {3: (0, (3, 4, 5, 6))}, {2: "unavailable"})
+    made.advance(NOW + 300)
+    made.ended(1)
+    plan = made.decide()
+    assert (plan.wake, places(plan), obstacles(plan)) == (("c",), {3: (300, (1, 2, 5, 6))}, {2: "unavailable"})
+    assert plan == make_plan(structs.replace(drawn, placed=()), now=NOW + 300, settings=waking)
+    made.advance(NOW + 900)
+    plan = made.decide()
+    assert (plan.wake, places(plan), obstacles(plan)) == ((), {}, {2: "unavailable", 3: "unavailable"})
