@@ -214,3 +214,14 @@ def test_who_used_more_meanwhile_comes_later():
     assert places(kept.whole(seen, now=NOW))[2][0] == 100
     used = structs.replace(seen, usage={"default": Usage(used=10, used_by_user={"ada": 10})})
     assert places(kept.whole(used, now=NOW))[3][0] == 100
+
+
+def test_what_was_forgotten_is_planned_from_scratch():
+    jobs = [runs(1, [1], NOW + 100), asks(2, "nodes=1", walltime=10)]
+    kept = Kept(QUIET)
+    assert kept.empty
+    assert places(kept.whole(snapshot(cluster(1, 1), *jobs), now=NOW)) == {2: (100, (1,))}
+    assert not kept.empty
+    kept.forget()
+    assert kept.empty
+    assert places(kept.whole(snapshot(cluster(1, 1), *jobs[1:]), now=NOW)) == {2: (0, (1,))}

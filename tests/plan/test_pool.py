@@ -4,10 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oarlock.model.snapshot import Choice, ResourceTable, Snapshot, Waiting
 from oarlock.plan.chart import Stay
 from oarlock.plan.fit import Fitter
+from oarlock.plan.live import Live
 from oarlock.plan.pool import PoolChart, Share, pool
-from tests.plan.drawing import NOW, shape
+from oarlock.plan.settings import PlanSettings
+from tests.plan.drawing import DEFAULT, NOW, obstacles, shape
 
 SIZE = 8
 STAYS = st.lists(
@@ -89,3 +92,21 @@ def test_a_number_is_told_and_found_again_as_it_is_free(stays, count, duration):
 
 def test_a_pool_has_no_nodes():
     assert pool(SIZE).fitter.whole_nodes(SIZE) == 0
+
+
+def test_jobs_of_a_pool_start_and_wait_by_their_number_alone():
+    drawn = Snapshot(
+        resources=ResourceTable((), {}), queues=(DEFAULT,), shapes=(shape("core=3"), shape("core=9")),
+        waiting=tuple(
+            Waiting(job_id=at, user="ada", queue="default", choices=(Choice(at, wanted, 100),))
+            for at, wanted in ((1, 0), (2, 0), (3, 0), (4, 1))
+        ),
+    )  # fmt: skip
+    made = Live(drawn, now=NOW, settings=PlanSettings(security_time=0), ground=pool(SIZE), punctual=True)
+    plan = made.refresh()
+    assert {job: place.start - NOW for job, place in plan.placements.items()} == {1: 0, 2: 0, 3: 100}
+    assert obstacles(plan) == {4: "too big"}
+    for job_id in plan.start:
+        made.started(job_id)
+    made.advance(NOW + 100)  # nobody overstays, so that nothing has to be told for the next one to start
+    assert made.decide().start == (3,)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from oarlock.model.plan import Plan
 from oarlock.model.snapshot import Placed, QuotaRule, QuotaSpan
 from oarlock.plan.chart import Stay
-from oarlock.plan.quotas import Quotas, Use, broken, clear_from
+from oarlock.plan.quotas import Present, Quotas, Use, broken, clear_from, shares
 from tests.plan.drawing import (
     NOW,
     Asked,
@@ -165,6 +165,25 @@ def test_a_job_that_is_forgotten_is_counted_no_more():
     quotas.forget(1)
     assert clear_from([limit], NOW, 10, Use(2, 1, 20)) == NOW
     assert broken([limit], NOW, 10, Use(2, 1, 20)) == ""
+
+
+def test_what_is_used_of_each_rule_is_told_with_everybodys_part_the_largest_first():
+    each, together, unused = rule("*,*,*,/", resources=9), rule("*,*,*,*", jobs=9), rule("*,*,*,eve", jobs=1)
+    ada, bob, guest = runs(1, [1, 2], NOW), runs(2, [3, 4, 5], NOW, user="bob"), runs(3, [6], NOW)
+    present = [
+        Present(ada, Use(2, 1, 200), besteffort=False),
+        Present(bob, Use(3, 1, 300), besteffort=False),
+        Present(guest, Use(1, 1, 100), besteffort=True),
+    ]
+    told = [(one.rule, one.whose[-1], one.besteffort, one.used, list(one.resources_by_user.items()), one.jobs)
+            for one in shares([each, together, unused], present)]  # fmt: skip
+    assert told == [
+        (each, "ada", False, Use(2, 1, 200), [("ada", 2)], (1,)),
+        (each, "bob", False, Use(3, 1, 300), [("bob", 3)], (2,)),
+        (each, "ada", True, Use(3, 2, 300), [("ada", 3)], (1, 3)),
+        (together, "*", False, Use(5, 2, 500), [("bob", 3), ("ada", 2)], (1, 2)),
+        (together, "*", True, Use(6, 3, 600), [("ada", 3), ("bob", 3)], (1, 2, 3)),
+    ]
 
 
 LIMITS = st.lists(
