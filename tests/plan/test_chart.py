@@ -63,6 +63,24 @@ def test_a_search_may_begin_later_and_then_says_nothing_of_earlier():
     assert room.find("core=1", 10) == (0, (1,))
 
 
+def test_groups_that_want_the_same_are_tried_at_every_instant_since_less_can_be_better():
+    rows = [*node("a", 2, mem=2), *node("b", 2, mem=1), *node("c", 1, mem=1)]
+    room = Room(table(*rows))
+    asked = "nodes=1+{mem = 2}/core=1"  # the first group takes node a as long as it is free, and with it all memory
+    room.find("core=1", 1)  # a timeline is there, so that stays are told to it one by one
+    room.add(1, 0, 10, [5], exclusive=True)
+    room.add(2, 10, 30, [5], exclusive=True)  # it takes what the first one leaves: in the timeline nothing changes
+    room.add(3, 25, 60, [2], exclusive=True)
+    assert room.find(asked, 5) == (25, (1, 3, 4))
+    assert room.find(asked, 20) == (10, (1, 3, 4))
+    assert room.find(asked, 20, not_before=41) == (41, (1, 3, 4))
+    assert room.find(asked, 60) == (0, (1, 3, 4))
+    room.add(4, 0, FOREVER, [1], exclusive=False)
+    assert room.find(asked, 30) == (60, (2, 3, 4))
+    room.add(5, 0, FOREVER, [2], exclusive=False)
+    assert room.find(asked, 5) is None
+
+
 def test_what_was_given_back_is_found_again():
     room = Room(cluster(2, 2))
     room.add(1, 0, 50, [1, 2, 3])

@@ -21,20 +21,9 @@ class AtLeast(NamedTuple):
     """So many units, whichever."""
 
     least: int
-    steady: bool = True
 
     def fits(self, units: int) -> bool:
         return units.bit_count() >= self.least
-
-
-class Exactly(NamedTuple):
-    """So many units, and no more: less can be better."""
-
-    least: int
-    steady: bool = False
-
-    def fits(self, units: int) -> bool:
-        return units.bit_count() == self.least
 
 
 class Pairs(NamedTuple):
@@ -42,7 +31,6 @@ class Pairs(NamedTuple):
 
     pairs: int
     least: int = 2
-    steady: bool = True
 
     def fits(self, units: int) -> bool:
         return (units & units >> 1 & 0x5555555555).bit_count() >= self.pairs
@@ -88,6 +76,18 @@ def test_what_changes_nothing_makes_no_slots(kind):
     timeline = kind(0, free("##.."))
     timeline.cover(10, 20, free("..##"))
     assert slots(timeline) == [(0, None, free("##.."))]
+
+
+def test_whoever_takes_what_another_leaves_makes_no_slot():
+    timeline = Timeline(0, free("...."))
+    timeline.occupy(0, 10, free("##.."), 2)
+    timeline.occupy(10, 20, free("##.."), 2)
+    timeline.cover(20, 30, free("##.."))
+    assert (timeline.times, timeline.free, timeline.count) == ([0, 30], [free("..##"), free("....")], [2, 4])
+    timeline.release(10, 20, free("##.."))
+    assert timeline.times == [0, 10, 20, 30]
+    timeline.occupy(10, 20, free("##.."), 2)
+    assert timeline.times == [0, 30]
 
 
 @of_each_kind
@@ -142,14 +142,6 @@ def test_a_copy_is_changed_apart(kind):
 def test_the_earliest_window_that_stays_free_is_found(kind, wanted, duration, not_before, found):
     timeline = drawn(kind, (0, ".#"), (20, ".."), (45, ".#"), (50, ".."))
     assert _earliest(timeline, AtLeast(wanted), duration, not_before) == found
-
-
-@of_each_kind
-def test_less_can_be_better_and_then_every_slot_is_tried(kind):
-    timeline = drawn(kind, (0, "..."), (10, "..#"), (20, ".##"))
-    assert _earliest(timeline, Exactly(2), 5, 0) == (10, free("..#"))
-    assert _earliest(timeline, Exactly(2), 15, 0) == (0, free("..#"))
-    assert timeline.earliest(Exactly(2), 25, 0) is None
 
 
 @of_each_kind

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from oarlock.plan.bounds import Bounds
-from oarlock.plan.fit import Fit, Fitter, Flat
+from oarlock.plan.fit import Fit, Fitter, Flat, Together
 from oarlock.plan.timeline import Found, FromNow, Timeline, left_by
 from oarlock.plan.wide import WideTimeline
 
@@ -78,12 +78,36 @@ class Chart:
 
     def find(self, fit: Fit, duration: int, not_before: int = 0) -> Found | None:
         """Find the earliest place for a shape, from now or `not_before` on; None if there is never one."""
+        if not fit.steady:
+            return self._try_each_instant(fit, duration, max(self.now, not_before))
         bound = max(self._bounds.at(fit, duration), self.now)
         found = self._line(fit).earliest(fit, duration, max(bound, not_before))
         start = FOREVER if found is None else found.start
-        if start > bound >= not_before and fit.steady:
+        if start > bound >= not_before:
             self._bounds.raise_to(fit, duration, start)  # that there is never a place is remembered as well
         return None if start >= FOREVER else found
+
+    def instants(self, begin: int) -> list[int]:
+        """Give the instants at which a job may begin: at once, or when somebody comes or leaves."""
+        edges = {edge for stay in self.stays.values() for edge in (stay.start, stay.stop)}
+        return [begin, *sorted([edge for edge in edges if begin < edge < FOREVER])]
+
+    def _try_each_instant(self, fit: Fit, duration: int, begin: int) -> Found | None:
+        """Find the earliest place for a shape that may fit later though nobody leaves: less can be better for it.
+
+        Only before each of its groups, alone, has a place, there is none for all of them.
+        """
+        line = self._line(fit)
+        for group in fit.groups if isinstance(fit, Together) else ():
+            found = self.find(group, duration, begin)
+            if found is None:
+                return None
+            begin = found.start
+        for start in self.instants(begin):
+            free = line.during(start, start + duration)
+            if fit.fits(free):
+                return Found(start, free)
+        return None
 
     @property
     def most_now(self) -> int:

@@ -58,7 +58,7 @@ class Flat:
         self.asks = _asks(self.mask, 0, 0, self.count)
 
     def fits(self, free: int) -> bool:
-        return self._wanted(free & self.mask) > 0
+        return (free & self.mask).bit_count() >= self.least
 
     def take(self, free: int) -> int:
         here = free & self.mask
@@ -89,7 +89,7 @@ class WholeNodes:
         self.asks = _asks(self.fields.resources(self.mask), self.count, smallest, self.count * smallest)
 
     def fits(self, free: int) -> bool:
-        return self._wanted(free & self.mask) > 0
+        return (free & self.mask).bit_count() >= self.least
 
     def take(self, free: int) -> int:
         here = free & self.mask

@@ -96,19 +96,26 @@ class Layout:
         """Give the set of resources of each value of a property, in order of first appearance; made once."""
         known = self._by_value.get(name)
         if known is None:
-            column = self.column(name)
-            found: dict[Value, list[int]] = {}
-            for row, at in zip(self.rows, self.place, strict=True):
-                found.setdefault(column[row], []).append(at)
-            known = self._by_value[name] = {value: bits_at(places) for value, places in found.items()}
+            known = self._by_value[name] = self._told_apart(self.column(name))
         return known
+
+    def _told_apart(self, column: Sequence[Value]) -> dict[Value, int]:
+        if len(set(column)) == 1:  # nothing is told apart by it
+            return {column[0]: self.everything}
+        found: dict[Value, list[int]] = {}
+        for row, at in zip(self.rows, self.place, strict=True):
+            found.setdefault(column[row], []).append(at)
+        return {value: bits_at(places) for value, places in found.items()}
 
     def unset(self, name: str) -> int:
         """Give the resources without a value. A node without a name is no node: licences may have an empty text."""
         known = self._unset.get(name)
         if known is None:
-            column, nothing = self.column(name), (None, "") if name == NODE else (None,)
-            places = [at for row, at in zip(self.rows, self.place, strict=True) if column[row] in nothing]
+            column, nothing = self.column(name), {None, ""} if name == NODE else {None}
+            some = not nothing.isdisjoint(column)
+            places = (
+                [at for row, at in zip(self.rows, self.place, strict=True) if column[row] in nothing] if some else []
+            )
             known = self._unset[name] = bits_at(places)
         return known
 

@@ -11,7 +11,10 @@ def arranged(table: ResourceTable, order: Sequence[Order]) -> list[int]:
     """Give the row numbers of a table in that order; ties go to the lower resource id; nothing comes last."""
     rows = sorted(range(len(table.ids)), key=table.ids.__getitem__)
     for term in reversed(order):
-        column = table.ids if term.column == "resource_id" else table.columns.get(term.column)
+        if term.column == "resource_id":
+            rows.sort(key=table.ids.__getitem__, reverse=term.descending)
+            continue
+        column = table.columns.get(term.column)
         if column is None:
             raise UnknownProperty(
                 f"The resource order names `{term.column}`, which is not a property of resources.",
@@ -23,10 +26,12 @@ def arranged(table: ResourceTable, order: Sequence[Order]) -> list[int]:
 
 def _sort_by(rows: list[int], column: Sequence[Value], *, descending: bool) -> None:
     """Sort stably by one column. Numbers come before texts, nothing after both, in either direction."""
-    here = [row for row in rows if column[row] is not None]
-    nothing = [row for row in rows if column[row] is None]
-    here.sort(key=lambda row: _rank(column[row]), reverse=descending)
-    rows[:] = here + nothing
+    values = set(column)
+    if len(values) == 1:  # most columns of most sites
+        return
+    ranked = [*sorted(values - {None}, key=_rank, reverse=descending), None]
+    place = {value: at for at, value in enumerate(ranked)}
+    rows.sort(key=lambda row: place[column[row]])
 
 
 def _rank(value: Value) -> tuple[bool, int, str]:

@@ -1,6 +1,6 @@
 """The search for a place of a job that more than its resources holds back: quotas, or windows it would run into."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 from oarlock.model.snapshot import Shape
@@ -86,11 +86,10 @@ def _instant_by_instant(fitter: Fitter, chart: Chart, fit: Fit, held: Held, hole
     return None
 
 
-def _instants(chart: Chart, held: Held, begin: int) -> Iterator[int]:
+def _instants(chart: Chart, held: Held, begin: int) -> list[int]:
     """Give the instants at which a job may begin: at once, or when something changes."""
-    yield begin
-    changes = edges(held.limits) | {edge for stay in chart.stays.values() for edge in (stay.start, stay.stop)}
-    yield from sorted(edge for edge in changes if begin < edge < FOREVER)
+    changes = {edge for edge in edges(held.limits) if begin < edge < FOREVER}
+    return sorted(changes.union(chart.instants(begin)))
 
 
 def fewest(fitter: Fitter, shape: Shape, fit: Fit, counted: int) -> int:

@@ -1,7 +1,8 @@
 """The future of a set of units: a sorted list of instants, and from each one on which units are free.
 
 A unit is a resource, or a whole node; the timeline does not care. Parallel lists of plain integers: the free set from
-`times[i]` to `times[i + 1]` is `free[i]`, its size `count[i]`; the last slot lasts for ever.
+`times[i]` to `times[i + 1]` is `free[i]`, its size `count[i]`; the last slot lasts for ever. Where somebody takes what
+another leaves nothing changes, and two slots become one: what is shorter is searched and changed in less time.
 """
 
 from bisect import bisect_left, bisect_right
@@ -17,12 +18,10 @@ from msgspec import Struct
 class Wish(Protocol):
     """What is searched for: `fits` says whether a set is enough; fewer than `least` units never are.
 
-    `fits` must be monotone (a set that contains one that fits, fits); otherwise `steady` is False, and every slot is
-    tried.
+    It must be monotone: a set that contains one that fits, fits.
     """
 
     least: int
-    steady: bool
 
     def fits(self, free: int) -> bool: ...
 
@@ -87,6 +86,8 @@ class Timeline:
         first, last = self._span(start, stop)
         self.free[first:last] = [free ^ units for free in self.free[first:last]]
         self.count[first:last] = [count - size for count in self.count[first:last]]
+        self._join(last)
+        self._join(first)
 
     def cover(self, start: int, stop: int, units: int) -> None:
         """Take units during [start, stop), whether they are free there or taken already."""
@@ -97,6 +98,8 @@ class Timeline:
         changed = [free ^ (free & units) for free in self.free[first:last]]
         self.free[first:last] = changed
         self.count[first:last] = [free.bit_count() for free in changed]
+        self._join(last)
+        self._join(first)
 
     def release(self, start: int, stop: int, units: int) -> None:
         """Give units back during [start, stop), whether they were taken or not."""
@@ -123,12 +126,12 @@ class Timeline:
 
         Starts are `not_before` and the instants at which something becomes free. The window slides from slot to slot.
         What is free in all of it is kept in two parts, so that a step costs about three `and`s however long it is:
-        `back` holds what is free from each slot up to `pivot`, `front` from there on. Most windows need no test: they
-        offer nothing that the last one, which failed, did not.
+        `back` holds what is free from each slot up to `pivot`, `front` from there on. Most windows need no test, and
+        are not even made: they offer nothing that the last one, which failed, did not.
         """
         times, free, count, fits, least = self.times, self.free, self.count, wish.fits, wish.least
         index = max(self._slot_at(not_before), 0)
-        size, end, pivot, front, failed, steady = len(times), index, index, 0, 0, wish.steady
+        size, end, pivot, front, failed = len(times), index, index, 0, 0
         back: list[int] = []
         while index < size:
             start = times[index] if times[index] > not_before else not_before
@@ -147,10 +150,15 @@ class Timeline:
             if window & failed != window:
                 if fits(window):
                     return Found(start, window)
-                failed = window if steady else 0
+                failed = window
             index += 1
-            while steady and index < pivot and back[pivot - 1 - index] == back[pivot - index]:
-                index += 1  # the slot that is left behind was not what stood in the way
+            while index < pivot:
+                left = back[pivot - 1 - index]
+                if left != back[pivot - index]:  # otherwise the slot that is left behind was in nobody's way
+                    offered = left & front if end > pivot else left
+                    if offered & failed != offered:
+                        break
+                index += 1
         return None
 
     def _slot_at(self, instant: int) -> int:
@@ -169,6 +177,11 @@ class Timeline:
             self.free.insert(index, self.free[index - 1])
             self.count.insert(index, self.count[index - 1])
         return index
+
+    def _join(self, index: int) -> None:
+        """Forget an instant at which nothing changes."""
+        if index and self.free[index] == self.free[index - 1]:
+            del self.times[index], self.free[index], self.count[index]
 
     def _last_short(self, least: int, end: int) -> int:
         """Give the last slot before `end` that has too few units; there is one."""
@@ -203,7 +216,7 @@ class FromNow:
         return self.free[max(bisect_left(self.times, stop) - 1, 0)]
 
     def longest(self, wish: Wish) -> int | None:
-        """Give the instant up to which a wish is fulfilled from the begin on; None: for ever. It must be steady."""
+        """Give the instant up to which a wish is fulfilled from the begin on; None: for ever."""
         low, high = 0, len(self.times)
         while low < high:
             middle = (low + high) // 2
@@ -215,6 +228,12 @@ class FromNow:
 
 
 def slots(timeline: Told) -> Sequence[tuple[int, int | None, int]]:
-    """Give the timeline as (begin, end, free set) for people and tests; the last one ends at None."""
-    ends: list[int | None] = [*timeline.times[1:], None]
-    return list(zip(timeline.times, ends, timeline.free, strict=True))
+    """Give the timeline as (begin, end, free set) for people and tests; the last one ends at None.
+
+    Slots that touch and are alike are one.
+    """
+    sets = timeline.free
+    changes = [at for at in range(len(sets)) if at == 0 or sets[at] != sets[at - 1]]
+    begins, free = [timeline.times[at] for at in changes], [sets[at] for at in changes]
+    ends: list[int | None] = [*begins[1:], None]
+    return list(zip(begins, ends, free, strict=True))

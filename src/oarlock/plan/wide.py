@@ -171,13 +171,7 @@ class WideTimeline:
         Starts are `not_before` and the instants at which something becomes free. Windows that offer nothing that the
         last one, which failed, did not, are not tested.
         """
-        window, fits, least, failed, steady = (
-            Window(self, *self._place(not_before)),
-            wish.fits,
-            wish.least,
-            0,
-            wish.steady,
-        )
+        window, fits, least, failed = Window(self, *self._place(not_before)), wish.fits, wish.least, 0
         while window.at < len(self.blocks):
             start = max(self.blocks[window.at].times[window.slot], not_before)
             short = window.reach(start + duration, least)
@@ -189,8 +183,8 @@ class WideTimeline:
             if free & failed != free:
                 if fits(free):
                     return Found(start, free)
-                failed = free if steady else 0
-            window.step(over_equals=steady)
+                failed = free
+            window.step()
         return None
 
     def _place(self, instant: int) -> tuple[int, int]:
@@ -276,16 +270,11 @@ class Window:
             self.back = list(accumulate(block.sets[self.slot :][::-1], and_))
         return (self.back[len(block.times) - 1 - self.slot] ^ block.taken) & self.front
 
-    def step(self, *, over_equals: bool = False) -> None:
-        """Leave a slot behind; with `over_equals` those as well that were in nobody's way."""
+    def step(self) -> None:
+        """Leave a slot behind, and those after it that were in nobody's way."""
         last = len(self.blocks[self.at].times) - 1
         self.slot += 1
-        while (
-            over_equals
-            and self.back
-            and self.slot <= last
-            and self.back[last - self.slot] == self.back[last - self.slot + 1]
-        ):
+        while self.back and self.slot <= last and self.back[last - self.slot] == self.back[last - self.slot + 1]:
             self.slot += 1
         if self.slot <= last:
             if self.end_at == self.at:
