@@ -5,7 +5,6 @@ import pytest
 from oarlock.model.request import ALL, BEST, BESTHALF, Level
 from oarlock.plan import cells
 from oarlock.plan.cells import Cells
-from oarlock.plan.fields import Fields
 from oarlock.plan.tree import choose, grow
 from tests.plan.drawing import cluster, laid, licences, node, table
 
@@ -43,9 +42,8 @@ def test_a_request_is_cut_where_its_blocks_lie_inside_nodes_and_takes_what_the_t
 @pytest.mark.parametrize("resources", [SWITCHES, WIDE], ids=["equal", "wide"])
 def test_asking_again_gives_the_same_whatever_was_asked_in_between(resources):
     layout = laid(resources)
-    fields = Fields(layout) if resources is SWITCHES else None
     levels = [Level("network_address", 2), Level("cpu", 1)]
-    quick = Cells(layout, grow(layout, layout.everything, levels), levels, fields)
+    quick = Cells(layout, grow(layout, layout.everything, levels), levels)
     sets = [layout.bits_of(range(first, 45, step)) for first in range(1, 45, 4) for step in (1, 2, 3, 11)]
     answers = [(quick.fits(free), quick.take(free), quick.offers(free)) for free in sets]
     assert [(quick.fits(free), quick.take(free), quick.offers(free)) for free in reversed(sets)] == answers[::-1]
@@ -70,10 +68,10 @@ def test_a_count_of_resources_alone_has_no_tree_to_cut():
 def test_nodes_of_the_same_build_share_one_memory():
     layout = laid(SWITCHES)
     quick = asked(layout, ("network_address", 1), ("cpu", 1))
-    assert len({id(cell.build) for cell in quick._cells.values()}) == 1
+    assert len({id(cell.build) for cell in quick._cells}) == 1
     quick.take(layout.everything)
-    [build] = {id(cell.build): cell.build for cell in quick._cells.values()}.values()
-    assert build.answers[b"\x0f"] == (0b11,)
+    [build] = {id(cell.build): cell.build for cell in quick._cells}.values()
+    assert build.answers[0b1111] == (0b11,)
 
 
 def test_the_memory_does_not_grow_without_end(monkeypatch):

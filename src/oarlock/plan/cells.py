@@ -1,18 +1,19 @@
 """The tree of a request, with a memory: what a node offers depends only on which of its resources are free.
 
-The tree is cut where its vertices first lie inside one node each. Below the cut a node's answer is looked up by the
-bytes of its field (nodes of the same build share one memory); above it the surviving vertices are counted, a number a
-parent. One question differs little from the last one, so only nodes that differ are looked up again. Where no such cut
-exists, because values span nodes or nodes have no fields, the tree is walked as it is.
+The tree is cut where its vertices first lie inside one node each. Below the cut a node's answer is looked up by what
+is free of its field (nodes of the same build share one memory); above it the surviving vertices are counted, a number a
+parent. One question differs little from the last one, mostly in a node or two, so only nodes that differ are looked up
+again. Where no such cut exists, because values span nodes or nodes have no fields, the tree is walked as it is.
 """
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from oarlock.model.bits import positions
 from oarlock.model.request import ALL, Level
 from oarlock.plan.asks import Asks
-from oarlock.plan.fields import Fields
 from oarlock.plan.layout import Layout, Node
 from oarlock.plan.tree import Vertex, choose, least, survivors, wanted
 
@@ -24,23 +25,21 @@ class Build:
     """Nodes that look alike to a request: the vertices inside them, from the node's own first bit on."""
 
     vertices: tuple[Vertex, ...]
-    answers: dict[bytes, tuple[int, ...]] = field(default_factory=dict)
+    answers: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
-    def answer(self, image: bytes) -> tuple[int, ...]:
+    def answer(self, free: int) -> tuple[int, ...]:
         """Give what each vertex takes when these resources of the node are free."""
-        free = int.from_bytes(image, "little")
-        found = tuple(choose(vertex, free) for vertex in self.vertices)
+        found = tuple([choose(vertex, free) for vertex in self.vertices])
         if len(self.answers) >= _REMEMBERED:
             self.answers.clear()
-        self.answers[image] = found
+        self.answers[free] = found
         return found
 
 
 class Cell(NamedTuple):
-    """A node's part in a tree: the bytes of its field, what build it is, and which vertices at the cut are inside."""
+    """A node's part in a tree: where its field begins, what build it is, and which vertices at the cut are inside."""
 
-    first: int
-    last: int
+    low: int
     build: Build
     vertices: tuple[int, ...]
 
@@ -49,7 +48,7 @@ class Cell(NamedTuple):
 class Above:
     """A vertex above the cut: its children, or, just above it, the numbers [first, last) of the vertices at the cut.
 
-    `need` is how many of them it takes to survive.
+    `need` is how many of them it takes to survive, `mask` all vertices at the cut below it.
     """
 
     count: int
@@ -61,9 +60,9 @@ class Above:
 
     def survives(self, alive: int) -> bool:
         """Say whether this one survives, given the set of vertices at the cut that do."""
-        if not self.children:
-            return (alive & self.mask).bit_count() >= self.need
-        return self.survivors(alive, enough=self.need) >= self.need
+        if (alive & self.mask).bit_count() < self.need:
+            return False
+        return not self.children or self.survivors(alive, enough=self.need) >= self.need
 
     def survivors(self, alive: int, *, enough: int | None = None) -> int:
         """Say how many children survive; whoever knows how many are enough need not count on."""
@@ -71,18 +70,24 @@ class Above:
             return (alive & self.mask).bit_count()
         have = 0
         for child in self.children:
-            if child.survives(alive):
+            # Most do not, and are told so without a call.
+            if (alive & child.mask).bit_count() >= child.need and (not child.children or child.survives(alive)):
                 have += 1
                 if have == enough:
                     break
         return have
 
-    def chosen(self, answers: Sequence[int]) -> list[int]:
-        """Choose among the vertices at the cut, given what each would take; nothing when this one does not survive."""
+    def chosen(self, alive: int) -> list[int]:
+        """Choose among the vertices at the cut that survive; nothing when this one does not."""
         if not self.children:
-            survivors = [index for index in range(self.first, self.last) if answers[index]]
+            survivors = positions(alive & self.mask)
             return survivors[: wanted(self.count, len(survivors), self.last - self.first)]
-        kept = [chosen for child in self.children if (chosen := child.chosen(answers))]
+        kept: list[list[int]] = []
+        for child in self.children:
+            if chosen := child.chosen(alive):
+                kept.append(chosen)
+                if len(kept) == self.count:
+                    break
         keep = wanted(self.count, len(kept), len(self.children))
         return [index for chosen in kept[:keep] for index in chosen]
 
@@ -93,20 +98,20 @@ class Cells:
     steady = True
     of_nodes = False
 
-    def __init__(self, layout: Layout, root: Vertex, levels: Sequence[Level], fields: Fields | None = None) -> None:
+    def __init__(self, layout: Layout, root: Vertex, levels: Sequence[Level]) -> None:
         self.root = root
         self.asks = _asks(root, levels)
         self.least = least(self.root)
-        self._fields = fields
-        self._bytes = -(-layout.everything.bit_length() // 8)
         self._cut: list[Vertex] = []
-        self._cells: dict[int, Cell] = {}  # by the number of the node
+        self._cells: list[Cell] = []  # by where their fields begin
         self._shifts: list[int] = []
         depth = _cut_depth(layout, self.root)
         if depth:
             self._above = self._cut_off(self.root, depth)
             self._make_cells(layout)
+        self._lows = [cell.low for cell in self._cells]
         self._asked = 0  # the free set of the last question,
+        self._parts = [0] * len(self._cells)  # what of it is each cell's,
         self._answers = [0] * len(self._cut)  # what each vertex at the cut takes of it,
         self._alive = 0  # and which of them take anything
 
@@ -126,7 +131,7 @@ class Cells:
             return choose(self.root, free)
         self._ask(free & self.root.bits)
         total = 0
-        for index in self._above.chosen(self._answers):
+        for index in self._above.chosen(self._alive):
             total |= self._answers[index] << self._shifts[index]
         return total
 
@@ -138,13 +143,14 @@ class Cells:
         return self._above.survivors(self._alive)
 
     def _ask(self, free: int) -> None:
-        """Bring the answers up to date."""
-        if free == self._asked:
-            return
-        image, answers = free.to_bytes(self._bytes, "little"), self._answers
-        for number in self._changed(free ^ self._asked):
-            first, last, build, vertices = self._cells[number]
-            part = image[first:last]
+        """Bring the answers up to date: node by node, from the last that differs to the first."""
+        answers, parts, difference = self._answers, self._parts, free ^ self._asked
+        while difference:
+            number = bisect_right(self._lows, difference.bit_length() - 1) - 1
+            low, build, vertices = self._cells[number]
+            changed = difference >> low
+            difference ^= changed << low
+            part = parts[number] = parts[number] ^ changed
             known = build.answers.get(part)
             if known is None:
                 known = build.answer(part)
@@ -153,10 +159,6 @@ class Cells:
                     self._alive ^= 1 << index
                 answers[index] = taken
         self._asked = free
-
-    def _changed(self, difference: int) -> Iterable[int]:
-        """Give the nodes that a difference touches; all of them where that is not quickly told."""
-        return self._cells if self._fields is None else self._fields.numbers(difference)
 
     def _cut_off(self, vertex: Vertex, depth: int) -> Above:
         """Copy the tree above the cut, and number the vertices at the cut in its order."""
@@ -174,11 +176,10 @@ class Cells:
             inside.setdefault(node.name, (node, []))[1].append(index)
             self._shifts.append(node.low)
         builds: dict[tuple[Vertex, ...], Build] = {}
-        numbers = {node.name: number for number, node in enumerate(layout.nodes)}
-        for node, indexes in inside.values():
-            local = tuple(_moved(self._cut[index], node.low) for index in indexes)
+        for node, indexes in sorted(inside.values(), key=lambda one: one[0].low):
+            local = tuple([_moved(self._cut[index], node.low) for index in indexes])
             build = builds.setdefault(local, Build(local))
-            self._cells[numbers[node.name]] = Cell(node.low // 8, node.high // 8, build, tuple(indexes))
+            self._cells.append(Cell(node.low, build, tuple(indexes)))
 
 
 def _asks(root: Vertex, levels: Sequence[Level]) -> Asks | None:

@@ -123,16 +123,6 @@ class Fields:
         """Give the size of the smallest of these nodes."""
         return min((self._node_bits[index].bit_count() for index in positions(nodes)), default=0)
 
-    def numbers(self, resources: int) -> list[int]:
-        """Give the numbers of the nodes that a set has a resource of; for sets of few nodes."""
-        marks = self.nonempty(resources & self.everything).to_bytes(self._bytes, "little")[:: self.width // 8]
-        found: list[int] = []
-        at = marks.find(1)
-        while at >= 0:
-            found.append(at)
-            at = marks.find(1, at + 1)
-        return found
-
 
 def _halved(width: int, total: int) -> int:
     """Give `width` ones, as many zeros, and so on."""

@@ -281,7 +281,7 @@ class Fitter:
             quick = self._of_nodes(self.fields, allowed, outer, inner, alone=alone)
             if quick is not None:
                 return quick
-        return Cells(self.layout, self._forest.tree(allowed, group.levels), group.levels, self.fields)
+        return Cells(self.layout, self._forest.tree(allowed, group.levels), group.levels)
 
     def _of_nodes(self, fields: Fields, allowed: int, outer: Level, inner: list[Level], *, alone: bool) -> Fit | None:
         lows = fields.nonempty(allowed & fields.everything)

@@ -228,12 +228,6 @@ class FromNow:
 
 
 def slots(timeline: Told) -> Sequence[tuple[int, int | None, int]]:
-    """Give the timeline as (begin, end, free set) for people and tests; the last one ends at None.
-
-    Slots that touch and are alike are one.
-    """
-    sets = timeline.free
-    changes = [at for at in range(len(sets)) if at == 0 or sets[at] != sets[at - 1]]
-    begins, free = [timeline.times[at] for at in changes], [sets[at] for at in changes]
-    ends: list[int | None] = [*begins[1:], None]
-    return list(zip(begins, ends, free, strict=True))
+    """Give the timeline as (begin, end, free set) for people and tests; the last one ends at None."""
+    ends: list[int | None] = [*timeline.times[1:], None]
+    return list(zip(timeline.times, ends, timeline.free, strict=True))
