@@ -240,3 +240,10 @@ def test_every_way_gives_what_the_tree_gives(name, mixed, seed):
     assert fit.take(given_room) == expected
     assert fit.fits(given_room) == bool(expected)
     assert fit.least <= room.bit_count() or not expected
+
+
+@pytest.mark.parametrize("levels", [[("network_address", 0)], [("network_address", 1), ("core", -7)], [("core", 0)]])
+def test_a_number_that_is_none_is_refused_before_anything_is_looked_for(levels):
+    asked = Shape((Group(tuple(Level(*level) for level in levels)),))
+    with pytest.raises(ValueError, match="is not a count of resources"):
+        Fitter(laid(cluster(1, 2))).compile(asked)

@@ -225,7 +225,12 @@ class Fitter:
         self.fields = Fields(layout) if regular and layout.nodes else None
 
     def compile(self, shape: Shape) -> Fit:
-        """Give the quickest way that is right for a shape. `UnknownProperty` if it names what resources do not have."""
+        """Give the quickest way that is right for a shape.
+
+        `UnknownProperty` if it names what resources do not have, `ValueError` if it asks for a number that is none.
+        """
+        for level in [level for group in shape.groups for level in group.levels]:
+            wanted(level.count, 0, 0)
         if len(shape.groups) == 1:
             return self._group(shape, shape.groups[0], alone=True)
         masks = [self.allowed(shape, group) for group in shape.groups]

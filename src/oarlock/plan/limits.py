@@ -16,12 +16,12 @@ from oarlock.plan.board import Kind
 from oarlock.plan.chart import Stay
 from oarlock.plan.fit import Fit
 from oarlock.plan.quotas import Quotas, Use, broken
-from oarlock.plan.search import Choose, Held, fewest, first_place
+from oarlock.plan.search import Choose, Held, Option, fewest, first_place
 from oarlock.plan.sets import without
 from oarlock.plan.timeline import Found
 
 if TYPE_CHECKING:
-    from oarlock.plan.planner import Option, Planner
+    from oarlock.plan.planner import Planner
 
 
 class Limits:
@@ -91,7 +91,7 @@ class Limits:
         with self._quotas.without(job.job_id):
             return broken(held.limits, self._planner.now, held.length, use)
 
-    def now(self, job: Waiting, kind: Kind, option: "Option") -> "Option | None":
+    def now(self, job: Waiting, kind: Kind, option: Option) -> Option | None:
         """Give what is left of a place that begins now; None if limits leave nothing."""
         if not self.hold(kind):
             return option
@@ -102,7 +102,7 @@ class Limits:
             return None
         return replace(option, found=Found(start, left))
 
-    def broken_by(self, job: Waiting, kind: Kind, option: "Option") -> str:
+    def broken_by(self, job: Waiting, kind: Kind, option: Option) -> str:
         """Say which quota keeps a job from a place that is free; nothing if none does."""
         held = self.held(job, kind, option.choice, lambda free: self._planner.taken(kind, option.fit, free))
         return held.broken(option.found.start, held.choose(option.found.free))

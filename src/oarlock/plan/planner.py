@@ -3,13 +3,12 @@
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from oarlock.model.event import Event, EventType
 from oarlock.model.job import Reservation
 from oarlock.model.plan import Obstacle, Placement, Plan, Unplaced
-from oarlock.model.snapshot import Choice, Placed, Queue, Shape, Snapshot, Usage, Waiting
+from oarlock.model.snapshot import Placed, Queue, Shape, Snapshot, Usage, Waiting
 from oarlock.plan import holding, promises, reservations
 from oarlock.plan.besteffort import in_danger
 from oarlock.plan.board import Board, Kind
@@ -24,9 +23,9 @@ from oarlock.plan.packing import packing
 from oarlock.plan.placeholders import allowed, placeholder
 from oarlock.plan.policies import by_priority, named
 from oarlock.plan.priority import Weighing
+from oarlock.plan.search import Option
 from oarlock.plan.sets import without
 from oarlock.plan.settings import PlanSettings
-from oarlock.plan.timeline import Found
 from oarlock.plan.timesharing import BadTimesharing, is_besteffort, sharing_class
 from oarlock.plan.turn import Turn
 
@@ -36,19 +35,6 @@ OutOfTime = Callable[[], bool]
 _ORDINARY = Kind()
 _RAN_OUT = "the scheduler ran out of time before it"
 _LATE = "it could not be over by its deadline"
-
-
-class Option(Struct, frozen=True, gc=False):
-    """A place found for one alternative of a job."""
-
-    choice: Choice
-    fit: Fit
-    found: Found
-
-    @property
-    def end(self) -> int:
-        """When the job would be over: the alternative that ends first is chosen."""
-        return self.found.start + self.choice.walltime
 
 
 def never() -> bool:
@@ -232,48 +218,6 @@ class Planner:
             told = f"planning job {job.job_id} failed: {error}"
             self.events.append(Event(EventType.SCHEDULER_JOB_SET_ASIDE, self.now, told, job.job_id))
 
-    def place_if_free_to_go(self, job: Waiting) -> None:
-        """Give a job its place, unless it waits for other jobs: a date for it would keep one from a job that could."""
-        if not self._must_wait(job):
-            self.place(job)
-
-    def start_now(self, job: Waiting, *, otherwise: str) -> None:
-        """Start a job at once where it delays nobody who has a date; if it cannot, `otherwise` tells why."""
-        if self._must_wait(job):
-            return
-        kind = self.kind(job)
-        chart = self.board.chart(kind)
-        free = [
-            Option(choice, fit, found)
-            for choice in job.choices
-            if (found := chart.find_now(fit := self.fit(choice.shape), self.sought(kind, choice.walltime))) is not None
-        ]
-        options = [one for option in free if (one := self.limits.now(job, kind, option)) is not None]
-        if options:
-            self._settle_in_time(job, kind, chart, min(options, key=lambda option: option.end))
-        elif broken := next((says for one in free if (says := self.limits.broken_by(job, kind, one))), ""):
-            self.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.QUOTA, broken)
-        elif any(self.could_ever_start(choice.shape) for choice in job.choices):
-            self.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.FAR_BACK, otherwise)
-        else:
-            self.unplaced[job.job_id] = self._never(job, kind)
-
-    def _must_wait(self, job: Waiting) -> bool:
-        """Say whether a job has to wait for others to end; if so it is told."""
-        earliest = self.earliest(job)
-        if isinstance(earliest, Blocked):
-            self.unplaced[job.job_id] = Unplaced(job.job_id, earliest.obstacle, earliest.detail)
-        elif earliest > self.now and earliest == job.not_before:
-            told = "it asked not to start yet; no date is promised"
-            self.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.POSTPONED, told, job.not_before)
-        elif earliest > self.now:
-            required = max((needed.job_id for needed in job.after if needed.job_id in self.ends), default=0)
-            told = f"it waits for job {required}, which is not over; no date is promised"
-            self.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.DEPENDENCY, told)
-        else:
-            return False
-        return True
-
     def may_pass(self, job: Waiting) -> bool:
         """Say whether a job without a date was looked at, and could start before those who have one."""
         turn = self._turns.get(job.queue)
@@ -295,7 +239,7 @@ class Planner:
         if isinstance(earliest, Blocked):
             self.unplaced[job.job_id] = Unplaced(job.job_id, earliest.obstacle, earliest.detail)
             return
-        if job.job_id in self._carried and self._kept(job, self._carried[job.job_id], kind, earliest):
+        if job.job_id in self._carried and self.keep_place(job, self._carried[job.job_id], kind, earliest):
             return
         best: Option | None = None
         for choice in job.choices:
@@ -304,9 +248,9 @@ class Planner:
             if found is not None and (best is None or found.start + choice.walltime < best.end):
                 best = Option(choice, fit, found)
         if best is not None:
-            self._settle_in_time(job, kind, chart, best)
+            self.settle_in_time(job, kind, chart, best)
         else:
-            self.unplaced[job.job_id] = self._never(job, kind)
+            self.unplaced[job.job_id] = self.why_never(job, kind)
 
     def earliest(self, job: Waiting) -> int | Blocked:
         """Give the instant from which a job may start, for its own wish, its container and the jobs it depends on."""
@@ -327,7 +271,8 @@ class Planner:
         """Say how long a hole must be: no shorter than the job, nor than the site's minimum."""
         return max(self.duration(kind, walltime), self.settings.minimum_hole)
 
-    def _settle_in_time(self, job: Waiting, kind: Kind, chart: Chart, option: Option) -> None:
+    def settle_in_time(self, job: Waiting, kind: Kind, chart: Chart, option: Option) -> None:
+        """Give a job a place that was found in a chart, unless its deadline is before the end."""
         if job.deadline is not None and option.end > job.deadline:
             self.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.DEADLINE, _LATE, option.found.start)
             return
@@ -358,7 +303,7 @@ class Planner:
         self.ends[job.job_id] = placement.stop
         self.placements[job.job_id] = placement
 
-    def _kept(self, job: Waiting, old: Placement, kind: Kind, earliest: int) -> bool:
+    def keep_place(self, job: Waiting, old: Placement, kind: Kind, earliest: int) -> bool:
         """Keep the place that an earlier pass gave, if it is still there."""
         chart = self.board.chart(kind)
         resources = without(old.resources, self.available.always)
@@ -369,17 +314,6 @@ class Planner:
             return False
         self._give(job, Placement(job.job_id, old.moldable_id, old.start, old.stop, resources), kind, chart)
         return True
-
-    def hold_promised(self, job: Waiting) -> None:
-        """Let a job have the place that it was promised, or the same resources as soon after that as they are free."""
-        earliest, old, kind = self.earliest(job), self.promised[job.job_id], self.kind(job)
-        if isinstance(earliest, Blocked) or self._kept(job, old, kind, earliest):
-            return
-        length, resources = self.duration(kind, old.stop - old.start), without(old.resources, self.available.always)
-        found = self.board.chart(kind).find_again(resources, length, max(self.now, earliest, old.start))
-        if found is not None:
-            later = replace(old, start=found.start, stop=found.start + old.stop - old.start)
-            self._kept(job, later, kind, earliest)
 
     def better(self, job: Waiting) -> None:
         """Give a job the earliest place while everybody else keeps theirs; its own is as good as free to it."""
@@ -400,7 +334,7 @@ class Planner:
         else:
             self.unplaced[job.job_id] = found
 
-    def _never(self, job: Waiting, kind: Kind) -> Unplaced:
+    def why_never(self, job: Waiting, kind: Kind) -> Unplaced:
         """Say why there is never a place: too much for the cluster, for what is left of it, or for a limit."""
         fits = [self.fit(choice.shape) for choice in job.choices]
         if not any(fit.fits(self.units(fit, self.available.existing)) for fit in fits):

@@ -7,11 +7,16 @@ behind it move by as much. After that everybody looks for something better (`Pla
 """
 
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from oarlock.model.errors import OarlockError
 from oarlock.model.plan import Placement
 from oarlock.model.snapshot import Promise, Snapshot, Waiting
+from oarlock.plan.dependencies import Blocked
+from oarlock.plan.sets import without
 
 if TYPE_CHECKING:
     from oarlock.plan.planner import Planner
@@ -48,4 +53,17 @@ def hold(planner: "Planner", jobs: Iterable[Waiting]) -> None:
     """Let jobs have the places that they were promised; the earliest date first."""
     promised = planner.promised
     for job in sorted([job for job in jobs if job.job_id in promised], key=lambda job: promised[job.job_id].start):
-        planner.guarded(job, planner.hold_promised)
+        planner.guarded(job, partial(_hold, planner))
+
+
+def _hold(planner: "Planner", job: Waiting) -> None:
+    """Let a job have the place that it was promised, or the same resources as soon after that as they are free."""
+    earliest, old, kind = planner.earliest(job), planner.promised[job.job_id], planner.kind(job)
+    if isinstance(earliest, Blocked) or planner.keep_place(job, old, kind, earliest):
+        return
+    length = planner.duration(kind, old.stop - old.start)
+    resources = without(old.resources, planner.available.always)
+    found = planner.board.chart(kind).find_again(resources, length, max(planner.now, earliest, old.start))
+    if found is not None:
+        later = replace(old, start=found.start, stop=found.start + old.stop - old.start)
+        planner.keep_place(job, later, kind, earliest)

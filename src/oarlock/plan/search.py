@@ -1,14 +1,30 @@
-"""The search for a place of a job that more than its resources holds back: quotas, or windows it would run into."""
+"""A place for one alternative of a job; its search where more than resources holds it back: quotas, windows ahead."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
-from oarlock.model.snapshot import Shape
+from msgspec import Struct
+
+from oarlock.model.snapshot import Choice, Shape
 from oarlock.plan.chart import FOREVER, Chart, Stay
 from oarlock.plan.fit import Fit, Fitter, Together
 from oarlock.plan.quotas import Limit, Use, broken, clear_from, edges
 from oarlock.plan.sets import union, without
 from oarlock.plan.timeline import Found
+
+
+class Option(Struct, frozen=True, gc=False):
+    """A place found for one alternative of a job."""
+
+    choice: Choice
+    fit: Fit
+    found: Found
+
+    @property
+    def end(self) -> int:
+        """When the job would be over: the alternative that ends first is chosen."""
+        return self.found.start + self.choice.walltime
+
 
 Choose = Callable[[int], int]
 """What of a free set (of resources or nodes, as the shape asks) would be taken."""

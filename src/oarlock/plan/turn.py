@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from oarlock.model.job import Reservation
 from oarlock.model.plan import Obstacle
 from oarlock.model.snapshot import Usage, Waiting
-from oarlock.plan import promises
+from oarlock.plan import at_once, promises
 from oarlock.plan.policies import Backfill, Policy
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Turn:
     def _promise(self, job: Waiting) -> None:
         """Give a job its place; if that is not now, one date less can be promised."""
         planner = self._planner
-        planner.guarded(job, planner.place_if_free_to_go)
+        planner.guarded(job, self._place_if_free_to_go)
         placement = planner.placements.get(job.job_id)
         if placement is None or placement.start <= planner.now or self._dates is None:
             return
@@ -95,11 +95,16 @@ class Turn:
         if self.only_starts and self._shortest_first:
             self.jobs[self.at :] = sorted(self.jobs[self.at :], key=_shortness)
 
+    def _place_if_free_to_go(self, job: Waiting) -> None:
+        """Give a job its place, unless it waits for other jobs: a date for it would keep one from a job that could."""
+        if not at_once.must_wait(self._planner, job):
+            self._planner.place(job)
+
     def _start_now(self, job: Waiting) -> None:
         if self.in_line:
             self._planner.leave([job], Obstacle.FAR_BACK, f"{self._before}, and nobody passes; no date is promised")
         else:
-            self._planner.start_now(job, otherwise=f"{self._before}; no date is promised")
+            at_once.start(self._planner, job, otherwise=f"{self._before}; no date is promised")
 
 
 def _shortness(job: Waiting) -> int:
