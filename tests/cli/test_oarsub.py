@@ -51,6 +51,10 @@ def submitted(run, server, tmp_path):
         (["-k", "x"], {"command": "x", "use_key": True}),
         (["-r", "2026-11-15 18:29:04", "x"], {"command": "x", "reservation": 1794767344}),
         (
+            ["-r", "2026-11-15 18:29:04", "-l", "/node=12/cpu=2"],
+            {"reservation": 1794767344, "resources": ["/node=12/cpu=2"]},
+        ),
+        (
             ["-r", "2026-11-15 18:29:04, 2026-11-15 19:00:00", "x"],
             {"command": "x", "reservation": "2026-11-15 18:29:04, 2026-11-15 19:00:00"},
         ),
@@ -279,6 +283,23 @@ def test_what_cannot_be_meant_is_refused_before_it_is_sent(run, server, words, n
     ran = run("oarsub", *words)
     assert (ran.code, ran.out, ran.err[: len(told) + 8]) == (golden(name).code, "", f"oarsub: {told}")
     assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["-I", "-r", "2026-11-15 18:29:04"], 7, "A reservation cannot be interactive."),
+        (["-I", "--array", "2"], 8, "An interactive job cannot be an array."),
+        (["-I", "--array-param-file", "nowhere"], 9, "An interactive job cannot be an array."),
+        (["-I", "-t", "besteffort", "-t", "noop"], 17, "A job of type noop runs nothing: it cannot be interactive."),
+        (["-C", "1234", "-t", "noop"], 17, "A job of type noop has no shell to connect to."),
+    ],
+)
+def test_what_cannot_be_together_is_refused_with_the_number_that_oar_has_for_it(run, server, words, code, told):
+    ran = run("oarsub", *words)
+    first, way_out = ran.err.splitlines()
+    assert (ran.code, ran.out, first, server.requests) == (code, "", f"oarsub: {told}", [])
+    assert way_out.startswith("  Drop ")
 
 
 @pytest.mark.parametrize("words", [["-I"], ["-C", "1"], ["-s", "x.tgz", "y"], ["-k", "-e", "key", "y"]])

@@ -201,6 +201,17 @@ def test_a_reservation_is_acknowledged_and_starts_at_its_date(cluster):
     assert cluster.job(small).start > BEGIN + 100
 
 
+def test_a_reservation_without_a_command_keeps_its_resources_until_its_time_is_over(cluster):
+    job = cluster.submit(
+        "", reservation=Reservation.TO_SCHEDULE, start=BEGIN + 100, asked="/network_address=2,walltime=0:5:0"
+    )
+    cluster.run_until(job, JobState.RUNNING)
+    cluster.pass_time(290)
+    assert cluster.job(job).state is JobState.RUNNING
+    cluster.finish()
+    assert cluster.job(job).stop == BEGIN + 400
+
+
 def test_a_reservation_whose_date_is_taken_is_refused_and_told_when_it_could_be(cluster):
     cluster.submit("sleep 3600", "/network_address=2,walltime=1")
     job = cluster.submit("sleep 1", reservation=Reservation.TO_SCHEDULE, start=BEGIN + 100)

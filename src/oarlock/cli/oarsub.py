@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 OPTIONS = Options(
     "oarsub",
     "Submit a job: what it needs, and the command to run on the first of its nodes.",
-    usage=("[OPTION]... COMMAND", "[OPTION]... -S SCRIPT", "--resubmit=JOB"),
+    usage=("[OPTION]... COMMAND", "[OPTION]... -S SCRIPT", "[OPTION]... -r DATE", "--resubmit=JOB"),
     about="Prints OAR_JOB_ID=NUMBER once the job is safely stored. The job runs in the directory and with the exported "
-    "variables that oarsub was started with (names of letters, digits and _; 128 KiB at most). Options may also stand "
+    "variables that oarsub was started with (names of letters, digits and _; 128 KiB at most). A reservation (-r) "
+    "without a command keeps its resources until its walltime is over or it is deleted. Options may also stand "
     "behind the command; write -- before a command that has options of its own, or quote it.",
 )
 OPTIONS.text(
@@ -76,6 +77,19 @@ NOT_YET = {
     ),
 }
 
+APART = {
+    ("interactive", "reservation"): (
+        "InteractiveReservation", "A reservation cannot be interactive.", "Drop -I, or -r."),
+    ("interactive", "array"): ("InteractiveArray", "An interactive job cannot be an array.", "Drop -I, or --array."),
+    ("interactive", "array_param_file"): (
+        "InteractiveParameterFile", "An interactive job cannot be an array.", "Drop -I, or --array-param-file."),
+    ("interactive", "noop"): (
+        "InteractiveNoop", "A job of type noop runs nothing: it cannot be interactive.", "Drop -I, or -t noop."),
+    ("connect", "noop"): (
+        "ConnectNoop", "A job of type noop has no shell to connect to.", "Drop -t noop: -C is about a job that runs."),
+}  # fmt: skip
+"""What cannot be asked for together, whether it is here yet or not; OAR has a number for each."""
+
 
 def main() -> int:
     """Run the command."""
@@ -86,6 +100,7 @@ def run(client: Client, asked: Asked, out: Output) -> None:
     """Submit, and tell the job's number."""
     from oarlock.cli.submission import submission
 
+    _together(asked)
     for key, (sentence, hint) in NOT_YET.items():
         if asked.given(key):
             raise Refused(sentence, kind="NotYet", hint=hint)
@@ -98,6 +113,16 @@ def run(client: Client, asked: Asked, out: Output) -> None:
         raise
     show = _show_plan if asked.given("dry_run") else _show_job
     show(answer, body, out)
+
+
+def _together(asked: Asked) -> None:
+    """Refuse what is good alone and bad together."""
+    said = {key for pair in APART for key in pair if key != "noop" and asked.given(key)}
+    if "noop" in asked.texts("type"):
+        said.add("noop")
+    for pair, (kind, sentence, hint) in APART.items():
+        if said.issuperset(pair):
+            raise Refused(sentence, kind=kind, hint=hint)
 
 
 def _told_apart(refused: Refused, body: dict[str, Any]) -> str:

@@ -44,7 +44,7 @@ def submission(asked: Asked, options: Options, out: Output) -> dict[str, Any]:
         body["hold"] = True
     if words:
         body["command"] = " ".join(words)
-    elif not asked.given("resubmit") and "noop" not in asked.texts("type"):
+    elif not _needs_none(asked):
         raise Refused("There is no command to run.", kind="NoCommand", hint="oarsub [OPTION]... COMMAND")
     _add_dates(body, asked)
     _add_array(body, asked)
@@ -53,6 +53,11 @@ def submission(asked: Asked, options: Options, out: Output) -> dict[str, Any]:
     body["environment"] = environment(dict(os.environ))
     body["initial_request"] = _initial_request()
     return body
+
+
+def _needs_none(asked: Asked) -> bool:
+    """Say whether a job does without a command: a reservation keeps its resources for whoever comes."""
+    return asked.given("resubmit") or asked.given("reservation") or "noop" in asked.texts("type")
 
 
 def _add_dates(body: dict[str, Any], asked: Asked) -> None:

@@ -122,7 +122,7 @@ def _launch(job: Job, attempt: Attempt, place: attempts.Node, ground: Ground, ho
         secret=site.secret(job.id, attempt.number),
         boot=place.boot_id,
         user=job.user,
-        command=job.command or "",
+        command=job.command or _hold(ground.walltime),
         directory=job.directory,
         stdout=_output(job.stdout, job, "stdout"),
         stderr=_output(job.stderr, job, "stderr"),
@@ -142,6 +142,11 @@ def _launch(job: Job, attempt: Attempt, place: attempts.Node, ground: Ground, ho
         other_gpus=() if frontend else others,
         environment=_environment(job.environment),
     )
+
+
+def _hold(walltime: int) -> str:
+    """Give what a reservation runs that names no command: it keeps its resources until its time is over."""
+    return f"sleep {walltime}"
 
 
 def _output(pattern: str, job: Job, kind: str) -> str:
