@@ -19,6 +19,7 @@ def limited(r: Random, drawn: Snapshot) -> Snapshot:
         drawn = replace(drawn, windows=tuple(_window(r, drawn, at) for at in range(r.randint(1, 3))))
     if r.random() < 0.6:
         drawn = replace(drawn, quotas=_rules(r) if r.random() < 0.8 else (), quota_spans=_spans(r))
+        drawn = replace(drawn, waiting=tuple(_perhaps_free(r, job) for job in drawn.waiting))
     return replace(drawn, waiting=tuple(_with_dates(r, job) for job in drawn.waiting))
 
 
@@ -35,6 +36,10 @@ def _rule(r: Random) -> QuotaRule:
     )
     most = r.choice([-1, 0, 2, 3, 5, 8]), r.choice([-1, -1, 1, 2]), r.choice([-1, -1, 60, 200])
     return QuotaRule(*who, *most)
+
+
+def _perhaps_free(r: Random, job: Waiting) -> Waiting:
+    return replace(job, types=(*job.types, "no_quotas")) if r.random() < 0.1 else job
 
 
 def _spans(r: Random) -> tuple[QuotaSpan, ...]:

@@ -22,6 +22,11 @@ def opens(job: Job) -> str | None:
     return str(job.job_id) if "container" in job.types else said(job, "container")
 
 
+def is_counted(job: Job) -> bool:
+    """Say whether quotas speak of a job."""
+    return not is_container(job) and "no_quotas" not in job.types
+
+
 def is_container(job: Job) -> bool:
     return any(one.partition("=")[0] == "container" for one in job.types)
 
@@ -95,7 +100,7 @@ class Quotas:
         self._jobs: list[Counted] = []
 
     def count(self, job: Job, start: int, stop: int, resources: Ids, walltime: int) -> None:
-        if not is_container(job):
+        if is_counted(job):
             self._jobs.append(Counted(job, start, stop, self._use(resources, walltime)))
 
     def forget(self, job: Job) -> None:
@@ -107,7 +112,7 @@ class Quotas:
 
     def limits(self, job: Job) -> list[tuple[tuple[int, int], QuotaRule]]:
         """Give the rules that hold for a job, and when each does."""
-        if is_container(job):
+        if not is_counted(job):
             return []
         found = []
         for span, rules in self._sets:

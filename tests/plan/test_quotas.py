@@ -61,6 +61,12 @@ def test_a_rule_speaks_of_jobs_by_queue_project_type_and_user(who, second):
     assert starts(under(rule(who, jobs=1), jobs=jobs)) == {1: 0, 2: second}
 
 
+def test_a_job_without_quotas_is_neither_held_back_nor_counted():
+    free = ("no_quotas",)
+    jobs = [runs(1, [1, 2], NOW + 50, types=free), asks(2, "core=4", types=free), asks(3, "core=2"), asks(4, "core=1")]
+    assert starts(under(rule("*,*,*,/", resources=2, jobs=1), jobs=jobs)) == {2: 0, 3: 0, 4: 100}
+
+
 def test_resource_hours_are_those_of_whole_walltimes_at_once():
     jobs = [asks(1, "core=2", walltime=3600), asks(2, "core=1", walltime=3600), asks(3, "core=1", walltime=1800)]
     assert starts(under(rule("*,*,*,/", hours=2.5), jobs=jobs)) == {1: 0, 2: 3600, 3: 0}

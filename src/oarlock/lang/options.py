@@ -35,6 +35,7 @@ _TYPE_VALUES = {
     "placeholder": (re.compile(rf"={_WORD}"), "a name, as in placeholder=lab"),
     "allow": (re.compile(rf"={_WORD}"), "the name of a placeholder, as in allow=lab"),
     "allowed": (re.compile(rf"={_WORD}"), "the name of a placeholder, as in allowed=lab"),
+    "no_quotas": (re.compile(""), "nothing"),
     "postpone": (re.compile("=.+"), 'a date, as in postpone="2027-01-31 08:00:00"'),
     "deadline": (re.compile("=.+"), 'a date, as in deadline="2027-01-31 08:00:00"'),
 }

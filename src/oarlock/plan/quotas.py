@@ -3,7 +3,8 @@
 A rule speaks of a queue, a project, a type and a user: a name, `*` (all of them together) or `/` (each by itself). It
 bounds the resources, the jobs and the resource-seconds (resources times walltime) that are there at the same instant.
 Every rule that speaks of a job holds for it, but where one gives a name its own limit, `/` does not speak of that name.
-Containers are not counted: the jobs inside of them are. Best-effort jobs are in nobody's way but each other's.
+Containers are not counted: the jobs inside of them are. Best-effort jobs are in nobody's way but each other's. Of jobs
+of type `no_quotas` no rule speaks, and nobody counts them.
 """
 
 from bisect import bisect_left, bisect_right
@@ -16,6 +17,7 @@ from oarlock.plan.chart import FOREVER, Stay
 from oarlock.plan.containers import is_container
 
 ALL_TOGETHER, EACH = "*", "/"
+NO_QUOTAS = "no_quotas"
 _NO_LIMIT = 1 << 80
 
 Span = tuple[int, int]
@@ -144,7 +146,7 @@ class Quotas:
 
     def _of(self, job: Waiting | Placed, *, besteffort: bool) -> "Spoken":
         """Find out once for all jobs that no rule tells apart."""
-        if is_container(job.types):
+        if is_container(job.types) or NO_QUOTAS in job.types:
             return Spoken((), ())
         words = " ".join(sorted({one.partition("=")[0] for one in job.types}))
         key = besteffort, (job.queue, job.project, words, job.user)
