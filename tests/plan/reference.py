@@ -202,9 +202,10 @@ class Reference:
     def instants(self, job: Waiting, who: Character, begin: int, *, dated: bool) -> list[int]:
         """Give the instants at which a job may begin: at once, or when something changes."""
         begin = max(begin, self.now)
-        edges = {edge for stay in self._seen(who) for edge in (stay.start, stay.stop)}
-        edges |= set() if dated else set(self.asleep().values())
-        edges |= {edge for one in self.snapshot.windows for edge in (one.start, one.stop)}
+        asleep = {} if dated else self.asleep()
+        usable = frozenset(self.rows) if dated else self.ready() | frozenset(asleep)
+        met = [one for one in (*self._seen(who), *self.snapshot.windows) if not usable.isdisjoint(one.resources)]
+        edges = {edge for one in met for edge in (one.start, one.stop)} | set(asleep.values())
         edges |= self.rooms.edges(who.room) | self.quotas.edges(job)
         return [begin, *sorted(edge for edge in edges if edge > begin)]
 

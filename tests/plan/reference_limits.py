@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from oarlock.model.job import JobState
-from oarlock.model.snapshot import Placed, QuotaRule, Snapshot, Waiting
+from oarlock.model.snapshot import Placed, QuotaRule, QuotaSpan, Snapshot, Waiting
 
 Ids = frozenset[int]
 Job = Waiting | Placed
@@ -95,7 +95,7 @@ class Quotas:
     """Rules and the jobs they count; `counted` are the resources that count."""
 
     def __init__(self, snapshot: Snapshot, counted: Ids) -> None:
-        self._sets = [(ALWAYS, snapshot.quotas), *(((one.begin, one.end), one.rules) for one in snapshot.quota_spans)]
+        self._sets = [(ALWAYS, snapshot.quotas), *joined(snapshot.quota_spans)]
         self._counted = counted
         self._jobs: list[Counted] = []
 
@@ -160,6 +160,17 @@ class Quotas:
             if any(0 <= limit < sum(used) for limit, used in zip(most, zip(*present, strict=True), strict=True)):
                 return False
         return True
+
+
+def joined(spans: tuple[QuotaSpan, ...]) -> list[tuple[tuple[int, int], tuple[QuotaRule, ...]]]:
+    """Give when which rules hold; nothing changes where the same ones go on."""
+    found: list[tuple[tuple[int, int], tuple[QuotaRule, ...]]] = []
+    for one in spans:
+        if found and found[-1][0][1] == one.begin and found[-1][1] == one.rules:
+            found[-1] = (found[-1][0][0], one.end), one.rules
+        else:
+            found.append(((one.begin, one.end), one.rules))
+    return found
 
 
 def speaks_of(rule: QuotaRule, job: Job) -> bool:

@@ -48,6 +48,12 @@ def test_small_clusters_with_everything_at_once(drawn):
     agree(*drawn)
 
 
+@pytest.mark.parametrize("seed", [5012478, 5018461, 5024678])
+def test_only_what_changes_for_a_job_is_an_instant_to_begin_at(seed):
+    """Seeds with groups that want the same resources, and ends on resources that nobody can use, or of equal rules."""
+    agree(*small(Random(seed)))
+
+
 @given(st.randoms(use_true_random=False))
 def test_dates_are_kept_or_bettered_where_the_policy_says_so(r):
     drawn, asked = small(r)

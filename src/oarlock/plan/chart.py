@@ -41,13 +41,13 @@ class Chart:
         self.now = now
         self.stays: dict[int, Stay] = {}
         self._fitter = fitter
-        self._usable = usable
+        self.usable = usable
         self._lines: dict[bool, Line] = {}  # by `of_nodes`
         self._bounds = Bounds()
 
     def copy(self) -> "Chart":
         """Give a chart that can be changed apart."""
-        twin = Chart(self._fitter, self.now, self._usable)
+        twin = Chart(self._fitter, self.now, self.usable)
         twin.stays = self.stays.copy()
         twin._lines = {of_nodes: line.copy() for of_nodes, line in self._lines.items()}
         return twin
@@ -171,7 +171,7 @@ class Chart:
         return line
 
     def _all_units(self, *, of_nodes: bool) -> int:
-        return self._fitter.whole_nodes(self._usable) if of_nodes else self._usable
+        return self._fitter.whole_nodes(self.usable) if of_nodes else self.usable
 
     def _take(self, line: Line, stay: Stay, *, of_nodes: bool, exclusive: bool) -> None:
         units = self._fitter.touched_nodes(stay.resources) if of_nodes else stay.resources

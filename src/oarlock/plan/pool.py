@@ -74,7 +74,7 @@ class PoolChart(Chart):
     def copy(self) -> "PoolChart":
         """Give a chart that can be changed apart."""
         twin = PoolChart.__new__(PoolChart)
-        twin.now, twin._fitter, twin._usable = self.now, self._fitter, self._usable
+        twin.now, twin._fitter, twin.usable = self.now, self._fitter, self.usable
         twin.stays, twin._times, twin._free = self.stays.copy(), self._times[:], self._free[:]
         return twin
 
