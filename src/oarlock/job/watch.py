@@ -8,7 +8,7 @@ from oarlock.job.instructions import Instruction, LookAgain
 from oarlock.job.launch import NOOP
 from oarlock.job.ledger import Ledger, Site
 from oarlock.model.event import EventType
-from oarlock.model.job import FragState, Job, JobState
+from oarlock.model.job import FINAL, FragState, Job, JobState
 from oarlock.model.resource import DEFAULT_TYPE, ResourceState
 from oarlock.store import jobs, jumps, kills, moldables, resources
 from oarlock.store.jumps import Jumps
@@ -91,7 +91,12 @@ def _kills(
     config = ledger.config
     for number, state, since in dying:
         job = ledger.jobs.get(number)
-        if job is None or job.state not in _ON_NODES or _out_of_reach(ledger, number, away):
+        if (
+            job is None or job.state in FINAL
+        ):  # asked for too late, or by whoever wrote the row; nobody has to look again
+            ledger.killed(number, FragState.FRAGGED)
+            continue
+        if job.state not in _ON_NODES or _out_of_reach(ledger, number, away):
             continue
         age = ledger.now - jumped.today(since)
         if age >= config.jobdel_walltime:
