@@ -145,6 +145,21 @@ def test_a_script_adds_its_options_and_the_command_line_wins(run, server, tmp_pa
     assert ran.err == "oarsub: line 3 of the script (--name from script) gives way to the command line.\n"
 
 
+@pytest.mark.parametrize(
+    ("line", "code", "told"),
+    [
+        ("-I", 1, "Interactive jobs (-I) are not here yet."),
+        ("-s x.tgz", 1, "Stage-in (-s) is not here yet."),
+        ("-k -e key", 1, "A key that is made for a job stays on its nodes; it cannot be exported (-e)."),
+        ("-I -t noop", 17, "A job of type noop runs nothing: it cannot be interactive."),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_a_script_as_well(run, server, tmp_path, line, code, told):
+    (tmp_path / "script.sh").write_text(f"#!/bin/sh\n#OAR {line}\n")
+    ran = run("oarsub", "-S", "./script.sh")
+    assert (ran.code, ran.err.splitlines()[0], server.requests) == (code, f"oarsub: {told}", [])
+
+
 def test_without_S_a_script_is_not_opened(submitted):
     assert submitted("./not-there.sh") == {"command": "./not-there.sh"}
 

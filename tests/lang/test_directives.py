@@ -1,5 +1,7 @@
 """`#OAR` lines of a script."""
 
+from typing import Any
+
 import pytest
 
 from oarlock.lang import directives
@@ -54,10 +56,41 @@ def test_too_many_lines_and_too_long_lines_are_refused_before_they_are_split():
         directives.scan(f"#OAR -n {'x' * 20000}")
 
 
+OPTIONS = {
+    "-l": "resource", "-n": "name", "-q": "queue", "-p": "property", "-d": "directory", "-a": "dependencies",
+    "-t": "types", "-O": "stdout", "-E": "stderr", "-k": "use_job_key", "-i": "import_job_key_file",
+    "-e": "export_job_key_file", "--import-job-key-inline-priv": "import_job_key_inline",
+}  # fmt: skip
+MANY = ("resource", "types", "dependencies")
+NO_OPTIONS = ("initial_request", "stagein")  # the whole line; and what OAR 3 makes of an option of another name
+
+
 @pytest.mark.parametrize("case", oar_cases("scan_script"))
 def test_the_scripts_of_oars_own_tests_give_what_they_gave_there(case):
-    options = {"-l": "resource", "-n": "name", "--project": "project"}
-    found = {}
-    for _, (option, value) in directives.scan(case["input"]["script"]):
-        found[options[option]] = [value] if option == "-l" else value
-    assert found == case["expected"]
+    found: dict[str, Any] = {}
+    for _, (option, *values) in directives.scan(case["input"]["script"]):
+        name = OPTIONS.get(option, option.lstrip("-").replace("-", "_"))
+        if name in MANY:
+            found.setdefault(name, []).extend(map(type(case["expected"][name][0]), values))
+        else:
+            found[name] = type(case["expected"].get(name, ""))(values[0] if values else True)
+    assert {name: found[name] for name in case["expected"] if name not in NO_OPTIONS} == {
+        name: value for name, value in case["expected"].items() if name not in NO_OPTIONS
+    }
+
+
+def test_a_script_may_carry_every_option():
+    script = (
+        "#A job\n#OAR -l nodes=10,walltime=3600\n#OAR -l gpu=10\n#OAR -q yop\n#OAR -p pa=b\n#OAR --checkpoint 12\n"
+        "#OAR -d /tmp/\n#OAR --hold\n#OAR -a 12\n#OAR -a 32\n#OAR -O sto\n#OAR -k\n#OAR --array 10\nprogram"
+    )
+    test_the_scripts_of_oars_own_tests_give_what_they_gave_there(
+        {
+            "input": {"script": script},
+            "expected": {
+                "resource": ["nodes=10,walltime=3600", "gpu=10"], "queue": "yop", "property": "pa=b", "checkpoint": 12,
+                "directory": "/tmp/", "hold": True, "dependencies": [12, 32], "stdout": "sto", "use_job_key": True,
+                "array": 10,
+            },
+        }
+    )  # fmt: skip

@@ -98,13 +98,14 @@ def main() -> int:
 
 def run(client: Client, asked: Asked, out: Output) -> None:
     """Submit, and tell the job's number."""
-    from oarlock.cli.submission import submission
+    from oarlock.cli.submission import all_said, submission
 
+    asked = all_said(asked, OPTIONS, out)
     _together(asked)
     for key, (sentence, hint) in NOT_YET.items():
         if asked.given(key):
             raise Refused(sentence, kind="NotYet", hint=hint)
-    body = submission(asked, OPTIONS, out)
+    body = submission(asked)
     send = client.dry_run if asked.given("dry_run") else client.submit
     try:
         answer = send(body)

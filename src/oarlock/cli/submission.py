@@ -22,15 +22,19 @@ _OTHERS = _FIRST | frozenset("0123456789")
 _SECRET = "--import-job-key-inline"  # noqa: S105 - the name of the option whose value is one
 
 
-def submission(asked: Asked, options: Options, out: Output) -> dict[str, Any]:
+def all_said(asked: Asked, options: Options, out: Output) -> Asked:
+    """Add what the script says, if it is to be read."""
+    if not asked.given("scanscript"):
+        return asked
+    from oarlock.cli.script import scanned
+
+    return scanned(asked, options, out)
+
+
+def submission(asked: Asked) -> dict[str, Any]:
     """Make the body of `POST /jobs`."""
     words = asked.words
-    body: dict[str, Any] = {}
-    if asked.given("scanscript"):
-        from oarlock.cli.script import scanned
-
-        asked = scanned(asked, options, out)
-    body |= {key: asked.text(key) for key in _TEXTS if asked.given(key)}
+    body: dict[str, Any] = {key: asked.text(key) for key in _TEXTS if asked.given(key)}
     body |= {key: asked.number(key) for key in ("checkpoint", "signal", "resubmit") if asked.given(key)}
     if asked.given("resource"):
         body["resources"] = asked.texts("resource")
