@@ -109,7 +109,7 @@ def test_what_asks_the_same_is_the_same():
         ("nodes=1{gpu='YES'}", 7, "`/`, `+`, `,` or the end"),
         ("nodes=1/walltime=2", 8, "a property"),
         ("nodes=1+walltime=2", 8, "a property"),
-        ("walltime", 8, "`=` and a count"),
+        ("walltime", 8, "`=` and a time, such as `walltime=1:30:00`"),
         ("walltime=1,core=1,walltime=2", 18, "no second walltime"),
         ("core=1/CORE=2", 7, "another property than `CORE`, which stands above already"),
         ("nodes=1/network_address=2", 8, "another property than `network_address`, which stands above already"),

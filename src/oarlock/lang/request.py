@@ -184,6 +184,8 @@ class _Reader:
             return self.refused(
                 found.end(), "a property, such as `nodes`" if self.text.strip() else "resources, such as `nodes=1`"
             )
+        if found[1].strip().lower() == "walltime":
+            return self.refused(found.end(), "`=` and a time, such as `walltime=1:30:00`")
         return self.refused(found.end(), "`=` and a count" if found[2] is None else _EXPECTED_COUNT)
 
     def refused(self, at: int, expected: str, *, hint: str = "") -> SyntaxRefused:
