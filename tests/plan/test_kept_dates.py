@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from oarlock.model.job import JobState
 from oarlock.model.plan import Obstacle, Plan
-from oarlock.model.snapshot import Promise, Queue, Snapshot
+from oarlock.model.snapshot import Dependency, Promise, Queue, Snapshot
 from oarlock.plan.live import Live
 from oarlock.plan.planner import make_plan
 from oarlock.plan.policies import POLICIES, named
@@ -65,6 +66,19 @@ def test_who_follows_a_job_that_began_late_follows_it_late_and_not_last():
     assert {n: start for n, (start, _) in places(first).items()} == {2: 100, 3: 200, 4: 300, 5: 400}
     slipped = structs.replace(chain(NOW + 3), promised=promised(first))
     assert {n: start for n, (start, _) in places(planned(slipped)).items()} == {2: 103, 3: 203, 4: 303, 5: 403}
+
+
+def test_who_needs_only_what_everybody_has_keeps_its_date_and_those_who_wait_for_it_theirs():
+    always = structs.replace(QUIET, always_assigned=("frontend",))
+    resources = table(*node("n1", 1), {"type": "frontend", "network_address": "front"})
+    asked = [
+        asks(2, "nodes=1", walltime=50, where="type = 'default'", after=(Dependency(3, JobState.WAITING),)),
+        asks(3, "{type = 'frontend'}/resource_id=1", walltime=20),
+    ]
+    first = make_plan(snapshot(resources, asked[1], queues=KEEPS), now=NOW, settings=always)
+    told = snapshot(resources, *asked, queues=KEEPS, promised=promised(first))
+    later = make_plan(told, now=NOW + 5, settings=always)
+    assert {job: start for job, (start, _) in places(later).items()} == {3: 5, 2: 25}
 
 
 def test_who_is_looked_at_a_little_after_its_date_starts_then():

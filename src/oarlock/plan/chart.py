@@ -116,6 +116,8 @@ class Chart:
 
     def find_again(self, resources: int, duration: int, not_before: int) -> Found | None:
         """Find the earliest instant from which on these very resources are free for so long; None: never."""
+        if not resources:
+            return Found(not_before, 0)  # all it has is what everybody has
         count = resources.bit_count()
         return self._line_of(of_nodes=False).earliest(Flat(resources, count, count), duration, not_before)
 
