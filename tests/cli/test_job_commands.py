@@ -111,6 +111,8 @@ def test_giving_up_a_job_is_for_administrators(run, server):
         ("oardel", ["abc"], "del_garbage", "`abc` is no job number.\n  `oarstat` lists the jobs.\n"),
         ("oardel", ["-s", "FOO", "1"], "del_none", "There is no signal `FOO`.\n  `kill -l` lists them.\n"),
         ("oardel", ["-s", "SIG_DFL", "1"], "del_none", "There is no signal `SIG_DFL`.\n  `kill -l` lists them.\n"),
+        ("oardel", ["-s", "65", "1"], "del_none", "There is no signal `65`.\n  `kill -l` lists them.\n"),
+        ("oardel", ["-s", "0", "1"], "del_none", "There is no signal `0`.\n  `kill -l` lists them.\n"),
         ("oardel", ["-c", "-s", "1", "1"], "del_none",
          "Only one of -c, -s and --force-… can be given.\n  Choose one.\n"),
         ("oardel", ["--sql", "x", "1"], "del_none",

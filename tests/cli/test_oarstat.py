@@ -13,7 +13,7 @@ import pytest
 from oarlock.cli import details, listing
 from oarlock.model.job import JobState
 from tests.canned import ok, refusal
-from tests.cli.conftest import ROOT, golden, plain
+from tests.cli.conftest import ROOT, Ran, golden, plain
 
 
 def view(job_id, state="Waiting", owner="alice", message="", **more):
@@ -331,6 +331,13 @@ def test_consumption_of_nobody_is_a_head(run, server):
 def test_what_cannot_be_meant_is_refused(run, server, words, name, told):
     ran = run("oarstat", *words)
     assert (ran.code, ran.out, ran.err[: len(told) + 9]) == (golden(name).code, "", f"oarstat: {told}")
+    assert server.requests == []
+
+
+def test_a_format_that_is_not_there_is_refused(run, server):
+    assert run("oarstat", "--format", "9") == Ran(
+        1, "", "oarstat: There is no format 9.\n  Write --format=1 or --format=2.\n"
+    )
     assert server.requests == []
 
 

@@ -56,8 +56,9 @@ def submitted(run, server, tmp_path):
         ),
         (
             ["-r", "2026-11-15 18:29:04, 2026-11-15 19:00:00", "x"],
-            {"command": "x", "reservation": "2026-11-15 18:29:04, 2026-11-15 19:00:00"},
+            {"command": "x", "reservation": "1794767344, 1794769200"},
         ),
+        (["-r", "2026-11-15 18:29:04", "-l", "/nodes=12"], {"resources": ["/nodes=12"], "reservation": 1794767344}),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )  # fmt: skip
@@ -101,7 +102,21 @@ def test_a_removed_directory_is_told(server, tmp_path):
         [sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
-    assert (done.returncode, done.stderr) == (1, "oarsub: This directory was removed.\n  Go elsewhere, or give -d.\n")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "oarsub: This directory was removed.\n  Go elsewhere, or give -d /PATH.\n",
+    )
+
+
+def test_a_directory_whose_name_is_no_text_is_told_and_another_can_be_given(run, server, tmp_path):
+    strange = os.fsencode(tmp_path) + b"/\xff"
+    os.mkdir(strange)  # noqa: PTH102 - a name that is no text
+    assert run("oarsub", "true", cwd=strange).err == (
+        "oarsub: The name of this directory is no text in UTF-8.\n  Go elsewhere, or give -d /PATH.\n"
+    )
+    server.says(DONE)
+    assert run("oarsub", "-d", "/tmp", "true", cwd=strange).code == 0
+    assert [request.json["directory"] for request in server.requests] == ["/tmp"]
 
 
 def test_a_parameter_file_makes_a_job_a_line(run, server, tmp_path):
@@ -110,6 +125,28 @@ def test_a_parameter_file_makes_a_job_a_line(run, server, tmp_path):
     ran = run("oarsub", "--array-param-file", "params", "./x")
     assert server.requests[0].json["array"] == ["1 'a b'", "2 c"]
     assert (ran.code, ran.out) == (0, "OAR_JOB_ID=7\nOAR_JOB_ID=8\nOAR_ARRAY_ID=7\n")
+
+
+def test_a_line_of_a_parameter_file_ends_where_lines_end_and_nowhere_else(run, server, tmp_path):
+    (tmp_path / "params").write_bytes("a\x0cb\r\nc\u2028d\n".encode())
+    server.says(DONE)
+    run("oarsub", "--array-param-file", "params", "./x")
+    assert server.requests[0].json["array"] == ["a\x0cb", "c\u2028d"]
+
+
+def test_a_parameter_file_that_is_no_text_is_refused_with_the_place(run, server, tmp_path):
+    (tmp_path / "params").write_bytes(b"caf\xe9\n")
+    ran = run("oarsub", "--array-param-file", "params", "./x")
+    told = "The parameter file params cannot be read: byte 4 of it is no UTF-8."
+    assert (ran.code, ran.err) == (12, f"oarsub: {told}\n  `iconv -f latin1 -t utf8` converts older texts.\n")
+    assert server.requests == []
+
+
+def test_a_script_in_an_older_encoding_can_be_scanned(run, server, tmp_path):
+    (tmp_path / "s.sh").write_bytes(b"#!/bin/sh\n# d\xe9j\xe0 vu\n#OAR -n old\n")
+    server.says(DONE)
+    assert run("oarsub", "-S", "./s.sh").code == 0
+    assert server.requests[0].json["name"] == "old"
 
 
 def test_a_private_key_goes_to_the_server_and_not_into_what_others_read(run, server, tmp_path):
@@ -243,6 +280,17 @@ def test_a_reservation_that_can_never_run_says_why(run, server):
     server.says(ok({"job_ids": [1], "array_id": 1, "messages": [], "reservation": refused}))
     ran = run("oarsub", "-r", "2026-11-15 18:29:04", "date")
     assert (ran.code, ran.out.splitlines()[-1]) == (10, "Reservation not valid --> KO (only 4 nodes exist)")
+
+
+def test_a_reservation_that_nobody_answered_is_neither_refused_nor_accepted(run, server):
+    unknown = {"accepted": None, "says": "The scheduler has not answered yet.", "start": None}
+    server.says(ok({"job_ids": [7], "array_id": 7, "messages": [], "reservation": unknown}))
+    ran = run("oarsub", "-r", "2026-11-15 18:29:04", "date")
+    assert (ran.code, ran.out) == (9, "OAR_JOB_ID=7\nReservation mode: waiting validation...\n")
+    assert ran.err == (
+        "oarsub: The scheduler has not answered yet; the reservation may still be accepted.\n"
+        "  `oarstat -fj 7` tells; `oardel 7` takes it back.\n"
+    )
 
 
 def test_a_job_is_submitted_once_more(run, server):

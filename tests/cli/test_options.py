@@ -74,6 +74,11 @@ def test_values_have_their_kinds():
         (["--name"], "--name needs a value.", "Write -n, --name=NAME."),
         (["-a", "x"], "-a takes a whole number, not `x`.", "Write -a, --anterior=JOB."),
         (["-a", "-1"], "-a takes a whole number, not `-1`.", "Write -a, --anterior=JOB."),
+        (
+            ["-n", "caf\udce9"],
+            "`caf\\udce9` is no text in UTF-8.",
+            "Type it anew, or look at the locale of your terminal.",
+        ),
         (["-a", "٣"], "-a takes a whole number, not `٣`.", "Write -a, --anterior=JOB."),
     ],
 )

@@ -133,7 +133,9 @@ REFUSED = [
     ({"reservation": "2031-02-03 10:00"}, errors.BadReservation),
     ({"reservation": "2001-02-03 10:00:00"}, errors.BadReservation),
     ({"reservation": "2031-02-03 10:00:00, 2031-02-03 09:00:00"}, errors.BadReservation),
-    ({"reservation": NOW - 1}, errors.BadReservation),
+    ({"reservation": NOW - 7200}, errors.BadReservation),
+    ({"reservation": NOW - 60, "resources": ["nodes=1,walltime=0:1"]}, errors.BadReservation),
+    ({"reservation": f"{NOW - 60}, {NOW}"}, errors.BadReservation),
     ({"reservation": 2**70}, errors.BadReservation),
     ({"reservation": 2**60}, errors.BadReservation),
     ({"interactive": True, "array": [""]}, errors.InteractiveArray),
@@ -172,6 +174,17 @@ def test_dates_are_in_the_servers_own_time(monkeypatch):
         time.tzset()
     assert made.reservation == (1_940_666_400, 1_940_671_800)
     assert [one.walltime for one in made.request.alternatives] == [5400, 3600]
+
+
+@pytest.mark.parametrize("body", [{"reservation": NOW - 1}, {"reservation": f"{NOW - 1}, {NOW + 1}"}])
+def test_a_reservation_that_should_have_begun_is_taken_as_long_as_something_is_left_of_it(body):
+    assert taken({"command": "true", **body}).reservation[0] == NOW - 1
+
+
+def test_two_instants_are_the_same_everywhere():
+    made = taken({"command": "true", "reservation": f"{NOW + 60}, {NOW + 660}", "resources": ["nodes=1"]})
+    assert made.reservation == (NOW + 60, NOW + 660)
+    assert [one.walltime for one in made.request.alternatives] == [600]
 
 
 def test_what_a_rule_sees_is_read_back_as_it_was():

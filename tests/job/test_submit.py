@@ -125,6 +125,11 @@ NOT_ENOUGH = {
 }
 
 
+def test_a_condition_that_nothing_fulfils_is_named(desk: FrontDesk):
+    with pytest.raises(errors.NotEnoughResources, match=r"^`.*core=1.*` with `cpu > 99` asks for more .*: 0 of the 32"):
+        desk.submit(resources=["core=1"], properties="cpu > 99")
+
+
 @pytest.mark.parametrize("asked", NOT_ENOUGH)
 def test_more_than_there_is_is_refused_with_what_there_is(desk: FrontDesk, asked):
     shown, count, nodes = NOT_ENOUGH[asked]

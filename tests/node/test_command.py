@@ -2,6 +2,7 @@
 
 import os
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -67,6 +68,19 @@ def test_an_output_is_appended_to_and_never_cut(tmp_path):
     os.write(fd, b"after\n")
     os.close(fd)
     assert (tmp_path / "out").read_text() == "before\nafter\n"
+
+
+def test_who_wants_no_output_says_dev_null():
+    fd = opened("/dev/null")
+    assert os.write(fd, b"lost\n") == 5
+    os.close(fd)
+
+
+def test_a_device_that_is_refused_is_closed_again():
+    before = set(Path("/proc/self/fd").iterdir())
+    with pytest.raises(CannotStart, match="/dev/full is not a regular file"):
+        opened("/dev/full")
+    assert set(Path("/proc/self/fd").iterdir()) == before
 
 
 def test_an_output_that_fails_names_the_file(tmp_path):

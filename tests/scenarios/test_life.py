@@ -2,6 +2,7 @@
 
 import pytest
 
+from oarlock.job import explain
 from oarlock.job.news import Stopped, WentOn
 from oarlock.model.job import JobState, Reservation
 from oarlock.model.resource import NextState
@@ -209,7 +210,7 @@ def test_a_reservation_without_a_command_keeps_its_resources_until_its_time_is_o
     cluster.pass_time(290)
     assert cluster.job(job).state is JobState.RUNNING
     cluster.finish()
-    assert cluster.job(job).stop == BEGIN + 400
+    assert (cluster.job(job).state, cluster.job(job).stop) == (JobState.TERMINATED, BEGIN + 399)
 
 
 def test_a_reservation_whose_date_is_taken_is_refused_and_told_when_it_could_be(cluster):
@@ -217,6 +218,10 @@ def test_a_reservation_whose_date_is_taken_is_refused_and_told_when_it_could_be(
     job = cluster.submit("sleep 1", reservation=Reservation.TO_SCHEDULE, start=BEGIN + 100)
     assert cluster.story(job) == ["Waiting", "toError", "Error"]
     assert "the date is taken" in cluster.job(job).message
+    with cluster.database.read() as tx:
+        answer, told = explain.reservation(tx, job), explain.why(tx, cluster.site.config, job, now=cluster.now)
+    assert (answer.accepted, answer.start) == (False, BEGIN + 3601)
+    assert (told.says, told.start) == (f"it is over (Error): {cluster.job(job).message}", None)
 
 
 def test_a_reservation_that_starts_late_is_shorter(cluster):

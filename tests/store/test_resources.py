@@ -95,6 +95,10 @@ def test_a_change_leaves_a_line_of_history_and_no_change_leaves_none(tx: Tx):
         ({"switch": "x" * 256}, BadPropertyValue),
         ({"switch": "\0"}, BadPropertyValue),
         ({"cpu": 2**63}, BadPropertyValue),
+        ({"network_address": "-oProxyCommand=reboot"}, BadPropertyValue),
+        ({"network_address": "../../etc"}, BadPropertyValue),
+        ({"network_address": "a b"}, BadPropertyValue),
+        ({"network_address": "a\nb"}, BadPropertyValue),
     ],
 )
 def test_a_value_that_does_not_fit_is_refused_and_nothing_changes(
@@ -108,6 +112,12 @@ def test_a_value_that_does_not_fit_is_refused_and_nothing_changes(
         with pytest.raises(refusal):
             resources.add(tx, [{}, values], at=NOW)
     assert (resources.listed(tx), _history(tx)) == before
+
+
+@pytest.mark.parametrize("name", ["node1", "node-2.site.example", "10.0.0.1", "fe80::1", "n_1", ""])
+def test_a_node_has_a_name_of_the_net_and_what_is_on_no_node_has_none(tx: Tx, name: str):
+    [number] = resources.add(tx, [{"network_address": name}], at=NOW)
+    assert [one.properties["network_address"] for one in resources.listed(tx, [number])] == [name]
 
 
 def test_a_resource_that_is_not_there_is_named(tx: Tx):

@@ -49,6 +49,7 @@ class Told:
     done: bool
     says: str
     kind: str = ""
+    hint: str = ""
 
 
 @dataclass
@@ -85,6 +86,7 @@ class House:
     clock: StillClock = field(default_factory=StillClock)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     asked: list[Any] = field(default_factory=list)
+    answer: Answered = field(default_factory=lambda: Answered(True, "accepted", NOW + 600))
     live: Live = field(default_factory=lambda: Live(10, "cluster"))
 
     async def write(self, change: Callable[[Tx], T]) -> T:
@@ -125,7 +127,7 @@ class House:
         return Foreseen(NOW + 60, ("node1", "node2"), "in a minute", None)
 
     async def answered(self, job_id: int, *, seconds: float = 10) -> Answered:
-        return Answered(True, "accepted", NOW + 600)
+        return self.answer
 
     async def set_state(self, ids: Sequence[int], state: NextState) -> list[int]:
         self.asked.append(("state", list(ids), state))

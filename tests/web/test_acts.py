@@ -40,8 +40,20 @@ def test_every_job_is_answered_for_itself_in_the_order_asked(house: Running):
     told = house.client_of("nobody").post("/jobs/delete", {"ids": [2, 99, 1, 2]})
     assert told.body == {
         "jobs": [
-            {"job_id": 2, "done": False, "says": "This belongs to daemon, not to nobody.", "kind": "Forbidden"},
-            {"job_id": 99, "done": False, "says": "There is no job 99.", "kind": "UnknownJob"},
+            {
+                "job_id": 2,
+                "done": False,
+                "says": "This belongs to daemon, not to nobody.",
+                "kind": "Forbidden",
+                "hint": "Ask its owner.",
+            },
+            {
+                "job_id": 99,
+                "done": False,
+                "says": "There is no job 99.",
+                "kind": "UnknownJob",
+                "hint": "`oarstat` lists yours.",
+            },
             {"job_id": 1, "done": True, "says": "done"},
         ]
     }

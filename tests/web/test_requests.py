@@ -75,7 +75,7 @@ def test_no_verb_takes_a_field_that_says_who_asks(house: Running, name: str):
         ("/resources", b'{"host": ""}', "BadField"),
         ("/resources", b'{"host": "n", "count": 1000000}', "BadField"),
         ("/resources", b'{"host": "n", "properties": {"nothing": 1}}', "UnknownProperty"),
-        ("/resources", b'{"host": "n", "properties": {"cpuset": 9223372036854775808}}', "BadField"),
+        ("/resources", b'{"host": "n", "properties": {"cpuset": 9223372036854775808}}', "BadPropertyValue"),
         ("/resources/state", b'{"state": "Alive"}', "BadRequest"),
         ("/resources/state", b'{"state": "Asleep", "ids": [1]}', "BadField"),
         ("/resources/state", b'{"state": "Alive", "nodes": ["nowhere"]}', "UnknownNode"),
@@ -107,6 +107,8 @@ def test_an_address_that_does_not_fit_is_refused(house: Running, path: str):
         ("/jobs/delete", {"ids": [0]}, "`ids[0]` must be a whole number of at least 1."),
         ("/jobs/delete", {"ids": 1}, "`ids` must be a list."),
         ("/queues", {"name": 7}, "`name` must be a text."),
+        ("/resources", {"host": ""}, "`host` must not be empty."),
+        ("/resources", {"host": "n" * 256}, "`host` must be a text of at most 255 characters."),
         ("/jobs/hold", {"ids": [1], "running": "x"}, "`running` must be true or false."),
     ],
 )

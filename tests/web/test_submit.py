@@ -8,7 +8,7 @@ import pytest
 from oarlock.store import jobs
 from oarlock.store.database import Database
 from tests.store.cluster import NOW, add_nodes
-from tests.web.house import Client, Running, running
+from tests.web.house import Answered, Client, Running, running
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="root submits for others")
 JOB = {"command": "true", "resources": ["/core=1,walltime=0:10"], "directory": "/tmp"}
@@ -55,6 +55,12 @@ def test_a_held_job_says_so(client: Client):
 def test_a_reservation_waits_for_the_answer_of_the_plan(client: Client):
     answer = client.post("/jobs", JOB | {"reservation": NOW + 600}).body
     assert answer["reservation"] == {"accepted": True, "says": "accepted", "start": NOW + 600}
+
+
+def test_a_reservation_that_the_plan_did_not_answer_is_not_called_refused(house: Running):
+    house.core.answer = Answered(None, "", None)
+    answer = house.client_of("nobody").post("/jobs", JOB | {"reservation": NOW + 600}).body
+    assert answer["reservation"] == {"accepted": None, "says": "The scheduler has not answered yet.", "start": None}
 
 
 @pytest.mark.parametrize(

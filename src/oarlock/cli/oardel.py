@@ -30,6 +30,8 @@ OPTIONS.end()
 OPTIONS.example("oardel 14 42", "end two jobs")
 OPTIONS.example("oardel -c 42", "let job 42 write a checkpoint")
 
+LAST_SIGNAL = 64
+
 
 def main() -> int:
     """Run the command."""
@@ -68,7 +70,7 @@ def _how(asked: Asked) -> dict[str, Any]:
 
 
 def _signal(name: str) -> int:
-    if name.isdecimal() and name.isascii():
+    if name.isdecimal() and name.isascii() and 1 <= int(name[:9]) <= LAST_SIGNAL:
         return int(name)
     import signal
 

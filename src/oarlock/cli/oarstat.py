@@ -68,6 +68,7 @@ def run(client: Client, asked: Asked, out: Output) -> None:
 
 
 def _jobs(client: Client, asked: Asked, out: Output) -> None:
+    _refuse_format(asked.number("format"))
     full = asked.given("full") or bool(out.form)
     jobs = _chosen(client, asked, full=full)
     if out.form:
@@ -83,6 +84,11 @@ def _jobs(client: Client, asked: Asked, out: Output) -> None:
     else:
         for line in _table(jobs, asked):
             out.line(line)
+
+
+def _refuse_format(number: int | None) -> None:
+    if number not in {None, 1, 2}:
+        raise Refused(f"There is no format {number}.", kind="BadOption", hint="Write --format=1 or --format=2.")
 
 
 def _table(jobs: list[Any], asked: Asked) -> list[str]:

@@ -41,7 +41,10 @@ OPTIONS.text("-E --stderr=FILE", "where the error output goes; %jobid% and %jobn
 OPTIONS.flag("-S --scanscript", "read further options from the `#OAR` lines of the script; the command line wins")
 OPTIONS.number("--array=COUNT", "submit an array of so many jobs")
 OPTIONS.text("--array-param-file=FILE", "submit an array, a job a line of this file, with the line as its parameters")
-OPTIONS.text("-r --reservation=DATE", 'start at "YYYY-MM-DD hh:mm:ss" or not at all; a second date is the end')
+OPTIONS.text(
+    "-r --reservation=DATE",
+    'start at "YYYY-MM-DD hh:mm:ss" or not at all; a second date is the end; without a command it keeps the resources',
+)
 OPTIONS.number("-a --anterior=JOB", "start only after this job is over", many=True)
 OPTIONS.flag("--hold", "do not start the job before `oarresume`")
 OPTIONS.number("--checkpoint=SECONDS", "signal the job so long before its walltime ends")
@@ -153,17 +156,22 @@ def _show_job(answer: Any, body: dict[str, Any], out: Output) -> None:
         out.line(f"OAR_JOB_ID={job_id}")
     if array:
         out.line(f"OAR_ARRAY_ID={answer['array_id']}")
-    _show_reservation(answer.get("reservation"), out)
+    _show_reservation(answer.get("reservation"), ids[0], out)
     if out.form:
         _between_rules({"array_id": answer["array_id"], "job_ids": ids} if array else {"job_id": ids[0]}, out)
 
 
-def _show_reservation(reservation: Any, out: Output) -> None:
+def _show_reservation(reservation: Any, job_id: int, out: Output) -> None:
     if reservation is None:
         return
     out.line("Reservation mode: waiting validation...")
     if reservation["accepted"]:
         out.line("Reservation valid --> OK")
+        return
+    if reservation["accepted"] is None:
+        sentence = "The scheduler has not answered yet; the reservation may still be accepted."
+        hint = f"`oarstat -fj {job_id}` tells; `oardel {job_id}` takes it back."
+        out.refuse(Refused(sentence, kind="NoAnswer", hint=hint))
         return
     out.line(f"Reservation not valid --> KO ({_could_run(reservation)})")
     out.fail("ReservationRefused")

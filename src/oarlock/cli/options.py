@@ -129,6 +129,7 @@ class Options:
 
     def parse(self, words: list[str]) -> Asked:
         """Read the words of a command line; a word that is no known option is refused with the closest one."""
+        _refuse_bytes(words)
         asked, rest = Asked(), list(reversed(words))
         while rest:
             word = rest.pop()
@@ -183,6 +184,23 @@ class Options:
         alike = get_close_matches(name[2:], known, n=1)
         hint = f"Did you mean --{alike[0]}?" if alike else f"`{self.command} --help` lists them."
         return _bad(f"There is no option {name}.", hint)
+
+
+def _refuse_bytes(words: list[str]) -> None:
+    """Refuse what is no text: Python hides the bytes of such a word in surrogates, which cannot travel."""
+    for word in words:
+        if not word.isascii() and not is_text(word):
+            shown = word.encode("ascii", "backslashreplace").decode()
+            raise _bad(f"`{shown}` is no text in UTF-8.", "Type it anew, or look at the locale of your terminal.")
+
+
+def is_text(word: str) -> bool:
+    """Whether a word can be written in UTF-8."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _take(option: Option, name: str, value: str | None, rest: list[str], asked: Asked) -> None:

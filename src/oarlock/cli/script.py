@@ -29,7 +29,7 @@ def scanned(asked: Asked, options: Options, out: Output) -> Asked:
         raise Refused("-S needs a script.", kind="NoCommand", hint="oarsub -S SCRIPT")
     path = asked.words[0].split()[0] if asked.words[0].strip() else asked.words[0]
     try:
-        directives = scan(read(path, kind="BadScript", what="script"))
+        directives = scan(read(path, kind="BadScript", what="script", errors="surrogateescape"))
     except OarlockError as refused:
         raise Refused(str(refused), kind="BadScript", hint=refused.hint) from None
     both = Asked()

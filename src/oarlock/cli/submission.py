@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from oarlock.cli.options import is_text
 from oarlock.client import Refused
 
 TYPE_CHECKING = False
@@ -71,8 +72,8 @@ def _add_dates(body: dict[str, Any], asked: Asked) -> None:
     from oarlock.cli.times import instant, interval
 
     if "," in text:
-        interval(text, what="-r")
-        body["reservation"] = text
+        # Instants: the server may live in another time zone than who reads this terminal's clock.
+        body["reservation"] = ", ".join(str(at) for at in interval(text, what="-r"))
     else:
         body["reservation"] = instant(_with_clock(text), what="-r")
 
@@ -110,7 +111,7 @@ def _sized(count: int) -> int:
 
 def _parameters(path: str) -> list[str]:
     text = read(path, kind="BadParameterFile", what="parameter file")
-    lines = [line.strip() for line in text.splitlines()]
+    lines = [line.strip() for line in text.split("\n")]
     found = [line for line in lines if line and not line.startswith("#")]
     if not found:
         raise Refused(
@@ -131,26 +132,39 @@ def _add_key(body: dict[str, Any], asked: Asked) -> None:
         body["import_key"] = key
 
 
-def read(path: str, *, kind: str, what: str) -> str:
+def read(path: str, *, kind: str, what: str, errors: str = "strict") -> str:
     """Read a file that an option names."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", errors=errors) as file:
             return file.read()
-    except (OSError, UnicodeDecodeError) as why:
-        reason = why.strerror if isinstance(why, OSError) else "it is no text in UTF-8"
-        raise Refused(f"The {what} {path} cannot be read: {reason}.", kind=kind, hint="Look at its path.") from None
+    except OSError as why:
+        sentence, hint = f"The {what} {path} cannot be read: {why.strerror}.", "Look at its path."
+    except UnicodeDecodeError as why:
+        sentence = f"The {what} {path} cannot be read: byte {why.start + 1} of it is no UTF-8."
+        hint = "`iconv -f latin1 -t utf8` converts older texts."
+    raise Refused(sentence, kind=kind, hint=hint)
 
 
 def _directory(asked: str | None) -> str:
-    """Give the asked directory, or this one under the name by which the shell came here (home may be a link)."""
+    """Give the asked directory; a relative one begins here."""
+    if asked and asked.startswith("/"):
+        return os.path.normpath(asked)
+    return os.path.normpath(os.path.join(_here(), asked)) if asked else _here()
+
+
+def _here() -> str:
+    """Give this directory under the name by which the shell came here (home may be a link)."""
     try:
         here = os.getcwd()
     except FileNotFoundError:
-        raise Refused("This directory was removed.", kind="BadOption", hint="Go elsewhere, or give -d.") from None
+        raise Refused("This directory was removed.", kind="BadOption", hint="Go elsewhere, or give -d /PATH.") from None
     named = os.environ.get("PWD", "")
     if named.startswith("/") and os.path.isdir(named) and os.path.samefile(named, here):
         here = named
-    return os.path.normpath(os.path.join(here, asked)) if asked else here
+    if not is_text(here):
+        sentence = "The name of this directory is no text in UTF-8."
+        raise Refused(sentence, kind="BadOption", hint="Go elsewhere, or give -d /PATH.")
+    return here
 
 
 def environment(variables: dict[str, str]) -> dict[str, str]:
@@ -158,7 +172,7 @@ def environment(variables: dict[str, str]) -> dict[str, str]:
 
     Functions that bash exports have names of another form, and stay behind.
     """
-    kept = {name: value for name, value in variables.items() if _is_name(name) and _is_text(value)}
+    kept = {name: value for name, value in variables.items() if _is_name(name) and is_text(value)}
     size = sum(len(name) + len(value.encode()) + 2 for name, value in kept.items())
     if size > MOST_ENVIRONMENT:
         largest = max(kept, key=lambda name: len(kept[name]))
@@ -172,14 +186,6 @@ def environment(variables: dict[str, str]) -> dict[str, str]:
 
 def _is_name(name: str) -> bool:
     return name[:1] in _FIRST and _OTHERS.issuperset(name)
-
-
-def _is_text(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _initial_request() -> str:

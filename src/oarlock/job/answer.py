@@ -8,12 +8,13 @@ from oarlock.model.errors import OarlockError
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Whether it was done, in a sentence; `kind` names the refusal."""
+    """Whether it was done, in a sentence; `kind` names the refusal, `hint` is the way out."""
 
     job_id: int
     done: bool
     says: str
     kind: str = ""
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,4 +27,4 @@ class Answered:
 
 def refused(job_id: int, error: OarlockError) -> Answer:
     """Make an answer of a refusal."""
-    return Answer(job_id, done=False, says=str(error), kind=type(error).__name__)
+    return Answer(job_id, done=False, says=str(error), kind=type(error).__name__, hint=error.hint)

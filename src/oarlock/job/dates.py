@@ -27,6 +27,25 @@ def instant(text: str) -> int | None:
         return None
 
 
+def shown(at: int) -> str:
+    """Write an instant in the server's own time zone; one that no calendar has, as its number."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+    except (ValueError, OverflowError, OSError):
+        return str(at)
+
+
+def with_date(says: str, at: int) -> str:
+    """End a refusal with the date at which a reservation could run."""
+    return f"{says}, at {shown(at)}"
+
+
+def date_in(says: str) -> int | None:
+    """Find the date that such a refusal ends with."""
+    _, at, date = says.rpartition(", at ")
+    return instant(date) if at else None
+
+
 def check(types: tuple[str, ...], *, now: int) -> None:
     """Refuse dates of types that are none, or a deadline that has passed."""
     for one in types:

@@ -4,14 +4,17 @@ from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
 
+from oarlock.lang import where as conditions
 from oarlock.lang.request import show_alternative
 from oarlock.lang.where import Types
+from oarlock.model.condition import Condition
 from oarlock.model.errors import NotEnoughResources
 from oarlock.model.request import Alternative, Request
 from oarlock.model.resource import Order, ResourceState
 from oarlock.model.snapshot import ResourceTable, Shape
 from oarlock.plan.fit import Fitter
 from oarlock.plan.layout import lay_out
+from oarlock.plan.wording import asked
 from oarlock.store import properties, resources
 from oarlock.store.tx import Tx
 
@@ -53,7 +56,7 @@ class Cluster:
         shape = Shape(alternative.groups, request.where)
         allowed = [self.fitter.allowed(shape, group) for group in shape.groups]
         found = reduce(or_, allowed, 0)
-        shown = f"`{show_alternative(alternative)}`"
+        shown = f"`{show_alternative(alternative)}`{_with(request.where)}"
         which = f"Alternative {place}, {shown}," if len(request.alternatives) > 1 else shown
         layout = self.fitter.layout
         everything, nodes = layout.everything.bit_count(), len(layout.nodes_of(found))
@@ -63,6 +66,12 @@ class Cluster:
             f"node{'' if nodes == 1 else 's'}.",
             hint="Ask for less, or drop a condition; `oarnodes` shows what there is.",
         )
+
+
+def _with(where: Condition | None) -> str:
+    """Name the condition of the whole job, which no alternative shows: of -p, or of its type."""
+    own = asked(where)
+    return "" if own is None else f" with `{conditions.show(own)}`"
 
 
 class Existing:

@@ -34,7 +34,10 @@ class When:
 
 @dataclass(frozen=True, slots=True)
 class ReservationAnswer:
-    """What the scheduler said to a reservation; `accepted` is None while it has said nothing."""
+    """What the scheduler said to a reservation; `accepted` is None while it has said nothing.
+
+    `start` is when it begins; when a refused one could.
+    """
 
     accepted: bool | None
     says: str = ""
@@ -45,7 +48,9 @@ def why(tx: Tx, config: Config, job_id: int, *, now: int) -> Reason:
     """Say why a job does not run (`UnknownJob` if there is none)."""
     job = jobs.get(tx, job_id)
     if job.state is not JobState.WAITING:
-        return Reason(job_id, Obstacle.BUSY, _standing(job.state) + _cause(tx, job), job.start or None)
+        # A reservation that never ran has the date that was asked for, at which nothing started.
+        start = job.start if job.assigned else 0
+        return Reason(job_id, Obstacle.BUSY, _standing(job.state) + _cause(tx, job), start or None)
     planner, seen = _planned(tx, config, now)
     broken = dict(seen.broken)
     if job_id in broken:
@@ -66,8 +71,8 @@ def _cause(tx: Tx, job: Job) -> str:
     if job.state is not JobState.ERROR:
         return ""
     told = [noted.event for noted in events.of_jobs(tx, [job.id])]
-    causes = [one.description for one in told if one.type not in _FOLLOWS]
-    return f": {causes[-1]}" if causes else ""
+    causes = [one.description for one in told if one.type not in _FOLLOWS] or [job.message]
+    return f": {causes[-1]}" if causes[-1] else ""
 
 
 def when(tx: Tx, config: Config, new: jobs.New, *, now: int) -> When:
@@ -101,9 +106,9 @@ def reservation(tx: Tx, job_id: int) -> ReservationAnswer:
     """Say what became of a reservation so far."""
     job = jobs.get(tx, job_id)
     if job.state is JobState.ERROR:
-        return ReservationAnswer(accepted=False, says=job.message)
+        return ReservationAnswer(accepted=False, says=job.message, start=dates.date_in(job.message))
     if job.reservation is Reservation.SCHEDULED:
-        return ReservationAnswer(accepted=True, says=job.message, start=job.start)
+        return ReservationAnswer(accepted=True, says="the reservation is accepted", start=job.start)
     return ReservationAnswer(accepted=None)
 
 

@@ -33,7 +33,11 @@ def ask(tx: Tx, site: Site, ids: Sequence[int], *, by: str, now: float, extermin
             give_up(ledger, job, f"{by} gave it up")
             answers.append(Answer(number, done=True, says=f"Job {number} was given up."))
         elif number not in new:
-            answers.append(Answer(number, done=False, says=f"Job {number} is being killed already.", kind="KillAsked"))
+            says, hint = (
+                f"Job {number} is being killed already.",
+                "Give it some time; `oarstat -ej` tells what happens.",
+            )
+            answers.append(Answer(number, done=False, says=says, kind="KillAsked", hint=hint))
         else:
             ledger.event(EventType.FRAG_JOB_REQUEST, f"{by} asked for its end", number)
             answers.append(Answer(number, done=True, says=end(ledger, job, f"killed by {by}")))
@@ -111,7 +115,10 @@ def _on_running(
         if job is None:
             answers.append(refused(number, UnknownJob(number)))
         elif job.state is not JobState.RUNNING or attempt is None:
-            answers.append(refused(number, IllegalMove(f"Job {number} is {job.state}; it is sent no signal.")))
+            hint = "Only jobs that run are sent signals."
+            answers.append(
+                refused(number, IllegalMove(f"Job {number} is {job.state}; it is sent no signal.", hint=hint))
+            )
         else:
             ledger.tell(instruction(attempt.nodes[0].name, (number, attempt.number)))
             answers.append(Answer(number, done=True, says=f"Job {number} is sent {what}."))

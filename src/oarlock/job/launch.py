@@ -145,8 +145,8 @@ def _launch(job: Job, attempt: Attempt, place: attempts.Node, ground: Ground, ho
 
 
 def _hold(walltime: int) -> str:
-    """Give what a reservation runs that names no command: it keeps its resources until its time is over."""
-    return f"sleep {walltime}"
+    """Give what a reservation runs that names no command: it keeps its resources and ends just before it is ended."""
+    return f"sleep {max(walltime - 1, 1)}"
 
 
 def _output(pattern: str, job: Job, kind: str) -> str:

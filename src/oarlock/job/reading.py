@@ -48,6 +48,7 @@ from oarlock.model.submission import Submission
 
 _JOB_NUMBERS = range(1, 2**63)
 _DATE = re.compile(r"\s*([0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{1,2}:[0-9]{2}:[0-9]{2})\s*")
+_INSTANT = re.compile(r"\s*[0-9]{1,13}\s*", re.ASCII)
 _DATE_HINT = 'Write it as "2031-03-25 17:30:00", or with an end: "2031-03-25 17:30:00, 2031-03-25 19:00:00".'
 T = TypeVar("T")
 
@@ -63,11 +64,13 @@ def read(
     allow(user, uid, config)
     asked = scan.followed(_body(body))
     _bounded(asked)
-    reservation = _reservation(asked.reservation, now)
+    reservation = _reservation(asked.reservation)
+    request_ = _ending(_request(asked, config), reservation)
+    _refuse_past(reservation, request_, config, now)
     submission = Submission(
         user=user,
         groups=tuple(groups),
-        request=_ending(_request(asked, config), reservation),
+        request=request_,
         queue=_perhaps(options.queue, asked.queue),
         kind=JobKind.INTERACTIVE if asked.interactive else JobKind.PASSIVE,
         command=_perhaps(options.command, asked.command),
@@ -224,19 +227,27 @@ def _array(parameters: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(parameters)
 
 
-def _reservation(asked: str | int | None, now: int) -> tuple[int, int | None] | None:
+def _reservation(asked: str | int | None) -> tuple[int, int | None] | None:
     if asked is None:
         return None
     start, end = (asked, None) if isinstance(asked, int) else _dates(asked)
-    if start < now:
-        raise BadReservation(
-            f"The reservation would begin at {_shown(start)}, which is over.", hint="Give a later date."
-        )
     if end is not None and end <= start:
         raise BadReservation("The reservation would end before it begins.", hint=_DATE_HINT)
     if max(start, end or 0) > LATEST:
         raise BadReservation("The reservation is too far away.", hint=_DATE_HINT)
     return start, end
+
+
+def _refuse_past(reservation: tuple[int, int | None] | None, request_: Request, config: Config, now: int) -> None:
+    """Refuse a reservation that would be over already; one that should have begun begins now."""
+    if reservation is None or reservation[0] >= now:
+        return
+    end = reservation[0] + (request_.alternatives[0].walltime or config.default_job_walltime)
+    if end <= now:
+        raise BadReservation(
+            f"The reservation would begin at {dates.shown(reservation[0])} and be over by now.",
+            hint="Give a later date.",
+        )
 
 
 def _dates(text: str) -> tuple[int, int | None]:
@@ -245,7 +256,9 @@ def _dates(text: str) -> tuple[int, int | None]:
 
 
 def _date(text: str, whole: str) -> int:
-    """Read a date in the server's own time zone."""
+    """Read a date in the server's own time zone, or an instant."""
+    if _INSTANT.fullmatch(text):
+        return int(text)
     found = _DATE.fullmatch(text)
     try:
         if found:
@@ -253,13 +266,6 @@ def _date(text: str, whole: str) -> int:
     except (ValueError, OverflowError):
         pass
     raise BadReservation(f"`{short(whole)}` is not a date.", hint=_DATE_HINT)
-
-
-def _shown(at: int) -> str:
-    try:
-        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
-    except (ValueError, OverflowError, OSError):
-        return str(at)
 
 
 def _together(submission: Submission, *, many: bool) -> None:

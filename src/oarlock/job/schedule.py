@@ -311,7 +311,7 @@ def _answer(ledger: Ledger, decision: Decision) -> None:
             reservation=Reservation.SCHEDULED,
             start=start,
         )
-        ledger.move(number, JobState.WAITING, "its owner was told", message="the reservation is accepted")
+        ledger.move(number, JobState.WAITING, "its owner was told")
     for refusal in decision.refuse:
         if _waits(ledger, refusal.job_id):
             _refuse(ledger, refusal)
@@ -319,6 +319,8 @@ def _answer(ledger: Ledger, decision: Decision) -> None:
 
 def _refuse(ledger: Ledger, refusal: Refusal) -> None:
     number = refusal.job_id
+    if refusal.earliest is not None:
+        refusal = structs.replace(refusal, says=dates.with_date(refusal.says, refusal.earliest))
     if ledger.jobs[number].reservation is Reservation.NONE:
         ledger.event(EventType.SWITCH_INTO_ERROR_STATE, refusal.says, number)
         ledger.move(number, JobState.ERROR, refusal.says, message=refusal.says)

@@ -29,7 +29,8 @@ def _hold(ledger: Ledger, job: Job, by: str, *, running: bool) -> str:
         ledger.move(job.id, JobState.HOLD, f"held by {by}")
         return f"Job {job.id} is held."
     if not running or job.state not in {JobState.RUNNING, JobState.RESUMING}:
-        hint = "" if running or job.state is not JobState.RUNNING else "`oarhold -r` suspends a running job."
+        suspends = job.state is JobState.RUNNING and not running
+        hint = "`oarhold -r` suspends a running job." if suspends else "Only jobs that wait or run are held."
         raise IllegalMove(f"Job {job.id} is {job.state}; it cannot be held.", hint=hint)
     ledger.event(EventType.HOLD_RUNNING_JOB, f"suspended by {by}", job.id)
     if job.state is JobState.RESUMING:
@@ -52,7 +53,10 @@ def _resume(ledger: Ledger, job: Job, by: str) -> str:
         ledger.move(job.id, JobState.WAITING, f"released by {by}")
         return f"Job {job.id} waits again."
     if job.state is not JobState.SUSPENDED:
-        raise IllegalMove(f"Job {job.id} is {job.state}; there is nothing to resume.")
+        raise IllegalMove(
+            f"Job {job.id} is {job.state}; there is nothing to resume.",
+            hint="Only jobs that are held or suspended go on.",
+        )
     ledger.event(EventType.RESUME_JOB, f"resumed by {by}", job.id)
     ledger.move(job.id, JobState.RESUMING, f"resumed by {by}")
     return f"Job {job.id} goes on as soon as its resources are free."

@@ -1,5 +1,6 @@
 """A resource: the smallest thing a job can be given, usually a core."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,6 +10,10 @@ DEFAULT_TYPE = "default"
 
 Value = int | str | None
 """What a property can hold: an integer, a text, or nothing."""
+
+
+NODE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")
+"""What a node can be called: it becomes an argument of ssh, and a part of paths."""
 
 
 class ResourceState(StrEnum):

@@ -203,14 +203,18 @@ def raise_oom_score() -> None:
 
 
 def opened(name: str) -> int:
-    """Open an output as the user: appended to, never through a link in its last place, never anything but a file."""
-    if not name:
+    """Open an output as the user: appended to, never through a link in its last place, never anything but a file.
+
+    `/dev/null` is how people say that they want none.
+    """
+    if not name or name == os.devnull:
         return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     try:
         fd = os.open(name, _OUTPUT, 0o666)
     except (OSError, ValueError) as error:
         raise CannotStart("OUTPUT_FILES", f"{name}: {getattr(error, 'strerror', None) or error}") from error
     if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
         raise CannotStart("OUTPUT_FILES", f"{name} is not a regular file")
     os.set_blocking(fd, True)  # it was opened so only that a FIFO cannot hold us
     return fd

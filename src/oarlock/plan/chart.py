@@ -89,7 +89,8 @@ class Chart:
 
     def instants(self, begin: int) -> list[int]:
         """Give the instants at which a job may begin: at once, or when somebody comes or leaves."""
-        edges = {edge for stay in self.stays.values() for edge in (stay.start, stay.stop)}
+        met = [stay for stay in self.stays.values() if stay.resources & self.usable]
+        edges = {edge for stay in met for edge in (stay.start, stay.stop)}
         return [begin, *sorted([edge for edge in edges if begin < edge < FOREVER])]
 
     def _try_each_instant(self, fit: Fit, duration: int, begin: int) -> Found | None:

@@ -84,7 +84,9 @@ class Explainer:
         cause = self._cause(job, placement, situation)
         kept = self._kept_for(job_id, situation.idle) if situation.idle else ""
         says = f"needs {situation.asks}; {situation.numbers}{kept}{cause}"
-        return Reason(job_id, Obstacle.BUSY, says, placement.start, self._smaller(job_id, kind, choice))
+        # Whoever waits for another job starts no sooner with less.
+        smaller = None if self._required(job) else self._smaller(job_id, kind, choice)
+        return Reason(job_id, Obstacle.BUSY, says, placement.start, smaller)
 
     def when(self, shape: Shape, walltime: int, *, kind: Kind | None = None) -> Found | None:
         """Find when somebody who asks now, behind everybody else, could have this for so long; None: never."""
@@ -194,11 +196,14 @@ class Explainer:
         if leaving:
             ends = self._at(self._planner.ends.get(min(leaving), placement.start))
             return f", {situation.last} when job {min(leaving)} ends {ends}"
-        required = [needed.job_id for needed in job.after if needed.job_id in self._planner.ends]
-        if required:
+        if required := self._required(job):
             first = f"job {max(required)}, which it depends on, has to end first"
             return f", but {first}; it starts {self._at(placement.start)}"
         return f"; it starts {self._at(placement.start)}"
+
+    def _required(self, job: Waiting) -> list[int]:
+        """Give the jobs that have to end first."""
+        return [needed.job_id for needed in job.after if needed.job_id in self._planner.ends]
 
     def _smaller(self, job_id: int, kind: Kind, choice: Choice) -> str | None:
         """Find a request that would start at once in the place of this one; the same for all that ask the same.

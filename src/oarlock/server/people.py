@@ -1,9 +1,13 @@
 """People: user names and their numbers, looked up where a slow directory service holds up nobody else."""
 
 import asyncio
+import logging
 import pwd
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+
+log = logging.getLogger(__name__)
 
 _KEPT_SECONDS = 300.0
 _PATIENCE = 5.0
@@ -33,6 +37,17 @@ class People:
     def close(self) -> None:
         """Wait for nobody."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+async def warn_of_strangers(admins: Iterable[str]) -> None:
+    """Tell the log of administrators whom this machine does not know: a name that is misspelt gives nobody power."""
+    people = People()
+    try:
+        for name in admins:
+            if await people.uid(name) is None:
+                log.warning("ADMINS names a user whom this machine does not know", extra={"user": name})
+    finally:
+        people.close()
 
 
 def _number(name: str) -> int | None:

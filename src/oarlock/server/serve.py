@@ -18,6 +18,7 @@ from oarlock.server.alerts import PERIOD, Alerts
 from oarlock.server.clock import RealClock
 from oarlock.server.core import Core
 from oarlock.server.http import serve_http
+from oarlock.server.people import warn_of_strangers
 from oarlock.server.planning import Helper, forked
 from oarlock.store import facts
 from oarlock.store.database import Database
@@ -105,6 +106,7 @@ async def run(core: Core, listen: Listener | None = None) -> None:
     await core.recover()
     try:
         async with asyncio.TaskGroup() as group:
+            group.create_task(warn_of_strangers(core.config.admins))
             group.create_task(loops.news(core))
             group.create_task(loops.Scheduler(core).run())
             group.create_task(loops.every(core.config.watch_frequency, core.to_watch, core.watch))

@@ -16,7 +16,7 @@ from oarlock.model.errors import (
     UnknownProperty,
     UnknownResource,
 )
-from oarlock.model.resource import DEFAULT_TYPE, STATE_NUMBER, NextState, Resource, ResourceState, Value
+from oarlock.model.resource import DEFAULT_TYPE, NODE_NAME, STATE_NUMBER, NextState, Resource, ResourceState, Value
 from oarlock.store import properties, where
 from oarlock.store.rows import Given, among, insert_rows, these
 from oarlock.store.tables import assigned_resources, resource_logs, resources
@@ -237,7 +237,9 @@ def _check(values: Mapping[str, Value], types: Mapping[str, type], *, kept: Coll
         if name not in types:
             raise UnknownProperty(f"There is no property `{short(name)}`.", hint=closest(name, types))
         if name in kept:
-            raise SystemColumn(f"`{name}` is kept by the server; it is not set by hand.")
+            raise SystemColumn(
+                f"`{name}` is kept by the server; it is not set by hand.", hint="`oarnodesetting -s` changes the state."
+            )
         _check_value(name, value, types[name])
 
 
@@ -245,19 +247,28 @@ def _check_value(name: str, value: Value, kind: type) -> None:
     column = resources.c.get(name)
     if value is None:
         if column is not None and not column.nullable:
-            raise BadPropertyValue(f"`{name}` always has a value.", hint=f"Give {_kind(kind)}.")
+            raise BadPropertyValue(f"`{name}` always has a value.", hint=f"Give {_one(kind)}.")
     elif not isinstance(value, kind):
-        raise TypesDiffer(f"`{name}` holds {_kind(kind)}; {value!r} is none.")
+        raise TypesDiffer(f"`{name}` holds {_kind(kind)}; {value!r} is none.", hint=f"Give {_one(kind)}.")
     elif column is not None and value not in (words := column.info.get("words", (value,))):
         raise BadPropertyValue(f"`{name}` cannot be '{short(str(value))}'.", hint=f"It is one of {', '.join(words)}.")
     elif isinstance(value, str) and (len(value) > properties.LONGEST_TEXT or "\0" in value):
         raise BadPropertyValue(f"The text for `{name}` cannot be stored.", hint="It has at most 255 characters.")
+    elif name == "network_address" and value and not NODE_NAME.fullmatch(str(value)):
+        raise BadPropertyValue(
+            f"`{short(str(value))}` cannot be the name of a node.",
+            hint="A name has letters, digits, `.`, `-`, `_` and `:`, and begins with a letter or a digit.",
+        )
     elif isinstance(value, int) and value not in _INTEGERS:
         raise BadPropertyValue(f"{value} is too large for `{name}`.", hint="Integers have 64 bits.")
 
 
 def _kind(kind: type) -> str:
     return "texts" if kind is str else "integers"
+
+
+def _one(kind: type) -> str:
+    return "a text" if kind is str else "a whole number"
 
 
 def _default(name: str) -> Value:

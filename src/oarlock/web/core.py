@@ -25,7 +25,7 @@ class Clock(Protocol):
 
 
 class Answer(Protocol):
-    """What became of one job of several; `kind` names the class of the refusal when it was not done."""
+    """What became of one job of several; `kind` and `hint` are the refusal's class and way out, if it was not done."""
 
     @property
     def job_id(self) -> int: ...
@@ -35,6 +35,8 @@ class Answer(Protocol):
     def says(self) -> str: ...
     @property
     def kind(self) -> str: ...
+    @property
+    def hint(self) -> str: ...
 
 
 class Why(Protocol):

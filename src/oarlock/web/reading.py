@@ -88,7 +88,7 @@ def _refused(problem: Exception, kind: type[Struct]) -> OarlockError:
     return BadRequest("The request is not the JSON that was expected.", hint=_fields(known))
 
 
-_MISFIT = re.compile(r"Expected `(\w+)(?: \| null)?`(?: ([<>]=) (-?\d+))?(?:, got `\w+`)? - at `\$\.(.+)`")
+_MISFIT = re.compile(r"Expected `(\w+)(?: \| null)?`(?:( of length)? ([<>]=) (-?\d+))?(?:, got `\w+`)? - at `\$\.(.+)`")
 _KINDS = {"int": "a whole number", "float": "a number", "str": "a text", "bool": "true or false", "array": "a list"}
 _BOUNDS = {"<=": " of at most ", ">=": " of at least "}
 
@@ -98,8 +98,12 @@ def _misfit(problem: str) -> str:
     found = _MISFIT.fullmatch(problem)
     if found is None or found[1] not in _KINDS:
         return f"The request does not fit: {problem}."
-    bound = f"{_BOUNDS[found[2]]}{found[3]}" if found[2] else ""
-    return f"`{found[4]}` must be {_KINDS[found[1]]}{bound}."
+    kind, counted, sign, number, name = found.groups()
+    if (counted, sign, number) == (" of length", ">=", "1"):
+        return f"`{name}` must not be empty."
+    parts = " characters" if kind == "str" else " parts"
+    bound = f"{_BOUNDS[sign]}{number}{parts if counted else ''}" if sign else ""
+    return f"`{name}` must be {_KINDS[kind]}{bound}."
 
 
 def _printable(text: str) -> str:

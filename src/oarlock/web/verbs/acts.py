@@ -44,12 +44,13 @@ class Holding(SomeJobs):
 
 
 class JobAnswer(Struct, frozen=True, omit_defaults=True):
-    """What became of one job; `kind` names the refusal when it was not done."""
+    """What became of one job; `kind` names the refusal when it was not done, `hint` is the way out."""
 
     job_id: int
     done: bool
     says: str
     kind: str = ""
+    hint: str = ""
 
 
 class JobAnswers(Struct, frozen=True):
@@ -123,10 +124,10 @@ async def _act(call: Call, asked: SomeJobs, action: Action, needs: Needs) -> Job
         answers: dict[int, JobAnswer] = {}
         for number in ids:
             if refusal := _refusal(call, number, lines.get(number), needs):
-                answers[number] = JobAnswer(number, False, str(refusal), type(refusal).__name__)
+                answers[number] = JobAnswer(number, False, str(refusal), type(refusal).__name__, refusal.hint)
         if allowed := [number for number in ids if number not in answers]:
             for one in await action(allowed):
-                answers[one.job_id] = JobAnswer(one.job_id, one.done, one.says, one.kind)
+                answers[one.job_id] = JobAnswer(one.job_id, one.done, one.says, one.kind, one.hint)
         return JobAnswers([answers[number] for number in ids])
 
     def about(done: JobAnswers) -> Struct:

@@ -25,7 +25,7 @@ _MOST_NAMED = 10_000
 
 Ids = Annotated[list[Id], Meta(max_length=_MOST_NAMED)]
 Names = Annotated[list[Word], Meta(max_length=_MOST_NAMED)]
-Values = dict[Word, Word | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None]
+Values = dict[Word, Word | int | None]  # what a property can hold is for the store to say, by its name
 
 
 class SomeResources(Asked):

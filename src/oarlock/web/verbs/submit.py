@@ -10,11 +10,13 @@ from oarlock.web.policy import May
 from oarlock.web.reading import LARGEST_ARRAY_BODY
 from oarlock.web.verb import verb
 
+_PATIENCE = 60.0  # seconds: with thousands of waiting jobs a pass may take some
+
 
 class ReservationView(Struct, frozen=True):
-    """What the plan answered to a reservation; `start` is when it begins, or could."""
+    """What the plan answered to a reservation; `start` is when it begins, or could. No answer yet: null."""
 
-    accepted: bool
+    accepted: bool | None
     says: str
     start: int | None
 
@@ -48,10 +50,9 @@ async def submit(call: Call, asked: Body) -> Submitted:
 async def _reservation(call: Call, job: Job) -> ReservationView | None:
     if job.reservation is Reservation.NONE:
         return None
-    answer = await call.core.answered(job.id)
-    if answer.accepted is None:
-        return ReservationView(False, answer.says or "The scheduler has not answered yet.", answer.start)
-    return ReservationView(answer.accepted, answer.says, answer.start)
+    answer = await call.core.answered(job.id, seconds=_PATIENCE)
+    says = "The scheduler has not answered yet." if answer.accepted is None else answer.says
+    return ReservationView(answer.accepted, says, answer.start)
 
 
 class Trial(Struct, frozen=True):
