@@ -1,14 +1,18 @@
 """Jobs from the store to the account, on nodes of this machine in real cgroups."""
 
+import contextlib
+import os
 import random
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from oarlock.model.job import JobState
 from tests.bed import needs_root
-from tests.e2e.instance import SOURCE
+from tests.e2e.instance import SOURCE, instance
 
 pytestmark = needs_root
 
@@ -90,3 +94,34 @@ def test_jobs_run_exactly_once_however_often_the_server_is_killed(site):
     site.until(site.all_over, seconds=60)
     assert sorted(map(int, (site.home / "lines").read_text().split())) == ids
     assert {site.story(job)[-1] for job in ids} == {"Terminated"}
+
+
+@pytest.fixture
+def small_site(ground, people):
+    """An instance on a disk of its own, which is easily filled."""
+    disk = ground / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m,mode=755", "tmpfs", str(disk)], check=True)
+    try:
+        with instance(disk, people[0], f"d{os.getpid()}n") as made:
+            yield made
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_a_job_that_ends_while_the_disk_is_full_is_over_when_there_is_room_again(small_site, ground):
+    site, ballast, go = small_site, small_site.state / "ballast", ground / "go"
+    first = site.submit(f"until [ -e {go} ]; do sleep 0.1; done; exit 3", "/network_address=4,walltime=1")
+    after = site.submit("exit 0", "/network_address=4,walltime=1")
+    site.start()
+    site.until(lambda: site.job(first).state is JobState.RUNNING)
+    with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(b"\0" * 4096)
+    go.touch()
+    time.sleep(3)  # long enough for its end to be told, and refused
+    assert site.job(first).state is JobState.RUNNING
+    ballast.unlink()
+    site.until(site.all_over)
+    assert (site.story(first), site.job(first).exit_code) == (NORMAL, 3 * 256)
+    assert (site.story(after), site.job(after).exit_code) == (NORMAL, 0)

@@ -1,5 +1,6 @@
 """What goes wrong, and what becomes of jobs and nodes: events, suspicion, attempts, restarts."""
 
+import contextlib
 import random
 
 import pytest
@@ -242,14 +243,48 @@ def over(cluster, job):
     return cluster.job(job).state in {JobState.TERMINATED, JobState.ERROR}
 
 
-def test_the_memory_of_ended_places_is_not_kept():
+def test_the_memory_of_ended_places_is_not_kept(cluster):
+    from oarlock.job.instructions import Forget
+    from oarlock.job.ledger import Ledger
+    from oarlock.job.news import Exited
+    from oarlock.node.messages import EXITED, Report
     from oarlock.store.attempts import Attempt, Node
 
-    over = Over()
+    over, place = Over(), (1, 1, "a")
     attempt = Attempt(job_id=1, number=1, secret_hash="", nodes=(Node("a"), Node("b")), opened_us=0)
-    assert (over.add(1, 1, "a"), over.add(1, 1, "a"), over.left(attempt)) == (True, False, ["b"])
-    over.forget(attempt)
+    with cluster.database.read() as tx:
+        step, again, later = (Ledger(tx, cluster.site, cluster.now) for _ in range(3))
+    assert (over.add(step, place), over.add(step, place), over.left(attempt)) == (True, False, ["b"])
+    assert over.add(again, place)  # the first step was undone
+    over.written([Exited("a", Report(*place, "", EXITED))], [])
+    assert not over.add(later, place)
+    over.written([], [Forget("a", ((1, 1),))])
     assert over.left(attempt) == ["a", "b"]
+
+
+def test_a_step_that_is_undone_and_done_again_changes_nothing(cluster, monkeypatch):
+    """As it is when the connection to the database breaks, or its disk is full, before a step is committed."""
+
+    class Undone(Exception):
+        pass
+
+    def undo(tx, change):
+        change(tx)
+        raise Undone
+
+    def twice(change):
+        with contextlib.suppress(Undone):
+            write(lambda tx: undo(tx, change))
+        return write(change)
+
+    write = cluster.write
+    monkeypatch.setattr(cluster, "write", twice)
+    wide = cluster.submit("sleep 10", "/network_address=2,walltime=0:1:0")
+    long = cluster.submit("sleep 100", "/network_address=2,walltime=0:1:0", after=(wide,))
+    cluster.finish()
+    normal = ["Waiting", "toLaunch", "Launching", "Running", "Finishing"]
+    assert (cluster.story(wide), cluster.events(wide)) == ([*normal, "Terminated"], ["SWITCH_INTO_TERMINATE_STATE"])
+    assert (cluster.story(long), cluster.events(long)) == ([*normal, "Error"], ["WALLTIME", "SWITCH_INTO_ERROR_STATE"])
 
 
 def _cut_power(cluster, job):

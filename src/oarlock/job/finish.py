@@ -1,9 +1,11 @@
 """Finish: reports → Finishing → everything cleaned → Terminated or Error; exactly once, in whatever order they come."""
 
+from collections.abc import Iterable
+
 from oarlock.job import launch, resubmit
-from oarlock.job.instructions import Check, Forget, GiveBack, RunEpilogue
-from oarlock.job.ledger import Ledger
-from oarlock.job.news import BadReport, Exited, ScriptEnded
+from oarlock.job.instructions import Check, Forget, GiveBack, Instruction, RunEpilogue
+from oarlock.job.ledger import Ledger, Place
+from oarlock.job.news import BadReport, Exited, News, ScriptEnded
 from oarlock.model.event import EventType, event_type
 from oarlock.model.job import Job, JobState
 from oarlock.node.messages import EXITED, FAILED, KILLED, LOST, WALLTIME, Report
@@ -22,28 +24,36 @@ _USERS_OWN = frozenset({EventType.WORKING_DIRECTORY, EventType.OUTPUT_FILES})
 class Over:
     """Which attempts are over on which nodes, and the last boot id of each node that answered.
 
-    Kept in memory: after a restart the nodes are asked again.
+    Kept in memory: after a restart the nodes are asked again. What is noted in a transaction that is undone stays true,
+    but counts as written down only when `written` says so: the same reports are then taken once more.
     """
 
     def __init__(self) -> None:
-        self._places: set[tuple[int, int, str]] = set()
+        self._places: set[Place] = set()
+        self._written: set[Place] = set()
         self.boots: dict[str, str] = {}
 
-    def add(self, job_id: int, number: int, node: str) -> bool:
-        """Note that an attempt is over on a node; say whether that is news."""
-        place = (job_id, number, node)
-        if place in self._places:
-            return False
+    def add(self, ledger: Ledger, place: Place) -> bool:
+        """Note that an attempt is over on a node; say whether that is news, in this step and to the database."""
         self._places.add(place)
+        if place in self._written or place in ledger.heard:
+            return False
+        ledger.heard.add(place)
         return True
+
+    def written(self, news: Iterable[News], instructions: Iterable[Instruction]) -> None:
+        """Hear that a step is on disk: with the news that it took, and what it wants done."""
+        reports = ((one.report.job, one.report.attempt, one.node) for one in news if isinstance(one, Exited))
+        self._written.update(place for place in reports if place in self._places)
+        for one in instructions:
+            if isinstance(one, Forget):
+                done = {(*key, one.node) for key in one.attempts}
+                self._places -= done
+                self._written -= done
 
     def left(self, attempt: Attempt) -> list[str]:
         """Give the nodes on which an attempt may still be alive."""
         return [node.name for node in attempt.nodes if (attempt.job_id, attempt.number, node.name) not in self._places]
-
-    def forget(self, attempt: Attempt) -> None:
-        """Keep nothing of an attempt that is closed."""
-        self._places -= {(attempt.job_id, attempt.number, node.name) for node in attempt.nodes}
 
 
 def reported(ledger: Ledger, news: Exited, over: Over) -> None:
@@ -57,7 +67,7 @@ def reported(ledger: Ledger, news: Exited, over: Over) -> None:
         says = "it is not a node of this attempt"
         unbelieved(ledger, BadReport(news.node, report.job, report.attempt, says))
         return
-    if not over.add(report.job, report.attempt, news.node):
+    if not over.add(ledger, (report.job, report.attempt, news.node)):
         return
     ledger.used(report)
     for name, says in report.events:
@@ -122,7 +132,7 @@ def conclude(ledger: Ledger, job_id: int, over: Over, *, epilogue_ran: bool = Fa
     if ledger.config.server_epilogue_exec_file and not epilogue_ran:
         ledger.tell(RunEpilogue(*_key(attempt)))
         return
-    _close(ledger, attempt, over)
+    _close(ledger, attempt)
     if attempt.outcome == EXITED:
         end(ledger, job, JobState.TERMINATED, exit_code=attempt.exit_code)
     else:
@@ -130,9 +140,8 @@ def conclude(ledger: Ledger, job_id: int, over: Over, *, epilogue_ran: bool = Fa
     resubmit.perhaps(ledger, job, attempt)
 
 
-def _close(ledger: Ledger, attempt: Attempt, over: Over) -> None:
+def _close(ledger: Ledger, attempt: Attempt) -> None:
     ledger.close(attempt)
-    over.forget(attempt)
     nodes = tuple(node.name for node in attempt.nodes)
     ledger.tell(*(Forget(node, (_key(attempt),)) for node in nodes))
     if ledger.config.activate_pingchecker_at_job_end:
@@ -159,7 +168,7 @@ def epilogue_ran(ledger: Ledger, news: ScriptEnded, over: Over) -> None:
 
 def gone(ledger: Ledger, attempt: Attempt, node: str, over: Over, why: str) -> None:
     """Note that an attempt is certainly over on a node that did not report how: it rebooted, or its time is over."""
-    if not over.add(*_key(attempt), node):
+    if not over.add(ledger, (*_key(attempt), node)):
         return
     if node == attempt.nodes[0].name and attempt.ended_us is None:
         report = Report(*_key(attempt), node, "", LOST, says=why)

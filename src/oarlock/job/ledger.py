@@ -40,6 +40,10 @@ class Site:
         return hmac.new(self.key, f"{job_id}.{number}".encode(), hashlib.sha256).hexdigest()
 
 
+Place = tuple[int, int, str]
+"""An attempt on one node: job, number, node."""
+
+
 class Ledger:
     """Jobs and attempts as they are, and as they will be when `write` is called. `now` may have a fraction."""
 
@@ -48,6 +52,7 @@ class Ledger:
         self.precise, self.now = now, int(now)
         self.jobs: dict[int, Job] = {}
         self.attempts: dict[int, Attempt] = {}  # the last one of each job
+        self.heard: set[Place] = set()  # what was reported to this step
         self.instructions: list[Instruction] = []
         self._moves: list[Moved] = []
         self._events: list[Event] = []

@@ -319,12 +319,12 @@ def _answer(ledger: Ledger, decision: Decision) -> None:
 
 def _refuse(ledger: Ledger, refusal: Refusal) -> None:
     number = refusal.job_id
-    if refusal.earliest is not None:
-        refusal = structs.replace(refusal, says=dates.with_date(refusal.says, refusal.earliest))
     if ledger.jobs[number].reservation is Reservation.NONE:
         ledger.event(EventType.SWITCH_INTO_ERROR_STATE, refusal.says, number)
         ledger.move(number, JobState.ERROR, refusal.says, message=refusal.says)
         return
+    if refusal.earliest is not None:
+        refusal = structs.replace(refusal, says=dates.with_date(refusal.says, refusal.earliest))
     if not refusal.missed:
         ledger.move(number, JobState.TO_ERROR, refusal.says, reservation=Reservation.SCHEDULED)
     ledger.event(EventType.SWITCH_INTO_ERROR_STATE, refusal.says, number)

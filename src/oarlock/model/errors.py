@@ -294,6 +294,10 @@ class DatabaseRefused(OarlockError):
     http_status = 503
 
 
+class DatabaseAway(DatabaseRefused):
+    """A database that takes nothing for a while: its disk is full, somebody locked it, or it cannot be reached."""
+
+
 class DatabaseHeld(OarlockError):
     """A database that another server already works on."""
 

@@ -15,6 +15,7 @@ from oarlock.job.ledger import Site
 from oarlock.job.news import Back, Exited, Lost, News, NodeEvent
 from oarlock.job.schedule import Decision
 from oarlock.measure.live import Live
+from oarlock.model.errors import DatabaseAway
 from oarlock.model.plan import Reason
 from oarlock.model.resource import NextState
 from oarlock.server.clock import Clock, Wall
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _LOOK_SECONDS = 0.02  # between two looks for an answer
+_AGAIN_SECONDS = 2.0  # between two tries to write what must not be lost
 
 
 class Core:
@@ -84,8 +86,20 @@ class Core:
     async def _step(self, step: Callable[[Tx], list[Instruction]]) -> list[Instruction]:
         """Run a step, then have its instructions carried out."""
         instructions = await self.write(step)
+        self.over.written((), instructions)
         self.errands.carry_out(instructions)
         return instructions
+
+    async def _insist(self, step: Callable[[Tx], list[Instruction]]) -> None:
+        """Run a step that nobody would ask for again; where the database takes nothing, until it does."""
+        while True:
+            try:
+                await self._step(step)
+            except DatabaseAway as away:
+                log.warning("the database takes nothing; what happened is kept", extra={"why": str(away)})
+                await asyncio.sleep(_AGAIN_SECONDS)
+            else:
+                return
 
     async def _wish(self, step: Callable[[Tx], Answered]) -> list[Answer]:
         answered = await self.write(step)
@@ -189,7 +203,8 @@ class Core:
         self.heard.clear()
         taken, self.news = self.news, []
         if taken:
-            await self._step(lambda tx: follow.follow(tx, self.site, taken, self.over, now=self.clock.now()))
+            await self._insist(lambda tx: follow.follow(tx, self.site, taken, self.over, now=self.clock.now()))
+            self.over.written(taken, ())
 
     async def recover(self) -> None:
         """Go on where the last server stopped."""
@@ -221,7 +236,7 @@ class Core:
 
     async def _reached(self, ids: Sequence[int]) -> None:
         hosts = dict(self.errands.hosts)
-        await self._step(lambda tx: launch.go_on(tx, self.site, ids, hosts, now=self.clock.now()))
+        await self._insist(lambda tx: launch.go_on(tx, self.site, ids, hosts, now=self.clock.now()))
 
     async def close(self) -> None:
         """Leave everything as it is: jobs go on without us."""

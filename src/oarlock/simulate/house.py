@@ -229,6 +229,7 @@ class House:
             taken, self._news = self._news, []
             if taken:
                 self._step(lambda tx: follow.follow(tx, self.site, taken, self.over, now=self.now))  # noqa: B023
+                self.over.written(taken, ())
             elif self._plan:
                 self._plan = False
                 self._schedule()
@@ -289,7 +290,9 @@ class House:
         self.settle()
 
     def _step(self, step: Callable[[Tx], list[Instruction]]) -> None:
-        self.errands.carry_out(self.write(step))
+        instructions = self.write(step)
+        self.over.written((), instructions)
+        self.errands.carry_out(instructions)
 
     def _tell(self, news: News) -> None:
         self._news.append(news)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine, RootTransaction
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
-from oarlock.model.errors import DatabaseRefused, OarlockError
+from oarlock.model.errors import DatabaseAway, DatabaseRefused, OarlockError
 from oarlock.store.engines import BUSY_SECONDS
 from oarlock.store.tx import Tx
 
@@ -24,6 +24,8 @@ Change = Callable[[Tx], T]
 LARGEST_GROUP = 100
 RECONNECT_SECONDS = 10
 _RECONNECT_PAUSE_SECONDS = 0.1
+_PASSING = ("readonly database", "disk I/O error", "unable to open database file")
+"""What SQLite says where an administrator has to mend a disk, and nothing of the change itself is wrong."""
 
 
 @dataclass(slots=True)
@@ -123,7 +125,7 @@ class Writer:
             while lost := self._tried(group):
                 log.warning("connection to the database lost", extra={"error": str(lost)})
                 if time.monotonic() > give_up_at:
-                    raise refusal(lost)
+                    raise refusal(lost, away=True)
                 time.sleep(_RECONNECT_PAUSE_SECONDS)
         except OarlockError as error:
             for asked in group:
@@ -204,30 +206,34 @@ def _commit(shared: RootTransaction) -> None:
         shared.commit()
     except DBAPIError as error:
         if error.connection_invalidated:
-            raise DatabaseRefused(
+            raise DatabaseAway(
                 "It is not known whether the change was accepted: the connection to the database broke meanwhile.",
                 hint="Ask again with the same request id: nothing is done twice.",
             ) from error
         raise
 
 
-def refusal(error: BaseException) -> OarlockError:
-    """Say in a sentence why a change was not accepted."""
+def refusal(error: BaseException, *, away: bool = False) -> OarlockError:
+    """Say in a sentence why a change was not accepted; `DatabaseAway` where the same may be accepted later.
+
+    `away`: the connection was lost, and could not be made again in time.
+    """
     if isinstance(error, OarlockError):
         return error
     text = str(error.orig) if isinstance(error, DBAPIError) else str(error)
     if "full" in text or "No space left" in text:
-        refused = DatabaseRefused(
+        refused: DatabaseRefused = DatabaseAway(
             "The change was not accepted: the disk that holds the database is full.",
             hint="Nothing was half done. Make room there, then ask again.",
         )
     elif "locked" in text:
-        refused = DatabaseRefused(
+        refused = DatabaseAway(
             f"The change was not accepted: another program kept the database locked for {BUSY_SECONDS} s.",
             hint="Nothing was half done. `fuser` on the database file names the program.",
         )
     else:
-        refused = DatabaseRefused(
+        kind = DatabaseAway if away or any(word in text for word in _PASSING) else DatabaseRefused
+        refused = kind(
             f"The change was not accepted by the database: {' '.join(text.split())}",
             hint="Nothing was half done. The server's log has more.",
         )
