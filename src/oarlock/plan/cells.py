@@ -84,7 +84,7 @@ class Above:
             return survivors[: wanted(self.count, len(survivors), self.last - self.first)]
         kept: list[list[int]] = []
         for child in self.children:
-            if chosen := child.chosen(alive):
+            if (alive & child.mask).bit_count() >= child.need and (chosen := child.chosen(alive)):
                 kept.append(chosen)
                 if len(kept) == self.count:
                     break
