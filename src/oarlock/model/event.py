@@ -30,6 +30,7 @@ class EventType(StrEnum):
     CAN_NOT_WRITE_NODE_FILE = "CAN_NOT_WRITE_NODE_FILE"
     CAN_NOT_WRITE_PID_FILE = "CAN_NOT_WRITE_PID_FILE"
     USER_SHELL = "USER_SHELL"
+    USER_UNKNOWN = "USER_UNKNOWN"
     EXIT_VALUE_OAREXEC = "EXIT_VALUE_OAREXEC"
     SEND_KILL_JOB = "SEND_KILL_JOB"
     LEON_KILL_BIPBIP_TIMEOUT = "LEON_KILL_BIPBIP_TIMEOUT"
@@ -129,6 +130,7 @@ EVENTS: Mapping[EventType, Meaning] = {
     EventType.CAN_NOT_WRITE_NODE_FILE: _lost_launch("the node file could not be written", Suspects.FIRST),
     EventType.CAN_NOT_WRITE_PID_FILE: _lost_launch("the supervisor's own file could not be written", Suspects.FIRST),
     EventType.USER_SHELL: _lost_launch("the user or the login shell is not known on the first node", Suspects.FIRST),
+    EventType.USER_UNKNOWN: _lost_launch("the server does not know the user any more", Suspects.NONE, copy=False),
     EventType.LAUNCHING_OAREXEC_TIMEOUT: _lost_launch("the supervisor took too long to begin", Suspects.FIRST),
     EventType.SSH_TRANSFER_TIMEOUT: _lost_launch(
         "the node program took too long to travel", Suspects.FIRST, copy=False

@@ -208,6 +208,12 @@ class Errands:
 
     async def _run(self, run: Run) -> None:
         name, launch = run.first
+        uid = await self._people.uid(launch.user)
+        if self._people.are_without(launch.user):
+            # Not the node's fault: an account that was removed must not make node after node Suspected.
+            says = f"the server does not know the user `{launch.user}` any more"
+            self._tell(NotLaunched(launch.job, launch.attempt, EventType.USER_UNKNOWN, says, ()))
+            return
         failed = await self._prepare(run) if run.others else {}
         if failed:
             first = next(iter(failed.values()))
@@ -220,7 +226,7 @@ class Errands:
                 await self._not_launched(run, bad, ran.says, ())
                 return
         try:
-            await self._fleet.node(name).launch(launch._replace(uid=await self._people.uid(launch.user)))
+            await self._fleet.node(name).launch(launch._replace(uid=uid))
         except NodeUnreachable as error:
             self.hosts.pop(name, None)
             if not error.sent:

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 log = logging.getLogger(__name__)
 
 _KEPT_SECONDS = 300.0
+_KEPT_UNKNOWN_SECONDS = 10.0  # somebody may be on the way in
 _PATIENCE = 5.0
 
 
@@ -31,8 +32,14 @@ class People:
             found = await asyncio.wait_for(looking, _PATIENCE)
         except TimeoutError:
             return None
-        self._known[name] = (time.monotonic() + _KEPT_SECONDS, found)
+        seconds = _KEPT_UNKNOWN_SECONDS if found is None else _KEPT_SECONDS
+        self._known[name] = (time.monotonic() + seconds, found)
         return found
+
+    def are_without(self, name: str) -> bool:
+        """Whether the last look-up of a name was answered, and nobody has it; a slow directory says nothing."""
+        kept = self._known.get(name)
+        return kept is not None and kept[1] is None
 
     def close(self) -> None:
         """Wait for nobody."""

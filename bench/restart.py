@@ -1,0 +1,141 @@
+"""What a long queue costs the server: how soon it answers after a restart, and how much memory it holds."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from bench import door
+from bench.harness import figure, ground
+from bench.life import _cpu_seconds
+from bench.passes import _wait
+from oarlock.client import Client
+from oarlock.lang import request
+from oarlock.model.job import Job, JobState, move
+from oarlock.model.resource import Value
+from oarlock.store import attempts, jobs, plans, properties, resources
+from oarlock.store.opening import open_database
+from oarlock.store.tx import Tx
+
+_NODES, _CORES = 16, 32
+_RUNNING, _WAITING = 500, 20_000
+_QUEUED = 100_000
+_PASS_SECONDS = 300
+
+
+@figure("server.restart", unit="CPU s", target=5)
+def restart() -> float:
+    """Start where 20,000 jobs wait and 500 run on nodes out of reach, until the server answers and has lost none."""
+    with _site(_run_on_nodes, _WAITING) as state, _server(state) as server:
+        socket = door.appeared(state / "server.sock", server)
+        found = Client(str(socket)).jobs(states="Running,Waiting")
+        spent = _cpu_seconds(server.pid)
+    states = [job["state"] for job in found]
+    if (states.count("Running"), states.count("Waiting")) != (_RUNNING, _WAITING):
+        raise ValueError(f"{states.count('Running')} jobs run and {states.count('Waiting')} wait")
+    return spent
+
+
+@figure("server.memory", unit="MB", target=500)
+def memory() -> float:
+    """Let 100,000 jobs wait: what the server and its planning process hold once those have dates."""
+    with _site(_hold_everything, _QUEUED) as state, _server(state) as server:
+        door.appeared(state / "server.sock", server)
+        _await_pass(state)
+        return sum(map(_resident, [server.pid, *_children(server.pid)])) / 2**20
+
+
+@contextmanager
+def _site(run: Callable[[Tx], object], waiting: int) -> Iterator[Path]:
+    with ground() as place:
+        state = place / "state"
+        state.mkdir()
+        with open_database(state / "oarlock.db", create=True, marker=state / "oarlock.db.created") as database:
+            database.write(_add_nodes)
+            database.write(run)
+            database.write(lambda tx: _wait(tx, waiting))
+        yield state
+
+
+def _add_nodes(tx: Tx) -> None:
+    properties.add(tx, "core", int)
+    cores = range(_NODES * _CORES)
+    rows: list[dict[str, Value]] = [
+        {"network_address": f"node{core // _CORES}", "cpu": core // 16, "core": core, "cpuset": core % _CORES}
+        for core in cores
+    ]
+    resources.add(tx, rows, at=int(time.time()))
+
+
+def _run(tx: Tx, count: int, now: int, *types: str) -> list[Job]:
+    """Let jobs run, one a core."""
+    job = Job(id=0, state=JobState.WAITING, user="ada", queue="default", submitted=now, types=types, command="true")
+    running = jobs.add(tx, [jobs.New(job, request.parse(["/resource_id=1,walltime=10"]))] * count)
+    # In a new database the only alternatives there are have the numbers of their jobs.
+    running = [replace(one, start=now, assigned=one.id) for one in running]
+    jobs.assign(tx, {one.assigned: [at] for at, one in enumerate(running, 1)})
+    for state in (JobState.TO_LAUNCH, JobState.LAUNCHING, JobState.RUNNING):
+        moves = [move(one, state, at=now, why="it runs") for one in running]
+        jobs.record(tx, moves)
+        running = [moved.job for moved in moves]
+    return running
+
+
+def _hold_everything(tx: Tx) -> None:
+    """Let jobs that need no node hold every core, so that all others get a date and none starts."""
+    _run(tx, _NODES * _CORES, int(time.time()), "noop")
+
+
+def _run_on_nodes(tx: Tx) -> None:
+    """Leave jobs as a server does that is killed while they run."""
+    now = int(time.time())
+    us = now * 1_000_000
+    begun = [
+        attempts.Attempt(
+            job_id=one.id, secret_hash="", nodes=(attempts.Node(f"node{at // _CORES}", "boot"),), opened_us=us
+        )
+        for at, one in enumerate(_run(tx, _RUNNING, now))
+    ]
+    attempts.record(tx, [replace(one, started_us=us) for one in attempts.begin(tx, begun)])
+
+
+@contextmanager
+def _server(state: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run a server whose nodes do not answer: what ran is neither lost nor run again, what waits does not start."""
+    settings = state.parent / "oar.conf"
+    settings.write_text(
+        "NODE_TRANSPORT=ssh\nOPENSSH_CMD=/bin/false\nSERVER_PORT=6699\nFINAUD_FREQUENCY=0\nLOG_LEVEL=1\n"
+    )
+    command = [sys.executable, "-m", "oarlock", "serve", "--state", str(state), "--config", str(settings)]
+    process = subprocess.Popen(command)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _await_pass(state: Path) -> None:
+    """Wait until a plan is written that was made by this server."""
+    end = time.monotonic() + _PASS_SECONDS
+    with open_database(state / "oarlock.db") as database:
+        while time.monotonic() < end:
+            with database.read() as tx:
+                if len(plans.read(tx)) > _NODES * _CORES:
+                    return
+            time.sleep(1)
+    raise TimeoutError(f"no plan was written within {_PASS_SECONDS} s")
+
+
+def _children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(word) for task in tasks for word in task.read_text().split()]
+
+
+def _resident(pid: int) -> int:
+    """Give the bytes that a process holds; what it shares with others counts in part."""
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return next(int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("Pss:"))
