@@ -30,6 +30,7 @@ def server(tmp_path):
 @pytest.fixture
 def impatient(monkeypatch):
     monkeypatch.setattr(wire, "CONNECT_SECONDS", 0.1)
+    monkeypatch.setattr(wire, "RETURN_SECONDS", 0.1)
 
 
 def test_a_submission_is_one_post_with_a_request_id(server):
@@ -91,6 +92,32 @@ def test_a_server_that_goes_down_with_the_request_is_not_said_to_have_done_nothi
         Client(str(tmp_path / "server.sock")).submit({})
     thread.join()
     assert refused.value.kind == "NoAnswer"
+
+
+def test_a_server_that_breaks_off_a_change_is_waited_for_longer(tmp_path, monkeypatch):
+    monkeypatch.setattr(wire, "CONNECT_SECONDS", 0.1)
+    place = tmp_path / "server.sock"
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(place))
+    listener.listen()
+    ends = []
+
+    def die_and_come_back():
+        connection, _ = listener.accept()
+        listener.close()
+        connection.recv(65536)
+        connection.close()
+        time.sleep(0.5)  # longer than a server that is down would be given
+        place.unlink()
+        ends.append(canned.unix(tmp_path, ok({"job_ids": [7]}))[1])
+
+    thread = threading.Thread(target=die_and_come_back)
+    thread.start()
+    try:
+        assert Client(str(place)).submit({}) == {"job_ids": [7]}
+    finally:
+        thread.join()
+        ends[0]()
 
 
 def test_a_server_that_is_down_has_changed_nothing(tmp_path, impatient):

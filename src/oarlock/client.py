@@ -24,6 +24,9 @@ API = "/api/v1"
 
 CONNECT_SECONDS = 2.0
 """How long a server that refuses connections is given to come back; a restart takes less."""
+RETURN_SECONDS = 15.0
+"""How long a server that broke off a change is given: with a long queue a restart takes some seconds, and to give up
+leaves it open whether the change was made."""
 ANSWER_SECONDS = 120.0
 """How long an answer may take; a reservation is answered once it was planned."""
 ATTEMPTS = 4
@@ -189,7 +192,7 @@ class Client:
         """Send until there is an answer. The same bytes, hence the same request id: done at most once."""
         for attempt in range(ATTEMPTS):
             try:
-                connection = self._connected()
+                connection = self._connected(RETURN_SECONDS if attempt and changing else CONNECT_SECONDS)
             except Refused:
                 if attempt == 0:
                     raise
@@ -203,8 +206,8 @@ class Client:
         sentence = f"The server at {self.server} took the request but did not answer."
         raise Refused(sentence, kind="NoAnswer", hint=_UNKNOWN if changing else _AGAIN)
 
-    def _connected(self) -> _socket.socket:
-        deadline = time.monotonic() + CONNECT_SECONDS
+    def _connected(self, seconds: float) -> _socket.socket:
+        deadline = time.monotonic() + seconds
         while True:
             try:
                 return self._connect()
