@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from oarlock.client import Client, Refused
 from oarlock.model.job import JobState
 from tests.bed import needs_root
 from tests.e2e.instance import SOURCE, instance
@@ -106,16 +107,41 @@ def test_jobs_run_exactly_once_however_often_the_server_is_killed(site):
 
 
 @pytest.fixture
-def small_site(ground, people):
-    """An instance on a disk of its own, which is easily filled."""
+def small_site(ground, people, request):
+    """An instance on a disk of its own, which is easily filled: of 16 MB, or as many as the test says."""
     disk = ground / "disk"
     disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m,mode=755", "tmpfs", str(disk)], check=True)
+    size = f"size={getattr(request, 'param', 16)}m,mode=755"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(disk)], check=True)
     try:
         with instance(disk, people[0], f"d{os.getpid()}n") as made:
             yield made
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def fill(ballast):
+    """Leave no room on a disk."""
+    with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(b"\0" * 4096)
+
+
+@pytest.mark.parametrize("small_site", [96], indirect=True)
+def test_a_job_can_be_ended_though_the_disk_is_full_and_nothing_else_is_taken(small_site):
+    site, ballast, reserve = small_site, small_site.state / "ballast", small_site.state / "reserve"
+    hog = site.submit("sleep 600", "/network_address=4,walltime=1")
+    site.start()
+    site.until(lambda: site.job(hog).state is JobState.RUNNING and reserve.exists())
+    fill(ballast)
+    client = Client(str(site.state / "server.sock"))
+    with pytest.raises(Refused, match="the disk that holds the database is full"):
+        client.add_queue("other", 1, "fifo")
+    assert [one["done"] for one in client.delete({"ids": [hog]})] == [True]
+    site.until(lambda: site.job(hog).state is JobState.ERROR)
+    assert not reserve.exists()
+    ballast.unlink()
+    site.until(reserve.exists)
 
 
 def test_a_job_that_ends_while_the_disk_is_full_is_over_when_there_is_room_again(small_site, ground):
@@ -124,9 +150,7 @@ def test_a_job_that_ends_while_the_disk_is_full_is_over_when_there_is_room_again
     after = site.submit("exit 0", "/network_address=4,walltime=1")
     site.start()
     site.until(lambda: site.job(first).state is JobState.RUNNING)
-    with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
-        while True:
-            file.write(b"\0" * 4096)
+    fill(ballast)
     go.touch()
     time.sleep(3)  # long enough for its end to be told, and refused
     assert site.job(first).state is JobState.RUNNING

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 from typing import TypeVar
 
-from oarlock.config import Config
+from oarlock.config import Config, DbType
 from oarlock.job import explain, follow, health, kill, launch, nodes, recover, schedule, suspend, watch
 from oarlock.job.answer import Answer, Answered
 from oarlock.job.finish import Over
@@ -22,6 +22,7 @@ from oarlock.server.clock import Clock, Wall
 from oarlock.server.errands import Errands, Nodes
 from oarlock.server.fleet import Fleet
 from oarlock.server.planning import Helper, Planning
+from oarlock.server.reserve import Reserve
 from oarlock.store import jobs, resources
 from oarlock.store.database import Database
 from oarlock.store.tx import Tx
@@ -66,6 +67,7 @@ class Core:
         )
         self.live = Live(config.sample_period, config.cluster_name)
         self.planning = Planning(database, config, helper)
+        self.reserve = Reserve(state_dir / "reserve")
         self._wall = Wall(clock)
 
     # Reading and writing without blocking the loop.
@@ -102,7 +104,13 @@ class Core:
                 return
 
     async def _wish(self, step: Callable[[Tx], Answered]) -> list[Answer]:
-        answered = await self.write(step)
+        """Run a step that somebody asked for; on a full disk at the cost of the reserve."""
+        try:
+            answered = await self.write(step)
+        except DatabaseAway:
+            if not await asyncio.to_thread(self.reserve.give_up):
+                raise
+            answered = await self.write(step)
         self.errands.carry_out(answered.instructions)
         return list(answered.answers)
 
@@ -213,6 +221,8 @@ class Core:
 
     async def watch(self) -> None:
         """Do what its time has come for; what a jump of the clock makes late is not."""
+        if self.config.db_type is DbType.SQLITE:
+            await asyncio.to_thread(self.reserve.keep)
         if jump := self._wall.jump():
             now = self.clock.now()
             await self._step(lambda tx: watch.clock_jumped(tx, self.site, now=now, seconds=jump))
