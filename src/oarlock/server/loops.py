@@ -14,13 +14,13 @@ Step = Callable[[], Awaitable[None]]
 
 _LONGEST_PAUSE = 60.0  # between two passes when nothing happens
 _SHARE = 2.0  # a quick pass is followed by a pause this many times as long as the CPU time it took
-_BUSY_SHARE = 5.0  # ... or this many, when more jobs wait than it looked at: nobody watches for the next to start
+_BUSY_SHARE = 3.0  # ... or this many, when more jobs wait than it looked at: nobody watches for the next to start
 _LONGEST_BUSY = 0.1
 _WHOLE_SHARE = 10.0
 _LEAST_WHOLE = 1.0
 _FEW = 4
 _GATHERING = 3.0  # under load, news are gathered this many times as long as the last transaction took
-_LONGEST_GATHERING = 0.06
+_LONGEST_GATHERING = 0.03
 
 
 async def every(period: float, wakeup: asyncio.Event, step: Step) -> None:
