@@ -34,7 +34,7 @@ def address(request):
 @pytest.mark.parametrize(
     ("kills", "count", "longest"),
     [
-        pytest.param(6, 40, 1.5, id="6 kills", marks=pytest.mark.timeout(300)),
+        pytest.param(10, 40, 1.5, id="10 kills", marks=pytest.mark.timeout(300)),
         pytest.param(200, 300, 4.0, id="200 kills", marks=[pytest.mark.soak, pytest.mark.timeout(1200)]),
     ],
 )
