@@ -14,6 +14,17 @@ settings.register_profile("shared machine", deadline=None)
 settings.load_profile("shared machine")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the tests that take longest, so that no worker is left alone with one of them in the end."""
+    items.sort(key=_seconds_allowed, reverse=True)
+
+
+def _seconds_allowed(item: pytest.Item) -> float:
+    mark = item.get_closest_marker("timeout")
+    return float(mark.args[0]) if mark is not None and mark.args else 0.0
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Leave a test out when its component is missing; fail it instead when nothing may be left out."""

@@ -16,7 +16,7 @@ from tests.e2e.instance import instance
 from tests.measure.real_prometheus import BY_PATH, PORTAL, Prometheus, answers, lacking
 from tests.monitoring import ROOT, wait_until
 
-pytestmark = [pytest.mark.component("prometheus"), needs_root, needs_v1]
+pytestmark = [pytest.mark.component("prometheus"), needs_root, needs_v1, pytest.mark.timeout(150)]
 
 WINDOW, MEGABYTES, CORES, FREE = 30, 200, 2, 1  # a job that has less than its node has a limit of memory
 HOLD = f"held = bytearray({MEGABYTES} << 20); held[::4096] = b'x' * len(held[::4096])"

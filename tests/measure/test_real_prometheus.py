@@ -99,7 +99,7 @@ def measured(tmp_path_factory):
             prometheus.end()
 
 
-pytestmark = [pytest.mark.component("prometheus"), needs_cgroups]
+pytestmark = [pytest.mark.component("prometheus"), needs_cgroups, pytest.mark.timeout(150)]
 
 
 def test_cores_memory_and_gpus_are_those_of_the_load(measured):
