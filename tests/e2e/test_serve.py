@@ -93,6 +93,7 @@ def test_a_server_that_is_told_to_stop_leaves_jobs_alone_and_the_next_one_finish
     assert (site.story(job), site.job(job).exit_code) == (NORMAL, 0)
 
 
+@pytest.mark.soak  # in every run the same is done over ssh (test_kill_loop.py)
 def test_jobs_run_exactly_once_however_often_the_server_is_killed(site):
     chance = random.Random(4)
     ids = site.submit_many(["sleep 0.1; echo $OAR_JOB_ID >> lines"] * 60)

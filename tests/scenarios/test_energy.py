@@ -141,7 +141,7 @@ def test_packed_jobs_leave_other_nodes_asleep(make):
     assert slept == {False: ["node3"], True: ["node1", "node3"]}
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 12))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 12))])
 def test_no_node_with_a_job_planned_within_the_notice_is_put_to_sleep_and_all_jobs_run(make, seed):
     chance = random.Random(seed)
     cluster = make(

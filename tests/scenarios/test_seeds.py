@@ -21,13 +21,18 @@ best-effort job was still ending (114)."""
 STORM = Weather(jobs=40, nodes=3, cores=2, troubles=0.7, wishes=0.4, jumps=0.1, crashes=0.2)
 
 
-@pytest.mark.parametrize("seed", [*KNOWN, *range(200, 204)])
+def later(*seeds):
+    """Leave seeds to the long runs."""
+    return [pytest.param(seed, marks=pytest.mark.soak) for seed in seeds]
+
+
+@pytest.mark.parametrize("seed", [*KNOWN, 200, 201, *later(202, 203)])
 def test_whatever_goes_wrong_every_job_ends_once_and_no_resource_is_given_twice(seed):
     outcome = scenario.run(seed)
     assert not outcome.problems, outcome.told()
 
 
-@pytest.mark.parametrize("seed", range(300, 306))
+@pytest.mark.parametrize("seed", [*range(300, 304), *later(304, 305)])
 def test_it_holds_in_a_storm_too(seed):
     outcome = scenario.run(seed, STORM)
     assert not outcome.problems, outcome.told()

@@ -78,7 +78,7 @@ def test_the_house_keeps_dates_where_the_policy_does(seed):
     assert late[1] != []  # so that there was something to keep
 
 
-@pytest.mark.parametrize("seed", [8, 9, 10])
+@pytest.mark.parametrize("seed", [8, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (9, 10))])
 def test_the_house_keeps_dates_as_the_planner_alone_does(seed):
     jobs, site = trace(seed), cluster(4, 2)
     alone, whole = Replay(jobs, tabled(site), "conservative").run(), full.replay(jobs, site, "conservative")
