@@ -4,13 +4,14 @@ import asyncio
 import json
 import os
 import pwd
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -134,6 +135,28 @@ def _server() -> Iterator[Path]:
         finally:
             process.terminate()
             process.wait()
+
+
+@contextmanager
+def serving(
+    state: Path, settings: Mapping[str, object], *, started_in: AbstractContextManager[None] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run `oarlock serve` with these settings, on a port that is free; `started_in` is around its start only."""
+    file = state.parent / "oar.conf"
+    file.write_text("".join(f"{name}={value}\n" for name, value in {**settings, "SERVER_PORT": _free_port()}.items()))
+    command = [sys.executable, "-m", "oarlock", "serve", "--state", str(state), "--config", str(file)]
+    with started_in or nullcontext():
+        process = subprocess.Popen(command)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _free_port() -> int:
+    with socket.create_server(("localhost", 0)) as taken:
+        return int(taken.getsockname()[1])
 
 
 def appeared(path: Path, process: subprocess.Popen[bytes]) -> Path:

@@ -4,10 +4,8 @@ import asyncio
 import contextlib
 import json
 import os
-import socket
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from functools import cache
@@ -43,7 +41,11 @@ def _array() -> Lived:
 
     Before that the server listens and knows its nodes: how long it takes to start is another matter.
     """
-    with _site() as (database, state, user), Meter() as meter, _server(state, meter) as server:
+    with (
+        _site() as (database, state, user),
+        Meter() as meter,
+        door.serving(state, {"NODE_TRANSPORT": "local", "LOG_LEVEL": 1}, started_in=meter.inside()) as server,
+    ):
         way_in = door.appeared(state / "server.sock", server)
         with door.seen_as(user):
             _submit(way_in, f"/network_address={_NODES}/resource_id=1,walltime=1", state)
@@ -154,25 +156,6 @@ def _descends(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
             return True
         pid = parents.get(pid, 0)
     return False
-
-
-@contextlib.contextmanager
-def _server(state: Path, meter: Meter) -> Iterator["subprocess.Popen[bytes]"]:
-    settings = state.parent / "oar.conf"
-    settings.write_text(f"NODE_TRANSPORT=local\nLOG_LEVEL=1\nSERVER_PORT={_free_port()}\n")
-    command = [sys.executable, "-m", "oarlock", "serve", "--state", str(state), "--config", str(settings)]
-    with meter.inside():
-        process = subprocess.Popen(command)
-    try:
-        yield process
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def _free_port() -> int:
-    with socket.create_server(("localhost", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 @contextlib.contextmanager

@@ -1,7 +1,5 @@
 """What a long queue costs the server: how soon it answers after a restart, and how much memory it holds."""
 
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,12 +22,14 @@ _NODES, _CORES = 16, 32
 _RUNNING, _WAITING = 500, 20_000
 _QUEUED = 100_000
 _PASS_SECONDS = 300
+_OUT_OF_REACH = {"NODE_TRANSPORT": "ssh", "OPENSSH_CMD": "/bin/false", "FINAUD_FREQUENCY": 0, "LOG_LEVEL": 1}
+"""Nodes that do not answer: what ran is neither lost nor run again, what waits does not start."""
 
 
 @figure("server.restart", unit="CPU s", target=5)
 def restart() -> float:
     """Start where 20,000 jobs wait and 500 run on nodes out of reach, until the server answers and has lost none."""
-    with _site(_run_on_nodes, _WAITING) as state, _server(state) as server:
+    with _site(_run_on_nodes, _WAITING) as state, door.serving(state, _OUT_OF_REACH) as server:
         socket = door.appeared(state / "server.sock", server)
         found = Client(str(socket)).jobs(states="Running,Waiting")
         spent = _cpu_seconds(server.pid)
@@ -42,7 +42,7 @@ def restart() -> float:
 @figure("server.memory", unit="MB", target=500)
 def memory() -> float:
     """Let 100,000 jobs wait: what the server and its planning process hold once those have dates."""
-    with _site(_hold_everything, _QUEUED) as state, _server(state) as server:
+    with _site(_hold_everything, _QUEUED) as state, door.serving(state, _OUT_OF_REACH) as server:
         door.appeared(state / "server.sock", server)
         _await_pass(state)
         return sum(map(_resident, [server.pid, *_children(server.pid)])) / 2**20
@@ -100,22 +100,6 @@ def _run_on_nodes(tx: Tx) -> None:
         for at, one in enumerate(_run(tx, _RUNNING, now))
     ]
     attempts.record(tx, [replace(one, started_us=us) for one in attempts.begin(tx, begun)])
-
-
-@contextmanager
-def _server(state: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run a server whose nodes do not answer: what ran is neither lost nor run again, what waits does not start."""
-    settings = state.parent / "oar.conf"
-    settings.write_text(
-        "NODE_TRANSPORT=ssh\nOPENSSH_CMD=/bin/false\nSERVER_PORT=6699\nFINAUD_FREQUENCY=0\nLOG_LEVEL=1\n"
-    )
-    command = [sys.executable, "-m", "oarlock", "serve", "--state", str(state), "--config", str(settings)]
-    process = subprocess.Popen(command)
-    try:
-        yield process
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def _await_pass(state: Path) -> None:
