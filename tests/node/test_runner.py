@@ -17,7 +17,7 @@ from oarlock.node.messages import Settings
 class Told:
     """A spawner's news of a child that runs, and nothing after it."""
 
-    main, is_over = 0, False
+    main = 0
 
     def __init__(self, fd):
         self.fd = fd

@@ -33,10 +33,8 @@ def ask(tx: Tx, site: Site, ids: Sequence[int], *, by: str, now: float, extermin
             give_up(ledger, job, f"{by} gave it up")
             answers.append(Answer(number, done=True, says=f"Job {number} was given up."))
         elif number not in new:
-            says, hint = (
-                f"Job {number} is being killed already.",
-                "Give it some time; `oarstat -ej` tells what happens.",
-            )
+            says = f"Job {number} is being killed already."
+            hint = "Give it some time; `oarstat -ej` tells what happens."
             answers.append(Answer(number, done=False, says=says, kind="KillAsked", hint=hint))
         else:
             ledger.event(EventType.FRAG_JOB_REQUEST, f"{by} asked for its end", number)

@@ -91,9 +91,8 @@ def _kills(
     config = ledger.config
     for number, state, since in dying:
         job = ledger.jobs.get(number)
-        if (
-            job is None or job.state in FINAL
-        ):  # asked for too late, or by whoever wrote the row; nobody has to look again
+        # Asked for too late, or by whoever wrote the row: nobody has to look again.
+        if job is None or job.state in FINAL:
             ledger.killed(number, FragState.FRAGGED)
             continue
         if job.state not in _ON_NODES or _out_of_reach(ledger, number, away):

@@ -140,7 +140,7 @@ def _serve(line: socket.socket, homes: tuple[str, ...]) -> None:
         os.closerange(line.fileno() + 1, FDS)
         os.umask(0o022)
         raise_oom_score()
-        back = _Way(homes)
+        back = _WayBack(homes)
         line.send(_NUMBER.pack(_is_able(back)))
         while _served(line, back):
             pass
@@ -148,7 +148,7 @@ def _serve(line: socket.socket, homes: tuple[str, ...]) -> None:
         os._exit(0)
 
 
-class _Way:
+class _WayBack:
     """The way back to the groups where supervisors are: their doors are kept open, since every job needs them."""
 
     def __init__(self, homes: tuple[str, ...]) -> None:
@@ -163,7 +163,7 @@ class _Way:
             os.write(door, b"0")
 
 
-def _is_able(back: _Way) -> bool:
+def _is_able(back: _WayBack) -> bool:
     """Tell whether we can return to where we are, and whether this Python can make a session without a fork."""
     try:
         back.go()
@@ -175,7 +175,7 @@ def _is_able(back: _Way) -> bool:
     return False
 
 
-def _served(line: socket.socket, back: _Way) -> bool:
+def _served(line: socket.socket, back: _WayBack) -> bool:
     head, speak = received(line, _NUMBER.size)
     if not head:
         return False
@@ -188,7 +188,7 @@ def _served(line: socket.socket, back: _Way) -> bool:
     return True
 
 
-def _started(order: Order, doors: tuple[str, ...], back: _Way, status: socket.socket) -> int:
+def _started(order: Order, doors: tuple[str, ...], back: _WayBack, status: socket.socket) -> int:
     """Start the command, or say why that cannot be. Whoever cannot come back from where it was does not return."""
     try:
         step("CPUSET_ERROR", lambda: join(doors))
