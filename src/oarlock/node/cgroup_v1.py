@@ -150,10 +150,9 @@ class V1:
         self._bases = list(dict.fromkeys([*self._v1.values(), self._held_by()]))
         insist(self._prepare)
         self._memberships, self._found = read("/proc/self/cgroup"), dict[int, tuple[str, ...]]()
-        self._there, self._memories = [0], "0"
+        self._there = [0]
         if "cpuset" in self._v1:
             self._there = numbers(read(self._v1["cpuset"] + "/cpuset.cpus"))
-            self._memories = read(self._v1["cpuset"] + "/cpuset.mems")
 
     def _held_by(self) -> str:
         base = self._tree or self._freezer
@@ -168,6 +167,7 @@ class V1:
         if "cpuset" in self._v1:
             for path in (f"/{ROOT}", self._root):
                 _inherit_cpuset(self._v1["cpuset"] + path)
+            write(f"{self._v1['cpuset']}{self._root}/cgroup.clone_children", "1")  # memories of jobs: those of the root
 
     def create(self, name: str, limits: Limits) -> V1Group:
         path = f"{self._root}/{name}"
@@ -209,7 +209,6 @@ class V1:
         at = group._at
         if "cpuset" in at:
             write(at["cpuset"] + "/cpuset.cpus", chosen(limits.cpus, self._there))
-            write(at["cpuset"] + "/cpuset.mems", self._memories)
         if "memory" in at and limits.memory is not None:
             _limit_memory(at["memory"], limits.memory)
         if "pids" in at and limits.pids is not None:

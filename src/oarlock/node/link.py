@@ -2,6 +2,9 @@
 
 When the program goes away the supervisor waits for its successor on a socket beside the file of the attempt, where
 nobody else can enter. The work goes on in between.
+
+What is said wakes the program, which wakes the server. That a job begins may therefore wait a moment: if the job is
+over by then, all of it is said at once.
 """
 
 from __future__ import annotations
@@ -9,11 +12,15 @@ from __future__ import annotations
 import os
 import select
 import socket
+import time
 from typing import Callable
 
 from oarlock.node.channel import ANSWER, EVENT, REQUEST, Body, Closed, Endpoint, Frame
 from oarlock.node.messages import Refused
 from oarlock.node.spool import Place, open_directory, remove
+
+MOMENT = 0.1
+"""Seconds for which may wait what need not be said at once."""
 
 
 class Link:
@@ -24,6 +31,7 @@ class Link:
         self._door: socket.socket | None = None
         self._place: Place | None = None
         self._about: Callable[[], Body] = dict
+        self._speak_at: float | None = None  # when to say what waits, in seconds of `time.monotonic`
 
     @property
     def connected(self) -> bool:
@@ -42,7 +50,10 @@ class Link:
             self._door = None
 
     def wait(self, others: list[int], milliseconds: float) -> list[Frame]:
-        """Wait for a request, or for one of the other descriptors; give the requests."""
+        """Wait for a request, for one of the other descriptors, or until it is time to speak; give the requests."""
+        if self._speak_at is not None:
+            left = max(self._speak_at - time.monotonic(), 0.0) * 1000
+            milliseconds = left if milliseconds < 0 else min(milliseconds, left)
         watch = select.poll()
         for fd in others:
             watch.register(fd, select.POLLIN)
@@ -53,14 +64,18 @@ class Link:
             self._answer_door()
         if self._line is not None and ready & {self._line.read_fd, self._line.write_fd}:
             return self._read(self._line)
+        if self._speak_at is not None and time.monotonic() >= self._speak_at:
+            self.speak()
         return []
 
     def _watched(self) -> list[tuple[int, int]]:
         if self._line is not None:
-            return [(self._line.read_fd, select.POLLIN | (select.POLLOUT if self._line.pending else 0))]
+            stuck = self._line.pending and self._speak_at is None
+            return [(self._line.read_fd, select.POLLIN | (select.POLLOUT if stuck else 0))]
         return [(self._door.fileno(), select.POLLIN)] if self._door is not None else []
 
     def _read(self, line: Endpoint) -> list[Frame]:
+        self._speak_at = None
         try:
             line.flush()
             return [frame for frame in line.receive() if frame.kind == REQUEST]
@@ -70,6 +85,7 @@ class Link:
 
     def _lost(self) -> None:
         """Without a place there is no work to go on with, and nobody to come for us."""
+        self._speak_at = None
         if self._line is not None:
             self._line.close()
             self._line = None
@@ -87,23 +103,34 @@ class Link:
             self._line = Endpoint(caller.fileno(), caller.detach())
             self.tell({"event": "here", **self._about()})
 
-    def tell(self, event: Body) -> None:
+    def tell(self, event: Body | bytes, *, may_wait: bool = False) -> None:
         """Send an event, if somebody listens."""
-        self._send(EVENT, 0, event)
+        self._send(EVENT, 0, event, may_wait=may_wait)
 
-    def answer(self, number: int, body: Body) -> None:
+    def answer(self, number: int, body: Body, *, may_wait: bool = False) -> None:
         """Answer a request."""
-        self._send(ANSWER, number, body)
+        self._send(ANSWER, number, body, may_wait=may_wait)
 
     def refuse(self, number: int, refusal: Refused) -> None:
         """Answer a request with no."""
         self._send(ANSWER, number, refusal.body())
 
-    def _send(self, kind: int, number: int, body: Body) -> None:
+    def _send(self, kind: int, number: int, body: Body | bytes, *, may_wait: bool = False) -> None:
+        if self._line is None:
+            return
+        self._line.queue(kind, number, body)
+        if not may_wait:
+            self.speak()
+        elif self._speak_at is None:
+            self._speak_at = time.monotonic() + MOMENT
+
+    def speak(self) -> None:
+        """Say what waits, now: whoever is about to do something long calls this first."""
+        self._speak_at = None
         if self._line is None:
             return
         try:
-            self._line.send(kind, number, body)
+            self._line.flush()
         except Closed:
             self._lost()
 

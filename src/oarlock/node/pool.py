@@ -18,7 +18,7 @@ from oarlock.node import cgroup, notice, spool
 from oarlock.node.cgroup import Driver
 from oarlock.node.channel import BadFrame, Frame
 from oarlock.node.link import Link, received
-from oarlock.node.messages import BAD, Launch, Refused, Settings, launch, permit
+from oarlock.node.messages import BAD, FIRST, Launch, Refused, Settings, launch, permit
 from oarlock.node.runner import Supervisor
 
 _UNTOUCHED = {signal.SIGKILL, signal.SIGSTOP, 32, 33}
@@ -141,7 +141,9 @@ def _attempt(
     except Refused as refusal:
         link.refuse(frame.number, refusal)
     else:
-        link.answer(frame.number, {"state": "launching"})
+        # A script of the site may take its time before the next word, and other nodes are waited for.
+        quick = asked.role == FIRST and not (asked.hooks.prologue or asked.hooks.manager)
+        link.answer(frame.number, {"state": "launching"}, may_wait=quick)
         try:
             supervisor.run(asked, place)
         except Exception as error:

@@ -294,7 +294,7 @@ class Program:
             return
         if "refused" in body and attempt.state == "launching":
             del self._attempts[worker.key]
-            self._starting.over(worker.key)
+            self._starting.settled(worker.key)
             self._rest(worker)
         else:
             attempt.state = str(body.get("state", attempt.state))
@@ -304,14 +304,14 @@ class Program:
         if attempt is None:
             return
         if worker.key is not None and body["event"] == "exited":
-            self._starting.over(worker.key)
+            self._starting.settled(worker.key)
             attempt.worker, attempt.state, attempt.report = None, "ended", report_in(body)
             self._rest(worker)
         else:
             attempt.state = str(body.get("state", attempt.state))
             attempt.started = body.get("started", attempt.started)
             if worker.key is not None:
-                self._starting.runs(worker.key, time.monotonic())
+                self._starting.settled(worker.key)
 
     def _rest(self, worker: Worker) -> None:
         """Keep a supervisor for the next job. Only the program retires one: it alone knows what it is about to send."""
@@ -337,7 +337,7 @@ class Program:
         self._notifying.discard(worker)
         self._dismiss(worker)
         if worker.key is not None:
-            self._starting.over(worker.key)
+            self._starting.settled(worker.key)
             body = recovery.lost(self._settings, self._driver, self._boot, worker.key)
             self._attempts[worker.key].worker = None
             if body is None:  # it never passed the gate

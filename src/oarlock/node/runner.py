@@ -12,7 +12,7 @@ import time
 
 from oarlock.node import command, fence, hook, linger, script, spool
 from oarlock.node.cgroup import CgroupError, Driver, Group
-from oarlock.node.channel import BadFrame, Body, Frame
+from oarlock.node.channel import BadFrame, Body, Frame, encoded
 from oarlock.node.children import Children
 from oarlock.node.command import CannotStart
 from oarlock.node.environment import Files
@@ -105,7 +105,7 @@ class Supervisor:
         self._state = "running"
         self._report = self._report._replace(started=time.time())
         self._lease.begin(now())
-        self._link.tell({"event": "started", **self._about()})
+        self._link.tell({"event": "started", **self._about()}, may_wait=self._launch.role == FIRST)
 
     def _about(self) -> Body:
         return {
@@ -361,7 +361,7 @@ class Supervisor:
 
     def _empty(self, group: Group) -> None:
         try:
-            if fence.emptied(group):
+            if self._is_empty(group):
                 self._children.reap()
                 self._report = self._report._replace(counters=group.counters())
                 group.remove()
@@ -371,19 +371,26 @@ class Supervisor:
         except (CgroupError, OSError) as error:
             self._happened("CPUSET_CLEAN_ERROR", str(error))
 
+    def _is_empty(self, group: Group) -> bool:
+        if group.wait_empty(0):
+            return True
+        self._link.speak()
+        return fence.emptied(group)
+
     def _tell_end(self) -> None:
         body = signed(self._report._replace(suspended=self._lease.suspended), self._launch.secret)
-        self._save(body)
-        self._link.tell({"event": "exited", **body})
+        text = encoded({"event": "exited", **body}).encode()
+        self._save(text)
+        self._link.tell(text)
 
-    def _save(self, body: Body) -> None:
+    def _save(self, report: bytes) -> None:
         """Write the report down; on a full disk, tell at once and try again until there is room."""
         while True:
             try:
                 # While the program listens the server has the report in a moment; otherwise the disk must keep it.
-                self._place.write(body, durable=not self._link.connected)
+                self._place.write(report, durable=not self._link.connected)
             except OSError:
-                self._link.tell({"event": "exited", **body})
+                self._link.tell(report)
                 self._turn(now() + _LONGEST_WAIT)
             else:
                 return

@@ -12,7 +12,7 @@ import json
 import os
 import re
 
-from oarlock.node.channel import Body
+from oarlock.node.channel import Body, encoded
 from oarlock.node.messages import SEEN, Refused
 
 _NAME = re.compile(r"(\d+)\.(\d+)")
@@ -25,8 +25,9 @@ Key = tuple[int, int]
 class Place:
     """The file of one attempt, held open."""
 
-    def __init__(self, spool: str, key: Key, fd: int) -> None:
+    def __init__(self, spool: str, key: Key, fd: int, *, is_new: bool = False) -> None:
         self.spool, self.key, self.fd = spool, key, fd
+        self._ends_with_launch = is_new  # and we are at its end
 
     @property
     def path(self) -> str:
@@ -49,12 +50,14 @@ class Place:
         first, _, rest = os.pread(self.fd, os.fstat(self.fd).st_size, 0).partition(b"\n")
         return first, rest
 
-    def write(self, outcome: Body, *, durable: bool = False) -> None:
+    def write(self, outcome: Body | bytes, *, durable: bool = False) -> None:
         """Say what came of it, in place of what was said before; on the disk before returning only if `durable`."""
-        first, _ = self._lines()
-        os.ftruncate(self.fd, len(first))
-        os.lseek(self.fd, 0, os.SEEK_END)
-        write_all(self.fd, b"\n" + json.dumps(outcome).encode())
+        if not self._ends_with_launch:
+            first, _ = self._lines()
+            os.ftruncate(self.fd, len(first))
+            os.lseek(self.fd, 0, os.SEEK_END)
+        self._ends_with_launch = False
+        write_all(self.fd, b"\n" + (outcome if isinstance(outcome, bytes) else encoded(outcome).encode()))
         if durable:
             os.fsync(self.fd)
             self._save_name()
@@ -114,7 +117,8 @@ def open_directory(spool: str) -> int:
 def enter(spool: str, key: Key, asked: bytes) -> Place:
     """Pass the gate: make the file of an attempt with its launch, locked. Refuse one that was here before."""
     making = os.path.join(spool, f"new.{os.getpid()}")
-    place = Place(spool, key, os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    fd = os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    place = Place(spool, key, fd, is_new=True)
     try:
         fcntl.flock(place.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         write_all(place.fd, asked.replace(b"\n", b" "))  # in JSON it stands only where a space may

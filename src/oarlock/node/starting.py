@@ -13,11 +13,8 @@ from collections import deque
 from oarlock.node.channel import Frame
 from oarlock.node.spool import Key
 
-MOMENT = 0.1
-"""Seconds for which an attempt counts whose command runs."""
-
 LONGEST = 1.0
-"""Seconds for which it counts at most before: a prologue may take its time."""
+"""Seconds for which an attempt counts at most: a prologue may take its time."""
 
 
 class Starting:
@@ -44,13 +41,8 @@ class Starting:
         self._begun[key] = now + LONGEST
         return key, frame
 
-    def runs(self, key: Key, now: float) -> None:
-        """The command of an attempt runs now."""
-        if key in self._begun:
-            self._begun[key] = now + MOMENT
-
-    def over(self, key: Key) -> None:
-        """An attempt is over, or never was one."""
+    def settled(self, key: Key) -> None:
+        """An attempt is over, or never was one, or has been running for a moment (`node/link.py`)."""
         self._begun.pop(key, None)
 
     def withdraw(self, key: Key) -> Frame | None:
