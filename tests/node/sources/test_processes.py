@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from oarlock.node.sources.processes import MOST_EXECUTABLES, ProcessSource, Stat, io_values, owner
+from tests.bed import eventually
 from tests.monitoring import job_at, needs_cgroups, real_groups, recorded, wait_until
 
 STAT = "{pid} ({name}) {state} {parent} 1 1 0 -1 0 0 0 0 0 {cpu} 1 {children} 2 20 0 {threads} 0 9 0 {pages} 1"
@@ -151,6 +152,14 @@ def test_where_nothing_may_be_read_nothing_is_said(world):
     assert "open_files" not in values
 
 
+def read_when_all_sleep(probe, *, threads):
+    """Read everything; nothing as long as a thread is still on its way to where it sleeps."""
+    values = {}
+    probe.beat()
+    probe.read(values, thorough=True)
+    return values if values['threads{state="sleeping"}'] == threads else None
+
+
 @needs_cgroups
 def test_a_real_job_of_many_threads_and_open_files(tmp_path):
     program = (
@@ -167,15 +176,12 @@ def test_a_real_job_of_many_threads_and_open_files(tmp_path):
             child.stdout.readline()
             groups.join(made, child.pid)
             probe = ProcessSource(scratch=[str(tmp_path / "scratch")]).open(job_at({"cpuacct": made["cpuacct"]}))
-            values = {}
-            probe.beat()
-            probe.read(values, thorough=True)
+            values = eventually(lambda: read_when_all_sleep(probe, threads=4), what="the sleep of all threads")
             probe.close()
         finally:
             child.kill()
             child.wait()
             child.stdout.close()
-    assert values['threads{state="sleeping"}'] == 4
     assert values["uses_scratch"] == 1
     assert values["written_characters_bytes_total"] >= 4096
     assert values["write_calls_total"] >= 1
