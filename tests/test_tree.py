@@ -50,14 +50,17 @@ def process_makers(text: str) -> set[str]:
     modules = {name for name in imported(tree) if name.split(".")[0] in PROCESS_MODULES}
     taken = {f"os.{alias.name}" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "os"
              for alias in node.names}  # fmt: skip
-    used = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    # To write every attribute out would take seconds: of the long ones only those are looked at that can matter.
+    used = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)
+            and (isinstance(node.value, ast.Name) or "create_subprocess" in node.attr)}  # fmt: skip
     return modules | {name for name in taken | used if PROCESS_CALL.fullmatch(name) or "create_subprocess" in name}
 
 
 def executors(text: str) -> set[str]:
     """Give what a file uses that could turn data into code."""
     tree = ast.parse(text)
-    called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    called = {function.id for function in calls if isinstance(function, ast.Name)}
     modules = {name.split(".")[0] for name in imported(tree)}
     return (called & {"eval", "exec", "compile", "__import__"}) | (
         modules & {"pickle", "marshal", "shelve", "runpy", "code", "yaml"}
@@ -141,11 +144,11 @@ BREACHES = [
 ]
 
 
-@pytest.mark.parametrize(("file", "line", "told"), BREACHES)
-def test_an_import_that_points_the_wrong_way_is_found(tmp_path, file, line, told):
+def test_imports_that_point_the_wrong_way_are_found(tmp_path):
     shutil.copytree(SOURCE, tmp_path / "oarlock", ignore=shutil.ignore_patterns("__pycache__"))
-    with (tmp_path / "oarlock" / file).open("a") as broken:
-        broken.write(f"\n{line}\n")
+    for file, line, _ in BREACHES:
+        with (tmp_path / "oarlock" / file).open("a") as broken:
+            broken.write(f"\n{line}\n")
     lint = Path(sys.executable).with_name("lint-imports")
     ran = subprocess.run(
         [lint, "--config", ROOT / "pyproject.toml", "--no-cache"],
@@ -153,4 +156,4 @@ def test_an_import_that_points_the_wrong_way_is_found(tmp_path, file, line, told
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert ran.returncode == 1
-    assert told in ran.stdout
+    assert [told for _, _, told in BREACHES if told not in ran.stdout] == []
