@@ -13,7 +13,7 @@ import pytest
 from oarlock.model.job import JobState
 from tests.bed import needs_root, needs_v1
 from tests.e2e.instance import instance
-from tests.measure.real_prometheus import BY_PATH, PORTAL, Prometheus, answers, lacking
+from tests.measure.real_prometheus import BY_PATH, PORTAL, STEADY, Prometheus, answers, lacking
 from tests.monitoring import ROOT, wait_until
 
 pytestmark = [pytest.mark.component("prometheus"), needs_root, needs_v1, pytest.mark.timeout(150)]
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.component("prometheus"), needs_root, needs_v1, pytest.
 WINDOW, MEGABYTES, CORES, FREE = 30, 200, 2, 1  # a job that has less than its node has a limit of memory
 HOLD = f"held = bytearray({MEGABYTES} << 20); held[::4096] = b'x' * len(held[::4096])"
 LOAD = f"""python3 -S -c "{HOLD}
-while True: pass" & while :; do :; done"""
+{STEADY}" & python3 -S -c "{STEADY}"; wait"""
 PAST = f"python3 -c 'import time; time.sleep({CORES})'"
 
 

@@ -15,6 +15,14 @@ PORTAL = ROOT.parent / "shared" / "data" / "portal-queries.json"
 BY_PATH = {"public.graph_software_processes_cvmfs.1"}
 """Asks for executables below a folder; we tell names only, never paths."""
 
+STEADY = """import time
+begin = time.monotonic()
+while True:
+    while time.process_time() < (time.monotonic() - begin) / 5: pass
+    time.sleep(0.02)"""
+"""A program that takes a fifth of a core, second by second, however busy the machine is: what it is kept from doing it
+does afterwards. One that takes all that it gets is as steady only on a machine that has nothing else to do."""
+
 _GLOBAL = f"""
 global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}}
 rule_files: ["{ROOT}/prometheus/rules.yml"]

@@ -10,12 +10,12 @@ import time
 import pytest
 
 from tests.measure.real import free_port
-from tests.measure.real_prometheus import BY_PATH, PORTAL, Prometheus, answers, lacking
+from tests.measure.real_prometheus import BY_PATH, PORTAL, STEADY, Prometheus, answers, lacking
 from tests.monitoring import ROOT, needs_cgroups, real_groups, wait_until
 from tests.nvml_stub import build
 
 JOB, WINDOW, MEGABYTES = "4242", 10, 200
-BUSY = f"x = bytearray({MEGABYTES} << 20)\nprint('on', flush=True)\nwhile True: pass"
+HOLD = f"x = bytearray({MEGABYTES} << 20)\nprint('on', flush=True)"
 SCRAPE = """
   - job_name: agents
     static_configs: [{{targets: ["127.0.0.1:{port}"], labels: {{cluster: alpha}}}}]
@@ -26,18 +26,18 @@ echo "JobId=$4 JobName=load UserId=ada(1001) GroupId=ada(1001) MCS_label=N/A Pri
 
 
 class Load:
-    """A job of two busy processes, one of which holds memory; both say that they have a GPU."""
+    """A job of two processes that work steadily, one of which holds memory; both say that they have a GPU."""
 
     def __init__(self, groups):
         self.places = groups.make(f"slurm/uid_1001/job_{JOB}")
         (self.places["memory"] / "memory.limit_in_bytes").write_text(str(400 << 20))
         environment = {**os.environ, "SLURM_JOB_GPUS": "0"}
-        holding = subprocess.Popen([sys.executable, "-S", "-c", f"input()\n{BUSY}"], stdin=subprocess.PIPE,
-                                   stdout=subprocess.PIPE, env=environment)  # fmt: skip
-        spinning = subprocess.Popen(
-            ["sh", "-c", "read line; while :; do :; done"], stdin=subprocess.PIPE, env=environment
-        )
-        self.programs = [holding, spinning]
+        holding, plain = (
+            subprocess.Popen([sys.executable, "-S", "-c", f"input()\n{work}\n{STEADY}"], stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE, env=environment)
+            for work in (HOLD, "")
+        )  # fmt: skip
+        self.programs = [holding, plain]
         for program in self.programs:  # in its cgroup and limited before it starts to work
             groups.join(self.places, program.pid)
             program.stdin.write(b"\n")
@@ -64,7 +64,7 @@ class Load:
         for program in self.programs:
             program.kill()
             program.wait()
-        self.programs[0].stdout.close()
+            program.stdout.close()
 
 
 @pytest.fixture(scope="module")
