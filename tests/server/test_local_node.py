@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -590,7 +591,8 @@ async def test_a_job_that_ended_while_nobody_listened_is_on_the_disk(ground, peo
         assert place is not None
         await asyncio.to_thread(eventually, lambda: place.outcome() is not None)
         place.close()
-        later = Node(post.settings, local(PYTHON), post.hear, Doors(), QUICK)
+        # A server that was started again asks at once: it does not wait as after a connection that failed.
+        later = Node(post.settings, local(PYTHON), post.hear, Doors(), replace(QUICK, first_retry=600.0))
         later.expect(1, 1, launch.secret)
         assert (await post.report(1)).status == 6 << 8
         await later.close()

@@ -86,7 +86,8 @@ class Node:
         """
         key = launch.job, launch.attempt
         self._warn_of_open_devices(launch)
-        self.expect(launch.job, launch.attempt, launch.secret)
+        self._secrets[key] = launch.secret
+        self._keep(after=self._patience.first_retry)
         try:
             await self._ask("launch", launch.body())
         except OarlockError as error:
@@ -97,9 +98,9 @@ class Node:
             raise
 
     def expect(self, job: int, attempt: int, secret: str) -> None:
-        """Wait for the report of an attempt: one just launched, or one found in the database after a restart."""
+        """Wait for the report of an attempt found in the database after a restart; it may have come long ago."""
         self._secrets[job, attempt] = secret
-        self._keep()
+        self._keep(after=0.0)
 
     async def kill(self, job: int, attempt: int, *, grace: int | None = None) -> None:
         """Tell a job to end: TERM now, KILL to all of it after the grace (the launch's own if `None`)."""
@@ -202,7 +203,7 @@ class Node:
         log.info("node reached", extra={"node": self.name, "cgroups": hello.cgroups})
         self._warn_of_weak_fence(hello)
         await self._catch_up(channel, hello)
-        self._keep()
+        self._keep(after=patience.first_retry)
         return channel
 
     def _warn_of_weak_fence(self, hello: Hello) -> None:
@@ -248,13 +249,13 @@ class Node:
         for key in set(self._secrets) - known:
             self._on_event(Missing(self.name, *key))
 
-    def _keep(self) -> None:
+    def _keep(self, *, after: float) -> None:
+        """Have somebody stay in touch, who reaches a node that is not connected after some seconds."""
         if self._keeper is None or self._keeper.done():
-            self._keeper = asyncio.create_task(self._keep_up())
+            self._keeper = asyncio.create_task(self._keep_up(after))
 
-    async def _keep_up(self) -> None:
+    async def _keep_up(self, pause: float) -> None:
         """Stay in touch while anything is expected; close the connection when it has long been of no use."""
-        pause = self._patience.first_retry
         while self._secrets or self._channel is not None:
             channel = self._channel
             if channel is not None and not channel.ended.is_set():
@@ -266,7 +267,7 @@ class Node:
                 await self._lose(channel)
                 continue
             await asyncio.sleep(pause)
-            pause = min(pause * 2, self._patience.last_retry)
+            pause = min(max(pause * 2, self._patience.first_retry), self._patience.last_retry)
             await self._try()
 
     async def _try(self) -> None:
