@@ -72,9 +72,13 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def sqlite_path(sqlite_template: Path, tmp_path: Path) -> Path:
     """A fresh SQLite database that was closed properly."""
+    return _copied(sqlite_template, tmp_path)
+
+
+def _copied(template: Path, folder: Path) -> Path:
     for ending in ("", ".created"):
-        shutil.copy(f"{sqlite_template}{ending}", tmp_path)
-    return tmp_path / sqlite_template.name
+        shutil.copy(f"{template}{ending}", folder)
+    return folder / template.name
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -93,6 +97,21 @@ def place(request: pytest.FixtureRequest) -> Iterator[str]:
 def database(place: str) -> Iterator[Database]:
     with open_database(place) as opened:
         yield opened
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def module_database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    """A fresh database for all tests of a module that change nothing in it, or nothing that another one looks at."""
+    if request.param == "sqlite":
+        template: Path = request.getfixturevalue("sqlite_template")
+        with open_database(_copied(template, tmp_path_factory.mktemp("module"))) as opened:
+            yield opened
+        return
+    postgres: Postgres = request.getfixturevalue("postgres")
+    url = postgres.make(template="oarlock_template")
+    with open_database(url) as opened:
+        yield opened
+    postgres.drop(url)
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from tests.databases import Postgres
 from tests.store.cluster import new
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def reader(postgres: Postgres) -> Iterator[psycopg.Connection]:
     """A login of the account, in a database where a job has a canary in everything that is hidden."""
     url = postgres.make(template="oarlock_template")

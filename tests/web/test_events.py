@@ -17,10 +17,11 @@ def _fill(tx: Tx) -> None:
     events.add(tx, [Event(EventType.WALLTIME, NOW, "over", job=7), Event(kind, NOW + 9, "failed", 7, ("node1",))])
 
 
-@pytest.fixture
-def house(database: Database) -> Iterator[Running]:
-    database.write(_fill)
-    with running(database) as house:
+@pytest.fixture(scope="module")
+def house(module_database: Database) -> Iterator[Running]:
+    """A house where nobody changes anything."""
+    module_database.write(_fill)
+    with running(module_database) as house:
         yield house
 
 

@@ -37,10 +37,11 @@ def _fill(tx: Tx) -> None:
     add_job(tx, "/network_address=2,walltime=0:30", user="nobody", after=(2,), where="cpuset >= 0")
 
 
-@pytest.fixture
-def house(database: Database) -> Iterator[Running]:
-    database.write(_fill)
-    with running(database) as house:
+@pytest.fixture(scope="module")
+def house(module_database: Database) -> Iterator[Running]:
+    """A house where nobody changes anything."""
+    module_database.write(_fill)
+    with running(module_database) as house:
         yield house
 
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from http.client import HTTPConnection
 from typing import Any
 
 import pytest
@@ -104,8 +105,8 @@ def _client(house: Running, caller: str, front: str) -> Client:
     return house.client_of(user or NAMELESS)
 
 
-def _verdict(client: Client, method: str, path: str, body: Any) -> str:
-    reply = client.ask(method, path, body)
+def _verdict(client: Client, connection: HTTPConnection, method: str, path: str, body: Any) -> str:
+    reply = client.ask_on(connection, method, path, body)
     if reply.status == 200:
         [told] = reply.body["jobs"] if body == {"ids": [1]} else [{"done": True}]
         return YES if told["done"] else told["kind"]
@@ -122,12 +123,18 @@ def test_every_verb_stands_in_the_matrix():
 @pytest.mark.parametrize("caller", CALLERS)
 def test_everybody_may_what_is_written_and_nothing_else(house: Running, caller: str, front: str):
     client = _client(house, caller, front)
-    found, written = {}, {}
-    for name, (path, body, verdicts) in MATRIX.items():
-        place = CALLERS.index(caller)
-        written[name] = ELSEWHERE.get((name, front), verdicts)[place]
-        found[name] = _verdict(client, VERBS[name].method, path.format(3), _filled(body))
-    assert found == written
+    place = CALLERS.index(caller)
+    written = {name: ELSEWHERE.get((name, front), verdicts)[place] for name, (_, _, verdicts) in MATRIX.items()}
+    assert _verdicts(client) == written
+
+
+def _verdicts(client: Client) -> dict[str, str]:
+    """Ask everything, over one connection: to make one as another user takes a process."""
+    with client.connected() as connection:
+        return {
+            name: _verdict(client, connection, VERBS[name].method, path.format(3), _filled(body))
+            for name, (path, body, _) in MATRIX.items()
+        }
 
 
 def _filled(body: Any) -> Any:
@@ -141,11 +148,7 @@ def _filled(body: Any) -> Any:
 def test_a_server_of_one_user_serves_nobody_else(database: Database, caller: str, front: str):
     database.write(_fill)
     with running(database, site=Site(Config(), frozenset({OWNER}), only=OWNER)) as house:
-        client = _client(house, caller, front)
-        found = {
-            name: _verdict(client, VERBS[name].method, path.format(3), _filled(body))
-            for name, (path, body, _) in MATRIX.items()
-        }
+        found = _verdicts(_client(house, caller, front))
     wanted = {"anonymous": WHO, "other": NO, "admin": NO, "owner": YES}[caller]
     assert found == {
         name: YES if name == "version" else ELSEWHERE.get((name, front), (WHO, NO, wanted, NO))[CALLERS.index(caller)]
