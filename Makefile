@@ -7,6 +7,9 @@ PYTEST_ARGS ?=
 BIN := $(VENV)/bin
 READY := $(VENV)/installed
 
+# Servers and commands are started a thousand times in a run: none of them should compile everything anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test check lint soak test-vm bench docs clean
 
 help:
@@ -24,7 +27,7 @@ demo: $(READY)
 
 test: $(READY)
 	@$(BIN)/python scripts/components
-	@$(BIN)/python -m pytest -n 3 $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n 4 --dist worksteal $(PYTEST_ARGS)
 
 check: lint test
 
