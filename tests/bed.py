@@ -110,10 +110,11 @@ def _end(pid: int) -> None:
 
 
 def _processes_of(uid: int) -> list[int]:
+    """Find the processes of an account; those that ended and only wait to be noticed by their parent do not count."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if path.stat().st_uid == uid:
+            if path.stat().st_uid == uid and (path / "stat").read_text().rpartition(")")[2].split()[0] != "Z":
                 found.append(int(path.name))
     return found
 
