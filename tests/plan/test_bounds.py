@@ -30,6 +30,9 @@ def bound_after(easy: str, hard: str) -> int:
     return bounds.at(FITS[hard], 10)
 
 
+EASIER = {(easy, hard): easy == hard or bound_after(easy, hard) == 50 for easy, hard in product(TEXTS, TEXTS)}
+
+
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 99)), max_size=12))
 def test_a_bound_holds_for_its_duration_and_every_longer_one(told):
     stairs, known = Stairs(), [0] * 11
@@ -74,6 +77,22 @@ def test_a_shape_that_comes_late_learns_what_was_known_of_easier_ones():
     bounds.at(FITS["core=1"], 10)
     bounds.raise_to(FITS["core=1"], 10, 50)
     assert [bounds.at(FITS["core=8"], duration) for duration in (9, 10, 11)] == [0, 50, 50]
+
+
+TOLD = st.tuples(st.sampled_from(TEXTS), st.integers(1, 4), st.integers(1, 99))
+
+
+@given(st.lists(st.sampled_from(TEXTS)), st.lists(TOLD, max_size=12))
+def test_in_whatever_order_shapes_come_each_knows_what_was_told_of_all_easier_ones(met, told):
+    bounds = Bounds()
+    for text in met:
+        bounds.at(FITS[text], 1)
+    for text, duration, start in told:
+        bounds.at(FITS[text], duration)
+        bounds.raise_to(FITS[text], duration, start)
+    for text, duration in product(TEXTS, range(1, 5)):
+        known = [start for easy, least, start in told if least <= duration and EASIER[easy, text]]
+        assert bounds.at(FITS[text], duration) == max(known, default=0)
 
 
 def test_with_more_room_everything_is_forgotten():

@@ -1,8 +1,8 @@
 """Where searches ended: inside a pass room only shrinks, so nothing earlier has to be looked at again.
 
 What was found for one shape holds for every shape that asks for as much or more: where four nodes with two cores each
-are not free, six with two are not either. Each shape has its own stairs; whoever raises them raises those of all harder
-shapes.
+are not free, six with two are not either. Each shape has its own stairs; whoever raises them raises those of the next
+harder shapes, and so on, up to those that are as high already.
 """
 
 from bisect import bisect_right
@@ -25,16 +25,17 @@ class Stairs:
         index = bisect_right(self._durations, duration) - 1
         return self._starts[index] if index >= 0 else 0
 
-    def raise_to(self, duration: int, start: int) -> None:
-        """Remember that a stay of `duration` cannot begin before `start`."""
+    def raise_to(self, duration: int, start: int) -> bool:
+        """Remember that a stay of `duration` cannot begin before `start`; False if that was known."""
         index = bisect_right(self._durations, duration)
         if index and self._starts[index - 1] >= start:
-            return
+            return False
         if index and self._durations[index - 1] == duration:
             index -= 1
         beaten = bisect_right(self._starts, start, index)
         self._durations[index:beaten] = [duration]
         self._starts[index:beaten] = [start]
+        return True
 
     def raise_like(self, other: "Stairs") -> None:
         """Remember all that is known of an easier shape."""
@@ -44,11 +45,11 @@ class Stairs:
 
 @dataclass(slots=True, eq=False)
 class Known:
-    """What is known of a shape: its own stairs, and those of all shapes as hard or harder, its own among them."""
+    """What is known of a shape, and the shapes that are next harder: harder than it, and than no other harder one."""
 
     fit: Fit
     stairs: Stairs = field(default_factory=Stairs)
-    harder: list[Stairs] = field(default_factory=list)
+    harder: list["Known"] = field(default_factory=list)
 
 
 class Bounds:
@@ -65,23 +66,40 @@ class Bounds:
         return known.stairs.at(duration)
 
     def raise_to(self, fit: Fit, duration: int, start: int) -> None:
-        """Remember that a shape, and every harder one, has no place before `start`."""
-        for stairs in self._known[fit].harder:
-            stairs.raise_to(duration, start)
+        """Remember that a shape, and every harder one, has no place before `start`.
+
+        Stairs that are as high already need no look at what is harder still: those are as high at least.
+        """
+        left = [self._known[fit]]
+        while left:
+            known = left.pop()
+            if known.stairs.raise_to(duration, start):
+                left += known.harder
 
     def clear(self) -> None:
         """Forget everything: there is more room than before."""
         self._known.clear()
 
     def _meet(self, fit: Fit) -> Known:
-        new = self._known[fit] = Known(fit)
         for known in self._known.values():
-            if known is new or _is_easier(known.fit, fit):
-                known.harder.append(new.stairs)
+            if _is_easier(known.fit, fit) and _is_easier(fit, known.fit):  # as hard: what is known of one is of both
+                self._known[fit] = known
+                return known
+        new = Known(fit)
+        for known in self._known.values():
+            if _is_easier(known.fit, fit):
+                known.harder = _nearest([*known.harder, new])
                 new.stairs.raise_like(known.stairs)
             elif _is_easier(fit, known.fit):
-                new.harder.append(known.stairs)
+                new.harder.append(known)
+        new.harder = _nearest(new.harder)
+        self._known[fit] = new
         return new
+
+
+def _nearest(shapes: list[Known]) -> list[Known]:
+    """Leave out what is harder than another one of them."""
+    return [one for one in shapes if not any(other is not one and _is_easier(other.fit, one.fit) for other in shapes)]
 
 
 def _is_easier(fit: Fit, other: Fit) -> bool:
