@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oarlock.plan.fields import Fields
+from oarlock.plan.sets import lowest, union
 from tests.plan.drawing import cluster, laid, licences, node, table
 
 SIZES = [1, 3, 8, 9, 16, 31, 33, 64, 100, 128, 129, 200, 256]
@@ -51,6 +52,21 @@ def test_nodes_become_resources_and_nodes_again(cores, seed):
     assert resources == sum(found.bits for at, found in enumerate(layout.nodes) if nodes >> at & 1)
     assert fields.touched(resources) == nodes
     assert fields.touched(resources | 0) == nodes
+
+
+@pytest.mark.parametrize("cores", SIZES)
+@settings(max_examples=30)
+@given(st.integers(0, 2**32))
+def test_the_lowest_members_are_taken_of_the_first_fields_that_have_enough(cores, seed):
+    r = Random(seed)
+    layout, free = drawn(r, cores)
+    fields, count = Fields(layout), r.randint(1, cores)
+    enough = [found for found in layout.nodes if (free & found.bits).bit_count() >= count]
+    chosen = enough[: r.randint(0, len(enough))]
+    given = fields.lowest(free, fields.at_least(free, count), len(chosen), count)
+    assert given == union(lowest(free & found.bits, count) for found in chosen)
+    assert fields.touched(given) == sum(1 << layout.nodes.index(found) for found in chosen)
+    assert (fields.whole(given), fields.whole(given + (1 << 300))) == (False, None)
 
 
 def test_what_is_behind_the_fields_is_not_counted():

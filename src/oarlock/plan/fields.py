@@ -5,15 +5,26 @@ many nodes there are.
 """
 
 from functools import cache
+from typing import NamedTuple
 
 from oarlock.model.bits import positions
 from oarlock.plan.layout import Layout
+from oarlock.plan.sets import lowest
 
-_FEW = 6  # nodes: below that, joining their sets one by one is quicker
+_FEW = 6  # nodes: up to that, joining their sets one by one is quicker
+_FEW_PARTS = 4  # nodes: up to that, what is taken of each is found quicker one by one
 _BYTE = 8
 _PLAIN = 2  # so many members are counted one by one
 _MARKED = 128  # the widest field whose members a byte can count, with its highest bit for the mark
 _DIGITS = bytes.maketrans(bytes(range(2)), b"01")
+
+
+class Given(NamedTuple):
+    """Resources that were given to somebody, and of which nodes; `whole` if they are all that these nodes have."""
+
+    resources: int
+    nodes: int
+    whole: bool
 
 
 class Fields:
@@ -36,8 +47,8 @@ class Fields:
         self._lifts: dict[int, int] = {}  # by count: what makes those that are enough reach the mark, and no others
         self._bytes = self.size * width // 8
         self._node_bits = [node.bits for node in layout.nodes]
-        self._made = (0, 0)
-        self._took = (0, 0)
+        self._field = (1 << width) - 1
+        self._last = Given(0, 0, whole=False)
         self._spread = _spreads(width)
 
     def nonempty(self, bits: int) -> int:
@@ -98,26 +109,43 @@ class Fields:
         else:
             image = b"".join([self._spread[value] for value in nodes.to_bytes(-(-self.size // 8), "little")])
             made = int.from_bytes(image, "little") & self.everything
-        self._made = made, nodes
+        self._last = Given(made, nodes, whole=True)
         return made
 
+    def lowest(self, bits: int, marks: int, fields: int, count: int) -> int:
+        """Give the `count` lowest members of each of the first so many `fields` that are marked as having as many."""
+        marks = lowest(marks, fields)
+        given = self._of_each(bits, marks, count) if fields <= _FEW_PARTS else self._of_all(bits, marks, count)
+        self._last = given
+        return given.resources
+
+    def _of_each(self, bits: int, marks: int, count: int) -> "Given":
+        taken = nodes = 0
+        while marks:
+            mark = marks.bit_length() - 1
+            marks ^= 1 << mark
+            node = mark // self.width
+            low = node * self.width
+            taken |= lowest(bits >> low & self._field, count) << low
+            nodes |= 1 << node
+        return Given(taken, nodes, whole=False)
+
+    def _of_all(self, bits: int, marks: int, count: int) -> "Given":
+        lows = self.lows_of(marks)
+        here = left = bits & self.filled(lows)
+        for _ in range(count):
+            left &= left - lows
+        return Given(here ^ left, self.nodes(lows), whole=False)
+
     def touched(self, resources: int) -> int:
-        """Give the nodes that a set has a resource of. Whoever just took whole nodes asks next, so that is kept."""
-        made, nodes = self._made
-        if resources is made:
-            return nodes
-        taken, lows = self._took
-        if resources is taken:
-            return self.nodes(lows)
+        """Give the nodes that a set has a resource of. Whoever was just given a set asks next, so that is kept."""
+        if resources is self._last.resources:
+            return self._last.nodes
         return self.nodes(self.nonempty(resources & self.everything))
 
-    def note_taken(self, resources: int, lows: int) -> None:
-        """Remember of which fields a set was just taken."""
-        self._took = resources, lows
-
-    def just_made(self, resources: int) -> bool:
-        """Say whether a set is the one that `resources` gave last: all resources of some nodes."""
-        return resources is self._made[0]
+    def whole(self, resources: int) -> bool | None:
+        """Say whether a set was given as all resources of its nodes; None if it is not the one that was given last."""
+        return self._last.whole if resources is self._last.resources else None
 
     def smallest(self, nodes: int) -> int:
         """Give the size of the smallest of these nodes."""

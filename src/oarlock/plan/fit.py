@@ -117,39 +117,35 @@ class NodeParts:
     of_nodes: bool = False
     asks: Asks | None = None
     _looked_at: int = 0  # the set of the last question,
-    _enough: int = 0  # and the nodes that have enough of it
+    _enough: int = 0  # the nodes that have enough of it,
+    _taken: int = 0  # and how many of them would be taken
 
     def __post_init__(self) -> None:
         self.asks = _asks(self.mask, self.nodes, self.parts, self.nodes * self.parts)
 
     def fits(self, free: int) -> bool:
         here = free & self.mask
+        self._looked_at, self._taken = here, 0
         if self.nodes > 1 and here.bit_count() < self.least:
             return False
-        self._looked_at = here
-        enough = self._enough = self.fields.at_least(here, self.parts)
-        if self.nodes == 1:
-            return enough != 0
-        if self.nodes == 2:
-            return enough & (enough - 1) != 0
-        have = enough.bit_count()
-        return have > 0 and wanted(self.nodes, have, self.total) > 0
+        self._enough = self.fields.at_least(here, self.parts)
+        self._taken = self._wanted(self._enough)
+        return self._taken > 0
 
     def take(self, free: int) -> int:
         here = free & self.mask
-        enough = self._enough if here == self._looked_at else self.fields.at_least(here, self.parts)
+        if here != self._looked_at:
+            self.fits(here)
+        return self.fields.lowest(here, self._enough, self._taken, self.parts) if self._taken else 0
+
+    def _wanted(self, enough: int) -> int:
+        """Say how many nodes are taken of those that have enough; one or two are seen without a count."""
+        if self.nodes == 1:
+            return int(enough != 0)
+        if self.nodes == 2:
+            return 2 if enough & (enough - 1) else 0
         have = enough.bit_count()
-        keep = wanted(self.nodes, have, self.total) if have else 0
-        if not keep:
-            return 0
-        lows = self.fields.lows_of(lowest(enough, keep))
-        here &= self.fields.filled(lows)
-        left = here
-        for _ in range(self.parts):
-            left &= left - lows
-        taken = here ^ left
-        self.fields.note_taken(taken, lows)
-        return taken
+        return wanted(self.nodes, have, self.total) if have else 0
 
     def offers(self, free: int) -> int:
         return self.fields.at_least(free & self.mask, self.parts).bit_count()
@@ -257,8 +253,9 @@ class Fitter:
 
     def is_whole(self, resources: int, nodes: int) -> bool:
         """Say whether a set is all of these nodes, of which it has at least one resource each; True only if sure."""
-        if self.fields is not None and self.fields.just_made(resources):
-            return True
+        known = self.fields.whole(resources) if self.fields is not None else None
+        if known is not None:
+            return known
         return (resources & self._on_nodes).bit_count() == nodes.bit_count() * self._node_size
 
     def resources_of(self, nodes: int) -> int:
