@@ -14,7 +14,7 @@ from oarlock.plan.sets import lowest
 _FEW = 6  # nodes: up to that, joining their sets one by one is quicker
 _FEW_PARTS = 4  # nodes: up to that, what is taken of each is found quicker one by one
 _BYTE = 8
-_PLAIN = 2  # so many members are counted one by one
+PLAIN = 2  # so many members are counted one by one, which is as quick as to count all there are
 _MARKED = 128  # the widest field whose members a byte can count, with its highest bit for the mark
 _DIGITS = bytes.maketrans(bytes(range(2)), b"01")
 
@@ -63,7 +63,7 @@ class Fields:
         """Give a mark in each field that holds `count` members or more; `lows_of` turns marks into lows."""
         if count > self.width:
             return 0
-        if count <= _PLAIN:
+        if count <= PLAIN:
             for _ in range(count - 1):
                 bits &= bits - self.nonempty(bits)  # without the lowest member of each field
             return self._nonempty_tops(bits) if self._in_bytes else self.nonempty(bits) << self._mark

@@ -16,7 +16,7 @@ from oarlock.model.request import ALL, Group, Level
 from oarlock.model.snapshot import Shape
 from oarlock.plan.asks import Asks
 from oarlock.plan.cells import Cells
-from oarlock.plan.fields import Fields
+from oarlock.plan.fields import PLAIN, Fields
 from oarlock.plan.layout import NODE, Layout
 from oarlock.plan.match import matching
 from oarlock.plan.sets import lowest, union, without
@@ -126,7 +126,7 @@ class NodeParts:
     def fits(self, free: int) -> bool:
         here = free & self.mask
         self._looked_at, self._taken = here, 0
-        if self.nodes > 1 and here.bit_count() < self.least:
+        if self.least > PLAIN and here.bit_count() < self.least:  # to count all is quicker than to count in each
             return False
         self._enough = self.fields.at_least(here, self.parts)
         self._taken = self._wanted(self._enough)

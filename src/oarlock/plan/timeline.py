@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from itertools import accumulate
-from operator import and_
+from operator import and_, or_
 from typing import NamedTuple, Protocol, Self
 
 from msgspec import Struct
@@ -92,7 +92,7 @@ class Timeline:
     def cover(self, start: int, stop: int, units: int) -> None:
         """Take units during [start, stop), whether they are free there or taken already."""
         inside = self.free[max(self._slot_at(start), 0) : bisect_left(self.times, stop)]
-        if not any(map(units.__and__, inside)):
+        if not units & reduce(or_, inside, 0):
             return  # nothing changes: do without two more instants
         first, last = self._span(start, stop)
         changed = [free ^ (free & units) for free in self.free[first:last]]
