@@ -17,12 +17,15 @@ settings.load_profile("shared machine")
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the tests that take longest, so that no worker is left alone with one of them in the end."""
-    items.sort(key=_seconds_allowed, reverse=True)
+    items.sort(key=_length, reverse=True)
 
 
-def _seconds_allowed(item: pytest.Item) -> float:
+def _length(item: pytest.Item) -> float:
+    """How long a test may take where it says so; those of whole instances are the longest of the others."""
     mark = item.get_closest_marker("timeout")
-    return float(mark.args[0]) if mark is not None and mark.args else 0.0
+    if mark is not None and mark.args:
+        return float(mark.args[0])
+    return 1.0 if "e2e" in item.path.parts else 0.0
 
 
 @pytest.hookimpl(tryfirst=True)
