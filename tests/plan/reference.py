@@ -114,7 +114,7 @@ class Reference:
         self.rows = ordered_rows(snapshot, settings.order)
         self.places: dict[int, Place] = {}
         self.refusals: dict[int, Refusal] = {}
-        self.held: dict[int, Stay] = {}
+        self.held: dict[int, tuple[Stay, Place]] = {}
         self.ends = {job.job_id: max(job.stop, now + 1) for job in snapshot.placed}
         self.always = self._with("type", settings.always_assigned)
         self.rooms = Rooms(snapshot)
@@ -242,9 +242,9 @@ class Reference:
         dates = policy.dates
         while jobs and dates != 0:
             job, *jobs = jobs
-            self._let_go(job)
+            held = self._let_go(job)
             if dates is None or not self._waits_for_others(job):
-                self._guarded(job, dated=False)
+                self._guarded(job, dated=False, held=held)
             place = self.places.get(job.job_id)
             if dates is not None and place is not None and place.start > self.now:
                 dates -= 1
@@ -271,29 +271,41 @@ class Reference:
                 self._keeps(job, who, old._replace(start=start, stop=start + lasting))
                 return
 
-    def _keeps(self, job: Waiting, who: Character, old: Place) -> bool:
-        """Let a job have a place, if it is free and nothing else is against it."""
-        resources = old.resources - self.always
-        walltime = old.stop - old.start
-        stay = Stay(who, old.start, old.start + self._length(who, walltime), resources)
+    def _stay_at(self, who: Character, place: Place) -> Stay:
+        length = self._length(who, place.stop - place.start)
+        return Stay(who, place.start, place.start + length, place.resources - self.always)
+
+    def _is_free(self, job: Waiting, who: Character, place: Place) -> bool:
+        stay = self._stay_at(who, place)
         free = self.free(who, stay.start, stay.stop, dated=False)
         if who.besteffort:
-            free -= self.windows(stay.start, old.stop + self.settings.security_time)
-        if not resources <= free or not self.quotas.let(job, stay.start, stay.stop - stay.start, resources, walltime):
+            free -= self.windows(stay.start, place.stop + self.settings.security_time)
+        length, walltime = stay.stop - stay.start, place.stop - place.start
+        return stay.resources <= free and self.quotas.let(job, stay.start, length, stay.resources, walltime)
+
+    def _keeps(self, job: Waiting, who: Character, old: Place) -> bool:
+        """Let a job have a place, if it is free and nothing else is against it."""
+        if not self._is_free(job, who, old):
             return False
-        self.held[job.job_id] = stay
+        stay, walltime = self._stay_at(who, old), old.stop - old.start
+        resources = stay.resources
+        self.held[job.job_id] = stay, old
         self.stays.append(stay)
         self.ends[job.job_id] = old.stop
         self.quotas.count(job, stay.start, stay.stop, resources, walltime)
         self.rooms.open(job, old.start, old.stop, resources)
         return True
 
-    def _let_go(self, job: Waiting) -> None:
-        if job.job_id in self.held:
-            self.stays.remove(self.held.pop(job.job_id))
-            del self.ends[job.job_id]
-            self.quotas.forget(job)
-            self.rooms.withdraw(job)
+    def _let_go(self, job: Waiting) -> Place | None:
+        """Let a job hold its place no more; say which that was."""
+        if job.job_id not in self.held:
+            return None
+        stay, place = self.held.pop(job.job_id)
+        self.stays.remove(stay)
+        del self.ends[job.job_id]
+        self.quotas.forget(job)
+        self.rooms.withdraw(job)
+        return place
 
     def _waits_for_others(self, job: Waiting) -> bool:
         begin = self._begin(job)
@@ -346,10 +358,10 @@ class Reference:
             + fairness.asked_weight * (usage.asked_by_user.get(job.user, 0) / asked - user / 100)
         )
 
-    def _guarded(self, job: Waiting, *, dated: bool, only_now: bool = False) -> None:
+    def _guarded(self, job: Waiting, *, dated: bool, only_now: bool = False, held: Place | None = None) -> None:
         try:
             who = self.who(job)
-            found = self._reserve(job, who) if dated else self._place(job, who, only_now=only_now)
+            found = self._reserve(job, who) if dated else self._place(job, who, only_now=only_now, held=held)
         except Exception:  # noqa: BLE001
             found = Refusal(Obstacle.SET_ASIDE)
         if isinstance(found, Refusal):
@@ -367,18 +379,27 @@ class Reference:
         security_time = self.settings.security_time
         return max(self.settings.besteffort_duration, security_time) if who.besteffort else walltime + security_time
 
-    def _place(self, job: Waiting, who: Character, *, only_now: bool) -> Place | Refusal:
+    def _place(self, job: Waiting, who: Character, *, only_now: bool, held: Place | None) -> Place | Refusal:
         begin = self._begin(job)
         if isinstance(begin, Refusal):
             return begin
         instants = [self.now] if only_now else self.instants(job, who, begin, dated=False)
         places = [place for choice in job.choices if (place := self._first(job, who, choice, instants)) is not None]
+        if held is not None and self._is_best(job, who, held, places, begin):
+            return held
         if not places:
             return Refusal(self._why_not_now(job, who) if only_now else self._never(job, who))
         best = min(places, key=lambda place: place.stop)
         if job.deadline is not None and best.stop > job.deadline:
             return Refusal(Obstacle.DEADLINE, best.start)
         return best
+
+    def _is_best(self, job: Waiting, who: Character, held: Place, others: list[Place], begin: int) -> bool:
+        """Say whether a place that a job had is still free and ends before all others."""
+        if job.deadline is not None and held.stop > job.deadline:
+            return False
+        best = all(held.stop < one.stop for one in others)
+        return best and held.start >= max(begin, self.now) and self._is_free(job, who, held)
 
     def _why_not_now(self, job: Waiting, who: Character) -> Obstacle:
         for choice in job.choices:

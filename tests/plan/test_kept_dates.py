@@ -81,6 +81,21 @@ def test_who_needs_only_what_everybody_has_keeps_its_date_and_those_who_wait_for
     assert {job: start for job, (start, _) in places(later).items()} == {3: 5, 2: 25}
 
 
+def test_a_date_in_a_hole_that_would_be_too_short_for_others_is_kept():
+    picky = structs.replace(QUIET, minimum_hole=25)
+    seen = snapshot(cluster(1, 1), *(asks(number, "nodes=1", walltime=1) for number in (1, 2)), queues=KEEPS)
+    first = make_plan(seen, now=NOW, settings=picky)
+    told = structs.replace(seen, promised=promised(first))
+    assert places(make_plan(told, now=NOW, settings=picky)) == places(first) == {1: (0, (1,)), 2: (1, (1,))}
+
+
+def test_a_date_that_has_become_too_late_for_a_deadline_is_not_kept():
+    job = structs.replace(asks(2, "nodes=1", walltime=50), deadline=NOW + 150)
+    first = planned(snapshot(cluster(1, 1), runs(1, [1], NOW + 100), job, queues=KEEPS))
+    late = snapshot(cluster(1, 1), runs(1, [1], NOW + 101), job, queues=KEEPS, promised=promised(first))
+    assert (places(first), places(planned(late))) == ({2: (100, (1,))}, {})
+
+
 def test_who_is_looked_at_a_little_after_its_date_starts_then():
     first = planned(chain(NOW))
     free = structs.replace(chain(NOW), placed=(), promised=promised(first))

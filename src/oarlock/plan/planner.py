@@ -231,8 +231,11 @@ class Planner:
             known = self._can[shape] = fit.fits(self.units(fit, self.available.plannable))
         return known
 
-    def place(self, job: Waiting) -> None:
-        """Give a job the earliest place that delays nobody before it, or the reason why there is none."""
+    def place(self, job: Waiting, held: Placement | None = None) -> None:
+        """Give a job the earliest place that delays nobody before it, or the reason why there is none.
+
+        The place that it `held` is only given up for one that is as good.
+        """
         kind = self.kind(job)
         chart = self.board.chart(kind)
         earliest = self.earliest(job) if job.after or job.types else job.not_before
@@ -247,6 +250,9 @@ class Planner:
             found = self.limits.first(job, kind, choice, fit, earliest)
             if found is not None and (best is None or found.start + choice.walltime < best.end):
                 best = Option(choice, fit, found)
+        worse = best is None or (held is not None and best.end > held.stop)
+        if held is not None and worse and self.keep_place(job, held, kind, earliest):
+            return
         if best is not None:
             self.settle_in_time(job, kind, chart, best)
         else:
@@ -316,13 +322,19 @@ class Planner:
         return True
 
     def better(self, job: Waiting) -> None:
-        """Give a job the earliest place while everybody else keeps theirs; its own is as good as free to it."""
-        if self.placements.pop(job.job_id, None) is not None:
+        """Give a job the earliest place while everybody else keeps theirs; its own is as good as free to it.
+
+        It may be too short a hole for anybody who looks for one.
+        """
+        held = self.placements.pop(job.job_id, None)
+        if held is not None:
             self.board.unsettle(job.job_id)
             self.limits.forget(job.job_id)
             self.show_room(self.containers.withdraw(job) if job.types else None)
             del self.ends[job.job_id]
-        self.place(job)
+            if job.deadline is not None and held.stop > job.deadline:
+                held = None
+        self.place(job, held)
 
     def answer_reservation(self, job: Waiting) -> None:
         """Accept a new reservation at its date, or refuse it."""
