@@ -13,7 +13,7 @@ from oarlock.model.snapshot import Dependency, Placed, Queue, Snapshot, Usage, W
 from oarlock.plan.kept import Kept, can_be_kept
 from oarlock.plan.planner import make_plan
 from oarlock.plan.settings import PlanSettings
-from tests.plan.drawing import FAIR, NOW, asks, cluster, places, runs, snapshot
+from tests.plan.drawing import FAIR, NOW, asks, cluster, places, reserves, runs, snapshot
 from tests.plan.random_snapshots import MEDIUM, medium, small
 
 QUIET = PlanSettings(security_time=0)
@@ -214,6 +214,14 @@ def test_who_used_more_meanwhile_comes_later():
     assert places(kept.whole(seen, now=NOW))[2][0] == 100
     used = structs.replace(seen, usage={"default": Usage(used=10, used_by_user={"ada": 10})})
     assert places(kept.whole(used, now=NOW))[3][0] == 100
+
+
+def test_a_reservation_whose_answer_was_not_written_down_is_answered_anew():
+    kept = Kept(QUIET)
+    seen = snapshot(cluster(1, 1), reserves(1, "nodes=1", NOW + 30, walltime=10))
+    assert (kept.starts(seen, now=NOW).accept, kept.whole(seen, now=NOW + 35).placements[1].start) == ((1,), NOW + 35)
+    late = kept.whole(seen, now=NOW + 40)
+    assert (late.accept, late.refuse, late.placements) == ((), (1,), {})
 
 
 def test_what_was_forgotten_is_planned_from_scratch():

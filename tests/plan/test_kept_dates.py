@@ -90,7 +90,7 @@ def test_a_date_in_a_hole_that_would_be_too_short_for_others_is_kept():
 
 
 def test_a_date_that_has_become_too_late_for_a_deadline_is_not_kept():
-    job = structs.replace(asks(2, "nodes=1", walltime=50), deadline=NOW + 150)
+    job = asks(2, "nodes=1", walltime=50, deadline=NOW + 150)
     first = planned(snapshot(cluster(1, 1), runs(1, [1], NOW + 100), job, queues=KEEPS))
     late = snapshot(cluster(1, 1), runs(1, [1], NOW + 101), job, queues=KEEPS, promised=promised(first))
     assert (places(first), places(planned(late))) == ({2: (100, (1,))}, {})

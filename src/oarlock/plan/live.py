@@ -156,8 +156,8 @@ class Live:
 
     def advance(self, now: int) -> None:
         """Let time pass."""
-        # Somebody's time is over, or somebody's time had come and they did not start.
-        if now >= self._edges[0] or (self._due and now > self.now):
+        # Somebody's time is over, or had come and they did not start, or an answer was not written down.
+        if now >= self._edges[0] or ((self._due or self.planner.dated) and now > self.now):
             self._stale = True
             while self._edges[0] <= now:
                 heappop(self._edges)
