@@ -9,13 +9,14 @@ time, and knows of a single job: who ends it spoils nothing but the start of a j
 
 from __future__ import annotations
 
-import marshal
+import json
 import os
 import signal
 import socket
 import struct
 
 from oarlock.node.cgroup import Group, join
+from oarlock.node.channel import encoded
 from oarlock.node.command import (
     FDS,
     Begun,
@@ -260,11 +261,13 @@ def _received(line: socket.socket, length: int) -> bytes:
 
 
 def _packed(order: Order, doors: tuple[str, ...]) -> bytes:
-    """Make bytes of it. Both ends are one program: nothing else reads them, and nothing else is as cheap."""
-    plain = order._replace(files=tuple(order.files), known=None)
-    return marshal.dumps((doors, tuple(plain), order.known and tuple(order.known)))
+    return encoded([doors, order, order.known]).encode()
 
 
 def _unpacked(text: bytes) -> tuple[tuple[str, ...], Order]:
-    doors, fields, known = marshal.loads(text)  # noqa: S302 - from our own supervisor
-    return doors, Order(*fields)._replace(known=known and User(*known))
+    """Read what the supervisor packed a moment ago; in JSON a record is a list."""
+    doors, fields, known = json.loads(text)
+    order = Order(*fields)
+    user = User(*known) if known else None
+    user = user and user._replace(groups=tuple(user.groups))
+    return tuple(doors), order._replace(files=tuple(order.files), known=user)
