@@ -72,6 +72,7 @@ def test_only_a_number_can_be_asked_for(text):
 def test_more_than_there_are_never_has_a_place():
     chart, _ = chart_of([])
     assert chart.find(Share(SIZE + 1), 10) is None
+    assert chart.find_now(Share(SIZE + 1), 10) is None
     assert isinstance(pool(SIZE).fitter, Fitter)
 
 
