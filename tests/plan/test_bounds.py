@@ -1,11 +1,13 @@
 """Bounds: what the end of one search says about the next ones."""
 
+from dataclasses import dataclass
 from itertools import product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oarlock.plan.asks import Asks
 from oarlock.plan.bounds import Bounds, Stairs
 from oarlock.plan.fit import Fitter
 from tests.plan.drawing import laid, node, shape, table
@@ -20,6 +22,7 @@ TEXTS = (
     "nodes=ALL", "nodes=BEST/core=2", "core=1+core=2",
 )  # fmt: skip
 FITS = {text: FITTER.compile(shape(text)) for text in TEXTS}
+TEXT_OF = {fit: text for text, fit in FITS.items()}
 
 
 def bound_after(easy: str, hard: str) -> int:
@@ -93,6 +96,50 @@ def test_in_whatever_order_shapes_come_each_knows_what_was_told_of_all_easier_on
     for text, duration in product(TEXTS, range(1, 5)):
         known = [start for easy, least, start in told if least <= duration and EASIER[easy, text]]
         assert bounds.at(FITS[text], duration) == max(known, default=0)
+
+
+@given(st.permutations(TEXTS))
+def test_each_shape_passes_on_what_it_learns_to_the_next_harder_ones_once(met):
+    bounds = Bounds()
+    for text in met:
+        bounds.at(FITS[text], 1)
+    known = {TEXT_OF[one.fit]: one for one in bounds._known.values()}
+    for text, one in known.items():
+        above = [other for other in known if other != text and EASIER[text, other]]
+        nearest = [other for other in above if not any(EASIER[less, other] for less in above if less != other)]
+        assert sorted(TEXT_OF[harder.fit] for harder in one.harder) == sorted(nearest)
+
+
+class Counted:
+    """Resources that count how often somebody asks whether they are the same."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __eq__(self, other: object) -> bool:
+        self.asked += 1
+        return self is other
+
+    __hash__ = object.__hash__
+
+
+@dataclass(eq=False)
+class Wish:
+    """A shape of which only the numbers are known."""
+
+    asks: Asks
+    steady: bool = True
+    of_nodes: bool = False
+
+
+def test_a_shape_is_compared_with_each_of_the_others_once_in_each_direction():
+    bounds, of, many = Bounds(), Counted(), 50
+    for nodes in range(many):
+        bounds.at(Wish(Asks(of, (nodes, many - nodes))), 1)
+    of.asked = 0
+    bounds.at(Wish(Asks(of, (0, 0))), 1)
+    bounds.at(Wish(Asks(of, (many, many))), 1)
+    assert of.asked == 2 * many + 2 * (many + 1)
 
 
 def test_with_more_room_everything_is_forgotten():

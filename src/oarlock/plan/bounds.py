@@ -49,7 +49,7 @@ class Known:
 
     fit: Fit
     stairs: Stairs = field(default_factory=Stairs)
-    harder: list["Known"] = field(default_factory=list)
+    harder: set["Known"] = field(default_factory=set)
 
 
 class Bounds:
@@ -81,25 +81,18 @@ class Bounds:
         self._known.clear()
 
     def _meet(self, fit: Fit) -> Known:
-        for known in self._known.values():
-            if _is_easier(known.fit, fit) and _is_easier(fit, known.fit):  # as hard: what is known of one is of both
-                self._known[fit] = known
-                return known
-        new = Known(fit)
-        for known in self._known.values():
-            if _is_easier(known.fit, fit):
-                known.harder = _nearest([*known.harder, new])
+        met = set(self._known.values())
+        easier = {known for known in met if _is_easier(known.fit, fit)}
+        harder = {known for known in met if _is_easier(fit, known.fit)}
+        for known in easier & harder:  # as hard: what is known of one is of both
+            self._known[fit] = known
+            return known
+        new = self._known[fit] = Known(fit, harder=harder.difference(*(known.harder for known in harder)))
+        for known in easier:
+            if easier.isdisjoint(known.harder):  # nobody is between the two
+                known.harder = known.harder - harder | {new}
                 new.stairs.raise_like(known.stairs)
-            elif _is_easier(fit, known.fit):
-                new.harder.append(known)
-        new.harder = _nearest(new.harder)
-        self._known[fit] = new
         return new
-
-
-def _nearest(shapes: list[Known]) -> list[Known]:
-    """Leave out what is harder than another one of them."""
-    return [one for one in shapes if not any(other is not one and _is_easier(other.fit, one.fit) for other in shapes)]
 
 
 def _is_easier(fit: Fit, other: Fit) -> bool:
