@@ -553,15 +553,15 @@ async def test_a_job_begins_with_plain_signals_no_foreign_descriptor_and_no_term
 
 
 def supervisor_of(post, job):
-    """The process above a job's shell, which wrote its number to `<job>.parent`."""
-    path = post.home / f"{job}.parent"
-    return int(eventually(lambda: path.exists() and path.read_text().strip()))
+    """The process that holds the file of an attempt locked as long as it lives."""
+    [pid] = holders(f"{post.settings.spool}/{job}.1", "FLOCK")
+    return pid
 
 
 @told
 async def test_a_supervisor_that_does_not_answer_holds_up_nobody_and_is_taken_up_later(ground, people):
     async with outpost(ground, people[0]) as post:
-        await post.node.launch(post.launch(1, "echo $PPID > 1.parent; sleep 600"))
+        await post.node.launch(post.launch(1, "sleep 600"))
         supervisor = supervisor_of(post, 1)
         os.kill(supervisor, signal.SIGSTOP)
         mark = len(post.events)
@@ -578,6 +578,26 @@ async def test_a_supervisor_that_does_not_answer_holds_up_nobody_and_is_taken_up
                 else:
                     break
         assert (await post.report(1)).outcome == KILLED
+
+
+@told
+async def test_a_server_that_was_away_when_a_job_began_hears_of_it_from_a_supervisor_that_answers_late(ground, people):
+    async with outpost(ground, people[0]) as post:
+        launch = post.launch(1, "sleep 600")
+        await post.node.launch(launch)
+        began = await post.started(1)
+        supervisor = supervisor_of(post, 1)
+        os.kill(supervisor, signal.SIGSTOP)
+        await post.node.close()
+        post.events.clear()
+        later = Node(post.settings, local(PYTHON), post.hear, Doors(), QUICK)
+        later.expect(1, 1, launch.secret)
+        await post.back()
+        os.kill(supervisor, signal.SIGCONT)
+        assert await post.started(1) == began
+        await later.kill(1, 1)
+        await post.report(1)
+        await later.close()
 
 
 @told
@@ -619,17 +639,15 @@ def supervisors(node: str) -> list[int]:
             parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
         except (FileNotFoundError, ProcessLookupError):
             continue
-    [program] = [pid for pid, parent in parents.items() if parent == os.getpid() and pid in programs(node)]
+    [program] = [pid for pid, parent in parents.items() if parent == os.getpid() and pid in holders(node, "POSIX")]
     [launcher] = [pid for pid, parent in parents.items() if parent == program]
     return [pid for pid, parent in parents.items() if parent == launcher]
 
 
-def programs(node: str) -> list[int]:
-    """Find the node programs of this process: whoever holds the lock of the spool of that node."""
+def holders(path: str, kind: str) -> list[int]:
+    """Find the processes that hold a file locked."""
     held = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
-    return [
-        int(words[4]) for words in held if words[1] == "POSIX" and words[5].endswith(f":{Path(node).stat().st_ino}")
-    ]
+    return [int(words[4]) for words in held if words[1] == kind and words[5].endswith(f":{Path(path).stat().st_ino}")]
 
 
 @told

@@ -304,8 +304,9 @@ class Node:
             self._reported(body)
         elif key not in self._secrets:
             return
-        elif body.get("event") == "started":
-            self._on_event(Started(self.name, *key, body.get("started")))
+        elif body.get("event") in {"started", "here"} and body.get("started"):
+            # A supervisor may say that it is here after the node was asked what runs there.
+            self._on_event(Started(self.name, *key, body["started"]))
         elif body.get("event") == "checkpointed":
             self._on_event(Checkpointed(self.name, *key))
 
