@@ -307,6 +307,17 @@ async def test_a_sites_own_program_may_take_the_place_of_the_cgroup_step(ground,
         assert not Path(group).exists()
 
 
+@told
+async def test_that_a_job_began_is_told_before_the_sites_own_program_cleans_up(ground, people, site):
+    slow = f'case $1 in clean) while [ ! -e {site}/told ]; do sleep 0.01; done;; esac; echo "{{}}"'
+    async with outpost(ground, people[0]) as post:
+        await post.node.launch(post.launch(1, "true", hooks=Hooks(manager=script(site / "m", slow))))
+        await post.started(1)
+        assert [event for event in post.events if isinstance(event, Exited)] == []
+        (site / "told").touch()
+        assert (await post.report(1)).outcome == EXITED
+
+
 @needs_v1
 @told
 async def test_a_memory_hog_dies_and_its_neighbour_lives(ground, people):

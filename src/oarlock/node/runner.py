@@ -105,7 +105,9 @@ class Supervisor:
         self._state = "running"
         self._report = self._report._replace(started=time.time())
         self._lease.begin(now())
-        self._link.tell({"event": "started", **self._about()}, may_wait=self._launch.role == FIRST)
+        # Other nodes are waited for, and the site's own program may take its time to clean up.
+        quick = self._launch.role == FIRST and not self._launch.hooks.manager
+        self._link.tell({"event": "started", **self._about()}, may_wait=quick)
 
     def _about(self) -> Body:
         return {
