@@ -21,6 +21,7 @@ from oarlock.node.messages import (
     EXITED,
     FAILED,
     KILLED,
+    LOST,
     OTHER,
     REBOOTED,
     SEEN,
@@ -609,6 +610,13 @@ async def test_a_server_that_was_away_when_a_job_began_hears_of_it_from_a_superv
         await later.kill(1, 1)
         await post.report(1)
         await later.close()
+
+
+@told
+async def test_a_launch_is_answered_although_its_supervisor_fails(ground, people):
+    async with outpost(ground, people[0]) as post:
+        report = await post.run(1, "sleep 600", start_timeout=10**400)  # more seconds than a clock can count
+        assert (report.outcome, report.says.partition(":")[0]) == (LOST, "its supervisor failed")
 
 
 @told

@@ -151,6 +151,7 @@ def _attempt(
             place.write({"crash": f"{type(error).__name__}: {error}"})
             raise
         finally:
+            link.speak()  # whoever failed leaves nothing unsaid
             link.serve(None)
             place.close()
 
