@@ -9,7 +9,7 @@ from oarlock.simulate.scenario import FAIR, Outcome
 def lives() -> float:
     """Let thousands of jobs live on 512 cores, nodes failing now and then; all must be well in the end."""
     outcomes: list[Outcome] = []
-    seconds = cpu_seconds(lambda: outcomes.append(scenario.run(1, FAIR)), times=2)
+    seconds = cpu_seconds(lambda: outcomes.append(scenario.run(1, FAIR)), times=3)
     if problems := [one.told() for one in outcomes if one.problems]:
         raise AssertionError(problems[0])
     return outcomes[0].lives / seconds
