@@ -12,6 +12,8 @@ import pytest
 
 from oarlock.client import Client, Refused
 from oarlock.model.job import JobState
+from oarlock.node import spool
+from oarlock.node.messages import EXITED, Report, signed
 from tests.bed import needs_root
 from tests.e2e.instance import SOURCE, instance
 
@@ -91,6 +93,29 @@ def test_a_server_that_is_told_to_stop_leaves_jobs_alone_and_the_next_one_finish
     site.start()
     site.until(site.all_over)
     assert (site.story(job), site.job(job).exit_code) == (NORMAL, 0)
+
+
+def leave_behind(directory, key):
+    """Put the file of an attempt that is over where a node remembers it."""
+    place = spool.enter(str(directory), key, b"{}")
+    place.write(signed(Report(*key, directory.name, "", EXITED), "00"))
+    place.close()
+
+
+def test_what_a_node_was_not_told_to_forget_the_next_server_tells_it_and_what_nobody_knows_stays(site):
+    known = site.submit("exit 0")
+    stays = site.submit("until [ -e enough ]; do sleep 0.1; done", "/network_address=4,walltime=1", after=(known,))
+    remembered = site.state / "spool" / site.nodes[0]
+    site.start()
+    site.until(lambda: site.job(stays).state is JobState.RUNNING and not (remembered / f"{known}.1").exists())
+    site.stop()
+    for key in ((known, 1), (99, 1)):
+        leave_behind(remembered, key)
+    site.start()
+    site.until(lambda: not (remembered / f"{known}.1").exists())
+    (site.home / "enough").touch()
+    site.until(lambda: site.all_over() and not (remembered / f"{stays}.1").exists())
+    assert [path.name for path in remembered.glob("*.1")] == ["99.1"]
 
 
 @pytest.mark.soak  # in every run the same is done over ssh (test_kill_loop.py)

@@ -18,6 +18,7 @@ from oarlock.job.news import (
     Notified,
     NotLaunched,
     NotNotified,
+    Remembered,
     ScriptEnded,
     Signalled,
     Started,
@@ -41,7 +42,7 @@ def _job(one: News) -> int:
     match one:
         case Exited():
             return one.report.job
-        case Lost() | Back() | Checked() | Woken() | Notified():
+        case Lost() | Back() | Remembered() | Checked() | Woken() | Notified():
             return 0
         case _:
             return one.job
@@ -69,6 +70,8 @@ def _take_rare(ledger: Ledger, one: News, over: Over) -> None:
             _checkpointed(ledger, one)
         case BadReport():
             finish.unbelieved(ledger, one)
+        case Remembered():
+            recover.remembered(ledger, one)
         case ScriptEnded():
             finish.epilogue_ran(ledger, one, over)
         case Stopped():

@@ -82,7 +82,15 @@ class Back:
     hello: Hello
 
 
-NodeEvent = Started | Checkpointed | Exited | BadReport | Missing | Lost | Back
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """The node remembers attempts that are over and that nobody awaits: it may not have been told to forget them."""
+
+    node: str
+    attempts: tuple[tuple[int, int], ...]
+
+
+NodeEvent = Started | Checkpointed | Exited | BadReport | Missing | Lost | Back | Remembered
 
 
 @dataclass(frozen=True, slots=True)

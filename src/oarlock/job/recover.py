@@ -2,9 +2,9 @@
 
 from oarlock.job import finish, launch, notices, suspend
 from oarlock.job.finish import Over
-from oarlock.job.instructions import Expect, Instruction, Kill
+from oarlock.job.instructions import Expect, Forget, Instruction, Kill
 from oarlock.job.ledger import Ledger, Site
-from oarlock.job.news import Missing
+from oarlock.job.news import Missing, Remembered
 from oarlock.model.event import EventType
 from oarlock.model.job import FragState, JobState
 from oarlock.store import attempts, jobs, kills
@@ -53,6 +53,22 @@ def missing(ledger: Ledger, news: Missing, over: Over) -> None:
         _again(ledger, news)
     else:
         finish.gone(ledger, attempt, news.node, over, f"{news.node} does not know the job any more")
+
+
+def remembered(ledger: Ledger, news: Remembered) -> None:
+    """Let a node forget attempts whose end is written down; a server that died may have had no time to say so.
+
+    What is not known here stays there: that it was there once keeps it from running a second time.
+    """
+    ledger.load({job for job, _ in news.attempts})
+    over = tuple(key for key in news.attempts if _is_over(ledger, *key))
+    if over:
+        ledger.tell(Forget(news.node, over))
+
+
+def _is_over(ledger: Ledger, job: int, number: int) -> bool:
+    last = ledger.attempts.get(job)
+    return last is not None and (number < last.number or (number == last.number and last.closed_us is not None))
 
 
 def _again(ledger: Ledger, news: Missing) -> None:

@@ -11,7 +11,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from oarlock.job.news import Back, BadReport, Checkpointed, Exited, Hello, Lost, Missing, NodeEvent, Started
+from oarlock.job.news import (
+    Back,
+    BadReport,
+    Checkpointed,
+    Exited,
+    Hello,
+    Lost,
+    Missing,
+    NodeEvent,
+    Remembered,
+    Started,
+)
 from oarlock.model.errors import NodeRefused, NodeUnreachable, OarlockError
 from oarlock.node.channel import Body
 from oarlock.node.messages import SEEN, Launch, Settings, verified
@@ -237,9 +248,11 @@ class Node:
         self._told.clear()
         self._on_event(Back(self.name, hello))
         known: set[Key] = set()
+        over: list[Key] = []
         for about in found:
             key = _key(about)
             if key not in self._secrets:
+                over += [key] if "report" in about else []
                 continue
             known.add(key)
             if "report" in about:
@@ -248,6 +261,8 @@ class Node:
                 self._on_event(Started(self.name, *key, about["started"]))
         for key in set(self._secrets) - known:
             self._on_event(Missing(self.name, *key))
+        if over:
+            self._on_event(Remembered(self.name, tuple(over)))
 
     def _keep(self, *, after: float) -> None:
         """Have somebody stay in touch, who reaches a node that is not connected after some seconds."""
