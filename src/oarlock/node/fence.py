@@ -24,10 +24,8 @@ def told(launch: Launch, driver: Driver) -> Launch:
     return launch
 
 
-def emptied(group: Group) -> bool:
-    """Kill what is left in a group; tell whether nothing is."""
-    if group.wait_empty(0):
-        return True
+def cleared(group: Group) -> bool:
+    """Kill what is in a group and wait for its end; tell whether nothing is left."""
     group.kill()
     return group.wait_empty(_PATIENCE_SECONDS)
 

@@ -377,7 +377,7 @@ class Supervisor:
         if group.wait_empty(0):
             return True
         self._link.speak()
-        return fence.emptied(group)
+        return fence.cleared(group)
 
     def _tell_end(self) -> None:
         body = signed(self._report._replace(suspended=self._lease.suspended), self._launch.secret)

@@ -119,7 +119,7 @@ class Fields:
         self._last = given
         return given.resources
 
-    def _of_each(self, bits: int, marks: int, count: int) -> "Given":
+    def _of_each(self, bits: int, marks: int, count: int) -> Given:
         taken = nodes = 0
         while marks:
             mark = marks.bit_length() - 1
@@ -130,7 +130,7 @@ class Fields:
             nodes |= 1 << node
         return Given(taken, nodes, whole=False)
 
-    def _of_all(self, bits: int, marks: int, count: int) -> "Given":
+    def _of_all(self, bits: int, marks: int, count: int) -> Given:
         lows = self.lows_of(marks)
         here = left = bits & self.filled(lows)
         for _ in range(count):

@@ -250,8 +250,7 @@ class Planner:
             found = self.limits.first(job, kind, choice, fit, earliest)
             if found is not None and (best is None or found.start + choice.walltime < best.end):
                 best = Option(choice, fit, found)
-        worse = best is None or (held is not None and best.end > held.stop)
-        if held is not None and worse and self.keep_place(job, held, kind, earliest):
+        if held is not None and (best is None or best.end > held.stop) and self.keep_place(job, held, kind, earliest):
             return
         if best is not None:
             self.settle_in_time(job, kind, chart, best)
