@@ -59,14 +59,15 @@ class Site:
 
 
 @asynccontextmanager
-async def site(ground, user, **settings):
-    config = Config(node_transport=NodeTransport.LOCAL, watch_frequency=1, jobdel_softwalltime=2, **settings)
+async def site(ground, user, *, node=NODE, cpus=(0, 1), **settings):
+    given = {"node_transport": NodeTransport.LOCAL, "watch_frequency": 1, "jobdel_softwalltime": 2, **settings}
+    config = Config(**given)
     home = ground / "home"
     home.mkdir()
     home.chmod(0o777)
     try:
         with serve.opened(ground / "state", config) as database:
-            rows = [{"network_address": NODE, "cpuset": n} for n in range(2)]
+            rows = [{"network_address": node, "cpuset": cpu} for cpu in cpus]
             database.write(lambda tx: resources.add(tx, rows, at=int(time.time())))
             core = Core(ground / "state", config, database, RealClock(), serve.key_of(database))
             running = asyncio.create_task(serve.run(core))
@@ -75,7 +76,7 @@ async def site(ground, user, **settings):
             await running
             await core.close()
     finally:
-        bed.remove_roots(NODE)
+        bed.remove_roots(node)
 
 
 def test_a_running_job_is_suspended_resumed_signalled_and_killed(ground, people):
@@ -134,6 +135,26 @@ def test_a_suspend_script_that_takes_too_long_ends_the_job(ground, people):
             await here.core.hold([job], by="root", running=True)
             await here.until(job, JobState.ERROR)
             assert (await here.events(job))[:2] == ["HOLD_RUNNING_JOB", "SUSPEND_ERROR"]
+
+    asyncio.run(story())
+
+
+def test_a_real_node_with_a_cpu_number_that_it_does_not_have_is_suspected(ground, people):
+    async def story():
+        async with site(ground, people[0], node="localhost", cpus=(4095,), node_transport=NodeTransport.AUTO) as here:
+            job = await here.submit("true")
+            await here.until_states({"Suspected"})
+            assert await here.events(job) == ["CPUSET_ERROR"]
+            assert await here.story(job) == ["Waiting", "toLaunch", "Launching", "Waiting"]
+
+    asyncio.run(story())
+
+
+def test_a_pretended_node_takes_cpu_numbers_modulo_the_cpus_there_are(ground, people):
+    async def story():
+        async with site(ground, people[0], cpus=(4095,)) as here:
+            job = await here.submit("true")
+            await here.until(job, JobState.TERMINATED)
 
     asyncio.run(story())
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from oarlock.node import cgroup
-from oarlock.node.cgroup import Mounts, chosen, detect, here, mounts, numbers
+from oarlock.node.cgroup import CgroupError, Mounts, detect, here, mounts, numbers, select_cpus
 from oarlock.node.cgroup_none import Processes
 from oarlock.node.cgroup_v1 import V1
 from oarlock.node.cgroup_v2 import V2
@@ -57,10 +57,17 @@ def test_mounts_are_read_by_controller():
     }
 
 
-def test_cpu_numbers_are_taken_modulo_the_cpus_there_are():
+def test_cpu_numbers_of_pretended_nodes_are_taken_modulo_the_cpus_there_are():
     assert numbers("0-2,5\n") == [0, 1, 2, 5]
-    assert chosen((1, 3, 9), [0, 1, 2, 5]) == "1,5"
-    assert chosen((), [4, 5]) == "4,5"
+    assert select_cpus((1, 3, 9), [0, 1, 2, 5], pretended=True) == [1, 5]
+    assert select_cpus((), [4, 5], pretended=True) == [4, 5]
+
+
+def test_a_real_node_refuses_cpu_numbers_that_it_does_not_have():
+    assert select_cpus((5, 1), [0, 1, 2, 5], pretended=False) == [1, 5]
+    assert select_cpus((), [4, 5], pretended=False) == [4, 5]
+    with pytest.raises(CgroupError, match="name CPU 3,6-7, but this node has CPU 0-2,5 for jobs"):
+        select_cpus((7, 6, 3, 0), [0, 1, 2, 5], pretended=False)
 
 
 def test_without_a_hierarchy_the_fence_is_the_tree_of_processes():
@@ -102,6 +109,12 @@ def driver(request, node):
     yield made
     made.leave()
     ctypes.CDLL(None).prctl(36, 0, 0, 0, 0)  # this process asked for orphans; the next test has its own
+
+
+def test_a_group_with_a_cpu_that_is_not_there_is_not_made(driver):
+    with pytest.raises(CgroupError, match="CPU 4095"):
+        driver.create("ada_3", Limits(cpus=(0, 4095)))
+    assert list(Path("/sys/fs/cgroup").glob(f"**/{Path(driver._root).name}/ada_3")) == []
 
 
 def test_everything_in_a_group_is_killed_daemons_and_bombs_included(driver):
@@ -231,8 +244,7 @@ def test_a_fork_bomb_is_stopped_by_its_limit(real):
 def test_a_job_sees_only_its_cpus(real):
     group = real.create("ada_9", Limits(cpus=(1,)))
     code = "import os; os._exit(sum(1 << cpu for cpu in os.sched_getaffinity(0)))"
-    there = numbers(cgroup.read("/sys/fs/cgroup/cpuset/cpuset.cpus"))
-    assert inside(group, code).wait() == 1 << there[1 % len(there)]
+    assert inside(group, code).wait() == 1 << 1
     group.remove()
 
 

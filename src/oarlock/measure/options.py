@@ -51,7 +51,7 @@ class AgentOptions:
     redfish: Path | None = None
 
 
-def made(given: Mapping[str, Any], base: AgentOptions = AgentOptions()) -> AgentOptions:  # noqa: B008
+def made(given: Mapping[str, Any], base: AgentOptions = AgentOptions()) -> AgentOptions:
     """Make options of texts and values, checked; what is not given is as in `base`."""
     known = {field.name for field in fields(AgentOptions)}
     values: dict[str, Any] = {}

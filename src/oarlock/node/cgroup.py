@@ -86,8 +86,11 @@ def mounts(mountinfo: str) -> Mounts:
     return Mounts(v1, v2)
 
 
-def detect(node: str, found: Mounts) -> Driver:
-    """Choose the strongest fence there is. Without any writable hierarchy it is the tree of processes."""
+def detect(node: str, found: Mounts, *, pretended: bool = False) -> Driver:
+    """Choose the strongest fence there is. Without any writable hierarchy it is the tree of processes.
+
+    `pretended`: other nodes share this machine, which has fewer CPUs than all of them together.
+    """
     from oarlock.node import scope
     from oarlock.node.cgroup_none import Processes
     from oarlock.node.cgroup_v1 import V1
@@ -96,12 +99,12 @@ def detect(node: str, found: Mounts) -> Driver:
     try:
         if found.v2 and unified(found):
             own = scope.path(node) if os.path.isdir(found.v2 + scope.path(node)) else ""
-            return V2(found.v2, node, scope=own)
+            return V2(found.v2, node, scope=own, pretended=pretended)
         if found.v1:
-            return V1(found, node)
+            return V1(found, node, pretended=pretended)
     except OSError:
         pass
-    return Processes(node)
+    return Processes(node, pretended=pretended)
 
 
 def unified(found: Mounts) -> bool:
@@ -109,9 +112,9 @@ def unified(found: Mounts) -> bool:
     return bool(found.v2) and (not found.v1 or "memory" in read(f"{found.v2}/cgroup.controllers").split())
 
 
-def here(node: str) -> Driver:
+def here(node: str, *, pretended: bool = False) -> Driver:
     """Choose for this machine."""
-    return detect(node, mounted())
+    return detect(node, mounted(), pretended=pretended)
 
 
 def mounted() -> Mounts:
@@ -184,9 +187,31 @@ def numbers(text: str) -> list[int]:
     return found
 
 
-def chosen(cpus: tuple[int, ...], there: list[int]) -> str:
-    """Name the CPUs of a job among those there are, as the kernel reads them; all of them if it named none."""
-    return ",".join(map(str, sorted({there[cpu % len(there)] for cpu in cpus} or there)))
+def select_cpus(cpus: tuple[int, ...], there: list[int], *, pretended: bool) -> list[int]:
+    """Return the CPUs of a job among those there are; all of them if it named none.
+
+    On a pretended node numbers are taken modulo the CPUs of the machine. On a real one that would hide a wrong
+    `cpuset` and let two jobs share a CPU, so a number that is not there raises `CgroupError`.
+    """
+    if pretended:
+        return sorted({there[cpu % len(there)] for cpu in cpus} or there)
+    if missing := sorted(set(cpus).difference(there)):
+        raise CgroupError(
+            f"the job's resources name CPU {as_list(missing)}, but this node has CPU {as_list(there)} for jobs: "
+            "correct their property `cpuset`"
+        )
+    return sorted(set(cpus) or there)
+
+
+def as_list(cpus: list[int]) -> str:
+    """Write sorted CPU numbers as the kernel does: `0-3,8`."""
+    runs: list[list[int]] = []
+    for cpu in cpus:
+        if runs and cpu == runs[-1][-1] + 1:
+            runs[-1].append(cpu)
+        else:
+            runs.append([cpu])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def join(doors: tuple[str, ...]) -> None:

@@ -10,7 +10,7 @@ import os
 import resource
 import signal
 
-from oarlock.node.cgroup import CgroupError, backed_off, numbers, read
+from oarlock.node.cgroup import CgroupError, backed_off, numbers, read, select_cpus
 from oarlock.node.messages import Limits
 from oarlock.node.signals import send
 
@@ -123,12 +123,12 @@ class Processes:
     kind = "processes"
     missing: tuple[str, ...] = ("memory", "pids", "devices")
 
-    def __init__(self, node: str) -> None:
-        self._root = f"/{node}"
+    def __init__(self, node: str, *, pretended: bool = False) -> None:
+        self._root, self._pretended = f"/{node}", pretended
 
     def create(self, name: str, limits: Limits) -> ProcessTree:
         there = sorted(os.sched_getaffinity(0)) or numbers(read("/sys/devices/system/cpu/online"))
-        cpus = {there[cpu % len(there)] for cpu in limits.cpus} or set(there)
+        cpus = set(select_cpus(limits.cpus, there, pretended=self._pretended))
         path = f"{self._root}/{name}"
         backed_off(lambda: _end_leftovers(path), _LEFTOVER_SECONDS)
         return ProcessTree(path, cpus)

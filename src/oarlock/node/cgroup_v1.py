@@ -10,8 +10,8 @@ from oarlock.node.cgroup import (
     ROOT,
     CgroupError,
     Mounts,
+    as_list,
     backed_off,
-    chosen,
     fields,
     homes,
     insist,
@@ -20,6 +20,7 @@ from oarlock.node.cgroup import (
     processes,
     read,
     remove,
+    select_cpus,
     write,
 )
 from oarlock.node.cgroup_v2 import Tree, leave
@@ -139,8 +140,8 @@ class V1Group:
 class V1:
     """Groups of a machine whose controllers are v1."""
 
-    def __init__(self, found: Mounts, node: str) -> None:
-        self._root = f"/{ROOT}/{node}"
+    def __init__(self, found: Mounts, node: str, *, pretended: bool = False) -> None:
+        self._pretended, self._root = pretended, f"/{ROOT}/{node}"
         self._v1 = {name: found.v1[name] for name in _USED if name in found.v1}
         self._devices = found.v1.get("devices")
         self._tree, self._freezer = found.v2, found.v1.get("freezer")
@@ -150,9 +151,9 @@ class V1:
         self._bases = list(dict.fromkeys([*self._v1.values(), self._held_by()]))
         insist(self._prepare)
         self._memberships, self._found = read("/proc/self/cgroup"), dict[int, tuple[str, ...]]()
-        self._there = [0]
-        if "cpuset" in self._v1:
-            self._there = numbers(read(self._v1["cpuset"] + "/cpuset.cpus"))
+        self._there = numbers(
+            read(self._v1["cpuset"] + "/cpuset.cpus" if "cpuset" in self._v1 else "/sys/devices/system/cpu/online")
+        )
 
     def _held_by(self) -> str:
         base = self._tree or self._freezer
@@ -170,13 +171,13 @@ class V1:
             write(f"{self._v1['cpuset']}{self._root}/cgroup.clone_children", "1")  # memories of jobs: those of the root
 
     def create(self, name: str, limits: Limits) -> V1Group:
-        path = f"{self._root}/{name}"
+        path, cpus = f"{self._root}/{name}", select_cpus(limits.cpus, self._there, pretended=self._pretended)
         bases = self._v1 if not (limits.deny_devices and self._devices) else {**self._v1, "devices": self._devices}
         hold = Tree(self._tree, path) if self._tree else Freezer(self._held_by(), path)
         at = {control: base + path for control, base in bases.items()}
         group = V1Group(path, hold, at, self._homes(bases))
         insist(lambda: self._make(hold, group))
-        self._limit(group, limits)
+        self._limit(group, limits, cpus)
         return group
 
     def _homes(self, bases: dict[str, str]) -> tuple[str, ...]:
@@ -205,10 +206,10 @@ class V1:
         for at in dict.fromkeys(group._at.values()):
             os.mkdir(at)
 
-    def _limit(self, group: V1Group, limits: Limits) -> None:
+    def _limit(self, group: V1Group, limits: Limits, cpus: list[int]) -> None:
         at = group._at
         if "cpuset" in at:
-            write(at["cpuset"] + "/cpuset.cpus", chosen(limits.cpus, self._there))
+            write(at["cpuset"] + "/cpuset.cpus", as_list(cpus))
         if "memory" in at and limits.memory is not None:
             _limit_memory(at["memory"], limits.memory)
         if "pids" in at and limits.pids is not None:

@@ -11,7 +11,7 @@ from types import ModuleType
 from oarlock.node.cgroup import (
     ROOT,
     CgroupError,
-    chosen,
+    as_list,
     fields,
     homes,
     insist,
@@ -20,6 +20,7 @@ from oarlock.node.cgroup import (
     processes,
     read,
     remove,
+    select_cpus,
     write,
 )
 from oarlock.node.messages import Limits
@@ -118,9 +119,9 @@ class V2Group(Tree):
 
     homes: tuple[str, ...] = ()
 
-    def limit(self, limits: Limits, there: list[int]) -> None:
+    def limit(self, limits: Limits, cpus: list[int]) -> None:
         """Write the limits that this tree has files for."""
-        wanted = {"cpuset.cpus": chosen(limits.cpus, there)}
+        wanted = {"cpuset.cpus": as_list(cpus)}
         if limits.memory is not None:
             wanted.update({"memory.max": str(limits.memory), "memory.swap.max": "0"})
         if limits.pids is not None:
@@ -161,9 +162,9 @@ class V2:
 
     kind = "v2"
 
-    def __init__(self, base: str, node: str, *, scope: str = "") -> None:
+    def __init__(self, base: str, node: str, *, scope: str = "", pretended: bool = False) -> None:
         """`scope` is a group that systemd leaves to us; without one the whole tree is ours to change."""
-        self._base, self._root = base, scope or f"/{ROOT}/{node}"
+        self._base, self._root, self._pretended = base, scope or f"/{ROOT}/{node}", pretended
         self._ours = (scope,) if scope else ("", f"/{ROOT}", self._root)
         insist(self._prepare)
         have = controllers(base + self._root)
@@ -184,10 +185,11 @@ class V2:
                     continue
 
     def create(self, name: str, limits: Limits) -> V2Group:
+        cpus = select_cpus(limits.cpus, self._there, pretended=self._pretended)
         group = V2Group(self._base, f"{self._root}/{name}")
         group.homes = self._homes
         insist(lambda: self._make(group))
-        group.limit(limits, self._there)
+        group.limit(limits, cpus)
         if "devices" not in self.missing:
             _deny(group, limits.deny_devices)
         return group

@@ -50,7 +50,7 @@ class Refused(Exception):
 class Limits(NamedTuple):
     """What a job may use of one node. `None` is no limit."""
 
-    cpus: tuple[int, ...] = ()  # as the site numbers them; taken modulo the CPUs there are
+    cpus: tuple[int, ...] = ()  # as the site numbers them
     memory: int | None = None  # bytes
     pids: int | None = None
     deny_devices: tuple[str, ...] = ()  # device files of what the job was not given
@@ -190,6 +190,7 @@ class Settings(NamedTuple):
     idle: int = 8  # supervisors kept for the next job, however long it takes
     rest: float = 30.0  # seconds for which all others are kept
     sample_period: float = 0  # seconds between two samples of its jobs; 0: none are taken
+    pretended: bool = False  # one of several nodes of this machine: CPU numbers are taken modulo the CPUs there are
     programs: tuple[str, ...] | None = (
         None  # of the site, that a launch may name; `None`: any that root alone can write
     )

@@ -377,11 +377,11 @@ def main(settings: Settings, read_fd: int, write_fd: int) -> None:
     recovery.take_over(settings.spool)
     os.makedirs(settings.runtime, mode=0o755, exist_ok=True)
     boot = cgroup.read("/proc/sys/kernel/random/boot_id").strip()
-    launcher = pool.start_launcher(settings, lambda: cgroup.here(settings.node), boot)
+    launcher = pool.start_launcher(settings, lambda: cgroup.here(settings.node, pretended=settings.pretended), boot)
     # Only now: what measures brings threads and logging along, and with them every fork of a supervisor costs more.
     from oarlock.node.sampling import Measuring, of_node
 
-    driver = cgroup.here(settings.node)
+    driver = cgroup.here(settings.node, pretended=settings.pretended)
     try:
         program = Program(settings, driver, boot, launcher)
         program.sampling = Measuring(settings.sample_period, lambda: of_node(settings.node))

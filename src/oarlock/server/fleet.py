@@ -86,7 +86,14 @@ class Fleet:
         if self._is_here(name):
             spool, runtime = self._state_dir / "spool" / name, self._state_dir / "run" / name
         lowest = config.job_min_uid if os.geteuid() == 0 else 0
-        return Settings(name, str(spool), str(runtime), lowest_uid=lowest, sample_period=config.sample_period)
+        return Settings(
+            name,
+            str(spool),
+            str(runtime),
+            lowest_uid=lowest,
+            sample_period=config.sample_period,
+            pretended=config.node_transport is NodeTransport.LOCAL,
+        )
 
 
 def places(config: Config) -> tuple[Path, Path]:

@@ -60,7 +60,7 @@ class Outcome:
         return f"seed {self.seed}: " + "; ".join(self.problems[:5])
 
 
-def run(seed: int, weather: Weather = Weather()) -> Outcome:  # noqa: B008  (frozen)
+def run(seed: int, weather: Weather = Weather()) -> Outcome:
     """Let one day pass."""
     with MemoryDatabase() as database:
         return _Day(database, seed, weather).pass_by()
