@@ -46,7 +46,7 @@ class Instance:
         self.home.chmod(0o777)
         self.nodes = list(nodes)
         self.settings = ground / "oar.conf"
-        own = {"SERVER_HOSTNAME": _own_address(), "SERVER_PORT": _free_port()}
+        own = {"SERVER_HOSTNAME": own_address(), "SERVER_PORT": free_port()}
         given = {**SETTINGS, **own, **(more or {}), **_place(address)}
         self.settings.write_text("".join(f'{name}="{value}"\n' for name, value in given.items()))
         self.process: subprocess.Popen[bytes] | None = None
@@ -159,14 +159,14 @@ class Instance:
                     os.kill(int(path.parent.name), signal.SIGKILL)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """Give a port that nobody uses: instances of other tests run at the same time."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
 
 
-def _own_address() -> str:
+def own_address() -> str:
     """An address of this machine where no other instance listens."""
     return ".".join(["127", *(str(1 + secrets.randbelow(250)) for _ in range(3))])
 

@@ -1,6 +1,7 @@
 """One server a database; the second learns who the first is."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from sqlalchemy import text
 from oarlock.model.errors import DatabaseHeld
 from oarlock.store.database import Database
 from oarlock.store.opening import open_database
+from oarlock.store.tx import Tx
+from tests.bed import eventually
 
 
 def test_a_second_server_is_refused_and_told_who_is_the_first(place: str, database: Database):
@@ -46,6 +49,8 @@ def test_the_next_server_gets_in_when_the_first_was_killed(place: str, database:
 _SERVER = """
 import sys
 from oarlock.store.opening import open_database
+from oarlock.store.tx import Tx
+from tests.bed import eventually
 database = open_database(sys.argv[1])
 database.lock(now=1000)
 print("locked", flush=True)
@@ -78,3 +83,64 @@ def test_a_server_that_lost_its_lock_to_another_cannot_write(place: str, databas
             database.write(lambda tx: tx.exec_driver_sql("DELETE FROM queues"))
         with standby.read() as tx:
             assert tx.exec_driver_sql("SELECT count(*) FROM queues").scalar_one() == 3
+
+
+def _lose_session(database: Database, standby: Database) -> None:
+    pid = database.write(lambda tx: tx.exec_driver_sql("SELECT pg_backend_pid()").scalar_one())
+    with standby.read() as tx:
+        tx.execute(text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": pid})
+
+
+def _needs_postgresql(database: Database) -> None:
+    if database.engine_name != "postgresql":
+        pytest.skip("a file lock cannot be lost")
+
+
+def test_every_write_after_the_loss_of_the_lock_is_refused(place: str, database: Database):
+    _needs_postgresql(database)
+    database.lock(now=1000)
+    losses: list[DatabaseHeld] = []
+    database.call_on_loss(losses.append)
+    with open_database(place) as standby:
+        _lose_session(database, standby)
+        standby.lock(now=2000)
+        for _ in range(3):
+            with pytest.raises(DatabaseHeld):
+                database.write(lambda tx: tx.exec_driver_sql("DELETE FROM queues"))
+        with standby.read() as tx:
+            assert tx.exec_driver_sql("SELECT count(*) FROM queues").scalar_one() == 3
+    with pytest.raises(DatabaseHeld):  # the standby has ended: what this server remembers is out of date all the same
+        database.write(lambda tx: tx.exec_driver_sql("DELETE FROM queues"))
+    assert len(losses) == 1
+
+
+def test_a_server_that_finds_a_later_holder_writes_nothing(place: str, database: Database):
+    _needs_postgresql(database)
+    database.lock(now=1000)
+    with open_database(place) as standby:
+        _lose_session(database, standby)
+        standby.lock(now=2000)
+    with pytest.raises(DatabaseHeld, match=time.strftime("since %Y-%m-%d %H:%M:%S", time.localtime(2000))):
+        database.write(lambda tx: tx.exec_driver_sql("DELETE FROM queues"))
+
+
+def test_a_server_takes_its_lock_back_from_its_own_session_that_hangs(database: Database, caplog):
+    _needs_postgresql(database)
+    database.lock(now=1000)
+    backend, descriptor = database.write(_session)
+    os.kill(backend, signal.SIGSTOP)  # it does not notice that its client is gone
+    try:
+        with socket.socket(fileno=os.dup(descriptor)) as connection:
+            connection.shutdown(socket.SHUT_RDWR)
+        written = database.submit(lambda tx: tx.exec_driver_sql("DELETE FROM queues"))
+        eventually(lambda: "still keeps the connection" in str([vars(record) for record in caplog.records]))
+    finally:
+        os.kill(backend, signal.SIGCONT)
+    written.result(timeout=20)
+    with database.read() as tx:
+        assert tx.exec_driver_sql("SELECT count(*) FROM queues").scalar_one() == 0
+
+
+def _session(tx: Tx) -> tuple[int, int]:
+    backend = tx.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+    return backend, tx.connection.driver_connection.fileno()

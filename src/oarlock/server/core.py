@@ -15,7 +15,7 @@ from oarlock.job.ledger import Site
 from oarlock.job.news import Back, Exited, Lost, News, NodeEvent
 from oarlock.job.schedule import Decision
 from oarlock.measure.live import Live
-from oarlock.model.errors import DatabaseAway
+from oarlock.model.errors import DatabaseAway, DatabaseHeld
 from oarlock.model.plan import Reason
 from oarlock.model.resource import NextState
 from oarlock.server.clock import Clock, Wall
@@ -51,6 +51,7 @@ class Core:
         self.state_dir, self.config, self.database, self.clock = state_dir, config, database, clock
         self.site = Site(config, key)
         self.stopping = asyncio.Event()
+        self.lost: DatabaseHeld | None = None  # why this server must end without another write
         self.over = Over()
         self.unreachable: dict[str, float] = {}
         self.news: list[News] = []
@@ -69,6 +70,12 @@ class Core:
         self.planning = Planning(database, config, helper)
         self.reserve = Reserve(state_dir / "reserve")
         self._wall = Wall(clock)
+
+    def give_way(self, held: DatabaseHeld) -> None:
+        """End this server without another write or launch: another one holds the database."""
+        self.lost = held
+        self.errands.stop()
+        self.stopping.set()
 
     # Reading and writing without blocking the loop.
 

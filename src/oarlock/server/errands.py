@@ -42,7 +42,7 @@ from oarlock.job.news import (
     Signalled,
     Started,
 )
-from oarlock.model.errors import NodeRefused, NodeUnreachable, OarlockError
+from oarlock.model.errors import DatabaseHeld, NodeRefused, NodeUnreachable, OarlockError
 from oarlock.model.event import EventType
 from oarlock.node.messages import BAD, NOT_NOW, REBOOTED, SEEN, UNKNOWN
 from oarlock.node.notice import Notice
@@ -94,9 +94,12 @@ class Errands:
         self._notices = Notices(config, tell, self._notify)
         self._checker = checker(config)
         self._power = Power(config, self._silent, tell)
+        self._stopped = False
 
     def carry_out(self, instructions: Iterable[Instruction]) -> None:
         """Begin all errands; returns at once."""
+        if self._stopped:
+            return
         for one in instructions:
             match one:
                 case LookAgain(at=at):
@@ -130,10 +133,15 @@ class Errands:
                 pass
         return True
 
-    async def close(self) -> None:
-        """Leave all errands; what they were about is written down."""
+    def stop(self) -> None:
+        """Leave all errands and begin no other; what they were about is written down."""
+        self._stopped = True
         for task in self._tasks:
             task.cancel()
+
+    async def close(self) -> None:
+        """Stop, and wait until every errand has ended."""
+        self.stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._people.close()
 
@@ -147,6 +155,8 @@ class Errands:
         """Run an errand to its end; one that fails in a way nobody thought of is logged, and hurts no other."""
         try:
             await errand
+        except DatabaseHeld:
+            pass  # logged where it was found; the server is about to end
         except Exception:
             log.exception("errand failed", extra={"errand": getattr(errand, "__qualname__", "")})
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from oarlock.job.news import News
+from oarlock.model.errors import DatabaseHeld
 from oarlock.server.core import Core
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,8 @@ async def safely(step: Step) -> bool:
     """Run a step; what it raises is logged, and does not end the loop that calls it. Say whether it went well."""
     try:
         await step()
+    except DatabaseHeld:
+        return False  # logged where it was found; the server is about to end
     except Exception:
         log.exception("step failed", extra={"step": getattr(step, "__qualname__", repr(step))})
         return False

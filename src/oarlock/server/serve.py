@@ -90,6 +90,7 @@ async def _serve(state_dir: Path, config: Config, database: Database, helper: He
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, core.stopping.set)
+    database.call_on_loss(lambda held: loop.call_soon_threadsafe(core.give_way, held))
     gc.freeze()  # what a server begins with stays: the collector need not look at it again and again
     log.info("serving", extra={"state": str(state_dir), "pid": os.getpid()})
     try:
@@ -98,6 +99,8 @@ async def _serve(state_dir: Path, config: Config, database: Database, helper: He
         raise _refusal(group) or group from None
     finally:
         await core.close()
+    if core.lost is not None:
+        raise core.lost
     log.info("stopped; jobs go on")
 
 

@@ -2,7 +2,7 @@
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,10 +11,10 @@ from typing import TypeVar
 from sqlalchemy import URL, Connection, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from oarlock.model.errors import DatabaseRefused, TooSlow
+from oarlock.model.errors import DatabaseHeld, DatabaseRefused, TooSlow
 from oarlock.store import engines
 from oarlock.store.closing import Closing
-from oarlock.store.lock import FileLock, take_advisory, this_process
+from oarlock.store.lock import AdvisoryLock, FileLock, this_process
 from oarlock.store.tables import HIDDEN_JOB_COLUMNS
 from oarlock.store.tx import Tx
 from oarlock.store.writer import Change, Writer
@@ -100,7 +100,12 @@ class Database(Closing):
         if isinstance(self._where, Path):
             self._lock = FileLock(self._where.with_name(self._where.name + ".lock"), holder)
         else:
-            self._writer.hold(lambda tx: take_advisory(tx, holder))
+            lock = AdvisoryLock(holder)
+            self._writer.hold(lock.take, lock.take_again)
+
+    def call_on_loss(self, callback: Callable[[DatabaseHeld], None]) -> None:
+        """Call `callback` once, in another thread, when another server is found to hold the database."""
+        self._writer.call_on_loss(callback)
 
     def close(self) -> None:
         """Finish what was asked for, then let everything go. Closing twice does no harm."""

@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 import msgspec
-from sqlalchemy import delete, func, insert, select
+from sqlalchemy import delete, func, insert, select, text
 
-from oarlock.model.errors import DatabaseHeld
+from oarlock.model.errors import DatabaseAway, DatabaseHeld
 from oarlock.store.tables import instance
 from oarlock.store.tx import Tx
 
@@ -48,13 +48,57 @@ class FileLock:
         os.close(self._file)
 
 
-def take_advisory(tx: Tx, holder: Holder) -> None:
-    """Hold a PostgreSQL database for as long as this connection lives, whatever becomes of the transaction."""
-    if not tx.execute(select(func.pg_try_advisory_lock(_ADVISORY_KEY))).scalar_one():
-        said = tx.execute(select(instance.c.value).where(instance.c.name == "holder")).scalar()
-        raise _held((said or "").encode())
-    tx.execute(delete(instance).where(instance.c.name == "holder"))
-    tx.execute(insert(instance), {"name": "holder", "value": msgspec.json.encode(holder).decode()})
+class AdvisoryLock:
+    """The lock of a PostgreSQL database: it lives as long as the connection on which it was taken."""
+
+    def __init__(self, holder: Holder) -> None:
+        self._holder = msgspec.json.encode(holder).decode()
+        self._backend = 0  # the session that has it
+
+    def take(self, tx: Tx) -> None:
+        """Hold the database whatever becomes of the transaction, or refuse and name who holds it (`DatabaseHeld`)."""
+        self._lock(tx)
+        tx.execute(delete(instance).where(instance.c.name == "holder"))
+        tx.execute(insert(instance), {"name": "holder", "value": self._holder})
+
+    def take_again(self, tx: Tx) -> None:
+        """Hold the database on a new connection, if no other server held it since the last connection was lost.
+
+        A server that held it meanwhile may have ended, so that the lock is free: what we remember of the database is
+        out of date all the same.
+        """
+        self._end_last_session(tx)
+        self._lock(tx)
+        last_holder = _last_holder(tx)
+        if last_holder != self._holder:
+            raise _held(last_holder.encode())
+
+    def _lock(self, tx: Tx) -> None:
+        if not tx.execute(select(func.pg_try_advisory_lock(_ADVISORY_KEY))).scalar_one():
+            last_holder = _last_holder(tx)
+            if last_holder == self._holder and self._backend in tx.execute(_LOCKERS).scalars().all():
+                raise DatabaseAway(
+                    "The database still keeps the connection that this server lost.",
+                    hint="The server tries again by itself.",
+                )
+            raise _held(last_holder.encode())
+        self._backend = tx.execute(select(func.pg_backend_pid())).scalar_one()
+
+    def _end_last_session(self, tx: Tx) -> None:
+        """End our own last session, if the database did not notice yet that its connection broke."""
+        if self._backend in tx.execute(_LOCKERS).scalars().all():
+            tx.execute(select(func.pg_terminate_backend(self._backend)))
+
+
+_LOCKERS = text(
+    "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    f" AND (classid::bigint << 32) + objid::bigint = {_ADVISORY_KEY}"
+)
+
+
+def _last_holder(tx: Tx) -> str:
+    return tx.execute(select(instance.c.value).where(instance.c.name == "holder")).scalar() or ""
 
 
 def _held(said: bytes) -> DatabaseHeld:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine, RootTransaction
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
-from oarlock.model.errors import DatabaseAway, DatabaseRefused, OarlockError
+from oarlock.model.errors import DatabaseAway, DatabaseHeld, DatabaseRefused, OarlockError
 from oarlock.store.engines import BUSY_SECONDS
 from oarlock.store.tx import Tx
 
@@ -67,6 +67,8 @@ class Writer:
         self._asked: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
         self._connection: Connection | None = None
         self._on_connect: Change[None] | None = None
+        self._on_loss: Callable[[DatabaseHeld], None] | None = None
+        self._lost: DatabaseHeld | None = None
         self._closed = False
         self._closing = threading.Lock()
         self._thread = threading.Thread(target=self._work, name="oarlock-writer", daemon=True)
@@ -87,10 +89,17 @@ class Writer:
             raise RuntimeError("a change cannot wait for another change: both would wait for ever")
         return self.submit(change).result()
 
-    def hold(self, take: Change[None]) -> None:
-        """Run `take` now, and again on every later connection before anything is written on it."""
+    def hold(self, take: Change[None], take_again: Change[None]) -> None:
+        """Run `take` now, and `take_again` on every later connection before anything is written on it.
+
+        Once `take_again` finds another holder (`DatabaseHeld`), nothing is written any more, on any connection.
+        """
         self.write(take)
-        self._on_connect = take
+        self._on_connect = take_again
+
+    def call_on_loss(self, callback: Callable[[DatabaseHeld], None]) -> None:
+        """Call `callback` once, in the writer's thread, when another server is found to hold the database."""
+        self._on_loss = callback
 
     def close(self) -> None:
         """Finish what was asked for, then end."""
@@ -133,12 +142,14 @@ class Writer:
         for asked in group:
             asked.tell()
 
-    def _tried(self, group: Sequence[_Asked]) -> DBAPIError | None:
+    def _tried(self, group: Sequence[_Asked]) -> Exception | None:
         """Run a group in one transaction; gives the error when the connection broke before the commit was sent."""
         try:
             tx = self._connected()
-        except OperationalError as error:
+        except (OperationalError, DatabaseAway) as error:
             return error
+        except SQLAlchemyError as error:
+            raise refusal(error) from error
         try:
             with tx.begin() as shared:
                 _run_all(tx, group)
@@ -157,13 +168,30 @@ class Writer:
         return None
 
     def _connected(self) -> Connection:
+        if self._lost is not None:
+            raise self._lost
         if self._connection is None:
-            connection = self._engine.connect()
-            self._connection = connection
-            if self._on_connect is not None:
-                with connection.begin():
-                    self._on_connect(connection)
+            self._connection = self._engine.connect()
+            try:
+                self._take_again(self._connection)
+            except BaseException:
+                # A connection that does not hold the database must never be written on.
+                self._disconnect()
+                raise
         return self._connection
+
+    def _take_again(self, connection: Connection) -> None:
+        if self._on_connect is None:
+            return
+        try:
+            with connection.begin():
+                self._on_connect(connection)
+        except DatabaseHeld as held:
+            self._lost = held
+            log.error("another server holds the database; this one writes nothing any more", extra={"why": str(held)})
+            if self._on_loss is not None:
+                self._on_loss(held)
+            raise
 
     def _disconnect(self) -> None:
         if self._connection is not None:
