@@ -93,8 +93,8 @@ class AdvisoryLock:
 _LOCKERS = text(
     "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted"
     " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-    f" AND (classid::bigint << 32) + objid::bigint = {_ADVISORY_KEY}"
-)
+    " AND (classid::bigint << 32) + objid::bigint = :key"
+).bindparams(key=_ADVISORY_KEY)
 
 
 def _last_holder(tx: Tx) -> str:

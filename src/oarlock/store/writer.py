@@ -188,7 +188,9 @@ class Writer:
                 self._on_connect(connection)
         except DatabaseHeld as held:
             self._lost = held
-            log.error("another server holds the database; this one writes nothing any more", extra={"why": str(held)})
+            log.critical(
+                "another server holds the database; this one writes nothing any more", extra={"why": str(held)}
+            )
             if self._on_loss is not None:
                 self._on_loss(held)
             raise
