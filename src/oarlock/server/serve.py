@@ -12,7 +12,7 @@ from pathlib import Path
 
 from oarlock.config import Config, DbType
 from oarlock.job import alerts
-from oarlock.model.errors import DatabaseRefused, OarlockError
+from oarlock.model.errors import DatabaseHeld, DatabaseRefused, OarlockError
 from oarlock.server import loops
 from oarlock.server.alerts import PERIOD, Alerts
 from oarlock.server.clock import RealClock
@@ -90,7 +90,11 @@ async def _serve(state_dir: Path, config: Config, database: Database, helper: He
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, core.stopping.set)
-    database.call_on_loss(lambda held: loop.call_soon_threadsafe(core.give_way, held))
+
+    def give_way(held: DatabaseHeld) -> None:
+        loop.call_soon_threadsafe(core.give_way, held)
+
+    database.call_on_loss(give_way)
     gc.freeze()  # what a server begins with stays: the collector need not look at it again and again
     log.info("serving", extra={"state": str(state_dir), "pid": os.getpid()})
     try:
