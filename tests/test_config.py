@@ -192,7 +192,10 @@ def test_a_stranger_is_refused_with_the_closest_name(conf, name, hint):
         ("SCHEDULER_TIMEOUT=", "SCHEDULER_TIMEOUT is ``; expected a whole number of seconds, 1 or more."),
         ("FINAUD_FREQUENCY=-1", "FINAUD_FREQUENCY is `-1`; expected a whole number of seconds, 0 or more."),
         ("FINAUD_FREQUENCY=٣", "FINAUD_FREQUENCY is `٣`; expected a whole number of seconds, 0 or more."),
-        ("LOG_LEVEL=4", "LOG_LEVEL is `4`; expected 1 (errors), 2 (warnings) or 3 (everything)."),
+        (
+            "LOG_LEVEL=4",
+            "LOG_LEVEL is `4`; expected 1 (what needs an administrator), 2 (also nodes and queues) or 3 (also jobs).",
+        ),
         ("OARSUB_FORCE_JOB_KEY=maybe", "OARSUB_FORCE_JOB_KEY is `maybe`; expected `yes` or `no`."),
         ("LOG_FILE=oar.log", "LOG_FILE is `oar.log`; expected an absolute path, or nothing."),
         ("NODE_ACCESS=pull", "NODE_ACCESS is `pull`; expected `push` or `installed`."),

@@ -301,7 +301,7 @@ class Config:
         "Suspected.",
     )
 
-    log_level: int = _TELLING(kinds.LEVEL, 2, "How much is logged.")
+    log_level: int = _TELLING(kinds.LEVEL, 3, "How much is logged; each level includes the ones before it.")
     log_file: Path | None = _TELLING(kinds.PATH, None, "Where the log goes; nothing means standard error.")
     mail_smtp_server: str = _TELLING(kinds.ANY_TEXT, "", "The mail server; nothing means that no mail is sent.")
     mail_recipient: tuple[str, ...] = _TELLING(kinds.ADDRESSES, (), "Who is told about trouble.")

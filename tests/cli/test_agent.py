@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -101,3 +102,11 @@ def test_an_agent_without_privileges_measures_what_it_may_and_says_what_it_canno
     told = ran.stdout.splitlines()
     assert told[-1] == "True", ran.stderr
     assert told[0].startswith("I/O, open files and executables of other users' processes cannot be read: ")
+
+
+def test_an_agent_logs_the_details_of_a_line_too():
+    command = [sys.executable, "-m", "oarlock", "agent", "--listen", "127.0.0.1:0", "--control", "none"]
+    with subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True) as agent:
+        serving = next(line for line in agent.stderr if "serving /metrics" in line)
+        agent.terminate()
+    assert re.fullmatch(r"oarlock agent: serving /metrics address=127\.0\.0\.1:[0-9]+\n", serving)

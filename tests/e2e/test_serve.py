@@ -1,6 +1,7 @@
 """Jobs from the store to the account, on nodes of this machine in real cgroups."""
 
 import contextlib
+import itertools
 import os
 import random
 import subprocess
@@ -184,3 +185,20 @@ def test_a_job_that_ends_while_the_disk_is_full_is_over_when_there_is_room_again
     site.until(site.all_over)
     assert (site.story(first), site.job(first).exit_code) == (NORMAL, 3 * 256)
     assert (site.story(after), site.job(after).exit_code) == (NORMAL, 0)
+
+
+def test_an_administrator_can_follow_a_job_in_the_log(site):
+    job = site.submit("exit 3")
+    site.start()
+    site.until(site.all_over)
+    site.stop()
+    told = [line.split(" ", 3)[3] for line in site.log().splitlines() if f" job={job} " in line]
+    node = site.nodes[0]
+    moved = [line.split(" why=")[0] for line in told if line.startswith("job moved")]
+    assert moved == [
+        f"job moved job={job} user={site.user} state={state} was={was}"
+        + (' exit="exit 3"' if state == NORMAL[-1] else "")
+        for was, state in itertools.pairwise(NORMAL)
+    ]
+    assert f"attempt begun job={job} attempt=1 node={node}" in told
+    assert len(told) <= 8, told

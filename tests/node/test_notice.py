@@ -86,7 +86,7 @@ def test_what_it_leaves_behind_when_it_ends_well_is_ended_too(run, open_ground):
     [
         ("/nowhere/tell", {}, "/nowhere/tell cannot be run: No such file or directory"),
         ("/etc/passwd", {}, "/etc/passwd cannot be run: Permission denied"),
-        ("/bin/false", {}, "/bin/false ended with status 1"),
+        ("/bin/false", {}, "/bin/false ended with exit 1"),
         ("/bin/true", {"user": "root"}, "user `root` has uid 0; jobs run as uid 1000 or above"),
         ("/bin/true", {"uid": 1}, "has uid 1 on the server and"),
         ("/bin/true", {"user": "nobody-of-this-name"}, "user `nobody-of-this-name` is not known on this node"),

@@ -66,6 +66,6 @@ def test_how_the_needed_job_ended_decides(state, exit_code, release, starts):
 
 def test_a_job_that_will_never_start_says_why():
     plan = planned(ONE, asks(2, "core=1", after=after(1, JobState.TERMINATED, 256)))
-    assert plan.unplaced[2].detail == "job 1, which it depends on, ended with exit status 256: it will not start"
+    assert plan.unplaced[2].detail == "job 1, which it depends on, ended with exit 1: it will not start"
     plan = planned(ONE, asks(2, "core=1", after=after(1, JobState.ERROR)), release_after_error=False)
     assert plan.unplaced[2].detail == "job 1, which it depends on, ended in Error: it will not start"

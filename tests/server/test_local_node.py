@@ -257,7 +257,7 @@ async def test_a_prologue_that_fails_keeps_the_job_from_running_and_the_epilogue
     async with outpost(ground, people[0]) as post:
         report = await post.run(1, "echo ran", hooks=hooks)
         assert (report.outcome, report.event) == (FAILED, "PROLOGUE_ERROR")
-        assert report.says.endswith("/p ended with status 1024")
+        assert report.says.endswith("/p ended with exit 4")
         assert ((site / "cleaned").exists(), (post.home / "1.out").exists()) == (True, False)
 
 

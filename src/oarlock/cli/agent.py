@@ -3,7 +3,6 @@
 import argparse
 import json
 import logging
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +46,10 @@ def run(asked: argparse.Namespace) -> None:
 
 def _run(asked: argparse.Namespace) -> None:
     from oarlock.measure import options, start
+    from oarlock.node import log_lines
 
     level = logging.DEBUG if getattr(asked, "verbose", False) else logging.INFO
-    logging.basicConfig(stream=sys.stderr, level=level, format="oarlock agent: %(message)s")
+    log_lines.to_stderr("oarlock agent: %(message)s", level=level)
     given = options.read_file(asked.config) if hasattr(asked, "config") else {}
     start.run(options.made(_given(asked), options.made(given)))
 

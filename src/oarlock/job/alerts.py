@@ -5,22 +5,12 @@ How far the telling has come is kept in the database, so that a restart or a mai
 
 from collections.abc import Sequence
 
-from oarlock.model.event import EVENTS, EventType, Suspects
+from oarlock.model.event import FOR_ADMINISTRATORS
 from oarlock.store import events, facts
 from oarlock.store.events import Noted
 from oarlock.store.tx import Tx
 
 _NAME = "administrators told up to event"
-_OURS = {
-    EventType.ADMISSION_RULE_ERROR,
-    EventType.BIPBIP_CHALLENGE,
-    EventType.CLOCK_JUMP,
-    EventType.SCHEDULER_JOB_SET_ASIDE,
-}
-FOR_ADMINISTRATORS = frozenset(
-    _OURS | {kind for kind, meaning in EVENTS.items() if meaning.stops_queues or meaning.suspects is not Suspects.NONE}
-)
-"""Events after which nodes or queues do not work any more until somebody has looked, and those that should not be."""
 
 
 def begin(tx: Tx) -> None:

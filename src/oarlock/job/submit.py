@@ -1,6 +1,5 @@
 """Submit: an admitted submission becomes jobs that wait, in one transaction."""
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,13 +17,11 @@ from oarlock.model.job import FINAL, Job, JobKind, JobState, Reservation
 from oarlock.model.record import changed
 from oarlock.model.request import Request
 from oarlock.model.submission import Submission
-from oarlock.store import jobs, properties, queues, requests, shapes
+from oarlock.store import jobs, journal, properties, queues, requests, shapes
 from oarlock.store.jobs import New
 from oarlock.store.tx import Tx
 
 __all__ = ["Asked", "answered", "prepare", "read", "resubmit", "submit", "submit_all"]
-
-log = logging.getLogger(__name__)
 
 VERB = "submit"
 DEFAULT_QUEUE, DEFAULT_PROJECT = "default", "default"
@@ -97,7 +94,10 @@ def _stored(
     noted = [(one.user, one.request_id, members[place]) for place, one in enumerate(asked) if place in members]
     _remember(tx, noted, now)
     for user, _, some in noted:
-        log.info("job submitted", extra={"job": some[0].id, "user": user, "jobs": len(some)})
+        about: dict[str, object] = {"job": some[0].id, "user": user, "queue": some[0].queue}
+        if len(some) > 1:
+            about["jobs"] = len(some)
+        journal.note(tx, journal.JOBS, "job submitted", about)
     yield from members.items()
 
 
@@ -151,7 +151,7 @@ def resubmit(tx: Tx, job_id: int, *, user: str, now: int, request_id: str | None
     )  # fmt: skip
     added = jobs.add(tx, [New(copy, asked)])
     _remember(tx, [(user, request_id, added)], now)
-    log.info("job submitted again", extra={"job": added[0].id, "user": user, "original": job_id})
+    journal.note(tx, journal.JOBS, "job submitted again", {"job": added[0].id, "user": user, "original": job_id})
     return added
 
 

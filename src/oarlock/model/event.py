@@ -189,6 +189,17 @@ EVENTS: Mapping[EventType, Meaning] = {
     EventType.SCHEDULER_JOB_SET_ASIDE: _note("planning the job failed; the others were planned"),
 }
 
+FOR_ADMINISTRATORS = frozenset(
+    {
+        EventType.ADMISSION_RULE_ERROR,
+        EventType.BIPBIP_CHALLENGE,
+        EventType.CLOCK_JUMP,
+        EventType.SCHEDULER_JOB_SET_ASIDE,
+    }
+    | {kind for kind, meaning in EVENTS.items() if meaning.stops_queues or meaning.suspects is not Suspects.NONE}
+)
+"""Events after which nodes or queues do not work any more until somebody has looked, and those that should not be."""
+
 
 def event_type(name: str) -> EventType:
     """Find an event type by its name, OAR 2.5's spellings included. `ValueError` if there is none."""

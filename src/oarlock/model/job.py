@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from signal import Signals
 from typing import Any
 
 from oarlock.model.errors import IllegalMove
@@ -131,6 +132,17 @@ def filled(pattern: str, job: Job) -> str:
     for word, value in words.items():
         pattern = pattern.replace(word, value)
     return pattern
+
+
+def describe_exit(status: int) -> str:
+    """Return a raw wait status in words: `exit 3`, `signal 9 (SIGKILL)`."""
+    number = status & 127
+    if not number:
+        return f"exit {status >> 8 & 255}"
+    try:
+        return f"signal {number} ({Signals(number).name})"
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ class SiteGroup:
             os.close(out)
         status = os.waitpid(pid, 0)[1]
         if status != 0:
-            raise CgroupError(f"{self._program} {verb} ended with status {status}")
+            raise CgroupError(f"{self._program} {verb} ended with {script.describe_exit(status)}")
         return _object(text)
 
     def join(self) -> None:

@@ -57,4 +57,4 @@ def run(about: About, driver: Driver, wait: Wait) -> str:
         group.remove()
     if status is None:
         return f"{path} did not end within {seconds} s"
-    return f"{path} ended with status {status}" if status else ""
+    return f"{path} ended with {script.describe_exit(status)}" if status else ""

@@ -10,6 +10,7 @@ import select
 import time
 from typing import NamedTuple
 
+from oarlock.node import script
 from oarlock.node.cgroup import CgroupError, Driver, Group
 from oarlock.node.channel import Body
 from oarlock.node.command import FDS
@@ -86,8 +87,7 @@ def _problem(program: str, status: int | None, said: str, seconds: float) -> str
         return said
     if status is None:
         return f"{program} did not end within {seconds:g} s"
-    code = os.waitstatus_to_exitcode(status)
-    return f"{program} ended with status {code}" if code else ""
+    return f"{program} ended with {script.describe_exit(status)}" if status else ""
 
 
 def _ended(pid: int, wake: int, seconds: float) -> int | None:

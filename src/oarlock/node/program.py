@@ -379,8 +379,10 @@ def main(settings: Settings, read_fd: int, write_fd: int) -> None:
     boot = cgroup.read("/proc/sys/kernel/random/boot_id").strip()
     launcher = pool.start_launcher(settings, lambda: cgroup.here(settings.node, pretended=settings.pretended), boot)
     # Only now: what measures brings threads and logging along, and with them every fork of a supervisor costs more.
+    from oarlock.node import log_lines
     from oarlock.node.sampling import Measuring, of_node
 
+    log_lines.to_stderr("%(message)s", level=30)
     driver = cgroup.here(settings.node, pretended=settings.pretended)
     try:
         program = Program(settings, driver, boot, launcher)

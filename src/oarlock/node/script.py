@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
 from typing import Callable
 
@@ -39,6 +40,15 @@ def trusted(path: str) -> int:
         os.close(fd)
         raise Untrusted(f"{path} is not a regular file")
     return fd
+
+
+def describe_exit(status: int) -> str:
+    """Return a raw wait status in words: `exit 3`, `signal 9 (SIGKILL)`."""
+    if os.WIFEXITED(status):
+        return f"exit {os.WEXITSTATUS(status)}"
+    number = os.WTERMSIG(status)
+    name = next((known.name for known in signal.Signals if known == number), "")  # real-time signals have none
+    return f"signal {number} ({name})" if name else f"signal {number}"
 
 
 def _check(fd: int, path: str) -> None:

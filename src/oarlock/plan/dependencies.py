@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from oarlock.model.job import FINAL, JobState
+from oarlock.model.job import FINAL, JobState, describe_exit
 from oarlock.model.plan import Obstacle
 from oarlock.model.snapshot import Dependency, Waiting
 
@@ -43,7 +43,7 @@ def _verdict(required: Dependency, *, release_after_error: bool) -> Blocked | No
     if required.state == JobState.ERROR:
         ended = None if release_after_error else "in Error"
     else:
-        ended = f"with exit status {required.exit_code}" if required.exit_code else None
+        ended = f"with {describe_exit(required.exit_code)}" if required.exit_code else None
     if ended is None:
         return None
     return Blocked(

@@ -37,8 +37,12 @@ async def run(command: Sequence[str], *, seconds: float, lines: Sequence[str] = 
         return Ran(spoke.status, spoke.err)
     told = spoke.err.strip()[-_LONGEST_TOLD:]
     if spoke.status:
-        told = f"{command[0]} ended with status {spoke.status}" + (f": {told}" if told else "")
+        told = f"{command[0]} ended with {_described(spoke.status)}" + (f": {told}" if told else "")
     return Ran(spoke.status, told)
+
+
+def _described(returncode: int) -> str:
+    return f"exit {returncode}" if returncode > 0 else f"signal {-returncode}"
 
 
 async def listen(

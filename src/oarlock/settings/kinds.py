@@ -168,7 +168,7 @@ SECONDS = whole("a whole number of seconds, 0 or more")
 SOME_SECONDS = whole("a whole number of seconds, 1 or more", least=1)
 COUNT = whole("a whole number, 0 or more")
 PORT = whole("a port, 1 to 65535", least=1, most=65535)
-LEVEL = whole("1 (errors), 2 (warnings) or 3 (everything)", least=1, most=3)
+LEVEL = whole("1 (what needs an administrator), 2 (also nodes and queues) or 3 (also jobs)", least=1, most=3)
 NUMBER: Kind[float] = Kind("a number", _read_number, repr)
 PATH: Kind[Path | None] = Kind("an absolute path, or nothing", _read_path, lambda path: str(path or ""))
 PROGRAM: Kind[Path | None] = Kind(

@@ -11,6 +11,7 @@ from sqlalchemy.types import TypeEngine
 
 from oarlock.model.errors import AttemptOpen, StaleAttempt
 from oarlock.model.record import changed
+from oarlock.store import journal
 from oarlock.store.rows import Given, among, insert_rows, these
 from oarlock.store.tables import attempt_nodes, attempts
 from oarlock.store.tables.columns import TEXT_BY_CODE_POINT, WHOLE
@@ -72,6 +73,9 @@ def begin(tx: Tx, new: Sequence[Attempt]) -> list[Attempt]:
     insert_rows(tx, "attempts", _COLUMNS, [[getattr(one, name) for name in _COLUMNS] for one in begun])
     nodes = [(a.job_id, a.number, place, n.name, n.boot_id) for a in begun for place, n in enumerate(a.nodes)]
     insert_rows(tx, "attempt_nodes", [column.name for column in attempt_nodes.columns], nodes)
+    for one in begun:
+        nodes_named = ",".join(node.name for node in one.nodes)
+        journal.note(tx, journal.JOBS, "attempt begun", {"job": one.job_id, "attempt": one.number, "node": nodes_named})
     return begun
 
 

@@ -1,5 +1,6 @@
 """Events: what happened to jobs and nodes, and what somebody still has to look at."""
 
+import logging
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from functools import cache
@@ -8,7 +9,8 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Select, Update, func, literal_column, select, update
 
-from oarlock.model.event import Event, EventType, event_type
+from oarlock.model.event import FOR_ADMINISTRATORS, Event, EventType, event_type
+from oarlock.store import journal
 from oarlock.store.rows import among, insert_rows, these
 from oarlock.store.tables import event_log_hostnames, event_logs
 from oarlock.store.tx import Tx, take_ids
@@ -38,7 +40,23 @@ def add(tx: Tx, events: Sequence[Event]) -> list[int]:
     )
     hosts = [(number, host) for number, one in zip(numbers, events, strict=True) for host in dict.fromkeys(one.hosts)]
     insert_rows(tx, "event_log_hostnames", ["event_id", "hostname"], hosts)
+    for event in events:
+        _note(tx, event)
     return list(numbers)
+
+
+def _note(tx: Tx, event: Event) -> None:
+    """Log an event: as a warning if it needs an administrator, with the jobs if it is about one only."""
+    about: dict[str, object] = {"event": event.type.value}
+    if event.job:
+        about["job"] = event.job
+    if event.hosts:
+        about["node"] = ",".join(dict.fromkeys(event.hosts))
+    about["why"] = event.description
+    if event.type in FOR_ADMINISTRATORS:
+        journal.note(tx, journal.SITE, "event", about, level=logging.WARNING)
+    else:
+        journal.note(tx, journal.JOBS if event.job else journal.SITE, "event", about)
 
 
 def to_check(tx: Tx) -> list[Noted]:

@@ -7,7 +7,8 @@ from typing import Any
 from sqlalchemy import Select, Update, and_, case, exists, func, literal_column, select, update
 
 from oarlock.model.errors import IllegalMove, UnknownJob
-from oarlock.model.job import FINAL, JobState, Moved
+from oarlock.model.job import FINAL, JobState, Moved, describe_exit
+from oarlock.store import journal
 from oarlock.store.rows import Given, among, insert_rows, these, within
 from oarlock.store.tables import (
     assigned_resources,
@@ -52,6 +53,18 @@ def record(tx: Tx, moves: Sequence[Moved]) -> None:
     if moves:
         _write(tx, moves, _checked(tx, moves))
         _follow(tx, moves)
+        for moved in moves:
+            _note(tx, moved)
+
+
+def _note(tx: Tx, moved: Moved) -> None:
+    job = moved.job
+    about = {"job": job.id, "user": job.user, "state": job.state.value, "was": moved.before.value}
+    if job.exit_code is not None and job.state in FINAL:
+        about["exit"] = describe_exit(job.exit_code)
+    if moved.why:
+        about["why"] = moved.why
+    journal.note(tx, journal.JOBS, "job moved", about)
 
 
 def _checked(tx: Tx, moves: Sequence[Moved]) -> dict[int, int]:

@@ -1,5 +1,6 @@
 """Queues: their priorities, and whether they are open."""
 
+import logging
 from collections.abc import Collection
 
 from sqlalchemy import delete, func, insert, select, update
@@ -7,6 +8,7 @@ from sqlalchemy import delete, func, insert, select, update
 from oarlock.model.errors import QueueExists, QueueInUse, UnknownQueue
 from oarlock.model.job import FINAL
 from oarlock.model.snapshot import Queue
+from oarlock.store import journal
 from oarlock.store.tables import jobs, queues
 from oarlock.store.tx import Tx
 
@@ -28,6 +30,8 @@ def add(tx: Tx, queue: Queue) -> None:
     state = "Active" if queue.active else "notActive"
     row = {"queue_name": queue.name, "priority": queue.priority, "scheduler_policy": queue.policy, "state": state}
     tx.execute(insert(queues), row)
+    about = {"queue": queue.name, "priority": queue.priority, "policy": queue.policy}
+    journal.note(tx, journal.SITE, "queue added", about)
 
 
 def remove(tx: Tx, name: str) -> None:
@@ -37,6 +41,7 @@ def remove(tx: Tx, name: str) -> None:
         raise QueueInUse(f"{count} jobs are still in queue `{name}`.", hint="Wait for their end, or `oardel` them.")
     if not tx.execute(delete(queues).where(queues.c.queue_name == name)).rowcount:
         raise UnknownQueue(name)
+    journal.note(tx, journal.SITE, "queue removed", {"queue": name})
 
 
 def start(tx: Tx, names: Collection[str] | None = None) -> None:
@@ -50,8 +55,15 @@ def stop(tx: Tx, names: Collection[str] | None = None) -> None:
 
 
 def _set_state(tx: Tx, state: str, names: Collection[str] | None) -> None:
-    there = {queue.name for queue in listed(tx)}
+    before = {queue.name: queue.active for queue in listed(tx)}
     for name in names or ():
-        if name not in there:
+        if name not in before:
             raise UnknownQueue(name)
-    tx.execute(update(queues).where(queues.c.queue_name.in_(there if names is None else names)).values(state=state))
+    wanted = before if names is None else names
+    tx.execute(update(queues).where(queues.c.queue_name.in_(wanted)).values(state=state))
+    for name in wanted:
+        if before[name] != (state == "Active"):
+            # A stopped queue stays so until somebody starts it again.
+            stopped = state != "Active"
+            text, level = ("queue stopped", logging.WARNING) if stopped else ("queue started", logging.INFO)
+            journal.note(tx, journal.SITE, text, {"queue": name}, level=level)

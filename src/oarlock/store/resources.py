@@ -1,5 +1,7 @@
 """Resources: what the cluster has, its properties and their history."""
 
+import logging
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
@@ -17,7 +19,7 @@ from oarlock.model.errors import (
     UnknownResource,
 )
 from oarlock.model.resource import DEFAULT_TYPE, NODE_NAME, STATE_NUMBER, NextState, Resource, ResourceState, Value
-from oarlock.store import properties, where
+from oarlock.store import journal, properties, where
 from oarlock.store.rows import Given, among, insert_rows, these
 from oarlock.store.tables import assigned_resources, resource_logs, resources
 from oarlock.store.tables.columns import TEXT_BY_CODE_POINT, WHOLE
@@ -98,6 +100,8 @@ def add(tx: Tx, new: Sequence[Mapping[str, Value]], *, at: int) -> list[int]:
         [(number, name, value) for number, one in zip(ids, given, strict=True) for name, value in one.items()],
         at=at,
     )
+    for node, count in Counter(str(one.get("network_address") or "") for one in given).items():
+        journal.note(tx, journal.SITE, "resources added", {"node": node, "resources": count})
     return list(ids)
 
 
@@ -105,18 +109,23 @@ def set_properties(tx: Tx, ids: Collection[int], values: Mapping[str, Value], *,
     """Give resources these values; what really changes leaves a line of history."""
     types = properties.types(tx)
     _check(values, types, kept=KEPT)
-    changed = [
-        (one.id, name, value)
-        for one in listed(tx, ids)
+    differing = [
+        (resource, name, value)
+        for resource in listed(tx, ids)
         for name, value in values.items()
-        if one.properties[name] != value
+        if resource.properties[name] != value
     ]
+    changed = [(resource.id, name, value) for resource, name, value in differing]
     resource = properties.clause(types)
     tx.execute(
         update(resource).where(among(tx.dialect.name, resource.c.resource_id)).values(dict(values)),
         these(tx, ids),
     )
     _log(tx, changed, at=at)
+    counts = Counter((_node(resource), name, value) for resource, name, value in differing)
+    for (node, name, new), count in counts.items():
+        about = {"node": node, "property": name, "value": new, "resources": count}
+        journal.note(tx, journal.SITE, "property changed", about)
 
 
 def set_state(tx: Tx, ids: Collection[int], state: ResourceState, *, at: int, by_check: bool = False) -> list[int]:
@@ -124,7 +133,8 @@ def set_state(tx: Tx, ids: Collection[int], state: ResourceState, *, at: int, by
 
     A state that was asked for meanwhile is thereby answered.
     """
-    changed = [one.id for one in listed(tx, ids) if one.properties["state"] != state.value]
+    differing = [resource for resource in listed(tx, ids) if resource.properties["state"] != state.value]
+    changed = [resource.id for resource in differing]
     decided = "YES" if by_check else "NO"
     tx.execute(
         update(resources)
@@ -139,7 +149,16 @@ def set_state(tx: Tx, ids: Collection[int], state: ResourceState, *, at: int, by
         these(tx, ids),
     )
     _log(tx, [(number, "state", state.value) for number in changed], at=at, by_check=by_check)
+    level = logging.WARNING if state is ResourceState.SUSPECTED else logging.INFO
+    counts = Counter((_node(resource), resource.properties["state"]) for resource in differing)
+    for (node, was), count in counts.items():
+        about = {"node": node, "state": state.value, "was": was, "resources": count}
+        journal.note(tx, journal.SITE, "node state changed", about, level=level)
     return changed
+
+
+def _node(resource: Resource) -> str:
+    return str(resource.properties["network_address"] or "")
 
 
 def ask_state(tx: Tx, ids: Collection[int], state: NextState, *, by_check: bool = False) -> None:
@@ -224,6 +243,7 @@ def remove(tx: Tx, resource_id: int, *, at: int) -> None:
     tx.execute(delete(resources).where(resources.c.resource_id == resource_id))
     present = resource_logs.c.date_stop == 0
     tx.execute(update(resource_logs).where(resource_logs.c.resource_id == resource_id, present).values(date_stop=at))
+    journal.note(tx, journal.SITE, "resource removed", {"node": _node(resource), "resource": resource_id})
 
 
 def _refuse_missing(ids: Iterable[int], found: Collection[int]) -> None:

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine, RootTransaction
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
 from oarlock.model.errors import DatabaseAway, DatabaseHeld, DatabaseRefused, OarlockError
+from oarlock.store import journal
 from oarlock.store.engines import BUSY_SECONDS
 from oarlock.store.tx import Tx
 
@@ -37,9 +38,11 @@ class _Asked:
     value: Any = None
     error: BaseException | None = None
     broken: DBAPIError | None = None  # the database's own error, when it is the reason
+    lines: list[journal.Line] = field(default_factory=list)  # for the log, once it is on disk
 
     def run(self, tx: Tx) -> None:
         self.value = self.error = self.broken = None
+        self.lines = journal.begin(tx)
         try:
             self.value = self.change(tx)
         except DBAPIError as error:
@@ -141,6 +144,9 @@ class Writer:
                 asked.error = error
         for asked in group:
             asked.tell()
+        for asked in group:
+            if asked.error is None:
+                journal.write(asked.lines)
 
     def _tried(self, group: Sequence[_Asked]) -> Exception | None:
         """Run a group in one transaction; gives the error when the connection broke before the commit was sent."""
