@@ -109,6 +109,47 @@ def test_steps_and_tasks_belong_to_their_job_and_are_no_jobs(tmp_path, look_at):
     assert found.process_directories[-1] == str(job / "step_1")
 
 
+@needs_cgroups
+@pytest.mark.parametrize("first", ["cpuacct", "memory"])
+def test_the_steps_of_a_real_job_are_seen_by_inotify_in_every_hierarchy(groups, look_at, first):
+    """Slurm makes a job with its steps at once, in one hierarchy after the other; no rescan is due meanwhile."""
+    groups.make("slurm/uid_1000")
+    finder = look_at(groups.hierarchies)
+    finder.look(0)
+    made = groups.make("slurm/uid_1000/job_9/step_batch/task_0", first)
+    finder.look(1)
+    made |= groups.make("slurm/uid_1000/job_9/step_batch/task_0")
+    [found] = finder.look(2).values()
+    assert found.directories == {name: str(path.parent.parent) for name, path in made.items()}
+    task = made["cpuacct"]
+    assert found.process_directories == [str(task.parent.parent), str(task.parent), str(task)]
+    later = groups.make("slurm/uid_1000/job_9/step_0/task_0")
+    [found] = finder.look(3).values()
+    assert set(found.process_directories[1:]) == {str(path) for path in (task, task.parent, later["cpuacct"],
+                                                                           later["cpuacct"].parent)}  # fmt: skip
+
+
+@needs_cgroups
+def test_steps_that_are_made_while_we_look_are_not_missed(groups, look_at):
+    groups.make("slurm/uid_1000", "cpuacct", "memory")
+    finder = look_at(groups.hierarchies)
+    finder.look(0)
+    over = threading.Event()
+
+    def start_jobs():
+        for number in range(60):
+            groups.make(f"slurm/uid_1000/job_{number}/step_batch/task_0", "cpuacct", "memory")
+        over.set()
+
+    thread = threading.Thread(target=start_jobs)
+    thread.start()
+    while not over.is_set():
+        finder.look(1)
+    thread.join()
+    assert {len(found.process_directories) for found in finder.look(1).values()} == {3}
+    assert len(finder.jobs) == 60
+
+
 def test_a_job_ends_with_the_first_of_its_directories(tmp_path, look_at):
     finder = look_at(plain(tmp_path, "cpuacct", "memory"))
     for name in ("cpuacct", "memory"):

@@ -292,3 +292,48 @@ def test_jobs_that_come_and_go_while_they_are_sampled_are_no_errors(groups, samp
     assert seen > 0
     assert sampler.sample(samples).involved_jobs == []
     assert sum(sampler.errors.values()) == 0
+
+
+@needs_cgroups
+def test_processes_of_a_real_slurm_job_are_measured_in_its_first_sample(groups, sampler_of):
+    groups.make("slurm/uid_1000")
+    sampler = sampler_of(groups.hierarchies, CpuSource(), MemorySource(), ProcessSource(), StepSource())
+    sampler.sample(0)
+    sleeper = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+    try:
+        groups.join(groups.make("slurm/uid_1000/job_9/step_batch/task_0"), sleeper.pid)
+        values = values_of(sampler.sample(1), "9")
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+    assert values["processes"] == 1
+    assert 'step_memory_usage_bytes{step="batch"}' in values
+
+
+def test_a_step_is_measured_in_a_hierarchy_where_it_appears_late(tmp_path, sampler_of):
+    trees = tree(tmp_path, {"cpuacct/slurm/uid_7/job_9/step_0/cpuacct.usage": "1000000000\n",
+                            "memory/slurm/uid_7/job_9/memory.usage_in_bytes": "1\n"})  # fmt: skip
+    sampler = sampler_of(trees, StepSource())
+    assert values_of(sampler.sample(0), "9") == {'step_cpu_seconds_total{step="0"}': 1.0}
+    recorded(tmp_path, {"memory/slurm/uid_7/job_9/step_0/memory.usage_in_bytes": "4096\n"})
+    assert values_of(sampler.sample(1), "9")['step_memory_usage_bytes{step="0"}'] == 4096
+
+
+def test_open_files_of_a_job_that_goes_idle_are_never_older_than_30_seconds(tmp_path, sampler_of):
+    files = {"cpuacct/oar/ada_7/cpuacct.usage": "0\n", "cpuacct/oar/ada_7/cgroup.procs": "10\n",
+             "proc/10/stat": f"10 (app) S 1 {' '.join(['0'] * 50)}\n"}  # fmt: skip
+    trees = tree(tmp_path, {name: text for name, text in files.items() if name.startswith("cpuacct")})
+    recorded(tmp_path, files)
+    (tmp_path / "proc/10/fd").mkdir()
+    sampler = sampler_of(trees, CpuSource(), ProcessSource(proc=str(tmp_path / "proc")))
+    ages, changed_at = [], 0
+    for second in range(0, 1000, 5):
+        busy = second % 300 < 180 or second % 60 == 0  # it goes idle at all moments between two looks at its files
+        if busy:
+            (tmp_path / "cpuacct/oar/ada_7/cpuacct.usage").write_text(f"{second}\n")
+            (tmp_path / f"proc/10/fd/{second}").symlink_to(f"/home/ada/{second}")
+            changed_at = second
+        told = values_of(sampler.sample(second), "7")["open_files"]
+        if told != len(list((tmp_path / "proc/10/fd").iterdir())):
+            ages.append(second - changed_at)
+    assert max(ages) <= 30

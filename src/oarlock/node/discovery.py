@@ -67,7 +67,8 @@ class Found:
             return False
         self.spots.append(spot)
         self.directories = {**self.directories, **dict.fromkeys(spot.hierarchy.controllers, spot.absolute)}
-        self.process_directories = [self.home.absolute]
+        if self.home == spot:  # a further controller changes nothing about where the processes are
+            self.process_directories = [spot.absolute]
         self.revision += 1
         return True
 
@@ -212,13 +213,22 @@ class Finder:
 
     def _look_inside(self, found: Found) -> None:
         """List the directories inside a job's own, where Slurm and OAR 3 put the processes."""
-        home = found.home
-        inner = [Spot(home.hierarchy, path) for path in _below(home.path, home.hierarchy.root)]
-        for spot in (home, *inner):
-            self._watch(spot, found)
-        directories = [spot.absolute for spot in (home, *inner)]
+        directories = [spot.absolute for spot in self._watched_tree(found.home, found)]
         if directories != found.process_directories:
             found.process_directories = directories
+
+    def _watched_tree(self, spot: Spot, owner: Found) -> Iterator[Spot]:
+        """Yield a directory and all below it, parents first, each watched before it is listed.
+
+        In the other order, a directory made between the listing and the watch would stay unknown until the rescan.
+        A cgroup's link count shows without listing that it has no directories inside.
+        """
+        self._watch(spot, owner)
+        yield spot
+        if _is_leaf(spot.absolute):
+            return
+        for name in _directories_in(spot.absolute):
+            yield from self._watched_tree(Spot(spot.hierarchy, f"{spot.path}/{name}"), owner)
 
     def _watch(self, spot: Spot, owner: Found | None) -> None:
         if self._inotify is None or self._blind:
@@ -248,13 +258,8 @@ def _directories_in(path: str) -> list[str]:
         return []
 
 
-def _below(path: str, root: str) -> Iterator[str]:
-    """Give the directories below one, parents first. A cgroup's link count tells without listing that it has none."""
+def _is_leaf(path: str) -> bool:
     try:
-        if os.stat(f"{root}/{path}").st_nlink == _LINKS_OF_A_LEAF:
-            return
+        return os.stat(path).st_nlink == _LINKS_OF_A_LEAF
     except OSError:
-        return
-    for name in _directories_in(f"{root}/{path}"):
-        yield f"{path}/{name}"
-        yield from _below(f"{path}/{name}", root)
+        return True

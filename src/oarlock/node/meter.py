@@ -15,10 +15,15 @@ log = logging.getLogger(__name__)
 REST_SECONDS = 30.0
 """How old the values of a job may become that shows no sign of life."""
 
+COSTLY_SECONDS = 20.0
+"""How often costly values of a busy job are read. Of a job that came to rest they are read once more, this late."""
+
 THOROUGH_SECONDS = 300.0
 """How old settings of a job may become (a limit, a list of CPUs)."""
 
 _SHARES = 16
+_NEW_READINGS = 5
+"""Readings of a new job that include what is costly: short jobs have few."""
 
 _SIGN_OF_REST = "cpu"
 """The source without whose sign of life no job is thought to rest."""
@@ -27,8 +32,8 @@ _SIGN_OF_REST = "cpu"
 class Meter:
     """Read one job. `turn` spreads the thorough readings of many jobs over time, so that no sample is much dearer."""
 
-    __slots__ = ("_beating", "_due", "_known", "_last", "_may_rest", "_probes", "_share", "_thorough_due", "_values",
-                 "job", "revision")  # fmt: skip
+    __slots__ = ("_beating", "_costly", "_costly_at", "_costly_beats", "_due", "_known", "_last", "_may_rest",
+                 "_probes", "_readings", "_share", "_thorough_due", "_values", "job", "revision")  # fmt: skip
 
     def __init__(self, job: Found, turn: int = 0) -> None:
         self.job = job
@@ -39,6 +44,10 @@ class Meter:
         self._known: frozenset[str] = frozenset()
         self._last: list[bytes] | None = None
         self._values: Values = {}
+        self._costly: Values = {}
+        self._costly_at = float("-inf")
+        self._costly_beats: list[bytes] | None = None
+        self._readings = 0
         self._share = turn % _SHARES / _SHARES
         self._due = self._thorough_due = float("-inf")
 
@@ -83,6 +92,7 @@ class Meter:
         for name, probe in self._probes.items():
             if name not in broken and not self._read_one(name, probe, errors, thorough=thorough):
                 broken.append(name)
+        self._put_costly(now, beats, errors, broken, thorough=thorough)
         self._last = beats if self._may_rest and beats[0] and not broken else None
         return self._values
 
@@ -111,6 +121,33 @@ class Meter:
                 self._failed(name, error, errors)
                 broken.append(name)
         return beats, broken
+
+    def _put_costly(
+        self, now: float, beats: list[bytes], errors: Counter[str], broken: list[str], *, thorough: bool
+    ) -> None:
+        """Read costly values when they are due; otherwise repeat the last ones, and see that they do not get old.
+
+        A job that got no CPU time since they were read has not changed them.
+        """
+        self._readings += 1
+        changed = not (self._may_rest and beats == self._costly_beats)
+        if thorough or self._readings <= _NEW_READINGS or (changed and now >= self._costly_at + COSTLY_SECONDS):
+            self._costly = {}
+            for name, probe in self._probes.items():
+                if probe.costly and name not in broken and not self._read_costly(name, probe, errors):
+                    broken.append(name)
+            self._costly_at, self._costly_beats = now, beats
+        elif changed:
+            self._due = min(self._due, self._costly_at + COSTLY_SECONDS)
+        self._values.update(self._costly)
+
+    def _read_costly(self, name: str, probe: Probe, errors: Counter[str]) -> bool:
+        try:
+            probe.read_costly(self._costly)
+        except Exception as error:  # noqa: BLE001  see `_failed`
+            self._failed(name, error, errors)
+            return False
+        return True
 
     def _read_one(self, name: str, probe: Probe, errors: Counter[str], *, thorough: bool) -> bool:
         try:

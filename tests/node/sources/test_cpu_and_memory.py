@@ -1,3 +1,8 @@
+import os
+import signal
+import subprocess
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,7 +11,7 @@ from oarlock.node.hierarchies import UNIFIED
 from oarlock.node.sources import cpu, parse
 from oarlock.node.sources.cpu import CpuSource
 from oarlock.node.sources.memory import MemorySource
-from tests.monitoring import cases, job_at, recorded
+from tests.monitoring import cases, job_at, needs_cgroups, real_groups, recorded
 
 V1 = ("cpuacct", "cpu", "cpuset", "memory")
 
@@ -19,6 +24,7 @@ def read_all(sources, job):
         if probe:
             probe.beat()
             probe.read(values, thorough=True)
+            probe.read_costly(values)
             probe.close()
     return values
 
@@ -77,16 +83,36 @@ def test_the_lines_of_version_1_that_count_children_are_taken(tmp_path):
     assert values == {"memory_cache_bytes": 30, "memory_anonymous_bytes": 40}
 
 
-def test_exact_user_and_system_times_are_preferred_to_ticks(tmp_path):
+def test_user_and_system_time_are_those_of_the_ticks(tmp_path):
     files = {
-        "cpuacct/cpuacct.usage": "3000000000\n", "cpuacct/cpuacct.usage_user": "2000000000\n",
-        "cpuacct/cpuacct.usage_sys": "1000000000\n", "cpuacct/cpuacct.stat": "user 7\nsystem 7\n",
+        "cpuacct/cpuacct.usage": "3000000000\n", "cpuacct/cpuacct.usage_user": "2100000000\n",
+        "cpuacct/cpuacct.usage_sys": "1000000000\n", "cpuacct/cpuacct.stat": "user 200\nsystem 100\n",
     }  # fmt: skip
     assert read_tree(tmp_path, files, 1) == {
         "cpu_seconds_total": 3.0,
         "cpu_user_seconds_total": 2.0,
         "cpu_system_seconds_total": 1.0,
     }
+
+
+@needs_cgroups
+def test_user_and_system_time_of_a_real_job_add_up_to_its_total():
+    work = "import os, time\nend = time.process_time() + 0.5\nwhile time.process_time() < end: os.getppid()"
+    with real_groups() as groups:
+        made = groups.make("oarlock/n1/ada_7", "cpuacct")
+        # It stops itself, so that it joins the group before it does anything.
+        worker = subprocess.Popen(
+            [sys.executable, "-c", f"import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\n{work}"]
+        )
+        os.waitpid(worker.pid, os.WUNTRACED)
+        groups.join(made, worker.pid)
+        worker.send_signal(signal.SIGCONT)
+        worker.wait()
+        values = read_all([CpuSource()], job_at({"cpuacct": made["cpuacct"]}))
+    parts = values["cpu_user_seconds_total"] + values["cpu_system_seconds_total"]
+    assert values["cpu_seconds_total"] > 0.4
+    # Each of the two is cut to a whole tick.
+    assert parts == pytest.approx(values["cpu_seconds_total"], abs=2 / os.sysconf("SC_CLK_TCK"))
 
 
 def test_no_limit_is_no_series(tmp_path):

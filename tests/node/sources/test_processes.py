@@ -46,6 +46,7 @@ class World:
         values = {}
         self.probe.beat()
         self.probe.read(values, thorough=True)
+        self.probe.read_costly(values)
         return values
 
 
@@ -157,6 +158,7 @@ def read_when_all_sleep(probe, *, threads):
     values = {}
     probe.beat()
     probe.read(values, thorough=True)
+    probe.read_costly(values)
     return values if values['threads{state="sleeping"}'] == threads else None
 
 
@@ -221,6 +223,7 @@ def test_processes_that_come_and_go_while_they_are_read_are_no_errors():
                 values = {}
                 probe.beat()
                 probe.read(values, thorough=True)
+                probe.read_costly(values)
                 seconds.append(sum(cpu(values).values()))
                 reads += 1
         finally:

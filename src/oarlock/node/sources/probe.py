@@ -25,10 +25,12 @@ class Probe:
 
     `beat` reads the cheapest sign of life and keeps it for `read`. While all signs of a job stay the same, the job
     got no CPU time and `read` is not called: what was read before is still true. `beats` says there is such a sign.
+    `costly` says that `read_costly` has values of its own, which are read less often.
     """
 
     __slots__ = ()
     beats = False
+    costly = False
 
     def beat(self) -> bytes:
         """Read what changes whenever something happened."""
@@ -40,6 +42,9 @@ class Probe:
         OSError of a removed cgroup passes through: it is how the end of a job is noticed.
         """
         raise NotImplementedError
+
+    def read_costly(self, values: Values) -> None:
+        """Put into `values` what costs most to read."""
 
     def close(self) -> None:
         """Give the files back."""

@@ -33,7 +33,6 @@ IO_METRICS = (
 """In the order of the lines of /proc/PID/io."""
 
 _STAT_BYTES, _IO_BYTES = 1024, 512
-_LINKS_EVERY = 5
 _NOTHING = (0,) * (2 + len(IO_METRICS))
 _OWN, _CHILDREN, _IO = 0, 1, 2  # where CPU ticks of its own, of waited-for children, and I/O stand in a `Work`
 
@@ -147,9 +146,10 @@ class Process:
 class Processes(Probe):
     """All processes of one job."""
 
-    __slots__ = ("_by_exe", "_directories", "_fds", "_io_totals", "_job", "_links", "_pids", "_processes",
-                 "_reads", "_source")  # fmt: skip
+    __slots__ = ("_by_exe", "_directories", "_fds", "_io_totals", "_job", "_pids", "_processes",
+                 "_source")  # fmt: skip
     beats = True
+    costly = True
 
     def __init__(self, source: ProcessSource, job: Subject) -> None:
         self._source, self._job = source, job
@@ -159,8 +159,6 @@ class Processes(Probe):
         self._processes: dict[int, Process] = {}
         self._by_exe: Counter[str] = Counter()
         self._io_totals: list[int] | None = None
-        self._links: Values = {}
-        self._reads = 0
 
     def beat(self) -> bytes:
         """Read which processes there are."""
@@ -172,7 +170,7 @@ class Processes(Probe):
         self._pids = b"".join([_pids_in(fd, own=at == 0) for at, fd in enumerate(self._fds)])
         return self._pids
 
-    def read(self, values: Values, *, thorough: bool) -> None:
+    def read(self, values: Values, *, thorough: bool) -> None:  # noqa: ARG002
         """Read every process."""
         self._meet_and_part({int(pid) for pid in self._pids.split()})
         states: dict[str, int] = {"running": 0}
@@ -194,7 +192,10 @@ class Processes(Probe):
         values.update([(_state_series(state), count) for state, count in states.items()])
         values.update([(_exe_series("process_threads", exe), count) for exe, count in threads.items()])
         self._put_totals(values)
-        self._put_links(values, thorough=thorough)
+
+    def read_costly(self, values: Values) -> None:
+        """Follow the links to the files that are open."""
+        values.update(links(self._source.proc, self._processes, self._source.scratch))
 
     def close(self) -> None:
         """Close every file of every process."""
@@ -233,13 +234,6 @@ class Processes(Probe):
 
     def _thread_states(self, pid: int, stat: Stat) -> list[str]:
         return [STATES.get(stat.state, UNKNOWN)] if stat.threads == 1 else thread_states(self._source.proc, pid)
-
-    def _put_links(self, values: Values, *, thorough: bool) -> None:
-        """Links are the dearest to read: a job that is not new is asked for them less often."""
-        if thorough or self._reads < _LINKS_EVERY or self._reads % _LINKS_EVERY == 0:
-            self._links = links(self._source.proc, self._processes, self._source.scratch)
-        self._reads += 1
-        values.update(self._links)
 
     def _put_totals(self, values: Values) -> None:
         for exe, ticks in self._by_exe.items():

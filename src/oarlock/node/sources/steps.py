@@ -46,16 +46,17 @@ class StepSource:
 class Steps(Probe):
     """The steps of one job that run now."""
 
-    __slots__ = ("_job", "_seen", "_steps")
+    __slots__ = ("_incomplete", "_job", "_seen", "_steps")
 
     def __init__(self, job: Subject) -> None:
         self._job = job
         self._seen: Sequence[str] | None = None
         self._steps: dict[str, _Step] = {}
+        self._incomplete = False
 
     def read(self, values: Values, *, thorough: bool) -> None:
         """Read every step; those that ended meanwhile are closed."""
-        if thorough or self._job.process_directories is not self._seen:
+        if thorough or self._incomplete or self._job.process_directories is not self._seen:
             self._look()
         for name, step in list(self._steps.items()):
             try:
@@ -79,6 +80,12 @@ class Steps(Probe):
         for name in present:
             if name not in self._steps:
                 self._steps[name] = self._open(name)
+        # Only the directories of one hierarchy are watched; a resource manager may make the others a moment later.
+        self._incomplete = self._has_both() and any(None in step for step in self._steps.values())
+
+    def _has_both(self) -> bool:
+        directories = self._job.directories
+        return {"cpuacct", "memory"} <= directories.keys()
 
     def _open(self, name: str) -> _Step:
         told = name[len(_PREFIX) :]
