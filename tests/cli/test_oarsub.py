@@ -293,6 +293,13 @@ def test_a_reservation_that_nobody_answered_is_neither_refused_nor_accepted(run,
     )
 
 
+def test_a_reservation_that_is_held_as_asked_is_no_error(run, server):
+    held = {"accepted": None, "says": "The reservation is held.", "start": None}
+    server.says(ok({"job_ids": [7], "array_id": 7, "messages": [], "state": "Hold", "reservation": held}))
+    ran = run("oarsub", "--hold", "-r", "2026-11-15 18:29:04", "date")
+    assert (ran.code, ran.out, ran.err) == (0, "OAR_JOB_ID=7\nThe reservation is held.\n", "")
+
+
 def test_a_job_is_submitted_once_more(run, server):
     expected = golden("sub_resubmit_1")
     server.says(ok({"job_ids": [55], "array_id": 55, "messages": [], "reservation": None}))

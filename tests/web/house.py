@@ -76,6 +76,29 @@ class Answered:
     start: int | None
 
 
+class Gate:
+    """Where questions to the scheduler wait until a test opens it."""
+
+    def __init__(self) -> None:
+        self._waiting: list[asyncio.Future[None]] = []
+        self._is_open = False
+
+    async def passed(self) -> None:
+        if self._is_open:
+            return
+        self._waiting.append(asyncio.get_running_loop().create_future())
+        await self._waiting[-1]
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def open(self) -> None:
+        self._is_open = True
+        for future in self._waiting:
+            future.get_loop().call_soon_threadsafe(lambda one: one.done() or one.set_result(None), future)
+
+
 @dataclass
 class House:
     """What the way in needs of a server, without nodes and loops; remembers what it was asked to do."""
@@ -88,6 +111,7 @@ class House:
     asked: list[Any] = field(default_factory=list)
     answer: Answered = field(default_factory=lambda: Answered(True, "accepted", NOW + 600))
     live: Live = field(default_factory=lambda: Live(10, "cluster"))
+    gate: Gate | None = None
 
     async def write(self, change: Callable[[Tx], T]) -> T:
         return await asyncio.wrap_future(self.database.submit(change))
@@ -118,6 +142,8 @@ class House:
         return self._told(ids, "resume", by)
 
     async def why(self, job_id: int) -> Reason:
+        if self.gate is not None:
+            await self.gate.passed()
         smaller = "/network_address=1,walltime=1:0:0"
         priority = Priority(job_id, 0.5, (Term("age", 0.25, "waits 1:00:00 of 4:00:00", 2.0),))
         return Reason("needs 4 nodes; 1 is free now", NOW + 60, "busy", smaller, priority)
@@ -127,6 +153,8 @@ class House:
         return Foreseen(NOW + 60, ("node1", "node2"), "in a minute", None)
 
     async def answered(self, job_id: int, *, seconds: float = 10) -> Answered:
+        if self.gate is not None:
+            await self.gate.passed()
         return self.answer
 
     async def set_state(self, ids: Sequence[int], state: NextState) -> list[int]:

@@ -59,3 +59,23 @@ def test_who_leaves_while_waiting_is_passed_over():
         return "".join(done)
 
     assert asyncio.run(story()) == "ac"
+
+
+def test_one_user_has_so_many_turns_and_others_find_the_rest_free():
+    async def story() -> str:
+        queue, done = FairQueue(4, most_of_one=2), []
+        leave = asyncio.Event()
+
+        async def ask(user: str) -> None:
+            async with queue.turn(user):
+                done.append(user)
+                await leave.wait()
+
+        tasks = [asyncio.create_task(ask(user)) for user in "aaaab"]
+        await asyncio.sleep(0)
+        at_once = "".join(done)
+        leave.set()
+        await asyncio.gather(*tasks)
+        return f"{at_once}, then {''.join(done[len(at_once) :])}"
+
+    assert asyncio.run(story()) == "aab, then aa"

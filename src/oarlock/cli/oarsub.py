@@ -156,13 +156,16 @@ def _show_job(answer: Any, body: dict[str, Any], out: Output) -> None:
         out.line(f"OAR_JOB_ID={job_id}")
     if array:
         out.line(f"OAR_ARRAY_ID={answer['array_id']}")
-    _show_reservation(answer.get("reservation"), ids[0], out)
+    _show_reservation(answer.get("reservation"), ids[0], out, held=answer.get("state") == "Hold")
     if out.form:
         _between_rules({"array_id": answer["array_id"], "job_ids": ids} if array else {"job_id": ids[0]}, out)
 
 
-def _show_reservation(reservation: Any, job_id: int, out: Output) -> None:
+def _show_reservation(reservation: Any, job_id: int, out: Output, *, held: bool) -> None:
     if reservation is None:
+        return
+    if held:  # its owner asked for that: not an error
+        out.line(reservation["says"])
         return
     out.line("Reservation mode: waiting validation...")
     if reservation["accepted"]:

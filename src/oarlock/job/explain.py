@@ -36,12 +36,18 @@ class When:
 class ReservationAnswer:
     """What the scheduler said to a reservation; `accepted` is None while it has said nothing.
 
-    `start` is when it begins; when a refused one could.
+    `start` is when it begins; when a refused one could. `held`: nobody looks at it until its owner resumes it.
     """
 
     accepted: bool | None
     says: str = ""
     start: int | None = None
+    held: bool = False
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it makes no sense to wait for another answer."""
+        return self.accepted is not None or self.held
 
 
 def why(tx: Tx, config: Config, job_id: int, *, now: int) -> Reason:
@@ -109,6 +115,9 @@ def reservation(tx: Tx, job_id: int) -> ReservationAnswer:
         return ReservationAnswer(accepted=False, says=job.message, start=dates.date_in(job.message))
     if job.reservation is Reservation.SCHEDULED:
         return ReservationAnswer(accepted=True, says="the reservation is accepted", start=job.start)
+    if job.state is JobState.HOLD:
+        says = f"The reservation is held; the scheduler answers it after `oarresume {job_id}`."
+        return ReservationAnswer(accepted=None, says=says, held=True)
     return ReservationAnswer(accepted=None)
 
 

@@ -1,6 +1,7 @@
 """The core: the one object that ties database, clock, nodes and steps together. Front ends talk to it, not to steps."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Sequence, Set
 from pathlib import Path
@@ -22,6 +23,7 @@ from oarlock.server.clock import Clock, Wall
 from oarlock.server.errands import Errands, Nodes
 from oarlock.server.fleet import Fleet
 from oarlock.server.planning import Helper, Planning
+from oarlock.server.reservation_watch import ReservationWatch
 from oarlock.server.reserve import Reserve
 from oarlock.store import jobs, resources
 from oarlock.store.database import Database
@@ -31,7 +33,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_LOOK_SECONDS = 0.02  # between two looks for an answer
 _AGAIN_SECONDS = 2.0  # between two tries to write what must not be lost
 
 
@@ -69,6 +70,7 @@ class Core:
         self.live = Live(config.sample_period, config.cluster_name)
         self.planning = Planning(database, config, helper)
         self.reserve = Reserve(state_dir / "reserve")
+        self._reservations = ReservationWatch()
         self._wall = Wall(clock)
 
     def give_way(self, held: DatabaseHeld) -> None:
@@ -118,6 +120,7 @@ class Core:
             if not await asyncio.to_thread(self.reserve.give_up):
                 raise
             answered = await self.write(step)
+        self._reservations.wake(answer.job_id for answer in answered.answers)
         self.errands.carry_out(answered.instructions)
         return list(answered.answers)
 
@@ -170,11 +173,15 @@ class Core:
     async def answered(self, job_id: int, *, seconds: float = 10.0) -> explain.ReservationAnswer:
         """Wait for the scheduler's answer to a new reservation."""
         end = self.clock.steady() + seconds
-        while True:
-            answer = await self.read(lambda tx: explain.reservation(tx, job_id))
-            if answer.accepted is not None or self.clock.steady() > end:
-                return answer
-            await asyncio.sleep(_LOOK_SECONDS)
+        with self._reservations.watch(job_id) as changed:
+            while True:
+                changed.clear()  # before the look: what happens during it is looked at again
+                answer = await self.read(lambda tx: explain.reservation(tx, job_id))
+                left = end - self.clock.steady()
+                if answer.is_final or left <= 0:
+                    return answer
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), left)
 
     async def set_state(self, ids: Sequence[int], state: NextState) -> list[int]:
         """Put resources into a state at once; give the jobs that are on them. Absent and Dead end those jobs."""
@@ -236,6 +243,7 @@ class Core:
         await self.apply_states()
         away = dict(self.unreachable)
         await self._step(lambda tx: watch.look(tx, self.site, now=self.clock.now(), over=self.over, unreachable=away))
+        self._reservations.wake_all()
 
     async def apply_states(self) -> None:
         """Apply the states that were asked for."""
@@ -250,6 +258,8 @@ class Core:
         if worth_writing(decision):
             hosts = dict(self.errands.hosts)
             await self._step(lambda tx: schedule.apply(tx, self.site, decision, hosts, now=self.clock.now()))
+            self._reservations.wake(job_id for job_id, _ in decision.accept)
+            self._reservations.wake(refusal.job_id for refusal in decision.refuse)
 
     async def _reached(self, ids: Sequence[int]) -> None:
         hosts = dict(self.errands.hosts)

@@ -27,6 +27,13 @@ class Nought(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
+class Later:
+    """The answer of a verb that waits for somebody else: `finish` is awaited when the turn was given back."""
+
+    finish: Callable[[], Awaitable[object]]
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """What a verb's function is given besides what was asked. `behalf`: for whom an administrator asks."""
 

@@ -14,7 +14,7 @@ from oarlock.lang.wording import short
 from oarlock.model.errors import BadRequest, NotSignedIn, OarlockError, Stopping, TooLong
 from oarlock.store import tokens
 from oarlock.web import reading, telling
-from oarlock.web.call import Call
+from oarlock.web.call import Call, Later
 from oarlock.web.core import Core
 from oarlock.web.desk import Desk
 from oarlock.web.fair import FairQueue
@@ -25,10 +25,13 @@ from oarlock.web.who import Account, Accounts, Channel, Peer, Who
 
 log = logging.getLogger(__name__)
 
-TURNS = 64
-"""How many requests are worked on at once."""
+TURNS, MOST_OF_ONE = 64, 16
+"""How many requests are worked on at once, and how many of them may be one user's."""
 
-_LARGE_TURNS = 4
+ADMIN_TURNS = 16
+"""How many more there are for administrators alone: they can look and act whatever users do."""
+
+_LARGE_TURNS, _MOST_LARGE_OF_ONE = 8, 2
 _BODY_SECONDS = 30.0
 _LONGEST_REQUEST_ID = 64
 ON_BEHALF = Power("on behalf", May.ADMINS)
@@ -41,8 +44,9 @@ class Dispatcher:
     def __init__(self, core: Core, site: Site, desk: Desk) -> None:
         self.core, self.site, self.desk = core, site, desk
         self.accounts = Accounts()
-        self._turns = FairQueue(TURNS)
-        self._large = FairQueue(_LARGE_TURNS)
+        self._turns = FairQueue(TURNS, MOST_OF_ONE)
+        self._admin_turns = FairQueue(ADMIN_TURNS)
+        self._large = FairQueue(_LARGE_TURNS, _MOST_LARGE_OF_ONE)
 
     async def identify(self, peer: Peer | None, authorization: str | None) -> Who | None:
         """Find out who calls: on the socket the kernel says it, elsewhere a token does; None: nobody knows."""
@@ -66,8 +70,11 @@ class Dispatcher:
         if verb.changes and self.core.stopping.is_set():
             raise Stopping("The server is stopping; nothing is changed any more.", hint="Ask again in a moment.")
         call = Call(self.core, self.desk, self.site, verb.name, who, request_id, behalf, asked)
-        async with self._turns.turn(who.name if who else ""):
+        turns = self._admin_turns if who is not None and who.admin else self._turns
+        async with turns.turn(who.name if who else ""):
             value = await verb.handle(call, asked)
+        if isinstance(value, Later):
+            value = await value.finish()  # outside of the turn: somebody else can have it meanwhile
         if who is not None and (behalf is not None or (verb.changes and verb.may is May.ADMINS)):
             told = {"verb": verb.name, "by": who.name, "channel": who.channel.value}
             log.info("administrator's request done", extra=told | ({"user": behalf.name} if behalf else {}))

@@ -3,8 +3,8 @@
 from msgspec import Struct
 
 from oarlock.job.body import Body
-from oarlock.model.job import Job, JobState, Reservation
-from oarlock.web.call import Call
+from oarlock.model.job import JobState, Reservation
+from oarlock.web.call import Call, Later
 from oarlock.web.nodeset import folded
 from oarlock.web.policy import May
 from oarlock.web.reading import LARGEST_ARRAY_BODY
@@ -35,23 +35,27 @@ class Submitted(Struct, frozen=True):
     "jobs.submit", "POST /jobs", may=May.SUBMITTERS, asks=Body, answers=Submitted, behalf=True,
     largest_body=LARGEST_ARRAY_BODY, says="Submit a job or an array of jobs.",
 )  # fmt: skip
-async def submit(call: Call, asked: Body) -> Submitted:
+async def submit(call: Call, asked: Body) -> Submitted | Later:
     """Store the jobs and wake the scheduler; a reservation is answered when the scheduler has looked at it."""
     if call.behalf is not None:
         await call.core.write(call.note)  # before it is done: who is to blame for a job is known whatever follows
     taken = await call.desk.take(asked, call.account, request_id=call.request_id)
     call.core.wake_scheduler()
     first = taken.jobs[0]
-    return Submitted(
-        [job.id for job in taken.jobs], first.array_id, taken.messages, first.state, await _reservation(call, first)
-    )
+    ids = [job.id for job in taken.jobs]
+
+    async def answered() -> Submitted:
+        view = await _reservation(call, first.id)
+        return Submitted(ids, first.array_id, taken.messages, first.state, view)
+
+    if first.reservation is not Reservation.NONE:
+        return Later(answered)
+    return Submitted(ids, first.array_id, taken.messages, first.state, None)
 
 
-async def _reservation(call: Call, job: Job) -> ReservationView | None:
-    if job.reservation is Reservation.NONE:
-        return None
-    answer = await call.core.answered(job.id, seconds=_PATIENCE)
-    says = "The scheduler has not answered yet." if answer.accepted is None else answer.says
+async def _reservation(call: Call, job_id: int) -> ReservationView:
+    answer = await call.core.answered(job_id, seconds=_PATIENCE)
+    says = answer.says or "The scheduler has not answered yet."
     return ReservationView(answer.accepted, says, answer.start)
 
 

@@ -1,0 +1,65 @@
+"""Turns: whoever waits for the scheduler holds none, and administrators have some of their own."""
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from oarlock.store.database import Database
+from tests.bed import eventually
+from tests.store.cluster import NOW, add_job, add_nodes
+from tests.web.house import Gate, Running, running
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="root asks for others")
+
+RESERVATION = {"command": "true", "resources": ["/core=1,walltime=0:10"], "directory": "/tmp", "reservation": NOW + 600}
+
+
+@pytest.fixture
+def house(database: Database) -> Iterator[Running]:
+    database.write(lambda tx: add_nodes(tx, ["node1", "node2"]))
+    with running(database, job_min_uid=1) as house:
+        house.core.gate = Gate()
+        yield house
+        house.core.gate.open()
+
+
+def _token(house: Running, user: str) -> str:
+    return str(house.client_of(user).post("/tokens", {"name": "t"}).body["token"])
+
+
+def _sent(house: Running, token: str, request: str, body: bytes = b"") -> socket.socket:
+    """Send a request whose answer nobody waits for yet."""
+    sock = socket.create_connection(("127.0.0.1", house.port), timeout=20)
+    head = f"{request} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nRequest-Id: one\r\n"
+    sock.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    return sock
+
+
+def _status(sock: socket.socket) -> bytes:
+    with sock:
+        return sock.recv(65_536).split(b"\r\n")[0]
+
+
+def test_who_waits_for_a_reservation_keeps_nobody_from_working(house: Running):
+    gate, token = house.core.gate, _token(house, "nobody")
+    body = json.dumps(RESERVATION).encode()
+    waiting = [_sent(house, token, "POST /api/v1/jobs", body) for _ in range(70)]
+    eventually(lambda: gate.waiting == 70)
+    assert house.client_of("daemon").get("/jobs").status == 200
+    assert house.client_of("nobody").get("/jobs").status == 200
+    gate.open()
+    assert {_status(sock) for sock in waiting} == {b"HTTP/1.1 200 OK"}
+
+
+def test_administrators_find_a_turn_when_users_have_all_of_theirs(house: Running):
+    gate = house.core.gate
+    tokens = [_token(house, user) for user in ("daemon", "bin", "sys", "games", "nobody")]
+    house.core.database.write(add_job)
+    waiting = [_sent(house, token, "GET /api/v1/jobs/1/why") for token in tokens for _ in range(20)]
+    eventually(lambda: gate.waiting == 64)
+    assert house.client.get("/jobs").status == 200
+    for sock in waiting:
+        sock.close()
