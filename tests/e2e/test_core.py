@@ -2,13 +2,14 @@
 
 import asyncio
 import os
+import signal
 import time
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from oarlock.config import Config, NodeTransport
 from oarlock.lang import request as requests
-from oarlock.model.job import Job, JobState, Reservation
+from oarlock.model.job import FINAL, Job, JobState, Reservation
 from oarlock.model.snapshot import Queue
 from oarlock.server import serve
 from oarlock.server.clock import RealClock
@@ -155,6 +156,36 @@ def test_a_pretended_node_takes_cpu_numbers_modulo_the_cpus_there_are(ground, pe
         async with site(ground, people[0], cpus=(4095,)) as here:
             job = await here.submit("true")
             await here.until(job, JobState.TERMINATED)
+
+    asyncio.run(story())
+
+
+def test_a_job_whose_spawner_was_killed_ends_and_its_node_serves_on(ground, people):
+    async def story():
+        async with site(ground, people[0]) as here:
+            job = await here.submit("echo $PPID > parent.new; mv parent.new parent; sleep 600")
+            await asyncio.to_thread(bed.eventually, (here.home / "parent").exists)
+            os.kill(int((here.home / "parent").read_text()), signal.SIGKILL)
+            await here.until(job, JobState.ERROR)
+            assert "EXIT_VALUE_OAREXEC" in await here.events(job)
+            assert {one.properties["state"] for one in await here.core.read(resources.listed)} == {"Alive"}
+            await here.until(await here.submit("true"), JobState.TERMINATED)
+
+    asyncio.run(story())
+
+
+def test_a_user_who_kills_all_their_processes_takes_no_node_out(ground, people):
+    async def story():
+        async with site(ground, people[0]) as here:
+            attack = await here.submit("touch attacks; while :; do kill -9 -1; done")
+            await asyncio.to_thread(bed.eventually, (here.home / "attacks").exists)
+            for _ in range(12):
+                job = await here.submit("sleep 600")
+                async with asyncio.timeout(40):
+                    while (await here.job(job)).state not in FINAL:  # noqa: ASYNC110
+                        await asyncio.sleep(0.02)
+            assert (await here.job(attack)).state is JobState.RUNNING
+            assert {one.properties["state"] for one in await here.core.read(resources.listed)} == {"Alive"}
 
     asyncio.run(story())
 

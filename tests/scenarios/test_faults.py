@@ -11,12 +11,12 @@ from oarlock.model.event import EventType
 from oarlock.model.job import JobState
 from oarlock.node.messages import CLEANED, EXITED, Report
 from oarlock.simulate.house import BEGIN, Crash
-from oarlock.store import summaries
+from oarlock.store import events, summaries
 from tests.scenarios.test_life import KILLED, NORMAL
 
 
 @pytest.mark.parametrize(
-    "event", ["PROLOGUE_ERROR", "CPUSET_ERROR", "CANNOT_CREATE_TMP_DIRECTORY", "CAN_NOT_WRITE_NODE_FILE", "USER_SHELL"]
+    "event", ["PROLOGUE_ERROR", "CPUSET_ERROR", "CANNOT_CREATE_TMP_DIRECTORY", "CAN_NOT_WRITE_NODE_FILE"]
 )
 def test_a_launch_that_fails_before_the_users_code_is_tried_elsewhere_and_the_node_suspected(cluster, event):
     cluster.nodes["node1"].fails = event
@@ -47,11 +47,58 @@ def test_what_is_the_users_own_fault_is_not_tried_again_and_nobody_is_suspected(
     assert cluster.states() == {"node1": {"Alive"}, "node2": {"Alive"}}
 
 
-@pytest.mark.parametrize("event", ["SSH_TRANSFER_TIMEOUT", "BAD_HASHTABLE_DUMP", "EXIT_VALUE_OAREXEC"])
-def test_a_launch_that_fails_in_an_unclear_way_is_not_tried_again(cluster, event):
+@pytest.mark.parametrize(
+    ("event", "state"),
+    [("SSH_TRANSFER_TIMEOUT", "Suspected"), ("BAD_HASHTABLE_DUMP", "Alive"), ("EXIT_VALUE_OAREXEC", "Alive")],
+)
+def test_a_launch_that_fails_in_an_unclear_way_is_not_tried_again(cluster, event, state):
     job = cluster.submit(f"fail {event}")
     assert cluster.story(job) == [*NORMAL[:3], "Error"]
-    assert cluster.states()["node1"] == {"Suspected"}
+    assert cluster.states()["node1"] == {state}
+
+
+def test_an_account_that_no_node_accepts_suspects_nobody_and_ends_its_job(make):
+    cluster = make(nodes=5)
+    job = cluster.submit("fail USER_SHELL")
+    assert cluster.story(job) == [*NORMAL[:3] * 3, "Error"]
+    assert cluster.events(job) == [*["USER_SHELL"] * 3, "SWITCH_INTO_ERROR_STATE"]
+    assert set.union(*cluster.states().values()) == {"Alive"}
+
+
+@pytest.mark.parametrize("event", ["USER_SHELL", "EXIT_VALUE_OAREXEC", "WORKING_DIRECTORY", "OUTPUT_FILES"])
+def test_one_user_suspects_no_node_whatever_fails(make, event):
+    cluster = make(nodes=1)
+    for _ in range(6):
+        cluster.submit(f"fail {event}")
+    assert cluster.states() == {"node1": {"Alive"}}
+
+
+@pytest.mark.parametrize("event", ["USER_SHELL", "EXIT_VALUE_OAREXEC", "WORKING_DIRECTORY"])
+def test_a_node_where_jobs_of_several_users_fail_is_suspected(make, event):
+    cluster = make(nodes=1)
+    cluster.submit(f"fail {event}", user="ada")
+    cluster.submit(f"fail {event}", user="bob")
+    assert cluster.states() == {"node1": {"Alive"}}
+    cluster.submit(f"fail {event}", user="eve")
+    assert cluster.states() == {"node1": {"Suspected"}}
+    with cluster.database.read() as tx:
+        said = [noted.event for noted in events.of_hosts(tx, ["node1"]) if noted.event.job is None]
+    assert [(one.type, one.hosts) for one in said] == [(EventType.NODE_FAILS_SEVERAL_USERS, ("node1",))]
+    assert "jobs of ada, bob, eve failed on node1" in said[0].description
+
+
+def test_failures_of_users_count_only_one_after_the_other_within_an_hour(make):
+    cluster = make(nodes=1)
+    for user in ("ada", "bob"):
+        cluster.submit("fail WORKING_DIRECTORY", user=user)
+    cluster.submit("sleep 10", user="joe")
+    cluster.finish()
+    cluster.submit("fail WORKING_DIRECTORY", user="eve")
+    cluster.submit("fail WORKING_DIRECTORY", user="ada")
+    assert cluster.states() == {"node1": {"Alive"}}
+    cluster.pass_time(3700)
+    cluster.submit("fail WORKING_DIRECTORY", user="bob")
+    assert cluster.states() == {"node1": {"Alive"}}
 
 
 def test_a_node_that_cannot_be_reached_is_suspected_and_the_job_runs_elsewhere(cluster):

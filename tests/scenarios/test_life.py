@@ -114,13 +114,13 @@ def test_a_suspended_job_stands_still_and_its_walltime_with_it(cluster):
     assert cluster.job(job).stop == BEGIN + 10 + 1000 + 30
 
 
-def test_a_job_that_cannot_be_suspended_is_ended_and_its_node_suspected(cluster):
+def test_a_job_that_cannot_be_suspended_is_ended_and_its_node_serves_others(cluster):
     job = cluster.submit("sleep 100")
     cluster.nodes["node1"].refuses_to_stop = True
     cluster.hold(job, running=True)
     assert cluster.story(job) == KILLED
     assert "SUSPEND_ERROR" in cluster.events(job)
-    assert cluster.states()["node1"] == {"Suspected"}
+    assert cluster.states()["node1"] == {"Alive"}
 
 
 def test_a_job_whose_suspend_script_fails_is_ended_and_nobody_is_suspected(cluster):

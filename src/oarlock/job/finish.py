@@ -96,6 +96,7 @@ def _first_ended(ledger: Ledger, attempt: Attempt, report: Report, over: Over) -
     if report.outcome == FAILED:
         ledger.event(event_type(report.event), report.says, job.id, (report.node,))
     if job.state is JobState.LAUNCHING and report.started is not None:
+        ledger.site.failures.started(report.node)
         job = ledger.move(job.id, JobState.RUNNING, f"its command ran on {report.node}")
     started = attempt.started_us if report.started is None else ledger.us(report.started)
     ledger.attempt(

@@ -223,6 +223,7 @@ def started(ledger: Ledger, news: Started) -> None:
     attempt = ledger.live(news.job, news.attempt)
     if attempt is None or attempt.started_us is not None or news.node != attempt.nodes[0].name:
         return
+    ledger.site.failures.started(news.node)
     ledger.attempt(attempt, started_us=ledger.us(news.at))
     if ledger.jobs[news.job].state is JobState.LAUNCHING:
         ledger.move(news.job, JobState.RUNNING, f"its command runs on {news.node}")

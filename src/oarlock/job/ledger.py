@@ -5,15 +5,16 @@ Steps decide job by job; a ledger writes for all jobs at once, so that a hundred
 
 import hashlib
 import hmac
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from oarlock.config import Config
 from oarlock.job import notices, used
+from oarlock.job.blame import NodeFailures
 from oarlock.job.instructions import Instruction, LookAgain
 from oarlock.model.condition import Column, In, Literal
-from oarlock.model.event import EVENTS, Event, EventType, Suspects
+from oarlock.model.event import EVENTS, Blame, Event, EventType, Suspects
 from oarlock.model.job import FINAL, FragState, Job, JobState, Moved, move
 from oarlock.model.record import changed
 from oarlock.model.resource import ResourceState
@@ -30,10 +31,14 @@ ON_FRONTEND = frozenset({"deploy", "cosystem"})
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What steps know of their site: its settings, and the key from which the secrets of attempts are made."""
+    """What steps know of their site: its settings, and the key from which the secrets of attempts are made.
+
+    `failures`: whose jobs failed on which node, in memory.
+    """
 
     config: Config
     key: bytes
+    failures: NodeFailures = field(default_factory=NodeFailures, compare=False)
 
     def secret(self, job_id: int, number: int) -> str:
         """Give the secret of an attempt: made anew whenever it is needed, stored nowhere."""
@@ -96,17 +101,32 @@ class Ledger:
         job = self.jobs.get(event.job or 0)
         if job is not None and ON_FRONTEND & set(job.types):
             return
+        hosts = self._concerned(event)
+        if EVENTS[event.type].blame is Blame.NODE:
+            self.suspect(hosts, by_check=event.type in _BY_CHECK)
+        elif job is not None:
+            for host in hosts:
+                self._count_failure(host, job, event)
+
+    def _concerned(self, event: Event) -> Sequence[str]:
+        """Return the nodes that an event is about."""
         attempt = self.attempts.get(event.job or 0)
         nodes = [node.name for node in attempt.nodes] if attempt else []
         match EVENTS[event.type].suspects:
             case Suspects.FIRST:
-                self.suspect(event.hosts or nodes[:1])
+                return event.hosts or nodes[:1]
             case Suspects.NAMED:
-                self.suspect(event.hosts, by_check=event.type in _BY_CHECK)
+                return event.hosts
             case Suspects.JOB:
-                self.suspect(nodes)
+                return nodes
             case Suspects.NONE:
-                pass
+                return ()
+
+    def _count_failure(self, host: str, job: Job, event: Event) -> None:
+        """Suspect a node if jobs of several users failed there, with an event that names them."""
+        if users := self.site.failures.failed(host, job.user, at=self.now):
+            says = f"jobs of {', '.join(users)} failed on {host} one after the other; the last one: {event.description}"
+            self.event(EventType.NODE_FAILS_SEVERAL_USERS, says, None, (host,))
 
     def suspect(self, hosts: Iterable[str], *, by_check: bool = False) -> None:
         """Make nodes Suspected; those that the node check suspects come back by themselves."""

@@ -20,6 +20,18 @@ class Suspects(StrEnum):
     JOB = "job"  # every node of the job
 
 
+class Blame(StrEnum):
+    """Whose fault an event is. Only the node's own faults suspect it at once.
+
+    What a user or an account can cause never does, unless jobs of several users fail there one after the other
+    (`job/blame.py`).
+    """
+
+    NODE = "node"
+    UNCLEAR = "unclear"  # the node or the job: administrators are told
+    USER = "user"  # the job, its user or the account
+
+
 class EventType(StrEnum):
     """The manual's event types, then those that OAR writes without listing them, then ours."""
 
@@ -77,6 +89,7 @@ class EventType(StrEnum):
     ADMISSION_RULE_ERROR = "ADMISSION_RULE_ERROR"
     CLOCK_JUMP = "CLOCK_JUMP"
     SCHEDULER_JOB_SET_ASIDE = "SCHEDULER_JOB_SET_ASIDE"
+    NODE_FAILS_SEVERAL_USERS = "NODE_FAILS_SEVERAL_USERS"
 
 
 OLD_SPELLINGS: Mapping[str, EventType] = {
@@ -94,6 +107,7 @@ class Meaning:
 
     `to_check`: it is written with to_check = YES, because nodes or the job's state still have to follow.
     `becomes`: the state the job ends in because of it. `copy`: a copy of the job may be submitted.
+    `suspects`: the nodes concerned; whether they become Suspected depends on `blame`.
     `stops_queues`: nothing is started any more until an administrator has looked.
     """
 
@@ -101,6 +115,7 @@ class Meaning:
     to_check: bool = False
     becomes: JobState | None = None
     suspects: Suspects = Suspects.NONE
+    blame: Blame = Blame.NODE
     copy: bool = False
     stops_queues: bool = False
 
@@ -112,8 +127,12 @@ def _note(says: str) -> Meaning:
     return Meaning(says)
 
 
-def _lost_launch(says: str, suspects: Suspects, *, copy: bool = True) -> Meaning:
-    return Meaning(says, to_check=True, becomes=_E, suspects=suspects, copy=copy)
+def _lost_launch(says: str, suspects: Suspects, *, blame: Blame = Blame.NODE, copy: bool = True) -> Meaning:
+    return Meaning(says, to_check=True, becomes=_E, suspects=suspects, blame=blame, copy=copy)
+
+
+def _users_fault(says: str) -> Meaning:
+    return Meaning(says, to_check=True, suspects=Suspects.FIRST, blame=Blame.USER)
 
 
 def _stop_all(says: str) -> Meaning:
@@ -129,30 +148,49 @@ EVENTS: Mapping[EventType, Meaning] = {
     ),
     EventType.CAN_NOT_WRITE_NODE_FILE: _lost_launch("the node file could not be written", Suspects.FIRST),
     EventType.CAN_NOT_WRITE_PID_FILE: _lost_launch("the supervisor's own file could not be written", Suspects.FIRST),
-    EventType.USER_SHELL: _lost_launch("the user or the login shell is not known on the first node", Suspects.FIRST),
-    EventType.USER_UNKNOWN: _lost_launch("the server does not know the user any more", Suspects.NONE, copy=False),
+    EventType.USER_SHELL: _lost_launch(
+        "the account or its login shell cannot be used on the first node", Suspects.FIRST, blame=Blame.USER
+    ),
+    EventType.USER_UNKNOWN: _lost_launch(
+        "the user is not known any more", Suspects.NAMED, blame=Blame.USER, copy=False
+    ),
     EventType.LAUNCHING_OAREXEC_TIMEOUT: _lost_launch("the supervisor took too long to begin", Suspects.FIRST),
     EventType.SSH_TRANSFER_TIMEOUT: _lost_launch(
         "the node program took too long to travel", Suspects.FIRST, copy=False
     ),
-    EventType.BAD_HASHTABLE_DUMP: _lost_launch("the node could not read what was sent", Suspects.FIRST, copy=False),
+    EventType.BAD_HASHTABLE_DUMP: _lost_launch(
+        "the node could not read what was sent", Suspects.FIRST, blame=Blame.UNCLEAR, copy=False
+    ),
+    # A user can end the process that starts their own job: while it opens their files it has their uid.
     EventType.EXIT_VALUE_OAREXEC: _lost_launch(
-        "the supervisor ended in a way that is not known", Suspects.FIRST, copy=False
+        "the supervisor ended in a way that is not known", Suspects.FIRST, blame=Blame.UNCLEAR, copy=False
     ),
     EventType.RESERVATION_NO_NODE: _lost_launch("none of the reserved nodes can be used", Suspects.NONE, copy=False),
     EventType.EXTERMINATE_JOB: _lost_launch(
         "the job did not end when told to; it was given up", Suspects.JOB, copy=False
     ),
+    # Processes that wait for a file system of the user's own (FUSE) can neither be killed nor frozen.
     EventType.CPUSET_CLEAN_ERROR: Meaning(
-        "the job's cgroup could not be cleaned on a node", to_check=True, becomes=_T, suspects=Suspects.NAMED
+        "the job's cgroup could not be cleaned on a node",
+        to_check=True,
+        becomes=_T,
+        suspects=Suspects.NAMED,
+        blame=Blame.UNCLEAR,
     ),
     EventType.EPILOGUE_ERROR: Meaning(
         "the epilogue failed on the first node", to_check=True, becomes=_T, suspects=Suspects.FIRST
     ),
-    EventType.SUSPEND_ERROR: Meaning("the job could not be suspended", to_check=True, suspects=Suspects.NAMED),
-    EventType.RESUME_ERROR: Meaning("the job could not be resumed", to_check=True, suspects=Suspects.NAMED),
+    EventType.SUSPEND_ERROR: Meaning(
+        "the job could not be suspended", to_check=True, suspects=Suspects.NAMED, blame=Blame.UNCLEAR
+    ),
+    EventType.RESUME_ERROR: Meaning(
+        "the job could not be resumed", to_check=True, suspects=Suspects.NAMED, blame=Blame.UNCLEAR
+    ),
     EventType.PING_CHECKER_NODE_SUSPECTED_END_JOB: Meaning(
         "a node does not answer the check after a job", to_check=True, suspects=Suspects.NAMED
+    ),
+    EventType.NODE_FAILS_SEVERAL_USERS: Meaning(
+        "jobs of several users failed on a node, one after the other", to_check=True, suspects=Suspects.NAMED
     ),
     EventType.SERVER_PROLOGUE_TIMEOUT: _stop_all("the server's prologue took too long"),
     EventType.SERVER_PROLOGUE_EXIT_CODE_ERROR: _stop_all("the server's prologue did not return 0"),
@@ -168,8 +206,8 @@ EVENTS: Mapping[EventType, Meaning] = {
     EventType.FRAG_JOB_REQUEST: Meaning("somebody asked for the end of the job", to_check=True),
     EventType.SEND_KILL_JOB: _note("the job was told to end"),
     EventType.LEON_KILL_BIPBIP_TIMEOUT: _note("the launch under way was ended: the job has to be killed"),
-    EventType.WORKING_DIRECTORY: _note("the launching directory does not exist on the node"),
-    EventType.OUTPUT_FILES: _note("the output files could not be opened"),
+    EventType.WORKING_DIRECTORY: _users_fault("the launching directory does not exist on the node"),
+    EventType.OUTPUT_FILES: _users_fault("the output files could not be opened"),
     EventType.CANNOT_NOTIFY_OARSUB: _note("the waiting oarsub could not be told"),
     EventType.WALLTIME: _note("the job reached its walltime"),
     EventType.SCHEDULER_REDUCE_NB_NODES_FOR_RESERVATION: _note("a reservation starts with fewer resources"),
@@ -189,6 +227,11 @@ EVENTS: Mapping[EventType, Meaning] = {
     EventType.SCHEDULER_JOB_SET_ASIDE: _note("planning the job failed; the others were planned"),
 }
 
+
+def _concerns_nodes(meaning: Meaning) -> bool:
+    return meaning.suspects is not Suspects.NONE and meaning.blame is not Blame.USER
+
+
 FOR_ADMINISTRATORS = frozenset(
     {
         EventType.ADMISSION_RULE_ERROR,
@@ -196,7 +239,7 @@ FOR_ADMINISTRATORS = frozenset(
         EventType.CLOCK_JUMP,
         EventType.SCHEDULER_JOB_SET_ASIDE,
     }
-    | {kind for kind, meaning in EVENTS.items() if meaning.stops_queues or meaning.suspects is not Suspects.NONE}
+    | {kind for kind, meaning in EVENTS.items() if meaning.stops_queues or _concerns_nodes(meaning)}
 )
 """Events after which nodes or queues do not work any more until somebody has looked, and those that should not be."""
 

@@ -245,7 +245,8 @@ class Errands:
             if error.word == REBOOTED:
                 self.hosts.pop(name, None)
             if error.word != SEEN:
-                hosts = () if error.word == REBOOTED else (name,)
+                # NOT_NOW: it was withdrawn before its turn came, which is no fault of the node.
+                hosts = () if error.word in {REBOOTED, NOT_NOW} else (name,)
                 await self._not_launched(run, _why_not(error), str(error), hosts)
 
     async def _prepare(self, run: Run) -> dict[str, OarlockError]:
