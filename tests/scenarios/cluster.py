@@ -7,8 +7,9 @@ from oarlock.job import kill, suspend
 from oarlock.job.answer import Answer
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState
+from oarlock.simulate import invariants
 from oarlock.simulate.house import BEGIN, House, Store
-from oarlock.store import accounting, attempts, events, jobs, properties, resources
+from oarlock.store import accounting, attempts, events, jobs, plans, properties, resources
 from oarlock.store.tx import Tx
 
 
@@ -16,7 +17,8 @@ class Cluster(House):
     """Nodes `node1`…, two cores each unless said otherwise."""
 
     def __init__(self, database: Store, *, nodes: int = 2, cores: int = 2, **settings: Any) -> None:
-        super().__init__(database, [f"node{n}" for n in range(1, nodes + 1)], Config(**settings))
+        names = [f"node{n}" for n in range(1, nodes + 1)]
+        super().__init__(database, names, Config(**settings), written=self._promises_never_overlap)
         database.write(lambda tx: self._add(tx, cores))
         self.scripts, self.woken = self.errands.scripts, self.errands.woken
         self.slept, self.told = self.errands.slept, self.errands.told
@@ -26,6 +28,10 @@ class Cluster(House):
         places = [(name, core) for name in self.nodes for core in range(cores)]
         rows = [{"network_address": name, "cpuset": core, "core": n} for n, (name, core) in enumerate(places)]
         resources.add(tx, rows, at=BEGIN)
+
+    def _promises_never_overlap(self) -> None:
+        with self.database.read() as tx:
+            assert invariants.overlapping(plans.reserved_places(tx)) == []
 
     # What people do.
 

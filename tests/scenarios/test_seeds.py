@@ -38,10 +38,17 @@ def test_it_holds_in_a_storm_too(seed):
     assert not outcome.problems, outcome.told()
 
 
+@pytest.mark.parametrize("seed", [*range(400, 404), *later(404, 405, 406, 407)])
+def test_no_two_accepted_reservations_overlap_whatever_is_held_and_resumed(seed):
+    outcome = scenario.run(seed, Weather(jobs=50, nodes=2, wishes=0.9, reservations=0.4))
+    assert not outcome.problems, outcome.told()
+
+
 @pytest.mark.soak
 def test_it_holds_for_hundreds_of_seeds():
     for seed in range(1000, 1300):
-        outcome = scenario.run(seed, replace(STORM, jobs=60) if seed % 2 else Weather())
+        weather = replace(STORM, jobs=60) if seed % 2 else Weather()
+        outcome = scenario.run(seed, replace(weather, reservations=0.2 if seed % 3 == 0 else 0.0))
         assert not outcome.problems, outcome.told()
 
 

@@ -18,8 +18,15 @@ _NOT_YET = 1 << 62
 """The number of a job that has none: behind all others."""
 
 
-_FOLLOWS = frozenset({EventType.SEND_KILL_JOB, EventType.SWITCH_INTO_ERROR_STATE})
-"""What happens to a job because something else did."""
+_FOLLOWS = frozenset(
+    {
+        EventType.SEND_KILL_JOB,
+        EventType.SWITCH_INTO_ERROR_STATE,
+        EventType.HOLD_WAITING_JOB,
+        EventType.RESUME_JOB,
+    }
+)
+"""What happens to a job because something else did, and what never ends one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,7 +164,7 @@ def decision(plan: Plan, seen: snapshot.Read, how: PlanSettings, *, whole: bool 
         predictions=later,
         holding=tuple(job.job_id for job in shot.placed if job.state in HOLDS_RESOURCES),
         reserved=tuple(job.job_id for job in shot.placed if is_accepted(job)),
-        next_start=min([*(_due(one.start, plan.now, how) for one in later), *_dates(plan, shot)], default=None),
+        next_start=min(_instants(plan, shot, later, how), default=None),
         whole=whole and seen.left == 0 and not plan.unfinished,
         left=seen.left,
     )
@@ -192,6 +192,13 @@ def _due(start: int, now: int, how: PlanSettings) -> int:
     if start > now:
         return start
     return start + patience if start + patience > now else now + _SOON
+
+
+def _instants(plan: Plan, shot: Snapshot, later: Sequence[Predicted], how: PlanSettings) -> list[int]:
+    """Return the instants at which something has to be decided; a held reservation is looked at when its end has come."""
+    ends = {job.job_id: job.stop for job in shot.placed if job.state is JobState.HOLD}
+    starts = [_due(one.start, plan.now, how) for one in later if one.job_id not in ends]
+    return [*starts, *(max(stop, plan.now + 1) for stop in ends.values()), *_dates(plan, shot)]
 
 
 def _dates(plan: Plan, shot: Snapshot) -> list[int]:
@@ -281,6 +288,11 @@ def _waits(ledger: Ledger, job_id: int) -> bool:
     return job is not None and job.state is JobState.WAITING
 
 
+def _is_held(ledger: Ledger, job_id: int) -> bool:
+    job = ledger.jobs.get(job_id)
+    return job is not None and job.state is JobState.HOLD
+
+
 def _answerable(ledger: Ledger, decision: Decision, reserved: Mapping[int, int]) -> Decision:
     """Leave out the answers to reservations that have theirs, or whose place may have gone to one accepted since."""
     asking = {
@@ -313,7 +325,7 @@ def _answer(ledger: Ledger, decision: Decision) -> None:
         )
         ledger.move(number, JobState.WAITING, "its owner was told")
     for refusal in decision.refuse:
-        if _waits(ledger, refusal.job_id):
+        if _waits(ledger, refusal.job_id) or (refusal.missed and _is_held(ledger, refusal.job_id)):
             _refuse(ledger, refusal)
 
 

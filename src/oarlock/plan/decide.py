@@ -121,7 +121,7 @@ def _soon(planner: "Planner") -> list[Holder]:
     return [
         _holder(planner, job, planner.layout.bits_of(job.resources))
         for job in planner.accepted.values()
-        if planner.now < job.start <= planner.now + notice
+        if job.state != JobState.HOLD and planner.now < job.start <= planner.now + notice
     ]
 
 
@@ -158,6 +158,7 @@ def _to_wake(planner: "Planner") -> tuple[str, ...]:
     horizon = planner.now + planner.settings.wake_up_notice
     asleep = union(bits for _, bits in planner.available.asleep)
     placements: list[Placement] = [p for p in planner.placements.values() if p.start <= horizon]
-    accepted = [planner.layout.bits_of(job.resources) for job in planner.accepted.values() if job.start <= horizon]
+    soon = [job for job in planner.accepted.values() if job.start <= horizon and job.state != JobState.HOLD]
+    accepted = [planner.layout.bits_of(job.resources) for job in soon]
     wanted = union([*accepted, *(placement.resources for placement in placements)])
     return tuple(planner.layout.nodes_of(wanted & asleep))

@@ -28,7 +28,7 @@ def stay_of(planner: "Planner", job: Placed) -> Stay:
     if job.state == JobState.SUSPENDED:
         resources = without(resources, _given_back(planner))
     stop = job.stop + planner.settings.security_time
-    if job.state != JobState.WAITING:
+    if job.state not in {JobState.WAITING, JobState.HOLD}:
         stop = max(stop, planner.now + 1)  # overdue, yet still there
     return Stay(job.start, stop, resources)
 

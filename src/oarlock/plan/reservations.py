@@ -58,8 +58,11 @@ class Due(NamedTuple):
 
 
 def is_accepted(job: Placed) -> bool:
-    """Say whether a job is a reservation that was accepted and did not start yet."""
-    return job.state == JobState.WAITING and job.reservation == Reservation.SCHEDULED
+    """Say whether a job is a reservation that was accepted and did not start yet; one that is held keeps its place."""
+    return job.state in _NOT_BEGUN and job.reservation == Reservation.SCHEDULED
+
+
+_NOT_BEGUN = (JobState.WAITING, JobState.HOLD)
 
 
 def answer(
@@ -109,10 +112,14 @@ def due(job: Placed, resources: int, ready: int, *, now: int, patience: int) -> 
     """Decide on an accepted reservation whose start has come; `ready` are the resources a job can start on.
 
     As long as some are missing (those that no longer exist included) it waits, up to `patience` seconds; then it starts
-    with those that are there. It ends when it was to end, however late it starts.
+    with those that are there. It ends when it was to end, however late it starts. While it is held it does not start.
     """
+    held = job.state == JobState.HOLD
     if now >= job.stop:
-        return Due(None, Unplaced(job.job_id, Obstacle.MISSED, "its end has passed before it could start"))
+        why = "it was held until its end had passed" if held else "its end has passed before it could start"
+        return Due(None, Unplaced(job.job_id, Obstacle.MISSED, why))
+    if held:
+        return Due(None)
     here = resources & ready
     total = len(job.resources)
     missing = total - here.bit_count()

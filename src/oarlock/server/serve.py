@@ -92,7 +92,8 @@ async def _serve(state_dir: Path, config: Config, database: Database, helper: He
         loop.add_signal_handler(number, core.stopping.set)
 
     def give_way(held: DatabaseHeld) -> None:
-        loop.call_soon_threadsafe(core.give_way, held)
+        with contextlib.suppress(RuntimeError):  # the loop has ended already
+            loop.call_soon_threadsafe(core.give_way, held)
 
     database.call_on_loss(give_way)
     gc.freeze()  # what a server begins with stays: the collector need not look at it again and again

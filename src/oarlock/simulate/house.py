@@ -60,7 +60,8 @@ class House:
     """A server, its database and its nodes. `crash_after`: the server is gone after so many transactions.
 
     `beat`: the server looks every so many seconds only, and what came meanwhile shares its transactions, as on one that
-    is busy. With the default nothing waits. `decided` is told of every decision.
+    is busy. With the default nothing waits. `decided` is told of every decision, `written` is called after every
+    transaction.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class House:
         begin: int = BEGIN,
         beat: int = 1,
         decided: Callable[[Decision], None] = lambda _decision: None,
+        written: Callable[[], None] = lambda: None,
     ) -> None:
         self.database, self.config = database, config
         self.site = Site(config, b"key")
@@ -85,7 +87,7 @@ class House:
         self.crash_after: int | None = None
         self.transactions = 0
         self._watched = begin
-        self._beat, self._decided = beat, decided
+        self._beat, self._decided, self._written = beat, decided, written
         self._forget_everything()
 
     def _forget_everything(self) -> None:
@@ -271,6 +273,7 @@ class House:
         """Run a change; the server may be gone after it."""
         value = self.database.write(change)
         self.transactions += 1
+        self._written()
         if self.crash_after is not None and self.transactions >= self.crash_after:
             raise Crash
         return value

@@ -6,6 +6,7 @@ from itertools import pairwise
 from oarlock.model.job import FINAL, HOLDS_RESOURCES, MOVES, Job, JobState
 from oarlock.simulate.nodes import VirtualNode
 from oarlock.store.attempts import Attempt
+from oarlock.store.plans import ReservedPlace
 from oarlock.store.stories import History, Stay
 
 
@@ -18,6 +19,24 @@ def broken(history: History, nodes: Iterable[VirtualNode]) -> list[str]:
         found += [f"job {number} {problem}" for problem in _of_attempts(history.attempts.get(number, []))]
         found += [f"job {number} {problem}" for problem in _of_end(job, history.events.get(number, []))]
     return found
+
+
+_SHARING = frozenset({"allow", "allowed", "besteffort", "container", "inner", "placeholder", "timesharing"})
+"""Types of jobs that may use a resource while another one does."""
+
+
+def overlapping(places: Iterable[ReservedPlace]) -> list[str]:
+    """Say, a sentence each, which accepted reservations were promised the same resource at the same time."""
+    promised: dict[int, list[tuple[int, int, int]]] = {}
+    for place in places:
+        for resource in () if _SHARING & {word.partition("=")[0] for word in place.types} else place.resources:
+            promised.setdefault(resource, []).append((place.start, place.stop, place.job_id))
+    return [
+        f"resource {resource} is promised to job {first} until {stop} and to job {second} from {start}"
+        for resource, spans in promised.items()
+        for (_, stop, first), (start, _, second) in pairwise(sorted(spans))
+        if start < stop
+    ]
 
 
 def _of_story(job: Job, stays: list[Stay]) -> Iterator[str]:

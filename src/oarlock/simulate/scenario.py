@@ -6,16 +6,17 @@ The same seed always gives the same day, to the last event; so a failure is one 
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from oarlock.config import Config
 from oarlock.job import kill, suspend
 from oarlock.lang import request as requests
-from oarlock.model.job import Job, JobState
+from oarlock.model.job import Job, JobState, Reservation
 from oarlock.model.request import Request
 from oarlock.model.resource import ResourceState, Value
 from oarlock.simulate import invariants
 from oarlock.simulate.house import Crash, House
-from oarlock.store import jobs, properties, resources, stories
+from oarlock.store import jobs, plans, properties, resources, stories
 from oarlock.store.memory import MemoryDatabase
 from oarlock.store.tx import Tx
 
@@ -28,7 +29,8 @@ class Weather:
     """How large the cluster is, how much arrives, and how likely something goes wrong in a beat (`beat` seconds).
 
     `troubles` befall a node: it is cut off, hangs, is started again, answers late, loses words, fails every launch.
-    `wishes` are users who kill, hold or resume. `jumps` are of the clock, `crashes` of the server.
+    `wishes` are users who kill, hold or resume. `jumps` are of the clock, `crashes` of the server. `reservations` is
+    how likely a job asks for a date.
     """
 
     jobs: int = 60
@@ -40,6 +42,7 @@ class Weather:
     wishes: float = 0.2
     jumps: float = 0.02
     crashes: float = 0.05
+    reservations: float = 0.0
 
 
 FAIR = Weather(jobs=4000, nodes=32, cores=16, arrivals=200, beat=60, troubles=0.1, wishes=0.2, jumps=0, crashes=0)
@@ -74,15 +77,19 @@ class _Day:
     seed: int
     weather: Weather
     chance: random.Random = field(init=False)
+    dates: random.Random = field(init=False)  # apart from `chance`, so that days without reservations stay as they were
     house: House = field(init=False)
+    broken: list[str] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)
     submitted: int = 0
 
     def __post_init__(self) -> None:
         weather = self.weather
         self.chance = random.Random(self.seed)  # noqa: S311  (not a secret: a seed)
+        self.dates = random.Random(~self.seed)  # noqa: S311
         names = [f"node{n}" for n in range(1, weather.nodes + 1)]
-        self.house = House(self.database, names, Config(watch_frequency=weather.beat), beat=weather.beat)
+        config = Config(watch_frequency=weather.beat)
+        self.house = House(self.database, names, config, beat=weather.beat, written=self._look_at_promises)
         self.database.write(self._add_nodes)
 
     def _add_nodes(self, tx: Tx) -> None:
@@ -93,8 +100,13 @@ class _Day:
         ]
         resources.add(tx, rows, at=self.house.now)
 
+    def _look_at_promises(self) -> None:
+        if self.weather.reservations:
+            with self.database.read() as tx:
+                self.broken += invariants.overlapping(plans.reserved_places(tx))
+
     def pass_by(self) -> Outcome:
-        problems: list[str] = []
+        problems = self.broken
         while self.submitted < self.weather.jobs:
             self._safely(self._arrive)
             self._befall()
@@ -156,8 +168,16 @@ class _Day:
             submitted=self.house.now,
             command=command,
             types=types,
+            **self._date(walltime),
         )
         return jobs.New(job, _asked(asked, walltime), after)
+
+    def _date(self, walltime: int) -> dict[str, Any]:
+        """Choose a date for a job, seldom; users hold and resume it as any other."""
+        if not self.weather.reservations or self.dates.random() >= self.weather.reservations:
+            return {}
+        start = self.house.now + self.dates.randint(1, 4 * walltime)
+        return {"reservation": Reservation.TO_SCHEDULE, "start": start}
 
     # What goes wrong.
 

@@ -11,12 +11,14 @@ from sqlalchemy import Delete, Select, Table, bindparam, delete, literal_column,
 from oarlock.model.job import JobState, Reservation
 from oarlock.model.plan import Plan
 from oarlock.model.snapshot import Promise
+from oarlock.store import moldables
 from oarlock.store.rows import among, insert_rows, these
 from oarlock.store.tables import (
     gantt_jobs_predictions,
     gantt_jobs_predictions_visu,
     gantt_jobs_resources,
     gantt_jobs_resources_visu,
+    job_types,
     jobs,
     moldable_job_descriptions,
 )
@@ -115,16 +117,47 @@ def _stored_promises() -> tuple[Select[Any], Select[Any]]:
 
 
 def reserved(tx: Tx) -> dict[int, int]:
-    """Give the reservations that were accepted and wait for their date, each with the alternative that has a place."""
+    """Give the reservations that were accepted and did not start, each with the alternative that has a place."""
     return {row.job_id: row.moldable_id for row in tx.execute(_RESERVED)}
+
+
+class ReservedPlace(NamedTuple):
+    """What an accepted reservation was promised: [start, stop) on these resources."""
+
+    job_id: int
+    start: int
+    stop: int
+    resources: tuple[int, ...]
+    types: tuple[str, ...]
+
+
+def reserved_places(tx: Tx) -> list[ReservedPlace]:
+    """Return what accepted reservations were promised that did not start yet."""
+    alternatives = reserved(tx)
+    if not alternatives:
+        return []
+    places, lasting = read(tx, alternatives.values()), moldables.walltimes(tx, alternatives.values())
+    types: dict[int, list[str]] = {}
+    for number, word in tx.execute(_types_of(tx.dialect.name), these(tx, alternatives)):
+        types.setdefault(number, []).append(word)
+    return [
+        ReservedPlace(number, place.start, place.start + lasting[chosen], place.resources, tuple(types.get(number, ())))
+        for number, chosen in alternatives.items()
+        for place in [places[chosen]]
+    ]
+
+
+@cache
+def _types_of(engine: str) -> Select[Any]:
+    return select(job_types.c.job_id, job_types.c.type).where(among(engine, job_types.c.job_id))
 
 
 ACCEPTED = (
     jobs.c.reservation != literal_column("'None'"),  # said so that the index of the few is used
     jobs.c.reservation == Reservation.SCHEDULED.value,
-    jobs.c.state.in_([JobState.WAITING.value, JobState.TO_ACK_RESERVATION.value]),
+    jobs.c.state.in_([JobState.WAITING.value, JobState.HOLD.value, JobState.TO_ACK_RESERVATION.value]),
 )
-"""Says of jobs that they are reservations that were accepted and wait for their date."""
+"""Says of jobs that they are reservations that were accepted and did not start yet, be they held or not."""
 
 _RESERVED = (
     select(jobs.c.job_id, moldable_job_descriptions.c.moldable_id)

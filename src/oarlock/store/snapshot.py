@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, bindparam, func, literal_column, or_, select
+from sqlalchemy import Select, and_, bindparam, func, literal_column, or_, select
 
 from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.resource import DEFAULT_ORDER, Order
@@ -149,7 +149,7 @@ def _live(tx: Tx, head: Sequence[int] | None) -> Sequence[Any]:
 def _stored_live(engine: str, *, only_head: bool) -> Select[Any]:
     moldable = moldable_job_descriptions
     states = [state.value for state in _LIVE if not only_head or state is not JobState.WAITING]
-    chosen: ColumnElement[bool] = jobs.c.state.in_(states)
+    chosen = or_(jobs.c.state.in_(states), and_(*plans.ACCEPTED))  # a reservation that is held keeps its place
     if only_head:
         chosen = or_(chosen, among(engine, jobs.c.job_id))
     return (
