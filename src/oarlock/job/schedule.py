@@ -195,7 +195,7 @@ def _due(start: int, now: int, how: PlanSettings) -> int:
 
 
 def _instants(plan: Plan, shot: Snapshot, later: Sequence[Predicted], how: PlanSettings) -> list[int]:
-    """Return the instants at which something has to be decided; a held reservation is looked at when its end has come."""
+    """Return when something has to be decided; a held reservation is looked at when its end has come."""
     ends = {job.job_id: job.stop for job in shot.placed if job.state is JobState.HOLD}
     starts = [_due(one.start, plan.now, how) for one in later if one.job_id not in ends]
     return [*starts, *(max(stop, plan.now + 1) for stop in ends.values()), *_dates(plan, shot)]
