@@ -9,6 +9,7 @@ from tests.canned import ok, refusal
 ENDED = {
     "id": 7, "date": 1000000, "user": "root", "behalf": "", "verb": "jobs.delete", "channel": "socket",
     "asked": '{"ids":[4,5],"array":null,"where":null,"checkpoint":false,"signal":null,"exterminate":true}',
+    "refused": "",
 }  # fmt: skip
 FOR_ADA = {**ENDED, "id": 12, "behalf": "ada", "verb": "jobs.submit", "channel": "token", "asked": '{"command":"a b'}
 
@@ -20,6 +21,15 @@ def test_changes_are_a_line_each_without_what_was_left_open(run, server):
     assert ran.out == (
         "     7  1970-01-12 13:46:40  root (socket)  jobs.delete  ids=4,5 exterminate=True\n"
         '    12  1970-01-12 13:46:40  root for ada (token)  jobs.submit  {"command":"a b\n'
+    )
+
+
+def test_a_refused_request_says_why(run, server):
+    refused = {**ENDED, "user": "bob", "asked": '{"ids":[4]}', "refused": "This belongs to ada, not to bob."}
+    server.says(ok({"changes": [refused, {**refused, "user": "", "asked": ""}], "broken": None}))
+    assert run("oarlock", "audit").out == (
+        "     7  1970-01-12 13:46:40  bob (socket)  jobs.delete  ids=4  refused: This belongs to ada, not to bob.\n"
+        "     7  1970-01-12 13:46:40  unknown (socket)  jobs.delete  refused: This belongs to ada, not to bob.\n"
     )
 
 

@@ -1,10 +1,12 @@
 """The audit keeps what was written, and shows what was changed since."""
 
+import hashlib
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, update
+from sqlalchemy import delete, select, update
 
 from oarlock.store import audit
 from oarlock.store.audit import Entry
@@ -48,12 +50,19 @@ def test_changes_of_a_job_are_those_that_name_it_and_no_number_that_looks_like_i
     assert [one.asked for one in audit.listed(tx, job=7, most=1)] == [told[2]]
 
 
-@pytest.mark.parametrize("column", ["date", "user_name", "behalf", "verb", "channel", "asked", "chain"])
+@pytest.mark.parametrize("column", ["date", "user_name", "behalf", "verb", "channel", "asked", "refused", "chain"])
 def test_a_row_that_was_edited_shows(written: Tx, column: str):
     second = _numbers(written)[1]
     value = 7 if column == "date" else "other"
     written.execute(update(rows).where(rows.c.id == second).values({column: value}))
     assert audit.broken(written) == second
+
+
+def test_a_row_of_an_older_version_is_whole_although_it_has_no_reason(written: Tx):
+    first, *_ = audit.listed(written, most=10)
+    fields = [first.date, first.user, first.behalf, first.verb, first.channel, first.asked]
+    chain = hashlib.sha256(json.dumps(["", first.id, *fields], separators=(",", ":")).encode()).hexdigest()
+    assert written.execute(select(rows.c.chain).order_by(rows.c.id)).scalars().first() == chain
 
 
 @pytest.mark.parametrize("gone", [0, 2])

@@ -8,6 +8,7 @@ from sqlalchemy import update
 
 from oarlock.store.database import Database
 from oarlock.store.tables import audit as rows
+from oarlock.web.refusals import MOST_DIFFERENT
 from tests.store.cluster import add_job, add_nodes
 from tests.web.house import NOW, Running, running
 
@@ -31,7 +32,6 @@ def test_changes_are_noted_once_and_reading_is_not(house: Running):
     for _ in range(2):
         house.client.ask("POST", "/queues/stop", {"names": ["default"]}, Request_Id="same")
     house.client_of("nobody").post("/jobs/delete", {"ids": [1]})
-    house.client_of("nobody").post("/queues/stop", {})  # forbidden
     stopped, deleted = _told(house)
     assert stopped[:4] == ("root", "", "queues.stop", "socket")
     assert '"default"' in stopped[4]
@@ -39,6 +39,45 @@ def test_changes_are_noted_once_and_reading_is_not(house: Running):
     assert '"ids":[1]' in deleted[4]
     assert _told(house, "?by=nobody") == [deleted]
     assert _told(house, f"?since={NOW + 1}") == []
+
+
+def _refused(house: Running) -> list[tuple[str, ...]]:
+    changes = house.client.get("/audit").body["changes"]
+    return [(one["user"], one["verb"], one["refused"]) for one in changes]
+
+
+def test_a_refused_request_is_noted_with_who_what_and_why(house: Running):
+    nobody = house.client_of("nobody")
+    nobody.post("/queues/stop", {"names": ["default"]})
+    nobody.get("/audit")
+    nobody.post("/jobs", {"command": "true", "queue": "nosuch"})
+    house.client.post("/queues/stop", {"names": ["nosuch"]})
+    assert _refused(house) == [
+        ("nobody", "queues.stop", "Only administrators may do this (queues.stop); nobody is none."),
+        ("nobody", "audit.list", "Only administrators may do this (audit.list); nobody is none."),
+        ("nobody", "jobs.submit", "There is no queue `nosuch`."),
+        ("root", "queues.stop", "There is no queue `nosuch`."),
+    ]
+    assert house.client.get("/audit?check=true").body["broken"] is None
+
+
+def test_of_several_jobs_those_refused_are_noted_apart_from_those_done(house: Running, database: Database):
+    database.write(lambda tx: (add_job(tx, user="root"), add_job(tx, user="nobody")))
+    house.client_of("nobody").post("/jobs/hold", {"ids": [1, 2, 3]})
+    house.client_of("nobody").post("/jobs/hold", {"ids": [2]})
+    noted = [(one["asked"], one["refused"]) for one in house.client.get("/audit").body["changes"]]
+    assert [(asked.partition("]")[0], refused) for asked, refused in noted] == [
+        ('{"ids":[1,3', ""),
+        ('{"ids":[2', "This belongs to root, not to nobody."),
+    ]
+
+
+def test_a_flood_of_refusals_leaves_a_few_rows(house: Running):
+    nobody = house.client_of("nobody")
+    for number in range(3 * MOST_DIFFERENT):
+        nobody.post("/jobs/delete", {"ids": [1000 + number]})
+        nobody.post("/queues/stop", {})
+    assert len(_refused(house)) == MOST_DIFFERENT
 
 
 def test_what_was_done_to_a_job_is_found_by_its_number_however_it_was_named(house: Running):

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 _ABOUT = (
     "Show who changed what and when, oldest first: jobs ended and held, jobs submitted for somebody else, nodes, "
-    "queues, properties, maintenance, tokens. Administrators only. What users submit for themselves is in `oarstat`."
+    "queues, properties, maintenance, tokens; and which requests were refused, and why. Administrators only. What "
+    "users submit for themselves is in `oarstat`."
 )
 _LONGEST = 120
 
@@ -68,7 +69,8 @@ def run(asked: argparse.Namespace) -> None:
 def _line(one: dict[str, Any]) -> str:
     who = f"{one['user']} for {one['behalf']}" if one["behalf"] else one["user"]
     asked = _told(one["asked"])
-    return f"{one['id']:>6}  {times.date(one['date'])}  {who} ({one['channel']})  {one['verb']}  {asked}".rstrip()
+    line = f"{one['id']:>6}  {times.date(one['date'])}  {who or 'unknown'} ({one['channel']})  {one['verb']}  {asked}"
+    return f"{line.rstrip()}  refused: {one['refused']}" if one["refused"] else line.rstrip()
 
 
 def _told(asked: str) -> str:

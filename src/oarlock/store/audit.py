@@ -11,6 +11,7 @@ from itertools import islice
 import msgspec
 from sqlalchemy import Row, insert, select
 
+from oarlock.store import journal
 from oarlock.store.tables import audit
 from oarlock.store.tx import Tx, take_ids
 
@@ -28,15 +29,20 @@ class Entry:
     verb: str
     channel: str
     asked: str  # JSON, cut short when it is very long
+    refused: str = ""  # why it was not done; nothing for what was
     id: int = 0
 
 
 def add(tx: Tx, entry: Entry) -> None:
-    """Write a change down, in its own transaction."""
+    """Write a change down, in its own transaction; or a request that was refused."""
     [number] = take_ids(tx, audit.c.id, 1)
     chain = _chained(tx.execute(_LAST).scalar() or "", number, entry)
     row = {"user_name": entry.user, "behalf": entry.behalf, "verb": entry.verb, "channel": entry.channel}
-    tx.execute(insert(audit), {"id": number, "date": entry.date, **row, "asked": entry.asked, "chain": chain})
+    told = {"asked": entry.asked, "refused": entry.refused, "chain": chain}
+    tx.execute(insert(audit), {"id": number, "date": entry.date, **row, **told})
+    if entry.refused:
+        about = {"user": entry.user, "verb": entry.verb, "channel": entry.channel, "why": entry.refused}
+        journal.note(tx, journal.JOBS, "request refused", about)
 
 
 def listed(tx: Tx, *, user: str | None = None, job: int | None = None, since: int = 0, most: int) -> list[Entry]:
@@ -74,9 +80,11 @@ def broken(tx: Tx) -> int | None:
 
 
 def _chained(before: str, number: int, entry: Entry) -> str:
-    told = [before, number, *astuple(entry)[:-1]]
+    told = [before, number, *astuple(entry)[:6]]
+    if entry.refused:  # rows of older versions have none, and their hashes stay true
+        told.append(entry.refused)
     return hashlib.sha256(msgspec.json.encode(told)).hexdigest()
 
 
 def _entry(row: Row[tuple[object, ...]]) -> Entry:
-    return Entry(row.date, row.user_name, row.behalf, row.verb, row.channel, row.asked, row.id)
+    return Entry(row.date, row.user_name, row.behalf, row.verb, row.channel, row.asked, row.refused, row.id)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import msgspec
@@ -45,6 +45,7 @@ class Call:
     request_id: str = ""
     behalf: Account | None = None
     asked: Struct | None = None
+    refusals: list[tuple[Struct, str]] = field(default_factory=list)  # of parts of it: what was asked for, and why not
 
     @property
     def who(self) -> Who:
@@ -83,7 +84,7 @@ class Call:
             if known is not None:
                 return msgspec.json.decode(known, type=kind)
             value = step(tx)
-            self._remember(tx, value)
+            self._remember(tx, value, self.asked)
             return value
 
         return await self.core.write(once)
@@ -98,12 +99,12 @@ class Call:
         return await self.change(told, Nought)
 
     async def act(
-        self, action: Callable[[], Awaitable[T]], kind: type[T], about: Callable[[T], Struct] | None = None
+        self, action: Callable[[], Awaitable[T]], kind: type[T], about: Callable[[T], Struct | None] | None = None
     ) -> T:
         """Do something that has transactions of its own and does no harm when it is done twice; answer it once.
 
         A server that dies between the action and its answer acts again when asked again. `about` says what to note as
-        asked for, where the words of the request do not say what it was done to.
+        asked for, where the words of the request do not say what it was done to; nothing, if nothing was done.
         """
         known = await self.core.read(self._answered)
         if known is not None:
@@ -112,7 +113,7 @@ class Call:
 
         def remember(tx: Tx) -> None:
             if self._answered(tx) is None:
-                self._remember(tx, value, about(value) if about else None)
+                self._remember(tx, value, about(value) if about else self.asked)
 
         await self.core.write(remember)
         return value
@@ -120,20 +121,17 @@ class Call:
     def _answered(self, tx: Tx) -> str | None:
         return requests.answer(tx, user=self.who.name, request_id=self.request_id, verb=self.verb)
 
-    def _remember(self, tx: Tx, value: object, asked: Struct | None = None) -> None:
+    def _remember(self, tx: Tx, value: object, asked: Struct | None) -> None:
         answer = msgspec.json.encode(value).decode()
         requests.remember(
             tx, user=self.who.name, request_id=self.request_id, verb=self.verb, answer=answer, at=self.now
         )
-        self.note(tx, asked)
+        if asked is not None:
+            self.note(tx, asked)
 
-    def note(self, tx: Tx, instead: Struct | None = None) -> None:
-        """Write down who asks for which change."""
-        told = instead or self.asked
-        asked = msgspec.json.encode(told).decode() if told is not None else ""
-        behalf = self.behalf.name if self.behalf else ""
-        entry = Entry(self.now, self.who.name, behalf, self.verb, self.who.channel, asked[:_LONGEST_NOTED])
-        audit.add(tx, entry)
+    def note(self, tx: Tx, asked: Struct | None = None) -> None:
+        """Write down who asks for which change; what the request says, if nothing else is given."""
+        audit.add(tx, entry(self.who, self.behalf, self.verb, asked or self.asked, now=self.now))
 
     async def ask(self, question: Callable[[Tx], T]) -> T:
         """Look for what fulfils a condition that the caller wrote, behind the store's second fence."""
@@ -143,3 +141,12 @@ class Call:
                 return question(tx)
 
         return await asyncio.to_thread(asked)
+
+
+def entry(
+    who: Who | None, behalf: Account | None, verb: str, asked: Struct | None, *, now: int = 0, refused: str = ""
+) -> Entry:
+    """Return the entry of the audit for a request; what was asked is cut short when it is very long."""
+    text = "" if asked is None else msgspec.json.encode(asked).decode()
+    name, channel = (who.name, who.channel) if who else ("", "network")
+    return Entry(now, name, behalf.name if behalf else "", verb, channel, text[:_LONGEST_NOTED], refused)

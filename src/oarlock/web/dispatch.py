@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -12,9 +13,10 @@ from starlette.responses import Response
 
 from oarlock.lang.wording import short
 from oarlock.model.errors import BadRequest, NotSignedIn, OarlockError, Stopping, TooLong
-from oarlock.store import tokens
-from oarlock.web import reading, telling
-from oarlock.web.call import Call, Later
+from oarlock.store import audit, tokens
+from oarlock.store.audit import Entry
+from oarlock.web import reading, refusals, telling
+from oarlock.web.call import Call, Later, entry
 from oarlock.web.core import Core
 from oarlock.web.desk import Desk
 from oarlock.web.fair import FairQueue
@@ -47,6 +49,7 @@ class Dispatcher:
         self._turns = FairQueue(TURNS, MOST_OF_ONE)
         self._admin_turns = FairQueue(ADMIN_TURNS)
         self._large = FairQueue(_LARGE_TURNS, _MOST_LARGE_OF_ONE)
+        self._refusals = refusals.RefusalRecorder(self._write_refusal)
 
     async def identify(self, peer: Peer | None, authorization: str | None) -> Who | None:
         """Find out who calls: on the socket the kernel says it, elsewhere a token does; None: nobody knows."""
@@ -66,6 +69,13 @@ class Dispatcher:
         self, who: Who | None, verb: Verb, asked: Struct, *, request_id: str = "", behalf: Account | None = None
     ) -> Any:
         """Do what somebody asks for, if they may; raises `OarlockError`. What comes back is ready for `msgspec`."""
+        try:
+            return await self._ask(who, verb, asked, request_id, behalf)
+        except OarlockError as error:
+            await self._refused(who, behalf, verb, asked, error)
+            raise
+
+    async def _ask(self, who: Who | None, verb: Verb, asked: Struct, request_id: str, behalf: Account | None) -> Any:
         self._permit(who, verb, behalf)
         if verb.changes and self.core.stopping.is_set():
             raise Stopping("The server is stopping; nothing is changed any more.", hint="Ask again in a moment.")
@@ -75,6 +85,8 @@ class Dispatcher:
             value = await verb.handle(call, asked)
         if isinstance(value, Later):
             value = await value.finish()  # outside of the turn: somebody else can have it meanwhile
+        for part, why in call.refusals:
+            await self._refusals.record(entry(who, behalf, verb.name, part, refused=why))
         if who is not None and (behalf is not None or (verb.changes and verb.may is May.ADMINS)):
             told = {"verb": verb.name, "by": who.name, "channel": who.channel.value}
             log.info("administrator's request done", extra=told | ({"user": behalf.name} if behalf else {}))
@@ -99,12 +111,28 @@ class Dispatcher:
         return Response(content, status, media_type=JSON, headers=headers)
 
     async def _asked(self, verb: Verb, request: Request, parts: Mapping[str, str]) -> Any:
-        who = await self.identify(request.scope["state"].get("peer"), request.headers.get("authorization"))
-        behalf = await self._behalf(verb, who, request.headers.get("on-behalf-of"))
-        self._permit(who, verb, behalf)  # asked here as well, so that nobody sends us a body for nothing
-        request_id = _request_id(verb, request.headers)
-        asked = await self._read(verb, request, who) if verb.in_body else _in_address(verb, request, parts)
+        who: Who | None = None
+        behalf: Account | None = None
+        try:
+            who = await self.identify(request.scope["state"].get("peer"), request.headers.get("authorization"))
+            behalf = await self._behalf(verb, who, request.headers.get("on-behalf-of"))
+            self._permit(who, verb, behalf)  # asked here as well, so that nobody sends us a body for nothing
+            request_id = _request_id(verb, request.headers)
+            asked = await self._read(verb, request, who) if verb.in_body else _in_address(verb, request, parts)
+        except OarlockError as error:
+            await self._refused(who, behalf, verb, None, error)
+            raise
         return await self.ask(who, verb, asked, request_id=request_id, behalf=behalf)
+
+    async def _refused(
+        self, who: Who | None, behalf: Account | None, verb: Verb, asked: Struct | None, error: OarlockError
+    ) -> None:
+        if refusals.concerns(verb, error):
+            await self._refusals.record(entry(who, behalf, verb.name, asked, refused=str(error)))
+
+    async def _write_refusal(self, refusal: Entry) -> None:
+        now = int(self.core.clock.now())
+        await self.core.write(lambda tx: audit.add(tx, replace(refusal, date=now)))
 
     async def _read(self, verb: Verb, request: Request, who: Who | None) -> Struct:
         if request.scope["query_string"]:

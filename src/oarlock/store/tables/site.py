@@ -171,9 +171,10 @@ audit = Table(
     text("channel"),
     text("asked"),
     text("chain"),
+    text("refused"),
     Index(None, "user_name"),
 )
-"""Who changed what. Rows are only added; `chain` depends on the row and on all before it."""
+"""Who changed what, and who was refused what. Rows are only added; `chain` depends on the row and on all before it."""
 
 instance = Table("instance", metadata, text_key("name"), text("value"))
 """Facts about this database itself: its identity, when it was made, which server holds it."""

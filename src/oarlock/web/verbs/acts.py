@@ -130,10 +130,17 @@ async def _act(call: Call, asked: SomeJobs, action: Action, needs: Needs) -> Job
                 answers[one.job_id] = JobAnswer(one.job_id, one.done, one.says, one.kind, one.hint)
         return JobAnswers([answers[number] for number in ids])
 
-    def about(done: JobAnswers) -> Struct:
-        return structs.replace(asked, ids=[one.job_id for one in done.jobs])
+    def about(answers: JobAnswers) -> Struct | None:
+        done = [answer.job_id for answer in answers.jobs if answer.done]
+        return structs.replace(asked, ids=done) if done else None
 
-    return await call.act(act, JobAnswers, about)
+    answers = await call.act(act, JobAnswers, about)
+    refused: dict[str, list[int]] = {}
+    for answer in answers.jobs:
+        if not answer.done:
+            refused.setdefault(answer.says, []).append(answer.job_id)
+    call.refusals.extend((structs.replace(asked, ids=ids), says) for says, ids in refused.items())
+    return answers
 
 
 def _refusal(call: Call, number: int, line: Line | None, needs: Needs) -> OarlockError | None:

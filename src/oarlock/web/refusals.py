@@ -1,0 +1,93 @@
+"""Refused requests in the audit: who asked for what, and why it was not done.
+
+A program that asks again and again must not fill the database: the same refusal is written once in a while with the
+number of times, and beyond a few different ones a user's refusals are only counted.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+
+from oarlock.model.errors import Forbidden, NotSignedIn, OarlockError
+from oarlock.store.audit import Entry
+from oarlock.web.verb import Verb
+
+log = logging.getLogger(__name__)
+
+WINDOW_SECONDS = 600.0
+MOST_DIFFERENT = 20
+"""How many different refusals of one user are written in a window."""
+
+MOST_USERS = 100
+"""How many users have a window of their own; those beyond share one."""
+
+_OTHERS = "(others)"
+_OUR_FAULT = 500  # the HTTP status from which on the server, not the request, is to blame
+
+
+def concerns(verb: Verb, error: OarlockError) -> bool:
+    """Return whether a refusal belongs into the audit: of any change, and of what somebody may not read."""
+    if isinstance(error, Forbidden | NotSignedIn):
+        return True
+    return verb.changes and error.http_status < _OUR_FAULT
+
+
+@dataclass(slots=True)
+class _Window:
+    """The refusals of one user within `WINDOW_SECONDS`: those written, and how often each came again."""
+
+    again: dict[Entry, int] = field(default_factory=dict)
+    beyond: int = 0
+    last: Entry | None = None  # of those beyond
+
+
+class RefusalRecorder:
+    """Writes refusals with `write`, which adds the date; at most so many a user and window. Runs on the event loop."""
+
+    def __init__(self, write: Callable[[Entry], Awaitable[None]], *, window: float = WINDOW_SECONDS) -> None:
+        self._write, self._seconds = write, window
+        self._windows: dict[str, _Window] = {}
+        self._flushing: set[asyncio.Task[None]] = set()
+
+    async def record(self, entry: Entry) -> None:
+        """Write a refusal, or count it if it was written a moment ago."""
+        window = self._window(entry.user)
+        if entry in window.again:
+            window.again[entry] += 1
+        elif len(window.again) < MOST_DIFFERENT:
+            window.again[entry] = 0
+            await self._written(entry)
+        else:
+            window.beyond += 1
+            window.last = entry
+
+    def _window(self, user: str) -> _Window:
+        if user not in self._windows:
+            user = user if len(self._windows) < MOST_USERS else _OTHERS
+        window = self._windows.get(user)
+        if window is None:
+            window = self._windows[user] = _Window()
+            asyncio.get_running_loop().call_later(self._seconds, self._flush, user)
+        return window
+
+    def _flush(self, user: str) -> None:
+        task = asyncio.get_running_loop().create_task(self._close(user))
+        self._flushing.add(task)
+        task.add_done_callback(self._flushing.discard)
+
+    async def _close(self, user: str) -> None:
+        """Write how often each refusal of a window came again."""
+        window = self._windows.pop(user)
+        for entry, times in window.again.items():
+            if times:
+                await self._written(replace(entry, refused=f"{entry.refused} ({times} times more)"))
+        if window.last is not None:
+            refused = f"{window.last.refused} (and {window.beyond - 1} other requests)"
+            await self._written(replace(window.last, refused=refused))
+
+    async def _written(self, entry: Entry) -> None:
+        try:
+            await self._write(entry)
+        except OarlockError as away:
+            log.warning("refusal not written", extra={"user": entry.user, "verb": entry.verb, "why": str(away)})
