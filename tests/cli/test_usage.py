@@ -2,23 +2,46 @@
 
 import pytest
 
-from oarlock.cli.usage import size, table
+from oarlock.cli.usage import blocks, size
+from oarlock.web.verbs.usage import UsageView
 
-NOTHING = dict.fromkeys(["cpu_seconds", "memory_bytes", "memory_peak_bytes", "read_bytes", "written_bytes"])
+
+def lines(**fields):
+    view = UsageView(**{"job_id": 42, **fields})
+    return blocks([{name: getattr(view, name) for name in view.__struct_fields__}])
 
 
-def test_the_table_has_a_line_a_job_and_a_dash_for_what_is_not_known():
-    running = {"job_id": 42, "final": False, "at": 5.0, "cpu_seconds": 61.4, "memory_bytes": 3 << 29,
-               "memory_peak_bytes": 2 << 30, "read_bytes": 12 << 20, "written_bytes": 0}  # fmt: skip
-    over = NOTHING | {"job_id": 7, "final": True, "at": 5.0, "cpu_seconds": 0.2}
-    waiting = NOTHING | {"job_id": 8, "final": False, "at": 0.0}
-    assert table([running, over, waiting]) == [
-        "Job id Measured   CPU time Memory  Memory peak Read     Written",
-        "------ ---------- -------- ------- ----------- -------- -------",
-        "42     so far     0:01:01  1.5 GiB 2.0 GiB     12.0 MiB 0 B",
-        "7      at its end 0:00:00  -       -           -        -",
-        "8      not yet    -        -       -           -        -",
+def test_every_number_stands_beside_what_it_is_a_part_of():
+    assert lines(
+        at=5.0, nodes=("n1", "n2"), seconds=600.0, cpus=16, cpu_seconds=1140.0, cpu_seconds_offered=9600.0,
+        memory_own_bytes=3 << 29, memory_cache_bytes=295 << 20, memory_own_peak_bytes=2 << 30,
+        memory_peak_bytes=3 << 30, memory_limit_bytes=16 << 30, read_bytes=12 << 20, written_bytes=0,
+    ) == [
+        "Job 42: so far, 0:10:00 on 2 nodes",
+        "    CPU                  1.9 of 16 cores, 12 % (0:19:00 of 2:40:00)",
+        "    Own memory           1.5 GiB of 16.0 GiB, 9 %",
+        "    Page cache           295.0 MiB of 16.0 GiB, 2 %",
+        "    Own memory, highest  2.0 GiB of 16.0 GiB, 12 %",
+        "    With cache, highest  3.0 GiB of 16.0 GiB, 19 %",
+        "    Read                 12.0 MiB, 20.5 KiB/s",
+        "    Written              0 B, 0 B/s",
+    ]  # fmt: skip
+
+
+def test_what_is_not_known_is_a_dash_and_never_a_zero():
+    assert lines(final=True, at=5.0, nodes=("n1",), cpu_seconds=61.4) == [
+        "Job 42: at its end on 1 node",
+        "    CPU                  0:01:01 of CPU time",
+        "    Own memory, highest  -",
+        "    With cache, highest  -",
+        "    Read                 -",
+        "    Written              -",
     ]
+
+
+def test_memory_without_a_limit_and_jobs_without_a_sample_say_so():
+    assert lines(at=5.0, nodes=("n1",), memory_own_bytes=2048)[2] == "    Own memory           2.0 KiB, not limited"
+    assert lines() == ["Job 42: not measured yet"]
 
 
 @pytest.mark.parametrize(

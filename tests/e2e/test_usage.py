@@ -21,6 +21,12 @@ pytestmark = needs_root
 _NUMBERS = itertools.count()
 BUSY = "python3 -c 'held = bytearray(60_000_000); held[::4096] = b\"x\" * len(held[::4096])\nwhile True: pass'"
 
+CACHE = """import tempfile, time
+file = tempfile.TemporaryFile()
+for _ in range(40): file.write(bytes(1_000_000))
+file.flush()
+time.sleep(300)"""
+
 
 @pytest.fixture
 def site(ground, people) -> Iterator[Instance]:
@@ -80,10 +86,31 @@ def test_a_busy_job_is_seen_while_it_runs_and_its_series_vanish_with_it(site):
     assert sum(_values(page, "slurm_job_core_usage_total", job, "slurmjobid")) > 2.4e9
     assert 2.0 < used["cpu_seconds"] < time.monotonic() - begun  # it has one core
     assert 60e6 < used["memory_bytes"] <= used["memory_peak_bytes"] < 120e6
-    assert (used["final"], used["nodes"]) == (False, site.nodes[:1])
+    assert (used["final"], used["nodes"], used["cpus"]) == (False, site.nodes[:1], 1)
+    assert 60e6 < used["memory_own_bytes"] <= used["memory_own_peak_bytes"] < 120e6
+    assert used["memory_own_bytes"] + used["memory_cache_bytes"] <= used["memory_bytes"]
+    assert re.search(r"CPU +\d\.\d of 1 core, \d+ %", _oarstat(site, "-j", str(job), "--usage"))
     _run(site, "oardel", str(job))
     site.until(site.all_over)
     assert f'"{job}"' not in _metrics(site)
+    over = json.loads(_oarstat(site, "-j", str(job), "--usage", "-J"))[str(job)]
+    assert (over["final"], over["cpus"], over["memory_own_peak_bytes"] > 60e6) == (True, 1, True)
+
+
+def test_a_job_that_fills_the_page_cache_is_not_charged_with_it_as_its_own(site):
+    """It writes 40 MB: memory is mostly cache, and `Written` is what it wrote, never `0 B`."""
+    job = site.submit(f"python3 -c '{CACHE}'", "/core=1,walltime=0:5:0")
+    site.start()
+    site.until(lambda: sum(_values(_metrics(site), "oarlock_job_written_bytes_total", job)) >= 40e6)
+    used = json.loads(_oarstat(site, "-j", str(job), "--usage", "-J"))[str(job)]
+    assert used["memory_own_bytes"] < 20e6
+    assert used["written_bytes"] >= 40e6
+    assert used["memory_bytes"] > 40e6
+    assert used["memory_cache_bytes"] > 40e6
+    _run(site, "oardel", str(job))
+    site.until(site.all_over)
+    over = json.loads(_oarstat(site, "-j", str(job), "--usage", "-J"))[str(job)]
+    assert (over["final"], over["written_bytes"] >= 40e6) == (True, True)
 
 
 def test_a_short_job_leaves_its_last_counters(site):
@@ -96,6 +123,8 @@ def test_a_short_job_leaves_its_last_counters(site):
     assert 0 < used["cpu_seconds"] < 5
     assert 80e6 < used["memory_peak_bytes"] < 140e6
     assert "at its end" in _oarstat(site, "-j", str(job), "--usage")
+    assert used["written_bytes"] != 0, "what the kernel did not count is not known, not nothing"
+    assert (used["cpus"], used["cpu_seconds_offered"]) == (1, used["seconds"])
 
 
 def test_a_job_on_two_nodes_counts_on_both(site):

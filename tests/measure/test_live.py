@@ -45,6 +45,37 @@ def test_usage_adds_up_nodes_and_devices():
     assert found.usage(8) is None
 
 
+def test_own_memory_and_cache_are_told_apart_and_shared_memory_is_ones_own():
+    values = {
+        "memory_usage_bytes": 310,
+        "memory_anonymous_bytes": 5,
+        "memory_shared_bytes": 3,
+        "memory_cache_bytes": 300,
+    }
+    found = live(n1={7: values | {"memory_limit_bytes": 1000, "cpus": 2}}, n2={7: values | {"cpus": 2}})
+    assert found.usage(7) == Usage(
+        100.0, ("n1", "n2"), cpus=4, memory_bytes=620, memory_own_bytes=16, memory_cache_bytes=594,
+        memory_own_peak_bytes=16, memory_limit_bytes=None,
+    )  # fmt: skip
+
+
+def test_the_highest_own_memory_of_all_samples_is_kept_until_the_job_ends():
+    found = live(n1={7: {"memory_anonymous_bytes": 500.0, "written_bytes_total": 9.0}})
+    for own in (40.0, 60.0):
+        found.take(
+            "n1", packed(1.0, {}, {7: {"memory_anonymous_bytes": own, "written_bytes_total": 9.0}}), {7}, at=100.0
+        )
+    assert (found.usage(7).memory_own_bytes, found.usage(7).memory_own_peak_bytes) == (60.0, 500.0)
+    assert found.ended("n1", 7) == {"memory_own_peak_bytes": 500.0, "written_bytes": 9.0}
+    assert found.ended("n1", 7) == {}
+
+
+def test_a_block_device_that_saw_no_write_does_not_prove_that_there_was_none():
+    block = {'block_written_bytes_total{device="a"}': 0.0, A: 5.0}
+    assert (live(n1={7: block}).usage(7).written_bytes, live(n1={7: block}).usage(7).read_bytes) == (None, 5.0)
+    assert live(n1={7: block | {"written_bytes_total": 0.0}}).usage(7).written_bytes == 0.0
+
+
 def test_a_job_that_is_over_vanishes_at_once():
     found = live(n1={7: {"cpus": 2.0}, 8: {"cpus": 1.0}})
     assert len(lines(found, "oarlock_job_cpus")) == 2

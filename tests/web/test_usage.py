@@ -12,7 +12,10 @@ from oarlock.store.tx import Tx
 from tests.store.cluster import add_job, add_nodes, run, step
 from tests.web.house import NOW, Running, running
 
-NOTHING = dict.fromkeys(["cpu_seconds", "memory_bytes", "memory_peak_bytes", "read_bytes", "written_bytes"])
+NOTHING = dict.fromkeys(
+    ["seconds", "cpus", "cpu_seconds", "cpu_seconds_offered", "memory_bytes", "memory_own_bytes", "memory_cache_bytes",
+     "memory_own_peak_bytes", "memory_peak_bytes", "memory_limit_bytes", "read_bytes", "written_bytes"]
+)  # fmt: skip
 
 
 def _fill(tx: Tx) -> None:
@@ -91,19 +94,24 @@ def test_prometheus_is_told_what_to_scrape(database: Database):
 
 def test_usage_is_that_of_the_last_sample_then_that_of_the_report(database: Database):
     database.write(_fill)
-    database.write(lambda tx: summaries.save(tx, [Summary(job_id=1, date=NOW, cpu_seconds=9.5, memory_peak_bytes=7,
-                                                          detail='{"nodes":{"n1.site":{}}}')]))  # fmt: skip
+    counters = '{"attempts":{"1":{"n1.site":{"cpu_seconds":9.5,"memory_peak_bytes":7,"cpus":2,"seconds":10.0}}}}'
+    database.write(lambda tx: summaries.save(tx, [Summary(job_id=1, date=NOW, detail=counters)]))
     with running(database) as house:
-        values = {"cpu_seconds_total": 1.5, "memory_usage_bytes": 5.0}
-        house.core.live.take("n1.site", packed(1.0, {}, {1: values}), {1}, at=NOW)
+        values = {"cpu_seconds_total": 1.5, "memory_usage_bytes": 300.0, "memory_anonymous_bytes": 5.0, "cpus": 2.0}
+        house.core.live.take("n1.site", packed(1.0, {}, {1: values}), {1}, at=NOW + 4)
         so_far = house.client.get("/jobs/1/usage").body
         house.core.live.ended("n1.site", 1)
         final = house.client.get("/jobs/1/usage").body
         waiting = house.client.get("/jobs/2/usage").body
         missing = house.client.get("/jobs/99/usage").body
-    one = {"job_id": 1, "at": NOW, "nodes": ["n1.site"]}
-    assert so_far == NOTHING | one | {"final": False, "cpu_seconds": 1.5, "memory_bytes": 5}
-    assert final == NOTHING | one | {"final": True, "cpu_seconds": 9.5, "memory_peak_bytes": 7}
+    one = {"job_id": 1, "nodes": ["n1.site"], "cpus": 2}
+    own = {"memory_bytes": 300, "memory_own_bytes": 5, "memory_own_peak_bytes": 5}
+    ran = so_far["seconds"]
+    assert so_far == NOTHING | one | own | {"at": NOW + 4, "final": False, "cpu_seconds": 1.5, "seconds": ran,
+                                            "cpu_seconds_offered": 2 * ran}  # fmt: skip
+    assert ran > 0
+    assert final == NOTHING | one | {"at": NOW, "final": True, "cpu_seconds": 9.5, "memory_peak_bytes": 7,
+                                     "seconds": 10.0, "cpu_seconds_offered": 20.0}  # fmt: skip
     assert waiting == NOTHING | {"job_id": 2, "at": 0, "nodes": [], "final": False}
     assert missing["kind"] == "UnknownJob"
 

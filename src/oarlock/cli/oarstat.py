@@ -38,7 +38,7 @@ OPTIONS.flag("-c --compact", "one line for each array")
 OPTIONS.number("--format=NUMBER", "2: the usual table; 1: the older one, with name, date of submission and queue")
 OPTIONS.flag("-e --events", "what happened to the jobs")
 OPTIONS.flag("-p --properties", "the properties of the resources of the jobs")
-OPTIONS.flag("--usage", "what the jobs used so far: CPU time, memory, I/O")
+OPTIONS.flag("--usage", "what the jobs used so far, and of how much: CPU time, memory, I/O")
 OPTIONS.number("--why=JOB", "why this job waits, when it will start, and what would start sooner")
 OPTIONS.text('-g --gantt="DATE, DATE"', "the jobs and the states of resources between two dates")
 OPTIONS.text('--accounting="DATE, DATE"', "what each user asked for and used between two days, both included")
@@ -192,7 +192,7 @@ def _usage(client: Client, asked: Asked, out: Output) -> None:
         return
     from oarlock.cli import usage
 
-    for line in usage.table(found):
+    for line in usage.blocks(found):
         out.line(line)
 
 

@@ -25,13 +25,22 @@ _MOST_SERIES = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a job used so far, over all its nodes. Absent is not zero."""
+    """What a job used so far, over all its nodes. Absent is not zero.
+
+    `memory_bytes` is all that is charged to the job. Its own part (anonymous and shared memory) is what it would miss;
+    the cache is given back when somebody else needs the room. `memory_own_peak_bytes` is the most that samples saw.
+    """
 
     at: float
     nodes: tuple[str, ...]
+    cpus: float | None = None
     cpu_seconds: float | None = None
     memory_bytes: float | None = None
+    memory_own_bytes: float | None = None
+    memory_cache_bytes: float | None = None
+    memory_own_peak_bytes: float | None = None
     memory_peak_bytes: float | None = None
+    memory_limit_bytes: float | None = None
     read_bytes: float | None = None
     written_bytes: float | None = None
 
@@ -40,9 +49,9 @@ _SUMS = {
     "cpu_seconds": "cpu_seconds_total",
     "memory_bytes": "memory_usage_bytes",
     "memory_peak_bytes": "memory_peak_bytes",
-    "read_bytes": "block_read_bytes_total",
-    "written_bytes": "block_written_bytes_total",
 }
+_BOUNDS = {"cpus": "cpus", "memory_limit_bytes": "memory_limit_bytes"}
+"""What a job may use: known only if every node says it."""
 
 
 @dataclass(slots=True)
@@ -52,6 +61,7 @@ class _Latest:
     at: float
     node: Mapping[str, float]
     jobs: dict[int, Mapping[str, float]] = field(default_factory=dict)
+    own_peaks: dict[int, float] = field(default_factory=dict)
 
 
 class Live:
@@ -80,25 +90,43 @@ class Live:
         strangers = sample.jobs.keys() - expected
         self.refused[node] += len(strangers)
         jobs = {job: values for job, values in sample.jobs.items() if job not in strangers}
-        self._latest[node] = _Latest(at, sample.node, dict[int, Mapping[str, float]](jobs))
+        before = self._latest[node].own_peaks if node in self._latest else {}
+        peaks = _own_peaks(before, jobs, expected)
+        self._latest[node] = _Latest(at, sample.node, dict[int, Mapping[str, float]](jobs), peaks)
 
     def _refuse(self, node: str, why: str) -> None:
         self.refused[node] += 1
         log.warning("a sample was refused", extra={"node": node, "why": why})
 
-    def ended(self, node: str, job: int) -> None:
-        """Forget what was measured of a job on a node where it is over."""
-        if node in self._latest:
-            self._latest[node].jobs.pop(job, None)
+    def ended(self, node: str, job: int) -> dict[str, float]:
+        """Forget a job on a node where it is over; return the counters that only samples know, those that are known."""
+        latest = self._latest.get(node)
+        if latest is None:
+            return {}
+        values = latest.jobs.pop(job, {})
+        found = {"memory_own_peak_bytes": latest.own_peaks.pop(job, None), "read_bytes": _traffic("read", values),
+                 "written_bytes": _traffic("written", values)}  # fmt: skip
+        return {name: value for name, value in found.items() if value is not None}
 
     def usage(self, job: int) -> Usage | None:
         """Give what a job used so far; None when no node told of it yet."""
         found = {name: latest for name, latest in self._latest.items() if job in latest.jobs}
         if not found:
             return None
-        sums = {called: _sum(metric, [latest.jobs[job] for latest in found.values()])
-                for called, metric in _SUMS.items()}  # fmt: skip
-        return Usage(max(latest.at for latest in found.values()), tuple(sorted(found)), **sums)
+        readings = [latest.jobs[job] for latest in found.values()]
+        sums = {called: _sum([values.get(metric) for values in readings]) for called, metric in _SUMS.items()}
+        bounds = {called: [values.get(metric) for values in readings] for called, metric in _BOUNDS.items()}
+        return Usage(
+            max(latest.at for latest in found.values()),
+            tuple(sorted(found)),
+            memory_own_bytes=_sum([own_memory(values) for values in readings]),
+            memory_cache_bytes=_sum([_cache(values) for values in readings]),
+            memory_own_peak_bytes=_sum([latest.own_peaks.get(job) for latest in found.values()]),
+            read_bytes=_sum([_traffic("read", values) for values in readings]),
+            written_bytes=_sum([_traffic("written", values) for values in readings]),
+            **sums,
+            **{called: None if None in values else _sum(values) for called, values in bounds.items()},
+        )
 
     def unknown(self) -> set[int]:
         """Give the jobs of which it is not known whose they are."""
@@ -141,7 +169,39 @@ def _owner(job: int, facts: Facts) -> Owner:
     return Owner(str(job), facts.user, user_number(facts.user), facts.account, "", facts.name, MANAGER)
 
 
-def _sum(metric: str, readings: Iterable[Mapping[str, float]]) -> float | None:
-    """Add a metric up over nodes and devices."""
-    found = [value for values in readings for series, value in values.items() if split(series)[0] == metric]
-    return sum(found) if found else None
+def own_memory(values: Mapping[str, float]) -> float | None:
+    """Return the memory that a job holds itself: anonymous, and shared (which the kernel counts as cache)."""
+    anonymous = values.get("memory_anonymous_bytes")
+    return None if anonymous is None else anonymous + values.get("memory_shared_bytes", 0)
+
+
+def _cache(values: Mapping[str, float]) -> float | None:
+    cache = values.get("memory_cache_bytes")
+    return None if cache is None else max(0.0, cache - values.get("memory_shared_bytes", 0))
+
+
+def _traffic(way: str, values: Mapping[str, float]) -> float | None:
+    """Return what a job read from storage, or wrote to it.
+
+    Processes are believed first: the kernel counts a write there when it is made. A block device sees it later, and
+    on version 1 not at all for the job, so that a 0 there is not known to be one.
+    """
+    at_processes = values.get(f"{way}_bytes_total")
+    if at_processes is not None:
+        return at_processes
+    metric = f"block_{way}_bytes_total"
+    return sum(value for series, value in values.items() if split(series)[0] == metric) or None
+
+
+def _own_peaks(
+    before: Mapping[int, float], jobs: Mapping[int, Mapping[str, float]], expected: Set[int]
+) -> dict[int, float]:
+    """Return the most own memory that samples of a node saw of each job that is still there."""
+    own = {job: own_memory(values) for job, values in jobs.items()}
+    peaks = {job: max(before.get(job, 0.0), own.get(job) or 0.0) for job in expected if job in before or own.get(job)}
+    return {job: peak for job, peak in peaks.items() if peak}
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

@@ -16,6 +16,7 @@ from oarlock.node.cgroup import (
     homes,
     insist,
     join,
+    known_traffic,
     numbers,
     processes,
     read,
@@ -30,6 +31,7 @@ from oarlock.node.signals import send
 # In every job: limits, then what is only counted. The freezer serves where there is no cgroup2 tree.
 _USED = ("cpuset", "memory", "pids", "cpuacct", "blkio", "perf_event")
 _SECONDS = 10.0
+_UNLIMITED = 2.0**62  # a limit reads as nearly 2^63 where there is none
 
 
 class Freezer:
@@ -101,7 +103,7 @@ class V1Group:
         return self._hold.wait_empty(seconds)
 
     def counters(self) -> dict[str, float]:
-        readings = (self._cpu, self._memory, self._pids, self._io)
+        readings = (self._cpu, self._cpus, self._memory, self._pids, self._io)
         found: dict[str, float] = {}
         for reading in readings:
             try:
@@ -115,10 +117,18 @@ class V1Group:
             return self._hold.cpu()
         return {"cpu_seconds": int(read(self._at["cpuacct"] + "/cpuacct.usage")) / 1e9}
 
+    def _cpus(self) -> dict[str, float]:
+        return {"cpus": float(len(numbers(read(self._at["cpuset"] + "/cpuset.cpus"))))}
+
     def _memory(self) -> dict[str, float]:
         at = self._at["memory"]
-        peak = float(read(at + "/memory.max_usage_in_bytes"))
-        return {"memory_peak_bytes": peak, "oom_kills": float(fields(read(at + "/memory.oom_control"))["oom_kill"])}
+        peak, limit = (float(read(f"{at}/memory.{name}_in_bytes")) for name in ("max_usage", "limit"))
+        bound = {"memory_limit_bytes": limit} if limit < _UNLIMITED else {}
+        return {
+            **bound,
+            "memory_peak_bytes": peak,
+            "oom_kills": float(fields(read(at + "/memory.oom_control"))["oom_kill"]),
+        }
 
     def _pids(self) -> dict[str, float]:
         return {"pids_refused": float(fields(read(self._at["pids"] + "/pids.events"))["max"])}
@@ -126,10 +136,11 @@ class V1Group:
     def _io(self) -> dict[str, float]:
         lines = read(self._at["blkio"] + "/blkio.throttle.io_service_bytes_recursive").splitlines()
         rows = [line.split() for line in lines]
-        return {
+        found = {
             ours: float(sum(int(row[2]) for row in rows if len(row) == 3 and row[1] == theirs))
             for theirs, ours in (("Read", "read_bytes"), ("Write", "written_bytes"))
         }
+        return known_traffic(found)
 
     def remove(self) -> None:
         self._hold.remove()

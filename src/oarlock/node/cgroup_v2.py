@@ -16,6 +16,7 @@ from oarlock.node.cgroup import (
     homes,
     insist,
     join,
+    known_traffic,
     numbers,
     processes,
     read,
@@ -133,7 +134,7 @@ class V2Group(Tree):
                 continue
 
     def counters(self) -> dict[str, float]:
-        found = self.cpu()
+        found = {**self.cpu(), **self._bounds()}
         try:
             found["memory_peak_bytes"] = float(read(self.at + "/memory.peak"))
         except OSError:
@@ -145,16 +146,30 @@ class V2Group(Tree):
                 continue
         return {**found, **self._io()}
 
+    def _bounds(self) -> dict[str, float]:
+        """Return what the job could have used at most; what is not limited is left out."""
+        found = {}
+        try:
+            found["memory_limit_bytes"] = float(read(self.at + "/memory.max"))
+        except (OSError, ValueError):  # there is no such file, or it has the word `max`
+            pass
+        try:
+            found["cpus"] = float(len(numbers(read(self.at + "/cpuset.cpus.effective"))))
+        except (OSError, ValueError):
+            pass
+        return found
+
     def _io(self) -> dict[str, float]:
         try:
             words = read(self.at + "/io.stat").split()
         except OSError:
             return {}
         pairs = [word.partition("=")[::2] for word in words if "=" in word]
-        return {
+        found = {
             "read_bytes": float(sum(int(value) for name, value in pairs if name == "rbytes")),
             "written_bytes": float(sum(int(value) for name, value in pairs if name == "wbytes")),
         }
+        return known_traffic(found)
 
 
 class V2:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence, Set
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -206,11 +207,18 @@ class Core:
                 self.unreachable.pop(event.node, None)
                 self.errands.hosts[event.node] = event.hello
             case Exited():
-                self.live.ended(event.node, event.report.job)
+                event = self._with_samples(event)
             case _:
                 pass
         if self.errands.hear(event):
             self.tell(event)
+
+    def _with_samples(self, exited: Exited) -> Exited:
+        """Add to a report what only samples know: the kernel's last counters have no word of it, or too low a one."""
+        counters = dict(exited.report.counters)
+        for name, value in self.live.ended(exited.node, exited.report.job).items():
+            counters[name] = max(value, counters.get(name, 0.0))
+        return replace(exited, report=exited.report._replace(counters=counters))
 
     def _measured(self, node: str, data: bytes, expected: Set[int]) -> None:
         self.live.take(node, data, expected, at=self.clock.now())

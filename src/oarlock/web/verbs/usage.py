@@ -1,13 +1,16 @@
 """Verbs about measurements: what a job used, and the page that Prometheus reads."""
 
 import asyncio
-import json
+from dataclasses import asdict
+from typing import Any
 
 from msgspec import Struct
 
+from oarlock.job import used
 from oarlock.measure.exposition import CONTENT_TYPE
 from oarlock.measure.live import Live, Usage
 from oarlock.measure.owners import Facts
+from oarlock.model.job import Job
 from oarlock.store import jobs, summaries
 from oarlock.store.summaries import Summary
 from oarlock.store.tx import Tx
@@ -20,46 +23,69 @@ from oarlock.web.verbs.jobs import OneJob
 from oarlock.web.verbs.site import Nothing
 
 
-class UsageView(Struct, frozen=True):
+class UsageView(Struct, frozen=True, kw_only=True):
     """What a job used so far or, once it is over (`final`), in all; null is "not known", never 0.
 
-    Memory and its peak are sums over the job's nodes; `at` is when it was measured (epoch seconds, 0: never).
+    Memory is added up over the job's nodes. `memory_bytes` is all that is charged to the job; its own part is anonymous
+    and shared memory, the rest is mostly page cache. `memory_own_peak_bytes` is the most that samples saw. `seconds` is
+    how long it ran, `cpus` and `memory_limit_bytes` what it may use, `cpu_seconds_offered` what its CPUs could have
+    given in that time. `at` is when it was measured (epoch seconds, 0: never).
     """
 
     job_id: int
-    final: bool
-    at: float
-    nodes: list[str]
-    cpu_seconds: float | None
-    memory_bytes: int | None
-    memory_peak_bytes: int | None
-    read_bytes: int | None
-    written_bytes: int | None
+    final: bool = False
+    at: float = 0
+    nodes: tuple[str, ...] = ()
+    seconds: float | None = None
+    cpus: int | None = None
+    cpu_seconds: float | None = None
+    cpu_seconds_offered: float | None = None
+    memory_bytes: int | None = None
+    memory_own_bytes: int | None = None
+    memory_cache_bytes: int | None = None
+    memory_own_peak_bytes: int | None = None
+    memory_peak_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    read_bytes: int | None = None
+    written_bytes: int | None = None
 
 
 @verb(
     "jobs.usage", "GET /jobs/{id}/usage", may=May.USERS, asks=OneJob, answers=UsageView,
-    says="Show what a job used so far: CPU time, memory, I/O.",
+    says="Show what a job used so far: CPU time, memory, I/O, and of how much.",
 )  # fmt: skip
 async def usage(call: Call, asked: OneJob) -> UsageView:
-    """Give the last sample of a job that runs, the last counters of one that is over."""
+    """Return the last sample of a job that runs, the last counters of one that is over."""
     now = call.core.live.usage(asked.id)
-    if now is not None:
-        return _so_far(asked.id, now)
 
     def read(tx: Tx) -> UsageView:
-        jobs.get(tx, asked.id)
+        job = jobs.get(tx, asked.id)
+        if now is not None:
+            return _so_far(job, now)
         found = summaries.of_jobs(tx, [asked.id])
-        return _final(found[0]) if found else UsageView(asked.id, False, 0, [], None, None, None, None, None)
+        return _final(found[0]) if found else UsageView(job_id=asked.id)
 
     return await call.read(read)
 
 
-def _so_far(job_id: int, now: Usage) -> UsageView:
+def _so_far(job: Job, now: Usage) -> UsageView:
+    seconds = max(0.0, now.at - job.start) if job.start else None
+    sizes: dict[str, Any] = {name: _whole(getattr(now, name)) for name in _BYTES}
+    offered = None if seconds is None or now.cpus is None else seconds * now.cpus
     return UsageView(
-        job_id, False, now.at, list(now.nodes), now.cpu_seconds, _whole(now.memory_bytes),
-        _whole(now.memory_peak_bytes), _whole(now.read_bytes), _whole(now.written_bytes),
-    )  # fmt: skip
+        job_id=job.id,
+        at=now.at,
+        nodes=now.nodes,
+        seconds=seconds,
+        cpus=_whole(now.cpus),
+        cpu_seconds=now.cpu_seconds,
+        cpu_seconds_offered=offered,
+        **sizes,
+    )
+
+
+_BYTES = ("memory_bytes", "memory_own_bytes", "memory_cache_bytes", "memory_own_peak_bytes", "memory_peak_bytes",
+          "memory_limit_bytes", "read_bytes", "written_bytes")  # fmt: skip
 
 
 def _whole(value: float | None) -> int | None:
@@ -67,11 +93,9 @@ def _whole(value: float | None) -> int | None:
 
 
 def _final(summary: Summary) -> UsageView:
-    nodes = sorted(json.loads(summary.detail).get("nodes", {}))
     return UsageView(
-        summary.job_id, True, summary.date, nodes, summary.cpu_seconds, None,
-        summary.memory_peak_bytes, summary.read_bytes, summary.written_bytes,
-    )  # fmt: skip
+        job_id=summary.job_id, final=True, at=summary.date, **asdict(used.totals(used.attempts(summary.detail)))
+    )
 
 
 @verb(
