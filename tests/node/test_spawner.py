@@ -1,5 +1,6 @@
 """Starting a command without a fork: as the user and nobody else, or not at all."""
 
+import ctypes
 import json
 import os
 import signal
@@ -21,6 +22,8 @@ from oarlock.node.user import User, become, resolve
 from tests.bed import needs_root
 from tests.monitoring import wait_until
 from tests.node.test_user import in_a_child
+
+PIDFD_GETFD = 438  # the same number on every architecture
 
 
 class Place(NamedTuple):
@@ -163,6 +166,30 @@ def test_a_command_whose_spawner_is_killed_is_lost_and_not_guessed(ground, peopl
     os.kill(children._spawner.pid, signal.SIGKILL)
     wait_until(lambda: children.reap() or children.is_over, "news of the command")
     assert (children.is_lost, children.status(children.main)) == (True, None)
+    os.kill(children.main, signal.SIGKILL)
+
+
+def copied(pid):
+    """Copy every socket of a process, as the child has them that it is about to spawn."""
+    pidfd, libc = os.pidfd_open(pid), ctypes.CDLL(None, use_errno=True)
+    fds = Path(f"/proc/{pid}/fd").iterdir()
+    numbers = [int(fd.name) for fd in fds if str(fd.readlink()).startswith("socket:")]
+    copies = [libc.syscall(PIDFD_GETFD, pidfd, number, 0) for number in numbers]
+    os.close(pidfd)
+    return copies
+
+
+@needs_root
+def test_a_spawner_killed_while_its_child_holds_the_line_is_noticed(ground, people, children, place):
+    children.begin_anew()
+    assert listened(children.begin(ordered(people[0], "sleep 30", ground), place))[-1] == b"!"
+    wait_until(lambda: children.reap() or children.main, "news of the command")
+    held = copied(children._spawner.pid)
+    os.kill(children._spawner.pid, signal.SIGKILL)
+    wait_until(lambda: children.reap() or children._spawner is None, "the end of the spawner")
+    assert (min(held) >= 0, children.is_lost, children.is_over) == (True, True, True)
+    for fd in held:
+        os.close(fd)
     os.kill(children.main, signal.SIGKILL)
 
 

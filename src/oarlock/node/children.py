@@ -66,6 +66,8 @@ class Children:
             self._statuses[pid] = status
             if self._spawner is not None and pid == self._spawner.pid:
                 self._listen()  # it may have told the end before its own
+                # Killed in the midst of a spawn, its child holds the line open: no end of file would ever come.
+                self.is_lost = self.is_lost or self._spawner.is_busy
                 self._spawner.close()
                 self._spawner = None
 
