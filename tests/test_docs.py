@@ -26,3 +26,15 @@ def test_every_make_target_that_a_page_names_exists():
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = {name for page in WRITTEN for name in re.findall(r"`make ([a-z]+)", page.read_text())}
     assert named - targets == set()
+
+
+COMING = ("oarprint", "oarwalltime", "oarmonitor", "oaradmissionrules")
+
+
+def test_commands_that_are_not_there_are_named_as_coming():
+    there = {path.stem for path in (ROOT / "src/oarlock/cli").glob("oar*.py")}
+    [listed] = re.findall(r"^Not yet: (.*?)\n\n", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    assert [name for name in COMING if (name in there) == (f"`{name}`" in listed)] == []
+    for line in (ROOT / "docs/how-it-works/database.md").read_text().splitlines():
+        for name in COMING:
+            assert name in there or f"`{name}`" not in line or "not there yet" in line, line

@@ -56,6 +56,18 @@ def test_jobs_that_run_nothing_of_their_own_need_none_either(body):
     assert taken(body).command is None
 
 
+def test_a_name_is_taken_as_long_as_the_output_files_can_be_made(tmp_path):
+    longest = "n" * 233
+    assert taken({"command": "true", "name": longest}).name == longest
+    (tmp_path / f"OAR.{longest}.9999999999.stdout").touch()
+    with pytest.raises(errors.BadName, match="stdout file would be 256 bytes long; a file name has at most 255"):
+        taken({"command": "true", "name": longest + "n"})
+    own_files = {"stdout": "o", "stderr": "e"}
+    assert taken({"command": "true", "name": "n" * 255, **own_files}).stdout == "o"
+    with pytest.raises(errors.BadName, match="stderr file would be 258 bytes long"):
+        taken({"command": "true", "name": "é" * 128, **own_files, "stderr": "logs/%jobname%.e"})
+
+
 REFUSED = [
     ({}, errors.NoCommand),
     ({"command": " "}, errors.NoCommand),

@@ -63,6 +63,9 @@ def _add_rules(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     trying.add_argument("-v", "--verbose", action="store_true", help="also show those that come out as they say")
     trying.set_defaults(run=_test_rules)
     for verb in (listing, trying):
+        verb.add_argument(
+            "--state", metavar="DIR", type=Path, help="the state directory, for the rules in its database"
+        )
         verb.add_argument("folder", metavar="DIR", nargs="?", type=Path, help="the rules of this folder only")
 
 

@@ -1,15 +1,23 @@
 """oarlock rules: which admission rules there are, and whether their examples come out as they say."""
 
 import argparse
+import asyncio
 import json
+import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from oarlock.config import load
-from oarlock.job.examples import tried
-from oarlock.job.rulebook import SHIPPED, Source, sources
-from oarlock.model.errors import BadRule, ExamplesFailed
+from oarlock.config import Config, load
+from oarlock.job.admit import admit
+from oarlock.job.examples import NOW, plain_job, tried
+from oarlock.job.rulebook import SHIPPED, Book, Source, sources, with_lists
+from oarlock.model.errors import BadRule, DatabaseRefused, ExamplesFailed, OarlockError, RefusedByRule
+from oarlock.server.serve import address, default_state
+from oarlock.server.transports import rules as python_rules
+from oarlock.store import rules as table
+from oarlock.store.opening import place
+from oarlock.store.rules import Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +31,11 @@ class Line:
     does: str
 
 
-def _sources(folder: Path | None) -> list[Source]:
-    """Read a folder's rules, or those that the settings put into effect (rows of the database left out)."""
+def _sources(folder: Path | None, state: Path | None) -> list[Source]:
+    """Read a folder's rules, or those in effect: of the settings, and of the database."""
     if folder is None:
-        return sources(load().config.admission_rules_dir)
+        config = load().config
+        return with_lists(sources(config.admission_rules_dir, _stored(state or default_state(), config)))
     if not folder.is_dir():
         raise BadRule(f"There is no folder {folder}.", hint=f"The rules that are shipped are in {SHIPPED}.")
     found = sources(folder, shipped=None)
@@ -35,12 +44,21 @@ def _sources(folder: Path | None) -> list[Source]:
             f"There is no rule in {folder}: no file ends with .toml or .py.",
             hint=f"The rules that are shipped are in {SHIPPED}.",
         )
-    return found
+    return with_lists(found)
+
+
+def _stored(state: Path, config: Config) -> list[Stored]:
+    """Read the rules in the table of an instance; where that is not possible, a line says that they are left out."""
+    try:
+        return table.of_instance(place(address(state, config)))
+    except DatabaseRefused as refused:
+        print(f"oarlock: the rules in the database are left out: {refused} `--state` names another.", file=sys.stderr)
+        return []
 
 
 def listed(asked: argparse.Namespace) -> None:
     """List the rules in the order in which they apply."""
-    lines = [line for source in _sources(asked.folder) for line in _lines(source)]
+    lines = [line for source in _sources(asked.folder, asked.state) for line in _lines(source)]
     if asked.json:
         print(json.dumps([asdict(line) for line in lines], indent=2))
         return
@@ -60,7 +78,7 @@ def _lines(source: Source) -> Iterator[Line]:
 
 def tested(asked: argparse.Namespace) -> None:
     """Try the examples beside the rules; one that comes out otherwise is a refusal."""
-    found = _sources(asked.folder)
+    found = [_checked(source) for source in _sources(asked.folder, asked.state)]
     broken = [source for source in found if source.broken]
     for source in broken:
         print(f"BROKEN {source.broken}")
@@ -76,3 +94,18 @@ def tested(asked: argparse.Namespace) -> None:
             hint="Change the rule, or what its example says.",
         )
     print(f"{len(tries)} examples come out as they say.")
+
+
+def _checked(source: Source) -> Source:
+    """Run a Python rule on a plain job as the server does; one that fails there refuses every job."""
+    if source.python is None:
+        return source
+    submission, known = plain_job()
+    alone = Book((replace(source, python=source.python.absolute()),))
+    try:
+        asyncio.run(admit(alone, submission, known, config=Config(), now=NOW, run=python_rules.run))
+    except RefusedByRule:
+        pass
+    except OarlockError as problem:
+        return replace(source, broken=f"{problem} {problem.hint}".rstrip())
+    return source

@@ -78,6 +78,7 @@ async def admit(
         else:
             admitted = await _ruled(source.python, submission, known, config=config, now=now, run=run)
         submission, messages = admitted.submission, messages + admitted.messages
+    reading.check_outputs(submission)  # a rule may have given it another name
     return Admitted(submission, messages)
 
 

@@ -15,7 +15,7 @@ from oarlock.lang.wording import closest, short
 from oarlock.model.errors import BadRule, OarlockError
 from oarlock.model.submission import Submission
 
-_NOW = 1_900_000_000
+NOW = 1_900_000_000
 _PROPERTIES: Mapping[str, type] = {
     **dict.fromkeys(("resource_id", "cpu", "core", "cpuset", "mem", "state_num", "last_job_date"), int),
     **dict.fromkeys(("type", "state", "network_address", "host", "switch", "besteffort", "deploy", "drain"), str),
@@ -44,6 +44,13 @@ def tried(source: Source) -> Iterator[Tried]:
         yield Tried(example, _differs(example, source.rules))
 
 
+def plain_job() -> tuple[Submission, Context]:
+    """Return a job with nothing special about it, and what rules know about a site without any."""
+    example = Example(name="a plain job", file="", job={}, given={}, gives={})
+    known = _context(example)
+    return _submission(example, known), known
+
+
 def _differs(example: Example, applied: Sequence[Rule]) -> str:
     try:
         known = _context(example)
@@ -65,7 +72,7 @@ def _submission(example: Example, known: Context) -> Submission:
     if not job.get("interactive"):
         job.setdefault("command", "true")
     user, groups = str(example.given.get("user", "ada")), example.given.get("groups", ["users"])
-    made = read(job, user=user, groups=groups, config=Config(), now=_NOW)
+    made = read(job, user=user, groups=groups, config=Config(), now=NOW)
     return replace(made, request=requests.check(made.request, known.properties))
 
 

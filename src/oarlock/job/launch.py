@@ -12,7 +12,7 @@ from oarlock.job.ledger import ON_FRONTEND, Ledger, Site
 from oarlock.job.news import Hello, NotLaunched, Started
 from oarlock.job.share import Machine
 from oarlock.model.event import EVENTS, EventType
-from oarlock.model.job import Job, JobState, Reservation, filled
+from oarlock.model.job import Job, JobState, Reservation, output_file
 from oarlock.model.resource import DEFAULT_TYPE, Resource, Value
 from oarlock.node.messages import OTHER, Hooks, Launch, Limits
 from oarlock.store import attempts, jobs, moldables, resources
@@ -124,8 +124,8 @@ def _launch(job: Job, attempt: Attempt, place: attempts.Node, ground: Ground, ho
         user=job.user,
         command=job.command or _hold(ground.walltime),
         directory=job.directory,
-        stdout=_output(job.stdout, job, "stdout"),
-        stderr=_output(job.stderr, job, "stderr"),
+        stdout=output_file(job.stdout, job, "stdout"),
+        stderr=output_file(job.stderr, job, "stderr"),
         walltime=ground.walltime,
         grace=config.jobdel_softwalltime,
         checkpoint=job.checkpoint,
@@ -147,12 +147,6 @@ def _launch(job: Job, attempt: Attempt, place: attempts.Node, ground: Ground, ho
 def _hold(walltime: int) -> str:
     """Give what a reservation runs that names no command: it keeps its resources and ends just before it is ended."""
     return f"sleep {max(walltime - 1, 1)}"
-
-
-def _output(pattern: str, job: Job, kind: str) -> str:
-    """Fill in a pattern for an output file; the manual's name where none was given."""
-    named = f"OAR.{job.name}.{job.id}.{kind}" if job.name else f"OAR.{job.id}.{kind}"
-    return filled(pattern or named, job)
 
 
 def _hooks(config: Config, *, frontend: bool) -> Hooks:

@@ -31,6 +31,7 @@ from oarlock.lang.wording import closest, fits, short
 from oarlock.model.errors import (
     BadArray,
     BadField,
+    BadName,
     BadReservation,
     InteractiveArray,
     InteractiveNoop,
@@ -42,7 +43,7 @@ from oarlock.model.errors import (
     UnknownField,
     UnknownJob,
 )
-from oarlock.model.job import JobKind
+from oarlock.model.job import Job, JobKind, JobState, output_file
 from oarlock.model.request import Request
 from oarlock.model.submission import Submission
 
@@ -50,6 +51,8 @@ _JOB_NUMBERS = range(1, 2**63)
 _DATE = re.compile(r"\s*([0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{1,2}:[0-9]{2}:[0-9]{2})\s*")
 _INSTANT = re.compile(r"\s*[0-9]{1,13}\s*", re.ASCII)
 _DATE_HINT = 'Write it as "2031-03-25 17:30:00", or with an end: "2031-03-25 17:30:00, 2031-03-25 19:00:00".'
+_LONGEST_FILE_NAME = 255  # bytes, on every file system of Linux
+_WIDEST_NUMBER = 9_999_999_999
 T = TypeVar("T")
 
 
@@ -95,7 +98,27 @@ def read(
         initial_request=options.command(asked.initial_request),
     )
     _together(submission, many=asked.array is not None)
+    check_outputs(submission)
     return submission
+
+
+def check_outputs(submission: Submission) -> None:
+    """Refuse a job whose output files could not be made: a part of their names would be too long.
+
+    The number that the job will get is not known yet; the check allows for ten digits.
+    """
+    job = Job(
+        id=_WIDEST_NUMBER, state=JobState.WAITING, user=submission.user, queue="", name=submission.name,
+        array_id=_WIDEST_NUMBER, array_index=len(submission.array),
+    )  # fmt: skip
+    for kind, pattern in (("stdout", submission.stdout), ("stderr", submission.stderr)):
+        longest = max(len(part.encode()) for part in output_file(pattern or "", job, kind).split("/"))
+        if longest > _LONGEST_FILE_NAME:
+            raise BadName(
+                f"The name of the job's {kind} file would be {longest} bytes long; a file name has at most "
+                f"{_LONGEST_FILE_NAME}.",
+                hint="Give the job a shorter name (-n), or name its files with -O and -E.",
+            )
 
 
 def written(submission: Submission) -> dict[str, Any]:

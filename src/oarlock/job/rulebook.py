@@ -109,6 +109,11 @@ def sources(directory: Path | None, stored: Sequence[Stored] = (), *, shipped: P
     return sorted(found, key=lambda one: one.priority)
 
 
+def with_lists(found: Iterable[Source]) -> list[Source]:
+    """Return sources as the server uses them: one that asks about a file that cannot be read is broken."""
+    return _lists(found)[1]
+
+
 def _merged(found: Iterable[Source]) -> Iterator[Source]:
     """Join sources that follow each other and are data: their rules apply in one go."""
     for plain, group in groupby(found, key=lambda one: not one.python and not one.broken):

@@ -134,6 +134,12 @@ def filled(pattern: str, job: Job) -> str:
     return pattern
 
 
+def output_file(pattern: str, job: Job, kind: str) -> str:
+    """Return the name of an output file (`stdout` or `stderr`): from the pattern, else the manual's name."""
+    named = f"OAR.{job.name}.{job.id}.{kind}" if job.name else f"OAR.{job.id}.{kind}"
+    return filled(pattern or named, job)
+
+
 def describe_exit(status: int) -> str:
     """Return a raw wait status in words: `exit 3`, `signal 9 (SIGKILL)`."""
     number = status & 127

@@ -1,10 +1,14 @@
 """Admission rules that are kept in the database (TOML text, data and never code), and what rules ask it."""
 
+from pathlib import Path
 from typing import NamedTuple
 
-from sqlalchemy import func, literal_column, select
+from sqlalchemy import URL, func, literal_column, select
+from sqlalchemy.exc import ProgrammingError
 
+from oarlock.model.errors import DatabaseRefused
 from oarlock.model.job import JobState
+from oarlock.store.database import Database
 from oarlock.store.rows import insert_rows
 from oarlock.store.tables import admission_rules, jobs
 from oarlock.store.tx import Tx, take_ids
@@ -29,6 +33,17 @@ class Stored(NamedTuple):
 def enabled(tx: Tx) -> list[Stored]:
     """Give the rules that are switched on, in the order in which they apply."""
     return [Stored(*row) for row in tx.execute(_ENABLED)]
+
+
+def of_instance(where: Path | URL) -> list[Stored]:
+    """Read the rules that are switched on, beside a server that may run (`DatabaseRefused` if there is nothing)."""
+    if isinstance(where, Path) and not where.exists():
+        raise DatabaseRefused(f"There is no instance in {where.parent}.")
+    try:
+        with Database(where) as database, database.read() as tx:
+            return enabled(tx)
+    except ProgrammingError as error:
+        raise DatabaseRefused("The database has no table of rules.", hint="The server makes it.") from error
 
 
 def add(tx: Tx, text: str, *, priority: int = 0, enabled: bool = True) -> int:
