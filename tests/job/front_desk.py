@@ -14,6 +14,7 @@ from oarlock.job.existing import Existing
 from oarlock.job.rulebook import Rulebook
 from oarlock.lang.rules import Admitted
 from oarlock.model.job import Job
+from oarlock.model.submission import Submission
 from oarlock.store import properties, resources
 from oarlock.store.tx import Tx
 
@@ -64,6 +65,25 @@ class FrontDesk:
         book = self.rules.now(self.tx, now=next(self.looks))
         known = admit.context(self.tx, asked, book, self.existing.now(self.tx), self.config)
         return asyncio.run(admit.admit(book, asked, known, config=self.config, now=self.now, run=self.run))
+
+    def counted(self, **body: Any) -> submit.Asked:
+        """Let the rules look at a submission that is stored later."""
+        asked = submit.read(body, user=self.user, uid=self.uid, groups=self.groups, config=self.config, now=self.now)
+        return self._counted(asked)
+
+    def _counted(self, asked: Submission) -> submit.Asked:
+        book = self.rules.now(self.tx, now=next(self.looks))
+        known = admit.context(self.tx, asked, book, self.existing.now(self.tx), self.config)
+        admitted = asyncio.run(admit.admit(book, asked, known, config=self.config, now=self.now, run=self.run))
+        return submit.Asked(admitted, counted=admit.counted(book, asked, known))
+
+    def again(self, job_id: int, *, request_id: str | None = None, now: int = NOW) -> list[Job]:
+        """Submit an ended job again."""
+        asked = self._counted(submit.repeated(self.tx, job_id, user=self.user, groups=self.groups))
+        cluster = self.existing.now(self.tx)
+        return submit.submit(
+            self.tx, asked.admitted, cluster=cluster, config=self.config, now=now, request_id=request_id
+        )
 
     def submit(self, *, request_id: str | None = None, **body: Any) -> list[Job]:
         admitted = self.admit(**{"command": "true", **body})

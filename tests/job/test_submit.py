@@ -1,6 +1,7 @@
 """A submission becomes jobs that wait: all of them, once, or none."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -192,12 +193,12 @@ def test_an_ended_job_is_submitted_again_as_it_was(desk: FrontDesk):
         desk, resources=["/nodes=1/core=2,walltime=1", "core=1,walltime=2"], properties="mem = 64", name="n",
         types=["idempotent"], environment={"A": "1"},
     )  # fmt: skip
-    [copy] = submit.resubmit(desk.tx, original.id, user="alice", now=NOW + 100, request_id="r")
+    [copy] = desk.again(original.id, request_id="r", now=NOW + 100)
     assert copy == replace(
         jobs.get(desk.tx, original.id), id=copy.id, array_id=copy.id, state=JobState.WAITING, submitted=NOW + 100,
         start=0, stop=0, assigned=0, resubmit_of=original.id,
     )  # fmt: skip
-    assert submit.resubmit(desk.tx, original.id, user="alice", now=NOW + 100, request_id="r") == [copy]
+    assert desk.again(original.id, request_id="r", now=NOW + 100) == [copy]
     query = (
         "SELECT moldable_walltime, res_group_property, res_job_resource_type, res_job_value "
         "FROM moldable_job_descriptions JOIN job_resource_groups ON res_group_moldable_id = moldable_id "
@@ -215,16 +216,65 @@ def test_only_ones_own_ended_batch_jobs_are_submitted_again(desk: FrontDesk):
         (waiting.id, "alice", errors.ResubmitRefused),
         (reserved.id, "alice", errors.ResubmitRefused),
         (99999, "alice", errors.UnknownJob),
+        (2**63, "alice", errors.UnknownJob),
     ]:
         with pytest.raises(refusal):
-            submit.resubmit(desk.tx, number, user=user, now=NOW)
+            submit.repeated(desk.tx, number, user=user)
 
 
 def test_a_job_whose_property_is_gone_is_not_submitted_again(desk: FrontDesk):
     over = ended(desk, properties="mem = 16")
     properties.drop(desk.tx, "mem", at=NOW)
     with pytest.raises(errors.ResubmitRefused, match="cannot be read any more"):
-        submit.resubmit(desk.tx, over.id, user="alice", now=NOW)
+        submit.repeated(desk.tx, over.id, user="alice")
+
+
+def test_a_job_submitted_again_passes_the_rules(desk: FrontDesk, tmp_path: Path):
+    desk = replace(desk, directory=tmp_path)
+    over = ended(desk)
+    (tmp_path / "50-closed.toml").write_text('[[rule]]\nname = "closed"\nreject = "Nothing is let in today."\n')
+    with pytest.raises(errors.RefusedByRule, match="Nothing is let in today"):
+        desk.again(over.id)
+
+
+def test_a_job_submitted_again_and_again_asks_for_the_same(desk: FrontDesk, tmp_path: Path):
+    (tmp_path / "50-more.toml").write_text(
+        '[[rule]]\nname = "more"\nadd_constraint = "mem = 64"\nadd_constraint_after_validation = "drain = \'NO\'"\n'
+    )
+    desk = replace(desk, directory=tmp_path)
+    over = ended(desk, properties="cputype = 'epyc'")
+    [copy] = desk.again(over.id)
+    copy = run(desk.tx, copy, [resources.listed(desk.tx)[0].id], at=NOW + 5)
+    copy = step(desk.tx, step(desk.tx, copy, JobState.FINISHING), JobState.TERMINATED, at=NOW + 9)
+    [second] = desk.again(copy.id)
+    assert second.properties == copy.properties == over.properties
+
+
+LIMIT = """
+[[rule]]
+name = "few"
+when = "waiting_jobs_after > 3"
+reject = "At most 3 jobs of {user} wait."
+"""
+
+
+def test_submissions_at_once_are_counted_again_when_they_are_stored(desk: FrontDesk, tmp_path: Path):
+    (tmp_path / "50-few.toml").write_text(LIMIT)
+    desk = replace(desk, directory=tmp_path)
+    asked = [desk.counted(command="true") for _ in range(10)]
+    asked += [desk.counted(command="true", array=["", ""]) for _ in range(2)]
+    cluster = desk.existing.now(desk.tx)
+    done = submit.submit_all(desk.tx, asked, cluster=cluster, config=desk.config, now=NOW)
+    assert [isinstance(one, list) for one in done] == [True] * 3 + [False] * 9
+    assert "At most 3 jobs of alice wait." in str(done[-1])
+    late = submit.submit_all(desk.tx, asked[:1], cluster=cluster, config=desk.config, now=NOW)
+    assert isinstance(late[0], errors.RefusedByRule)
+
+
+def test_of_sixty_reservations_at_once_the_two_allowed_ones_get_in(desk: FrontDesk):
+    asked = [desk.counted(reservation=NOW + 60 * place, command="true") for place in range(1, 61)]
+    done = submit.submit_all(desk.tx, asked, cluster=desk.existing.now(desk.tx), config=desk.config, now=NOW)
+    assert [isinstance(one, list) for one in done] == [True] * 2 + [False] * 58
 
 
 def test_what_a_user_writes_is_stored_as_it_was_written(desk: FrontDesk):

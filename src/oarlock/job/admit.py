@@ -14,7 +14,7 @@ from oarlock.lang import rules
 from oarlock.lang import where as conditions
 from oarlock.lang.rules import PREFIX, Admitted, Context, Refused
 from oarlock.lang.where import Types
-from oarlock.model.errors import OarlockError, RefusedByRule, RuleFailed
+from oarlock.model.errors import CountsChanged, OarlockError, RefusedByRule, RuleFailed
 from oarlock.model.event import Event, EventType
 from oarlock.model.job import FINAL, Reservation
 from oarlock.model.record import changed
@@ -24,7 +24,7 @@ from oarlock.store import events, jobs
 from oarlock.store import rules as table
 from oarlock.store.tx import Tx
 
-__all__ = ["Admitted", "Ruling", "Run", "admit", "context", "note"]
+__all__ = ["Admitted", "Counted", "Ruling", "Run", "admit", "context", "counted", "note", "readmit"]
 
 _TELL = "Tell your administrator."
 _AFTER = "constraints_after_validation"
@@ -46,17 +46,68 @@ Run = Callable[[Path, Mapping[str, Any]], Awaitable[Ruling]]
 def context(tx: Tx, submission: Submission, book: Book, cluster: Cluster, config: Config) -> Context:
     """Read what the rules need to know; only what some rule asks about is counted."""
     container, reserved = _container(tx, submission)
-    asked, user = book.fields, submission.user
-    count_reservations = submission.reservation is not None and "waiting_reservations" in asked
+    counts, user = _counts(book, submission), submission.user
     return Context(
         properties=cluster.types,
         default_walltime=config.default_job_walltime,
-        waiting_jobs=table.waiting_jobs(tx, user) if "waiting_jobs" in asked else 0,
-        waiting_reservations=table.waiting_reservations(tx, user) if count_reservations else None,
+        waiting_jobs=table.waiting_jobs(tx, user) if _JOBS & counts else 0,
+        waiting_reservations=table.waiting_reservations(tx, user) if "waiting_reservations" in counts else None,
         container=container,
         container_reserved=reserved,
         lists=book.lists,
     )
+
+
+_JOBS = frozenset({"waiting_jobs", "waiting_jobs_after"})
+
+
+def _counts(book: Book, submission: Submission) -> frozenset[str]:
+    """Return the counts that some rule looks at for this submission."""
+    return (book.fields & rules.COUNTS) if submission.reservation is not None else book.fields & _JOBS
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A submission as it was before the rules, which looked at counts that others may change before it is stored."""
+
+    book: Book
+    submission: Submission
+    known: Context
+
+
+def counted(book: Book, submission: Submission, known: Context) -> Counted | None:
+    """Return what has to be looked at again when the submission is stored; None if no rule counts."""
+    return Counted(book, submission, known) if _counts(book, submission) else None
+
+
+def readmit(tx: Tx, asked: Counted, admitted: Admitted, *, more_jobs: int, more_reservations: int) -> Admitted:
+    """Let the rules look again, in the transaction that stores, if the counts are others than those they looked at.
+
+    `more_…`: what the same transaction is about to store for the same user. Rules that are data are applied here; with
+    a Python rule, which takes longer than others may be kept waiting, more jobs than before raise `CountsChanged`.
+    """
+    before, user, counts = asked.known, asked.submission.user, _counts(asked.book, asked.submission)
+    waiting = table.waiting_jobs(tx, user) + more_jobs if _JOBS & counts else 0
+    reserved = None
+    if "waiting_reservations" in counts:
+        reserved = table.waiting_reservations(tx, user) + more_reservations
+    if (waiting, reserved) == (before.waiting_jobs, before.waiting_reservations):
+        return admitted
+    if any(source.python for source in asked.book.sources):
+        if waiting <= before.waiting_jobs and (reserved or 0) <= (before.waiting_reservations or 0):
+            return admitted  # jobs began meanwhile, and none was added
+        raise CountsChanged(
+            f"Other jobs of {user} were submitted while the rules looked at this one.", hint="Submit it again."
+        )
+    return _applied_again(asked, changed(before, waiting_jobs=waiting, waiting_reservations=reserved))
+
+
+def _applied_again(asked: Counted, known: Context) -> Admitted:
+    done = Admitted(_checked(asked.submission, known.properties))
+    for source in asked.book.sources:
+        more = _applied(source, done.submission, known)
+        done = Admitted(more.submission, done.messages + more.messages)
+    return done
 
 
 async def admit(
@@ -156,6 +207,7 @@ def _read_again(job: Mapping[str, Any], before: Submission, known: Context, *, c
         script=before.script,
         array=before.array,
         import_key=before.import_key,
+        resubmit_of=before.resubmit_of,
         rule_where=tuple(conditions.show(conditions.check(conditions.parse(one), known.properties)) for one in after),
     )
     return _checked(kept, known.properties)

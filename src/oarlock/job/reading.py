@@ -47,7 +47,7 @@ from oarlock.model.job import Job, JobKind, JobState, output_file
 from oarlock.model.request import Request
 from oarlock.model.submission import Submission
 
-_JOB_NUMBERS = range(1, 2**63)
+JOB_NUMBERS = range(1, 2**63)
 _DATE = re.compile(r"\s*([0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{1,2}:[0-9]{2}:[0-9]{2})\s*")
 _INSTANT = re.compile(r"\s*[0-9]{1,13}\s*", re.ASCII)
 _DATE_HINT = 'Write it as "2031-03-25 17:30:00", or with an end: "2031-03-25 17:30:00, 2031-03-25 19:00:00".'
@@ -193,9 +193,9 @@ def _bounded(asked: Body) -> None:
             hint="Let a small job wait for them, and this one for that.",
         )
     for number in asked.after:
-        if number not in _JOB_NUMBERS:
+        if number not in JOB_NUMBERS:
             raise UnknownDependency(number)
-    if asked.resubmit is not None and asked.resubmit not in _JOB_NUMBERS:
+    if asked.resubmit is not None and asked.resubmit not in JOB_NUMBERS:
         raise UnknownJob(asked.resubmit)
 
 

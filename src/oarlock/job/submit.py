@@ -6,12 +6,13 @@ from functools import lru_cache
 from itertools import islice
 
 from oarlock.config import Config
+from oarlock.job.admit import Counted, readmit
 from oarlock.job.existing import Cluster
-from oarlock.job.reading import read
+from oarlock.job.reading import JOB_NUMBERS, read
 from oarlock.lang import where as conditions
 from oarlock.lang.rules import Admitted
 from oarlock.lang.where import STORED
-from oarlock.model.condition import Condition, both
+from oarlock.model.condition import Condition, both, without
 from oarlock.model.errors import NotYourJob, OarlockError, ResubmitRefused, UnknownDependency, UnknownJob, UnknownQueue
 from oarlock.model.job import FINAL, Job, JobKind, JobState, Reservation
 from oarlock.model.record import changed
@@ -21,7 +22,7 @@ from oarlock.store import jobs, journal, properties, queues, requests, shapes
 from oarlock.store.jobs import New
 from oarlock.store.tx import Tx
 
-__all__ = ["Asked", "answered", "prepare", "read", "resubmit", "submit", "submit_all"]
+__all__ = ["Asked", "answered", "prepare", "read", "repeated", "submit", "submit_all"]
 
 VERB = "submit"
 DEFAULT_QUEUE, DEFAULT_PROJECT = "default", "default"
@@ -29,10 +30,14 @@ DEFAULT_QUEUE, DEFAULT_PROJECT = "default", "default"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """An admitted submission, and the id of the request that brought it."""
+    """An admitted submission, and the id of the request that brought it.
+
+    `counted`: what the rules counted for it, to be looked at again when it is stored.
+    """
 
     admitted: Admitted
     request_id: str | None = None
+    counted: Counted | None = None
 
     @property
     def user(self) -> str:
@@ -76,13 +81,23 @@ def submit_all(
         try:
             done = answered(tx, user=one.user, request_id=one.request_id) if one.key in known else None
             if done is None:
-                prepared[place] = _prepared(tx, one.admitted, there, cluster=cluster, config=config, now=now)
+                admitted = _recounted(tx, one, prepared.values())
+                prepared[place] = _prepared(tx, admitted, there, cluster=cluster, config=config, now=now)
             else:
                 answers[place] = done
         except OarlockError as refusal:
             answers[place] = refusal
     answers.update(_stored(tx, asked, prepared, now))
     return [answers[first.get(one.key, place)] for place, one in enumerate(asked)]
+
+
+def _recounted(tx: Tx, one: Asked, others: Iterable[Sequence[New]]) -> Admitted:
+    """Look again at the counts of a submission, of which others may have been stored, or are about to be."""
+    if one.counted is None:
+        return one.admitted
+    mine = [some for some in others if some[0].job.user == one.user]
+    reserved = sum(len(some) for some in mine if some[0].job.reservation is not Reservation.NONE)
+    return readmit(tx, one.counted, one.admitted, more_jobs=sum(map(len, mine)), more_reservations=reserved)
 
 
 def _stored(
@@ -97,7 +112,9 @@ def _stored(
         about: dict[str, object] = {"job": some[0].id, "user": user, "queue": some[0].queue}
         if len(some) > 1:
             about["jobs"] = len(some)
-        journal.note(tx, journal.JOBS, "job submitted", about)
+        if some[0].resubmit_of:
+            about["original"] = some[0].resubmit_of
+        journal.note(tx, journal.JOBS, "job submitted again" if some[0].resubmit_of else "job submitted", about)
     yield from members.items()
 
 
@@ -120,7 +137,7 @@ def _prepared(
 ) -> list[New]:
     submission = admitted.submission
     request = _timed(submission.request, config)
-    counts = cluster.check(request)
+    counts = cluster.check(_without_rules(request, submission))
     queue = submission.queue or DEFAULT_QUEUE
     if queue not in there:
         raise UnknownQueue(queue)
@@ -133,11 +150,17 @@ def _prepared(
     ]
 
 
-def resubmit(tx: Tx, job_id: int, *, user: str, now: int, request_id: str | None = None) -> list[Job]:
-    """Submit an ended job of the same user once more, as it was; rules do not look at it again."""
-    done = answered(tx, user=user, request_id=request_id)
-    if done is not None:
-        return done
+def _without_rules(request: Request, submission: Submission) -> Request:
+    """Leave out of a job that is submitted again what rules added after the check against what there is."""
+    if not submission.resubmit_of:
+        return request
+    return changed(request, where=without(request.where, map(_parsed, submission.rule_where)))
+
+
+def repeated(tx: Tx, job_id: int, *, user: str, groups: Sequence[str] = ()) -> Submission:
+    """Make a submission of an ended job of the same user, as it was; the rules look at it like at any other."""
+    if job_id not in JOB_NUMBERS:
+        raise UnknownJob(job_id)
     original = jobs.get(tx, job_id)
     _repeatable(original, user)
     asked = shapes.requests_of(tx, [job_id], properties.types(tx)).get(job_id)
@@ -145,14 +168,26 @@ def resubmit(tx: Tx, job_id: int, *, user: str, now: int, request_id: str | None
         raise ResubmitRefused(
             f"What job {job_id} asked for cannot be read any more.", hint="Submit it as a new job with -l."
         )
-    copy = changed(
-        original, id=0, state=JobState.WAITING, submitted=now, start=0, stop=0, assigned=0, exit_code=None,
-        resubmit_of=job_id, array_index=1, suspended=False, accounted=False,
-    )  # fmt: skip
-    added = jobs.add(tx, [New(copy, asked)])
-    _remember(tx, [(user, request_id, added)], now)
-    journal.note(tx, journal.JOBS, "job submitted again", {"job": added[0].id, "user": user, "original": job_id})
-    return added
+    return Submission(
+        user=user,
+        groups=tuple(groups),
+        request=asked,
+        queue=original.queue,
+        kind=original.kind,
+        command=original.command,
+        name=original.name,
+        project=original.project,
+        types=original.types,
+        checkpoint=original.checkpoint,
+        checkpoint_signal=original.checkpoint_signal,
+        notify=original.notify or None,
+        directory=original.directory,
+        environment=original.environment,
+        stdout=original.stdout,
+        stderr=original.stderr,
+        resubmit_of=job_id,
+        initial_request=original.initial_request,
+    )
 
 
 def _remember(tx: Tx, done: Iterable[tuple[str, str | None, Sequence[Job]]], now: int) -> None:

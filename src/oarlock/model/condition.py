@@ -4,6 +4,7 @@ Written by `lang.where`, read three ways: on one row (`lang.where.truth`), on al
 as bound SQL (`store.where`). The logic is SQL's: a comparison with nothing is neither true nor false.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -95,7 +96,28 @@ Condition = Compare | In | Like | Between | IsNull | Not | And | Or
 
 
 def both(first: Condition | None, second: Condition | None) -> Condition | None:
-    """Join two conditions that must both hold; trees are joined, never texts, so precedence cannot slip."""
+    """Join two conditions that must both hold; trees are joined, never texts, so precedence cannot slip.
+
+    A condition that is there already is not added again: a job that is submitted again meets the same rules.
+    """
     if first is None or second is None:
         return first or second
-    return And((first, second))
+    return first if second in conjuncts(first) else And((first, second))
+
+
+def conjuncts(condition: Condition | None) -> list[Condition]:
+    """Return the conditions that must all hold, however deep they are nested."""
+    if condition is None:
+        return []
+    if not isinstance(condition, And):
+        return [condition]
+    return [inner for part in condition.parts for inner in conjuncts(part)]
+
+
+def without(condition: Condition | None, left_out: Iterable[Condition]) -> Condition | None:
+    """Return a condition without those of its conjuncts that are to be left out."""
+    unwanted = list(left_out)
+    kept = [part for part in conjuncts(condition) if part not in unwanted]
+    if len(kept) > 1:
+        return And(tuple(kept))
+    return kept[0] if kept else None

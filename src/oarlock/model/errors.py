@@ -298,6 +298,12 @@ class DatabaseAway(DatabaseRefused):
     """A database that takes nothing for a while: its disk is full, somebody locked it, or it cannot be reached."""
 
 
+class CountsChanged(OarlockError):
+    """A submission that rules admitted by counts of the user's jobs which changed before it was stored."""
+
+    http_status = 503
+
+
 class DatabaseHeld(OarlockError):
     """A database that another server already works on."""
 

@@ -1,25 +1,27 @@
 """The desk where submissions are taken: what the rules and the resources say about them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from msgspec import structs
 
 from oarlock.config import Config
 from oarlock.job import admit, submit
-from oarlock.job.admit import Admitted, Run
+from oarlock.job.admit import Run
 from oarlock.job.body import Body
 from oarlock.job.existing import Existing
 from oarlock.job.rulebook import Book, Rulebook
 from oarlock.lang.rules import Context
-from oarlock.model.errors import OarlockError, RuleFailed
+from oarlock.model.errors import CountsChanged, OarlockError, RuleFailed
 from oarlock.model.job import Job
 from oarlock.model.submission import Submission
 from oarlock.store.jobs import New
 from oarlock.store.tx import Tx
 from oarlock.web.core import Core
-from oarlock.web.together import Together
+from oarlock.web.together import KeyedLocks, Together
 from oarlock.web.who import Account
+
+_TRIES = 20  # how often the rules look again at a submission whose counts change all the time
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Desk:
         self._existing = Existing(core.config.scheduler_resource_order)
         self._rulebook = Rulebook(core.config.admission_rules_dir)
         self._look: Together[Submission, Looked] = Together(self._look_together)
+        self._one_by_one = KeyedLocks()
         self._store: Together[submit.Asked, list[Job]] = Together(self._store_together)
 
     @property
@@ -62,23 +65,33 @@ class Desk:
 
     async def take(self, body: Body, account: Account, *, request_id: str) -> Taken:
         """Store the jobs that are asked for; asked again with the same id, give them again."""
-        now = self._now
-        if body.resubmit is not None:
-            return Taken(await self._again(body.resubmit, account, now, request_id))
         try:
-            admitted = await self._admitted(body, account, now)
+            return await self._admit_and_store(body, account, request_id)
+        except CountsChanged:
+            # A slow rule looked at counts that changed meanwhile: from now on one submission of this user at a time.
+            async with self._one_by_one.of(account.name):
+                return await self._admit_and_store(body, account, request_id, tries=_TRIES)
+
+    async def _admit_and_store(self, body: Body, account: Account, request_id: str, *, tries: int = 1) -> Taken:
+        try:
+            asked = await self._admitted(body, account, self._now)
         except OarlockError:
             # Rules count the jobs that the same request has made already, and may not want more of them.
             done = await self._core.read(lambda tx: submit.answered(tx, user=account.name, request_id=request_id))
             if done is None:
                 raise
             return Taken(done)
-        return Taken(await self._store(submit.Asked(admitted, request_id)), admitted.messages)
+        try:
+            return Taken(await self._store(replace(asked, request_id=request_id)), asked.admitted.messages)
+        except CountsChanged:
+            if tries <= 1:
+                raise
+        return await self._admit_and_store(body, account, request_id, tries=tries - 1)
 
     async def try_out(self, body: Body, account: Account) -> tuple[New, tuple[str, ...]]:
         """Describe the (first) job that a submission would make, and what the rules say; nothing is stored."""
         now = self._now
-        admitted = await self._admitted(body, account, now)
+        admitted = (await self._admitted(body, account, now)).admitted
 
         def describe(tx: Tx) -> New:
             cluster = self._existing.now(tx)
@@ -86,20 +99,22 @@ class Desk:
 
         return await self._core.read(describe), admitted.messages
 
-    async def _again(self, job_id: int, account: Account, now: int, request_id: str) -> list[Job]:
-        def store(tx: Tx) -> list[Job]:
-            return submit.resubmit(tx, job_id, user=account.name, now=now, request_id=request_id)
+    async def _read(self, body: Body, account: Account, now: int) -> Submission:
+        """Read what is asked for; of a job that is to be submitted again, what it was."""
+        number = body.resubmit
+        if number is None:
+            fields = structs.asdict(body)
+            return submit.read(fields, user=account.name, groups=account.groups, config=self._config, now=now)
+        return await self._core.read(lambda tx: submit.repeated(tx, number, user=account.name, groups=account.groups))
 
-        return await self._core.write(store)
-
-    async def _admitted(self, body: Body, account: Account, now: int) -> Admitted:
+    async def _admitted(self, body: Body, account: Account, now: int) -> submit.Asked:
         """Let the rules look at a submission; what a broken rule refuses is written down for the administrator."""
-        submission = submit.read(
-            structs.asdict(body), user=account.name, groups=account.groups, config=self._config, now=now
-        )
+        submission = await self._read(body, account, now)
         looked = await self._look(submission)
+        book, known = looked.book, looked.known
         try:
-            return await admit.admit(looked.book, submission, looked.known, config=self._config, now=now, run=self._run)
+            admitted = await admit.admit(book, submission, known, config=self._config, now=now, run=self._run)
+            return submit.Asked(admitted, counted=admit.counted(book, submission, known))
         except RuleFailed as failure:
             problem = failure
         await self._core.write(lambda tx: admit.note(tx, problem, user=account.name, now=now))

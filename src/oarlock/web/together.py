@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import zip_longest
 from typing import Generic, TypeVar
+from weakref import WeakValueDictionary
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -42,6 +43,17 @@ class Together(Generic[A, R]):
         finally:
             for (_, future), answer in zip_longest(group, answers):
                 _tell(future, answer)
+
+
+class KeyedLocks:
+    """A lock for each name, there only as long as somebody holds it or waits for it."""
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def of(self, name: str) -> asyncio.Lock:
+        """Return the lock of a name."""
+        return self._locks.setdefault(name, asyncio.Lock())
 
 
 def _tell(future: asyncio.Future[R], answer: R | Exception | None) -> None:

@@ -6,9 +6,10 @@ Data, never code: a rule cannot do what is not on the list, and applying rules i
 from oarlock.lang.rules.applying import PREFIX, Admitted, Refused, apply
 from oarlock.lang.rules.asking import When
 from oarlock.lang.rules.reading import Example, Rule, RuleFile, read
-from oarlock.lang.rules.vocabulary import FIELDS, Context
+from oarlock.lang.rules.vocabulary import COUNTS, FIELDS, Context
 
 __all__ = [
+    "COUNTS",
     "FIELDS",
     "PREFIX",
     "Admitted",

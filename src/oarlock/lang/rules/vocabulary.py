@@ -99,11 +99,17 @@ FIELDS: Mapping[str, Field] = {
         "for inner jobs: YES if the container is a reservation, else NO",
     ),
     "waiting_jobs": Field(lambda _, known: known.waiting_jobs, "how many jobs of that user wait", int),
+    "waiting_jobs_after": Field(
+        lambda job, known: known.waiting_jobs + len(job.array), "how many would wait with the ones submitted now", int
+    ),
     "waiting_reservations": Field(
         lambda _, known: known.waiting_reservations, "for reservations: how many of that user have not started", int
     ),
     "property": Field(lambda _, known: tuple(known.properties), "the properties that resources have here", many=True),
 }
+
+COUNTS = frozenset({"waiting_jobs", "waiting_jobs_after", "waiting_reservations"})
+"""The fields that count the user's jobs: they change between the rules and the store."""
 
 TYPES: Types = {name: one.kind for name, one in FIELDS.items()}
 _NODES = "network_address"

@@ -1,0 +1,52 @@
+"""Submissions that come at once: rules that count let in as many as they say, whatever kind of rules they are."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from oarlock.config import Config
+from oarlock.job.admit import Ruling
+from oarlock.job.body import Body
+from oarlock.model.errors import RefusedByRule
+from oarlock.store import rules
+from oarlock.store.database import Database
+from oarlock.web.desk import Desk, Taken
+from oarlock.web.who import Account
+from tests.bed import told
+from tests.job.front_desk import add_cluster
+from tests.web.house import House
+
+ADA = Account("ada", 1001, ())
+
+
+async def _at_once(desk: Desk, count: int, **fields: Any) -> list[Taken | BaseException]:
+    asked = [desk.take(Body(command="true", **fields), ADA, request_id=str(place)) for place in range(count)]
+    return await asyncio.gather(*asked, return_exceptions=True)
+
+
+def _let_in(answers: list[Taken | BaseException]) -> int:
+    assert all(isinstance(one, Taken | RefusedByRule) for one in answers)
+    return sum(isinstance(one, Taken) for one in answers)
+
+
+@told
+async def test_reservations_at_once_get_in_as_far_as_the_rules_allow(database: Database, tmp_path: Path):
+    database.write(add_cluster)
+    desk = Desk(House(tmp_path, Config(), database))
+    assert _let_in(await _at_once(desk, 60, reservation=2_000_000)) == 2
+    with database.read() as tx:
+        assert rules.waiting_reservations(tx, "ada") == 2
+
+
+@told
+async def test_a_python_rule_that_counts_is_asked_again_when_others_were_stored(database: Database, tmp_path: Path):
+    async def run(_path: Path, asked: Mapping[str, Any]) -> Ruling:
+        await asyncio.sleep(0)
+        few = asked["context"]["waiting_jobs"] < 3
+        return Ruling(job=asked["job"]) if few else Ruling(reject="Three are enough.")
+
+    (tmp_path / "50-few.py").touch()
+    database.write(add_cluster)
+    desk = Desk(House(tmp_path, Config(admission_rules_dir=tmp_path), database), run)
+    assert _let_in(await _at_once(desk, 12)) == 3
