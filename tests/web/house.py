@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -116,12 +116,22 @@ class House:
     async def write(self, change: Callable[[Tx], T]) -> T:
         return await asyncio.wrap_future(self.database.submit(change))
 
-    async def read(self, question: Callable[[Tx], T]) -> T:
+    async def read(self, question: Callable[[Tx], T], *, user: str | None = None, key: Hashable = None) -> T:
         def answer() -> T:
             with self.database.read() as tx:
                 return question(tx)
 
         return await asyncio.to_thread(answer)
+
+    async def ask(self, question: Callable[[Tx], T], *, user: str, key: Hashable = None) -> T:
+        def answer() -> T:
+            with self.database.ask() as tx:
+                return question(tx)
+
+        return await asyncio.to_thread(answer)
+
+    async def compute(self, work: Callable[[], T], *, user: str) -> T:
+        return await asyncio.to_thread(work)
 
     def wake_scheduler(self) -> None:
         self.asked.append("schedule")
@@ -141,14 +151,14 @@ class House:
     async def resume(self, ids: Sequence[int], *, by: str) -> list[Told]:
         return self._told(ids, "resume", by)
 
-    async def why(self, job_id: int) -> Reason:
+    async def why(self, job_id: int, *, user: str | None = None) -> Reason:
         if self.gate is not None:
             await self.gate.passed()
         smaller = "/network_address=1,walltime=1:0:0"
         priority = Priority(job_id, 0.5, (Term("age", 0.25, "waits 1:00:00 of 4:00:00", 2.0),))
         return Reason("needs 4 nodes; 1 is free now", NOW + 60, "busy", smaller, priority)
 
-    async def when(self, new: New) -> Foreseen:
+    async def when(self, new: New, *, user: str | None = None) -> Foreseen:
         self.asked.append(("when", new.job.user))
         return Foreseen(NOW + 60, ("node1", "node2"), "in a minute", None)
 

@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Hashable, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -24,6 +25,7 @@ from oarlock.server.clock import Clock, Wall
 from oarlock.server.errands import Errands, Nodes
 from oarlock.server.fleet import Fleet
 from oarlock.server.planning import Helper, Planning
+from oarlock.server.readers import ReaderPool
 from oarlock.server.reservation_watch import ReservationWatch
 from oarlock.server.reserve import Reserve
 from oarlock.store import jobs, resources
@@ -34,6 +36,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_OWN_THREADS = 4  # for steps and look-ups: what users read has others
 _AGAIN_SECONDS = 2.0  # between two tries to write what must not be lost
 
 
@@ -71,6 +74,8 @@ class Core:
         self.live = Live(config.sample_period, config.cluster_name)
         self.planning = Planning(database, config, helper)
         self.reserve = Reserve(state_dir / "reserve")
+        self.readers = ReaderPool()
+        self._own_threads = ThreadPoolExecutor(_OWN_THREADS, thread_name_prefix="oarlock-own")
         self._reservations = ReservationWatch()
         self._wall = Wall(clock)
 
@@ -84,16 +89,35 @@ class Core:
 
     async def write(self, change: Callable[[Tx], T]) -> T:
         """Run a change in the writer's next transaction; what it raises is raised here."""
+        self.readers.note()
         return await asyncio.wrap_future(self.database.submit(change))
 
-    async def read(self, question: Callable[[Tx], T]) -> T:
-        """Answer a question in a thread, on one instant of the database."""
+    async def read(self, question: Callable[[Tx], T], *, user: str | None = None, key: Hashable = None) -> T:
+        """Answer a question in a thread, on one instant of the database.
+
+        For a `user` it runs among those of all users (`ReaderPool.run`, which explains `key`); for nobody, at once.
+        """
 
         def ask() -> T:
             with self.database.read() as tx:
                 return question(tx)
 
-        return await asyncio.to_thread(ask)
+        if user is None:
+            return await asyncio.get_running_loop().run_in_executor(self._own_threads, ask)
+        return await self.readers.run(user, ask, key)
+
+    async def ask(self, question: Callable[[Tx], T], *, user: str, key: Hashable = None) -> T:
+        """Answer a condition that a user wrote, behind the store's second fence."""
+
+        def ask() -> T:
+            with self.database.ask() as tx:
+                return question(tx)
+
+        return await self.readers.run(user, ask, key)
+
+    async def compute(self, work: Callable[[], T], *, user: str) -> T:
+        """Do what takes long for a user in a thread, on its budget."""
+        return await self.readers.run(user, work)
 
     async def _step(self, step: Callable[[Tx], list[Instruction]]) -> list[Instruction]:
         """Run a step, then have its instructions carried out."""
@@ -163,13 +187,17 @@ class Core:
         """Let held and suspended jobs go on."""
         return await self._wish(lambda tx: suspend.resume(tx, self.site, ids, by=by, now=self.clock.now()))
 
-    async def why(self, job_id: int) -> Reason:
+    async def why(self, job_id: int, *, user: str | None = None) -> Reason:
         """Say why a job does not run; for one that does not wait, where it stands."""
-        return await self.read(lambda tx: explain.why(tx, self.config, job_id, now=int(self.clock.now())))
 
-    async def when(self, new: jobs.New) -> explain.When:
+        def ask(tx: Tx) -> Reason:
+            return explain.why(tx, self.config, job_id, now=int(self.clock.now()))
+
+        return await self.read(ask, user=user, key=("why", job_id))
+
+    async def when(self, new: jobs.New, *, user: str | None = None) -> explain.When:
         """Say when and where a job would start that is not submitted."""
-        return await self.read(lambda tx: explain.when(tx, self.config, new, now=int(self.clock.now())))
+        return await self.read(lambda tx: explain.when(tx, self.config, new, now=int(self.clock.now())), user=user)
 
     async def answered(self, job_id: int, *, seconds: float = 10.0) -> explain.ReservationAnswer:
         """Wait for the scheduler's answer to a new reservation."""
@@ -277,8 +305,14 @@ class Core:
         """Leave everything as it is: jobs go on without us."""
         await self.errands.close()
         await self.planning.close()
+        await asyncio.to_thread(self._close_threads)
         if self.own_fleet is not None:
             await self.own_fleet.close()
+
+    def _close_threads(self) -> None:
+        self.readers.close()
+        self.planning.close_threads()
+        self._own_threads.shutdown(cancel_futures=True)
 
 
 def worth_writing(decision: Decision) -> bool:

@@ -10,7 +10,9 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from typing import NamedTuple
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -21,6 +23,8 @@ from oarlock.model.errors import OarlockError
 from oarlock.plan.settings import PlanSettings
 from oarlock.store import snapshot
 from oarlock.store.database import Database
+
+T = TypeVar("T")
 
 LEAST_DEPTH, MOST_DEPTH = 64, 512
 """Waiting jobs of a queue that a quick pass looks at: what can start now is nearly always among them."""
@@ -119,6 +123,8 @@ class Planning:
         self._line: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._depth = LEAST_DEPTH
         self._memory = snapshot.Memory()
+        # Threads of its own: a pass waits for nobody who reads.
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="oarlock-planning")
 
     def _asked(self, now: int, *, dates: bool = True) -> Asked:
         """Say what to plan. Looks whether the file of quotas changed: not for the event loop."""
@@ -129,10 +135,13 @@ class Planning:
 
     async def quick(self, now: int) -> Quick:
         """Plan the first jobs of each queue (`left`: there are more)."""
-        decision, cost = await asyncio.to_thread(self._plan_here, now)
+        decision, cost = await self._off_the_loop(partial(self._plan_here, now))
         made = Quick(decision, cost, len(decision.starts) >= self._depth)
         self._look_as_far_as_needed(len(decision.starts))
         return made
+
+    async def _off_the_loop(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def _look_as_far_as_needed(self, started: int) -> None:
         """Choose the next depth; between the two bounds it stays, lest passes of one kind change it each time."""
@@ -155,7 +164,7 @@ class Planning:
 
         Without `dates` it only says who starts now, which takes a fraction of the time (`Decision.whole` is False).
         """
-        asked = await asyncio.to_thread(self._asked, now, dates=dates)
+        asked = await self._off_the_loop(partial(self._asked, now, dates=dates))
         try:
             async with asyncio.timeout(asked.seconds + _SLACK):
                 return await self._ask(asked)
@@ -174,6 +183,10 @@ class Planning:
         await writer.drain()
         length = int.from_bytes(await reader.readexactly(LENGTH), "big")
         return msgspec.msgpack.decode(await reader.readexactly(length), type=Decision)
+
+    def close_threads(self) -> None:
+        """Finish the pass under way, and plan no more."""
+        self._threads.shutdown(cancel_futures=True)
 
     async def close(self) -> None:
         """End the planning process."""

@@ -1,7 +1,6 @@
 """One request on its way through the house: who asks, and how it reads and changes what is stored."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -69,9 +68,22 @@ class Call:
         if refusal := self.site.can(self.caller, power, owner):
             raise refusal
 
-    async def read(self, question: Callable[[Tx], T]) -> T:
+    @property
+    def reader(self) -> str:
+        """On whose budget it reads; all without a name have one together."""
+        return "" if self.caller is None else self.caller.name
+
+    def key(self, *, private: bool) -> Hashable:
+        """Return what stands for this question: callers with the same key may share one answer.
+
+        A `private` answer depends on what the caller may see: everything for administrators, else what is its own.
+        """
+        sees = ("all" if self.who.admin else f"own of {self.who.name}") if private else "what everybody may"
+        return self.verb, sees, msgspec.json.encode(self.asked)
+
+    async def read(self, question: Callable[[Tx], T], key: Hashable = None) -> T:
         """Read what is stored, at one instant; the question runs in another thread."""
-        return await self.core.read(question)
+        return await self.core.read(question, user=self.reader, key=key)
 
     async def change(self, step: Callable[[Tx], T], kind: type[T]) -> T:
         """Do a step in one transaction, once: with the same request id again it only says again what came of it.
@@ -133,14 +145,9 @@ class Call:
         """Write down who asks for which change; what the request says, if nothing else is given."""
         audit.add(tx, entry(self.who, self.behalf, self.verb, asked or self.asked, now=self.now))
 
-    async def ask(self, question: Callable[[Tx], T]) -> T:
+    async def ask(self, question: Callable[[Tx], T], key: Hashable = None) -> T:
         """Look for what fulfils a condition that the caller wrote, behind the store's second fence."""
-
-        def asked() -> T:
-            with self.core.database.ask() as tx:
-                return question(tx)
-
-        return await asyncio.to_thread(asked)
+        return await self.core.ask(question, user=self.reader, key=key)
 
 
 def entry(

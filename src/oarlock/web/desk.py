@@ -97,7 +97,7 @@ class Desk:
             cluster = self._existing.now(tx)
             return submit.prepare(tx, admitted, cluster=cluster, config=self._config, now=now)[0]
 
-        return await self._core.read(describe), admitted.messages
+        return await self._core.read(describe, user=account.name), admitted.messages
 
     async def _read(self, body: Body, account: Account, now: int) -> Submission:
         """Read what is asked for; of a job that is to be submitted again, what it was."""

@@ -51,13 +51,15 @@ async def listed(call: Call, asked: ListJobs) -> bytes:
     """Give the answer as bytes: made where it was read, so that a long list does not hold up the event loop."""
     which = await _which(call, asked)
     who = call.who
-    return await call.read(lambda tx: listed_jobs(tx, which, who, full=asked.full))
+    # What a condition found belongs to the instant at which it was asked: such lists are not shared.
+    key = call.key(private=asked.full) if asked.where is None else None
+    return await call.read(lambda tx: listed_jobs(tx, which, who, full=asked.full), key)
 
 
 async def fulfilling(call: Call, text: str, *, user: str | None = None) -> list[int]:
     """Give the jobs that fulfil a condition; it may name only what everybody may see of jobs."""
     condition = conditions.check(conditions.parse(text), jobs.VISIBLE)
-    return await call.ask(lambda tx: jobs.matching(tx, condition, user=user))
+    return await call.ask(lambda tx: jobs.matching(tx, condition, user=user), ("jobs", text, user))
 
 
 async def _which(call: Call, asked: ListJobs) -> Which:
@@ -189,7 +191,7 @@ class Reason(Struct, frozen=True):
 async def why(call: Call, asked: OneJob) -> Reason:
     """Ask the scheduler."""
     await call.read(lambda tx: jobs.get(tx, asked.id))
-    reason = await call.core.why(asked.id)
+    reason = await call.core.why(asked.id, user=call.reader)
     return Reason(reason.says, reason.start, str(reason.obstacle), reason.smaller, _priority(reason.priority))
 
 

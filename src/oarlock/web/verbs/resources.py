@@ -57,7 +57,8 @@ async def listed(call: Call, asked: SomeResources) -> bytes:
         held = {number: jobs for number, jobs in listing.on_resources(tx).items() if number in there}
         return msgspec.json.encode(Resources(shown, held))
 
-    return await call.read(read)
+    found_before = asked.where is not None or asked.nodes is not None  # at an instant of its own
+    return await call.read(read, None if found_before else call.key(private=False))
 
 
 class NewResources(Asked):
@@ -241,7 +242,7 @@ async def _chosen(call: Call, asked: SomeResources) -> Collection[int] | None:
     if asked.where is not None:
         types = await call.read(properties.types)
         condition = conditions.check(conditions.parse(asked.where), types)
-        return await call.ask(lambda tx: resources.matching(tx, condition, types))
+        return await call.ask(lambda tx: resources.matching(tx, condition, types), ("resources", asked.where))
     return asked.ids
 
 

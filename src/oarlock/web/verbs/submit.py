@@ -76,5 +76,5 @@ class Trial(Struct, frozen=True):
 async def dry_run(call: Call, asked: Body) -> Trial:
     """Ask the scheduler about a job that is not stored."""
     new, messages = await call.desk.try_out(asked, call.account)
-    when = await call.core.when(new)
+    when = await call.core.when(new, user=call.reader)
     return Trial(when.start, folded(when.nodes), when.says, when.sooner, messages)

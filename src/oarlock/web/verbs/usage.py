@@ -1,6 +1,5 @@
 """Verbs about measurements: what a job used, and the page that Prometheus reads."""
 
-import asyncio
 from dataclasses import asdict
 from typing import Any
 
@@ -110,7 +109,7 @@ async def metrics(call: Call, _asked: Nothing) -> bytes:
     found, site = await call.read(lambda tx: (_facts(tx, unknown), site_metrics.read(tx, config, now=now)))
     live.learn(found)
     batches, refused = live.batches(now=call.core.clock.now()), site_metrics.refused(live.refused, config)
-    page = await asyncio.to_thread(live.page, batches)
+    page = await call.core.compute(lambda: live.page(batches), user=call.reader)
     return page + site_metrics.page(site, config) + refused
 
 

@@ -1,0 +1,255 @@
+"""Threads for what users read, shared between users by the CPU time that their reading takes.
+
+The scheduler, steps and look-ups have threads of their own. One interpreter runs them all, so whoever reads much slows
+everything: each user has a budget of CPU seconds, which counts only while somebody else, or the server, has work.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Set
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+THREADS, MOST_OF_ONE = 6, 2
+"""How many questions are read at once, and how many of them may be one user's."""
+
+MOST_HEAVY = 2
+"""How many of them may be of users whose last questions took long: the rest stays free for quick ones."""
+
+HEAVY_SECONDS = 0.1
+BURST_SECONDS = 2.0
+"""CPU seconds that a user may take at once, before the budget limits it."""
+
+MOST_DEBT_SECONDS = 5.0
+"""What one long question costs at most: nobody waits for ever after it."""
+
+SHARE, SHARE_OF_ALL = 0.2, 0.3
+"""Cores that one user who is over its budget may go on using, and all such users together."""
+
+_MEMORY_SECONDS = 1.0  # somebody who had work this long ago still counts as one who waits
+_MOST_KEPT = 1000
+
+
+@dataclass(slots=True)
+class _Reader:
+    """A user: the CPU seconds it has left, what its next question will probably take, and who waits for it."""
+
+    name: str
+    tokens: float
+    refilled: float
+    expected: float = 0.0
+    running: int = 0
+    waiting: "deque[_Waiting]" = field(default_factory=deque)
+
+    @property
+    def is_heavy(self) -> bool:
+        return self.expected > HEAVY_SECONDS
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.running and not self.waiting and self.tokens >= BURST_SECONDS
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A question that waits. Its future gets a turn, or the answer to somebody else's question with the same key."""
+
+    future: "asyncio.Future[_Turn | _Result]"
+    key: Hashable
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What was taken from the budget for now, and who gets the answer as well."""
+
+    expected: float
+    sharing: Set[_Waiting] = frozenset()
+
+    def answer(self, result: "_Result") -> None:
+        for waiting in self.sharing:
+            if not waiting.future.done():
+                waiting.future.set_result(result)
+
+
+@dataclass(slots=True)
+class _Result:
+    """What came of a question, and the CPU seconds it took."""
+
+    value: Any = None
+    error: BaseException | None = None
+    cost: float = 0.0
+
+    def get(self) -> Any:
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+class ReaderPool:
+    """Runs questions in threads. Users get them in rotation; those over their budget come when it allows."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="oarlock-reader")
+        self._free, self._heavy = THREADS, 0
+        self._readers: dict[str, _Reader] = {}
+        self._queue: dict[str, _Reader] = {}  # those who have somebody waiting, in the order of their turns
+        self._keyed: dict[Hashable, set[_Waiting]] = {}
+        nobody: tuple[str | None, float] = (None, float("-inf"))
+        self._active = self._active_before = nobody
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def run(self, user: str, work: Callable[[], T], key: Hashable = None) -> T:
+        """Run `work` in a thread, on the budget of a user.
+
+        Those who wait with the same `key` (None: nobody does) when it begins get its answer as well: it is as new as
+        one of their own would be. So a key must stand for everything that the answer depends on.
+        """
+        reader = self._reader(user)
+        self.note(user)
+        if self._has_room(reader) and self._is_within_budget(reader):
+            turn: _Turn | _Result = self._begin(reader, key)
+        else:
+            turn = await self._wait(reader, key)
+        if isinstance(turn, _Result):
+            return turn.get()  # type: ignore[no-any-return]
+        result = _Result(error=asyncio.CancelledError())
+        try:
+            result = await asyncio.get_running_loop().run_in_executor(self._threads, _measured, work)
+        finally:
+            self._end(reader, turn, result)
+        return result.get()  # type: ignore[no-any-return]
+
+    def note(self, user: str | None = None) -> None:
+        """Remember that a user, or the server itself (None), has work now."""
+        name, _ = self._active
+        if name != user:
+            self._active_before = self._active
+        self._active = user, self._clock()
+
+    def close(self) -> None:
+        """Finish what is being read."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._threads.shutdown(cancel_futures=True)
+
+    def _reader(self, user: str) -> _Reader:
+        reader = self._readers.get(user)
+        if reader is None:
+            if len(self._readers) >= _MOST_KEPT:
+                for idle in [one for one in self._readers.values() if one.is_idle]:
+                    del self._readers[idle.name]
+            reader = self._readers[user] = _Reader(user, BURST_SECONDS, self._clock())
+        self._refill(reader)
+        return reader
+
+    def _refill(self, reader: _Reader) -> None:
+        now = self._clock()
+        if reader.tokens < BURST_SECONDS:
+            reader.tokens = min(BURST_SECONDS, reader.tokens + (now - reader.refilled) * self._rate())
+        reader.refilled = now
+
+    def _rate(self) -> float:
+        over = sum(reader.tokens <= 0 for reader in self._readers.values())
+        return min(SHARE, SHARE_OF_ALL / over) if over else SHARE
+
+    def _has_room(self, reader: _Reader) -> bool:
+        heavy = reader.is_heavy and self._heavy >= MOST_HEAVY
+        return bool(self._free) and reader.running < MOST_OF_ONE and not heavy
+
+    def _is_within_budget(self, reader: _Reader) -> bool:
+        if reader.tokens > 0:
+            return True
+        _, at = self._active if self._active[0] != reader.name else self._active_before
+        return at < self._clock() - _MEMORY_SECONDS  # nobody else has work
+
+    def _begin(self, reader: _Reader, key: Hashable) -> _Turn:
+        """Take a thread for a question of a user, and all who wait with the same question along."""
+        self._free -= 1
+        self._heavy += reader.is_heavy
+        reader.running += 1
+        reader.tokens -= reader.expected  # so that several at once do not each find the budget untouched
+        return _Turn(reader.expected, self._keyed.pop(key, frozenset()) if key is not None else frozenset())
+
+    def _end(self, reader: _Reader, turn: _Turn, result: _Result) -> None:
+        self._free += 1
+        self._heavy -= turn.expected > HEAVY_SECONDS
+        reader.running -= 1
+        reader.tokens = max(reader.tokens + turn.expected - result.cost, -MOST_DEBT_SECONDS)
+        reader.expected = max(result.cost, reader.expected / 2)
+        turn.answer(result)
+        self.note(reader.name)
+        if self._queue:
+            self._pass_on()
+
+    async def _wait(self, reader: _Reader, key: Hashable) -> _Turn | _Result:
+        mine = _Waiting(asyncio.get_running_loop().create_future(), key)
+        reader.waiting.append(mine)
+        self._queue.setdefault(reader.name, reader)
+        if key is not None:
+            self._keyed.setdefault(key, set()).add(mine)
+        if self._timer is None:
+            self._look_again()  # perhaps nobody runs who would pass a turn on
+        try:
+            return await mine.future
+        except asyncio.CancelledError as cancelled:
+            self._forget(mine)
+            if mine.future.done() and not mine.future.cancelled() and isinstance(turn := mine.future.result(), _Turn):
+                self._end(reader, turn, _Result(error=cancelled))  # the turn came in the same moment
+            raise
+
+    def _pass_on(self) -> None:
+        """Begin what may begin; look again later if somebody waits for nothing but the budget."""
+        for reader in list(self._queue.values()):
+            self._refill(reader)
+            first = self._first(reader)
+            if first is not None and self._has_room(reader) and self._is_within_budget(reader):
+                reader.waiting.popleft()
+                del self._queue[reader.name]
+                if reader.waiting:
+                    self._queue[reader.name] = reader  # behind all others
+                self._forget(first)
+                first.future.set_result(self._begin(reader, first.key))
+        self._look_again()
+
+    def _first(self, reader: _Reader) -> _Waiting | None:
+        """Find the question of a user that waits longest; those that were answered with another's, or left, go."""
+        while reader.waiting:
+            first = reader.waiting[0]
+            if not first.future.done() and (first.key is None or first in self._keyed.get(first.key, ())):
+                return first
+            reader.waiting.popleft()
+        self._queue.pop(reader.name, None)
+        return None
+
+    def _forget(self, waiting: _Waiting) -> None:
+        same = self._keyed.get(waiting.key, set()) if waiting.key is not None else set()
+        same.discard(waiting)
+        if not same:
+            self._keyed.pop(waiting.key, None)
+
+    def _look_again(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        debts = [-reader.tokens for reader in self._queue.values() if self._has_room(reader)]
+        if debts:
+            pause = min(max(min(debts) / self._rate(), 0.01), _MEMORY_SECONDS)
+            self._timer = asyncio.get_running_loop().call_later(pause, self._timed_out)
+
+    def _timed_out(self) -> None:
+        self._timer = None
+        self._pass_on()
+
+
+def _measured(work: Callable[[], Any]) -> _Result:
+    began = time.thread_time()
+    try:
+        value = work()
+    except Exception as error:  # noqa: BLE001  (it belongs to whoever asked)
+        return _Result(error=error, cost=time.thread_time() - began)
+    return _Result(value, cost=time.thread_time() - began)

@@ -1,0 +1,34 @@
+"""Answers are shared between those who may see the same."""
+
+from collections.abc import Hashable
+from typing import Any
+
+from oarlock.config import Config
+from oarlock.web.call import Call
+from oarlock.web.policy import Site
+from oarlock.web.verbs.jobs import ListJobs
+from oarlock.web.who import Account, Channel, Who
+
+SITE = Site(Config(), frozenset({"root", "ops"}))
+
+
+def key(user: str, *, private: bool, **asked: Any) -> Hashable:
+    who = SITE.who(Account(user, 1000), Channel.SOCKET)
+    return _call(who, ListJobs(**asked)).key(private=private)
+
+
+def _call(who: Who, asked: ListJobs) -> Call:
+    return Call(None, None, SITE, "jobs.list", who, asked=asked)  # type: ignore[arg-type]
+
+
+def test_what_everybody_may_see_is_shared_by_everybody():
+    assert key("ada", private=False) == key("bob", private=False) == key("root", private=False)
+
+
+def test_what_is_private_is_shared_by_nobody_but_administrators():
+    assert len({key(user, private=True) for user in ("ada", "bob", "all", "root")}) == 4
+    assert key("root", private=True) == key("ops", private=True)
+
+
+def test_another_question_has_another_answer():
+    assert key("ada", private=True, ids=[1, 2]) != key("ada", private=True, ids=[1]) != key("ada", private=False)
