@@ -9,10 +9,10 @@ from oarlock.measure.naming import Naming
 from oarlock.measure.owners import Owner
 
 
-def job(number: str, values: Mapping[str, float], *, scope: str = "job", **owner: str) -> Subject:
+def job(number: str, values: Mapping[str, float], *, scope: str = "job", path: str = "", **owner: str) -> Subject:
     """Give a job of Ada's."""
     whose = Owner(**{"job": number, "user": "ada", "uid": "1001", "account": "physics", "manager": "slurm", **owner})
-    return Subject((whose.manager, whose.node, number), scope, whose, values)
+    return Subject((whose.manager, whose.node, number), scope, whose, values, path)
 
 
 def batch(*subjects: Subject, at: float = 100.0, node: Mapping[str, float] | None = None) -> Batch:

@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oarlock.measure import options
+from oarlock.measure import options, start
 from oarlock.measure.agent import Agent, next_turn, source_settings
+from oarlock.measure.options import AgentOptions
 from oarlock.model.errors import ConfigRefused
 from oarlock.node.hierarchies import Hierarchy
+from tests.measure.real import free_port
 from tests.monitoring import recorded, wait_until
 
 FILES = {"cpuacct/oar/ada_7/cpuacct.usage": "2000000000\n", "memory/oar/ada_7/memory.usage_in_bytes": "4096\n"}
@@ -155,6 +157,15 @@ def test_an_output_that_fails_costs_the_others_nothing_and_is_said_once(agent_of
         agent.sample()
     assert 'oarlock_agent_dropped_batches_total{output="broken"} 2\n' in page(agent)
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
+
+
+def test_pages_that_a_push_gateway_did_not_take_are_counted():
+    options = AgentOptions(listen="none", control="none", push=f"http://127.0.0.1:{free_port()}", sources=())
+    with start.started(options) as agent:
+        agent.sample()
+        wait_until(lambda: agent.failures["push"]() == 1, "the failure")
+        agent.sample()
+        assert 'oarlock_agent_dropped_batches_total{output="push"} 1\n' in page(agent)
 
 
 def test_period_sources_and_names_change_while_it_runs(agent_of):

@@ -30,10 +30,11 @@ def test_the_path_says_the_user_and_the_system_his_name():
     assert Owners().owner(place.key, place).uid == str(ME.pw_uid)
 
 
-def test_nobody_knows_a_stranger_so_his_number_or_name_stands_for_him():
+def test_an_unknown_number_stands_for_the_user_and_an_unknown_name_has_no_number():
     owners = Owners()
     assert owners.owner(("slurm", "", "1"), Place("slurm", "1", uid=4_000_000)).user == "4000000"
-    assert owners.owner(("oar2", "", "1"), Place("oar2", "1", user="no-such-user")).uid == "no-such-user"
+    unknown = owners.owner(("oar2", "", "1"), Place("oar2", "1", user="no-such-user"))
+    assert (unknown.user, unknown.uid) == ("no-such-user", "")
 
 
 def test_a_look_up_adds_account_and_name():

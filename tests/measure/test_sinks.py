@@ -1,5 +1,6 @@
 import csv
 import json
+import os
 import subprocess
 import urllib.request
 
@@ -13,7 +14,8 @@ from tests.measure.batches import batch, job, naming
 from tests.measure.real import free_port
 from tests.monitoring import wait_until
 
-FIRST = batch(job("7", {"cpu_seconds_total": 1.0, "cpus": 2}), at=1000.5, node={"load_1min": 0.25})
+PATH = "/slurm/uid_1001/job_7"
+FIRST = batch(job("7", {"cpu_seconds_total": 1.0, "cpus": 2}, path=PATH), at=1000.5, node={"load_1min": 0.25})
 SECOND = batch(job("7", {"cpu_seconds_total": 1.5, "cpus": 2}), at=1001.5, node={"load_1min": 0.5})
 
 
@@ -51,13 +53,57 @@ def test_csv_has_a_row_a_measurement_and_writes_its_head_once(tmp_path):
     assert len(rows) == 6
     assert dict(zip(head, rows[0], strict=True)) == {
         "metric": "oarlock_job_cpu_seconds_total", "timestamp": "1970-01-01T00:16:40.500000Z", "value": "1.0",
-        "resource_kind": "local_machine", "resource_id": "", "consumer_kind": "cgroup", "consumer_id": "slurm//7",
+        "resource_kind": "local_machine", "resource_id": "", "consumer_kind": "cgroup", "consumer_id": PATH,
         "job_id": "7", "user_id": "1001", "user": "ada", "account": "physics", "involved_jobs": "", "labels": "",
     }  # fmt: skip
     node = dict(zip(head, rows[2], strict=True))
     assert (node["metric"], node["consumer_kind"], node["involved_jobs"]) == (
         "oarlock_node_load_1min", "local_machine", "[7]",
     )  # fmt: skip
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
+    if os.geteuid() or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("needs to mount a small disk (root)")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("make", [Csv, JsonLines])
+def test_a_disk_that_is_full_and_then_free_again_leaves_no_part_of_a_row(small_disk, make):
+    path = small_disk / "out"
+    sink, named, refused = make(str(path)), naming("oarlock"), 0
+    values = {f'core_cpu_seconds_total{{core="{core}"}}': 1.0 for core in range(64)}
+    while refused < 3:
+        try:
+            sink.take(batch(job("7", values)), named)
+        except OSError:
+            refused += 1
+    subprocess.run(["mount", "-o", "remount,size=1m", str(small_disk)], check=True)
+    sink.take(batch(job("8", values)), named)
+    sink.close()
+    text = path.read_text()
+    if make is Csv:
+        rows = list(csv.reader(text.splitlines(), delimiter=";"))
+        assert {len(row) for row in rows} == {len(COLUMNS)}
+        assert [row[7] for row in rows[1:]] == ["7"] * (len(rows) - 65) + ["8"] * 64
+    else:
+        lines = [json.loads(line) for line in text.splitlines()]
+        assert [line.get("job_id") for line in lines[-2:]] == [8, None]
+        assert len({len(line["measurements"]) for line in lines[::2]}) == 1
+
+
+def test_what_a_killed_agent_left_of_a_row_does_not_spoil_the_next(tmp_path):
+    path = tmp_path / "out.csv"
+    path.write_text(";".join(COLUMNS) + "\noarlock_job_cp")
+    sink = Csv(str(path))
+    sink.take(FIRST, naming("oarlock"))
+    sink.close()
+    assert [len(line.split(";")) for line in path.read_text().splitlines()] == [13, 1, 13, 13, 13]
 
 
 def test_a_cgroup_that_is_no_job_says_which_it_is(tmp_path):

@@ -1,6 +1,7 @@
 import logging
 import os
 import re
+import resource
 import subprocess
 import sys
 import threading
@@ -13,9 +14,9 @@ from oarlock.measure import layouts
 from oarlock.node.discovery import Finder
 from oarlock.node.hierarchies import UNIFIED, Hierarchy
 from oarlock.node.meter import REST_SECONDS, Meter
-from oarlock.node.sampler import Sampler
+from oarlock.node.sampler import LEFT_OVER_SECONDS, Sampler
 from oarlock.node.sources.cpu import CpuSource
-from oarlock.node.sources.files import Ended
+from oarlock.node.sources.files import RESERVED, Ended
 from oarlock.node.sources.memory import MemorySource
 from oarlock.node.sources.pressure import PressureSource
 from oarlock.node.sources.processes import ProcessSource
@@ -80,6 +81,7 @@ def test_every_job_is_read_with_every_source(tmp_path, sampler_of):
     assert sample.involved_jobs == ["7", "10"]
     assert sample.node == {
         "jobs": 2,
+        "jobs_left_over": 0,
         'source_errors_total{source="cpu"}': 0,
         'source_errors_total{source="memory"}': 0,
     }
@@ -337,3 +339,59 @@ def test_open_files_of_a_job_that_goes_idle_are_never_older_than_30_seconds(tmp_
         if told != len(list((tmp_path / "proc/10/fd").iterdir())):
             ages.append(second - changed_at)
     assert max(ages) <= 30
+
+
+def test_a_foreign_cgroup_that_stays_empty_ends_its_series_and_counts_as_left_over(tmp_path, sampler_of):
+    at = "cpuacct/slurm/uid_7/job_9"
+    trees = tree(tmp_path, {f"{at}/cpuacct.usage": "5\n", f"{at}/step_0/cgroup.procs": "10\n", f"{at}/cgroup.procs": "",
+                            "cpuacct/oarlock/n1/ada_8/cgroup.procs": ""})  # fmt: skip
+    recorded(tmp_path, {"proc/10/stat": f"10 (app) S 1 {' '.join(['0'] * 50)}\n"})
+    sampler = sampler_of(trees, CpuSource(), ProcessSource(proc=str(tmp_path / "proc")))
+
+    def seen(now):
+        sample = sampler.sample(now)
+        return sample.involved_jobs, sample.node["jobs"], sample.node["jobs_left_over"]
+
+    assert seen(0) == (["8", "9"], 2, 0)
+    (tmp_path / at / "step_0/cgroup.procs").write_text("")
+    assert seen(10) == (["8", "9"], 2, 0)
+    assert seen(10 + LEFT_OVER_SECONDS - 1) == (["8", "9"], 2, 0)
+    assert seen(10 + LEFT_OVER_SECONDS) == (["8"], 1, 1), "our own jobs are removed by ourselves"
+    (tmp_path / at / "step_0/cgroup.procs").write_text("10\n")
+    assert seen(1000) == (["8", "9"], 2, 0), "it was a pause between two steps"
+
+
+@needs_cgroups
+def test_without_descriptors_the_newest_job_loses_its_series_and_nobody_else(groups, sampler_of):
+    for number in (1, 2):
+        groups.make(f"slurm/uid_7/job_{number}")
+    sampler = sampler_of(groups.hierarchies, CpuSource(), MemorySource(), StepSource())
+    before = {job: set(values_of(sampler.sample(0), job)) for job in "12"}
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, open_files())) + RESERVED + 2, hard))
+    try:
+        groups.make("slurm/uid_7/job_3")
+        for now in (1, 400):  # when everything is looked for and read anew, too
+            sample = sampler.sample(now)
+            assert {job: set(values_of(sample, job)) for job in "12"} == before
+            assert values_of(sample, "3") == {}
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    sampler.sample(800)
+    assert set(values_of(sampler.sample(801), "3")) == before["1"], "it has them when there are descriptors again"
+
+
+def test_a_job_of_too_many_processes_gives_its_descriptors_back_to_the_others(tmp_path, sampler_of):
+    stat = f"10 (app) S 1 {' '.join(['0'] * 50)}\n"
+    recorded(tmp_path, {f"proc/{pid}/stat": stat for pid in range(10, 210)})
+    pids = "".join(f"{pid}\n" for pid in range(10, 210))
+    trees = tree(tmp_path, {"cpuacct/oar/ada_7/cgroup.procs": pids, "cpuacct/oar/ada_7/cpuacct.usage": "5\n"})
+    sampler = sampler_of(trees, CpuSource(), ProcessSource(proc=str(tmp_path / "proc")))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, open_files())) + RESERVED + 20, hard))
+    try:
+        assert values_of(sampler.sample(0), "7") == {"cpu_seconds_total": 5e-9}
+        recorded(tmp_path, {"cpuacct/oar/bob_8/cgroup.procs": "10\n", "cpuacct/oar/bob_8/cpuacct.usage": "6\n"})
+        assert values_of(sampler.sample(1), "8")["processes"] == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -59,6 +59,7 @@ class Agent:
         self.options = asked
         self.sinks = list(sinks)
         self.on_page: list[Callable[[Page], None]] = []
+        self.failures: dict[str, Callable[[], int]] = {}  # of outputs that take pages
         self._clock = clock
         wanted = layouts.chosen(asked.layout, asked.layouts_file)
         finder = Finder(wanted, hierarchies, others=not asked.jobs_only)
@@ -180,6 +181,9 @@ class Agent:
         constant = {"cluster": self.options.cluster} if self.options.cluster else {}
         self._exposition = Exposition(self._naming, constant)
 
+    def _lost_batches(self) -> dict[str, int]:
+        return {**self._dropped, **{name: failures() for name, failures in self.failures.items()}}
+
     def _about_itself(self) -> dict[str, float]:
         used = resource.getrusage(resource.RUSAGE_SELF)
         return {
@@ -189,7 +193,7 @@ class Agent:
             "sample_duration_seconds": self._duration,
             "cpu_seconds_total": used.ru_utime + used.ru_stime,
             "series": self.page.series if self.page else 0,
-            **{series("dropped_batches_total", output=name): count for name, count in self._dropped.items()},
+            **{series("dropped_batches_total", output=name): count for name, count in self._lost_batches().items()},
         }
 
 

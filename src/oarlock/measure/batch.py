@@ -21,6 +21,7 @@ class Subject(NamedTuple):
     scope: str
     owner: Owner
     values: Mapping[str, float]
+    path: str = ""  # of its cgroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class Assembler:
             owner = self._owners.owner(key, reading.place)
             if owner is not None:
                 scope = JOB if layout in self._job_layouts else CGROUP
-                subjects.append(Subject(key, scope, owner, reading.values))
+                subjects.append(Subject(key, scope, owner, reading.values, reading.path))
         self._owners.keep(sample.jobs)
         jobs = sum(key[0] in self._job_layouts for key in sample.jobs)
         return Batch(sample.at, self._host, subjects, {**sample.node, "jobs": jobs}, agent)

@@ -99,8 +99,8 @@ def user_name(uid: int) -> str:
 
 @lru_cache(maxsize=4096)
 def user_number(name: str) -> str:
-    """Give the number of a user as a text; the name itself where nobody knows it."""
+    """Return the number of a user as a text; empty where the system does not know the name."""
     try:
         return str(pwd.getpwnam(name).pw_uid) if name else ""
     except KeyError:
-        return name
+        return ""

@@ -76,6 +76,7 @@ def _serve(asked: AgentOptions, agent: Agent, stack: ExitStack) -> None:
         gateway = PushGateway(asked.push, socket.gethostname())
         stack.callback(gateway.close)
         agent.on_page.append(gateway.offer)
+        agent.failures["push"] = lambda: gateway.failures
 
 
 def _token(file: Path) -> str | None:

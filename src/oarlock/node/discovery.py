@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from oarlock.node import inotify
 from oarlock.node.hierarchies import UNIFIED, Hierarchy
-from oarlock.node.layout import Layout, Place, match
+from oarlock.node.layout import OARLOCK, Layout, Place, match
+from oarlock.node.sources.files import is_exhausted
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ class Found:
     """A job that is here now. `revision` grows when a directory of it is found, so that more files are opened.
 
     `directories` is its directory for each controller (`unified` for version 2); replaced, never changed.
+    `path` is that of its home below the root of the hierarchy, as managers write it.
     `process_directories` are those whose `cgroup.procs` together hold its processes; the list is replaced, never
     changed, when there are others.
     """
@@ -54,6 +56,7 @@ class Found:
         self.spots: list[Spot] = []
         self.directories: dict[str, str] = {}
         self.process_directories: list[str] = []
+        self.path = ""
         self.revision = 0
 
     @property
@@ -69,6 +72,7 @@ class Found:
         self.directories = {**self.directories, **dict.fromkeys(spot.hierarchy.controllers, spot.absolute)}
         if self.home == spot:  # a further controller changes nothing about where the processes are
             self.process_directories = [spot.absolute]
+            self.path = f"/{spot.path}"
         self.revision += 1
         return True
 
@@ -82,7 +86,8 @@ class Finder:
     """Keep the list of jobs. `look` is cheap when nothing changed; no call raises because a cgroup vanishes.
 
     `hierarchies` is asked again at each rescan, since a hierarchy may be mounted later. With `others`, cgroups that
-    are no jobs are given too (layout `cgroup` where no layout knows them).
+    are no jobs are given too (layout `cgroup` where no layout knows them). `foreign` are the layouts of jobs of other
+    resource managers.
     """
 
     def __init__(
@@ -104,6 +109,7 @@ class Finder:
         self._mounted: Sequence[Hierarchy] = ()
         self._inotify = _inotify_or_none()
         self._blind = self._inotify is None
+        self.foreign = frozenset(layout.name for layout in layouts if layout.is_job and layout.name != OARLOCK.name)
         self._next_scan = float("-inf")
 
     @property
@@ -114,10 +120,10 @@ class Finder:
     def look(self, now: float) -> Mapping[Key, Found]:
         """Take in what changed since the last look; scan everything when it is time to."""
         for change in self._inotify.changes() if self._inotify else ():
-            self._take(change)
+            self._take_or_rescan(change)
         if now >= self._next_scan:
-            self._scan()
-            self._next_scan = now + (BLIND_RESCAN_SECONDS if self._blind else self._rescan_seconds)
+            seen_all = self._scanned()
+            self._next_scan = now + (self._rescan_seconds if seen_all and not self._blind else BLIND_RESCAN_SECONDS)
         return self._jobs
 
     def forget(self, key: Key) -> None:
@@ -132,6 +138,14 @@ class Finder:
         if self._inotify:
             self._inotify.close()
             self._inotify = None
+
+    def _take_or_rescan(self, change: inotify.Change) -> None:
+        try:
+            self._take(change)
+        except OSError as error:
+            if not is_exhausted(error):
+                raise
+            self._next_scan = float("-inf")
 
     def _take(self, change: inotify.Change) -> None:
         if change.what == inotify.OVERFLOWN:
@@ -169,6 +183,17 @@ class Finder:
         if key:
             self.forget(key)
             self._left_over.discard(spot)
+
+    def _scanned(self) -> bool:
+        """Scan everything; false, and nothing is forgotten, when there were no descriptors to do it with."""
+        try:
+            self._scan()
+        except OSError as error:
+            if not is_exhausted(error):
+                raise
+            log.warning("jobs cannot be looked for: %s", error.strerror)
+            return False
+        return True
 
     def _scan(self) -> None:
         present: set[Spot] = set()
@@ -254,7 +279,9 @@ def _directories_in(path: str) -> list[str]:
     try:
         with os.scandir(path) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
-    except OSError:
+    except OSError as error:
+        if is_exhausted(error):
+            raise  # what cannot be listed is not gone
         return []
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from oarlock.node.discovery import Found
-from oarlock.node.sources.files import Ended, Values, is_end
+from oarlock.node.sources.files import Ended, Values, is_end, is_exhausted
 from oarlock.node.sources.probe import JobSource, Probe
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,8 @@ class Meter:
     """Read one job. `turn` spreads the thorough readings of many jobs over time, so that no sample is much dearer."""
 
     __slots__ = ("_beating", "_costly", "_costly_at", "_costly_beats", "_due", "_known", "_last", "_may_rest",
-                 "_probes", "_readings", "_share", "_thorough_due", "_values", "job", "revision")  # fmt: skip
+                 "_probes", "_readings", "_share", "_thorough_due", "_unopened", "_values", "job",
+                 "revision")  # fmt: skip
 
     def __init__(self, job: Found, turn: int = 0) -> None:
         self.job = job
@@ -48,6 +49,7 @@ class Meter:
         self._costly_at = float("-inf")
         self._costly_beats: list[bytes] | None = None
         self._readings = 0
+        self._unopened: set[str] = set()
         self._share = turn % _SHARES / _SHARES
         self._due = self._thorough_due = float("-inf")
 
@@ -66,6 +68,7 @@ class Meter:
         try:
             probe = source.open(self.job)
         except Exception as error:  # noqa: BLE001  one job that cannot be opened must not stop the others
+            self._unopened.add(source.name)
             count_error(errors, source.name, self.job.place.job, error)
             return
         if probe:
@@ -88,18 +91,30 @@ class Meter:
         if beats == self._last and now < self._due:
             return self._values
         thorough = self._plan_next(now)
+        if thorough and self._unopened:
+            self._unopened.clear()
+            self.revision = -1  # whoever has the sources opens them before the next reading
         self._values = {}
         for name, probe in self._probes.items():
             if name not in broken and not self._read_one(name, probe, errors, thorough=thorough):
                 broken.append(name)
         self._put_costly(now, beats, errors, broken, thorough=thorough)
         self._last = beats if self._may_rest and beats[0] and not broken else None
+        if self._unopened:
+            self._give_up_unopened()
         return self._values
 
     def close(self) -> None:
         """Close all sources."""
         for name in list(self._probes):
             self.drop(name)
+
+    def _give_up_unopened(self) -> None:
+        """Close sources that ran out of descriptors: those they hold are needed by other jobs."""
+        for name in self._unopened & self._probes.keys():
+            due, thorough_due = self._due, self._thorough_due
+            self.drop(name)
+            self._due, self._thorough_due = due, thorough_due
 
     def _plan_next(self, now: float) -> bool:
         """Say whether settings are to be read now, and when everything is to be read again at the latest."""
@@ -161,6 +176,8 @@ class Meter:
         """Tell the end of the job from a fault. A source that fails for one job costs that job its series only."""
         if isinstance(error, OSError) and is_end(error):
             raise Ended from error
+        if isinstance(error, OSError) and is_exhausted(error):
+            self._unopened.add(name)
         count_error(errors, name, self.job.place.job, error)
 
     def _rearrange(self) -> None:

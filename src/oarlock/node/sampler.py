@@ -23,6 +23,7 @@ class Reading(NamedTuple):
 
     place: Place
     values: Values
+    path: str = ""  # of its cgroup
 
 
 class Sample(NamedTuple):
@@ -38,10 +39,15 @@ class Sample(NamedTuple):
         return sorted({key[2] for key in self.jobs}, key=lambda job: (len(job), job))
 
 
+LEFT_OVER_SECONDS = 300.0
+"""How long the cgroup of another manager's job may be without a process before it is taken for a left-over one."""
+
+
 class Sampler:
     """Measure all jobs that a finder finds, with every source that is switched on.
 
-    A source that fails for one job costs that job its series, this once, and counts in `errors`.
+    A source that fails for one job costs that job its series, this once, and counts in `errors`. A cgroup that another
+    manager forgot to remove has no series; it has them again when a process appears in it.
     """
 
     def __init__(
@@ -51,6 +57,7 @@ class Sampler:
         self._job_sources = {source.name: source for source in job_sources}
         self._node_sources = {source.name: source for source in node_sources}
         self._meters: dict[Key, Meter] = {}
+        self._empty_since: dict[Key, float] = {}
         self.errors: Counter[str] = Counter(dict.fromkeys([*self._job_sources, *self._node_sources], 0))
 
     def sample(self, now: float) -> Sample:
@@ -58,17 +65,21 @@ class Sampler:
         found = self._finder.look(now)
         for key in [key for key, meter in self._meters.items() if found.get(key) is not meter.job]:
             self._meters.pop(key).close()
-        readings = {}
+            self._empty_since.pop(key, None)
+        readings, left_over = {}, 0
         for key, job in list(found.items()):
             try:
                 values = self._meter(key, job).read(now, self.errors)
             except Ended:
                 self._end(key)
                 continue
+            if key[0] in self._finder.foreign and self._is_left_over(key, values, now):
+                left_over += 1
+                continue
             if job.place.user is None and job.place.uid is None:
                 job.place = job.place._replace(uid=owner(job.process_directories))
-            readings[key] = Reading(job.place, values)
-        return Sample(now, readings, self._read_node(len(readings)))
+            readings[key] = Reading(job.place, values, job.path)
+        return Sample(now, readings, self._read_node(len(readings), left_over))
 
     def switch(self, source: JobSource) -> None:
         """Replace a job source by another of the same name, or add it; running jobs are opened anew with it."""
@@ -106,7 +117,15 @@ class Sampler:
             meter.refresh(self._job_sources.values(), self.errors)
         return meter
 
+    def _is_left_over(self, key: Key, values: Values, now: float) -> bool:
+        tasks = values.get("processes", values.get("tasks"))
+        if tasks is None or tasks:
+            self._empty_since.pop(key, None)
+            return False
+        return now - self._empty_since.setdefault(key, now) >= LEFT_OVER_SECONDS
+
     def _end(self, key: Key) -> None:
+        self._empty_since.pop(key, None)
         self._finder.forget(key)
         self._meters.pop(key).close()
 
@@ -115,8 +134,10 @@ class Sampler:
         if source:
             source.close()
 
-    def _read_node(self, jobs: int) -> Values:
+    def _read_node(self, jobs: int, left_over: int) -> Values:
         values: Values = {"jobs": jobs}
+        if self._finder.foreign:
+            values["jobs_left_over"] = left_over
         for name, source in self._node_sources.items():
             try:
                 source.read(values)

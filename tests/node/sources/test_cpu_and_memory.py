@@ -125,6 +125,30 @@ def test_no_limit_is_no_series(tmp_path):
     assert read_tree(tmp_path / "2", {"memory.max": "max\n", "memory.swap.max": "max\n"}, 2) == {}
 
 
+@pytest.mark.parametrize("text", [b"9" * 30, b"18446744073709551616\n"])
+def test_a_limit_of_more_than_64_bits_is_refused(text):
+    with pytest.raises(ValueError, match="neither a whole number of 64 bits"):
+        parse.limit(text)
+
+
+def test_memory_and_swap_of_version_1_are_measured_together(tmp_path):
+    files = {"memory/memory.usage_in_bytes": "100\n", "memory/memory.memsw.limit_in_bytes": "500\n",
+             "memory/memory.memsw.usage_in_bytes": "130\n", "memory/memory.stat": "total_swap 30\n"}  # fmt: skip
+    expected = {"memory_usage_bytes": 100, "memory_swap_bytes": 30, "memory_with_swap_bytes": 130,
+                "memory_with_swap_limit_bytes": 500}  # fmt: skip
+    assert read_tree(tmp_path, files, 1) == expected
+
+
+@needs_cgroups
+def test_memory_and_swap_of_a_real_job_are_its_memory_while_nothing_is_on_swap():
+    with real_groups() as groups:
+        made = groups.make("oarlock/n1/ada_7", "memory")
+        if not (made["memory"] / "memory.memsw.usage_in_bytes").exists():
+            pytest.skip("this kernel does not count swap")
+        values = read_all([MemorySource()], job_at({"memory": made["memory"]}))
+    assert values["memory_with_swap_bytes"] == values["memory_usage_bytes"]
+
+
 def test_version_2_gives_every_allocated_core_an_even_share(tmp_path):
     files = {"cpu.stat": "usage_usec 4000000\n", "cpuset.cpus.effective": "2,5\n"}
     assert read_tree(tmp_path, files, 2) == {
@@ -169,7 +193,7 @@ def test_lists_of_cpus_are_read(case):
 def test_limits_are_numbers_or_none(case):
     text, expected = case["input"]["text"].encode(), case["expected"]
     if "error" in expected:
-        with pytest.raises(ValueError, match="neither a whole number"):
+        with pytest.raises(ValueError, match="neither a whole number of 64 bits"):
             parse.limit(text)
     else:
         assert parse.limit(text) == (None if expected["value"] == "unlimited" else expected["value"])

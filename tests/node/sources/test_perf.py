@@ -57,6 +57,17 @@ def read(probe):
     return values
 
 
+def test_a_job_without_a_directory_for_events_is_told_once(tmp_path, caplog):
+    source = PerfSource(["task_clock"])
+    for number in ("7", "8"):
+        assert source.open(job_at({"cpuacct": tmp_path / number}, number)) is None
+    [record] = caplog.records
+    assert record.getMessage() == (
+        f"events cannot be counted for {tmp_path}/7: its resource manager makes no directory for it in the perf_event"
+        " hierarchy"
+    )
+
+
 @needs_cgroups
 def test_real_software_events_are_counted_for_the_job_alone(groups):
     made = groups.make("ada_7", UNIFIED)

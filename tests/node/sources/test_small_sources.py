@@ -75,6 +75,13 @@ def test_pressure_files_are_read_as_peers_read_them(case):
         assert {f"{share}_total_usec": found.get(share) for share in ("some", "full")} == expected
 
 
+def test_lines_of_a_pressure_file_that_we_do_not_know_are_passed_over():
+    text = b"some avg10=0.00 total=150\n\nirq avg10=0.00 total=9\nnew line\nfull avg10=0.00\n"
+    assert pressure.totals(text) == {"some": 150}
+    with pytest.raises(ValueError, match="not a line of a pressure file"):
+        pressure.totals(b"some total=18446744073709551616\n")
+
+
 @pytest.mark.parametrize("source", [BlockIoSource(), PidsSource(), PressureSource()])
 def test_a_job_without_a_controller_is_not_opened(source, tmp_path):
     assert source.open(job_at({"cpuacct": tmp_path})) is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oarlock.node.hierarchies import UNIFIED
-from oarlock.node.sources.files import Values, close_all, open_in, read_list, read_once
+from oarlock.node.sources.files import Values, close_all, open_all, open_in, read_list, read_once
 from oarlock.node.sources.metrics import series
 from oarlock.node.sources.probe import Probe, Subject
 
@@ -33,9 +33,13 @@ class BlockIoSource:
     def open(self, job: Subject) -> Probe | None:
         """Open what this job has."""
         directories = job.directories
-        requests = open_in(directories, "blkio", "blkio.throttle.io_serviced_recursive")
+        requests, bytes_ = open_all(
+            (directories.get("blkio"), "blkio.throttle.io_serviced_recursive"),
+            (directories.get("blkio"), "blkio.throttle.io_service_bytes_recursive"),
+        )
         if requests is not None:
-            return BlockIo(self, requests, open_in(directories, "blkio", "blkio.throttle.io_service_bytes_recursive"))
+            return BlockIo(self, requests, bytes_)
+        close_all(bytes_)
         stat = open_in(directories, UNIFIED, "io.stat")
         return None if stat is None else BlockIo(self, stat, None)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from oarlock.node.hierarchies import UNIFIED
-from oarlock.node.sources.files import Values, close_all, open_in, read_record, read_seldom
+from oarlock.node.sources.files import Values, close_all, open_all, open_in, read_record, read_seldom
 from oarlock.node.sources.metrics import series
 from oarlock.node.sources.parse import cpu_list, word_values
 from oarlock.node.sources.probe import Probe, Subject
@@ -70,10 +70,11 @@ class CpuV1(Probe):
         self._usage = b""
         self._throttling: Values = {}
         self._cores: list[tuple[int, str]] = []
-        self._total = open_in(directories, "cpuacct", "cpuacct.usage")
-        self._stat = open_in(directories, "cpuacct", "cpuacct.stat")
-        self._by_cpu = open_in(directories, "cpuacct", "cpuacct.usage_percpu")
-        self._throttled = open_in(directories, "cpu", "cpu.stat")
+        account = directories.get("cpuacct")
+        self._total, self._stat, self._by_cpu, self._throttled = open_all(
+            (account, "cpuacct.usage"), (account, "cpuacct.stat"), (account, "cpuacct.usage_percpu"),
+            (directories.get("cpu"), "cpu.stat"),
+        )  # fmt: skip
 
     def beat(self) -> bytes:
         """Read the total."""

@@ -11,6 +11,10 @@ Values = dict[str, float]
 """What was read of one job or of the node: series (see `metrics.series`) → value. What is absent was not read."""
 
 _ENDED = frozenset({errno.ENODEV, errno.ENOENT, errno.ESRCH})
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})
+
+RESERVED = 64
+"""Descriptors that no kept file takes: what is opened for a moment (a directory, a setting) needs them."""
 _FEW, _MANY = 448, 65536  # bytes; the small size is one that Python has ready
 
 
@@ -23,12 +27,46 @@ def is_end(error: OSError) -> bool:
     return error.errno in _ENDED
 
 
-def open_kept(directory: str, name: str) -> int | None:
-    """Open a file to be read again and again; None where the kernel or our rights do not offer it."""
+def is_exhausted(error: OSError) -> bool:
+    """Whether an error only says that there are no more descriptors."""
+    return error.errno in _EXHAUSTED
+
+
+def open_briefly(directory: str, name: str) -> int | None:
+    """Open a file that is closed in a moment; None where the kernel or our rights do not offer it."""
     try:
         return os.open(f"{directory}/{name}", os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, PermissionError):
         return None
+
+
+def open_kept(directory: str, name: str) -> int | None:
+    """Open a file to be read again and again; None where the kernel or our rights do not offer it."""
+    fd = open_briefly(directory, name)
+    return None if fd is None else kept(fd)
+
+
+def kept(fd: int) -> int:
+    """Return a descriptor that is to be kept open; close it and raise EMFILE if it is one of the reserved ones.
+
+    The kernel gives the lowest free number, so a number near the limit says that nearly all are taken.
+    """
+    if fd >= resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVED:
+        os.close(fd)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    return fd
+
+
+def open_all(*files: tuple[str | None, str]) -> list[int | None]:
+    """Open files (directory, name) to be read again and again; none of them stays open where descriptors run out."""
+    opened: list[int | None] = []
+    try:
+        for directory, name in files:
+            opened.append(None if directory is None else open_kept(directory, name))
+    except OSError:
+        close_all(*opened)
+        raise
+    return opened
 
 
 def open_in(directories: Mapping[str, str], controller: str, name: str) -> int | None:
@@ -42,7 +80,8 @@ def read_seldom(directories: Mapping[str, str], controller: str, name: str) -> b
 
     None where the job has no such file; a directory that is gone is the end of the job, as it is for kept files.
     """
-    fd = open_in(directories, controller, name)
+    directory = directories.get(controller)
+    fd = None if directory is None else open_briefly(directory, name)
     if fd is None:
         return None
     try:

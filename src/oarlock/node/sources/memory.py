@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 
 from oarlock.node.hierarchies import UNIFIED
-from oarlock.node.sources.files import Values, close_all, open_in, read_record, read_seldom
+from oarlock.node.sources.files import Values, close_all, open_all, read_record, read_seldom
 from oarlock.node.sources.parse import Positions, limit, word_values
 from oarlock.node.sources.probe import Probe, Subject
 
@@ -79,16 +79,16 @@ class MemorySource:
 class MemoryV1(Probe):
     """Version 1, with its children counted in."""
 
-    __slots__ = ("_directories", "_peak", "_positions", "_seldom", "_stat", "_usage", "_used")
+    __slots__ = ("_counts_swap", "_directories", "_peak", "_positions", "_seldom", "_stat", "_usage", "_used")
     beats = True
 
     def __init__(self, directories: Mapping[str, str], positions: Positions) -> None:
         self._directories, self._positions = directories, positions
         self._used = b""
         self._seldom: Values = {}
-        self._usage = open_in(directories, "memory", "memory.usage_in_bytes")
-        self._peak = open_in(directories, "memory", "memory.max_usage_in_bytes")
-        self._stat = open_in(directories, "memory", "memory.stat")
+        self._counts_swap = False  # the kernel may have been built or started without
+        names = ("memory.usage_in_bytes", "memory.max_usage_in_bytes", "memory.stat")
+        self._usage, self._peak, self._stat = open_all(*((directories.get("memory"), name) for name in names))
 
     def beat(self) -> bytes:
         """Read what is used now."""
@@ -109,6 +109,15 @@ class MemoryV1(Probe):
         if thorough or values.get("memory_peak_bytes", 0) > near:
             self._read_seldom()
         values.update(self._seldom)
+        if self._counts_swap and self._used:
+            values["memory_with_swap_bytes"] = self._with_swap(values)
+
+    def _with_swap(self, values: Values) -> float:
+        """Return memory and swap together. Without anything on swap it is the memory: no file has to be read."""
+        if values.get("memory_swap_bytes") == 0:
+            return values["memory_usage_bytes"]
+        text = read_seldom(self._directories, "memory", "memory.memsw.usage_in_bytes")
+        return values["memory_usage_bytes"] if text is None else int(text)
 
     def close(self) -> None:
         """Close all files."""
@@ -118,6 +127,7 @@ class MemoryV1(Probe):
         seldom = self._seldom = {}
         _put_limit(seldom, "memory_limit_bytes", read_seldom(self._directories, "memory", "memory.limit_in_bytes"))
         with_swap = read_seldom(self._directories, "memory", "memory.memsw.limit_in_bytes")
+        self._counts_swap = with_swap is not None
         _put_limit(seldom, "memory_with_swap_limit_bytes", with_swap)
         hits = read_seldom(self._directories, "memory", "memory.failcnt")
         if hits is not None:
@@ -138,11 +148,10 @@ class MemoryV2(Probe):
         self._directories, self._positions = directories, positions
         self._used = b""
         self._seldom: Values = {}
-        self._current = open_in(directories, UNIFIED, "memory.current")
-        self._peak = open_in(directories, UNIFIED, "memory.peak")
-        self._stat = open_in(directories, UNIFIED, "memory.stat")
-        self._swap = open_in(directories, UNIFIED, "memory.swap.current")
-        self._events = open_in(directories, UNIFIED, "memory.events")
+        names = ("memory.current", "memory.peak", "memory.stat", "memory.swap.current", "memory.events")
+        self._current, self._peak, self._stat, self._swap, self._events = open_all(
+            *((directories.get(UNIFIED), name) for name in names)
+        )
 
     def beat(self) -> bytes:
         """Read what is used now."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from oarlock.node.sources.files import Values, close_all, listed, open_kept, read_list
+from oarlock.node.sources.files import Values, close_all, listed, open_briefly, open_kept, read_list
 from oarlock.node.sources.metrics import series
 
 _NUMBER_BYTES = 32
@@ -75,7 +75,7 @@ class LustreSource:
         """Read all mounts; two mounts of one file system are added up."""
         for root in self._roots:
             for mount in listed(root):
-                fd = open_kept(f"{root}/{mount}", "stats")
+                fd = open_briefly(f"{root}/{mount}", "stats")
                 if fd is None:
                     continue
                 try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from operator import itemgetter
 
+U64_MOST = (1 << 64) - 1
 U64_UNLIMITED_V1 = 0x7FFFFFFFFFFFF000
 """What a v1 memory limit reads when there is none (the largest whole page below 2^63)."""
 
@@ -14,9 +15,9 @@ def limit(text: bytes) -> int | None:
     word = text.strip()
     if word == b"max":
         return None
-    if not word.isdigit():
-        raise ValueError(f"{text!r} is neither a whole number nor `max`")
-    value = int(word)
+    value = int(word) if word.isdigit() else -1
+    if not 0 <= value <= U64_MOST:
+        raise ValueError(f"{text!r} is neither a whole number of 64 bits nor `max`")
     return None if value == U64_UNLIMITED_V1 else value
 
 

@@ -90,11 +90,13 @@ class PerfSource:
             raise ValueError(f"there is no event `{unknown[0]}`; there are {', '.join(EVENTS)}")
         self.events = list(dict.fromkeys(events))
         self.cpus = online_cpus() if cpus is None else list(cpus)
-        self._refused = False
+        self._refused = self._said_missing = False
 
     def open(self, job: Subject) -> Probe | None:
         """Open one group a CPU on the job's cgroup; None where that is not possible."""
         directory = job.directories.get("perf_event") or job.directories.get(UNIFIED)
+        if directory is None:
+            self._say_missing(job)
         if directory is None or self._refused:
             return None
         cgroup = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -128,6 +130,15 @@ class PerfSource:
                 self.events.remove(event)
                 log.info("this machine does not count an event", extra={"event": event})
         return groups
+
+    def _say_missing(self, job: Subject) -> None:
+        if not self._said_missing:
+            self._said_missing = True
+            log.warning(
+                "events cannot be counted for %s: its resource manager makes no directory for it in the perf_event"
+                " hierarchy",
+                next(iter(job.directories.values()), "a job"),
+            )
 
     def _refuse(self, error: OSError) -> None:
         self._refused = True

@@ -9,6 +9,8 @@ import platform
 import struct
 from typing import NamedTuple
 
+from oarlock.node.sources.files import kept
+
 HARDWARE, SOFTWARE, CACHE = 0, 1, 3
 FOR_CGROUP = 4
 """Flag: the process id is the descriptor of a cgroup's directory."""
@@ -43,7 +45,7 @@ def open_event(
     if fd < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
-    return fd
+    return kept(fd)
 
 
 def read_group(leader: int, events: int) -> Counts:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 
 from oarlock.node.hierarchies import UNIFIED
-from oarlock.node.sources.files import Values, close_all, open_in
+from oarlock.node.sources.files import Values, close_all, open_all
+from oarlock.node.sources.parse import U64_MOST
 from oarlock.node.sources.probe import Probe, Subject
 
 _MICRO = 1e6
 _TEXT_BYTES = 256
+_SHARES = ("some", "full")
 RESOURCES = ("cpu", "memory", "io")
 
 
@@ -21,8 +23,9 @@ class PressureSource:
 
     def open(self, job: Subject) -> Probe | None:
         """Open what this job has."""
-        opened = [(resource, open_in(job.directories, UNIFIED, f"{resource}.pressure")) for resource in RESOURCES]
-        files = [(resource, fd) for resource, fd in opened if fd is not None]
+        directory = job.directories.get(UNIFIED)
+        opened = open_all(*((directory, f"{resource}.pressure") for resource in RESOURCES))
+        files = [(resource, fd) for resource, fd in zip(RESOURCES, opened) if fd is not None]
         return Pressure(files) if files else None
 
 
@@ -49,9 +52,11 @@ def totals(text: bytes) -> dict[str, int]:
     """Read a pressure file into the microseconds that some, and that all (`full`), tasks waited."""
     found = {}
     for line in text.decode("ascii").splitlines():
-        share, *fields = line.split()
-        total = next((field[6:] for field in fields if field.startswith("total=")), "")
-        if share not in {"some", "full"} or not total.isdigit():
+        share, *fields = line.split() or [""]
+        total = next((field[6:] for field in fields if field.startswith("total=")), None)
+        if share not in _SHARES or total is None:
+            continue  # a later kernel may say more
+        if not total.isdigit() or int(total) > U64_MOST:
             raise ValueError(f"{line!r} is not a line of a pressure file")
         found[share] = int(total)
     return found

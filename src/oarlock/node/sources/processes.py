@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from oarlock.node.sources.files import Values, close_all, is_end, open_kept, read_list
+from oarlock.node.sources.files import Values, close_all, is_end, open_all, open_briefly, read_list
 from oarlock.node.sources.metrics import series
 from oarlock.node.sources.probe import Probe, Subject
 
@@ -91,8 +91,7 @@ class Process:
         self.exe = ""
         self.done: Work = _NOTHING
         self._owed = list(_NOTHING)
-        self._stat = open_kept(f"{proc}/{pid}", "stat")
-        self._io = open_kept(f"{proc}/{pid}", "io")
+        self._stat, self._io = open_all((f"{proc}/{pid}", "stat"), (f"{proc}/{pid}", "io"))
 
     def read(self, proc: str) -> Stat | None:
         """Read its state; None when it is gone. `exe` follows when it executes another program."""
@@ -163,10 +162,10 @@ class Processes(Probe):
     def beat(self) -> bytes:
         """Read which processes there are."""
         if self._job.process_directories is not self._directories:
-            self._directories = self._job.process_directories
+            directories = self._job.process_directories
+            opened = open_all(*((directory, "cgroup.procs") for directory in directories))
             close_all(*self._fds)
-            opened = [open_kept(directory, "cgroup.procs") for directory in self._directories]
-            self._fds = [fd for fd in opened if fd is not None]
+            self._fds, self._directories = [fd for fd in opened if fd is not None], directories
         self._pids = b"".join([_pids_in(fd, own=at == 0) for at, fd in enumerate(self._fds)])
         return self._pids
 
@@ -310,7 +309,7 @@ def links(proc: str, pids: Iterable[int], scratch: tuple[str, ...]) -> Values:
 def owner(directories: Sequence[str], proc: str = "/proc") -> int | None:
     """Give the user of the first process that is not root's, for layouts whose paths do not say it."""
     for directory in directories:
-        fd = open_kept(directory, "cgroup.procs")
+        fd = open_briefly(directory, "cgroup.procs")
         if fd is None:
             continue
         try:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from oarlock.node.hierarchies import UNIFIED
 from oarlock.node.sources.cpu import stat_v2
-from oarlock.node.sources.files import Values, close_all, is_end, open_kept
+from oarlock.node.sources.files import Values, close_all, is_end, open_all
 from oarlock.node.sources.metrics import series
 from oarlock.node.sources.probe import Probe, Subject
 
@@ -92,10 +92,12 @@ class Steps(Probe):
         names = series("step_cpu_seconds_total", step=told), series("step_memory_usage_bytes", step=told)
         directories = self._job.directories
         if "cpuacct" in directories:
-            cpu = open_kept(f"{directories['cpuacct']}/{name}", "cpuacct.usage")
-            return _Step(cpu, open_kept(f"{directories.get('memory')}/{name}", "memory.usage_in_bytes"), *names)
-        at = f"{directories.get(UNIFIED)}/{name}"
-        return _Step(open_kept(at, "cpu.stat"), open_kept(at, "memory.current"), *names)
+            files = open_all((f"{directories['cpuacct']}/{name}", "cpuacct.usage"),
+                             (f"{directories.get('memory')}/{name}", "memory.usage_in_bytes"))  # fmt: skip
+        else:
+            at = f"{directories.get(UNIFIED)}/{name}"
+            files = open_all((at, "cpu.stat"), (at, "memory.current"))
+        return _Step(files[0], files[1], *names)
 
     def _drop(self, name: str) -> None:
         step = self._steps.pop(name)
