@@ -140,7 +140,33 @@ def test_a_job_that_is_too_big_hears_how_much_there_is():
 def test_a_job_that_needs_what_is_away_hears_how_much_is_left():
     resources = table(*node("n1", 2), *node("n2", 2, state="Suspected"))
     reason = why(1, resources, asks(1, "nodes=2"))
-    assert reason == Reason(1, Obstacle.UNAVAILABLE, "needs 2 nodes; only 1 of 2 such nodes can be used now")
+    says = "needs 2 nodes; only 1 of 2 such nodes can be used now (1 Suspected)"
+    assert reason == Reason(1, Obstacle.UNAVAILABLE, says)
+
+
+AWAY = table(
+    *node("n1", 2, drain="NO"), *node("n2", 2, drain="NO", state="Suspected"), *node("n3", 2, drain="YES"),
+    *node("n4", 2, drain="NO", state="Absent"), *node("n5", 2, drain="NO", state="Suspected"),
+    *node("n6", 2, drain="NO", next_state="Absent"),
+)  # fmt: skip
+
+
+def test_nodes_that_are_away_are_named_by_their_state_with_their_count():
+    reason = why(1, AWAY, asks(1, "nodes=4", where="drain = 'NO'"))
+    told = "needs 4 nodes; only 1 of 6 such nodes can be used now (2 Suspected, 2 Absent, 1 drained)"
+    assert (reason.obstacle, reason.says) == (Obstacle.UNAVAILABLE, told)
+    reason = why(1, AWAY, asks(1, "nodes=7", where="drain = 'NO'"))
+    assert (reason.obstacle, reason.says) == (Obstacle.TOO_BIG, "needs 7 nodes; there are only 6 such nodes in all")
+    reason = why(1, AWAY, asks(1, "nodes=2+nodes=2", where="drain = 'NO'"))
+    assert reason.says.endswith("(n[2,5] Suspected, n[4,6] Absent, n3 drained)")
+
+
+def test_a_job_that_waits_for_another_hears_which_nodes_are_away_too():
+    reason = why(2, AWAY, runs(1, [1, 2], until=NOW + 60), asks(2, "nodes=1", where="drain = 'NO'"))
+    assert reason.says == (
+        "needs 1 node for 0:01:40; 0 are free now (2 Suspected, 2 Absent, 1 drained), "
+        "the first when job 1 ends in 0:01:00"
+    )
 
 
 def test_several_groups_are_joined_and_not_counted():

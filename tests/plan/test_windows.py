@@ -84,6 +84,22 @@ def test_why_names_no_window_where_another_job_is_the_reason():
     assert told.says == "needs 4 nodes for 1:00:00; 3 are free now, the fourth when job 1 ends in 0:03:20"
 
 
+def test_why_names_the_window_after_which_a_job_starts_though_others_run_now():
+    jobs = (runs(1, [3, 4], NOW + 40), asks(2, "nodes=4", walltime=3600))
+    told = explained(2, *jobs)
+    assert told.says == (
+        "needs 4 nodes for 1:00:00; 3 are free now; it starts when maintenance `cooling` ends, in 0:02:30"
+    )
+
+
+def test_why_counts_the_nodes_that_are_in_maintenance_now():
+    now = Window("cooling", NOW - 5, NOW + 150, (1, 2))
+    told = explained(2, runs(1, [7, 8], NOW + 200), asks(2, "nodes=4", walltime=60), windows=(now,))
+    assert told.says == (
+        "needs 4 nodes for 0:01:00; 2 are free now (1 in maintenance `cooling`), the fourth when job 1 ends in 0:03:20"
+    )
+
+
 def test_why_names_no_window_that_is_far_away():
     far = (Window("later", NOW + 9999, NOW + 99999, (8,)),)
     told = explained(2, runs(1, [7, 8], NOW + 200), asks(2, "nodes=4", walltime=60), windows=far)
@@ -122,7 +138,7 @@ def test_why_names_the_quota_and_the_date_that_a_job_asked_for():
     assert (told.obstacle, told.says) == ("quota", f"needs 2 cores for 0:01:40; {says}")
     assert (
         explained(3, *jobs, windows=(), quotas=quotas).says
-        == "needs 1 core for 0:01:40; asked not to start before in 0:10:00"
+        == "needs 1 core for 0:01:40; asked to start in 0:10:00 at the earliest"
     )
 
 

@@ -90,7 +90,7 @@ def test_a_postponed_job_starts_at_its_date(make):
     cluster = make()
     begin = cluster.now + 2 * HOUR
     job = cluster.submit("sleep 5", types=(f"postpone={date(begin)}",))
-    assert "asked not to start before in 2:00:00" in why(cluster, job)
+    assert "asked to start in 2:00:00 at the earliest" in why(cluster, job)
     cluster.run_until(job, JobState.TERMINATED)
     assert cluster.job(job).start == begin
 

@@ -6,7 +6,7 @@ from oarlock.config import Config
 from oarlock.job import dates, schedule
 from oarlock.model.event import EventType
 from oarlock.model.job import FINAL, Job, JobState, Reservation
-from oarlock.model.plan import Obstacle, Placement, Reason
+from oarlock.model.plan import Obstacle, Placement, Reason, Unplaced
 from oarlock.model.snapshot import Choice, Shape, Waiting
 from oarlock.plan import one_more
 from oarlock.plan.explain import Explainer
@@ -69,8 +69,20 @@ def why(tx: Tx, config: Config, job_id: int, *, now: int) -> Reason:
     if job_id in broken:
         return Reason(job_id, Obstacle.SET_ASIDE, broken[job_id])
     if job_id not in planner.waiting:
-        return Reason(job_id, Obstacle.BUSY, "it is a reservation that waits for its date", job.start or None)
+        return _accepted(planner, job)
     return Explainer(planner).why(job_id)
+
+
+def _accepted(planner: Planner, job: Job) -> Reason:
+    """Say what an accepted reservation waits for: its date, or what is missing when that has come."""
+    placed = planner.accepted.get(job.id)
+    if placed is None or placed.start > planner.now:
+        return Reason(job.id, Obstacle.BUSY, "it is a reservation that waits for its date", job.start or None)
+    unplaced = planner.unplaced.get(job.id)
+    obstacle = Obstacle.BUSY if unplaced is None else unplaced.obstacle
+    if obstacle is Obstacle.MISSED and unplaced is not None:
+        return Reason(job.id, obstacle, unplaced.detail)
+    return Reason(job.id, obstacle, Explainer(planner).overdue(placed))
 
 
 def _standing(state: JobState) -> str:
@@ -109,10 +121,20 @@ def when(tx: Tx, config: Config, new: jobs.New, *, now: int) -> When:
         start=job.start,
     )
     found = one_more.submit(planner, dates.dated(waiting))
+    if job.reservation is not Reservation.NONE:
+        return _answered(planner, found)
     reason = Explainer(planner).why(_NOT_YET)
     if isinstance(found, Placement):
         return When(found.start, tuple(planner.layout.nodes_of(found.resources)), reason.says, reason.smaller)
     return When(None, (), reason.says, reason.smaller)
+
+
+def _answered(planner: Planner, found: Placement | Unplaced) -> When:
+    """Say whether a reservation would be accepted; it has its date or none, so nothing is sooner."""
+    if isinstance(found, Placement):
+        nodes = tuple(planner.layout.nodes_of(found.resources))
+        return When(found.start, nodes, "yes: the reservation would be accepted")
+    return When(None, (), f"no: {found.detail}")
 
 
 def reservation(tx: Tx, job_id: int) -> ReservationAnswer:

@@ -13,11 +13,12 @@ from oarlock.lang.request import show_alternative
 from oarlock.model.errors import OarlockError
 from oarlock.model.plan import Obstacle, Placement, Reason, Unplaced
 from oarlock.model.request import Alternative, Group, Level
-from oarlock.model.snapshot import Choice, Shape, Waiting
+from oarlock.model.snapshot import Choice, Placed, Shape, Waiting
+from oarlock.plan import away
 from oarlock.plan.board import Kind
 from oarlock.plan.chart import Stay
 from oarlock.plan.fit import Fit
-from oarlock.plan.held_back import HeldBack, held_back
+from oarlock.plan.held_back import HeldBack, ending_at, held_back
 from oarlock.plan.planner import Planner
 from oarlock.plan.policies import by_priority, named
 from oarlock.plan.priority import Weighing
@@ -113,9 +114,24 @@ class Explainer:
         if unplaced.obstacle == Obstacle.FAR_BACK:
             return self._without_date(job, unplaced)
         if unplaced.obstacle in {Obstacle.TOO_BIG, Obstacle.UNAVAILABLE}:
-            shape = self._planner.shapes[job.choices[0].shape]
-            says = f"needs {needs(shape)}; {self._counted(job.choices[0], shape) or unplaced.detail}"
+            return self._out_of_reach(job, unplaced)
         return Reason(job.job_id, unplaced.obstacle, says, unplaced.earliest)
+
+    def _out_of_reach(self, job: Waiting, unplaced: Unplaced) -> Reason:
+        """Say how many such units exist, how many can be used, and what became of the others."""
+        shape = self._planner.shapes[job.choices[0].shape]
+        level, obstacle = _counting(shape), unplaced.obstacle
+        if level is None:
+            absent = away.nodes(self._planner)
+            counted = f"{unplaced.detail} ({absent})" if absent else unplaced.detail
+        else:
+            exist, usable, absent = away.counts(self._planner, shape)
+            counted = f"there {_are(exist)} only {exist} such {unit(level, exist)} in all"
+            if exist >= level.count:
+                obstacle = Obstacle.UNAVAILABLE
+                why = f" ({absent})" if absent else ""
+                counted = f"only {usable} of {exist} such {unit(level, exist)} can be used now{why}"
+        return Reason(job.job_id, obstacle, f"needs {needs(shape)}; {counted}", unplaced.earliest)
 
     def _without_date(self, job: Waiting, unplaced: Unplaced) -> Reason:
         """Say what a job meets now that is not promised a date, and what would start at once."""
@@ -128,18 +144,6 @@ class Explainer:
         kept = self._kept_for(job.job_id, situation.idle) if situation.idle else ""
         says = f"needs {situation.asks}; {situation.numbers}{kept}; {unplaced.detail}"
         return Reason(job.job_id, unplaced.obstacle, says, None, self._suggested(kind, choice) if may_pass else None)
-
-    def _counted(self, choice: Choice, shape: Shape) -> str:
-        """Say how many such units exist, and how many of them can be used."""
-        level = _counting(shape)
-        if level is None:
-            return ""
-        fit = self._planner.fit(choice.shape)
-        existing = self._planner.available.existing
-        exist = fit.offers(self._planner.fitter.whole_nodes(existing) if fit.of_nodes else existing)
-        if exist < level.count:
-            return f"there {_are(exist)} only {exist} such {unit(level, exist)} in all"
-        return f"only {fit.offers(self._ready[fit.of_nodes])} of {exist} such {unit(level, exist)} can be used now"
 
     def _about_to_start(self, placement: Placement) -> str:
         asleep = placement.resources & union(bits for _, bits in self._planner.available.asleep)
@@ -164,7 +168,9 @@ class Explainer:
             return Situation(asks, "that much is not free now", "it is")
         idle, long = fit.offers(free.until(now + 1)), fit.offers(free.until(stop))
         if idle < level.count:
-            return Situation(asks, f"{idle} {_are(idle)} free now", f"the {ordinal(level.count)}")
+            _, _, absent = away.counts(self._planner, shape)
+            why = f" ({absent})" if absent else ""
+            return Situation(asks, f"{idle} {_are(idle)} free now{why}", f"the {ordinal(level.count)}")
         if long < level.count:
             numbers = f"{idle} {_are(idle)} free now, but {f'only {long}' if long else 'none'} for that long"
             idle_now = free.until(now + 1)
@@ -199,7 +205,13 @@ class Explainer:
         if required := self._required(job):
             first = f"job {max(required)}, which it depends on, has to end first"
             return f", but {first}; it starts {self._at(placement.start)}"
+        if windows := ending_at(self._planner, placement):
+            return f"; it starts when maintenance {windows} ends, {self._at(placement.start)}"
         return f"; it starts {self._at(placement.start)}"
+
+    def overdue(self, job: Placed) -> str:
+        """Say what an accepted reservation waits for whose date has come."""
+        return away.overdue_reservation(self._planner, job, self._at)
 
     def _required(self, job: Waiting) -> list[int]:
         """Give the jobs that have to end first."""

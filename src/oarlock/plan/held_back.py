@@ -32,7 +32,7 @@ def held_back(
     `free` is what it could have now (nodes, if it asks for nodes), its own stay to come left out.
     """
     if placement.start == job.not_before > planner.now:
-        return HeldBack(Obstacle.BUSY, f"asked not to start before {at(job.not_before)}")
+        return HeldBack(Obstacle.BUSY, f"asked to start {at(job.not_before)} at the earliest")
     container = _container(planner, kind, at)
     if container:
         return HeldBack(Obstacle.CONTAINER, container)
@@ -41,6 +41,16 @@ def held_back(
         return HeldBack(Obstacle.QUOTA, f"{quota}; it starts {at(placement.start)}")
     window = _window(planner, job.job_id, kind, choice, free, at)
     return HeldBack(Obstacle.MAINTENANCE, f"{window}; it starts {at(placement.start)}") if window else None
+
+
+def ending_at(planner: Planner, placement: Placement) -> str:
+    """Name the windows at whose end a place begins, on resources that it has."""
+    windows = [
+        window
+        for window in planner.limits.windows
+        if window.stop == placement.start and window.resources & placement.resources
+    ]
+    return " and ".join(f"`{planner.limits.names[window]}`" for window in windows)
 
 
 def _container(planner: Planner, kind: Kind, at: Callable[[int], str]) -> str:
