@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import os
 import random
+import resource
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from oarlock.client import Client, Refused
 from oarlock.model.job import JobState
 from oarlock.node import spool
 from oarlock.node.messages import EXITED, Report, signed
+from oarlock.server import descriptors
 from tests.bed import needs_root
 from tests.e2e.instance import SOURCE, instance
 
@@ -94,6 +96,19 @@ def test_a_server_that_is_told_to_stop_leaves_jobs_alone_and_the_next_one_finish
     site.start()
     site.until(site.all_over)
     assert (site.story(job), site.job(job).exit_code) == (NORMAL, 0)
+
+
+def test_the_server_takes_all_descriptors_it_may_have_and_jobs_do_not_inherit_them(site):
+    job = site.submit("ulimit -Sn > limit")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))  # a number that nobody else has
+    try:
+        site.start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    site.until(site.all_over)
+    assert resource.prlimit(site.process.pid, resource.RLIMIT_NOFILE) == (min(hard, descriptors.MOST), hard)
+    assert (site.job(job).exit_code, int((site.home / "limit").read_text())) == (0, soft - 1)
 
 
 def leave_behind(directory, key):

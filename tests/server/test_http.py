@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 import stat
 import time
 from collections.abc import Callable
@@ -15,10 +16,10 @@ import pytest
 from oarlock import __version__
 from oarlock.config import Config
 from oarlock.model.errors import PortTaken
-from oarlock.server.connection import Limits
+from oarlock.server.connection import Limits, place
 from oarlock.server.http import listen
 from oarlock.store.database import Database
-from tests.web.house import NOW, alone, running
+from tests.web.house import NOW, Client, Running, alone, running
 
 LOOPBACK = Config().allowed_networks
 
@@ -82,6 +83,61 @@ def test_one_user_has_so_many_connections_and_no_more(sqlite_path: Path):
         until(lambda: house.client.get("/version").status == 200)
         for sock in held:
             sock.close()
+
+
+def _from(house: Running, address: str) -> socket.socket:
+    """Connect to the port from one of the many addresses of this machine."""
+    return socket.create_connection(("127.0.0.1", house.port), timeout=20, source_address=(address, 0))
+
+
+def test_all_addresses_of_this_machine_are_one_caller(sqlite_path: Path):
+    with alone(sqlite_path, limits=Limits(LOOPBACK, most_of_one=3)) as house:
+        held = [_from(house, f"127.1.2.{n}") for n in range(1, 4)]
+        refused = Client(lambda: _from(house, "127.9.9.9")).get("/version")
+        assert (refused.status, refused.body["kind"]) == (429, "TooManyAtOnce")
+        assert house.client.get("/version").status == 200  # the socket counts by user
+        for sock in held:
+            sock.close()
+
+
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [
+        ("127.1.2.3", "this machine"), ("::1", "this machine"), ("::ffff:127.0.0.9", "this machine"),
+        ("10.1.2.3", "10.1.2.3"), ("::ffff:10.1.2.3", "10.1.2.3"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"), ("fe80::1%eth0", "fe80::/64"),
+    ],
+)  # fmt: skip
+def test_who_has_many_addresses_is_one_caller(address: str, name: str):
+    assert place(address) == name
+
+
+def test_connections_at_the_port_leave_room_at_the_socket(sqlite_path: Path):
+    with alone(sqlite_path, limits=Limits(LOOPBACK, most=4, most_at_port=3)) as house:
+        held = [_from(house, "127.0.0.1") for _ in range(3)]
+        refused = house.client_at_port().get("/version")
+        assert refused.body["error"] == "The server has as many connections as it can take."
+        with house.connect():
+            until(lambda: house.client.get("/version").status == 429)
+        until(lambda: house.client.get("/version").status == 200)
+        for sock in held:
+            sock.close()
+        until(lambda: house.client_at_port().get("/version").status == 200)
+
+
+def test_a_client_that_does_not_take_its_answers_is_hung_up_on(sqlite_path: Path):
+    limits = Limits(LOOPBACK, answer_seconds=0.2)
+    with alone(sqlite_path, limits=limits) as house, house.connect() as sock:
+        sock.sendall(b"GET /api/v1/version HTTP/1.1\r\nHost: x\r\n\r\n" * 4000)
+        until(lambda: limits.in_all == 0)
+
+
+def test_a_client_that_takes_its_answers_slowly_gets_all_of_them(sqlite_path: Path):
+    with alone(sqlite_path) as house, house.connect() as sock:
+        sock.sendall(b"GET /api/v1/version HTTP/1.1\r\nHost: x\r\n\r\n" * 4000)
+        got = b""
+        while got.count(b"HTTP/1.1 200 OK") < 4000:
+            got += sock.recv(65_536)
 
 
 def test_who_is_not_in_the_networks_is_turned_away_at_the_port_and_not_at_the_socket(sqlite_path: Path):

@@ -13,6 +13,7 @@ from pathlib import Path
 import uvicorn
 
 from oarlock.model.errors import PortTaken
+from oarlock.server import descriptors
 from oarlock.server.connection import Connection, Limits
 from oarlock.server.transports import rules
 from oarlock.web import app
@@ -47,7 +48,9 @@ async def serve_http(core: Core) -> None:
     """Answer requests until cancelled; then finish what is under way, for a moment, and go."""
     ears = await listen(core)
     site = Site.of(core.config)
-    await answer(core, ears, site, Limits(core.config.allowed_networks))
+    shares = descriptors.connection_shares(descriptors.limit())
+    limits = Limits(core.config.allowed_networks, most=shares.most, most_at_port=shares.most_at_port)
+    await answer(core, ears, site, limits)
 
 
 async def listen(core: Core) -> Ears:

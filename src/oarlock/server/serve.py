@@ -13,7 +13,7 @@ from pathlib import Path
 from oarlock.config import Config, DbType
 from oarlock.job import alerts
 from oarlock.model.errors import DatabaseHeld, DatabaseRefused, OarlockError
-from oarlock.server import loops
+from oarlock.server import descriptors, log_filter, loops
 from oarlock.server.alerts import PERIOD, Alerts
 from oarlock.server.clock import RealClock
 from oarlock.server.core import Core
@@ -32,8 +32,12 @@ Listener = Callable[[Core], Awaitable[None]]
 def serve(state_dir: Path, config: Config) -> None:
     """Serve until SIGTERM or SIGINT; jobs that run go on without a server."""
     helper = forked()
+    descriptors.raise_limit()
+    filters = log_filter.install()
     with opened(state_dir, config) as database:
         asyncio.run(_serve(state_dir, config, database, helper))
+    for one in filters:
+        one.flush(final=True)
 
 
 @contextlib.contextmanager

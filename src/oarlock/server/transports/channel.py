@@ -20,6 +20,7 @@ from oarlock.model.errors import NodeRefused, NodeUnreachable
 from oarlock.node import loader
 from oarlock.node.channel import ANSWER, EVENT, PROTOCOL, RAW, REQUEST, BadFrame, Body, Frame, Reader, packed
 from oarlock.node.messages import Settings
+from oarlock.server import descriptors
 from oarlock.server.transports.way import Way
 
 log = logging.getLogger(__name__)
@@ -75,6 +76,7 @@ class Channel:
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,  # what ends the server must not end the node program in the same breath
         )
+        descriptors.lower_again(process.pid)  # before it is sent anything: it starts jobs, which inherit it
         channel = cls(settings.node, process, on_event)
         try:
             async with asyncio.timeout(seconds):
