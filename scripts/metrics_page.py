@@ -22,7 +22,9 @@ every 30 seconds: its values are those of the last reading. Limits and lists of 
 | processes | /proc of the job's processes | for I/O and open files of other users: root or CAP_SYS_PTRACE |
 | perf | events for each cgroup | root or CAP_PERFMON, or `perf_event_paranoid` at most 0 |
 | gpu | NVIDIA GPUs, through `libnvidia-ml.so.1` | the driver |
-| machine, network, infiniband, temperature | /proc and /sys | nothing |
+| machine, disk, network, infiniband, temperature | /proc and /sys; whole disks, not their partitions | nothing |
+| filesystem | local file systems, in a thread of its own; those of the network are left out | nothing |
+| cores | each CPU of the node; on with the names of `node` | nothing |
 | lustre | /proc/fs/lustre or debugfs | root where it is in debugfs |
 | rapl | energy of the processors | root or CAP_PERFMON (perf), root or CAP_DAC_READ_SEARCH (powercap) |
 | ipmi, redfish | power, asked in a thread of its own | root and an IPMI program; an account on the controller |
@@ -63,16 +65,18 @@ def _elsewhere() -> str:
 def _family(family: names.Family) -> str:
     labels = ", ".join(f"`{label}` ({said})" for label, said in family.labels.items())
     rows: dict[str, list[names.Name]] = {}
-    for name in family.names["job"]:
+    scope = next(iter(family.names))
+    for name in family.names[scope]:
         rows.setdefault(name.name, []).append(name)
-    table = "\n".join(_name(called, made_of) for called, made_of in rows.items())
-    head = f"### {family.name}: {family.about}\n\nLabels of every series: {labels}.\n\n"
+    table = "\n".join(_name(scope, called, made_of) for called, made_of in rows.items())
+    whose = f"Labels of every series: {labels}." if labels else "Series of the node as a whole."
+    head = f"### {family.name}: {family.about}\n\n{whose}\n\n"
     return f"{head}| name | kind | meaning | made of | labels of its own |\n| --- | --- | --- | --- | --- |\n{table}\n"
 
 
-def _name(called: str, made_of: list[names.Name]) -> str:
+def _name(scope: str, called: str, made_of: list[names.Name]) -> str:
     first = made_of[0]
-    own = {label: "" for name in made_of for label in _own_labels(name)}
+    own = {label: "" for name in made_of for label in _own_labels(scope, name)}
     what = ", ".join(f"`{name.metric}`" for name in made_of)
     factor = "" if first.times == 1 else f" × {first.times:.7g}"
     form = {
@@ -83,8 +87,8 @@ def _name(called: str, made_of: list[names.Name]) -> str:
     return f"| `{called}` | {first.kind} | {first.help} | {what}{factor}{form[first.form]} | {', '.join(own) or '–'} |"
 
 
-def _own_labels(name: names.Name) -> list[str]:
-    ours = catalogue()["job", name.metric].labels
+def _own_labels(scope: str, name: names.Name) -> list[str]:
+    ours = catalogue()[scope, name.metric].labels
     return [*(name.rename.get(label, label) for label in ours if label not in name.drop), *name.add]
 
 

@@ -1,7 +1,9 @@
 import itertools
 import logging
+import os
 import re
 import threading
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,6 +14,8 @@ from oarlock.measure.agent import Agent, next_turn, source_settings
 from oarlock.measure.options import AgentOptions
 from oarlock.model.errors import ConfigRefused
 from oarlock.node.hierarchies import Hierarchy
+from oarlock.node.sources import perf
+from oarlock.node.sources.disks import local_mounts
 from tests.measure.real import free_port
 from tests.monitoring import recorded, wait_until
 
@@ -198,6 +202,25 @@ def test_what_is_settled_at_the_start_or_makes_no_sense_is_refused_and_changes_n
             with pytest.raises(ConfigRefused, match=sentence):
                 agent.change(wish)
     assert agent.options == before
+
+
+def test_the_portal_finds_this_node_under_the_names_of_node_exporter(agent_of):
+    agent = agent_of(names=("node",), sources=("machine", "disk", "filesystem", "network"))
+    wait_until(lambda: agent.sample() and "node_filesystem" in page(agent), "the file systems")
+    text = page(agent)
+    idle = re.findall(r'^node_cpu_seconds_total\{cpu="\d+",mode="idle"\} ', text, re.MULTILINE)
+    assert len(idle) == len(perf.online_cpus())
+    assert 'mode="guest"' not in text, "it is inside `user` already"
+    [mount, *_] = local_mounts(Path("/proc/self/mounts").read_text())
+    size = os.statvfs(mount.mountpoint)
+    labels = f'device="{mount.device}",mountpoint="{mount.mountpoint}",fstype="{mount.fstype}"'
+    assert f"node_filesystem_size_bytes{{{labels}}} {size.f_blocks * size.f_frsize}\n" in text
+    disks = {line.split()[2]: int(line.split()[5]) * 512 for line in Path("/proc/diskstats").read_text().splitlines()}
+    told = dict(re.findall(r'^node_disk_read_bytes_total\{device="(\w+)"\} (\d+)$', text, re.MULTILINE))
+    assert told
+    assert all(int(count) <= disks[device] for device, count in told.items())
+    names = {line.partition("{")[0].partition(" ")[0] for line in text.splitlines() if not line.startswith("#")}
+    assert all(name.startswith("node_") for name in names - {"oarlock_node_job_info"})
 
 
 def test_other_cgroups_are_measured_when_asked_for(agent_of, tmp_path):

@@ -13,6 +13,7 @@ from oarlock.node.sampler import Sampler
 from oarlock.node.sources import assemble
 from oarlock.node.sources.metrics import series, split
 from tests.monitoring import needs_cgroups, real_groups
+from tests.node.sources.test_perf import COLMET
 
 ALL = list(catalogue().values())
 
@@ -41,6 +42,11 @@ def test_every_metric_is_well_formed_for_prometheus(metric):
 def test_every_source_has_metrics_and_every_metric_a_source():
     sources = {metric.source for metric in ALL}
     assert sources - {"sampler", "power", "agent"} == set(assemble.ALL) - {"ipmi", "redfish"}
+
+
+def test_colmet_is_credited_with_its_own_events_only():
+    credited = [metric.peers["colmet"] for metric in ALL if metric.source == "perf" and "colmet" in metric.peers]
+    assert sorted(credited) == sorted(COLMET)
 
 
 def test_the_names_of_the_seeds_are_all_there():

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from oarlock.measure import names
 from oarlock.measure.exposition import Exposition
+from oarlock.measure.metrics import catalogue
 from oarlock.measure.names import prometheus_name
 from oarlock.measure.naming import Naming, growth, pairs, percent
 from oarlock.model.errors import ConfigRefused
@@ -105,13 +106,33 @@ def test_every_seed_name_has_the_type_and_unit_the_portal_expects():
     if not PORTAL.exists():
         pytest.skip("the portal's queries are not here")
     wanted = json.loads(PORTAL.read_text())["metrics"]
-    ours = {name.name: name for family in names.known().values() for name in family.names["job"]}
+    ours = {name.name: name for family in names.known().values() for name in family.names.get("job", ())}
     named = [name for name in ours if name.startswith("slurm_job_")]
     assert len(named) == len([name for name in wanted if name.startswith("slurm_job_")])
     for name in named:
         assert ours[name].kind == wanted[name]["type"], name
         labels = set(wanted[name]["labels"]) - {"user", "account", "slurmjobid", "instance", "cluster"}
         assert "uuid" not in labels
+
+
+@pytest.mark.parametrize("family", ["node", "redfish"])
+def test_a_family_of_the_node_has_exactly_the_names_that_the_portal_asks_for(family):
+    if not PORTAL.exists():
+        pytest.skip("the portal's queries are not here")
+    asked = json.loads(PORTAL.read_text())["metrics"]
+    wanted = {name: row for name, row in asked.items() if row["exporter"] == f"{family}_exporter"}
+    ours = {name.name: name for name in names.known()[family].names["node"]}
+    assert {name: ours[name].kind for name in ours} == {name: row["type"] for name, row in wanted.items()}
+    for name, row in wanted.items():
+        labels = {ours[name].rename.get(label, label) for label in catalogue()["node", ours[name].metric].labels}
+        assert set(row["labels"]) - {"instance", "cluster"} <= labels - ours[name].drop, name
+
+
+def test_power_has_the_name_of_redfish_only_when_redfish_measured_it():
+    watts = {"redfish": 319.0, "ipmi": 300.0}
+    values = {series("power_average_watts", meter=meter, chassis="1"): value for meter, value in watts.items()}
+    page = pages(["redfish"], batch(node=values))
+    assert lines(page) == ['redfish_chassis_power_average_consumed_watts{chassis="1"} 319.0']
 
 
 def test_a_label_may_hold_anything_and_comes_back():
@@ -149,6 +170,8 @@ def test_a_site_adds_names_of_its_own(tmp_path):
         ("[names.x]\nof = 'nothing_bytes'", "which is not measured"),
         ("[names.x]\nof = 'cpus'\nform = 'rate'", "unknown form `rate`"),
         ("[names.x]\nof = 'cpus'\ntime = 2", "unknown key `time`"),
+        ("scopes = ['host']", "has the scope `host`"),
+        ("scopes = ['node']\n[names.x]\nof = 'cpus'", "which is not measured"),
     ],
 )
 def test_a_file_of_names_that_makes_no_sense_is_refused_with_a_reason(tmp_path, text, sentence):
@@ -160,7 +183,7 @@ def test_a_file_of_names_that_makes_no_sense_is_refused_with_a_reason(tmp_path, 
 def test_an_unknown_family_is_refused_with_the_list(tmp_path):
     with pytest.raises(ConfigRefused, match="no family of names `slrum`") as refused:
         names.chosen(["slrum"])
-    assert refused.value.hint == "There are oarlock, alumet, jobs, slurm."
+    assert refused.value.hint == "There are oarlock, alumet, jobs, node, redfish, slurm."
     with pytest.raises(ConfigRefused, match="cannot be read"):
         names.known(tmp_path / "absent.toml")
 

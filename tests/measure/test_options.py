@@ -75,7 +75,11 @@ def test_where_to_listen():
         ({"perod": 1}, "no option `perod`", "Close to it is period."),
         ({"perf_events": "cache_l1"}, "no event `cache_l1`", "Close to it is cache_l1d."),
         ({"enable": ["gpus"]}, "no source `gpus`", f"There are {', '.join(assemble.ALL)}."),
-        ({"names": "alumnet"}, "no family of names `alumnet`", "There are oarlock, alumet, jobs, slurm."),
+        (
+            {"names": "alumnet"},
+            "no family of names `alumnet`",
+            "There are oarlock, alumet, jobs, node, redfish, slurm.",
+        ),
         ({"jobs_only": "yes"}, "`yes` is neither true nor false", ""),
     ],
 )

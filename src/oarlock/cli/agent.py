@@ -93,7 +93,7 @@ def _changeable(group: "argparse._ActionsContainer") -> None:
     group.add_argument("--enable-RAPL", dest="enable_rapl", action="store_true", help="measure the processors' energy")
     group.add_argument("--enable-temperature", action="store_true", help="measure temperatures")
     group.add_argument("--names", metavar="FAMILY", nargs="+",
-                       help="names to give: oarlock slurm (default), jobs, alumet")  # fmt: skip
+                       help="names to give: oarlock slurm (default), jobs, alumet, node, redfish")  # fmt: skip
 
 
 def _outputs(group: "argparse._ArgumentGroup") -> None:

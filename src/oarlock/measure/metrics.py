@@ -61,8 +61,9 @@ def _written(tables: Mapping[str, Any]) -> Iterator[Measured]:
 def _events() -> Iterator[Measured]:
     for event, (kind, code) in perf.EVENTS.items():
         what = f"Event {event.replace('_', ' ')} counted for the job" + (", as time." if event in perf.CLOCKS else ".")
+        peers = {} if event in perf.BEYOND_COLMET else {"colmet": event}
         yield Measured("job", "perf", perf.metric(event), what, f"perf_event_open type {kind}, config {code:#x}",
-                       peers={"colmet": event})  # fmt: skip
+                       peers=peers)  # fmt: skip
 
 
 def _memory_of_the_node() -> Iterator[Measured]:

@@ -79,7 +79,8 @@ class Naming:
             if len(self._outputs) >= _MOST_REMEMBERED:
                 self._outputs.clear()
             metric, labels = split(series)
-            found = tuple(_output(family, name, labels) for family, name in self._names.get((scope, metric), ()))
+            named = self._names.get((scope, metric), ())
+            found = tuple(_output(family, name, labels) for family, name in named if _applies(name, labels))
             self._outputs[scope, series] = found
         return found
 
@@ -92,6 +93,10 @@ class Naming:
                 told = output.moved(before.get(series), value, seconds) if output.moves else output.value(value)
                 if told is not None:
                     yield output, told
+
+
+def _applies(name: Name, labels: str) -> bool:
+    return not name.where or name.where.items() <= dict(pairs(labels)).items()
 
 
 def _output(family: Family, name: Name, labels: str) -> Output:

@@ -61,7 +61,7 @@ def made(given: Mapping[str, Any], base: AgentOptions = AgentOptions()) -> Agent
         if key in known:
             values[key] = _READERS.get(key, _as_is)(value)
     options = replace(base, **values)
-    sources = _switched(options.sources, given.get("enable", ()), given.get("disable", ()))
+    sources = _switched(options.sources, given.get("enable", ()), given.get("disable", ()), _needed(options.names))
     names.chosen(options.names, options.names_file)
     return replace(options, sources=sources)
 
@@ -121,9 +121,14 @@ def _of_alumet(table: Mapping[str, Any], path: Path) -> dict[str, Any]:
     return given
 
 
-def _switched(sources: Iterable[str], enable: Any, disable: Any) -> tuple[str, ...]:
+def _needed(families: Iterable[str]) -> tuple[str, ...]:
+    """Return the sources that families of names are made of and that are off otherwise."""
+    return ("cores",) if "node" in families else ()
+
+
+def _switched(sources: Iterable[str], enable: Any, disable: Any, needed: Iterable[str]) -> tuple[str, ...]:
     off = set(_words(disable))
-    wanted = [name for name in (*sources, *_words(enable)) if name not in off]
+    wanted = [name for name in (*sources, *_words(enable), *needed) if name not in off]
     for name in (*wanted, *off):
         if name not in assemble.ALL:
             raise ConfigRefused(f"There is no source `{name}`.", hint=f"There are {', '.join(assemble.ALL)}.")

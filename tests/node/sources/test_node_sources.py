@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from oarlock.node.sources import ipmi, machine, network, rapl, redfish, temperature
 from oarlock.node.sources.background import Background
+from oarlock.node.sources.disks import DiskSource, Mount, local_mounts, sizes
 from oarlock.node.sources.machine import MachineSource
 from oarlock.node.sources.network import InfinibandSource, LustreSource, NetworkSource
 from oarlock.node.sources.rapl import RaplSource
@@ -373,3 +374,34 @@ def test_redfish_without_sessions_says_each_time_who_asks(bmc):
 def test_an_address_that_is_none_is_refused():
     with pytest.raises(redfish.RedfishRefused, match=re.escape("'bmc7' is not the http address")):
         redfish.Controller("bmc7", "root", "secret")
+
+
+DISKSTATS = """   8       0 sda 100 5 2000 40 50 6 1000 30 0 60 70
+   8       1 sda1 90 5 1900 40 50 6 1000 30 0 60 70
+   7       0 loop0 1 0 2 0 0 0 0 0 0 0 0
+"""
+
+
+def test_disks_are_told_without_their_partitions(tmp_path):
+    recorded(tmp_path, {"proc/diskstats": DISKSTATS, "sys/class/block/sda1/partition": "1\n"})
+    assert read_once(DiskSource(str(tmp_path / "proc"), str(tmp_path / "sys"))) == {
+        'disk_reads_total{device="sda"}': 100, 'disk_read_bytes_total{device="sda"}': 2000 * 512,
+        'disk_writes_total{device="sda"}': 50, 'disk_written_bytes_total{device="sda"}': 1000 * 512,
+    }  # fmt: skip
+
+
+def test_only_file_systems_of_this_machine_are_measured():
+    mounts = (
+        "/dev/vda1 / ext4 rw 0 0\n/dev/vda1 /bind ext4 rw 0 0\nserver:/home /home nfs4 rw 0 0\n"
+        "10.0.0.1@tcp:/work /work lustre rw 0 0\ntmpfs /local\\040scratch tmpfs rw 0 0\ntmpfs /run tmpfs rw 0 0\n"
+        "tmpfs /run/user/7 tmpfs rw 0 0\nproc /proc proc rw 0 0\ntank/data /data zfs rw 0 0\n"
+        "overlay /o overlay rw 0 0\n"
+    )
+    assert local_mounts(mounts) == [
+        Mount("/dev/vda1", "/", "ext4"), Mount("tmpfs", "/local scratch", "tmpfs"), Mount("tank/data", "/data", "zfs"),
+    ]  # fmt: skip
+
+
+def test_a_node_without_disks_has_no_series_of_them(tmp_path):
+    assert read_once(DiskSource(str(tmp_path), str(tmp_path))) == {}
+    assert sizes(str(tmp_path)) == {}

@@ -3,7 +3,7 @@
 A family of another program is a TOML file here; a site adds its own with `--names-file FILE`, in the same form:
 
     about = "whose names these are"
-    scopes = ["job"]                       # `cgroup` too, where cgroups that are no jobs have these names
+    scopes = ["job"]                       # `cgroup` too, where cgroups that are no jobs have these names; or `node`
     labels = { slurmjobid = "job" }        # label → what it says of the job: job, user, uid, account or node
 
     [names.slurm_job_core_usage_total]
@@ -15,6 +15,7 @@ A family of another program is a TOML file here; a site adds its own with `--nam
     form = "value"                         # `delta`: added since the last sample; `percent`: of the time passed
     rename = { exe = "proc_name" }         # labels of ours that they call otherwise
     drop = ["uuid"]                        # labels of ours that they do not have
+    where = { meter = "redfish" }          # only those of our series that have these labels
 """
 
 import re
@@ -35,7 +36,8 @@ USUAL = (OURS, "slurm")
 FORMS = ("value", "delta", "percent")
 FIELDS = ("job", "user", "uid", "account", "node")
 _FAMILY_KEYS = {"about", "scopes", "labels", "names"}
-_NAME_KEYS = {"kind", "help", "of", "times", "whole", "form", "rename", "drop"}
+SCOPES = ("job", "cgroup", "node", "agent")
+_NAME_KEYS = {"kind", "help", "of", "times", "whole", "form", "rename", "drop", "where"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class Name:
     add: Mapping[str, str] = field(default_factory=dict)
     rename: Mapping[str, str] = field(default_factory=dict)
     drop: frozenset[str] = frozenset()
+    where: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +108,23 @@ def read(name: str, text: str, where: str) -> Family:
             raise ConfigRefused(
                 f"The label `{label}` in {where} says `{said}`.", hint=f"Known are {', '.join(FIELDS)}."
             )
-    rows = [one for called, row in table.get("names", {}).items() for one in _names(called, row, where)]
-    return Family(name, table.get("about", name), labels, dict.fromkeys(table.get("scopes", ["job"]), rows))
+    scopes = table.get("scopes", ["job"])
+    unknown = [scope for scope in scopes if scope not in SCOPES]
+    if unknown or not scopes:
+        raise ConfigRefused(f"{where} has the scope `{', '.join(unknown)}`.", hint=f"Known are {', '.join(SCOPES)}.")
+    rows = [one for called, row in table.get("names", {}).items() for one in _names(called, row, scopes, where)]
+    return Family(name, table.get("about", name), labels, dict.fromkeys(scopes, rows))
 
 
-def _names(called: str, row: Mapping[str, Any], where: str) -> Iterator[Name]:
+def _is_measured(scope: str, metric: Any) -> bool:
+    return ("job" if scope == "cgroup" else scope, metric) in catalogue()
+
+
+def _names(called: str, row: Mapping[str, Any], scopes: Sequence[str], where: str) -> Iterator[Name]:
     _refuse_strangers(row, _NAME_KEYS, f"`{called}` of {where}")
     sources = [{"metric": row["of"]}] if isinstance(row.get("of"), str) else row.get("of", [])
     for source in sources:
-        if ("job", source.get("metric")) not in catalogue():
+        if not all(_is_measured(scope, source.get("metric")) for scope in scopes):
             raise ConfigRefused(f"`{called}` of {where} is made of `{source.get('metric')}`, which is not measured.")
         if row.get("form", "value") not in FORMS:
             raise ConfigRefused(f"`{called}` of {where} has the unknown form `{row['form']}`.",
@@ -121,7 +132,7 @@ def _names(called: str, row: Mapping[str, Any], where: str) -> Iterator[Name]:
         yield Name(
             prometheus_name(called), MetricKind(row.get("kind", "gauge")), row.get("help", called), source["metric"],
             row.get("times", 1), row.get("whole", False), row.get("form", "value"), source.get("labels", {}),
-            row.get("rename", {}), frozenset(row.get("drop", ())),
+            row.get("rename", {}), frozenset(row.get("drop", ())), row.get("where", {}),
         )  # fmt: skip
 
 

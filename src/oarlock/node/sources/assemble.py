@@ -6,11 +6,12 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from oarlock.node.sources import ipmi, nvml, perf
+from oarlock.node.sources import disks, ipmi, nvml, perf
 from oarlock.node.sources.blockio import BlockIoSource
 from oarlock.node.sources.cpu import CpuSource
+from oarlock.node.sources.disks import DiskSource
 from oarlock.node.sources.gpu import Gpus, JobGpuSource, NodeGpuSource
-from oarlock.node.sources.machine import MachineSource
+from oarlock.node.sources.machine import CoreSource, MachineSource
 from oarlock.node.sources.memory import MemorySource
 from oarlock.node.sources.network import InfinibandSource, LustreSource, NetworkSource
 from oarlock.node.sources.perf import PerfSource
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CGROUP = ("cpu", "memory", "blockio", "pids", "pressure")
-USUAL = (*CGROUP, "steps", "processes", "gpu", "machine", "network", "infiniband", "lustre")
+USUAL = (*CGROUP, "steps", "processes", "gpu", "machine", "disk", "filesystem", "network", "infiniband", "lustre")
 """What is measured when nobody says otherwise: whatever costs little and needs no special rights."""
-ALL = (*USUAL, "perf", "rapl", "temperature", "ipmi", "redfish")
+ALL = (*USUAL, "cores", "perf", "rapl", "temperature", "ipmi", "redfish")
 
 
 class Options(NamedTuple):
@@ -98,6 +99,9 @@ _MAKERS: dict[str, Callable[[Sources, Options], None]] = {
     "perf": lambda sources, options: sources.job.append(PerfSource(options.perf_events)),
     "gpu": _add_gpus,
     "machine": lambda sources, _: sources.node.append(MachineSource()),
+    "cores": lambda sources, _: sources.node.append(CoreSource()),
+    "disk": lambda sources, _: sources.node.append(DiskSource()),
+    "filesystem": lambda sources, _: sources.node.append(disks.filesystems()),
     "network": lambda sources, _: sources.node.append(NetworkSource()),
     "infiniband": lambda sources, _: sources.node.append(InfinibandSource()),
     "lustre": lambda sources, _: sources.node.append(LustreSource()),

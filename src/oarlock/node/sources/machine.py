@@ -11,6 +11,7 @@ from oarlock.node.sources.metrics import series
 MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal", "guest", "guest_nice")
 """Columns of the `cpu` line of /proc/stat; guest time is inside user and nice already."""
 
+_OWN_MODES = MODES[:8]
 _CPU_KEYS = [series("cpu_seconds_total", mode=mode) for mode in MODES]
 _STAT = {
     "intr": "interrupts_total",
@@ -60,6 +61,36 @@ class MachineSource:
     def close(self) -> None:
         """Close all files."""
         close_all(*(fd for fd, _ in self._files))
+
+
+class CoreSource:
+    """/proc/stat, CPU by CPU: some programs count the CPUs of a node by it. Off unless asked for: it is much text."""
+
+    name = "cores"
+
+    def __init__(self, proc: str = "/proc") -> None:
+        self._user_hz = os.sysconf("SC_CLK_TCK")
+        self._fd = open_kept(proc, "stat")
+
+    def read(self, values: Values) -> None:
+        """Read all CPUs that are online."""
+        if self._fd is not None:
+            values.update(core_times(read_record(self._fd, 16384).decode("ascii", "replace"), self._user_hz))
+
+    def close(self) -> None:
+        """Close the file."""
+        close_all(self._fd)
+
+
+def core_times(text: str, user_hz: int) -> Values:
+    """Read the lines of single CPUs in /proc/stat; guest time is left out, as it is inside user and nice."""
+    values: Values = {}
+    for line in text.splitlines():
+        word, *fields = line.split()
+        if word.startswith("cpu") and word != "cpu":
+            for mode, ticks in zip(_OWN_MODES, fields):
+                values[series("core_cpu_seconds_total", core=word[3:], mode=mode)] = int(ticks) / user_hz
+    return values
 
 
 def stat(text: str, user_hz: int) -> Values:

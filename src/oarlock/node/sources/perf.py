@@ -58,6 +58,9 @@ EVENTS: Mapping[str, tuple[int, int]] = {
 }
 """Event names and what the kernel calls them (type, code)."""
 
+BEYOND_COLMET = frozenset(list(EVENTS)[-5:])
+"""Events that Colmet does not have."""
+
 CLOCKS = frozenset({"cpu_clock", "task_clock"})
 """Events that count nanoseconds."""
 
