@@ -66,12 +66,12 @@ def test_the_walltime_ends_a_job_with_all_it_started(site):
     assert "KILLED" in (site.home / f"OAR.{job}.stderr").read_text()
 
 
-def test_a_job_whose_user_was_removed_ends_and_no_node_is_suspected(site):
+def test_a_job_whose_user_was_removed_waits_and_no_node_is_suspected(site):
     gone = site.submit("exit 0", "/network_address=2,walltime=1", user="nosuchuser")
     after = site.submit("exit 0", "/network_address=4,walltime=1")
     site.start()
-    site.until(site.all_over)
-    assert (site.story(gone)[-1], site.events(gone)) == ("Error", ["USER_UNKNOWN", "SWITCH_INTO_ERROR_STATE"])
+    site.until(lambda: site.story(after)[-1] == "Terminated")
+    assert (site.story(gone)[-1], site.events(gone)) == ("Waiting", ["USER_UNKNOWN"])
     assert site.story(after) == NORMAL
 
 

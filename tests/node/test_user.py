@@ -1,12 +1,26 @@
 """The way down from root: each step that fails ends it, and nothing of root is left."""
 
+import contextlib
 import errno
 import os
+import resource
+import subprocess
+import sys
 
 import pytest
 
 from oarlock.node import user
-from oarlock.node.user import KNOWN_SECONDS, Acquaintances, NotDropped, User, UserRefused, become, resolve
+from oarlock.node.user import (
+    KNOWN_SECONDS,
+    Acquaintances,
+    NotDropped,
+    User,
+    UserMissing,
+    UserRefused,
+    account,
+    become,
+    resolve,
+)
 from tests.bed import needs_root
 
 
@@ -26,6 +40,48 @@ def in_a_child(work):
         said = answer.read()
     os.waitpid(pid, 0)
     return said
+
+
+def exhausted():
+    """Open files until there is no descriptor left."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+    with contextlib.suppress(OSError):
+        while True:
+            os.dup(2)
+
+
+def test_an_account_that_does_not_exist_is_missing():
+    with pytest.raises(UserMissing, match="nosuchuser"):
+        account("nosuchuser")
+
+
+def test_without_a_descriptor_nobody_knows_whether_an_account_exists():
+    def work():
+        exhausted()
+        return account("nosuchuser")
+
+    assert in_a_child(work) == "LookUpFailed"
+
+
+@needs_root
+@pytest.mark.parametrize("service", ["files", "files hesiod"])
+def test_a_directory_that_is_away_does_not_say_that_an_account_is_missing(tmp_path, service):
+    # Hesiod comes with the C library, and is away wherever nobody set it up.
+    (tmp_path / "nsswitch.conf").write_text(f"passwd: {service}\ngroup: files\n")
+    (tmp_path / "ask.py").write_text(ASK)
+    mount = f"mount --bind {tmp_path}/nsswitch.conf /etc/nsswitch.conf && exec {sys.executable} {tmp_path}/ask.py"
+    spaces = ("unshare", "--mount", "--propagation", "private", "sh", "-c", mount)
+    said = subprocess.run(spaces, capture_output=True, text=True, check=False)
+    assert said.stdout.split() == ["UserMissing" if service == "files" else "LookUpFailed"], said.stderr
+
+
+ASK = """
+from oarlock.node.user import UserRefused, account
+try:
+    account("nosuchuser")
+except UserRefused as refusal:
+    print(type(refusal).__name__)
+"""
 
 
 @needs_root

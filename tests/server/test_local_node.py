@@ -201,7 +201,7 @@ async def test_verbs_for_an_attempt_that_is_not_there_are_refused(ground, people
 @pytest.mark.parametrize(
     ("change", "event", "says"),
     [
-        ({"user": "nobody-of-that-name"}, "USER_SHELL", "not known on this node"),
+        ({"user": "nobody-of-that-name"}, "USER_UNKNOWN", "not known on this node"),
         ({"user": "daemon"}, "USER_SHELL", "uid 1000 or above"),
         ({"uid": 4242}, "USER_SHELL", "has uid 4242 on the server"),
         ({"directory": "/root"}, "WORKING_DIRECTORY", "/root: Permission denied"),

@@ -3,7 +3,11 @@
 import asyncio
 import logging
 
-from oarlock.server.people import warn_of_strangers
+import pytest
+
+from oarlock.node.user import UserMissing
+from oarlock.server.people import People, warn_of_strangers
+from tests.node.test_user import exhausted, in_a_child
 
 
 def test_an_administrator_whom_nobody_knows_is_told_of_once(caplog):
@@ -12,3 +16,23 @@ def test_an_administrator_whom_nobody_knows_is_told_of_once(caplog):
     [warning] = caplog.records
     assert (warning.levelname, warning.user) == ("WARNING", "nosuchuser")
     assert "ADMINS" in warning.getMessage()
+
+
+def test_a_user_who_does_not_exist_is_missing():
+    async def story():
+        people = People()
+        assert await people.uid("root") == 0
+        with pytest.raises(UserMissing, match="nosuchuser"):
+            await people.uid("nosuchuser")
+        people.close()
+
+    asyncio.run(story())
+
+
+def test_a_server_without_descriptors_does_not_say_that_a_user_is_missing():
+    async def story():
+        people = People()
+        exhausted()
+        return await people.uid("daemon")
+
+    assert in_a_child(lambda: asyncio.run(story())) == "LookUpFailed"

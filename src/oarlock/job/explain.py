@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from oarlock.config import Config
-from oarlock.job import dates, schedule
+from oarlock.job import dates, schedule, unknown_users
 from oarlock.model.event import EventType
 from oarlock.model.job import FINAL, Job, JobState, Reservation
 from oarlock.model.plan import Obstacle, Placement, Reason, Unplaced
@@ -11,7 +11,7 @@ from oarlock.model.snapshot import Choice, Shape, Waiting
 from oarlock.plan import one_more
 from oarlock.plan.explain import Explainer
 from oarlock.plan.planner import Planner
-from oarlock.store import events, jobs, snapshot
+from oarlock.store import account_doubts, events, jobs, snapshot
 from oarlock.store.tx import Tx
 
 _NOT_YET = 1 << 62
@@ -64,6 +64,9 @@ def why(tx: Tx, config: Config, job_id: int, *, now: int) -> Reason:
         # A reservation that never ran has the date that was asked for, at which nothing started.
         start = job.start if job.assigned else 0
         return Reason(job_id, Obstacle.BUSY, _standing(job.state) + _cause(tx, job), start or None)
+    doubt = account_doubts.of_user(tx, job.user, now=now)
+    if doubt is not None:
+        return Reason(job_id, Obstacle.POSTPONED, unknown_users.sentence(doubt))
     planner, seen = _planned(tx, config, now)
     broken = dict(seen.broken)
     if job_id in broken:

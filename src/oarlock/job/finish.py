@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from oarlock.job import launch, resubmit
+from oarlock.job import launch, resubmit, unknown_users
 from oarlock.job.instructions import Check, Forget, GiveBack, Instruction, RunEpilogue
 from oarlock.job.ledger import Ledger, Place
 from oarlock.job.news import BadReport, Exited, News, ScriptEnded
@@ -97,7 +97,8 @@ def _first_ended(ledger: Ledger, attempt: Attempt, report: Report, over: Over) -
         ledger.event(event_type(report.event), report.says, job.id, (report.node,))
     if job.state is JobState.LAUNCHING and report.started is not None:
         ledger.site.failures.started(report.node)
-        job = ledger.move(job.id, JobState.RUNNING, f"its command ran on {report.node}")
+        message = unknown_users.message_without(job)
+        job = ledger.move(job.id, JobState.RUNNING, f"its command ran on {report.node}", message=message)
     started = attempt.started_us if report.started is None else ledger.us(report.started)
     ledger.attempt(
         attempt,
@@ -118,11 +119,13 @@ def _is_users_own(report: Report) -> bool:
 
 def _launch_failed(ledger: Ledger, job: Job, attempt: Attempt, report: Report) -> None:
     """Give the job back: nothing of the user's ran."""
-    ledger.event(event_type(report.event), report.says, job.id, (report.node,))
-    ledger.close(ledger.attempt(attempt, outcome=report.outcome, ended_us=ledger.us()))
+    event = event_type(report.event)
+    launch.note_failure(ledger, event, report.says, job.id, (report.node,))
+    outcome = launch.outcome_of(event, report.outcome)
+    ledger.close(ledger.attempt(attempt, outcome=outcome, ended_us=ledger.us()))
     ledger.tell(Forget(report.node, (_key(attempt),)))
     if job.state is JobState.LAUNCHING:
-        launch.give_back(ledger, job, event_type(report.event), report.says, tries=attempt.number)
+        launch.give_back(ledger, job, event, report.says, tries=attempt.number, host=report.node)
 
 
 def conclude(ledger: Ledger, job_id: int, over: Over, *, epilogue_ran: bool = False) -> None:

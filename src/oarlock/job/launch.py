@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from oarlock.config import Config
-from oarlock.job import share
-from oarlock.job.instructions import Instruction, Reach, Run
+from oarlock.job import share, unknown_users
+from oarlock.job.instructions import Instruction, LookAgain, Reach, Run
 from oarlock.job.ledger import ON_FRONTEND, Ledger, Site
 from oarlock.job.news import Hello, NotLaunched, Started
 from oarlock.job.share import Machine
@@ -15,11 +15,14 @@ from oarlock.model.event import EVENTS, EventType
 from oarlock.model.job import Job, JobState, Reservation, output_file
 from oarlock.model.resource import DEFAULT_TYPE, Resource, Value
 from oarlock.node.messages import OTHER, Hooks, Launch, Limits
-from oarlock.store import attempts, jobs, moldables, resources
+from oarlock.store import account_doubts, attempts, jobs, moldables, resources
 from oarlock.store.attempts import Attempt
 from oarlock.store.tx import Tx
 
 MOST_ATTEMPTS = 3
+WAITS_FOR_ACCOUNT = "waits for its account"
+"""The outcome of an attempt that does not count: the user was not found."""
+
 NOOP = "noop"
 
 Hosts = Mapping[str, Hello]
@@ -218,9 +221,13 @@ def started(ledger: Ledger, news: Started) -> None:
     if attempt is None or attempt.started_us is not None or news.node != attempt.nodes[0].name:
         return
     ledger.site.failures.started(news.node)
+    job = ledger.jobs[news.job]
+    if attempt.number > 1:
+        account_doubts.remove(ledger.tx, job.user)
     ledger.attempt(attempt, started_us=ledger.us(news.at))
-    if ledger.jobs[news.job].state is JobState.LAUNCHING:
-        ledger.move(news.job, JobState.RUNNING, f"its command runs on {news.node}")
+    if job.state is JobState.LAUNCHING:
+        message = unknown_users.message_without(job)
+        ledger.move(news.job, JobState.RUNNING, f"its command runs on {news.node}", message=message)
 
 
 def failed(ledger: Ledger, news: NotLaunched) -> None:
@@ -234,22 +241,54 @@ def failed(ledger: Ledger, news: NotLaunched) -> None:
     attempt = ledger.live(news.job, news.attempt)
     if attempt is None and (news.attempt or job.state is JobState.LAUNCHING):
         return
-    ledger.event(news.event, news.says, job.id, news.hosts)
+    note_failure(ledger, news.event, news.says, job.id, news.hosts)
     if attempt is not None:
-        ledger.close(ledger.attempt(attempt, outcome="not launched"))
-    give_back(ledger, job, news.event, news.says, tries=news.attempt)
+        ledger.close(ledger.attempt(attempt, outcome=outcome_of(news.event, "not launched")))
+    give_back(ledger, job, news.event, news.says, tries=news.attempt, host="".join(news.hosts[:1]))
 
 
-def give_back(ledger: Ledger, job: Job, event: EventType, says: str, *, tries: int) -> None:
-    """Let a job wait again as if it had never been given anything, or end it in Error."""
+def note_failure(ledger: Ledger, event: EventType, says: str, job_id: int, hosts: Sequence[str]) -> None:
+    """Note why a launch failed; a job whose user is not found is noted once, however often it is tried."""
+    if event not in unknown_users.NOT_FOUND or not ledger.happened(job_id, event):
+        ledger.event(event, says, job_id, hosts)
+
+
+def outcome_of(event: EventType, otherwise: str) -> str:
+    """Return how an attempt ended that did not start because of an event."""
+    return WAITS_FOR_ACCOUNT if event in unknown_users.NOT_FOUND else otherwise
+
+
+def give_back(ledger: Ledger, job: Job, event: EventType, says: str, *, tries: int, host: str = "") -> None:
+    """Let a job wait again as if it had never been given anything, or end it in Error.
+
+    `host`: where the user was not found; empty: on the server.
+    """
     if ledger.is_to_end(job.id):
         ledger.move(job.id, JobState.ERROR, "it was to end before it started", message=says)
-    elif tries >= MOST_ATTEMPTS or not EVENTS[event].copy:
+        return
+    if event in unknown_users.NOT_FOUND:
+        doubt = unknown_users.postpone(ledger, job.user, host, event, says)
+        if doubt is not None:
+            _wait_again(ledger, job, says, message=unknown_users.message(job, doubt))
+            ledger.tell(LookAgain(doubt.until))
+            return
+    if not EVENTS[event].copy or (tries >= MOST_ATTEMPTS and _failed_attempts(ledger, job) >= MOST_ATTEMPTS):
         ledger.event(EventType.SWITCH_INTO_ERROR_STATE, f"it could not be launched: {says}", job.id)
         ledger.move(job.id, JobState.ERROR, f"it could not be launched: {says}", message=says)
     else:
-        jobs.unassign(ledger.tx, [job.assigned])
-        ledger.move(job.id, JobState.WAITING, f"the launch failed: {says}", assigned=0, start=_asked(job))
+        _wait_again(ledger, job, says)
+
+
+def _wait_again(ledger: Ledger, job: Job, says: str, **changes: str) -> None:
+    jobs.unassign(ledger.tx, [job.assigned])
+    ledger.move(job.id, JobState.WAITING, f"the launch failed: {says}", assigned=0, start=_asked(job), **changes)
+
+
+def _failed_attempts(ledger: Ledger, job: Job) -> int:
+    """Count the attempts of a job but those that only waited for its account; the last one may not be written yet."""
+    last = ledger.attempts[job.id]
+    before = [one for one in attempts.of_jobs(ledger.tx, [job.id]) if one.number < last.number]
+    return sum(one.outcome != WAITS_FOR_ACCOUNT for one in (*before, last))
 
 
 def _asked(job: Job) -> int:

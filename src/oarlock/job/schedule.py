@@ -21,7 +21,7 @@ from oarlock.plan.planner import OutOfTime, never
 from oarlock.plan.predict import make_plan
 from oarlock.plan.reservations import is_accepted
 from oarlock.plan.settings import Fairness, PlanSettings, Weights
-from oarlock.store import events, jobs, kills, moldables, plans, resources, snapshot
+from oarlock.store import account_doubts, events, jobs, kills, moldables, plans, resources, snapshot
 from oarlock.store.plans import Prediction
 from oarlock.store.tx import Tx
 
@@ -134,7 +134,10 @@ def read(
         depth=depth,
         memory=memory,
     )
-    shot = structs.replace(seen.snapshot, waiting=tuple(map(dates.dated, seen.snapshot.waiting)))
+    doubted = account_doubts.waiting(tx, now=now)
+    # A job whose user is not found has no place in the plan: it would keep resources from others for nothing.
+    waiting = tuple(dates.dated(job) for job in seen.snapshot.waiting if job.user not in doubted)
+    shot = structs.replace(seen.snapshot, waiting=waiting)
     if how.quotas is not None:
         always, spans = quotas.holding(how.quotas, shot.resources, now=now)
         shot = structs.replace(shot, quotas=(*shot.quotas, *always), quota_spans=spans)
@@ -273,6 +276,10 @@ def _start_all(ledger: Ledger, decision: Decision, hosts: Hosts) -> list[Start]:
 def _still_possible(ledger: Ledger, decision: Decision) -> list[Start]:
     """Leave out jobs that no longer wait, and those whose resources went away or to somebody new."""
     waiting = [one for one in decision.starts if _waits(ledger, one.job_id)]
+    # Other jobs of users who are not found are not planned; an accepted reservation keeps its place.
+    if any(ledger.jobs[one.job_id].reservation is Reservation.SCHEDULED for one in waiting):
+        doubted = account_doubts.waiting(ledger.tx, now=ledger.now)
+        waiting = [one for one in waiting if ledger.jobs[one.job_id].user not in doubted]
     wanted = {number for one in waiting for number in one.resources}
     if not wanted:
         return []

@@ -90,6 +90,7 @@ class EventType(StrEnum):
     CLOCK_JUMP = "CLOCK_JUMP"
     SCHEDULER_JOB_SET_ASIDE = "SCHEDULER_JOB_SET_ASIDE"
     NODE_FAILS_SEVERAL_USERS = "NODE_FAILS_SEVERAL_USERS"
+    USER_LOOKUP_ERROR = "USER_LOOKUP_ERROR"
 
 
 OLD_SPELLINGS: Mapping[str, EventType] = {
@@ -153,6 +154,9 @@ EVENTS: Mapping[EventType, Meaning] = {
     ),
     EventType.USER_UNKNOWN: _lost_launch(
         "the user is not known any more", Suspects.NAMED, blame=Blame.USER, copy=False
+    ),
+    EventType.USER_LOOKUP_ERROR: Meaning(
+        "the user could not be looked up; the job waits", to_check=True, suspects=Suspects.NAMED, blame=Blame.USER
     ),
     EventType.LAUNCHING_OAREXEC_TIMEOUT: _lost_launch("the supervisor took too long to begin", Suspects.FIRST),
     EventType.SSH_TRANSFER_TIMEOUT: _lost_launch(

@@ -18,7 +18,7 @@ from oarlock.node.cgroup import Group
 from oarlock.node.environment import Files, TooMuch, node_file, property_file, variables
 from oarlock.node.messages import Launch
 from oarlock.node.spool import write_all
-from oarlock.node.user import User, UserRefused, become, resolve
+from oarlock.node.user import LookUpFailed, User, UserMissing, UserRefused, become, resolve
 
 _LOGIN_FLAG = {"bash": ["-l"]}
 """A dash before the name makes every shell a login shell, but bash, with a command, may be built to want the flag."""
@@ -148,6 +148,10 @@ def look_up(order: Order) -> User:
     """Find out who the user is here; that may hang."""
     try:
         return resolve(order.user, order.uid, lowest=order.lowest_uid)
+    except UserMissing as refusal:
+        raise CannotStart("USER_UNKNOWN", str(refusal)) from refusal
+    except LookUpFailed as refusal:
+        raise CannotStart("USER_LOOKUP_ERROR", str(refusal)) from refusal
     except UserRefused as refusal:
         raise CannotStart("USER_SHELL", str(refusal)) from refusal
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
 from collections.abc import Callable
@@ -10,12 +11,22 @@ from typing import NamedTuple
 LOWEST_UID = 1000
 """Accounts below are the system's; the server may say another number."""
 
+_LOOK_UP_DESCRIPTORS = 8
+
 KNOWN_SECONDS = 60.0
 """How long an account that was looked up is believed: who changed somebody's groups waits so long at most."""
 
 
 class UserRefused(Exception):
     """A user that no job runs as here."""
+
+
+class UserMissing(UserRefused):
+    """A look-up that worked found no such account."""
+
+
+class LookUpFailed(UserRefused):
+    """The account could not be looked up: nobody knows whether it exists."""
 
 
 class NotDropped(Exception):
@@ -33,12 +44,52 @@ class User(NamedTuple):
     shell: str
 
 
+def account(name: str) -> pwd.struct_passwd:
+    """Return the entry of an account, `UserMissing` if there is none, `LookUpFailed` if that could not be found out.
+
+    Python says "not found" for every error (a directory service that is away, no descriptor left), so the C library is
+    asked once more for its error number.
+    """
+    try:
+        return pwd.getpwnam(name)
+    except KeyError:
+        number = _descriptor_error() or _look_up_error(name)
+    if number:
+        raise LookUpFailed(f"user `{name}` could not be looked up: {os.strerror(number)}")
+    raise UserMissing(f"user `{name}` is not known on this node")
+
+
+def _descriptor_error() -> int:
+    """Return the error number if the few descriptors that a look-up needs are not left: some services hide that."""
+    fds: list[int] = []
+    try:
+        while len(fds) < _LOOK_UP_DESCRIPTORS:
+            fds.append(os.open("/", os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno or errno.EMFILE
+    finally:
+        for fd in fds:
+            os.close(fd)
+    return 0
+
+
+def _look_up_error(name: str) -> int:
+    """Return the error number of a look-up, 0 if it worked."""
+    import ctypes
+
+    look_up = ctypes.CDLL(None).getpwnam_r
+    entry, result = ctypes.create_string_buffer(512), ctypes.c_void_p()  # larger than any `struct passwd`
+    for size in (1 << 14, 1 << 20):
+        buffer = ctypes.create_string_buffer(size)
+        number = int(look_up(os.fsencode(name), entry, buffer, ctypes.c_size_t(size), ctypes.byref(result)))
+        if number != errno.ERANGE:
+            break
+    return number
+
+
 def resolve(name: str, uid: int | None, *, lowest: int = LOWEST_UID) -> User:
     """Look an account up, or say why no job runs as it. May take as long as the site's directory service takes."""
-    try:
-        found = pwd.getpwnam(name)
-    except KeyError:
-        raise UserRefused(f"user `{name}` is not known on this node") from None
+    found = account(name)
     if uid is not None and uid != found.pw_uid:
         raise UserRefused(f"user `{name}` has uid {uid} on the server and {found.pw_uid} on this node")
     if os.geteuid() != 0:

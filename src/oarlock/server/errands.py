@@ -46,6 +46,7 @@ from oarlock.model.errors import DatabaseHeld, NodeRefused, NodeUnreachable, Oar
 from oarlock.model.event import EventType
 from oarlock.node.messages import BAD, NOT_NOW, REBOOTED, SEEN, UNKNOWN
 from oarlock.node.notice import Notice
+from oarlock.node.user import UserMissing, UserRefused
 from oarlock.server import programs
 from oarlock.server.checking import checker
 from oarlock.server.fleet import NodeVerbs
@@ -218,11 +219,12 @@ class Errands:
 
     async def _run(self, run: Run) -> None:
         name, launch = run.first
-        uid = await self._people.uid(launch.user)
-        if self._people.are_without(launch.user):
-            # Not the node's fault: an account that was removed must not make node after node Suspected.
-            says = f"the server does not know the user `{launch.user}` any more"
-            self._tell(NotLaunched(launch.job, launch.attempt, EventType.USER_UNKNOWN, says, ()))
+        try:
+            uid = await self._people.uid(launch.user)
+        except UserRefused as refusal:
+            missing = isinstance(refusal, UserMissing)
+            event = EventType.USER_UNKNOWN if missing else EventType.USER_LOOKUP_ERROR
+            self._tell(NotLaunched(launch.job, launch.attempt, event, str(refusal), ()))
             return
         failed = await self._prepare(run) if run.others else {}
         if failed:
@@ -315,7 +317,10 @@ class Errands:
         return await programs.run([path, str(job)], seconds=self._config.server_prologue_epilogue_timeout)
 
     async def _notify(self, notice: Notice) -> str:
-        known = notice._replace(uid=await self._people.uid(notice.user))
+        try:
+            known = notice._replace(uid=await self._people.uid(notice.user))
+        except UserRefused as refusal:
+            return str(refusal)
         return await self._fleet.node(self._config.notify_hostname).notify(known)
 
     def _flush_soon(self) -> None:

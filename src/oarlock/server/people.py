@@ -2,15 +2,17 @@
 
 import asyncio
 import logging
-import pwd
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+
+from oarlock.node.user import LookUpFailed, UserMissing, UserRefused, account
 
 log = logging.getLogger(__name__)
 
 _KEPT_SECONDS = 300.0
 _KEPT_UNKNOWN_SECONDS = 10.0  # somebody may be on the way in
+_KEPT_FAILED_SECONDS = 5.0  # look-ups that hang must not queue up
 _PATIENCE = 5.0
 
 
@@ -20,30 +22,38 @@ class People:
     def __init__(self) -> None:
         # Threads of their own: look-ups that hang must not keep the scheduler from its threads.
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="people")
-        self._known: dict[str, tuple[float, int | None]] = {}
+        self._known: dict[str, tuple[float, int | UserRefused]] = {}
 
-    async def uid(self, name: str) -> int | None:
-        """Give the number of a user; None where it is not known here, or not known in time."""
+    async def uid(self, name: str) -> int:
+        """Return the number of a user; `UserMissing` if there is none, `LookUpFailed` if that is not known in time."""
         kept = self._known.get(name)
-        if kept is not None and kept[0] > time.monotonic():
+        if kept is None or kept[0] <= time.monotonic():
+            answer = await self._look_up(name)
+            self._known[name] = kept = (time.monotonic() + _kept_for(answer), answer)
+        if isinstance(kept[1], int):
             return kept[1]
-        looking = asyncio.get_running_loop().run_in_executor(self._threads, _number, name)
-        try:
-            found = await asyncio.wait_for(looking, _PATIENCE)
-        except TimeoutError:
-            return None
-        seconds = _KEPT_UNKNOWN_SECONDS if found is None else _KEPT_SECONDS
-        self._known[name] = (time.monotonic() + seconds, found)
-        return found
+        raise kept[1]
 
-    def are_without(self, name: str) -> bool:
-        """Whether the last look-up of a name was answered, and nobody has it; a slow directory says nothing."""
-        kept = self._known.get(name)
-        return kept is not None and kept[1] is None
+    async def _look_up(self, name: str) -> int | UserRefused:
+        looking = asyncio.get_running_loop().run_in_executor(self._threads, account, name)
+        try:
+            return (await asyncio.wait_for(looking, _PATIENCE)).pw_uid
+        except TimeoutError:
+            return LookUpFailed(f"user `{name}` could not be looked up within {_PATIENCE:.0f} s")
+        except UserMissing:
+            return UserMissing(f"the server does not know the user `{name}` any more")
+        except UserRefused as failure:
+            return failure
 
     def close(self) -> None:
         """Wait for nobody."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _kept_for(answer: int | UserRefused) -> float:
+    if isinstance(answer, int):
+        return _KEPT_SECONDS
+    return _KEPT_UNKNOWN_SECONDS if isinstance(answer, UserMissing) else _KEPT_FAILED_SECONDS
 
 
 async def warn_of_strangers(admins: Iterable[str]) -> None:
@@ -51,14 +61,11 @@ async def warn_of_strangers(admins: Iterable[str]) -> None:
     people = People()
     try:
         for name in admins:
-            if await people.uid(name) is None:
+            try:
+                await people.uid(name)
+            except UserMissing:
                 log.warning("ADMINS names a user whom this machine does not know", extra={"user": name})
+            except LookUpFailed as failure:
+                log.warning("a user whom ADMINS names was not looked up", extra={"user": name, "why": str(failure)})
     finally:
         people.close()
-
-
-def _number(name: str) -> int | None:
-    try:
-        return pwd.getpwnam(name).pw_uid
-    except KeyError:
-        return None

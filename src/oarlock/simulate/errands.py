@@ -16,6 +16,7 @@ Jobs = Sequence[int]
 class Errands:
     """What a server's errands do, without waiting. `scripts` says which of the server's own scripts go wrong, and how.
 
+    `accounts` are users whom the server does not find, with the event that says why.
     `slept`, `woken` and `told` remember what was asked for; nodes that are put to sleep are down at once, and come up
     when somebody says so.
     """
@@ -33,6 +34,7 @@ class Errands:
         self._tell, self._look_again, self._reached = tell, look_again, reached
         self.hosts: dict[str, news.Hello] = {}
         self.scripts: dict[str, EventType] = {}
+        self.accounts: dict[str, EventType] = {}
         self.woken: list[tuple[str, ...]] = []
         self.slept: list[tuple[str, ...]] = []
         self.told: list[tuple[int, str, str]] = []
@@ -153,6 +155,11 @@ class Errands:
             self._tell(news.NotLaunched(job, 0, event, says, tuple(silent)))
 
     def _run(self, run: asked.Run) -> None:
+        launch = run.first[1]
+        if event := self.accounts.get(launch.user):
+            says = f"the server does not find {launch.user}"
+            self._tell(news.NotLaunched(launch.job, launch.attempt, event, says, ()))
+            return
         failed = self._prepare(run)
         if failed:
             self._not_launched(run, next(iter(failed.values())), tuple(failed))

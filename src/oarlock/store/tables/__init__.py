@@ -30,6 +30,7 @@ from oarlock.store.tables.plans import (
 )
 from oarlock.store.tables.resources import resource_logs, resources
 from oarlock.store.tables.site import (
+    account_doubts,
     accounting,
     admission_rules,
     audit,
@@ -48,6 +49,7 @@ from oarlock.store.tables.site import (
 
 __all__ = [
     "HIDDEN_JOB_COLUMNS",
+    "account_doubts",
     "accounting",
     "admission_rules",
     "assigned_resources",

@@ -123,6 +123,18 @@ notices = Table(
 )
 """What users are to be told of their jobs, from the transaction in which it happened until it was sent."""
 
+account_doubts = Table(
+    "account_doubts",
+    metadata,
+    text_key("user_name"),
+    text_key("host"),
+    number("missing_since"),
+    number("last"),
+    number("until"),
+    text("reason"),
+)
+"""Users whom a look-up did not find, on the server (no host) or on a node: their jobs wait."""
+
 tokens = Table(
     "tokens",
     metadata,
