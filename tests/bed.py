@@ -83,9 +83,9 @@ def script(path: Path, text: str) -> str:
 
 
 @contextlib.contextmanager
-def accounts(*, shell: str = "/bin/sh") -> Iterator[tuple[str, str]]:
+def accounts(*, shell: str = "/bin/sh", names: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
     """Make two unprivileged accounts and remove them; one process at a time writes the password file."""
-    names = tuple(f"oarlk{os.getpid() % 100000}{letter}" for letter in "ab")
+    names = names or tuple(f"oarlk{os.getpid() % 100000}{letter}" for letter in "ab")
     try:
         for name in names:
             _alone("useradd", "-M", "-s", shell, name)

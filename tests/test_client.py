@@ -60,8 +60,8 @@ def test_a_connection_that_breaks_is_tried_again_with_the_same_request_id(server
 
 def test_two_changes_have_two_request_ids(server):
     client = Client(server.address)
-    client.add_property("p1", "int")
-    client.add_property("p1", "int")
+    client.rename_property("p1", "p2")
+    client.rename_property("p1", "p2")
     first, second = (request.headers["request-id"] for request in server.requests)
     assert first != second
 

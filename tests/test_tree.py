@@ -133,7 +133,33 @@ def test_these_checks_see_what_they_look_for():
     }
     assert process_makers("import asyncio\nasyncio.create_subprocess_exec('x')") == {"asyncio.create_subprocess_exec"}
     assert executors("import pickle\nx = eval('1') + re.compile('y')") == {"pickle", "eval"}
+    assert canned_records("from tests import canned\nP = 'x/oar2-golden'") == {"tests.canned"}
+    assert canned_records("from types import SimpleNamespace\nfrom x import needs_golden") == {"SimpleNamespace"}
+    assert canned_records("from tests.canned import ok") == set()
     assert quoted_states("if job.state == 'Waiting': say('Error: Waiting for you')") == {"Waiting"}
+
+
+CANNED = {"tests.canned", "tests.cli.conftest"}
+
+
+def canned_records(text: str) -> set[str]:
+    """Return what a test file takes canned answers from, if it also looks at recorded outputs of OAR."""
+    tree = ast.parse(text)
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    modules = set(imported(tree)) | {f"tests.{name}" for name in names}
+    of_records = any("oar2-golden" in one for one in texts) or "needs_golden" in names or "golden" in names
+    of_records = of_records or any(module.startswith("tests.golden") for module in modules)
+    fakes = {"SimpleNamespace", "Mock", "MagicMock"} & names
+    return (modules & CANNED) | fakes if of_records else set()
+
+
+def test_recorded_outputs_are_held_against_live_values_not_canned_ones():
+    tests = [path for path in (ROOT / "tests").rglob("*.py") if path.name != "test_tree.py"]
+    used = {path.relative_to(ROOT).as_posix(): found for path in tests if (found := canned_records(path.read_text()))}
+    assert used == {}
+    # The commands' own tests answer from a can: no record belongs there.
+    assert [path.name for path in (ROOT / "tests" / "cli").glob("*.py") if "oar2-golden" in path.read_text()] == []
 
 
 BREACHES = [

@@ -113,8 +113,8 @@ class Client:
         return self._change("POST", "/resources/state", change)
 
     def set_properties(self, change: dict[str, Any]) -> Any:
-        """Change properties of resources; gives their ids."""
-        return self._change("POST", "/resources/properties", change)["resource_ids"]
+        """Change properties of resources; returns their ids, and how many of them changed, by property."""
+        return self._change("POST", "/resources/properties", change)
 
     def remove_resource(self, resource_id: int) -> Any:
         """Remove a resource that is Dead."""
@@ -125,8 +125,8 @@ class Client:
         return self._get("/properties")
 
     def add_property(self, name: str, kind: str) -> Any:
-        """Add a property of the kind `int` or `str`."""
-        return self._change("POST", "/properties", {"name": name, "kind": kind})
+        """Add a property of the kind `int` or `str`; returns whether it is new."""
+        return self._change("POST", "/properties", {"name": name, "kind": kind})["added"]
 
     def rename_property(self, old: str, new: str) -> Any:
         """Give a property another name."""
@@ -140,9 +140,9 @@ class Client:
         """List the queues."""
         return self._get("/queues")["queues"]
 
-    def add_queue(self, name: str, priority: int, policy: str) -> Any:
-        """Add a queue."""
-        return self._change("POST", "/queues", {"name": name, "priority": priority, "policy": policy})
+    def add_queue(self, queue: dict[str, Any]) -> Any:
+        """Add a queue: its `name`, and its `priority` and `policy` where they are not the usual ones."""
+        return self._change("POST", "/queues", queue)
 
     def start_queue(self, name: str | None) -> Any:
         """Let jobs of a queue start (`None`: of all queues)."""
@@ -157,12 +157,12 @@ class Client:
         return self._change("DELETE", f"/queues/{quoted(name)}")
 
     def account(self, what: dict[str, Any]) -> Any:
-        """Account for the jobs that ended; gives how many jobs that were, and how many rows were forgotten."""
+        """Account for the jobs that ended; returns how many those are, what changed, and how many rows there are."""
         return self._change("POST", "/accounting", what)
 
     def accounting(self, **query: object) -> Any:
-        """List what was used, a row a window."""
-        return self._get("/accounting", **query)["rows"]
+        """List what was used: `rows`, a row a window; with `user` also the `karma` of each of its projects."""
+        return self._get("/accounting", **query)
 
     def gantt(self, since: int, until: int) -> Any:
         """List the jobs and the states of resources between two instants."""

@@ -1,7 +1,6 @@
 """What the tests of commands share: a server with canned answers, and a way to run a command against it."""
 
 import os
-import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ import pytest
 from tests import canned
 
 ROOT = Path(__file__).resolve().parents[2]
-GOLDEN = ROOT.parent / "shared" / "data" / "oar2-golden"
 
 
 @dataclass(frozen=True)
@@ -49,19 +47,3 @@ def run(server, tmp_path):
         return Ran(done.returncode, done.stdout, done.stderr)
 
     return ran
-
-
-def golden(name: str) -> Ran:
-    """Give what a real OAR printed; leaves the test out where the outputs are absent."""
-    path = GOLDEN / f"{name}.txt"
-    if not path.exists():
-        pytest.skip("the outputs of a real OAR are not here (../shared/data/oar2-golden)")
-    head, _, rest = path.read_text().partition("--- stdout\n")
-    out, _, err = rest.rpartition("--- stderr\n")
-    return Ran(int(head.rsplit("exit=", 1)[1]), out, err)
-
-
-def plain(text: str) -> str:
-    """Leave out of OAR's formats what ours have not: document type, memory addresses, quotes around long numbers."""
-    text = re.sub(r"<!DOCTYPE.*?\]>\n", "", text, flags=re.DOTALL)
-    return re.sub(r"'(\d{10})'", r"\1", re.sub(r' memory_address="\w+"', "", text))

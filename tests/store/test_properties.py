@@ -65,7 +65,7 @@ def test_a_name_that_would_be_read_as_something_else_is_refused(tx: Tx, name: st
 def test_columns_of_every_cluster_stay_as_they_are(tx: Tx, name: str):
     properties.add(tx, "mem", int)
     with pytest.raises(SystemColumn, match=f"`{name.lower()}`"):
-        properties.add(tx, name, int)
+        properties.add(tx, name, str if name == "cpu" else int)
     with pytest.raises(SystemColumn):
         properties.rename(tx, "mem", name)
     if name != "STATE":
@@ -73,6 +73,17 @@ def test_columns_of_every_cluster_stay_as_they_are(tx: Tx, name: str):
             properties.rename(tx, name, "other")
         with pytest.raises(SystemColumn):
             properties.drop(tx, name, at=NOW)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("cpu", int), ("mem", int), ("host", str), ("available_upto", int)])
+def test_a_property_that_is_there_and_holds_the_same_is_no_error(tx: Tx, name: str, kind: type):
+    for own, own_kind in (("mem", int), ("host", str)):
+        assert properties.add(tx, own, own_kind)
+    before = properties.types(tx)
+    assert not properties.add(tx, name, kind)
+    assert properties.types(tx) == before
+    with pytest.raises((SystemColumn, PropertyExists)):
+        properties.add(tx, name, str if kind is int else int)
 
 
 def test_the_same_name_twice_is_refused_in_capitals_too(tx: Tx):

@@ -37,7 +37,8 @@ def test_resources_are_shown_with_all_columns_and_who_holds_them(house: Running)
         "resource_id": 2, "type": "default", "network_address": "node1", "state": "Alive", "next_state": "UnChanged",
         "finaud_decision": "NO", "next_finaud_decision": "NO", "state_num": 1, "suspended_jobs": "NO",
         "scheduler_priority": 0, "switch": None, "cpu": None, "cpuset": 1, "besteffort": "YES", "deploy": "NO",
-        "expiry_date": 0, "desktop_computing": "NO", "last_job_date": 0, "cm_availability": 0, "drain": "NO", "core": 1,
+        "expiry_date": 0, "desktop_computing": "NO", "last_job_date": 0, "cm_availability": 0, "available_upto": 0,
+        "drain": "NO", "core": 1,
     }  # fmt: skip
 
 
@@ -53,8 +54,8 @@ def test_a_node_is_added_changed_and_removed(house: Running):
     client = house.client
     asked = {"host": "node3", "count": 2, "properties": {"core": 7, "switch": "s1"}, "state": "Absent"}
     assert client.post("/resources", asked).body == {"resource_ids": [5, 6]}
-    changed = client.post("/resources/properties", {"nodes": ["node3"], "properties": {"core": 8}})
-    assert changed.body == {"resource_ids": [5, 6]}
+    changed = client.post("/resources/properties", {"nodes": ["node3"], "properties": {"core": 8, "switch": "s1"}})
+    assert changed.body == {"resource_ids": [5, 6], "updated": {"core": 2, "switch": 0}}
     shown = client.get("/resources?nodes=node3").body["resources"]
     assert [(one["core"], one["switch"], one["state"], one["network_address"]) for one in shown] == [
         (8, "s1", "Absent", "node3"), (8, "s1", "Absent", "node3"),
@@ -101,15 +102,23 @@ def test_queues_come_stop_start_and_go(house: Running):
 
 def test_accounts_are_brought_up_to_date_shown_and_made_anew(house: Running):
     client = house.client
-    assert client.post("/accounting", {}).body == {"jobs": 1, "rows": 5}
+    done = client.post("/accounting", {}).body
+    assert (done["jobs"], done["rows"]) == (1, 5)
     used = {"window_start": NOW, "window_stop": NOW + 999, "user": "daemon", "project": "moon", "queue": "default",
             "type": "USED", "consumption": 60}  # fmt: skip
     assert used in client.get("/accounting?user=daemon&project=moon").body["rows"]
-    assert client.get("/accounting?user=nobody").body == {"rows": []}
-    assert client.get("/accounting?project=sun").body == {"rows": []}
+    assert client.get("/accounting?user=nobody").body == {"rows": [], "karma": {}}
+    assert client.get("/accounting?project=sun").body == {"rows": [], "karma": {}}
+    house.core.clock.at += 1  # windows count that began before
+    # All that was used is daemon's, for one project, and so is most of what was asked for: 3 + 2 + 1.
+    assert client.get("/accounting?user=daemon").body["karma"] == {"moon": 6.0}
     before = client.get("/accounting").body
-    assert client.post("/accounting", {"reinitialize": True}).body == {"jobs": 1, "rows": 5}
+    again = client.post("/accounting", {"reinitialize": True}).body
+    assert again == done
+    assert used in [{name: one[name] for name in used} for one in again["bookings"]]
     assert client.get("/accounting").body == before
     house.core.clock.at += 3000
-    assert client.post("/accounting", {"delete_before": 1000}).body == {"jobs": 0, "rows": 3}
+    assert client.post("/accounting", {"delete_before": 1000}).body == {
+        "jobs": 0, "rows": 3, "bookings": [],
+    }  # fmt: skip
     assert len(client.get("/accounting").body["rows"]) == 2

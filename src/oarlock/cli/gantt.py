@@ -42,6 +42,10 @@ def _bar(job: Any, addresses: dict[int, str]) -> dict[str, Any]:
         "stop_time": job["stopTime"],
         "walltime": job["walltime"],
         "resource_id": job["resources"],
+        "command": job["command"],
+        "job_type": job["jobType"],
+        "launching_directory": job["launchingDirectory"],
+        "properties": job["properties"],
         "network_address": [addresses[number] for number in job["resources"] if number in addresses],
     }
 

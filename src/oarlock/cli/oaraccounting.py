@@ -8,6 +8,9 @@ from oarlock.client import Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
     from oarlock.cli.options import Asked
     from oarlock.cli.output import Output
     from oarlock.client import Client
@@ -43,4 +46,20 @@ def run(client: Client, asked: Asked, out: Output) -> None:
         client.account({"delete_before": seconds})
         return
     done = client.account({"reinitialize": True} if asked.given("reinitialize") else {})
-    out.line(f"[ACCOUNTING] {done['jobs']} job(s) accounted for")
+    for line in _bookings(done["bookings"]):
+        out.line(line)
+
+
+def _bookings(bookings: list[Any]) -> Iterator[str]:
+    """Yield what was done, in OAR's words: each job, and the windows that it added to."""
+    job_id = None
+    for booking in bookings:
+        if booking["job_id"] != job_id:
+            job_id = booking["job_id"]
+            yield f"[ACCOUNTING] Treate job {job_id}"
+        what = "Create new" if booking["created"] else "Update the existing"
+        who = f"project {booking['project']}, user {booking['user']}, queue {booking['queue']}"
+        yield (
+            f"[ACCOUNTING] {what} window {booking['window_start']} --> {booking['window_stop']} , {who}, "
+            f"type {booking['type']} with conso = {booking['consumption']} s"
+        )

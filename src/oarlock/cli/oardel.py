@@ -80,6 +80,11 @@ def _signal(name: str) -> int:
     return int(number)
 
 
+def _deleted(job: Any) -> str:
+    """Return OAR's word for what became of a job, and a word of ours for one that needs no end any more."""
+    return "REGISTERED" if job["done"] else "ALREADY OVER" if job.get("kind") == "JobOver" else "ERROR"
+
+
 def _tell(job: Any, asked: Asked, out: Output) -> None:
     number, said = job["job_id"], asked.text("signal")
     if said is not None:
@@ -88,7 +93,7 @@ def _tell(job: Any, asked: Asked, out: Output) -> None:
     elif asked.given("checkpoint"):
         out.line(f"Checkpointing the job {number} ...{'DONE' if job['done'] else 'ERROR'}.")
     else:
-        out.line(f"Deleting the job = {number} ...{'REGISTERED' if job['done'] else 'ERROR'}.")
+        out.line(f"Deleting the job = {number} ...{_deleted(job)}.")
     if not job["done"]:
         tell_refused(job, out)
     elif (said is not None or asked.given("checkpoint")) and job.get("says"):

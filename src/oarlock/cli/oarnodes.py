@@ -6,6 +6,7 @@ import time
 
 from oarlock.cli import command
 from oarlock.cli.options import Options
+from oarlock.client import Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,8 +45,7 @@ def run(client: Client, asked: Asked, out: Output) -> None:
     if asked.given("events"):
         _events(client, asked, out)
         return
-    ids = ",".join(asked.texts("resource")) or None
-    answer = client.resources(where=asked.text("sql"), ids=ids, nodes=",".join(asked.words) or None)
+    answer = _asked_for(client, asked, out)
     # OAR sorts numbers like words, and programs that compare outputs rely on it.
     resources = sorted(answer["resources"], key=lambda resource: str(resource["resource_id"]))
     if asked.given("state"):
@@ -54,6 +54,21 @@ def run(client: Client, asked: Asked, out: Output) -> None:
         _names(resources, out)
     else:
         _all(resources, answer.get("jobs") or {}, out)
+
+
+def _asked_for(client: Client, asked: Asked, out: Output) -> Any:
+    """Ask for the chosen resources. What does not exist is named and left out; as in OAR that is no error."""
+    ids = ",".join(asked.texts("resource")) or None
+    try:
+        return client.resources(where=asked.text("sql"), ids=ids, nodes=",".join(asked.words) or None)
+    except Refused as refused:
+        if refused.kind not in {"UnknownNode", "UnknownResource"}:
+            raise
+        out.note(str(refused), refused.hint)
+    everything = client.resources()
+    numbers, names = set(asked.numbers("resource")), set(asked.words)
+    chosen = [r for r in everything["resources"] if r["resource_id"] in numbers or r["network_address"] in names]
+    return everything | {"resources": chosen}
 
 
 def _all(resources: list[Any], jobs: dict[str, list[int]], out: Output) -> None:

@@ -10,6 +10,7 @@ from oarlock.client import Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from oarlock.cli.options import Asked
@@ -154,18 +155,30 @@ def _add(client: Client, hosts: list[str], properties: dict[str, Any], state: st
         body: dict[str, Any] = {"host": host, "properties": properties}
         added = client.add_resource(body | ({"state": state} if state else {}))
         out.line(f"New resource added:  {host}")
-        _tell_properties(properties, len(added), out)
+        _tell_properties(properties, dict.fromkeys(properties, len(added)), out)
 
 
-def _tell_properties(properties: dict[str, Any], count: int, out: Output) -> None:
+def _tell_properties(properties: dict[str, Any], updated: dict[str, int], out: Output) -> None:
     for name, value in properties.items():
-        out.line(f"Set property {name} to '{'' if value is None else value}'... {count} resource(s) updated.")
+        shown = "" if value is None else value
+        out.line(f"Set property {name} to '{shown}'... {updated[name]} resource(s) updated.")
 
 
 def _set_properties(client: Client, chosen: dict[str, Any], properties: dict[str, Any], out: Output) -> None:
-    changed = client.set_properties({"properties": properties} | chosen)
-    _refuse_nothing(changed, chosen)
-    _tell_properties(properties, len(changed), out)
+    answer = _asked(lambda: client.set_properties({"properties": properties} | chosen), chosen, properties)
+    _refuse_nothing(answer["resource_ids"], chosen)
+    _tell_properties(properties, answer["updated"], out)
+
+
+def _asked(ask: Callable[[], Any], chosen: dict[str, Any], properties: dict[str, Any]) -> Any:
+    """Ask the server. A condition that cannot be used chooses nothing: OAR has one exit code for both."""
+    try:
+        return ask()
+    except Refused as refused:
+        about_property = any(f"`{name}`" in str(refused) for name in properties)
+        if "where" in chosen and refused.kind in {"UnknownProperty", "SyntaxRefused"} and not about_property:
+            refused.kind = "NothingMatches"
+        raise
 
 
 def _refuse_nothing(ids: list[int], chosen: dict[str, Any]) -> None:
@@ -177,7 +190,7 @@ def _refuse_nothing(ids: list[int], chosen: dict[str, Any]) -> None:
 
 def _set_state(client: Client, asked: Asked, chosen: dict[str, Any], state: str, out: Output) -> list[int]:
     now = asked.given("no_wait")
-    answer = client.set_state({"state": state, "now": now} | chosen)
+    answer = _asked(lambda: client.set_state({"state": state, "now": now} | chosen), chosen, {})
     _refuse_nothing(answer["resource_ids"], chosen)
     ids: list[int] = answer["resource_ids"]
     what, names = ("node", chosen["nodes"]) if "nodes" in chosen else ("resource", ids)
@@ -212,5 +225,7 @@ def _tell_last(client: Client, name: str, out: Output) -> None:
     found = [resource.get(name) for resource in client.resources()["resources"]]
     values = [value for value in found if value is not None]
     if not values:
-        raise Refused(f"No resource has a value of `{name}`.", kind="UnknownProperty", hint="`oarproperty -l` lists.")
+        # Scripts ask for the next number of a property that nobody has used yet: as in OAR a warning, not an error.
+        out.note(f"No resource has a value of `{name}`.", "`oarproperty -l` lists the properties.")
+        return
     out.line(str(max(values)))

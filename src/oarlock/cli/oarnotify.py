@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 OPTIONS = Options(
     "oarnotify",
     "Manage the queues (changes: administrators).",
-    usage=("-l", "-e QUEUE|-d QUEUE|-E|-D", "--add-queue NAME,PRIORITY,POLICY", "--remove-queue NAME"),
+    usage=("-l", "-e QUEUE|-d QUEUE|-E|-D", "--add-queue NAME[,PRIORITY[,POLICY]]", "--remove-queue NAME", "TAG"),
     version_names="-V -v --version",
-    about="OAR's oarnotify also sends tags to its server's modules; there are none here, the server is told of "
-    "every change by the command that makes it.",
+    about="OAR's oarnotify also sends tags (Term, Scheduling, …) to its server's modules. They are taken and nothing "
+    "follows: the server here is told of every change by the command that makes it.",
 )
 OPTIONS.flag("-l --list-queues", "list the queues")
 OPTIONS.text("-e --enable-queue=QUEUE", "let jobs of this queue start", many=True)
@@ -28,7 +28,8 @@ OPTIONS.text("-d --disable-queue=QUEUE", "let no further job of this queue start
 OPTIONS.flag("-E --Enable-all-queues", "let jobs of all queues start")
 OPTIONS.flag("-D --Disable-all-queues", "let no further job start")
 OPTIONS.text(
-    "--add-queue=NAME,PRIORITY,POLICY", "add a queue: night,3,oar_sched_gantt_with_timesharing; higher goes first"
+    "--add-queue=NAME[,PRIORITY[,POLICY]]",
+    "add a queue: night,3,oar_sched_gantt_with_timesharing; higher goes first; otherwise 0 and the usual policy",
 )  # fmt: skip
 OPTIONS.text("--remove-queue=NAME", "remove a queue that has no jobs")
 OPTIONS.json()
@@ -42,18 +43,15 @@ def main() -> int:
 
 def run(client: Client, asked: Asked, out: Output) -> None:
     """Do what was asked, one after the other; the first refusal ends it."""
-    if asked.words:
-        raise Refused(
-            f"There is no module to send `{asked.words[0]}` to.",
-            kind="BadOption",
-            hint="The server sees every change by itself; `oarnotify --help` tells what is left to do.",
-        )
-    if not asked.values.keys() - {"server", "json"}:
-        raise Refused("Nothing is asked for.", kind="BadOption", hint="Give -l, -e, -d, -E, -D or --add-queue.")
+    for tag in asked.words:
+        # Scripts written for OAR wake its server this way after a change; that there is nothing to do is no error.
+        out.note(f"There is no module to send `{tag}` to; the server sees every change by itself.")
+    if not asked.words and not asked.values.keys() - {"server", "json"}:
+        out.note("Nothing is asked for.", "Give -l, -e, -d, -E, -D or --add-queue.")
     if (new := asked.text("add_queue")) is not None:
-        name, priority, policy = _queue(new)
-        client.add_queue(name, priority, policy)
-        out.line(f"Add queue {name}.")
+        queue = _queue(new)
+        client.add_queue(queue)
+        out.line(f"Add queue {queue['name']}.")
     if (old := asked.text("remove_queue")) is not None:
         client.remove_queue(old)
         out.line(f"Remove queue {old}.")
@@ -97,9 +95,14 @@ def _tell(queue: Any, out: Output) -> None:
     out.line(f"\tstate = {'Active' if queue['active'] else 'notActive'}")
 
 
-def _queue(text: str) -> tuple[str, int, str]:
-    name, _, rest = text.partition(",")
-    priority, _, policy = rest.partition(",")
-    if not (name and priority.strip().isdecimal() and policy.strip()):
-        raise Refused(f"`{text}` is no queue.", kind="BadOption", hint="Write it as NAME,PRIORITY,POLICY.")
-    return name.strip(), int(priority), policy.strip()
+def _queue(text: str) -> dict[str, Any]:
+    """Read a queue; the server knows the priority and the policy of one that is only named."""
+    name, *rest = [part.strip() for part in text.split(",", 2)]
+    if not name or not all(rest) or (rest and not rest[0].isdecimal()):
+        raise Refused(
+            f"`{text}` is not a queue.", kind="BadOption", hint="Write it as NAME, or as NAME,PRIORITY,POLICY."
+        )
+    queue: dict[str, Any] = {"name": name}
+    if rest:
+        queue["priority"] = int(rest[0])
+    return queue | ({"policy": rest[1]} if rest[1:] else {})

@@ -40,8 +40,7 @@ def run(client: Client, asked: Asked, out: Output) -> None:
         raise Refused("Nothing is asked for.", kind="BadOption", hint="Give -l, -a NAME, -d NAME or -r OLD,NEW.")
     renames = [_pair(text) for text in asked.texts("rename")]
     for name in asked.texts("add"):
-        client.add_property(name, "str" if asked.given("varchar") else "int")
-        _tell(f"Added property: {name}", asked, out)
+        _add(client, name, asked, out)
     for name in asked.texts("delete"):
         client.delete_property(name)
         _tell(f"Removed property: {name}", asked, out)
@@ -50,6 +49,14 @@ def run(client: Client, asked: Asked, out: Output) -> None:
         _tell(f"Renamed property: {old} into {new}", asked, out)
     if asked.given("list"):
         _list(client, out)
+
+
+def _add(client: Client, name: str, asked: Asked, out: Output) -> None:
+    kind = "str" if asked.given("varchar") else "int"
+    if client.add_property(name, kind):
+        _tell(f"Added property: {name}", asked, out)
+    elif not asked.given("quiet"):
+        out.note(f"The property `{name}` is there already; nothing was changed.")
 
 
 def _list(client: Client, out: Output) -> None:

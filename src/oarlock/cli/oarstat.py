@@ -11,6 +11,7 @@ from oarlock.client import Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
     from typing import Any
 
     from oarlock.cli.options import Asked
@@ -70,7 +71,7 @@ def run(client: Client, asked: Asked, out: Output) -> None:
 def _jobs(client: Client, asked: Asked, out: Output) -> None:
     _refuse_format(asked.number("format"))
     full = asked.given("full") or bool(out.form)
-    jobs = _chosen(client, asked, full=full)
+    jobs = _chosen(client, asked, out, full=full)
     if out.form:
         from oarlock.cli.details import BRIEF
 
@@ -87,7 +88,7 @@ def _jobs(client: Client, asked: Asked, out: Output) -> None:
 
 
 def _refuse_format(number: int | None) -> None:
-    if number not in {None, 1, 2}:
+    if number not in {None, 1, 2, 3}:
         raise Refused(f"There is no format {number}.", kind="BadOption", hint="Write --format=1 or --format=2.")
 
 
@@ -99,7 +100,7 @@ def _table(jobs: list[Any], asked: Asked) -> list[str]:
         return listing.arrays(jobs, now)
     if asked.given("compact"):
         return listing.compact(jobs, now)
-    if asked.number("format") == 1:
+    if asked.number("format") in {1, 3}:  # OAR prints the older table for both
         return listing.dated(jobs)
     return listing.table(jobs, now)
 
@@ -108,7 +109,7 @@ def _only(job: Any, fields: frozenset[str]) -> dict[str, Any]:
     return {name: value for name, value in job.items() if name in fields}
 
 
-def _chosen(client: Client, asked: Asked, *, full: bool = False) -> list[Any]:
+def _chosen(client: Client, asked: Asked, out: Output, *, full: bool = False) -> list[Any]:
     """Ask for the jobs that the options choose, by increasing number."""
     query: dict[str, object] = {"where": asked.text("sql"), "array": _number(asked.text("array"))}
     if asked.given("job"):
@@ -118,7 +119,16 @@ def _chosen(client: Client, asked: Asked, *, full: bool = False) -> list[Any]:
     # A place in an array is told only in full.
     if full or asked.given("array"):
         query["full"] = 1
-    return sorted(client.jobs(**query), key=_id)
+    jobs = sorted(client.jobs(**query), key=_id)
+    if asked.given("job") and not any(asked.given(key) for key in ("sql", "array", "user")):
+        _note_unknown(set(_ids(asked)) - {_id(job) for job in jobs}, out)
+    return jobs
+
+
+def _note_unknown(ids: Collection[int], out: Output) -> None:
+    """Name jobs that do not exist. As in OAR that is no error: the answer is empty."""
+    for job_id in sorted(ids):
+        out.note(f"There is no job {job_id}.", "`oarstat` lists yours.")
 
 
 def _id(job: Any) -> int:
@@ -148,7 +158,7 @@ def _me() -> str:
 
 
 def _states(client: Client, asked: Asked, out: Output) -> None:
-    states = {str(job["Job_Id"]): job["state"] for job in _chosen(client, asked)}
+    states = {str(job["Job_Id"]): job["state"] for job in _chosen(client, asked, out)}
     if out.form:
         out.data(states)
         return
@@ -156,13 +166,22 @@ def _states(client: Client, asked: Asked, out: Output) -> None:
         out.line(f"{job_id}: {state}")
 
 
-def _named(client: Client, asked: Asked) -> list[int]:
-    """Give the numbers of jobs without asking the server for what was said already."""
-    return _ids(asked) if asked.given("job") else [_id(job) for job in _chosen(client, asked)]
+def _of_each(client: Client, asked: Asked, out: Output, ask: Callable[[int], Any]) -> dict[int, Any]:
+    """Ask the server about each chosen job; a job that -j names is not looked up first."""
+    ids = _ids(asked) if asked.given("job") else [_id(job) for job in _chosen(client, asked, out)]
+    answers: dict[int, Any] = {}
+    for job_id in ids:
+        try:
+            answers[job_id] = ask(job_id)
+        except Refused as refused:
+            if refused.kind != "UnknownJob":
+                raise
+            _note_unknown([job_id], out)
+    return answers
 
 
 def _events(client: Client, asked: Asked, out: Output) -> None:
-    found = {job_id: client.events(job_id) for job_id in _named(client, asked)}
+    found = _of_each(client, asked, out, client.events)
     if out.form:
         out.data({str(job_id): events for job_id, events in found.items()})
         return
@@ -176,7 +195,7 @@ def _events(client: Client, asked: Asked, out: Output) -> None:
 def _properties(client: Client, asked: Asked, out: Output) -> None:
     from oarlock.cli.resources import properties
 
-    found = {job_id: client.job_resources(job_id) for job_id in _named(client, asked)}
+    found = _of_each(client, asked, out, client.job_resources)
     if out.form:
         out.data({str(job_id): {str(r["resource_id"]): properties(r) for r in rows} for job_id, rows in found.items()})
         return
@@ -186,7 +205,7 @@ def _properties(client: Client, asked: Asked, out: Output) -> None:
 
 
 def _usage(client: Client, asked: Asked, out: Output) -> None:
-    found = [client.usage(job_id) for job_id in _named(client, asked)]
+    found = list(_of_each(client, asked, out, client.usage).values())
     if out.form:
         out.data({str(used["job_id"]): used for used in found})
         return
@@ -232,10 +251,12 @@ def _accounting(client: Client, asked: Asked, out: Output) -> None:
 
     since, until = times.interval(asked.text("accounting") or "", what="--accounting")
     user = (asked.text("user") or _me()) if asked.given("user") else None
-    rows = client.accounting(since=since, until=until + accounting.DAY - 1, user=user)
-    used = accounting.by_user(rows)
+    answer = client.accounting(since=since, until=until + accounting.DAY - 1, user=user)
+    summary = accounting.by_user(answer["rows"])
+    if user is not None:
+        summary = {name: sums | accounting.of_projects(answer) for name, sums in summary.items()}
     if out.form:
-        out.data(used)
+        out.data(summary)
         return
-    for line in accounting.table(used):
+    for line in accounting.table(summary) if user is None else accounting.of_user(user, summary.get(user)):
         out.line(line)

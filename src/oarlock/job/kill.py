@@ -18,17 +18,21 @@ _NOT_STARTED = frozenset(
 
 
 def ask(tx: Tx, site: Site, ids: Sequence[int], *, by: str, now: float, exterminate: bool = False) -> Answered:
-    """End jobs on somebody's wish. The second wish for the same job is refused; extermination gives it up at once."""
+    """End jobs on somebody's wish. The second wish for the same job is refused; extermination gives it up at once.
+
+    A job that ended by itself needs no kill: scripts that clean up race with the end of jobs, and that is no error.
+    """
     ledger = Ledger(tx, site, now, ids)
-    new = set(kills.ask(tx, [number for number in ids if number in ledger.jobs], at=ledger.now))
+    over = {number for number, job in ledger.jobs.items() if job.state in FINAL}
+    killed = kills.asked(tx, over)
+    new = set(kills.ask(tx, [number for number in ids if number in ledger.jobs and number not in over], at=ledger.now))
     answers = []
     for number in ids:
         job = ledger.jobs.get(number)
         if job is None:
             answers.append(refused(number, UnknownJob(number)))
-        elif job.state in FINAL:
-            ledger.killed(number, FragState.FRAGGED)
-            answers.append(Answer(number, done=False, says=f"Job {number} is already {job.state}.", kind="JobOver"))
+        elif number in over:
+            answers.append(_over(job, killed=number in killed))
         elif exterminate:
             give_up(ledger, job, f"{by} gave it up")
             answers.append(Answer(number, done=True, says=f"Job {number} was given up."))
@@ -40,6 +44,13 @@ def ask(tx: Tx, site: Site, ids: Sequence[int], *, by: str, now: float, extermin
             ledger.event(EventType.FRAG_JOB_REQUEST, f"{by} asked for its end", number)
             answers.append(Answer(number, done=True, says=end(ledger, job, f"killed by {by}")))
     return Answered(tuple(answers), tuple(ledger.write()))
+
+
+def _over(job: Job, *, killed: bool) -> Answer:
+    """Answer for a job that is over. To a command it is an error only if the job was killed before."""
+    if killed:
+        return Answer(job.id, done=False, says=f"Job {job.id} was killed already.", kind="AlreadyKilled")
+    return Answer(job.id, done=False, says=f"Job {job.id} is already {job.state}.", kind="JobOver")
 
 
 def end_all(ledger: Ledger, ids: Collection[int], why: str) -> None:

@@ -37,6 +37,7 @@ from oarlock.model.errors import (
     InteractiveNoop,
     InteractiveReservation,
     NoCommand,
+    ReservationPast,
     SubmitterRefused,
     TooLong,
     UnknownDependency,
@@ -267,7 +268,7 @@ def _refuse_past(reservation: tuple[int, int | None] | None, request_: Request, 
         return
     end = reservation[0] + (request_.alternatives[0].walltime or config.default_job_walltime)
     if end <= now:
-        raise BadReservation(
+        raise ReservationPast(
             f"The reservation would begin at {dates.shown(reservation[0])} and be over by now.",
             hint="Give a later date.",
         )

@@ -41,6 +41,11 @@ def show(seconds: int) -> str:
     return f"{hours}:{minutes:02}:{seconds:02}"
 
 
+def show_unpadded(seconds: int) -> str:
+    """Write a duration as OAR stores it: `0:10:0`."""
+    return f"{seconds // 3600}:{seconds // 60 % 60}:{seconds % 60}"
+
+
 def _seconds(found: re.Match[str]) -> int:
     hours, minutes, seconds = (field.lstrip("0") or "0" for field in found.groups("0"))
     if max(len(hours), len(minutes), len(seconds)) > _FIELD_DIGITS:

@@ -14,7 +14,7 @@ from oarlock.lang import duration
 from oarlock.lang import where as conditions
 from oarlock.lang.wording import fits, short
 from oarlock.model.condition import Condition
-from oarlock.model.errors import BadCount, SyntaxRefused, TooLong
+from oarlock.model.errors import BadCount, SyntaxRefused, TooLong, ZeroResources
 from oarlock.model.record import changed
 from oarlock.model.request import WORDS, Alternative, Group, Level, Request
 
@@ -70,6 +70,18 @@ def show(request: Request) -> str:
     if request.where is not None:
         options.append(f"-p {_quoted(conditions.show(request.where))}")
     return " ".join(options)
+
+
+def show_wanted(request: Request) -> str:
+    """Write what a job wants as OAR's `oarstat -f` does: every alternative quoted, `0:10:0`, a blank behind each."""
+    return "".join(f"-l {_quoted(_show_unpadded(alternative))} " for alternative in request.alternatives)
+
+
+def _show_unpadded(alternative: Alternative) -> str:
+    groups = "+".join(map(_show_group, alternative.groups))
+    if alternative.walltime is None:
+        return groups
+    return f"{groups},walltime={duration.show_unpadded(alternative.walltime)}"
 
 
 def show_alternative(alternative: Alternative) -> str:
@@ -166,7 +178,8 @@ class _Reader:
         if 0 < count <= MOST_RESOURCES:
             return count
         what = f"`{short(written)}` resources cannot be asked for"
-        raise BadCount(what, text=self.text, at=at, expected=_EXPECTED_COUNT)
+        refusal = ZeroResources if found and count == 0 else BadCount
+        raise refusal(what, text=self.text, at=at, expected=_EXPECTED_COUNT)
 
     def step(self, mark: str) -> bool:
         """Step over blanks, and over a mark if it stands behind them."""

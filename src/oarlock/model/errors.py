@@ -109,6 +109,10 @@ class BadCount(SyntaxRefused):
     """A number of resources that cannot be asked for."""
 
 
+class ZeroResources(BadCount):
+    """A request for none of something."""
+
+
 class UnknownProperty(OarlockError):
     """A column that resources (or jobs) do not have."""
 
@@ -210,7 +214,11 @@ class BadEnvironment(OarlockError):
 
 
 class BadReservation(OarlockError):
-    """A date that cannot be read, or is over."""
+    """A date that cannot be read."""
+
+
+class ReservationPast(OarlockError):
+    """A reservation whose time is over already."""
 
 
 class BadArray(OarlockError):

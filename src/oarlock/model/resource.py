@@ -5,6 +5,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+PROPERTY_ALIASES = {"available_upto": "cm_availability"}
+"""Names that OAR 2.5 has for columns of the manual: both are understood."""
+
+OF_THE_SYSTEM = frozenset({
+    "resource_id", "type", "network_address", "state", "next_state", "finaud_decision", "next_finaud_decision",
+    "state_num", "suspended_jobs", "scheduler_priority", "besteffort", "deploy", "expiry_date", "desktop_computing",
+    "last_job_date", "cm_availability", *PROPERTY_ALIASES,
+})  # fmt: skip
+"""Columns that say how a resource fares or what the system does with it; the others say what it is."""
+
 DEFAULT_TYPE = "default"
 """The type of resources that jobs run on; others (licences, frontends) are only counted."""
 

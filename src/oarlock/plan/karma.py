@@ -5,14 +5,19 @@ from oarlock.plan.settings import Fairness
 
 
 def karma(job: Waiting, usage: Usage, fairness: Fairness) -> float:
-    """Say how far a job's user and project are above their share; the lower, the sooner the job is planned."""
+    """Return the karma of a job; the lower, the sooner it is planned."""
+    return karma_of(job.user, job.project, usage, fairness)
+
+
+def karma_of(user: str, project: str, usage: Usage, fairness: Fairness) -> float:
+    """Return how far a user and a project are above their share."""
     used, asked = usage.used or 1, usage.asked or 1
-    user_target = fairness.user_targets.get(job.user, 0) / 100
-    project_target = fairness.project_targets.get(job.project, 0) / 100
+    user_target = fairness.user_targets.get(user, 0) / 100
+    project_target = fairness.project_targets.get(project, 0) / 100
     return (
-        fairness.project_weight * (usage.used_by_project.get(job.project, 0) / used - project_target)
-        + fairness.user_weight * (usage.used_by_user.get(job.user, 0) / used - user_target)
-        + fairness.asked_weight * (usage.asked_by_user.get(job.user, 0) / asked - user_target)
+        fairness.project_weight * (usage.used_by_project.get(project, 0) / used - project_target)
+        + fairness.user_weight * (usage.used_by_user.get(user, 0) / used - user_target)
+        + fairness.asked_weight * (usage.asked_by_user.get(user, 0) / asked - user_target)
     )
 
 

@@ -1,9 +1,10 @@
 """Accounts: who used how much in which queue, in windows of time, and who asked for how much."""
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
+from itertools import chain
 from typing import Any, NamedTuple
 
 from sqlalchemy import Select, Update, case, delete, func, literal_column, select, update
@@ -28,19 +29,43 @@ class Account(NamedTuple):
     consumption: int
 
 
-def update_accounts(tx: Tx, *, window: int, most: int = 10_000, ids: Collection[int] | None = None) -> int:
+class Booking(NamedTuple):
+    """What one job added to one row: the row with its new sum, and whether it is a new row."""
+
+    job_id: int
+    account: Account
+    created: bool
+
+
+def update_accounts(
+    tx: Tx,
+    *,
+    window: int,
+    most: int = 10_000,
+    ids: Collection[int] | None = None,
+    bookings: list[Booking] | None = None,
+) -> int:
     """Add ended jobs that were not accounted yet (of these, or of all), `most` at once; say how many were looked at.
 
-    Jobs that never ran, or had no resource that computes, count nothing and are not looked at again.
+    Jobs that never ran, or had no resource that computes, count nothing and are not looked at again. What is added
+    is noted in `bookings`, where somebody wants to know.
     """
     engine = tx.dialect.name
     found = tx.execute(_ended().limit(most)) if ids is None else tx.execute(_ended_of(engine, most), these(tx, ids))
     rows = found.all()
+    amounts = {
+        row.job_id: [
+            *_amounts(row, "USED", row.stop_time, window),
+            *_amounts(row, "ASKED", row.start_time + row.walltime, window),
+        ]
+        for row in rows
+        if row.computing and row.start_time and row.stop_time > row.start_time
+    }
+    if bookings is not None:
+        bookings += _booked(tx, amounts)
     sums: Counter[Account] = Counter()
-    for row in rows:
-        if row.computing and row.start_time and row.stop_time > row.start_time:
-            _add(sums, row, "USED", row.stop_time, window)
-            _add(sums, row, "ASKED", row.start_time + row.walltime, window)
+    for account, amount in chain.from_iterable(amounts.values()):
+        sums[account] += amount
     _store(tx, sums)
     tx.execute(_check_off(engine), these(tx, [r.job_id for r in rows]))
     return len(rows)
@@ -52,7 +77,7 @@ def listed(tx: Tx, *, since: int = 0, until: int = 2**62, user: str | None = Non
     query = (
         select(accounting).where(row.window_stop >= since, row.window_start < until).order_by(*accounting.primary_key)
     )
-    return [Account(*one) for one in tx.execute(query if user is None else query.where(row.accounting_user == user))]
+    return _accounts(tx, query if user is None else query.where(row.accounting_user == user))
 
 
 def used(tx: Tx, *, since: int) -> dict[tuple[str, str], int]:
@@ -119,10 +144,29 @@ def _check_off(engine: str) -> Update:
     return update(jobs).where(among(engine, jobs.c.job_id)).values(accounted="YES")
 
 
-def _add(sums: Counter[Account], job: Any, kind: str, stop: int, window: int) -> None:
+def _amounts(job: Any, kind: str, stop: int, window: int) -> Iterator[tuple[Account, int]]:
+    """Yield what a job adds, a row (with a sum of 0) and an amount each."""
     for begin, end, seconds in shares(job.start_time, stop, window):
-        account = Account(begin, end, job.job_user, job.project, job.queue_name, kind, 0)
-        sums[account] += seconds * job.resources
+        yield Account(begin, end, job.job_user, job.project, job.queue_name, kind, 0), seconds * job.resources
+
+
+def _booked(tx: Tx, amounts: Mapping[int, Sequence[tuple[Account, int]]]) -> list[Booking]:
+    """Return what jobs are about to add, one after the other, with the sums that follow from it."""
+    begins = [account.window_start for account, _ in chain.from_iterable(amounts.values())]
+    row = accounting.c
+    between = (row.window_start >= min(begins, default=0), row.window_start <= max(begins, default=-1))
+    sums = {one._replace(consumption=0): one.consumption for one in _accounts(tx, select(accounting).where(*between))}
+    bookings = []
+    for job_id, parts in amounts.items():
+        for account, amount in parts:
+            created = account not in sums
+            sums[account] = sums.get(account, 0) + amount
+            bookings.append(Booking(job_id, account._replace(consumption=sums[account]), created))
+    return bookings
+
+
+def _accounts(tx: Tx, query: Select[Any]) -> list[Account]:
+    return [Account(*row) for row in tx.execute(query)]
 
 
 def _store(tx: Tx, sums: Counter[Account]) -> None:

@@ -2,8 +2,9 @@
 
 from collections.abc import Collection
 from functools import cache
+from typing import Any
 
-from sqlalchemy import Update, literal_column, select, update
+from sqlalchemy import Select, Update, literal_column, select, update
 
 from oarlock.model.job import FragState
 from oarlock.store.rows import among, insert_rows, these
@@ -13,15 +14,21 @@ from oarlock.store.tx import Tx
 
 def ask(tx: Tx, ids: Collection[int], *, at: int) -> list[int]:
     """Ask for the end of jobs; give those for which nobody had asked before."""
-    asked = set(
-        tx.execute(
-            select(frag_jobs.c.frag_id_job).where(among(tx.dialect.name, frag_jobs.c.frag_id_job)), these(tx, ids)
-        ).scalars()
-    )
-    new = [number for number in dict.fromkeys(ids) if number not in asked]
+    before = asked(tx, ids)
+    new = [number for number in dict.fromkeys(ids) if number not in before]
     rows = [(number, at, FragState.LEON.value) for number in new]
     insert_rows(tx, "frag_jobs", ["frag_id_job", "frag_date", "frag_state"], rows)
     return new
+
+
+def asked(tx: Tx, ids: Collection[int]) -> set[int]:
+    """Return those of the jobs whose end was asked for, by a person or by the system."""
+    return set(tx.execute(_asked(tx.dialect.name), these(tx, ids)).scalars())
+
+
+@cache
+def _asked(engine: str) -> Select[Any]:
+    return select(frag_jobs.c.frag_id_job).where(among(engine, frag_jobs.c.frag_id_job))
 
 
 def under_way(tx: Tx) -> list[tuple[int, FragState, int]]:

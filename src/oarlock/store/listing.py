@@ -20,9 +20,6 @@ from oarlock.store.tables import (
 )
 from oarlock.store.tx import Tx
 
-SYSTEM_PROPERTIES = tuple(str(column.name) for column in resources.columns)
-"""The columns that resources have at every site."""
-
 LIVE = tuple(state for state in JobState if state not in FINAL)
 
 
@@ -86,6 +83,26 @@ def lines(tx: Tx, which: Which, *, most: int) -> list[Line]:
     types = _types(tx, numbers, bound)
     choices = _choices(tx, numbers, bound)
     return [_line(row, types, choices) for row in rows]
+
+
+class Details(NamedTuple):
+    """What a chart shows of a job beside its line."""
+
+    command: str | None
+    kind: str
+    directory: str
+    properties: str
+
+
+def details(tx: Tx, ids: Collection[int]) -> dict[int, Details]:
+    """Return what a chart shows of these jobs, by job."""
+    rows = tx.execute(
+        select(jobs.c.job_id, jobs.c.command, jobs.c.job_type, jobs.c.launching_directory, jobs.c.properties).where(
+            among(tx.dialect.name, jobs.c.job_id)
+        ),
+        these(tx, ids),
+    )
+    return {number: Details(*row) for number, *row in rows}
 
 
 def on_resources(tx: Tx) -> dict[int, list[int]]:

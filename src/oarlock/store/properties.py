@@ -10,6 +10,7 @@ from sqlalchemy.types import TypeEngine
 
 from oarlock.lang.wording import closest
 from oarlock.model.errors import BadPropertyName, PropertyExists, SystemColumn, UnknownProperty
+from oarlock.model.resource import PROPERTY_ALIASES, Value
 from oarlock.store.tables import resource_logs, resources
 from oarlock.store.tables.columns import TEXT_BY_CODE_POINT, WHOLE
 from oarlock.store.tx import Tx
@@ -18,6 +19,21 @@ _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 LONGEST_TEXT = 255
 _LONGEST = 63  # PostgreSQL cuts longer names off without a word
 _TEXT: TypeEngine[str] = String(LONGEST_TEXT).with_variant(String(LONGEST_TEXT, collation="C"), "postgresql")
+
+KEPT = frozenset(
+    {
+        "resource_id",
+        "state",
+        "state_num",
+        "next_state",
+        "finaud_decision",
+        "next_finaud_decision",
+        "suspended_jobs",
+        "scheduler_priority",
+        "last_job_date",
+    }
+)
+"""What the server itself keeps up to date: nobody sets it as a property."""
 
 _WORDS_OF_REQUESTS = "and or not in like between is null true false all best besthalf node nodes walltime"
 _WORDS_OF_SQL = """
@@ -53,11 +69,28 @@ def _clause(columns: tuple[tuple[str, type], ...]) -> TableClause:
     return table("resources", *(column(name, TEXT_BY_CODE_POINT if kind is str else WHOLE) for name, kind in columns))
 
 
-def add(tx: Tx, name: str, kind: type) -> None:
-    """Add a property that holds integers (`int`) or texts of at most 255 characters (`str`); nothing at first."""
-    _check_new(name, types(tx))
+def column_of(name: str) -> str:
+    """Return the column that a name or an alias stands for."""
+    return PROPERTY_ALIASES.get(name, name)
+
+
+def unaliased(values: Mapping[str, Value]) -> dict[str, Value]:
+    """Return values under the names of their columns."""
+    return {column_of(name): value for name, value in values.items()}
+
+
+def add(tx: Tx, name: str, kind: type) -> bool:
+    """Add a property that holds integers (`int`) or texts of at most 255 characters (`str`); nothing at first.
+
+    Return whether it was added: one that is there already and holds the same kind of values is left as it is.
+    """
+    there = types(tx)
+    if there.get(column_of(name)) is kind and column_of(name) not in KEPT:
+        return False
+    _check_new(name, there)
     made = CreateColumn(Column(name, _TEXT if kind is str else WHOLE, quote=True)).compile(dialect=tx.dialect)
     tx.exec_driver_sql(f"ALTER TABLE resources ADD COLUMN {made}")
+    return True
 
 
 def rename(tx: Tx, old: str, new: str) -> None:
@@ -94,7 +127,7 @@ def _check_new(name: str, there: Mapping[str, type]) -> None:
     if name.lower() in RESERVED:
         raise BadPropertyName(f"`{name}` cannot be the name of a property: it is a word of SQL or of requests.")
     for other in there:
-        if other.lower() == name.lower():
+        if other.lower() == column_of(name.lower()):
             _refuse_system(other)
             raise PropertyExists(f"There is already a property `{other}`.", hint="`oarproperty -l` lists them.")
 
@@ -106,7 +139,7 @@ def _check_own(name: str, there: Mapping[str, type]) -> None:
 
 
 def _refuse_system(name: str) -> None:
-    if name in resources.c:
+    if column_of(name) in resources.c:
         raise SystemColumn(
             f"`{name}` is a column that every cluster has; it is not added, renamed or dropped.",
             hint="`oarproperty -l` lists the properties that are the site's own.",

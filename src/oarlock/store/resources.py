@@ -25,21 +25,7 @@ from oarlock.store.tables import assigned_resources, resource_logs, resources
 from oarlock.store.tables.columns import TEXT_BY_CODE_POINT, WHOLE
 from oarlock.store.tx import Tx, take_ids
 
-KEPT = frozenset(
-    {
-        "resource_id",
-        "state",
-        "state_num",
-        "next_state",
-        "finaud_decision",
-        "next_finaud_decision",
-        "suspended_jobs",
-        "scheduler_priority",
-        "last_job_date",
-    }
-)
-"""What the server itself keeps up to date: nobody sets it as a property."""
-
+KEPT = properties.KEPT
 _INTEGERS = range(-(2**63), 2**63)
 _LAST_CHANGE = select(func.max(resource_logs.c.resource_log_id))
 _CHANGES = Given("changed", id=WHOLE, attribute=TEXT_BY_CODE_POINT)
@@ -84,6 +70,7 @@ def matching(tx: Tx, condition: Condition, types: Mapping[str, type]) -> list[in
 def add(tx: Tx, new: Sequence[Mapping[str, Value]], *, at: int) -> list[int]:
     """Add resources with these properties: `network_address`, `type`, the `state` if it is not Alive, and so on."""
     types = properties.types(tx)
+    new = [properties.unaliased(one) for one in new]
     for one in new:
         _check(one, types, kept=KEPT - {"state"})
     ids = take_ids(tx, resources.c.resource_id, len(new), beside=(resource_logs.c.resource_id,))
@@ -105,9 +92,10 @@ def add(tx: Tx, new: Sequence[Mapping[str, Value]], *, at: int) -> list[int]:
     return list(ids)
 
 
-def set_properties(tx: Tx, ids: Collection[int], values: Mapping[str, Value], *, at: int) -> None:
-    """Give resources these values; what really changes leaves a line of history."""
+def set_properties(tx: Tx, ids: Collection[int], values: Mapping[str, Value], *, at: int) -> dict[str, int]:
+    """Set these values; what really changes leaves a line of history. Return how many resources that was, by name."""
     types = properties.types(tx)
+    given, values = values, properties.unaliased(values)
     _check(values, types, kept=KEPT)
     differing = [
         (resource, name, value)
@@ -126,6 +114,8 @@ def set_properties(tx: Tx, ids: Collection[int], values: Mapping[str, Value], *,
     for (node, name, new), count in counts.items():
         about = {"node": node, "property": name, "value": new, "resources": count}
         journal.note(tx, journal.SITE, "property changed", about)
+    updated = Counter(name for _, name, _ in changed)
+    return {name: updated[properties.column_of(name)] for name in given}
 
 
 def set_state(tx: Tx, ids: Collection[int], state: ResourceState, *, at: int, by_check: bool = False) -> list[int]:

@@ -314,14 +314,14 @@ _DEPENDENCIES = (
 
 def _all_usage(tx: Tx, served: Iterable[Queue], *, karma_window: int, half_life: int, now: int) -> dict[str, Usage]:
     """Read what was used: in the window, and before it where a queue weighs its jobs."""
-    usage = _usage(tx, since=now - karma_window, until=now)
+    usage = usage_by_queue(tx, since=now - karma_window, until=now)
     if half_life and any(queue.weighs for queue in served):
         return past.with_decayed(tx, usage, half_life=half_life, now=now)
     return usage
 
 
-def _usage(tx: Tx, *, since: int, until: int) -> dict[str, Usage]:
-    """Sum what every queue's users and projects used and asked for."""
+def usage_by_queue(tx: Tx, *, since: int, until: int) -> dict[str, Usage]:
+    """Sum what every queue's users and projects used and asked for in windows that begin in [since, until)."""
     rows = tx.execute(_stored_usage(), {"since": since, "until": until})
     usage: defaultdict[str, _Sums] = defaultdict(_Sums)
     for queue, kind, user, project, consumed in rows:

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 from msgspec import Struct, field
 
 from oarlock.lang import request as requests
-from oarlock.model.job import Job, filled
+from oarlock.model.job import FINAL, Job, Reservation, filled
+from oarlock.model.resource import PROPERTY_ALIASES
 from oarlock.store import events, jobs, listing, properties, resources, shapes
 from oarlock.store.listing import Line, Which
 from oarlock.store.tx import Tx
@@ -79,7 +80,8 @@ class JobView(Struct, frozen=True, kw_only=True):
     dependencies: list[int]
     assigned_resources: list[int]
     assigned_network_address: list[str]
-    cpuset_name: str
+    cpuset_name: str | None
+    reserved_resources: list[int]
     resubmit_job_id: int
     exit_code: int | None
     checkpoint: int
@@ -89,12 +91,17 @@ class JobView(Struct, frozen=True, kw_only=True):
 
 
 ResourceView = dict[str, int | str | None]
-"""A resource: every column under its own name."""
+"""A resource: every column under its own name, and under the name that OAR 2.5 has for it."""
 
 
 def job_lines(tx: Tx, which: Which) -> list[JobLine]:
     """Give jobs as lists show them, oldest first; one more than `MOST_LISTED` says that there are too many."""
-    return [JobLine(*line) for line in listing.lines(tx, which, most=MOST_LISTED + 1)]
+    return [JobLine(*line[:-1], predicted(line)) for line in listing.lines(tx, which, most=MOST_LISTED + 1)]
+
+
+def predicted(line: Line) -> int | None:
+    """Return when a job starts or started, as far as anybody knows; nothing is predicted of a job that is over."""
+    return None if line.state in FINAL else line.scheduled
 
 
 def whole_jobs(tx: Tx, ids: Collection[int], who: Who) -> list[JobView]:
@@ -105,14 +112,17 @@ def whole_jobs(tx: Tx, ids: Collection[int], who: Who) -> list[JobView]:
     wanted = shapes.requests_of(tx, list(ids), properties.types(tx))
     addresses = listing.addresses(tx, {one for held in assigned.values() for one in held})
     noted = job_events(tx, ids)
+    dated = [job.id for job in found if job.reservation is Reservation.SCHEDULED and not job.assigned]
+    reserved = listing.foreseen(tx, dated)
     return [
         _job_view(
             job,
             lines[job.id],
             own=who.admin or job.user == who.name,
-            wanted=requests.show(wanted[job.id]) if job.id in wanted else "",
+            wanted=requests.show_wanted(wanted[job.id]) if job.id in wanted else "",
             after=after.get(job.id, []),
             held=assigned.get(job.id, []),
+            reserved=reserved.get(job.id, []),
             addresses=addresses,
             happened=noted.get(job.id, []),
         )
@@ -131,7 +141,10 @@ def job_events(tx: Tx, ids: Collection[int]) -> dict[int, list[EventView]]:
 
 def resource_views(tx: Tx, ids: Collection[int] | None = None) -> list[ResourceView]:
     """Give resources by increasing number: those asked for (each must exist), or all."""
-    return [dict(one.properties) for one in resources.listed(tx, ids)]
+    return [
+        {**one.properties, **{alias: one.properties[column] for alias, column in PROPERTY_ALIASES.items()}}
+        for one in resources.listed(tx, ids)
+    ]
 
 
 def _job_view(
@@ -142,6 +155,7 @@ def _job_view(
     wanted: str,
     after: list[int],
     held: list[int],
+    reserved: list[int],
     addresses: Mapping[int, str],
     happened: list[EventView],
 ) -> JobView:
@@ -167,7 +181,7 @@ def _job_view(
         submitted=job.submitted,
         start=job.start,
         stop=job.stop,
-        scheduled=line.scheduled,
+        scheduled=predicted(line),
         message=job.message,
         initial_request=job.initial_request if own else None,
         environment=job.environment if own else None,
@@ -176,7 +190,8 @@ def _job_view(
         dependencies=after,
         assigned_resources=held,
         assigned_network_address=[node for node in nodes if node],
-        cpuset_name=job.cpuset_name,
+        cpuset_name=job.cpuset_name if job.assigned else None,
+        reserved_resources=reserved,
         resubmit_job_id=job.resubmit_of,
         exit_code=job.exit_code,
         checkpoint=job.checkpoint,

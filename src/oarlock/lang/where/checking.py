@@ -21,6 +21,7 @@ from oarlock.model.condition import (
     Or,
 )
 from oarlock.model.errors import TypesDiffer, UnknownProperty
+from oarlock.model.resource import PROPERTY_ALIASES
 
 Types = Mapping[str, type]
 """The columns there are, each with `int` or `str`."""
@@ -42,11 +43,12 @@ def columns(condition: Condition) -> frozenset[str]:
 
 
 def known_column(name: str, types: Types, *, hint: str = "") -> str:
-    """Find a column by its name, in capitals or not; the answer is spelt as the column is."""
+    """Find a column by its name or an alias, in capitals or not; the answer is spelt as the column is."""
     if name in types:
         return name
+    wanted = PROPERTY_ALIASES.get(name.lower(), name.lower())
     for known in types:
-        if known.lower() == name.lower():
+        if known.lower() == wanted:
             return known
     raise UnknownProperty(f"There is no property `{short(name)}`.", hint=hint or closest(name, types))
 

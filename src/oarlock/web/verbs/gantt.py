@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from oarlock.model.errors import BadRequest, TooMuch
 from oarlock.model.job import HOLDS_RESOURCES
 from oarlock.store import jobs, listing
-from oarlock.store.listing import Line, Which
+from oarlock.store.listing import Details, Line, Which
 from oarlock.store.tx import Tx
 from oarlock.web import views
 from oarlock.web.call import Call
@@ -16,6 +16,7 @@ from oarlock.web.policy import May
 from oarlock.web.reading import Asked, Instant
 from oarlock.web.verb import verb
 from oarlock.web.views import ResourceView
+from oarlock.web.who import Who
 
 MOST_BARS = 20_000
 
@@ -28,7 +29,7 @@ class Between(Asked):
 
 
 class Bar(Struct, frozen=True):
-    """A job's stay on its resources: [start, stop), foreseen or seen."""
+    """A job's stay on its resources: [start, stop), foreseen or seen. The command is null for who may not see it."""
 
     id: int = field(name="Job_Id")
     state: str
@@ -42,6 +43,10 @@ class Bar(Struct, frozen=True):
     stop: int = field(name="stopTime")
     walltime: int
     resources: list[int]
+    command: str | None
+    kind: str = field(name="jobType")
+    directory: str = field(name="launchingDirectory")
+    properties: str
 
 
 class Chart(Struct, frozen=True):
@@ -59,10 +64,10 @@ async def gantt(call: Call, asked: Between) -> bytes:
     """Give the chart as bytes: made where it was read."""
     if asked.until <= asked.since:
         raise BadRequest("The stretch of time is empty.", hint="`until` comes after `since`.")
-    return await call.read(lambda tx: _chart(tx, asked.since, asked.until), call.key(private=False))
+    return await call.read(lambda tx: _chart(tx, asked.since, asked.until, call.who), call.key(private=True))
 
 
-def _chart(tx: Tx, since: int, until: int) -> bytes:
+def _chart(tx: Tx, since: int, until: int, who: Who) -> bytes:
     lines = [
         (line, stay)
         for line in listing.lines(tx, Which(since=since, until=until), most=views.MOST_LISTED)
@@ -71,7 +76,8 @@ def _chart(tx: Tx, since: int, until: int) -> bytes:
     if len(lines) > MOST_BARS:
         raise TooMuch(f"{len(lines)} jobs are in that time; at most {MOST_BARS} are shown.", hint="Ask for less time.")
     held = _places(tx, [line for line, _ in lines])
-    bars = [_bar(line, stay, held.get(line.id, [])) for line, stay in lines]
+    details = listing.details(tx, [line.id for line, _ in lines])
+    bars = [_bar(line, stay, held.get(line.id, []), details[line.id], who) for line, stay in lines]
     return msgspec.json.encode(Chart(bars, views.resource_views(tx)))
 
 
@@ -88,9 +94,10 @@ def _places(tx: Tx, lines: Collection[Line]) -> dict[int, list[int]]:
     return {**listing.foreseen(tx, waiting), **jobs.resources_of(tx, ids)}
 
 
-def _bar(line: Line, stay: tuple[int, int], resources: list[int]) -> Bar:
+def _bar(line: Line, stay: tuple[int, int], resources: list[int], details: Details, who: Who) -> Bar:
     start, stop = stay
+    command = details.command if who.admin or line.user == who.name else None
     return Bar(
         line.id, line.state, line.user, line.queue, line.name, line.project, line.types, line.submitted,
-        start, stop, line.walltime or 0, resources,
+        start, stop, line.walltime or 0, resources, command, details.kind, details.directory, details.properties,
     )  # fmt: skip

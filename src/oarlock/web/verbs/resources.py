@@ -9,7 +9,7 @@ from msgspec import Meta, Struct, field
 from oarlock.lang import where as conditions
 from oarlock.lang.wording import short
 from oarlock.model.errors import BadRequest, UnknownNode
-from oarlock.model.resource import NextState, ResourceState, Value
+from oarlock.model.resource import OF_THE_SYSTEM, PROPERTY_ALIASES, NextState, ResourceState, Value
 from oarlock.store import listing, properties, resources
 from oarlock.store.tx import Tx
 from oarlock.web import views
@@ -125,19 +125,25 @@ class SetProperties(SomeResources, kw_only=True):
     properties: Values
 
 
+class PropertiesSet(Struct, frozen=True):
+    """Which resources were meant, and how many of them had another value before, by property."""
+
+    resource_ids: list[int]
+    updated: dict[str, int]
+
+
 @verb(
-    "resources.properties", "POST /resources/properties", may=May.ADMINS, asks=SetProperties, answers=ResourceIds,
+    "resources.properties", "POST /resources/properties", may=May.ADMINS, asks=SetProperties, answers=PropertiesSet,
     says="Give resources other properties.",
 )  # fmt: skip
-async def set_properties(call: Call, asked: SetProperties) -> ResourceIds:
+async def set_properties(call: Call, asked: SetProperties) -> PropertiesSet:
     """Change the values; the scheduler looks again."""
     ids, at = await _some(call, asked), call.now
 
-    def step(tx: Tx) -> ResourceIds:
-        resources.set_properties(tx, ids, asked.properties, at=at)
-        return ResourceIds(ids)
+    def step(tx: Tx) -> PropertiesSet:
+        return PropertiesSet(ids, resources.set_properties(tx, ids, asked.properties, at=at))
 
-    changed = await call.change(step, ResourceIds)
+    changed = await call.change(step, PropertiesSet)
     call.core.wake_scheduler()
     return changed
 
@@ -172,8 +178,9 @@ class Properties(Struct, frozen=True):
 async def list_properties(call: Call, _asked: Nothing) -> Properties:
     """Give all columns of resources."""
     types = await call.read(properties.types)
+    types |= {alias: types[column] for alias, column in PROPERTY_ALIASES.items()}
     kinds: dict[str, Literal["int", "str"]] = {name: "int" if kind is int else "str" for name, kind in types.items()}
-    return Properties(kinds, list(listing.SYSTEM_PROPERTIES))
+    return Properties(kinds, sorted(OF_THE_SYSTEM))
 
 
 class NewProperty(Asked):
@@ -183,13 +190,20 @@ class NewProperty(Asked):
     kind: Literal["int", "str"]
 
 
+class PropertyAdded(Struct, frozen=True):
+    """Whether the property is new; one of the same kind may have been there already."""
+
+    added: bool
+
+
 @verb(
-    "properties.add", "POST /properties", may=May.ADMINS, asks=NewProperty, answers=Nought,
-    says="Add a property; it holds integers or texts.",
+    "properties.add", "POST /properties", may=May.ADMINS, asks=NewProperty, answers=PropertyAdded,
+    says="Add a property; it holds integers or texts. One that is there and holds the same stays as it is.",
 )  # fmt: skip
-async def add_property(call: Call, asked: NewProperty) -> Nought:
+async def add_property(call: Call, asked: NewProperty) -> PropertyAdded:
     """Add a column."""
-    return await call.do(lambda tx: properties.add(tx, asked.name, int if asked.kind == "int" else str))
+    kind = int if asked.kind == "int" else str
+    return await call.change(lambda tx: PropertyAdded(properties.add(tx, asked.name, kind)), PropertyAdded)
 
 
 class Renamed(Asked):

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 import oarlock
+from oarlock.job import karma
 from oarlock.lang.wording import short
 from oarlock.model.errors import TokenExists, UnknownToken
 from oarlock.model.snapshot import Queue
@@ -122,11 +123,32 @@ class UpdateAccounts(Asked):
     delete_before: Instant | None = None
 
 
+_MOST_BOOKINGS = 10_000
+
+
+class BookingView(Struct, frozen=True):
+    """What one job added to a row of the accounts: the row with its new sum, and whether the row is new."""
+
+    job_id: int
+    created: bool
+    window_start: int
+    window_stop: int
+    user: str
+    project: str
+    queue: str
+    type: str
+    consumption: int
+
+
 class Updated(Struct, frozen=True):
-    """How many jobs were added, and how many rows there are; when old ones were to be forgotten, how many were."""
+    """How many jobs were added, and how many rows there are; when old ones were to be forgotten, how many were.
+
+    `bookings` are the first changes of the rows.
+    """
 
     jobs: int
     rows: int
+    bookings: list[BookingView]
 
 
 @verb(
@@ -142,12 +164,18 @@ async def update_accounts(call: Call, asked: UpdateAccounts) -> Updated:
             accounting.reinitialize(tx)
         return 0 if asked.delete_before is None else accounting.delete_before(tx, now - asked.delete_before)
 
+    def account(tx: Tx) -> tuple[int, list[accounting.Booking]]:
+        bookings: list[accounting.Booking] = []  # the writer may run this twice
+        return accounting.update_accounts(tx, window=window, bookings=bookings), bookings
+
     async def act() -> Updated:
         forgotten, jobs = await call.core.write(prepare), 0
-        while added := await call.core.write(lambda tx: accounting.update_accounts(tx, window=window)):
-            jobs += added
+        bookings: list[accounting.Booking] = []
+        while (added := await call.core.write(account))[0]:
+            jobs += added[0]
+            bookings += added[1][: _MOST_BOOKINGS - len(bookings)]
         rows = forgotten if asked.delete_before is not None else await call.read(accounting.count)
-        return Updated(jobs, rows)
+        return Updated(jobs, rows, [BookingView(one.job_id, one.created, *one.account) for one in bookings])
 
     return await call.act(act, Updated)
 
@@ -174,9 +202,10 @@ class AccountView(Struct, frozen=True):
 
 
 class Accounts(Struct, frozen=True):
-    """Rows of the accounts, oldest first."""
+    """Rows of the accounts, oldest first; of one user also the karma of a job of each project, as of now."""
 
     rows: list[AccountView]
+    karma: dict[str, float]
 
 
 @verb(
@@ -185,11 +214,13 @@ class Accounts(Struct, frozen=True):
 )  # fmt: skip
 async def show_accounts(call: Call, asked: ShowAccounts) -> bytes:
     """Give the rows as bytes: made where they were read."""
+    config, now = call.core.config, call.now
 
     def read(tx: Tx) -> bytes:
         found = accounting.listed(tx, since=asked.since, until=asked.until, user=asked.user)
         rows = [one for one in found if asked.project is None or one.project == asked.project]
-        return msgspec.json.encode({"rows": [AccountView(*one) for one in rows]})  # type: ignore[arg-type]
+        own = {} if asked.user is None else karma.by_project(tx, config, asked.user, rows, now=now)
+        return msgspec.json.encode(Accounts([AccountView(*one) for one in rows], own))  # type: ignore[arg-type]
 
     return await call.read(read)
 

@@ -1,0 +1,286 @@
+"""What a live server answers is what a real OAR 2.5.9 was seen to answer to the same commands."""
+
+import html
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oarlock.model.job import JobState
+from tests.bed import needs_root
+from tests.databases import Postgres
+from tests.golden.live import Ran, Site, site
+from tests.golden.play import Play
+from tests.golden.records import RECORDS
+from tests.lang.cases import needs_golden, oar_cases
+
+pytestmark = [needs_root, needs_golden]
+
+S = JobState
+DIFFERENCES = Path(__file__).parents[2] / "docs" / "reference" / "differences.md"
+
+NOT_HERE = (22, 53)
+"""Recorded jobs that wait for a licence and for a job that never was: neither can be had here."""
+
+NEED_A_SHELL = {"bad_cwd", "sub_k_export"}
+"""Records of several commands of a shell."""
+
+SCRIPT = """#!/bin/sh
+#OAR -n scanned_job
+#OAR -l core=1,walltime=0:1:0
+#OAR -p "mem > 16"
+#OAR -t besteffort
+#OAR --project myproj
+true
+"""
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def live(request: pytest.FixtureRequest) -> Iterator[Site]:
+    """An instance for all tests of this module; those that change it put back what others look at."""
+    if request.param == "sqlite":
+        with site() as made:
+            yield made
+        return
+    postgres: Postgres = request.getfixturevalue("postgres")
+    address = postgres.make(template="template0")
+    with site(address) as made:
+        yield made
+    postgres.drop(address)
+
+
+def listings(play: Play) -> None:
+    """A job that is over, one on hold, two that run and an array that waits, and everything that lists them."""
+    first = play.submit(1, "alice", "-l", "nodes=1,walltime=0:1:0", "true")
+    play.site.until_state(first, S.TERMINATED)
+    play.submit(34, "alice", "--hold", "-l", "core=1,walltime=0:1:0", "true")
+    play.compare("live1", "live2")
+    for recorded in (78, 79):
+        play.site.until_state(play.job(recorded), S.RUNNING)
+    play.compare("live3")
+    play.site.until(lambda: "no prediction" not in play.site.run("bob", "oarstat", "-fj", str(play.job(82))).out)
+    play.compare("stat_plain", "stat_u_me", "stat_compact", "stat_format3", without=NOT_HERE)
+    play.compare("stat_array_f", "stat_fj_waiting", hidden="command")  # which is its owner's to see
+    play.compare(
+        "stat_u_bob", "stat_u_nobody", "stat_array", "stat_j_terminated", "stat_j_s",
+        "stat_s_two", "stat_D", "stat_X", "stat_Y", "stat_J_f", "stat_s_dumper", "stat_s_json", "stat_s_xml",
+        "stat_s_yaml", "stat_p", "stat_e_array", "stat_j_unknown", "stat_j_garbage", "stat_bad_option",
+        "stat_accounting_bad", "stat_gantt_bad", "nodes_plain", "nodes_node1", "nodes_r", "nodes_r_two", "nodes_X",
+        "nodes_Y", "nodes_Y_all", "nodes_J_all", "nodes_l", "nodes_s_node", "nodes_s_J", "nodes_s_Y",
+        "nodes_e_node", "nodes_node_unknown", "nodes_sql_bad", "nodes_bad_option",
+    )  # fmt: skip
+
+
+def endings(play: Play) -> None:
+    """Jobs are deleted, and what cannot be."""
+    play.compare(
+        "del_other_user", "del_garbage", "del_none", "del_sql_none", "del_hold", "del_waiting_array",
+        "del_besteffort_running",
+    )  # fmt: skip
+    number = play.job(78)
+    play.site.run("alice", "oardel", str(number))
+    play.site.until_state(number, S.ERROR)
+    play.compare("del_again")
+
+
+def submissions(play: Play) -> None:
+    """Everything that was submitted, while no queue starts a job."""
+    play.site.run("root", "oarnotify", "--add-queue", "night,3,oar_sched_gantt_with_timesharing")
+    play.compare("notify_D", "notify_l2")
+    home = play.site.home
+    for name, text in {"script.sh": SCRIPT, "noexec.sh": SCRIPT, "badscan.sh": "#OAR --bogus 1\n"}.items():
+        (home / name).write_text(text)
+    (home / "script.sh").chmod(0o755)
+    names = sorted(path.stem for path in (*RECORDS.glob("sub_*.txt"), *RECORDS.glob("bad_*.txt")))
+    first = "sub_name_project"  # others wait for it
+    play.compare(first, *[name for name in names if name not in {first, *NEED_A_SHELL}])
+    play.compare("odd_walltime_90min", "dep_bad", "noop_sub", "resa_short_date")
+    play.site.run("root", "oardel", "--sql", "state = 'Waiting'")
+    play.site.run("root", "oarnotify", "-E", "--remove-queue", "night")
+
+
+def resources(play: Play) -> None:
+    """Resources come, change and go."""
+    play.compare(
+        "nset_add", "nset_h_absent", "nset_sql", "nset_sql_none", "nset_sql_bad", "nset_last", "nset_p_badsyntax",
+        "nset_p_system", "nset_p_unknown", "nset_none", "nset_add_badstate", "nset_add_state", "rm_garbage", "rm_none",
+    )  # fmt: skip
+    play.site.run("root", "oarnodesetting", "-r", "33", "-s", "Dead")
+    play.compare("rm_dead")
+    play.site.run("root", "oarremoveresource", "34")
+
+
+def settings(play: Play) -> None:
+    """Properties, queues and accounts."""
+    play.compare(
+        "prop_l", "prop_a_int", "prop_a_two", "prop_q", "prop_a_badname", "prop_d_system", "prop_d_unknown",
+        "prop_r_bad", "prop_r_system", "prop_none", "prop_user", "notify_l", "notify_none", "notify_tag",
+        "notify_e_unknown", "acc_delete_before", "acc_user",
+    )  # fmt: skip
+    play.site.run("root", "oarproperty", "-q", "-c", "-a", "upper", "-a", "p9")
+    play.compare("prop_d", "prop_d_multi")
+    play.site.run("root", "oarproperty", "-q", "-d", "gpu", "-d", "p1")
+
+
+PARTS: tuple[Callable[[Play], None], ...] = (listings, endings, submissions, resources, settings)
+
+
+def differing_on_purpose() -> set[str]:
+    """Read which records the page of differences names."""
+    rows = re.findall(r"^\| (`.*?) \|", DIFFERENCES.read_text(), re.MULTILINE)
+    return {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+
+
+def test_every_recorded_command_is_answered_as_oar_did(live: Site):
+    play = Play(live)
+    for part in PARTS:
+        part(play)
+    named = differing_on_purpose()
+    problems = [f"{name}: {text}" for name, text in play.differing.items() if name not in named]
+    assert not problems, "\n\n".join(problems)
+    assert named - play.differing.keys() == set(), "named as differing, and do not, or were not compared"
+
+
+REFUSED = [
+    ("alice", "oarsub -I -r '2030-01-01 00:00:00'", 7),
+    ("alice", "oarsub -I --array-param-file nowhere", 9),
+    ("alice", "oarsub -C 1234 -t noop", 17),
+    ("alice", "oarsub --array 0 true", 6),
+    ("alice", "oarsub -l nothere=4 true", 8),
+    ("alice", "oarsub -l resource_id=33 true", 8),
+    ("alice", "oarsub -l resource_id=4 -p 'yopyop SELECT' true", 8),
+    ("alice", "oarsub -p 1=2 true", 8),
+    ("alice", "oarsub -q nosuch true", 248),
+    ("alice", "oarsub -t nosuch true", 254),
+    ("alice", "oarsub -t inner=1 true", 254),
+    ("alice", "oarsub -l core true", 255),
+    ("alice", "oarsub -l core=1,walltime=x true", 255),
+    ("alice", "oarsub --notify me true", 250),
+    ("alice", "oarsub -r '2001-01-01 00:00:00' true", 10),
+    ("alice", "oarsub -a 99 true", 8),
+    ("root", "oarnodesetting -h nosuch -p mem=1", 4),
+    ("root", "oarnodesetting -h nosuch -s Dead", 4),
+    ("root", "oarnodesetting -r 999 -p mem=1", 3),
+    ("root", "oarnodesetting -r 999 -s Dead", 3),
+    ("root", "oarremoveresource 1", 2),
+    ("root", "oarremoveresource 999", 2),
+    ("root", "oarnodesetting --sql 'bogus = 1' -s Dead", 12),
+    ("root", "oarproperty -c -a cpu", 1),
+    ("root", "oarproperty -a host", 255),
+]
+"""Commands, and the exit code that OAR has for the reason they are refused for."""
+
+
+def test_a_refusal_ends_with_oars_number_and_changes_nothing(live: Site):
+    def everything() -> tuple[str, str]:
+        listed = live.run("root", "oarstat", "-s", "--sql", "job_id > 0"), live.run("root", "oarnodes", "-J")
+        return listed[0].out, listed[1].out
+
+    before = everything()
+    ended = [(user, line, live.run(user, *shlex.split(line))) for user, line, _ in REFUSED]
+    assert [(user, line, ran.code) for user, line, ran in ended] == REFUSED
+    assert [line for _, line, ran in ended if not ran.err.startswith(f"{line.partition(' ')[0]}: ")] == []
+    assert everything() == before
+
+
+@pytest.mark.parametrize("case", oar_cases("oarsub_cli"))
+def test_commands_of_oars_own_tests_end_with_the_number_they_expect(live: Site, case: dict[str, Any]):
+    if "exit" not in case["expected"]:
+        pytest.skip("tests/job looks at what is stored")
+    assert live.run("alice", "oarsub", *case["input"]["argv"]).code == case["expected"]["exit"]
+
+
+@pytest.mark.parametrize("option", ["-j", "-pj", "-ej", "-sj", "--usage -j"])
+def test_a_job_that_does_not_exist_is_an_empty_answer_with_a_hint(live: Site, option: str):
+    hint = "oarstat: There is no job 99999.\n  `oarstat` lists yours.\n"
+    assert live.run("alice", "oarstat", *option.split(), "99999") == Ran(0, "", hint)
+
+
+def test_deleting_a_job_that_ended_by_itself_is_no_error(live: Site):
+    [over, killed] = [submitted(live, "alice", "-l", "core=1,walltime=0:1:0", word) for word in ("true", "sleep 60")]
+    live.until_state(over, S.TERMINATED)
+    live.until_state(killed, S.RUNNING)
+    live.run("alice", "oardel", str(killed))
+    live.until_state(killed, S.ERROR)
+    for _ in range(2):  # also the second time: nobody killed it
+        told = f"oardel: Job {over} is already Terminated.\n"
+        assert live.run("alice", "oardel", str(over)) == Ran(0, f"Deleting the job = {over} ...ALREADY OVER.\n", told)
+    assert live.run("alice", "oardel", str(killed), str(over)).code == 6
+    assert {"    scheduledStart = no prediction"} < set(live.run("alice", "oarstat", "-fj", str(over)).out.splitlines())
+
+
+def test_only_real_changes_of_properties_are_counted(live: Site):
+    live.run("root", "oarnodesetting", "-r", "1", "-p", "mem=17")
+    ran = live.run("root", "oarnodesetting", "-r", "1", "-r", "2", "-p", "mem=17", "-p", "cpu=1")
+    live.run("root", "oarnodesetting", "-r", "1", "-r", "2", "-p", "mem=16")
+    assert ran.out == (
+        "Set property mem to '17'... 1 resource(s) updated.\nSet property cpu to '1'... 0 resource(s) updated.\n"
+    )
+
+
+def test_the_last_value_of_what_has_none_is_a_warning(live: Site):
+    ran = live.run("root", "oarnodesetting", "--last-property-value", "switch")
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.err.startswith("oarnodesetting: No resource has a value of `switch`.")
+
+
+def test_a_queue_may_be_added_by_its_name_alone(live: Site):
+    assert live.run("root", "oarnotify", "--add-queue", "plain") == Ran(0, "Add queue plain.\n", "")
+    queues = json.loads(live.run("root", "oarnotify", "-l", "-J").out)
+    assert (queues["plain"]["priority"], queues["plain"]["policy"]) == (0, queues["default"]["policy"])
+    live.run("root", "oarnotify", "--remove-queue", "plain")
+
+
+def test_available_upto_is_another_name_of_cm_availability(live: Site):
+    ran = live.run("root", "oarnodesetting", "-r", "3", "-p", "available_upto=2147483647")
+    assert ran.out == "Set property available_upto to '2147483647'... 1 resource(s) updated.\n"
+    shown = json.loads(live.run("alice", "oarnodes", "-J", "--sql", "available_upto > 0").out)
+    live.run("root", "oarnodesetting", "-r", "3", "-p", "cm_availability=0")
+    assert {number: (row["available_upto"], row["cm_availability"]) for number, row in shown.items()} == {
+        "3": (2147483647, 2147483647)
+    }
+
+
+def test_a_user_s_accounts_are_summed_by_project_with_karma(live: Site):
+    ids = [
+        submitted(live, "alice", "--project", project, "-l", "core=2,walltime=0:1:0", "sleep 1.1")
+        for project in ("sums1", "sums2")
+    ]
+    for job in ids:
+        live.until_state(job, S.TERMINATED)
+    lines = live.run("root", "oaraccounting", "--reinitialize").out.splitlines()
+    for job, project in zip(ids, ("sums1", "sums2"), strict=True):
+        at = lines.index(f"[ACCOUNTING] Treate job {job}")
+        created = rf"\[ACCOUNTING\] Create new window \d+ --> \d+ , project {project}, user {live.users['alice']}, "
+        assert re.fullmatch(created + r"queue default, type USED with conso = [246] s", lines[at + 1])
+        assert re.fullmatch(created + r"queue default, type ASKED with conso = 120 s", lines[at + 2])
+    period = ["--accounting", "2026-01-01, 2100-01-01", "-u", live.users["alice"]]
+    [told] = json.loads(live.run("bob", "oarstat", "-J", *period).out).values()
+    assert told["asked"] == sum(project["asked"] for project in told["projects"].values())
+    assert [told["projects"][name]["asked"] for name in ("sums1", "sums2")] == [120, 120]
+    karma = f"    Karma               : {told['projects']['sums1']['karma']:.3f}"
+    assert karma in live.run("bob", "oarstat", *period).out.splitlines()
+
+
+def test_a_chart_has_everything_of_one_s_own_jobs(live: Site):
+    job = submitted(live, "alice", "-l", "core=1,walltime=0:1:0", "-p", "mem = 16", "echo secret")
+    live.until_state(job, S.TERMINATED)
+    period = ["-X", "-g", "2026-01-01 00:00:00, 2100-01-01 00:00:00"]
+    own, other = ([*live.run(user, "oarstat", *period).out.splitlines()] for user in ("alice", "bob"))
+    [begin] = [at for at, line in enumerate(own) if f'<item key="{job}">' in line]
+    fields = [html.unescape(line.strip()) for line in own[begin : begin + 60]]
+    for name, value in {
+        "command": "echo secret", "job_type": "PASSIVE", "launching_directory": str(live.home),
+        "properties": "(mem = 16 AND desktop_computing = 'NO') AND drain = 'NO'",
+    }.items():  # fmt: skip
+        assert f'<item key="{name}">{value}</item>' in fields
+    assert not [line for line in other if "secret" in line]
+
+
+def submitted(live: Site, user: str, *words: str) -> int:
+    """Submit a job and return its number."""
+    return int(live.run(user, "oarsub", *words).out.rpartition("OAR_JOB_ID=")[2])
