@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from oarlock.job import submit
-from oarlock.job.submit import Asked
+from oarlock.job.submit import Asked, Stored
 from oarlock.model import errors
 from oarlock.model.job import Job, JobKind, JobState, Reservation
 from oarlock.model.resource import ResourceState
@@ -35,7 +35,7 @@ def test_a_job_is_stored_as_it_was_asked_for(desk: FrontDesk):
         properties="(mem = 64 AND desktop_computing = 'NO') AND drain = 'NO'",
         stdout="OAR.n.%jobid%.stdout", stderr="OAR.n.%jobid%.stderr", notify="mail:a@b", submitted=NOW,
         message="R=6,W=0:10:0,J=B,N=n,P=p,T=idempotent", initial_request="oarsub …",
-        checkpoint=60, checkpoint_signal=10,
+        checkpoint=60, checkpoint_signal=10, uid=1001,
     )  # fmt: skip
     assert rows(desk.tx, "SELECT moldable_walltime FROM moldable_job_descriptions ORDER BY moldable_id") == [
         (600,),
@@ -79,7 +79,7 @@ def test_ten_thousand_members_take_no_more_statements_than_two(desk: FrontDesk):
 def test_a_request_that_comes_twice_is_done_once(desk: FrontDesk):
     first = desk.submit(request_id="a", array=["1", "2"])
     assert desk.submit(request_id="a", array=["1", "2"]) == first
-    assert submit.answered(desk.tx, user="alice", request_id="a") == first
+    assert submit.answered(desk.tx, user="alice", request_id="a") == Stored(first[0], 2)
     assert submit.answered(desk.tx, user="bob", request_id="a") is None
     assert desk.submit(request_id="b", array=["1", "2"]) != first
     assert rows(desk.tx, "SELECT count(*) FROM jobs") == [(4,)]
@@ -92,12 +92,13 @@ def test_many_submissions_are_stored_together_and_refused_alone(desk: FrontDesk)
     asked = [Asked(good, "g"), Asked(bad, "b"), Asked(array, "r"), Asked(good, "g"), Asked(good), Asked(good)]
     cluster = desk.existing.now(desk.tx)
     done = submit.submit_all(desk.tx, asked, cluster=cluster, config=desk.config, now=NOW)
-    assert [type(one) if isinstance(one, Exception) else [job.command for job in one] for one in done] == [
+    found = [one if isinstance(one, Exception) else jobs.many(desk.tx, one.ids) for one in done]
+    assert [type(one) if isinstance(one, Exception) else [job.command for job in one] for one in found] == [
         ["a"], errors.NotEnoughResources, ["b 1", "b 2"], ["a"], ["a"], ["a"],
     ]  # fmt: skip
     assert done[3] == done[0]
-    assert [job.array_index for job in done[2]] == [1, 2]
-    assert len({job.id for one in done if isinstance(one, list) for job in one}) == 5
+    assert [job.array_index for job in found[2]] == [1, 2]
+    assert len({job.id for one in found if isinstance(one, list) for job in one}) == 5
     again = submit.submit_all(desk.tx, asked[:4], cluster=cluster, config=desk.config, now=NOW)
     assert [again[0], again[2], again[3]] == [done[0], done[2], done[0]]
     assert submit.submit_all(desk.tx, [], cluster=cluster, config=desk.config, now=NOW) == []
@@ -265,7 +266,7 @@ def test_submissions_at_once_are_counted_again_when_they_are_stored(desk: FrontD
     asked += [desk.counted(command="true", array=["", ""]) for _ in range(2)]
     cluster = desk.existing.now(desk.tx)
     done = submit.submit_all(desk.tx, asked, cluster=cluster, config=desk.config, now=NOW)
-    assert [isinstance(one, list) for one in done] == [True] * 3 + [False] * 9
+    assert [isinstance(one, Stored) for one in done] == [True] * 3 + [False] * 9
     assert "At most 3 jobs of alice wait." in str(done[-1])
     late = submit.submit_all(desk.tx, asked[:1], cluster=cluster, config=desk.config, now=NOW)
     assert isinstance(late[0], errors.RefusedByRule)
@@ -274,7 +275,7 @@ def test_submissions_at_once_are_counted_again_when_they_are_stored(desk: FrontD
 def test_of_sixty_reservations_at_once_the_two_allowed_ones_get_in(desk: FrontDesk):
     asked = [desk.counted(reservation=NOW + 60 * place, command="true") for place in range(1, 61)]
     done = submit.submit_all(desk.tx, asked, cluster=desk.existing.now(desk.tx), config=desk.config, now=NOW)
-    assert [isinstance(one, list) for one in done] == [True] * 2 + [False] * 58
+    assert [isinstance(one, Stored) for one in done] == [True] * 2 + [False] * 58
 
 
 def test_what_a_user_writes_is_stored_as_it_was_written(desk: FrontDesk):

@@ -208,6 +208,7 @@ def _read_again(job: Mapping[str, Any], before: Submission, known: Context, *, c
         array=before.array,
         import_key=before.import_key,
         resubmit_of=before.resubmit_of,
+        uid=before.uid,
         rule_where=tuple(conditions.show(conditions.check(conditions.parse(one), known.properties)) for one in after),
     )
     return _checked(kept, known.properties)

@@ -25,6 +25,7 @@ from oarlock.job.body import (
     SCRIPT_BYTES,
     Body,
 )
+from oarlock.job.extent import bounded
 from oarlock.lang import options, request
 from oarlock.lang import where as conditions
 from oarlock.lang.wording import closest, fits, short
@@ -73,6 +74,7 @@ def read(
     _refuse_past(reservation, request_, config, now)
     submission = Submission(
         user=user,
+        uid=uid,
         groups=tuple(groups),
         request=request_,
         queue=_perhaps(options.queue, asked.queue),
@@ -100,6 +102,7 @@ def read(
     )
     _together(submission, many=asked.array is not None)
     check_outputs(submission)
+    bounded(submission)
     return submission
 
 

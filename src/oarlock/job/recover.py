@@ -7,15 +7,19 @@ from oarlock.job.ledger import Ledger, Site
 from oarlock.job.news import Missing, Remembered
 from oarlock.model.event import EventType
 from oarlock.model.job import FragState, JobState
-from oarlock.store import attempts, jobs, kills
+from oarlock.store import arrays, attempts, jobs, kills
 from oarlock.store.tx import Tx
 
 
 def begin(tx: Tx, site: Site, *, now: float) -> list[Instruction]:
     """Say what to do first: await every attempt that is not closed, go on with launches, kills, suspensions, notices.
 
+    Of arrays that were not stored to their end nothing is left.
+
     Nothing is decided yet: nodes tell what became of their attempts, or that they never heard of them (`Missing`).
     """
+    for numbers in arrays.unfinished(tx):
+        arrays.remove(tx, numbers)
     live = attempts.live(tx)
     instructions: list[Instruction] = [
         Expect(node.name, attempt.job_id, attempt.number, site.secret(attempt.job_id, attempt.number))

@@ -1,28 +1,51 @@
 """Submit: an admitted submission becomes jobs that wait, in one transaction."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 
 from oarlock.config import Config
 from oarlock.job.admit import Counted, readmit
 from oarlock.job.existing import Cluster
+from oarlock.job.extent import SLICE_ROWS, bounded, is_large, rows_of
 from oarlock.job.reading import JOB_NUMBERS, read
 from oarlock.lang import where as conditions
 from oarlock.lang.rules import Admitted
 from oarlock.lang.where import STORED
 from oarlock.model.condition import Condition, both, without
-from oarlock.model.errors import NotYourJob, OarlockError, ResubmitRefused, UnknownDependency, UnknownJob, UnknownQueue
+from oarlock.model.errors import (
+    CountsChanged,
+    NotYourJob,
+    OarlockError,
+    ResubmitRefused,
+    UnknownDependency,
+    UnknownJob,
+    UnknownQueue,
+)
 from oarlock.model.job import FINAL, Job, JobKind, JobState, Reservation
 from oarlock.model.record import changed
 from oarlock.model.request import Request
 from oarlock.model.submission import Submission
-from oarlock.store import jobs, journal, properties, queues, requests, shapes
+from oarlock.store import arrays, jobs, journal, properties, queues, requests, shapes
+from oarlock.store.arrays import Incoming
 from oarlock.store.jobs import New
 from oarlock.store.tx import Tx
 
-__all__ = ["Asked", "answered", "prepare", "read", "repeated", "submit", "submit_all"]
+__all__ = [
+    "Asked",
+    "LargeArray",
+    "Stored",
+    "answered",
+    "begin_large",
+    "finish_large",
+    "is_large",
+    "prepare",
+    "read",
+    "repeated",
+    "submit",
+    "submit_all",
+]
 
 VERB = "submit"
 DEFAULT_QUEUE, DEFAULT_PROJECT = "default", "default"
@@ -50,6 +73,19 @@ class Asked:
         return self.user, self.request_id
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a submission became: its first job, and how many jobs there are, numbered one after the other."""
+
+    first: Job
+    count: int
+
+    @property
+    def ids(self) -> range:
+        """The numbers of the jobs, in their order."""
+        return range(self.first.id, self.first.id + self.count)
+
+
 def submit(
     tx: Tx, admitted: Admitted, *, cluster: Cluster, config: Config, now: int, request_id: str | None = None
 ) -> list[Job]:
@@ -60,19 +96,19 @@ def submit(
     [done] = submit_all(tx, [Asked(admitted, request_id)], cluster=cluster, config=config, now=now)
     if isinstance(done, OarlockError):
         raise done
-    return done
+    return jobs.many(tx, done.ids)
 
 
 def submit_all(
     tx: Tx, asked: Sequence[Asked], *, cluster: Cluster, config: Config, now: int
-) -> list[list[Job] | OarlockError]:
+) -> list[Stored | OarlockError]:
     """Store several submissions in as many statements as one; the answer to each is its jobs, or why it is refused.
 
     Of two with the same request id the second gets the jobs of the first.
     """
     there = _queues(tx)
     prepared: dict[int, list[New]] = {}
-    answers: dict[int, list[Job] | OarlockError] = {}
+    answers: dict[int, Stored | OarlockError] = {}
     first = {one.key: place for place, one in reversed(list(enumerate(asked))) if one.request_id}
     known = requests.known(tx, [(one.user, one.request_id) for one in asked if one.request_id])
     for place, one in enumerate(asked):
@@ -102,40 +138,83 @@ def _recounted(tx: Tx, one: Asked, others: Iterable[Sequence[New]]) -> Admitted:
 
 def _stored(
     tx: Tx, asked: Sequence[Asked], prepared: Mapping[int, list[New]], now: int
-) -> Iterator[tuple[int, list[Job]]]:
+) -> Iterator[tuple[int, Stored]]:
     """Store what is ready, with the answers to its requests; give the jobs by the place of their submission."""
     added = iter(jobs.add(tx, [new for some in prepared.values() for new in some]))
     members = {place: list(islice(added, len(some))) for place, some in prepared.items()}
-    noted = [(one.user, one.request_id, members[place]) for place, one in enumerate(asked) if place in members]
+    stored = {place: _summed_up(some[0], prepared[place][0].parameters, len(some)) for place, some in members.items()}
+    noted = [(one.request_id, stored[place]) for place, one in enumerate(asked) if place in stored]
     _remember(tx, noted, now)
-    for user, _, some in noted:
-        about: dict[str, object] = {"job": some[0].id, "user": user, "queue": some[0].queue}
-        if len(some) > 1:
-            about["jobs"] = len(some)
-        if some[0].resubmit_of:
-            about["original"] = some[0].resubmit_of
-        journal.note(tx, journal.JOBS, "job submitted again" if some[0].resubmit_of else "job submitted", about)
-    yield from members.items()
+    yield from stored.items()
 
 
-def answered(tx: Tx, *, user: str, request_id: str | None) -> list[Job] | None:
+def _summed_up(first: Job, parameters: str, count: int) -> Stored:
+    return Stored(changed(first, command=jobs.with_parameters(first.command, parameters)), count)
+
+
+@dataclass(frozen=True, slots=True)
+class LargeArray:
+    """An array that is stored slice by slice, so that others get their turn between two of them."""
+
+    asked: Asked
+    incoming: Incoming
+
+    @property
+    def slices(self) -> Iterator[range]:
+        """Yield the places of the members of each slice."""
+        count, step = len(self.incoming.parameters), max(1, SLICE_ROWS // rows_of(self.asked.admitted.submission, 1))
+        yield from (range(start, min(start + step, count)) for start in range(0, count, step))
+
+
+def begin_large(tx: Tx, asked: Asked, *, cluster: Cluster, config: Config, now: int) -> Stored | LargeArray:
+    """Begin to store a large array; a request that was answered before gives that answer."""
+    done = answered(tx, user=asked.user, request_id=asked.request_id)
+    if done is not None:
+        return done
+    admitted = _recounted(tx, asked, ())
+    alone = replace(admitted.submission, array=("",))
+    [new] = _prepared(tx, Admitted(alone), _queues(tx), cluster=cluster, config=config, now=now)
+    return LargeArray(replace(asked, admitted=admitted), arrays.begin(tx, new, admitted.submission.array))
+
+
+def finish_large(tx: Tx, large: LargeArray, *, now: int) -> Stored:
+    """Let a large array be there, all of it, unless a rule that counts does not want it any more."""
+    asked, incoming = large.asked, large.incoming
+    done = answered(tx, user=asked.user, request_id=asked.request_id)
+    if done is not None:
+        arrays.remove(tx, incoming.numbers)
+        return done
+    if _recounted(tx, asked, ()).submission != asked.admitted.submission:
+        raise CountsChanged(
+            f"Other jobs of {asked.user} came and went while the array was stored.", hint="Submit it again."
+        )
+    arrays.finish(tx, incoming)
+    stored = _summed_up(incoming.first, incoming.parameters[0], len(incoming.parameters))
+    _remember(tx, [(asked.request_id, stored)], now)
+    return stored
+
+
+def answered(tx: Tx, *, user: str, request_id: str | None) -> Stored | None:
     """Give the jobs that a request made when it came before; ask this before the rules, which would count them."""
     answer = None if request_id is None else requests.answer(tx, user=user, request_id=request_id, verb=VERB)
     if answer is None:
         return None
     first, count = map(int, answer.split())
-    return jobs.many(tx, range(first, first + count))
+    return Stored(jobs.get(tx, first), count)
 
 
-def prepare(tx: Tx, admitted: Admitted, *, cluster: Cluster, config: Config, now: int) -> list[New]:
-    """Check a submission against what there is, and describe its jobs without storing them."""
-    return _prepared(tx, admitted, _queues(tx), cluster=cluster, config=config, now=now)
+def prepare(tx: Tx, admitted: Admitted, *, cluster: Cluster, config: Config, now: int) -> New:
+    """Check a submission against what there is, and describe its (first) job without storing it."""
+    first = replace(admitted.submission, array=admitted.submission.array[:1])
+    [new] = _prepared(tx, Admitted(first), _queues(tx), cluster=cluster, config=config, now=now)
+    return replace(new, job=changed(new.job, command=jobs.with_parameters(new.job.command, new.parameters)))
 
 
 def _prepared(
     tx: Tx, admitted: Admitted, there: frozenset[str], *, cluster: Cluster, config: Config, now: int
 ) -> list[New]:
     submission = admitted.submission
+    bounded(submission)
     request = _timed(submission.request, config)
     counts = cluster.check(_without_rules(request, submission))
     queue = submission.queue or DEFAULT_QUEUE
@@ -145,7 +224,7 @@ def _prepared(
     first = _job(submission, queue, now, _message(submission, queue, request, counts[0]))
     whole = changed(request, where=_with_rules(request.where, submission.rule_where))
     return [
-        New(changed(first, command=_command(submission, member), array_index=place), whole, submission.after)
+        New(changed(first, array_index=place), whole, submission.after, member)
         for place, member in enumerate(submission.array, 1)
     ]
 
@@ -157,7 +236,7 @@ def _without_rules(request: Request, submission: Submission) -> Request:
     return changed(request, where=without(request.where, map(_parsed, submission.rule_where)))
 
 
-def repeated(tx: Tx, job_id: int, *, user: str, groups: Sequence[str] = ()) -> Submission:
+def repeated(tx: Tx, job_id: int, *, user: str, uid: int | None = None, groups: Sequence[str] = ()) -> Submission:
     """Make a submission of an ended job of the same user, as it was; the rules look at it like at any other."""
     if job_id not in JOB_NUMBERS:
         raise UnknownJob(job_id)
@@ -170,6 +249,7 @@ def repeated(tx: Tx, job_id: int, *, user: str, groups: Sequence[str] = ()) -> S
         )
     return Submission(
         user=user,
+        uid=uid,
         groups=tuple(groups),
         request=asked,
         queue=original.queue,
@@ -190,9 +270,17 @@ def repeated(tx: Tx, job_id: int, *, user: str, groups: Sequence[str] = ()) -> S
     )
 
 
-def _remember(tx: Tx, done: Iterable[tuple[str, str | None, Sequence[Job]]], now: int) -> None:
-    answers = [(user, request_id, f"{some[0].id} {len(some)}") for user, request_id, some in done if request_id]
+def _remember(tx: Tx, done: Sequence[tuple[str | None, Stored]], now: int) -> None:
+    """Keep the answers to submissions, and note them in the log."""
+    answers = [(one.first.user, request_id, f"{one.first.id} {one.count}") for request_id, one in done if request_id]
     requests.remember_all(tx, answers, verb=VERB, at=now)
+    for _, one in done:
+        about: dict[str, object] = {"job": one.first.id, "user": one.first.user, "queue": one.first.queue}
+        if one.count > 1:
+            about["jobs"] = one.count
+        if one.first.resubmit_of:
+            about["original"] = one.first.resubmit_of
+        journal.note(tx, journal.JOBS, "job submitted again" if one.first.resubmit_of else "job submitted", about)
 
 
 def _timed(request: Request, config: Config) -> Request:
@@ -242,11 +330,9 @@ def _job(submission: Submission, queue: str, now: int, message: str) -> Job:
         checkpoint=submission.checkpoint,
         checkpoint_signal=submission.checkpoint_signal,
         resubmit_of=submission.resubmit_of,
+        command=submission.command,
+        uid=submission.uid,
     )
-
-
-def _command(submission: Submission, member: str) -> str | None:
-    return f"{submission.command or ''} {member}".strip() if member else submission.command
 
 
 def _message(submission: Submission, queue: str, request: Request, resources: int) -> str:

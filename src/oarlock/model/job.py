@@ -114,6 +114,7 @@ class Job:
     array_index: int = 1
     suspended: bool = False  # it was suspended at least once
     accounted: bool = False
+    uid: int | None = None  # of the account that submitted it; None where nobody knew
 
     @property
     def cpuset_name(self) -> str:

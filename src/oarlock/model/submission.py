@@ -39,4 +39,5 @@ class Submission:
     import_key: str | None = None  # a private key; nobody but the keys' own step looks at it
     initial_request: str = ""
     groups: tuple[str, ...] = ()  # the user's groups, for rules
+    uid: int | None = None  # the number of the user's account; None where nobody knows it
     rule_where: tuple[str, ...] = ()

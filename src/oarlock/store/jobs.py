@@ -19,6 +19,7 @@ from oarlock.store.moves import record
 from oarlock.store.rows import Given, among, insert_rows, these
 from oarlock.store.tables import (
     HIDDEN_JOB_COLUMNS,
+    array_texts,
     assigned_resources,
     job_dependencies,
     job_resource_groups,
@@ -34,6 +35,8 @@ __all__ = [
     "VISIBLE",
     "New",
     "add",
+    "add_details",
+    "add_texts",
     "after",
     "assign",
     "count",
@@ -90,10 +93,11 @@ _FIELDS: Mapping[str, str] = {
     "array_index": "array_index",
     "suspended": "suspended",
     "accounted": "accounted",
+    "uid": "job_uid",
 }
 """Field of `Job` → column."""
 
-_SELECT: Select[Any] = select(*(jobs.c[column] for column in _FIELDS.values())).order_by(jobs.c.job_id)
+_SELECT: Select[Any] = select(*(jobs.c[column] for column in _FIELDS.values()), jobs.c.texts_id).order_by(jobs.c.job_id)
 _MESSAGES = Given("said", id=WHOLE, message=jobs.c.message.type)
 _YES_NO = {False: "NO", True: "YES"}
 
@@ -102,35 +106,83 @@ _YES_NO = {False: "NO", True: "YES"}
 class New:
     """A job to be stored: its own fields (numbers are given here), what it asks for, whom it waits for.
 
-    Every alternative has its walltime by now. The text in `properties` is made from the request's own condition.
+    Every alternative has its walltime by now. The text in `properties` is made from the request's own condition. What
+    stands in `parameters` comes behind the command, which the members of an array have in common.
     """
 
     job: Job
     request: Request
     after: tuple[int, ...] = ()
+    parameters: str = ""
 
 
 def add(tx: Tx, new: Sequence[New]) -> list[Job]:
     """Store jobs with all they ask for, in the states they have, in as many statements for thousands as for one.
 
-    A job whose array index is 1 begins an array (of one, for most); those that follow with other indexes belong to it.
+    A job whose array index is 1 begins an array (of one, for most); those that follow with other indexes belong to it,
+    and share its command, environment and request as it was typed. The jobs that are returned have no `parameters`.
     """
-    numbers = take_ids(tx, jobs.c.job_id, len(new))
+    numbers = take_numbers(tx, len(new))
     texts: dict[Condition, str] = {}
     added: list[Job] = []
     for number, one in zip(numbers, new, strict=True):
         array_id = number if one.job.array_index == 1 or not added else added[-1].array_id
-        text = _text(one.request.where, texts)
+        text = text_of(one.request.where, texts)
         added.append(changed(one.job, id=number, array_id=array_id, properties=text))
-    insert_rows(tx, "jobs", [*_FIELDS.values(), "cpuset_name"], [_row(job) for job in added])
-    _add_logs(tx, added)
+    arrays = _add_texts(tx, added)
+    rows = [
+        (*row_of(_in_array(job, one) if job.array_id in arrays else _alone(job, one)), arrays.get(job.array_id, 0))
+        for job, one in zip(added, new, strict=True)
+    ]
+    insert_rows(tx, "jobs", [*COLUMNS, "texts_id"], rows)
+    add_details(tx, numbers, new, texts)
+    return added
+
+
+def take_numbers(tx: Tx, count: int) -> range:
+    """Take numbers for new jobs; those of arrays that are still being written are taken already."""
+    return take_ids(tx, jobs.c.job_id, count, beside=(array_texts.c.last_job_id,))
+
+
+def _add_texts(tx: Tx, added: Sequence[Job]) -> dict[int, int]:
+    """Store what the members of arrays have in common; return the arrays, each by its own number."""
+    last = {job.array_id: job.id for job in added if job.id != job.array_id}
+    if last:
+        for first in added:
+            if first.id in last:
+                add_texts(tx, first, last_job_id=last[first.id], stored=True)
+    return {number: number for number in last}
+
+
+def add_texts(tx: Tx, first: Job, *, last_job_id: int, stored: bool) -> None:
+    """Store what the members of one array have in common, its first one given."""
+    columns = ["array_id", "last_job_id", "command", "job_env", "initial_request", "stored"]
+    row = (first.id, last_job_id, first.command, first.environment, first.initial_request, _YES_NO[stored])
+    insert_rows(tx, "array_texts", columns, [row])
+
+
+def _in_array(job: Job, new: New) -> Job:
+    return changed(job, command=new.parameters or None, environment="", initial_request="")
+
+
+def _alone(job: Job, new: New) -> Job:
+    return changed(job, command=with_parameters(job.command, new.parameters)) if new.parameters else job
+
+
+def with_parameters(command: str | None, parameters: str | None) -> str | None:
+    """Return what a job runs: the command, and the parameters behind it, if there are any."""
+    return f"{command or ''} {parameters}".strip() if parameters else command
+
+
+def add_details(tx: Tx, numbers: Sequence[int], new: Sequence[New], texts: dict[Condition, str]) -> None:
+    """Store everything of jobs but their own rows: their histories, what they ask for, their types and dependencies."""
+    _add_logs(tx, numbers, new)
     _add_requests(tx, numbers, [one.request for one in new], texts)
-    types = [(job.id, type_) for job in added for type_ in job.types]
+    types = [(number, type_) for number, one in zip(numbers, new, strict=True) for type_ in one.job.types]
     numbered = zip(take_ids(tx, job_types.c.job_type_id, len(types)), types, strict=True)
     insert_rows(tx, "job_types", ["job_type_id", "job_id", "type"], [(line, *pair) for line, pair in numbered])
     required = [(number, before) for number, one in zip(numbers, new, strict=True) for before in set(one.after)]
     insert_rows(tx, "job_dependencies", ["job_id", "job_id_required"], required)
-    return added
 
 
 def get(tx: Tx, job_id: int) -> Job:
@@ -292,22 +344,50 @@ def count(tx: Tx) -> dict[JobState, int]:
 _COUNT = select(jobs.c.state, func.count()).group_by(jobs.c.state)
 
 
-def _row(job: Job) -> tuple[Any, ...]:
-    """Give a job as its columns: those of `_FIELDS`, then the name of its cgroup."""
+COLUMNS: Sequence[str] = (*_FIELDS.values(), "cpuset_name")
+"""The columns of a job, in the order of `row_of`."""
+
+
+def row_of(job: Job) -> tuple[Any, ...]:
+    """Return a job as its columns."""
     return (
         job.id, job.state.value, job.user, job.queue, job.kind.value, job.name, job.project, job.command,
         job.properties, job.directory, job.environment, job.stdout, job.stderr, job.notify, job.message, job.info,
         job.initial_request, job.reservation.value, job.submitted, job.start, job.stop, job.assigned, job.checkpoint,
         job.checkpoint_signal, job.exit_code, job.resubmit_of, job.array_id, job.array_index,
-        _YES_NO[job.suspended], _YES_NO[job.accounted], job.cpuset_name,
+        _YES_NO[job.suspended], _YES_NO[job.accounted], job.uid, job.cpuset_name,
     )  # fmt: skip
 
 
 def _jobs(tx: Tx, rows: Iterable[Any]) -> list[Job]:
-    """Make jobs of rows, with their types."""
-    fields = [dict(zip(_FIELDS, row, strict=True)) for row in rows]
+    """Make jobs of rows, with their types, and with what members of an array have in common."""
+    fields, arrays = [], {}
+    for row in rows:
+        fields.append(dict(zip(_FIELDS, row[:-1], strict=True)))
+        if row[-1]:
+            arrays[row[0]] = row[-1]
     types = _grouped(tx.execute(_types(tx.dialect.name), these(tx, [one["id"] for one in fields])))
+    if arrays:
+        _share_texts(tx, fields, arrays)
     return [_job(one, tuple(types.get(one["id"], ()))) for one in fields]
+
+
+def _share_texts(tx: Tx, fields: Iterable[dict[str, Any]], arrays: Mapping[int, int]) -> None:
+    """Fill in what members of arrays share: the same text for all of them, since it may be long and they many."""
+    rows = tx.execute(_texts(tx.dialect.name), these(tx, set(arrays.values())))
+    shared = {number: texts for number, *texts in rows}
+    for job in fields:
+        if job["id"] in arrays:
+            command, environment, initial_request = shared[arrays[job["id"]]]
+            job["command"] = with_parameters(command, job["command"])
+            job["environment"], job["initial_request"] = environment, initial_request
+
+
+@cache
+def _texts(engine: str) -> Select[Any]:
+    texts = array_texts.c
+    query = select(texts.array_id, texts.command, texts.job_env, texts.initial_request)
+    return query.where(among(engine, texts.array_id))
 
 
 @cache
@@ -332,13 +412,16 @@ def _grouped(rows: Iterable[Any]) -> dict[int, list[Any]]:
     return dict(groups)
 
 
-def _add_logs(tx: Tx, added: Sequence[Job]) -> None:
-    lines = take_ids(tx, job_state_logs.c.job_state_log_id, len(added))
+def _add_logs(tx: Tx, numbers: Sequence[int], new: Sequence[New]) -> None:
+    lines = take_ids(tx, job_state_logs.c.job_state_log_id, len(new))
     insert_rows(
         tx,
         "job_state_logs",
         ["job_state_log_id", "job_id", "job_state", "date_start", "why"],
-        [(line, job.id, job.state.value, job.submitted, "submitted") for line, job in zip(lines, added, strict=True)],
+        [
+            (line, number, one.job.state.value, one.job.submitted, "submitted")
+            for line, number, one in zip(lines, numbers, new, strict=True)
+        ],
     )
 
 
@@ -357,7 +440,7 @@ def _add_requests(tx: Tx, numbers: Sequence[int], requests: Sequence[Request], t
         tx,
         "job_resource_groups",
         ["res_group_id", "res_group_moldable_id", "res_group_property"],
-        [(g, m, _text(group.where, texts)) for g, (m, group) in zip(groups, asked, strict=True)],
+        [(g, m, text_of(group.where, texts)) for g, (m, group) in zip(groups, asked, strict=True)],
     )
     insert_rows(
         tx,
@@ -377,7 +460,7 @@ def _walltime(walltime: int | None) -> int:
     return walltime
 
 
-def _text(condition: Condition | None, texts: dict[Condition, str]) -> str:
+def text_of(condition: Condition | None, texts: dict[Condition, str]) -> str:
     """Write a condition as it is stored; members of an array have the same ones."""
     if condition is None:
         return ""

@@ -12,7 +12,9 @@ from psycopg import sql
 from oarlock.store.tables import HIDDEN_JOB_COLUMNS, metadata
 from oarlock.store.tx import Tx
 
-_SECRET_TABLES = frozenset({"audit", "challenges", "tokens", "request_ids", "instance", "notices"})
+_SECRET_TABLES = frozenset(
+    {"array_members", "array_texts", "audit", "challenges", "tokens", "request_ids", "instance", "notices"}
+)
 _HIDDEN: Mapping[str, frozenset[str]] = {"jobs": HIDDEN_JOB_COLUMNS, "attempts": frozenset({"secret_hash"})}
 _SECONDS = 60
 

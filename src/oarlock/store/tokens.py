@@ -16,6 +16,7 @@ class Token(NamedTuple):
     label: str
     created: int
     expires: int
+    uid: int | None = None
 
 
 def add(tx: Tx, token: Token) -> None:

@@ -1,7 +1,9 @@
 """The desk where submissions are taken: what the rules and the resources say about them."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from msgspec import structs
 
@@ -14,7 +16,9 @@ from oarlock.job.rulebook import Book, Rulebook
 from oarlock.lang.rules import Context
 from oarlock.model.errors import CountsChanged, OarlockError, RuleFailed
 from oarlock.model.job import Job
+from oarlock.model.record import changed
 from oarlock.model.submission import Submission
+from oarlock.store import arrays
 from oarlock.store.jobs import New
 from oarlock.store.tx import Tx
 from oarlock.web.core import Core
@@ -26,9 +30,10 @@ _TRIES = 20  # how often the rules look again at a submission whose counts chang
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Jobs that were stored, and what the rules said about them."""
+    """Jobs that were stored, the first of them and all their numbers, and what the rules said about them."""
 
-    jobs: Sequence[Job]
+    first: Job
+    ids: range
     messages: tuple[str, ...] = ()
 
 
@@ -53,7 +58,9 @@ class Desk:
         self._rulebook = Rulebook(core.config.admission_rules_dir)
         self._look: Together[Submission, Looked] = Together(self._look_together)
         self._one_by_one = KeyedLocks()
-        self._store: Together[submit.Asked, list[Job]] = Together(self._store_together)
+        self._slices = asyncio.Lock()
+        self._removals: set[asyncio.Future[None]] = set()
+        self._store: Together[submit.Asked, submit.Stored] = Together(self._store_together)
 
     @property
     def _now(self) -> int:
@@ -80,9 +87,12 @@ class Desk:
             done = await self._core.read(lambda tx: submit.answered(tx, user=account.name, request_id=request_id))
             if done is None:
                 raise
-            return Taken(done)
+            return Taken(done.first, done.ids)
+        asked = replace(asked, request_id=request_id)
         try:
-            return Taken(await self._store(replace(asked, request_id=request_id)), asked.admitted.messages)
+            large = submit.is_large(asked.admitted.submission)
+            done = await (self._store_large(asked) if large else self._store(asked))
+            return Taken(done.first, done.ids, asked.admitted.messages)
         except CountsChanged:
             if tries <= 1:
                 raise
@@ -95,17 +105,20 @@ class Desk:
 
         def describe(tx: Tx) -> New:
             cluster = self._existing.now(tx)
-            return submit.prepare(tx, admitted, cluster=cluster, config=self._config, now=now)[0]
+            return submit.prepare(tx, admitted, cluster=cluster, config=self._config, now=now)
 
         return await self._core.read(describe, user=account.name), admitted.messages
 
     async def _read(self, body: Body, account: Account, now: int) -> Submission:
         """Read what is asked for; of a job that is to be submitted again, what it was."""
         number = body.resubmit
-        if number is None:
-            fields = structs.asdict(body)
-            return submit.read(fields, user=account.name, groups=account.groups, config=self._config, now=now)
-        return await self._core.read(lambda tx: submit.repeated(tx, number, user=account.name, groups=account.groups))
+        if number is not None:
+            return await self._core.read(
+                lambda tx: submit.repeated(tx, number, user=account.name, uid=account.uid, groups=account.groups)
+            )
+        fields = structs.asdict(body)
+        submission = submit.read(fields, user=account.name, groups=account.groups, config=self._config, now=now)
+        return changed(submission, uid=account.uid)
 
     async def _admitted(self, body: Body, account: Account, now: int) -> submit.Asked:
         """Let the rules look at a submission; what a broken rule refuses is written down for the administrator."""
@@ -137,7 +150,31 @@ class Desk:
             answers.append(found[key])
         return answers
 
-    async def _store_together(self, asked: Sequence[submit.Asked]) -> Sequence[list[Job] | Exception]:
+    async def _store_large(self, asked: submit.Asked) -> submit.Stored:
+        """Store a large array in slices, one slice of all arrays at a time; what fails leaves nothing behind."""
+        now = self._now
+        begun = await self._core.write(
+            lambda tx: submit.begin_large(tx, asked, cluster=self._existing.now(tx), config=self._config, now=now)
+        )
+        if isinstance(begun, submit.Stored):
+            return begun
+        try:
+            for places in begun.slices:
+                async with self._slices:
+                    await self._core.write(partial(arrays.add_slice, incoming=begun.incoming, places=places))
+            return await self._core.write(lambda tx: submit.finish_large(tx, begun, now=now))
+        except BaseException:
+            await self._remove(begun.incoming.numbers)
+            raise
+
+    async def _remove(self, numbers: range) -> None:
+        """Remove what was stored of an array, even if who asked for it is gone; `recover` does it after a crash."""
+        removal = asyncio.ensure_future(self._core.write(lambda tx: arrays.remove_unfinished(tx, numbers)))
+        self._removals.add(removal)
+        removal.add_done_callback(self._removals.discard)
+        await asyncio.shield(removal)
+
+    async def _store_together(self, asked: Sequence[submit.Asked]) -> Sequence[submit.Stored | Exception]:
         now = self._now
         return await self._core.write(
             lambda tx: submit.submit_all(tx, asked, cluster=self._existing.now(tx), config=self._config, now=now)

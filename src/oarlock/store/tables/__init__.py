@@ -7,6 +7,8 @@ declares as enumerations are checked by the database, so that no hand-written st
 from oarlock.store.tables.columns import metadata
 from oarlock.store.tables.jobs import (
     HIDDEN_JOB_COLUMNS,
+    array_members,
+    array_texts,
     assigned_resources,
     attempt_nodes,
     attempts,
@@ -52,6 +54,8 @@ __all__ = [
     "account_doubts",
     "accounting",
     "admission_rules",
+    "array_members",
+    "array_texts",
     "assigned_resources",
     "attempt_nodes",
     "attempts",

@@ -54,6 +54,9 @@ jobs = Table(
     number("array_id"),
     number("array_index", 1),
     text("initial_request"),
+    # Ours: of an array's members, where command, job_env and initial_request stand (else 0); the owner's number.
+    number("texts_id"),
+    perhaps_number("job_uid"),
     Index(None, "state", "job_id"),
     Index(None, "queue_name"),
     Index(None, "job_user"),
@@ -67,6 +70,30 @@ jobs = Table(
 HIDDEN_JOB_COLUMNS = frozenset({"command", "job_env", "initial_request", "message", "notify"})
 """What others must not read, not even by asking whether a condition holds. The initial request quotes the command."""
 
+
+array_texts = Table(
+    "array_texts",
+    metadata,
+    key("array_id"),
+    number("last_job_id"),
+    perhaps_text("command"),
+    text("job_env"),
+    text("initial_request"),
+    flag("stored"),
+    few("ix_array_texts_stored", "array_id", "stored = 'NO'"),
+)
+"""What the members of an array have in common and is long. Not `stored`: its members are still being written."""
+
+array_members = Table(
+    "array_members",
+    metadata,
+    key("job_id"),
+    number("array_id"),
+    number("array_index"),
+    perhaps_text("command"),
+    Index(None, "array_id"),
+)
+"""Members of arrays that are still being written; they become rows of `jobs` all at once."""
 
 moldable_job_descriptions = Table(
     "moldable_job_descriptions",

@@ -143,6 +143,7 @@ tokens = Table(
     text("label"),
     number("created"),
     number("expires"),
+    perhaps_number("uid"),
     Index(None, "user_name"),
 )
 

@@ -41,8 +41,7 @@ async def submit(call: Call, asked: Body) -> Submitted | Later:
         await call.core.write(call.note)  # before it is done: who is to blame for a job is known whatever follows
     taken = await call.desk.take(asked, call.account, request_id=call.request_id)
     call.core.wake_scheduler()
-    first = taken.jobs[0]
-    ids = [job.id for job in taken.jobs]
+    first, ids = taken.first, list(taken.ids)
 
     async def answered() -> Submitted:
         view = await _reservation(call, first.id)

@@ -1,0 +1,34 @@
+"""What the members of an array share, once an array; owners of jobs and tokens by their number, too."""
+
+from alembic import op
+from sqlalchemy import Index
+
+from oarlock.store.tables.columns import few, flag, key, number, perhaps_number, perhaps_text, text
+
+revision = "0007"
+down_revision = "0006"
+
+
+def upgrade() -> None:
+    """Make the tables and add the columns."""
+    op.add_column("jobs", number("texts_id"))
+    op.add_column("jobs", perhaps_number("job_uid"))
+    op.add_column("tokens", perhaps_number("uid"))
+    op.create_table(
+        "array_texts",
+        key("array_id"),
+        number("last_job_id"),
+        perhaps_text("command"),
+        text("job_env"),
+        text("initial_request"),
+        flag("stored"),
+        few("ix_array_texts_stored", "array_id", "stored = 'NO'"),
+    )
+    op.create_table(
+        "array_members",
+        key("job_id"),
+        number("array_id"),
+        number("array_index"),
+        perhaps_text("command"),
+        Index("ix_array_members_array_id", "array_id"),
+    )

@@ -1,0 +1,176 @@
+"""Arrays: what members share is stored once, how much is written is bounded, and large ones come in slices."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+
+from oarlock.config import Config
+from oarlock.job import recover, submit
+from oarlock.job.body import Body
+from oarlock.job.ledger import Site
+from oarlock.job.submit import LargeArray
+from oarlock.model import errors
+from oarlock.model.job import JobState
+from oarlock.store import arrays, jobs, snapshot
+from oarlock.store.database import Database
+from oarlock.store.tables import metadata
+from oarlock.store.tx import Tx
+from oarlock.web.desk import Desk
+from oarlock.web.who import Account
+from tests.bed import told
+from tests.job.front_desk import NOW, FrontDesk, add_cluster
+from tests.store.cluster import rows
+from tests.web.house import House
+
+WIDE = ["+".join(["core=1"] * 30) + ",walltime=1"]  # many rows a member, so that few members make many
+MEMBERS = 600
+
+
+@pytest.fixture
+def desk(tx: Tx) -> FrontDesk:
+    add_cluster(tx)
+    return FrontDesk(tx)
+
+
+def test_what_members_have_in_common_is_stored_once_an_array(desk: FrontDesk):
+    long = {"command": "c" * 5000, "environment": {"A": "e" * 5000}, "initial_request": "i" * 5000}
+    added = desk.submit(array=[str(place) for place in range(50)], **long)
+    texts = "coalesce(length(command), 0) + length(job_env) + length(initial_request)"
+    [(own,)], [(shared,)] = (rows(desk.tx, f"SELECT sum({texts}) FROM {name}") for name in ("jobs", "array_texts"))
+    assert own < 200
+    assert shared < 16_000
+    assert [job.command for job in added] == [f"{'c' * 5000} {place}" for place in range(50)]
+    assert {job.environment for job in added} == {'{"A": "' + "e" * 5000 + '"}'}
+    assert {job.initial_request for job in added} == {"i" * 5000}
+
+
+def test_members_without_parameters_have_the_command_of_the_array(desk: FrontDesk):
+    assert [job.command for job in desk.submit(command="a", array=["", "b"])] == ["a", "a b"]
+    assert [job.command for job in desk.submit(types=["noop"], command=None, array=["", ""])] == [None, None]
+    assert [job.command for job in desk.submit(command="a", array=["b"])] == ["a b"]
+
+
+def test_an_array_that_makes_too_many_rows_is_refused_with_the_numbers(desk: FrontDesk):
+    groups = "+".join(["core=1"] * 250) + ",walltime=1"
+    with pytest.raises(errors.TooLong) as refused:
+        desk.admit(command="true", resources=[groups] * 64, array=[""] * 1000)
+    assert "1000 jobs with 64 alternatives (16000 groups of resources in all)" in str(refused.value)
+    assert "make 32067000 rows; at most 1000000 are stored." in str(refused.value)
+
+
+def test_an_array_that_writes_too_many_bytes_is_refused(desk: FrontDesk):
+    with pytest.raises(errors.TooLong, match=r"would write .* bytes; at most 268435456 are stored"):
+        desk.admit(command="true", directory="/" + "d" * 4000, array=[""] * 100_000)
+
+
+# Large ones, in slices.
+
+ADA = Account("ada", 1001, ())
+
+
+def _core(database: Database, folder: Path) -> House:
+    database.write(add_cluster)
+    return House(folder, Config(), database)
+
+
+def _array(**more: Any) -> Body:
+    return Body(command="run", resources=WIDE, array=[f"p{place}" for place in range(MEMBERS)], **more)
+
+
+@told
+async def test_others_get_their_turn_between_the_slices_of_an_array(database: Database, tmp_path: Path):
+    desk = Desk(_core(database, tmp_path))
+    large = asyncio.create_task(desk.take(_array(), ADA, request_id="large"))
+    await _begun(database)
+    small = await desk.take(Body(command="true"), Account("bob", 1002, ()), request_id="small")
+    assert not large.done()
+    taken = await large
+    assert len(taken.ids) == MEMBERS
+    assert small.first.id not in taken.ids
+    with database.read() as tx:
+        members = jobs.of_array(tx, taken.first.id)
+        assert [(job.id, job.array_index, job.command) for job in members] == [
+            (number, place + 1, f"run p{place}") for place, number in enumerate(taken.ids)
+        ]
+        assert members[0] == taken.first
+        assert {job.cpuset_name for job in members} == {f"ada_{number}" for number in taken.ids}
+        assert len(snapshot.read(tx, karma_window=1, now=NOW).snapshot.waiting) == MEMBERS + 1
+    assert (await desk.take(_array(), ADA, request_id="large")).ids == taken.ids
+
+
+async def _begun(database: Database) -> None:
+    """Wait until some of an array was written."""
+    for _ in range(10_000):
+        with database.read() as tx:
+            if tx.execute(select(func.count()).select_from(metadata.tables["array_members"])).scalar_one():
+                return
+        await asyncio.sleep(0.001)
+    raise AssertionError("no slice was written")
+
+
+@told
+async def test_a_large_array_that_nobody_waits_for_any_more_leaves_nothing(database: Database, tmp_path: Path):
+    desk = Desk(_core(database, tmp_path))
+    before = _counted(database)
+    large = asyncio.create_task(desk.take(_array(), ADA, request_id="large"))
+    await _begun(database)
+    large.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await large
+    if desk._removals:
+        await asyncio.wait(desk._removals)
+    assert _counted(database) == before
+
+
+@pytest.mark.parametrize("written", [0, 1, 2])
+def test_a_server_that_dies_between_slices_leaves_no_member_and_no_row(
+    database: Database, tmp_path: Path, written: int
+):
+    core = _core(database, tmp_path)
+    before = _counted(database)
+    large = database.write(lambda tx: _begin(tx, core.config))
+    for places in list(large.slices)[:written]:
+        database.write(lambda tx: arrays.add_slice(tx, large.incoming, places))  # noqa: B023
+    with database.read() as tx:
+        assert jobs.count(tx) == {}
+        assert snapshot.read(tx, karma_window=1, now=NOW).snapshot.waiting == ()
+    database.write(lambda tx: recover.begin(tx, Site(core.config, b"key"), now=NOW))
+    assert _counted(database) == before
+
+
+def _begin(tx: Tx, config: Config) -> LargeArray:
+    front = FrontDesk(tx, config)
+    asked = front.counted(command="run", resources=WIDE, array=[""] * MEMBERS)
+    begun = submit.begin_large(tx, asked, cluster=front.existing.now(tx), config=config, now=NOW)
+    assert isinstance(begun, LargeArray)
+    return begun
+
+
+def test_a_restart_keeps_an_array_that_was_stored_to_its_end(database: Database, tmp_path: Path):
+    core = _core(database, tmp_path)
+    large = database.write(lambda tx: _begin(tx, core.config))
+    for places in large.slices:
+        database.write(lambda tx: arrays.add_slice(tx, large.incoming, places))  # noqa: B023
+    database.write(lambda tx: submit.finish_large(tx, large, now=NOW))
+    database.write(lambda tx: recover.begin(tx, Site(core.config, b"key"), now=NOW))
+    with database.read() as tx:
+        assert jobs.count(tx) == {JobState.WAITING: MEMBERS}
+
+
+def test_numbers_of_an_array_under_way_are_not_given_again(database: Database, tmp_path: Path):
+    core = _core(database, tmp_path)
+    large = database.write(lambda tx: _begin(tx, core.config))
+    database.write(lambda tx: tx.info.clear())  # as on a new connection
+    [job] = database.write(lambda tx: FrontDesk(tx, core.config).submit())
+    assert job.id not in large.incoming.numbers
+
+
+def _counted(database: Database) -> dict[str, int]:
+    with database.read() as tx:
+        return {
+            table.name: tx.execute(select(func.count()).select_from(table)).scalar_one()
+            for table in metadata.sorted_tables
+        }
