@@ -18,6 +18,7 @@ class Hello:
     python: str
     uid: int
     now: float  # its own clock, epoch seconds
+    processes: int = 0  # how many all jobs there may have together; 0: not known
 
 
 @dataclass(frozen=True, slots=True)

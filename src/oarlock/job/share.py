@@ -9,6 +9,7 @@ from oarlock.model.resource import Resource, Value
 from oarlock.node.messages import Limits
 
 _PIDS = 16_384
+_LEAST_PIDS = 64  # less is too little for a shell and a program with threads
 _MB = 1 << 20
 
 
@@ -27,7 +28,7 @@ def limits(mine: Sequence[Resource], machine: Machine, config: Config) -> Limits
     cpus = sorted({cpu for one in mine for cpu in _numbers(one.properties.get(field))})
     memory = _named_memory(mine, config.job_memory_property) or _shared_memory(len(mine), machine)
     denied = tuple(config.job_gpu_device.replace("%gpu%", str(number)) for number in machine.other_gpus)
-    return Limits(cpus=tuple(cpus), memory=memory, pids=_PIDS, deny_devices=denied)
+    return Limits(cpus=tuple(cpus), memory=memory, pids=_processes(len(mine), machine), deny_devices=denied)
 
 
 def gpu_numbers(values: Iterable[Value]) -> tuple[int, ...]:
@@ -56,6 +57,14 @@ def _shared_memory(count: int, machine: Machine) -> int | None:
     if machine.hello is None or not 0 < count < machine.size:
         return None
     return machine.hello.memory * count // machine.size
+
+
+def _processes(count: int, machine: Machine) -> int:
+    """Limit the processes of a job to its share of the node's, so that all jobs together never fill the table."""
+    if machine.hello is None or not machine.hello.processes or not 0 < count <= machine.size:
+        return _PIDS
+    together = machine.hello.processes * 2 // 3  # the rest is for supervisors
+    return min(_PIDS, max(_LEAST_PIDS, together * count // machine.size))
 
 
 def _numbers(value: Value) -> list[int]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Callable, NamedTuple, Protocol
 
 from oarlock.node.messages import Limits
@@ -32,6 +34,9 @@ class Group(Protocol):
     def pids(self) -> list[int]:
         """List the processes inside."""
 
+    def signal(self, number: int, pids: Collection[int] | None = None) -> None:
+        """Send a signal to everything inside, or to those of it in `pids`; never to anybody else."""
+
     def freeze(self) -> None:
         """Stop everything inside, or say in a `CgroupError` that it could not be stopped in time."""
 
@@ -49,6 +54,16 @@ class Group(Protocol):
 
     def remove(self) -> None:
         """Give the empty group back."""
+
+
+class Freezable(Protocol):
+    """What can be stopped as a whole."""
+
+    def freeze(self) -> None:
+        """Stop everything inside."""
+
+    def thaw(self) -> None:
+        """Let it go on."""
 
 
 class Driver(Protocol):
@@ -234,6 +249,26 @@ def processes(path: str) -> list[int]:
         return [int(pid) for pid in read(path + "/cgroup.procs").split()]
     except (FileNotFoundError, OSError):
         return []
+
+
+@contextmanager
+def frozen(group: Freezable) -> Iterator[None]:
+    """Freeze a group for a moment; one that cannot be frozen is left as it is."""
+    try:
+        group.freeze()
+    except (CgroupError, OSError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        group.thaw()
+
+
+def allowed_processes() -> int:
+    """Return how many processes and threads all jobs of this machine may have together: the rest is for the system."""
+    total = min(int(read(f"/proc/sys/kernel/{name}")) for name in ("pid_max", "threads-max"))
+    return total * 3 // 4
 
 
 def remove(path: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+from collections.abc import Collection
 
 from oarlock.node.cgroup import CgroupError, backed_off, numbers, read, select_cpus
 from oarlock.node.messages import Limits
@@ -49,17 +50,22 @@ def below(top: int) -> dict[int, str]:
 
 def _end_leftovers(path: str) -> bool:
     """Kill what an earlier supervisor of the same job left, told by a variable that every job has; true if none."""
-    mark, left = f"OAR_CPUSET={path}".encode(), []
+    left = _marked(path)
+    send(signal.SIGKILL, lambda: _marked(path), left)
+    return not left
+
+
+def _marked(path: str) -> list[int]:
+    mark, found = f"OAR_CPUSET={path}".encode(), []
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
                 with open(f"/proc/{name}/environ", "rb") as file:
                     if mark in file.read().split(b"\0"):
-                        left.append(int(name))
+                        found.append(int(name))
             except OSError:
                 continue
-    send(signal.SIGKILL, left)
-    return not left
+    return found
 
 
 class ProcessTree:
@@ -79,6 +85,9 @@ class ProcessTree:
     def pids(self) -> list[int]:
         return list(below(self._top))
 
+    def signal(self, number: int, pids: Collection[int] | None = None) -> None:
+        send(number, self.pids, pids)
+
     def freeze(self) -> None:
         if not backed_off(self._stopped, _FREEZE_SECONDS):
             self.thaw()
@@ -91,14 +100,14 @@ class ProcessTree:
         that we stopped, so it must not be waited for.
         """
         states = {pid: state for pid, state in below(self._top).items() if state not in "Tt"}
-        send(signal.SIGSTOP, list(states))
+        send(signal.SIGSTOP, self.pids, list(states))
         return all(state == "D" for state in states.values())
 
     def thaw(self) -> None:
-        send(signal.SIGCONT, self.pids())
+        send(signal.SIGCONT, self.pids)
 
     def kill(self) -> None:
-        send(signal.SIGKILL, self.pids())
+        send(signal.SIGKILL, self.pids)
 
     def wait_empty(self, seconds: float) -> bool:
         def emptied() -> bool:

@@ -11,6 +11,7 @@ import os
 import select
 import signal
 import time
+from collections.abc import Collection
 
 from oarlock.node import script
 from oarlock.node.cgroup import CgroupError, backed_off, join, processes
@@ -59,6 +60,9 @@ class SiteGroup:
     def pids(self) -> list[int]:
         return sorted({pid for path in self.doors for pid in processes(os.path.dirname(path))})
 
+    def signal(self, number: int, pids: Collection[int] | None = None) -> None:
+        send(number, self.pids, pids)
+
     def freeze(self) -> None:
         self._call("freeze")
 
@@ -66,7 +70,7 @@ class SiteGroup:
         self._call("thaw")
 
     def kill(self) -> None:
-        send(signal.SIGKILL, self.pids())
+        send(signal.SIGKILL, self.pids)
 
     def wait_empty(self, seconds: float) -> bool:
         def emptied() -> bool:

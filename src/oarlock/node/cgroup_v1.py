@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import stat
+from collections.abc import Collection
 
 from oarlock.node.cgroup import (
     ROOT,
     CgroupError,
     Mounts,
+    allowed_processes,
     as_list,
     backed_off,
     fields,
+    frozen,
     homes,
     insist,
     join,
@@ -50,6 +53,9 @@ class Freezer:
     def pids(self) -> list[int]:
         return processes(self.at)
 
+    def signal(self, number: int, pids: Collection[int] | None = None) -> None:
+        send(number, self.pids, pids, lambda: frozen(self))
+
     def freeze(self) -> None:
         write(self.at + "/freezer.state", "FROZEN")
         if not backed_off(lambda: read(self.at + "/freezer.state").strip() == "FROZEN", _SECONDS):
@@ -62,7 +68,7 @@ class Freezer:
     def kill(self) -> None:
         if self.pids():
             write(self.at + "/freezer.state", "FROZEN")
-            send(signal.SIGKILL, self.pids())
+            send(signal.SIGKILL, self.pids)
             self.thaw()
 
     def wait_empty(self, seconds: float) -> bool:
@@ -89,6 +95,9 @@ class V1Group:
 
     def pids(self) -> list[int]:
         return self._hold.pids()
+
+    def signal(self, number: int, pids: Collection[int] | None = None) -> None:
+        self._hold.signal(number, pids)
 
     def freeze(self) -> None:
         self._hold.freeze()
@@ -180,6 +189,8 @@ class V1:
             for path in (f"/{ROOT}", self._root):
                 _inherit_cpuset(self._v1["cpuset"] + path)
             write(f"{self._v1['cpuset']}{self._root}/cgroup.clone_children", "1")  # memories of jobs: those of the root
+        if "pids" in self._v1:
+            write(f"{self._v1['pids']}{self._root}/pids.max", str(allowed_processes()))
 
     def create(self, name: str, limits: Limits) -> V1Group:
         path, cpus = f"{self._root}/{name}", select_cpus(limits.cpus, self._there, pretended=self._pretended)

@@ -6,13 +6,16 @@ import os
 import select
 import signal
 import time
+from collections.abc import Collection
 from types import ModuleType
 
 from oarlock.node.cgroup import (
     ROOT,
     CgroupError,
+    allowed_processes,
     as_list,
     fields,
+    frozen,
     homes,
     insist,
     join,
@@ -60,6 +63,9 @@ class Tree:
     def pids(self) -> list[int]:
         return processes(self.at)
 
+    def signal(self, number: int, pids: Collection[int] | None = None) -> None:
+        send(number, self.pids, pids, lambda: frozen(self))
+
     def freeze(self) -> None:
         write(self.at + "/cgroup.freeze", "1")
         if not self._wait("frozen", 1, _FREEZE_SECONDS):
@@ -77,9 +83,9 @@ class Tree:
 
     def _kill_listed(self) -> None:
         """Kill what is listed until nothing is; frozen, so that nothing forks meanwhile."""
-        while pids := self.pids():
+        while self.pids():
             write(self.at + "/cgroup.freeze", "1")
-            send(signal.SIGKILL, pids)
+            send(signal.SIGKILL, self.pids)
             write(self.at + "/cgroup.freeze", "0")
             time.sleep(0.001)
 
@@ -198,6 +204,10 @@ class V2:
                     write(f"{self._base}{path}/cgroup.subtree_control", f"+{name}")
                 except OSError:
                     continue
+        try:
+            write(f"{self._base}{self._root}/pids.max", str(allowed_processes()))
+        except OSError:  # no such controller, or a machine whose only group this is
+            pass
 
     def create(self, name: str, limits: Limits) -> V2Group:
         cpus = select_cpus(limits.cpus, self._there, pretended=self._pretended)

@@ -10,7 +10,6 @@ from oarlock.node import script
 from oarlock.node.cgroup import CgroupError, Driver
 from oarlock.node.channel import Body
 from oarlock.node.messages import Launch, Limits
-from oarlock.node.signals import send
 
 _KILL_AFTER = 10.0  # seconds between TERM and KILL
 _EMPTY_SECONDS = 60.0
@@ -50,7 +49,7 @@ def run(about: About, driver: Driver, wait: Wait) -> str:
         return f"{path}: {error}"
     status = wait(pid, seconds)
     if status is None:
-        send(signal.SIGTERM, group.pids())
+        group.signal(signal.SIGTERM)
         wait(pid, _KILL_AFTER)
     group.kill()
     if group.wait_empty(_EMPTY_SECONDS):

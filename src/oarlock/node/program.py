@@ -153,6 +153,7 @@ class Program:
             "cgroups": self._driver.kind,
             "missing": list(self._driver.missing),
             "cpus": len(os.sched_getaffinity(0)),
+            "processes": cgroup.allowed_processes(),
             "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             "python": ".".join(map(str, sys.version_info[:3])),
             "uid": os.geteuid(),

@@ -16,6 +16,7 @@ from oarlock.node.cgroup import CgroupError, Driver
 from oarlock.node.channel import Body
 from oarlock.node.environment import Files
 from oarlock.node.messages import LOST, Refused, Report, Settings, launch, signed
+from oarlock.node.signals import send
 from oarlock.node.spool import Key, Place
 
 _FLOCK = struct.Struct("hhqqi")
@@ -30,9 +31,7 @@ def take_over(directory: str) -> None:
     begin = time.monotonic()
     while not _locked(fd):
         waited = time.monotonic() - begin
-        holder = _holder(fd)
-        if holder:
-            os.kill(holder, signal.SIGTERM if waited < _OLDER_SECONDS else signal.SIGKILL)
+        send(signal.SIGTERM if waited < _OLDER_SECONDS else signal.SIGKILL, lambda: _holders(fd))
         time.sleep(0.01)
 
 
@@ -45,11 +44,11 @@ def _locked(fd: int) -> bool:
     return True
 
 
-def _holder(fd: int) -> int:
-    """Ask the kernel which process holds the lock; 0 if none does any more."""
+def _holders(fd: int) -> list[int]:
+    """Ask the kernel which process holds the lock; none if none does any more, or one that has no number here."""
     asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, asked))
-    return 0 if kind == fcntl.F_UNLCK else int(pid)
+    return [int(pid)] if kind != fcntl.F_UNLCK and pid > 0 else []
 
 
 Found = Union[Body, socket.socket, None]

@@ -35,7 +35,7 @@ from oarlock.node.messages import (
     Settings,
     signed,
 )
-from oarlock.node.signals import chosen_for, send, told, write_aside
+from oarlock.node.signals import chosen_for, told, write_aside
 from oarlock.node.spawner import Vanished
 from oarlock.node.spool import Place
 from oarlock.node.user import Acquaintances
@@ -275,7 +275,7 @@ class Supervisor:
             if self._lease.is_suspended:
                 self._go_on()
             if self._group is not None:
-                send(signal.SIGTERM, self._group.pids())
+                self._group.signal(signal.SIGTERM)
         self._lease.finish(now(), grace)
 
     def _asked_signal(self, body: Body) -> None:
@@ -299,8 +299,9 @@ class Supervisor:
         self._happened("CHECKPOINT_SUCCESS", f"signal {number} was sent")
 
     def _signal(self, number: int) -> None:
-        pids = self._fenced().pids()
-        send(number, [pid for pid in chosen_for(number, pids, self._children.main) if pid in pids])
+        group = self._fenced()
+        pids = group.pids()
+        group.signal(number, [pid for pid in chosen_for(number, pids, self._children.main) if pid in pids])
 
     def _running(self) -> None:
         if self._state != "running" or self._ending or self._launch.role != FIRST:

@@ -2,18 +2,68 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import time
+from collections.abc import Collection
+from contextlib import AbstractContextManager, nullcontext
+from typing import Callable
 
 from oarlock.node.cgroup import read
 
+_AT_ONCE = 128  # descriptors held at a time
 
-def send(number: int, pids: list[int]) -> None:
-    """Send a signal to each; those that are gone are gone."""
+Listed = Callable[[], Collection[int]]
+"""Lists the processes of a group as they are now."""
+
+Hold = Callable[[], AbstractContextManager[None]]
+"""Keeps the processes of a group from ending while it is entered."""
+
+
+def send(number: int, listed: Listed, pids: Collection[int] | None = None, hold: Hold = nullcontext) -> None:
+    """Send a signal to every process that is listed, or to those of them in `pids`; those that are gone are gone.
+
+    A number that was read may be somebody else's a moment later, and we are root. So each process is held by a
+    descriptor, the group is listed again, and only whoever is in it then is sent the signal: by the descriptor, which
+    is never another process. Before Linux 5.3 there are none; there `hold` keeps the numbers from being used again.
+    """
+    wanted = list(listed() if pids is None else pids)
+    for first in range(0, len(wanted), _AT_ONCE):
+        try:
+            _send_held(number, wanted[first : first + _AT_ONCE], listed)
+        except OSError as error:
+            if error.errno != errno.ENOSYS:
+                raise
+            with hold():
+                _send_by_number(number, set(listed()).intersection(wanted))
+            return
+
+
+def _send_held(number: int, pids: list[int], listed: Listed) -> None:
+    held: dict[int, int] = {}
+    try:
+        for pid in pids:
+            try:
+                held[pid] = os.pidfd_open(pid)
+            except ProcessLookupError:
+                continue
+        there = listed() if held else ()
+        for pid in held.keys() & set(there):
+            try:
+                signal.pidfd_send_signal(held[pid], number)
+            except (ProcessLookupError, PermissionError):  # gone, or another user's where we are not root
+                continue
+    finally:
+        for fd in held.values():
+            os.close(fd)
+
+
+def _send_by_number(number: int, pids: Collection[int]) -> None:
     for pid in pids:
         try:
             os.kill(pid, number)
-        except ProcessLookupError:
+        except (ProcessLookupError, PermissionError):
             continue
 
 

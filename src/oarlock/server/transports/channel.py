@@ -262,4 +262,5 @@ def _hello(body: Body) -> Hello:
         python=str(body["python"]),
         uid=int(body["uid"]),
         now=float(body["now"]),
+        processes=int(body["processes"]),
     )
