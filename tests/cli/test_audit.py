@@ -52,11 +52,11 @@ def test_a_record_that_was_edited_is_told_and_ends_with_two(run, server):
 
 
 def test_who_may_not_read_it_is_told_so(run, server):
-    server.says(refusal(403, "Forbidden", "Only administrators may do this (audit.list); ada is none.", "Ask one."))
+    server.says(refusal(403, "Forbidden", "Only administrators may do this; ada is not one.", "Ask one."))
     ran = run("oarlock", "audit")
     assert (ran.code, ran.err) == (
         2,
-        "oarlock: Only administrators may do this (audit.list); ada is none.\n  Ask one.\n",
+        "oarlock: Only administrators may do this; ada is not one.\n  Ask one.\n",
     )
 
 
@@ -64,7 +64,7 @@ def test_who_may_not_read_it_is_told_so(run, server):
     ("words", "says"),
     [
         (("--since", "yesterday"), "oarlock: --since: `yesterday` is no date.\n"),
-        (("--job", "x"), "argument -j/--job: invalid int value: 'x'"),
+        (("--job", "x"), "--job takes a whole number, not `x`."),
     ],
 )
 def test_a_bad_filter_is_refused(run, words, says):

@@ -281,6 +281,50 @@ def test_a_chart_has_everything_of_one_s_own_jobs(live: Site):
     assert not [line for line in other if "secret" in line]
 
 
+ODD = [
+    ("root", "oarnotify --add-queue 'a b,1,x'"),
+    ("root", "oarnotify --add-queue 'ab,1,x*'"),
+    ("root", "oarnotify --add-queue ab,99999999999"),
+    ("root", "oarnodesetting -a -h ''"),
+    ("root", "oarnodesetting -r 99999999999999999999999 -s Dead"),
+    ("root", "oarremoveresource 99999999999999999999999"),
+    ("root", "oaraccounting --delete-before 999999999999999999999"),
+    ("alice", "oaraccounting"),
+    ("alice", "oarhold -r 100000"),
+    ("alice", "oarstat -j 99999999999999999999999"),
+    ("alice", "oarstat --why 99999999999999999999999"),
+    ("alice", "oardel 99999999999999999999999"),
+    ("alice", "oarnodes -r 99999999999999999999999"),
+    ("alice", "oarsub -a 99999999999999999999999 true"),
+]
+"""Commands that the server, or the command itself, cannot make sense of."""
+
+INTERNAL = re.compile(r"\$\.|\^\[|regex|Its fields are|\[0\]|\b(jobs|accounting|resources|queues)\.\w|Traceback")
+
+
+@pytest.mark.parametrize(("user", "line"), ODD, ids=[line for _, line in ODD])
+def test_no_internal_word_reaches_a_terminal(live: Site, user: str, line: str):
+    ran = live.run(user, *shlex.split(line))
+    assert ran.code not in (0, 99)
+    assert ran.err.startswith(f"{line.partition(' ')[0]}: ")
+    assert INTERNAL.findall(ran.err) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("", "COMMAND is missing.\n  `oarlock --help` explains what can be given."),
+        ("serv", "There is no command `serv`.\n  Did you mean serve?"),
+        ("serve --sate=x", "There is no option --sate.\n  Did you mean --state?"),
+        ("serve --state", "--state needs a value.\n  `oarlock serve --help` explains what can be given."),
+        ("serve x", "`x` is one word too many.\n  `oarlock serve --help` explains what can be given."),
+        ("config /nowhere", "There is no settings file /nowhere.\n  Name another, or none for defaults."),
+    ],
+)
+def test_oarlock_refuses_in_the_form_of_the_other_commands(live: Site, words: str, told: str):
+    assert live.run("root", "oarlock", *words.split()) == Ran(2, "", f"oarlock: {told}\n")
+
+
 def submitted(live: Site, user: str, *words: str) -> int:
     """Submit a job and return its number."""
     return int(live.run(user, "oarsub", *words).out.rpartition("OAR_JOB_ID=")[2])

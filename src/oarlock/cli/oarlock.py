@@ -7,6 +7,7 @@ from pathlib import Path
 
 from oarlock import __version__
 from oarlock.cli import agent, audit, maintenance, node, quotas, simulate
+from oarlock.cli.arguments import Parser
 from oarlock.client import Refused
 from oarlock.model.errors import OarlockError
 
@@ -15,8 +16,8 @@ REFUSED = 2
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand; a refusal goes to standard error with its way out, and ends with 2."""
-    asked = options().parse_args(arguments)
     try:
+        asked = options().parse_args(arguments)
         asked.run(asked)
     except OarlockError as refused:
         print(f"oarlock: {refused.told()}", file=sys.stderr)
@@ -29,7 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def options() -> argparse.ArgumentParser:
     """Give what the command can be called with; the man pages are made from it, too."""
-    options = argparse.ArgumentParser("oarlock", description="Run a cluster's jobs and show what each one really did.")
+    options: argparse.ArgumentParser = Parser(
+        "oarlock", description="Run a cluster's jobs and show what each one really did."
+    )
     options.add_argument("--version", action="version", version=f"oarlock {__version__}")
     commands = options.add_subparsers(title="commands", metavar="COMMAND", required=True)
     config = commands.add_parser(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oarlock.cli import command
-from oarlock.cli.options import Options
+from oarlock.cli.options import LONGEST_NUMBER, Options
 from oarlock.client import Refused
 
 TYPE_CHECKING = False
@@ -35,7 +35,7 @@ def run(client: Client, asked: Asked, out: Output) -> None:
 
 
 def _number(word: str) -> int:
-    if word.isdecimal() and word.isascii():
+    if word.isdecimal() and word.isascii() and len(word) <= LONGEST_NUMBER:
         return int(word)
     sentence = f"`{word}` is no resource number." if word else "No resource is named."
     raise Refused(sentence, kind="BadOption", hint="`oarnodes -s` lists them.")

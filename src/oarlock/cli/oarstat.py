@@ -6,7 +6,7 @@ import os
 import time
 
 from oarlock.cli import command
-from oarlock.cli.options import Options
+from oarlock.cli.options import LONGEST_NUMBER, Options
 from oarlock.client import Refused
 
 TYPE_CHECKING = False
@@ -145,7 +145,7 @@ def _ids(asked: Asked) -> list[int]:
 def _number(text: str | None) -> int | None:
     if text is None:
         return None
-    if not (text.isdecimal() and text.isascii()):
+    if not (text.isdecimal() and text.isascii()) or len(text) > LONGEST_NUMBER:
         sentence = f"`{text}` is no job number." if text else "No job is named, neither here nor by $OAR_JOB_ID."
         raise Refused(sentence, kind="BadJobId", hint="Numbers are in the first column of `oarstat`.")
     return int(text)

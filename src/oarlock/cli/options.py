@@ -11,6 +11,9 @@ from oarlock.client import Refused
 
 FLAG, TEXT, NUMBER, MAYBE = "flag", "text", "number", "maybe"
 
+LONGEST_NUMBER = 18
+"""Digits of a number that surely fits into 64 bits."""
+
 FORMATS = ("dumper", "xml", "yaml", "json")
 
 
@@ -215,7 +218,7 @@ def _take(option: Option, name: str, value: str | None, rest: list[str], asked: 
         if not rest:
             raise _bad(f"{name} needs a value.", f"Write {option.spelled()}.")
         value = rest.pop()
-    if option.kind == NUMBER and not (value.isdecimal() and value.isascii()):
+    if option.kind == NUMBER and (not (value.isdecimal() and value.isascii()) or len(value) > LONGEST_NUMBER):
         raise _bad(f"{name} takes a whole number, not `{value}`.", f"Write {option.spelled()}.")
     values.append(value)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from oarlock.cli.options import LONGEST_NUMBER
 from oarlock.client import Refused
 
 TYPE_CHECKING = False
@@ -37,6 +38,6 @@ def tell_refused(job: Any, out: Output) -> None:
 
 
 def _number(word: str) -> int:
-    if not (word.isdecimal() and word.isascii()):
+    if not (word.isdecimal() and word.isascii()) or len(word) > LONGEST_NUMBER:
         raise Refused(f"`{word}` is no job number.", kind="BadJobId", hint="`oarstat` lists the jobs.")
     return int(word)

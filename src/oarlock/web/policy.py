@@ -73,7 +73,7 @@ class Site:
         match power.may:
             case May.ADMINS if not who.admin:
                 return Forbidden(
-                    f"Only administrators may do this ({power.name}); {who.name} is none.",
+                    f"Only administrators may do this; {who.name} is not one.",
                     hint="ADMINS in the server's settings names them.",
                 )
             case May.OWNERS if owner is not None and owner != who.name and not who.admin:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from enum import Enum
 from functools import cache
 from typing import Annotated, Any, TypeVar
 from urllib.parse import parse_qsl
@@ -84,21 +85,38 @@ def _refused(problem: Exception, kind: type[Struct]) -> OarlockError:
         name = unknown[1]
         return UnknownField(f"There is no field `{short(name)}` in this request.", hint=closest(name[:100], known))
     if isinstance(problem, msgspec.ValidationError):
-        return BadField(_misfit(_printable(str(problem))), hint=_fields(known))
+        return _misfit(_printable(str(problem)), kind)
     return BadRequest("The request is not the JSON that was expected.", hint=_fields(known))
 
 
+_PLACE = re.compile(r" - at `(?:key in )?\$(?:\.(.*))?`$")
+_MISSING = re.compile(r"Object missing required field `(.*?)`.*")
+_NOT_ONE_OF = re.compile(r"Invalid enum value '?(.*?)'?(?: - at .*)?")
 _MISFIT = re.compile(r"Expected `(\w+)(?: \| null)?`(?:( of length)? ([<>]=) (-?\d+))?(?:, got `\w+`)? - at `\$\.(.+)`")
 _KINDS = {"int": "a whole number", "float": "a number", "str": "a text", "bool": "true or false", "array": "a list"}
 _BOUNDS = {"<=": " of at most ", ">=": " of at least "}
 
 
-def _misfit(problem: str) -> str:
-    """Say in words what is wrong with a value."""
+def _misfit(problem: str, kind: type[Struct]) -> BadField:
+    """Return a refusal that says in words what is wrong with a value; people read it at a terminal, too."""
     found = _MISFIT.fullmatch(problem)
-    if found is None or found[1] not in _KINDS:
-        return f"The request does not fit: {problem}."
-    kind, counted, sign, number, name = found.groups()
+    if found is not None and found[1] in _KINDS:
+        return BadField(_bounded(*found.groups()))
+    if missing := _MISSING.fullmatch(problem):
+        return BadField(f"`{missing[1]}` is missing.")
+    place = _PLACE.search(problem)
+    name = (place[1] or "") if place else ""
+    description, choices = _allowed(name.partition("[")[0], kind)
+    if (wrong := _NOT_ONE_OF.fullmatch(problem)) and choices:
+        return BadField(f"`{name}` cannot be `{wrong[1]}`.", hint=f"It is one of {', '.join(choices)}.")
+    if "matching regex" in problem and description:
+        return BadField(f"`{name}` must have {description}.")
+    if kinds := [_KINDS[word] for word in re.findall(r"\w+", problem.partition(",")[0]) if word in _KINDS]:
+        return BadField(f"`{name}` must be {' or '.join(kinds)}.")
+    return BadField(f"`{name}` is not understood." if name else "The request is not understood.")
+
+
+def _bounded(kind: str, counted: str | None, sign: str | None, number: str | None, name: str) -> str:
     if (counted, sign, number) == (" of length", ">=", "1"):
         return f"`{name}` must not be empty."
     parts = " characters" if kind == "str" else " parts"
@@ -106,9 +124,25 @@ def _misfit(problem: str) -> str:
     return f"`{name}` must be {_KINDS[kind]}{bound}."
 
 
+def _allowed(name: str, kind: type[Struct]) -> tuple[str, list[str]]:
+    """Return what is said of a field's texts, and the words that it can be."""
+    types = [field.type for field in msgspec.structs.fields(kind) if field.encode_name == name]
+    descriptions: list[str] = []
+    choices: list[str] = []
+    while types:
+        one = types.pop()
+        descriptions += [meta.description for meta in getattr(one, "__metadata__", ()) if meta.description]
+        if isinstance(one, type) and issubclass(one, Enum):
+            choices += [str(member.value) for member in one]
+        parts = getattr(one, "__args__", ())
+        choices += [part for part in parts if isinstance(part, str)]
+        types += [part for part in parts if not isinstance(part, str)]
+    return "".join(descriptions[:1]), choices
+
+
 def _printable(text: str) -> str:
     return ascii(text[:200])[1:-1]
 
 
 def _fields(known: Mapping[str, None]) -> str:
-    return f"Its fields are {', '.join(known)}." if known else "It has no fields."
+    return f"Send an object with the fields {', '.join(known)}." if known else "Send an empty object."

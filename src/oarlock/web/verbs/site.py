@@ -19,8 +19,8 @@ from oarlock.web.reading import Asked, Instant, Word
 from oarlock.web.verb import verb
 
 _DAY_SECONDS = 86_400
-_NAME = r"^[A-Za-z0-9_.-]{1,64}$"
-_POLICY = r"^[A-Za-z0-9_.+-]{1,64}$"
+_NAME = Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="1 to 64 letters, digits, `_`, `.` and `-`")
+_POLICY = Meta(pattern=r"^[A-Za-z0-9_.+-]{1,64}$", description="1 to 64 letters, digits, `_`, `.`, `+` and `-`")
 
 
 class Nothing(Asked):
@@ -59,9 +59,9 @@ async def list_queues(call: Call, _asked: Nothing) -> Queues:
 class NewQueue(Asked):
     """A queue to be added; a higher priority is planned first, and the policy is a scheduler's name."""
 
-    name: Annotated[str, Meta(pattern=_NAME)]
+    name: Annotated[str, _NAME]
     priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] = 0
-    policy: Annotated[str, Meta(pattern=_POLICY)] = "oar_sched_gantt_with_timesharing"
+    policy: Annotated[str, _POLICY] = "oar_sched_gantt_with_timesharing"
 
 
 @verb("queues.add", "POST /queues", may=May.ADMINS, asks=NewQueue, answers=Nought, says="Add a queue.")
@@ -228,7 +228,7 @@ async def show_accounts(call: Call, asked: ShowAccounts) -> bytes:
 class NewToken(Asked):
     """A token's name, and for how many days it is good."""
 
-    name: Annotated[str, Meta(pattern=_NAME)]
+    name: Annotated[str, _NAME]
     days: Annotated[int, Meta(ge=1, le=366)] = 30
 
 
