@@ -67,7 +67,7 @@ def open_directory() -> Iterator[Path]:
 @contextlib.contextmanager
 def site_directory() -> Iterator[Path]:
     """Make a directory that root alone can write, with every directory above it: where a site keeps its scripts."""
-    path = Path(tempfile.mkdtemp(prefix="oarlock-test-", dir="/root" if os.geteuid() == 0 else None))
+    path = Path(tempfile.mkdtemp(prefix="oarlock-test-", dir="/root" if os.geteuid() == 0 else Path.home()))
     path.chmod(0o755)
     try:
         yield path

@@ -56,6 +56,16 @@ def test_what_config_shows_is_a_settings_file_that_means_the_same(capsys, conf, 
     assert load(again).config == load(conf).config
 
 
+def test_config_names_the_programs_of_the_site_that_could_not_be_run(capsys, conf):
+    with conf.open("a") as file:
+        file.write('SERVER_PROLOGUE_EXEC_FILE="/no/such/prologue"\nPINGCHECKER_FPING_COMMAND="no-such-fping -q"\n')
+    assert main(["config", str(conf)]) == 2
+    shown = capsys.readouterr()
+    assert "SERVER_PROLOGUE_EXEC_FILE=/no/such/prologue" in shown.out
+    assert "SERVER_PROLOGUE_EXEC_FILE: /no/such/prologue cannot be opened: No such file or directory" in shown.err
+    assert "PINGCHECKER_FPING_COMMAND: no-such-fping is not in" in shown.err
+
+
 def test_config_in_json_has_all_keys(capsys, conf):
     assert main(["config", "--json", str(conf)]) == 0
     rows = {row["key"]: row for row in json.loads(capsys.readouterr().out)}

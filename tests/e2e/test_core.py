@@ -3,11 +3,15 @@
 import asyncio
 import os
 import signal
+import socket
 import time
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from oarlock.config import Config, NodeTransport
+from oarlock.job import queue_states
 from oarlock.lang import request as requests
 from oarlock.model.job import FINAL, Job, JobState, Reservation
 from oarlock.model.snapshot import Queue
@@ -16,7 +20,7 @@ from oarlock.server.clock import RealClock
 from oarlock.server.core import Core
 from oarlock.store import events, jobs, plans, queues, resources
 from tests import bed
-from tests.bed import needs_root, script
+from tests.bed import needs_root, script, site_directory
 from tests.server.post_office import post_office
 
 pytestmark = needs_root
@@ -24,13 +28,19 @@ pytestmark = needs_root
 NODE = f"c{os.getpid()}n"  # other tests have jobs of the same numbers at the same time
 
 
+@pytest.fixture
+def scripts():
+    with site_directory() as path:
+        yield path
+
+
 class Site:
     def __init__(self, core, user, home):
         self.core, self.user, self.home = core, user, home
 
     def new(self, command, asked="/resource_id=1,walltime=1", **fields):
-        given = {"queue": "default", "directory": str(self.home), "submitted": int(time.time()), **fields}
-        job = Job(id=0, state=JobState.WAITING, user=self.user, command=command, **given)
+        known = {"user": self.user, "queue": "default", "directory": str(self.home), "submitted": int(time.time())}
+        job = Job(id=0, state=JobState.WAITING, command=command, **{**known, **fields})
         return jobs.New(job, requests.parse([asked]))
 
     async def submit(self, *args, **fields):
@@ -103,11 +113,11 @@ def test_a_running_job_is_suspended_resumed_signalled_and_killed(ground, people)
     asyncio.run(story())
 
 
-def test_the_sites_scripts_run_just_after_a_job_was_suspended_and_just_before_it_goes_on(ground, people):
+def test_the_sites_scripts_run_just_after_a_job_was_suspended_and_just_before_it_goes_on(ground, people, scripts):
     state = f"$(cat /sys/fs/cgroup/*/oarlock/{NODE}/*_$1/cgroup.freeze)"
     scripts = {
-        "just_after_suspend_exec_file": Path(script(ground / "after", f"echo after $1 {state} >> {ground}/told")),
-        "just_before_resume_exec_file": Path(script(ground / "before", f"echo before $1 {state} >> {ground}/told")),
+        "just_after_suspend_exec_file": Path(script(scripts / "after", f"echo after $1 {state} >> {ground}/told")),
+        "just_before_resume_exec_file": Path(script(scripts / "before", f"echo before $1 {state} >> {ground}/told")),
     }
 
     async def story():
@@ -125,8 +135,8 @@ def test_the_sites_scripts_run_just_after_a_job_was_suspended_and_just_before_it
     asyncio.run(story())
 
 
-def test_a_suspend_script_that_takes_too_long_ends_the_job(ground, people):
-    slow = Path(script(ground / "slow", "sleep 600"))
+def test_a_suspend_script_that_takes_too_long_ends_the_job(ground, people, scripts):
+    slow = Path(script(scripts / "slow", "sleep 600"))
 
     async def story():
         settings = {"just_after_suspend_exec_file": slow, "suspend_resume_script_timeout": 1}
@@ -190,10 +200,10 @@ def test_a_user_who_kills_all_their_processes_takes_no_node_out(ground, people):
     asyncio.run(story())
 
 
-def test_a_node_that_the_sites_program_calls_bad_is_suspected_and_comes_back(ground, people):
+def test_a_node_that_the_sites_program_calls_bad_is_suspected_and_comes_back(ground, people, scripts):
     bad = ground / "bad"
     bad.touch()
-    check = script(ground / "check", f"test ! -e {bad} || printf '%s\\n' \"$@\" >&2")
+    check = script(scripts / "check", f"test ! -e {bad} || printf '%s\\n' \"$@\" >&2")
 
     async def story():
         async with site(ground, people[0], pingchecker_generic_command=(check,)) as here:
@@ -206,8 +216,8 @@ def test_a_node_that_the_sites_program_calls_bad_is_suspected_and_comes_back(gro
     asyncio.run(story())
 
 
-def test_a_failing_server_epilogue_stops_the_queues_and_waiting_jobs_say_why(ground, people):
-    epilogue = ground / "epilogue"
+def test_a_failing_server_epilogue_stops_the_queues_and_waiting_jobs_say_why(ground, people, scripts):
+    epilogue = scripts / "epilogue"
     epilogue.write_text(f"#!/bin/sh\necho $1 >> {ground}/ended\nexit 1\n")
     epilogue.chmod(0o755)
 
@@ -219,6 +229,81 @@ def test_a_failing_server_epilogue_stops_the_queues_and_waiting_jobs_say_why(gro
             assert await here.events(job) == ["SERVER_EPILOGUE_EXIT_CODE_ERROR", "SWITCH_INTO_TERMINATE_STATE"]
             other = await here.submit("true")
             assert "is stopped" in (await here.core.why(other)).says
+
+    asyncio.run(story())
+
+
+def _start_queues(here):
+    here.core.forget_failures()
+    return here.core.write(lambda tx: queue_states.start(tx, None, by="root", now=int(time.time())))
+
+
+async def _until_stopped(here):
+    async with asyncio.timeout(40):
+        while any(queue.active for queue in await here.core.read(queues.listed)):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("transport", [NodeTransport.LOCAL, NodeTransport.AUTO])
+def test_a_wrong_path_stops_the_queues_and_suspects_nobody(ground, people, scripts, transport):
+    """With `local` the server sees it when it starts, else when the node is first reached."""
+    path = scripts / "prologue"
+    node = f"{NODE}p" if transport is NodeTransport.LOCAL else socket.gethostname()
+
+    async def story():
+        async with site(ground, people[0], node=node, node_transport=transport, prologue_exec_file=path) as here:
+            job = await here.submit("true")
+            await _until_stopped(here)
+            await here.until(job, JobState.WAITING)
+            says = (await here.core.why(job)).says
+            assert "is stopped: PROLOGUE_EXEC_FILE" in says
+            assert f"{path} cannot be opened: No such file or directory" in says
+            assert "`oarnotify -E` starts them again" in says
+            assert {one.properties["state"] for one in await here.core.read(resources.listed)} == {"Alive"}
+            script(path, "true")
+            await _start_queues(here)
+            here.core.wake_scheduler()
+            await here.until(job, JobState.TERMINATED)
+
+    asyncio.run(story())
+
+
+def test_a_prologue_that_refuses_a_job_holds_it_and_one_that_refuses_all_stops_the_queues(ground, people, scripts):
+    path = Path(script(scripts / "prologue", "exit 3"))
+
+    async def story():
+        async with site(ground, people[0], prologue_exec_file=path) as here:
+            mine = await here.submit("true")
+            await here.until(mine, JobState.HOLD)
+            assert f"{path} ended with exit 3; `oarresume {mine}` tries again" in (await here.job(mine)).message
+            theirs = await here.submit("true", user=people[1])
+            await _until_stopped(here)
+            await here.until(mine, JobState.WAITING)
+            assert {one.properties["state"] for one in await here.core.read(resources.listed)} == {"Alive"}
+            script(path, "true")
+            await _start_queues(here)
+            here.core.wake_scheduler()
+            for job in (mine, theirs):
+                await here.until(job, JobState.TERMINATED)
+
+    asyncio.run(story())
+
+
+def test_a_program_of_the_server_that_another_user_owns_is_not_run_as_root(ground, people, scripts):
+    prologue = Path(script(scripts / "prologue", f"touch {ground}/ran"))
+    os.chown(prologue, 4242, 4242)
+
+    async def story():
+        async with site(ground, people[0], server_prologue_exec_file=prologue) as here:
+            await _until_stopped(here)
+            job = await here.submit("true")
+            await _start_queues(here)
+            here.core.wake_scheduler()
+            await _until_stopped(here)
+            await here.until(job, JobState.WAITING)
+            assert "SERVER_PROLOGUE_ERROR" in await here.events(job)
+            assert f"`chown root {prologue}`" in (await here.core.why(job)).says
+            assert not (ground / "ran").exists()
 
     asyncio.run(story())
 
@@ -242,9 +327,9 @@ def test_questions_are_answered_before_and_after_a_submission(ground, people):
     asyncio.run(story())
 
 
-def test_administrators_get_a_mail_when_the_servers_prologue_stopped_the_queues(ground, people, monkeypatch):
+def test_administrators_get_a_mail_when_the_servers_prologue_stopped_the_queues(ground, people, scripts, monkeypatch):
     monkeypatch.setattr(serve, "PERIOD", 0.1)
-    broken = Path(script(ground / "prologue", "echo the licence server is away >&2; exit 3"))
+    broken = Path(script(scripts / "prologue", "echo the licence server is away >&2; exit 3"))
 
     async def story(post):
         told = {"mail_smtp_server": post.place, "mail_recipient": ("root@lab.org",)}

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from oarlock.node.script import Untrusted, start, trusted
+from oarlock.node.script import Untrusted, problem_of, start, trusted
 from tests.bed import eventually, needs_root
 
 
@@ -46,6 +46,36 @@ def test_a_script_of_another_user_is_refused(site, people):
 def test_a_script_that_is_not_there_is_refused_by_name(path, says):
     with pytest.raises(Untrusted, match=says):
         trusted(path)
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("text", "mode", "says"),
+    [
+        ("#!/bin/sh\n", 0o644, "is not executable"),
+        ("#!/opt/absent/perl -w\n", 0o755, "its interpreter /opt/absent/perl is missing"),
+    ],
+)
+def test_a_script_that_cannot_be_executed_is_refused_with_the_reason(site, text, mode, says):
+    path = written(site / "broken", text, mode)
+    assert says in problem_of(str(path))
+
+
+@needs_root
+def test_what_the_kernel_does_not_execute_is_told_as_such(site):
+    path = written(site / "garbage", "no program at all")
+    with pytest.raises(Untrusted, match="garbage cannot be executed: Exec format error"):
+        start(str(path), [], {}, {}, lambda: None)
+
+
+@needs_root
+def test_nobody_is_told_to_take_a_shared_folder_away_from_everybody(ground, site):
+    shared = problem_of(str(written(ground / "script")))
+    assert ("chmod" in shared, "/tmp may be written by others" in shared) == (False, True)
+    assert "move the file to one that only root can write" in shared
+    (site / "open").mkdir(mode=0o755)
+    (site / "open").chmod(0o775)
+    assert f"`chmod go-w {site}/open`" in problem_of(str(written(site / "open" / "script")))
 
 
 @needs_root

@@ -27,8 +27,8 @@ Nmap done: 4 IP addresses (3 hosts up) scanned in 0.05 seconds
 _NAMES = ["n1", "n2", "n3", "n4"]
 
 
-def _config(tmp_path, kind, body):
-    program = script(tmp_path / "check", f'echo "$@" > {tmp_path}/given\n{body}')
+def _config(site, kind, body):
+    program = script(site / "check", f'echo "$@" > {site}/given\n{body}')
     return Config(**{f"pingchecker_{kind}_command": (program, "-x")})
 
 
@@ -46,20 +46,20 @@ def test_without_a_program_nodes_are_checked_through_their_connections():
     ],
 )
 @told
-async def test_a_program_is_given_the_names_and_says_who_is_bad(tmp_path, kind, body, given, bad):
-    silent = await checker(_config(tmp_path, kind, body)).silent(_NAMES)
+async def test_a_program_is_given_the_names_and_says_who_is_bad(site, kind, body, given, bad):
+    silent = await checker(_config(site, kind, body)).silent(_NAMES)
     assert list(silent) == bad
-    assert (tmp_path / "given").read_text() == f"{given}\n"
+    assert (site / "given").read_text() == f"{given}\n"
 
 
 @told
-async def test_a_program_that_cannot_be_run_says_nothing_about_nodes(tmp_path):
-    config = Config(pingchecker_generic_command=(str(tmp_path / "none"),))
+async def test_a_program_that_cannot_be_run_says_nothing_about_nodes(site):
+    config = Config(pingchecker_generic_command=(str(site / "none"),))
     assert await checker(config).silent(_NAMES) is None
 
 
 @told
-async def test_a_name_that_could_be_an_option_is_not_given_to_a_program(tmp_path):
-    silent = await checker(_config(tmp_path, "generic", "exit 0")).silent(["n1", "--rm"])
+async def test_a_name_that_could_be_an_option_is_not_given_to_a_program(site):
+    silent = await checker(_config(site, "generic", "exit 0")).silent(["n1", "--rm"])
     assert list(silent) == ["--rm"]
-    assert (tmp_path / "given").read_text() == "-x n1\n"
+    assert (site / "given").read_text() == "-x n1\n"

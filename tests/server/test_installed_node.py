@@ -8,7 +8,7 @@ import pytest
 
 from oarlock.config import Config
 from oarlock.model.errors import BadPath, NodeRefused, NodeUnreachable
-from oarlock.node.messages import BAD, EXITED, Hooks
+from oarlock.node.messages import EXITED, UNUSABLE, Hooks
 from oarlock.server.fleet import fixed
 from oarlock.server.transports import installed
 from oarlock.server.transports.installing import Fixed, files
@@ -74,7 +74,7 @@ async def test_jobs_run_and_all_that_was_sent_are_settings_and_messages(ground, 
         assert (report.outcome, post.out(1)) == (EXITED, f"{people[0]}\n")
         assert (ground / "fixed" / "lock").exists()
         settings, _, rest = (place / "sent").read_bytes().partition(b"\n")
-        assert set(json.loads(settings)) == {"node", "silence", "idle", "sample_period"}
+        assert set(json.loads(settings)) == {"node", "silence", "idle", "sample_period", "check"}
         assert b"import " not in rest
         assert len(rest) < 5000
 
@@ -87,10 +87,22 @@ async def test_a_program_of_the_site_that_was_not_permitted_is_not_run(ground, p
         for word in ("prologue", "epilogue", "manager"):
             with pytest.raises(NodeRefused) as refusal:
                 await post.node.launch(post.launch(1, "true", hooks=Hooks(**{word: f"{place}/other"})))
-            assert refusal.value.word == BAD
+            assert refusal.value.word == UNUSABLE
         assert f"{place}/other is not among the programs" in str(refusal.value)
         assert not (ground / "ran").exists()
         assert (await post.run(1, "true")).outcome == EXITED
+
+
+@needs_root
+@told
+async def test_an_installed_node_says_at_once_which_programs_it_would_not_run(ground, people, place):
+    there = (f"{place}/prologue", f"{place}/other", "/etc/shadow")
+    async with outpost(ground, people[0], way=_way(place), check=there) as post:
+        unusable = (await post.node.hello()).unusable
+        assert {path: "is not among the programs that were permitted" in why for path, why in unusable.items()} == {
+            f"{place}/other": True,
+            "/etc/shadow": True,
+        }
 
 
 @needs_root

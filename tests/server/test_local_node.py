@@ -256,7 +256,7 @@ async def test_a_prologue_that_fails_keeps_the_job_from_running_and_the_epilogue
     hooks = Hooks(prologue=script(site / "p", "exit 4"), epilogue=script(site / "e", f"touch {site}/cleaned"))
     async with outpost(ground, people[0]) as post:
         report = await post.run(1, "echo ran", hooks=hooks)
-        assert (report.outcome, report.event) == (FAILED, "PROLOGUE_ERROR")
+        assert (report.outcome, report.event, report.causes) == (FAILED, "PROLOGUE_ERROR", {"PROLOGUE_ERROR": "exit"})
         assert report.says.endswith("/p ended with exit 4")
         assert ((site / "cleaned").exists(), (post.home / "1.out").exists()) == (True, False)
 
@@ -290,6 +290,23 @@ async def test_an_epilogue_that_fails_leaves_the_exit_code_alone(ground, people,
     async with outpost(ground, people[0]) as post:
         report = await post.run(1, "exit 7", hooks=Hooks(epilogue=script(site / "e", "exit 1")))
         assert (report.outcome, report.status, report.events[0][0]) == (EXITED, 7 << 8, "EPILOGUE_ERROR")
+
+
+@told
+async def test_a_sites_own_program_that_vanishes_is_told_of_and_the_exit_code_is_kept(ground, people, site):
+    body = f"rm {site}/m; echo '{{}}'"
+    async with outpost(ground, people[0]) as post:
+        report = await post.run(1, "exit 7", hooks=Hooks(manager=script(site / "m", body)))
+        assert (report.outcome, report.status) == (EXITED, 7 << 8)
+        assert report.events[0][0] == "CPUSET_CLEAN_ERROR"
+        assert report.causes == {"CPUSET_CLEAN_ERROR": "unusable"}
+
+
+@told
+async def test_a_node_says_at_once_which_programs_of_the_site_it_cannot_run(ground, people, site):
+    good, bad = script(site / "p", "true"), f"{site}/absent"
+    async with outpost(ground, people[0], check=(good, bad)) as post:
+        assert (await post.node.hello()).unusable == {bad: f"{bad} cannot be opened: No such file or directory"}
 
 
 @told

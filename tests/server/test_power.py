@@ -8,41 +8,41 @@ from oarlock.server.power import Power
 from tests.bed import script, told
 
 
-def _power(tmp_path, answers, **settings):
+def _power(site, answers, **settings):
     """A site whose commands write down what they read; `answers` are the silent nodes of each look."""
     heard, looks = [], iter(answers)
 
     async def ask(names):
         return {name: "asleep" for name in next(looks) if name in names}
 
-    wake = script(tmp_path / "wake", f"cat >> {tmp_path}/woken")
-    sleep = script(tmp_path / "sleep", f"cat >> {tmp_path}/slept")
+    wake = script(site / "wake", f"cat >> {site}/woken")
+    sleep = script(site / "sleep", f"cat >> {site}/slept")
     config = Config(scheduler_node_manager_wake_up_cmd=(wake,), scheduler_node_manager_sleep_cmd=(sleep,), **settings)
     return Power(config, ask, heard.append), heard
 
 
 @told
-async def test_the_names_come_on_standard_input_one_a_line(tmp_path):
-    power, heard = _power(tmp_path, [[]])
+async def test_the_names_come_on_standard_input_one_a_line(site):
+    power, heard = _power(site, [[]])
     await power.sleep(["n1", "n2"])
     await power.wake(["n2", "n3"])
-    assert (tmp_path / "slept").read_text() == "n1\nn2\n"
-    assert (tmp_path / "woken").read_text() == "n2\nn3\n"
+    assert (site / "slept").read_text() == "n1\nn2\n"
+    assert (site / "woken").read_text() == "n2\nn3\n"
     assert heard == [Woken(frozenset({"n2", "n3"}))]
 
 
 @told
-async def test_nodes_that_do_not_answer_in_time_are_told_of(tmp_path):
-    power, heard = _power(tmp_path, [["n1"]], scheduler_node_manager_wakeup_time=0)
+async def test_nodes_that_do_not_answer_in_time_are_told_of(site):
+    power, heard = _power(site, [["n1"]], scheduler_node_manager_wakeup_time=0)
     await power.wake(["n1", "n2"])
     assert heard == [Woken(frozenset({"n2"}), {"n1": "asleep"})]
 
 
 @told
-async def test_a_node_that_is_being_woken_is_not_woken_again(tmp_path):
-    power, heard = _power(tmp_path, [[], []])
+async def test_a_node_that_is_being_woken_is_not_woken_again(site):
+    power, heard = _power(site, [[], []])
     await asyncio.gather(power.wake(["n1"]), power.wake(["n1"]))
-    assert (tmp_path / "woken").read_text() == "n1\n"
+    assert (site / "woken").read_text() == "n1\n"
     await power.wake(["n1"])
-    assert (tmp_path / "woken").read_text() == "n1\nn1\n"
+    assert (site / "woken").read_text() == "n1\nn1\n"
     assert heard == [Woken(frozenset({"n1"}))] * 2

@@ -136,6 +136,9 @@ class House:
     def wake_scheduler(self) -> None:
         self.asked.append("schedule")
 
+    def forget_failures(self) -> None:
+        self.asked.append("forget failures")
+
     async def kill(self, ids: Sequence[int], *, by: str, exterminate: bool = False) -> list[Told]:
         return self._told(ids, "kill", by, exterminate)
 

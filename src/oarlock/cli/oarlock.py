@@ -11,6 +11,10 @@ from oarlock.cli.arguments import Parser
 from oarlock.client import Refused
 from oarlock.model.errors import OarlockError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from oarlock.config import Config
+
 REFUSED = 2
 
 
@@ -139,3 +143,14 @@ def _config(asked: argparse.Namespace) -> None:
         print(f"oarlock: {warning}", file=sys.stderr)
     show = as_json if asked.json else as_text
     sys.stdout.write(show(effective(loaded)))
+    _refuse_unusable_programs(loaded.config)
+
+
+def _refuse_unusable_programs(config: "Config") -> None:
+    """Raise `ProgramsUnusable` if a program of the site could not be run on this machine."""
+    from oarlock.model.errors import ProgramsUnusable
+    from oarlock.server.programs import of_this_machine, unusable
+
+    if found := unusable(of_this_machine(config)):
+        sys.stdout.flush()
+        raise ProgramsUnusable([why for _, why in found])

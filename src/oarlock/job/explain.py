@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
+from msgspec import structs
+
 from oarlock.config import Config
-from oarlock.job import dates, schedule, unknown_users
+from oarlock.job import dates, queue_states, schedule, unknown_users
 from oarlock.model.event import EventType
 from oarlock.model.job import FINAL, Job, JobState, Reservation
 from oarlock.model.plan import Obstacle, Placement, Reason, Unplaced
@@ -73,7 +75,10 @@ def why(tx: Tx, config: Config, job_id: int, *, now: int) -> Reason:
         return Reason(job_id, Obstacle.SET_ASIDE, broken[job_id])
     if job_id not in planner.waiting:
         return _accepted(planner, job)
-    return Explainer(planner).why(job_id)
+    reason = Explainer(planner).why(job_id)
+    if reason.obstacle is Obstacle.QUEUE_STOPPED and (cause := queue_states.why_stopped(tx)):
+        return structs.replace(reason, says=f"{reason.says}: {cause}")
+    return reason
 
 
 def _accepted(planner: Planner, job: Job) -> Reason:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from oarlock.job import launch, resubmit, unknown_users
+from oarlock.job.blame import AFTER_JOB, BEFORE_JOB
 from oarlock.job.instructions import Check, Forget, GiveBack, Instruction, RunEpilogue
 from oarlock.job.ledger import Ledger, Place
 from oarlock.job.news import BadReport, Exited, News, ScriptEnded
@@ -71,10 +72,19 @@ def reported(ledger: Ledger, news: Exited, over: Over) -> None:
         return
     ledger.used(report)
     for name, says in report.events:
-        ledger.event(event_type(name), says, report.job, (news.node,))
+        ledger.event(event_type(name), says, report.job, (news.node,), cause=report.causes.get(name, ""))
+    _note_programs(ledger, report)
     if news.node == attempt.nodes[0].name and attempt.ended_us is None:
         _first_ended(ledger, attempt, report, over)
     conclude(ledger, report.job, over)
+
+
+def _note_programs(ledger: Ledger, report: Report) -> None:
+    """Note which programs of the site did what they should."""
+    if report.outcome not in {FAILED, LOST}:
+        happened = {event_type(name) for name, _ in report.events}
+        before = BEFORE_JOB if report.started is not None else ()
+        ledger.site.programs.worked((*before, *(kind for kind in AFTER_JOB if kind not in happened)))
 
 
 def unbelieved(ledger: Ledger, news: BadReport) -> None:
@@ -119,13 +129,13 @@ def _is_users_own(report: Report) -> bool:
 
 def _launch_failed(ledger: Ledger, job: Job, attempt: Attempt, report: Report) -> None:
     """Give the job back: nothing of the user's ran."""
-    event = event_type(report.event)
-    launch.note_failure(ledger, event, report.says, job.id, (report.node,))
-    outcome = launch.outcome_of(event, report.outcome)
+    event, cause = event_type(report.event), report.causes.get(report.event, "")
+    blame = launch.note_failure(ledger, event, report.says, job.id, (report.node,), cause=cause)
+    outcome = launch.outcome_of(event, blame, report.outcome)
     ledger.close(ledger.attempt(attempt, outcome=outcome, ended_us=ledger.us()))
     ledger.tell(Forget(report.node, (_key(attempt),)))
     if job.state is JobState.LAUNCHING:
-        launch.give_back(ledger, job, event, report.says, tries=attempt.number, host=report.node)
+        launch.give_back(ledger, job, event, report.says, tries=attempt.number, host=report.node, blame=blame)
 
 
 def conclude(ledger: Ledger, job_id: int, over: Over, *, epilogue_ran: bool = False) -> None:

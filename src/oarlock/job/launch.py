@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from oarlock.config import Config
 from oarlock.job import share, unknown_users
+from oarlock.job.blame import BEFORE_JOB
 from oarlock.job.instructions import Instruction, LookAgain, Reach, Run
 from oarlock.job.ledger import ON_FRONTEND, Ledger, Site
 from oarlock.job.news import Hello, NotLaunched, Started
 from oarlock.job.share import Machine
-from oarlock.model.event import EVENTS, EventType
+from oarlock.model.event import EVENTS, Blame, EventType
 from oarlock.model.job import Job, JobState, Reservation, output_file
 from oarlock.model.resource import DEFAULT_TYPE, Resource, Value
 from oarlock.node.messages import OTHER, Hooks, Launch, Limits
@@ -22,6 +23,9 @@ from oarlock.store.tx import Tx
 MOST_ATTEMPTS = 3
 WAITS_FOR_ACCOUNT = "waits for its account"
 """The outcome of an attempt that does not count: the user was not found."""
+
+WAITS_FOR_SITE = "waits for the site"
+"""The outcome of an attempt that does not count: a program of the site failed."""
 
 NOOP = "noop"
 
@@ -125,7 +129,7 @@ def _launch(job: Job, attempt: Attempt, place: attempts.Node, ground: Ground, ho
         secret=site.secret(job.id, attempt.number),
         boot=place.boot_id,
         user=job.user,
-        command=job.command or _hold(ground.walltime),
+        command=job.command or _keep_resources(ground.walltime),
         directory=job.directory,
         stdout=output_file(job.stdout, job, "stdout"),
         stderr=output_file(job.stderr, job, "stderr"),
@@ -147,7 +151,7 @@ def _launch(job: Job, attempt: Attempt, place: attempts.Node, ground: Ground, ho
     )
 
 
-def _hold(walltime: int) -> str:
+def _keep_resources(walltime: int) -> str:
     """Give what a reservation runs that names no command: it keeps its resources and ends just before it is ended."""
     return f"sleep {max(walltime - 1, 1)}"
 
@@ -225,6 +229,7 @@ def started(ledger: Ledger, news: Started) -> None:
     if attempt.number > 1:
         account_doubts.remove(ledger.tx, job.user)
     ledger.attempt(attempt, started_us=ledger.us(news.at))
+    ledger.site.programs.worked(BEFORE_JOB)
     if job.state is JobState.LAUNCHING:
         message = unknown_users.message_without(job)
         ledger.move(news.job, JobState.RUNNING, f"its command runs on {news.node}", message=message)
@@ -241,28 +246,45 @@ def failed(ledger: Ledger, news: NotLaunched) -> None:
     attempt = ledger.live(news.job, news.attempt)
     if attempt is None and (news.attempt or job.state is JobState.LAUNCHING):
         return
-    note_failure(ledger, news.event, news.says, job.id, news.hosts)
+    blame = note_failure(ledger, news.event, news.says, job.id, news.hosts, cause=news.cause)
     if attempt is not None:
-        ledger.close(ledger.attempt(attempt, outcome=outcome_of(news.event, "not launched")))
-    give_back(ledger, job, news.event, news.says, tries=news.attempt, host="".join(news.hosts[:1]))
+        ledger.close(ledger.attempt(attempt, outcome=outcome_of(news.event, blame, "not launched")))
+    host = "".join(news.hosts[:1])
+    give_back(ledger, job, news.event, news.says, tries=news.attempt, host=host, blame=blame)
 
 
-def note_failure(ledger: Ledger, event: EventType, says: str, job_id: int, hosts: Sequence[str]) -> None:
+def note_failure(
+    ledger: Ledger, event: EventType, says: str, job_id: int, hosts: Sequence[str], *, cause: str
+) -> Blame:
     """Note why a launch failed; a job whose user is not found is noted once, however often it is tried."""
     if event not in unknown_users.NOT_FOUND or not ledger.happened(job_id, event):
-        ledger.event(event, says, job_id, hosts)
+        return ledger.event(event, says, job_id, hosts, cause=cause)
+    return EVENTS[event].blame
 
 
-def outcome_of(event: EventType, otherwise: str) -> str:
+def outcome_of(event: EventType, blame: Blame, otherwise: str) -> str:
     """Return how an attempt ended that did not start because of an event."""
-    return WAITS_FOR_ACCOUNT if event in unknown_users.NOT_FOUND else otherwise
+    if event in unknown_users.NOT_FOUND:
+        return WAITS_FOR_ACCOUNT
+    return WAITS_FOR_SITE if blame is Blame.SITE else otherwise
 
 
-def give_back(ledger: Ledger, job: Job, event: EventType, says: str, *, tries: int, host: str = "") -> None:
-    """Let a job wait again as if it had never been given anything, or end it in Error.
+def give_back(
+    ledger: Ledger,
+    job: Job,
+    event: EventType,
+    says: str,
+    *,
+    tries: int,
+    host: str = "",
+    blame: Blame = Blame.NODE,
+) -> None:
+    """Let a job wait again as if it had never been given anything, hold it, or end it in Error.
 
     `host`: where the user was not found; empty: on the server.
     """
+    if blame is Blame.SITE:
+        _release_held(ledger)
     if ledger.is_to_end(job.id):
         ledger.move(job.id, JobState.ERROR, "it was to end before it started", message=says)
         return
@@ -272,7 +294,9 @@ def give_back(ledger: Ledger, job: Job, event: EventType, says: str, *, tries: i
             _wait_again(ledger, job, says, message=unknown_users.message(job, doubt))
             ledger.tell(LookAgain(doubt.until))
             return
-    if not EVENTS[event].copy or (tries >= MOST_ATTEMPTS and _failed_attempts(ledger, job) >= MOST_ATTEMPTS):
+    if blame is Blame.USER and event is EventType.PROLOGUE_ERROR:
+        _hold(ledger, job, says)
+    elif not EVENTS[event].copy or (tries >= MOST_ATTEMPTS and _failed_attempts(ledger, job) >= MOST_ATTEMPTS):
         ledger.event(EventType.SWITCH_INTO_ERROR_STATE, f"it could not be launched: {says}", job.id)
         ledger.move(job.id, JobState.ERROR, f"it could not be launched: {says}", message=says)
     else:
@@ -284,11 +308,33 @@ def _wait_again(ledger: Ledger, job: Job, says: str, **changes: str) -> None:
     ledger.move(job.id, JobState.WAITING, f"the launch failed: {says}", assigned=0, start=_asked(job), **changes)
 
 
+def _hold(ledger: Ledger, job: Job, says: str) -> None:
+    """Hold a job that would fail anywhere, with the reason and the way on."""
+    reason = f"held: {says}; `oarresume {job.id}` tries again"
+    _wait_again(ledger, job, says)
+    ledger.event(EventType.HOLD_WAITING_JOB, reason, job.id)
+    ledger.move(job.id, JobState.HOLD, reason, message=reason)
+    ledger.site.programs.held.add(job.id)
+
+
+def _release_held(ledger: Ledger) -> None:
+    """Let jobs wait again that were held for what has turned out to be the site's fault."""
+    ids = ledger.site.programs.held
+    if not ids:
+        return
+    ledger.load(set(ids) - ledger.jobs.keys())
+    for job in [ledger.jobs[number] for number in sorted(ids) if number in ledger.jobs]:
+        if job.state is JobState.HOLD and job.message.startswith("held: "):
+            ledger.event(EventType.RESUME_JOB, "it was not the job's fault", job.id)
+            ledger.move(job.id, JobState.WAITING, "it was not the job's fault", message="")
+    ids.clear()
+
+
 def _failed_attempts(ledger: Ledger, job: Job) -> int:
-    """Count the attempts of a job but those that only waited for its account; the last one may not be written yet."""
+    """Count the attempts of a job but those that waited for its account or the site; the last may not be written."""
     last = ledger.attempts[job.id]
     before = [one for one in attempts.of_jobs(ledger.tx, [job.id]) if one.number < last.number]
-    return sum(one.outcome != WAITS_FOR_ACCOUNT for one in (*before, last))
+    return sum(one.outcome not in {WAITS_FOR_ACCOUNT, WAITS_FOR_SITE} for one in (*before, last))
 
 
 def _asked(job: Job) -> int:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oarlock.config import Config
-from oarlock.job import notices, used
-from oarlock.job.blame import NodeFailures
+from oarlock.job import notices, queue_states, used
+from oarlock.job.blame import NodeFailures, ProgramFailures
 from oarlock.job.instructions import Instruction, LookAgain
 from oarlock.model.condition import Column, In, Literal
 from oarlock.model.event import EVENTS, Blame, Event, EventType, Suspects
@@ -20,7 +20,7 @@ from oarlock.model.record import changed
 from oarlock.model.resource import ResourceState
 from oarlock.node.messages import Report
 from oarlock.plan.containers import is_container
-from oarlock.store import accounting, attempts, events, jobs, kills, properties, queues, resources
+from oarlock.store import accounting, attempts, events, jobs, kills, properties, resources
 from oarlock.store import notices as stored_notices
 from oarlock.store.attempts import Attempt
 from oarlock.store.tx import Tx
@@ -33,12 +33,13 @@ ON_FRONTEND = frozenset({"deploy", "cosystem"})
 class Site:
     """What steps know of their site: its settings, and the key from which the secrets of attempts are made.
 
-    `failures`: whose jobs failed on which node, in memory.
+    In memory: whose jobs failed on which node (`failures`), and for whose the site's programs failed (`programs`).
     """
 
     config: Config
     key: bytes
     failures: NodeFailures = field(default_factory=NodeFailures, compare=False)
+    programs: ProgramFailures = field(default_factory=ProgramFailures, compare=False)
 
     def secret(self, job_id: int, number: int) -> str:
         """Give the secret of an attempt: made anew whenever it is needed, stored nowhere."""
@@ -89,20 +90,30 @@ class Ledger:
         self.jobs[job_id] = moved.job
         return moved.job
 
-    def event(self, kind: EventType, says: str, job_id: int | None = None, hosts: Iterable[str] = ()) -> None:
-        """Note an event; what its meaning wants follows: nodes are suspected, queues stopped."""
+    def event(
+        self, kind: EventType, says: str, job_id: int | None = None, hosts: Iterable[str] = (), *, cause: str = ""
+    ) -> Blame:
+        """Note an event; what its meaning wants follows: nodes are suspected, queues stopped. Return whose fault it is.
+
+        `cause` is why a program of the site failed, where one did (`UNUSABLE`, `EXIT` or `TIMEOUT`).
+        """
         event = Event(kind, self.now, says, job_id, tuple(hosts))
         self._events.append(event)
-        if EVENTS[kind].stops_queues:
-            queues.stop(self.tx)
-        self._suspect_for(event)
+        job = self.jobs.get(job_id or 0)
+        blame = self.site.programs.blame(kind, cause, user=job.user if job else "")
+        if blame is Blame.SITE:
+            stop = queue_states.stop_all(self.tx, says, now=self.now)
+            self._events += [stop] if stop else []
+        else:
+            self._suspect_for(event, blame)
+        return blame
 
-    def _suspect_for(self, event: Event) -> None:
+    def _suspect_for(self, event: Event, blame: Blame) -> None:
         job = self.jobs.get(event.job or 0)
         if job is not None and ON_FRONTEND & set(job.types):
             return
         hosts = self._concerned(event)
-        if EVENTS[event.type].blame is Blame.NODE:
+        if blame is Blame.NODE:
             self.suspect(hosts, by_check=event.type in _BY_CHECK)
         elif job is not None:
             for host in hosts:
@@ -207,10 +218,17 @@ class Ledger:
         done = [
             number
             for number, event in zip(numbers, self._events, strict=True)
-            if event.to_check and not EVENTS[event.type].stops_queues and event.type not in LATER
+            if event.to_check and not self._is_left_open(event)
         ]
         if done:
             events.check_off(self.tx, done)
+
+    def _is_left_open(self, event: Event) -> bool:
+        """Whether something still has to follow from an event: a person's look, or the answer of nodes."""
+        if event.type is EventType.QUEUES_STOPPED:
+            return True
+        job = self.jobs.get(event.job or 0)
+        return event.type in LATER and (job is None or job.state in {JobState.RUNNING, JobState.RESUMING})
 
 
 _MAKES_ROOM = FINAL | {JobState.WAITING, JobState.SUSPENDED}

@@ -1,5 +1,6 @@
 """News: what nodes, scripts and errands report. Steps turn them into moves, events and further instructions."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from oarlock.model.event import EventType
@@ -19,6 +20,7 @@ class Hello:
     uid: int
     now: float  # its own clock, epoch seconds
     processes: int = 0  # how many all jobs there may have together; 0: not known
+    unusable: Mapping[str, str] = field(default_factory=dict)  # programs of the site that it cannot run → why
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,7 @@ class NotLaunched:
     event: EventType
     says: str
     hosts: tuple[str, ...] = ()
+    cause: str = ""  # why a program of the site failed, where one did
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Nodes: states that were asked for are applied, with what follows for the jobs there; nodes that vanish and return."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
-from oarlock.job import finish, kill
+from oarlock.job import finish, kill, site_programs
 from oarlock.job.finish import Over
 from oarlock.job.instructions import Instruction, LookAgain
 from oarlock.job.launch import NOOP
@@ -11,7 +11,8 @@ from oarlock.job.news import Back
 from oarlock.model.event import EventType
 from oarlock.model.job import HOLDS_RESOURCES, Job
 from oarlock.model.resource import ResourceState
-from oarlock.store import attempts, jobs, resources
+from oarlock.node.messages import UNUSABLE
+from oarlock.store import attempts, jobs, queues, resources
 from oarlock.store.tx import Tx
 
 _LEAVES = frozenset({ResourceState.ABSENT, ResourceState.DEAD})
@@ -53,12 +54,39 @@ def back(ledger: Ledger, news: Back, over: Over) -> None:
     """A node answers: what it was suspected for by the check is forgiven; what ran before another boot is over."""
     over.boots[news.node] = news.hello.boot
     forgive(ledger.tx, [news.node], at=ledger.now)
+    if news.hello.unusable:
+        _note_unusable(ledger, _unusable_on(ledger, news), (news.node,))
     for attempt in attempts.live(ledger.tx):
         for place in attempt.nodes:
             if place.name == news.node and place.boot_id and place.boot_id != news.hello.boot:
                 ledger.load([attempt.job_id])
                 why = f"{news.node} was started again while the job was there"
                 finish.gone(ledger, attempt, news.node, over, why)
+
+
+def stop_for_programs(
+    tx: Tx, site: Site, unusable: Sequence[tuple[EventType, str]], *, now: float
+) -> list[Instruction]:
+    """Stop the queues because programs of the site cannot be run here; told once, until somebody starts them again."""
+    ledger = Ledger(tx, site, now)
+    _note_unusable(ledger, unusable, ())
+    return ledger.write()
+
+
+def _unusable_on(ledger: Ledger, news: Back) -> list[tuple[EventType, str]]:
+    """List the programs of the site that a node cannot run, by their events."""
+    reasons = news.hello.unusable
+    return [
+        (program.event, f"{program.key} on {news.node}: {reasons[program.path]}")
+        for program in site_programs.on_nodes(ledger.config)
+        if program.event is not None and program.path in reasons
+    ]
+
+
+def _note_unusable(ledger: Ledger, unusable: Sequence[tuple[EventType, str]], hosts: tuple[str, ...]) -> None:
+    if any(queue.active for queue in queues.listed(ledger.tx)):
+        for kind, why in unusable:
+            ledger.event(kind, why, None, hosts, cause=UNUSABLE)
 
 
 def forgive(tx: Tx, hosts: Collection[str], *, at: int) -> list[int]:

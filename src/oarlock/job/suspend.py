@@ -50,7 +50,7 @@ def resume(tx: Tx, site: Site, ids: Sequence[int], *, by: str, now: float) -> An
 def _resume(ledger: Ledger, job: Job, by: str) -> str:
     if job.state is JobState.HOLD:
         ledger.event(EventType.RESUME_JOB, f"released by {by}", job.id)
-        ledger.move(job.id, JobState.WAITING, f"released by {by}")
+        ledger.move(job.id, JobState.WAITING, f"released by {by}", message="")
         return f"Job {job.id} waits again."
     if job.state is not JobState.SUSPENDED:
         raise IllegalMove(

@@ -292,6 +292,16 @@ class ConfigRefused(OarlockError):
     """A settings file that cannot be used as it stands."""
 
 
+class ProgramsUnusable(OarlockError):
+    """Programs of the site that are missing, that others could have written, or that cannot be executed."""
+
+    def __init__(self, reasons: list[str]) -> None:
+        super().__init__(
+            "\n  ".join(f"{reason}." for reason in reasons),
+            hint="Put that right before the server starts: it stops the queues if a job cannot do without the program.",
+        )
+
+
 class SecretExposed(OarlockError):
     """A secret that others could read."""
 
@@ -389,11 +399,12 @@ class NodeRefused(OarlockError):
 
     http_status = 409
 
-    def __init__(self, node: str, word: str, says: str) -> None:
+    def __init__(self, node: str, word: str, says: str, *, cause: str = "") -> None:
         super().__init__(
             f"Node `{node}` refused ({word}): {says}.", hint="`oarstat -e JOB` tells what happened before."
         )
         self.node, self.word, self.says = node, word, says
+        self.cause = cause  # why a program of the site failed there, where one did
 
 
 _SHOWN_BEFORE, _SHOWN_AFTER = 60, 40

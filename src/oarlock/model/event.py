@@ -30,6 +30,7 @@ class Blame(StrEnum):
     NODE = "node"
     UNCLEAR = "unclear"  # the node or the job: administrators are told
     USER = "user"  # the job, its user or the account
+    SITE = "site"  # a program of the site, which would fail everywhere: the queues stop
 
 
 class EventType(StrEnum):
@@ -91,6 +92,8 @@ class EventType(StrEnum):
     SCHEDULER_JOB_SET_ASIDE = "SCHEDULER_JOB_SET_ASIDE"
     NODE_FAILS_SEVERAL_USERS = "NODE_FAILS_SEVERAL_USERS"
     USER_LOOKUP_ERROR = "USER_LOOKUP_ERROR"
+    QUEUES_STOPPED = "QUEUES_STOPPED"
+    QUEUES_STARTED = "QUEUES_STARTED"
 
 
 OLD_SPELLINGS: Mapping[str, EventType] = {
@@ -136,8 +139,8 @@ def _users_fault(says: str) -> Meaning:
     return Meaning(says, to_check=True, suspects=Suspects.FIRST, blame=Blame.USER)
 
 
-def _stop_all(says: str) -> Meaning:
-    return Meaning(says, to_check=True, becomes=_E, stops_queues=True)
+def _stop_all(says: str, *, copy: bool = False) -> Meaning:
+    return Meaning(says, to_check=True, becomes=_E, stops_queues=True, copy=copy)
 
 
 EVENTS: Mapping[EventType, Meaning] = {
@@ -198,10 +201,10 @@ EVENTS: Mapping[EventType, Meaning] = {
     ),
     EventType.SERVER_PROLOGUE_TIMEOUT: _stop_all("the server's prologue took too long"),
     EventType.SERVER_PROLOGUE_EXIT_CODE_ERROR: _stop_all("the server's prologue did not return 0"),
-    EventType.SERVER_PROLOGUE_ERROR: _stop_all("the server's prologue could not be found"),
+    EventType.SERVER_PROLOGUE_ERROR: _stop_all("the server's prologue cannot be run", copy=True),
     EventType.SERVER_EPILOGUE_TIMEOUT: _stop_all("the server's epilogue took too long"),
     EventType.SERVER_EPILOGUE_EXIT_CODE_ERROR: _stop_all("the server's epilogue did not return 0"),
-    EventType.SERVER_EPILOGUE_ERROR: _stop_all("the server's epilogue could not be found"),
+    EventType.SERVER_EPILOGUE_ERROR: _stop_all("the server's epilogue cannot be run"),
     EventType.SWITCH_INTO_TERMINATE_STATE: Meaning("the job ended", to_check=True, becomes=_T, copy=True),
     EventType.SWITCH_INTO_ERROR_STATE: Meaning("the job was ended", to_check=True, becomes=_E, copy=True),
     EventType.HOLD_WAITING_JOB: Meaning("a waiting job is to be held", to_check=True),
@@ -229,6 +232,8 @@ EVENTS: Mapping[EventType, Meaning] = {
     EventType.ADMISSION_RULE_ERROR: _note("an admission rule failed, so the job was refused"),
     EventType.CLOCK_JUMP: _note("the server's clock jumped"),
     EventType.SCHEDULER_JOB_SET_ASIDE: _note("planning the job failed; the others were planned"),
+    EventType.QUEUES_STOPPED: Meaning("no job of some queues starts any more", to_check=True),
+    EventType.QUEUES_STARTED: _note("jobs of queues that were stopped start again"),
 }
 
 
@@ -242,6 +247,7 @@ FOR_ADMINISTRATORS = frozenset(
         EventType.BIPBIP_CHALLENGE,
         EventType.CLOCK_JUMP,
         EventType.SCHEDULER_JOB_SET_ASIDE,
+        EventType.QUEUES_STOPPED,
     }
     | {kind for kind, meaning in EVENTS.items() if meaning.stops_queues or _concerns_nodes(meaning)}
 )

@@ -22,6 +22,10 @@ from oarlock.node.signals import send
 _LONGEST = 1 << 16
 
 
+class ManagerUnusable(CgroupError):
+    """The site's program is missing, others could have written it, or it cannot be executed."""
+
+
 class SiteGroup:
     """A job in what the site's program made for it. Nobody told us how to leave that."""
 
@@ -43,9 +47,8 @@ class SiteGroup:
     def _call(self, verb: str) -> Body:
         """Run the program to its end and read what it prints; a refusal or too long a wait is an error."""
         out, into = os.pipe()
-        pid = script.start(self._program, [verb], {**self._about, "action": verb}, {}, lambda: None, into)
-        os.close(into)
         try:
+            pid = self._start(verb, into)
             text = _read(out, pid, self._seconds)
         finally:
             os.close(out)
@@ -53,6 +56,14 @@ class SiteGroup:
         if status != 0:
             raise CgroupError(f"{self._program} {verb} ended with {script.describe_exit(status)}")
         return _object(text)
+
+    def _start(self, verb: str, into: int) -> int:
+        try:
+            return script.start(self._program, [verb], {**self._about, "action": verb}, {}, lambda: None, into)
+        except script.Untrusted as error:
+            raise ManagerUnusable(str(error)) from error
+        finally:
+            os.close(into)
 
     def join(self) -> None:
         join(self.doors)

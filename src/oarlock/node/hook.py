@@ -9,7 +9,8 @@ from typing import NamedTuple
 from oarlock.node import script
 from oarlock.node.cgroup import CgroupError, Driver
 from oarlock.node.channel import Body
-from oarlock.node.messages import Launch, Limits
+from oarlock.node.messages import EXIT, TIMEOUT, UNUSABLE, Launch, Limits
+from oarlock.node.script import Problem
 
 _KILL_AFTER = 10.0  # seconds between TERM and KILL
 _EMPTY_SECONDS = 60.0
@@ -38,15 +39,17 @@ class About(NamedTuple):
         return {name: value for name, value in found.items() if name not in {"secret", "environment", "command"}}
 
 
-def run(about: About, driver: Driver, wait: Wait) -> str:
-    """Run a script to its end or its deadline; say what went wrong, or nothing."""
+def run(about: About, driver: Driver, wait: Wait) -> Problem | None:
+    """Run a script to its end or its deadline; return what went wrong, if anything did."""
     job, path, seconds = about.launch.job, about.path, about.launch.hooks.timeout
     variables = {"OARLOCK_JOB_ID": str(job), "OARLOCK_HOOK": about.word}
     try:
         group = driver.create(f"{about.word}.{job}", Limits())
         pid = script.start(path, about.arguments(), about.body(), variables, group.join)
-    except (script.Untrusted, CgroupError, OSError) as error:
-        return f"{path}: {error}"
+    except script.Untrusted as error:
+        return Problem(str(error), UNUSABLE)
+    except (CgroupError, OSError) as error:
+        return Problem(f"{path}: {error}", "")
     status = wait(pid, seconds)
     if status is None:
         group.signal(signal.SIGTERM)
@@ -55,5 +58,5 @@ def run(about: About, driver: Driver, wait: Wait) -> str:
     if group.wait_empty(_EMPTY_SECONDS):
         group.remove()
     if status is None:
-        return f"{path} did not end within {seconds} s"
-    return f"{path} ended with {script.describe_exit(status)}" if status else ""
+        return Problem(f"{path} did not end within {seconds} s", TIMEOUT)
+    return Problem(f"{path} ended with {script.describe_exit(status)}", EXIT) if status else None

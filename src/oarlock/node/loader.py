@@ -114,7 +114,7 @@ def serve_installed(sources: dict[str, str], fixed: dict[str, Any], fingerprint:
     _run(sources, told)
 
 
-CHOSEN = ("node", "silence", "idle", "sample_period")
+CHOSEN = ("node", "silence", "idle", "sample_period", "check")
 """The settings of an installed program that are the server's to choose."""
 
 

@@ -30,6 +30,11 @@ FAILED = "failed"  # the command never ran; `event` says why
 CLEANED = "cleaned"  # a place on another node than the first, given back
 LOST = "lost"  # the supervisor vanished: how the command ended is not known
 
+# Why a program of the site failed.
+UNUSABLE = "unusable"  # it is missing, others can write it, or it cannot be executed
+EXIT = "exit"  # it ran and did not return 0
+TIMEOUT = "timeout"  # it ran and did not end in time
+
 _NUMBERS = ("job", "attempt", "walltime", "grace", "checkpoint", "checkpoint_signal", "start_timeout")
 _TEXTS = ("secret", "boot", "user", "command", "directory", "stdout", "stderr", "name", "project")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*\$?")
@@ -157,6 +162,7 @@ class Report(NamedTuple):
     ran: float | None = None  # seconds between the two by a clock that never jumps, suspension included
     suspended: float = 0.0  # seconds of it that the job was suspended
     counters: dict[str, float] = {}  # noqa: RUF012 - as above
+    causes: dict[str, str] = {}  # noqa: RUF012 - event of a program of the site → why it failed (UNUSABLE, …)
 
 
 def signed(report: Report, secret: str) -> Body:
@@ -190,6 +196,7 @@ class Settings(NamedTuple):
     idle: int = 8  # supervisors kept for the next job, however long it takes
     rest: float = 30.0  # seconds for which all others are kept
     sample_period: float = 0  # seconds between two samples of its jobs; 0: none are taken
+    check: tuple[str, ...] = ()  # programs of the site that launches will name; what is wrong with them is in the hello
     pretended: bool = False  # one of several nodes of this machine: CPU numbers are taken modulo the CPUs there are
     programs: tuple[str, ...] | None = (
         None  # of the site, that a launch may name; `None`: any that root alone can write
@@ -201,7 +208,15 @@ def permit(launch: Launch, programs: tuple[str, ...] | None) -> None:
     hooks = launch.hooks
     for path in (hooks.prologue, hooks.epilogue, hooks.manager):
         if path and programs is not None and path not in programs:
-            raise Refused(BAD, f"{path} is not among the programs that were permitted when this node was installed")
+            raise Refused(UNUSABLE, not_permitted(path))
+
+
+def not_permitted(path: str) -> str:
+    """Return why an installed node does not run a program."""
+    return (
+        f"{path} is not among the programs that were permitted when this node was installed: run `oarlock node install`"
+        " with the present settings and put the new file on the nodes"
+    )
 
 
 def settings(body: Body) -> Settings:

@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from oarlock.node import cgroup, pool, recovery, spool
+from oarlock.node import cgroup, pool, recovery, script, spool
 from oarlock.node.channel import ANSWER, EVENT, PROTOCOL, RAW, REQUEST, BadFrame, Body, Closed, Endpoint, Frame
-from oarlock.node.messages import BAD, NOT_NOW, REBOOTED, SEEN, UNKNOWN, Refused, Settings
+from oarlock.node.messages import BAD, NOT_NOW, REBOOTED, SEEN, UNKNOWN, Refused, Settings, not_permitted
 from oarlock.node.spool import Key
 from oarlock.node.starting import Starting
 from oarlock.node.worker import Attempt, Worker, key_of, keys_of, report_in
@@ -158,7 +158,19 @@ class Program:
             "python": ".".join(map(str, sys.version_info[:3])),
             "uid": os.geteuid(),
             "now": time.time(),
+            "unusable": self._unusable(),
         }
+
+    def _unusable(self) -> dict[str, str]:
+        """Return the programs of the site that cannot be run here, with the reasons."""
+        permitted = self._settings.programs
+        found: dict[str, str] = {}
+        for path in self._settings.check:
+            unknown = permitted is not None and path not in permitted
+            problem = not_permitted(path) if unknown else script.problem_of(path)
+            if problem:
+                found[path] = problem
+        return found
 
     # What the server asks.
 

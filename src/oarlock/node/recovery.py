@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import Union
 
-from oarlock.node import fence, linger, script, spool
+from oarlock.node import fence, linger, spool
 from oarlock.node.cgroup import CgroupError, Driver
 from oarlock.node.channel import Body
 from oarlock.node.environment import Files
@@ -145,6 +145,6 @@ def _obituary(settings: Settings, driver: Driver, boot: str, place: Place) -> tu
         spool.remove(path)
     try:
         fence.end(asked, driver, settings.node)
-    except (CgroupError, script.Untrusted, OSError) as error:
+    except (CgroupError, OSError) as error:
         report = report._replace(events=(("CPUSET_CLEAN_ERROR", str(error)),))
     return report, asked.secret

@@ -12,6 +12,7 @@ import time
 
 from oarlock.node import command, fence, hook, linger, script, spool
 from oarlock.node.cgroup import CgroupError, Driver, Group
+from oarlock.node.cgroup_site import ManagerUnusable
 from oarlock.node.channel import BadFrame, Body, Frame, encoded
 from oarlock.node.children import Children
 from oarlock.node.command import CannotStart
@@ -21,6 +22,7 @@ from oarlock.node.link import Link, drain, received
 from oarlock.node.messages import (
     BAD,
     CLEANED,
+    EXIT,
     EXITED,
     FAILED,
     FIRST,
@@ -28,6 +30,7 @@ from oarlock.node.messages import (
     LOST,
     NOT_NOW,
     OTHER,
+    UNUSABLE,
     WALLTIME,
     Launch,
     Refused,
@@ -122,8 +125,14 @@ class Supervisor:
         try:
             self._group = fence.make(self._launch, self._driver, self._settings.node)
             self._launch = fence.told(self._launch, self._driver)
-        except (CgroupError, script.Untrusted, OSError) as error:
+        except (CgroupError, OSError) as error:
+            self._blame_manager("CPUSET_ERROR", error)
             raise CannotStart("CPUSET_ERROR", str(error)) from error
+
+    def _blame_manager(self, event: str, error: Exception) -> None:
+        """Note what went wrong with the site's own program, where it takes the place of the cgroup step."""
+        if self._launch.hooks.manager:
+            self._blame(event, UNUSABLE if isinstance(error, ManagerUnusable) else EXIT)
 
     def _fenced(self) -> Group:
         if self._group is None:
@@ -185,19 +194,25 @@ class Supervisor:
         problem = self._hook("prologue", self._launch.hooks.prologue)
         self._leave_if_told()
         if problem:
-            raise CannotStart("PROLOGUE_ERROR", problem)
+            self._blame("PROLOGUE_ERROR", problem.cause)
+            raise CannotStart("PROLOGUE_ERROR", problem.says)
 
     def _run_epilogue(self) -> None:
         if self._launch.role == FIRST:
             self._ending = False  # being told to end is no reason to leave the epilogue out
             problem = self._hook("epilogue", self._launch.hooks.epilogue)
             if problem:
-                self._happened("EPILOGUE_ERROR", problem)
+                self._blame("EPILOGUE_ERROR", problem.cause)
+                self._happened("EPILOGUE_ERROR", problem.says)
 
-    def _hook(self, word: str, path: str) -> str:
-        """Run a script of the site, if there is one; say what went wrong."""
+    def _blame(self, event: str, cause: str) -> None:
+        """Note in the report why a program of the site failed."""
+        self._report = self._report._replace(causes={**self._report.causes, event: cause})
+
+    def _hook(self, word: str, path: str) -> script.Problem | None:
+        """Run a script of the site, if there is one; return what went wrong."""
         if not path:
-            return ""
+            return None
         about = hook.About(word, path, self._launch, self._settings.node, self._files.nodes)
         return hook.run(about, self._driver, lambda pid, seconds: self._ended_by(pid, now() + seconds))
 
@@ -372,6 +387,7 @@ class Supervisor:
                 left = f"processes are left in {group.path}: {group.pids()[:5]}"
                 self._happened("CPUSET_CLEAN_ERROR", left)
         except (CgroupError, OSError) as error:
+            self._blame_manager("CPUSET_CLEAN_ERROR", error)
             self._happened("CPUSET_CLEAN_ERROR", str(error))
 
     def _is_empty(self, group: Group) -> bool:

@@ -9,15 +9,35 @@ import json
 import os
 import signal
 import stat
-from typing import Callable
+from typing import Callable, NamedTuple
 
 from oarlock.node.channel import Body
 
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", "SHELL": "/bin/sh", "LANG": "C.UTF-8"}
 
 
+_EXEC = "cannot be executed: "
+_SAFE_PLACE = "/etc/oarlock"
+
+
 class Untrusted(Exception):
-    """A file that somebody else could have written, or that is none."""
+    """A program that cannot be run: missing, somebody else could have written it, or the kernel does not execute it."""
+
+
+class Problem(NamedTuple):
+    """What went wrong with a program of the site: a sentence, and a word for the server (`messages.UNUSABLE`, …)."""
+
+    says: str
+    cause: str
+
+
+def problem_of(path: str) -> str:
+    """Return why a program of the site could not be run, or nothing."""
+    try:
+        os.close(trusted(path))
+    except Untrusted as error:
+        return str(error)
+    return ""
 
 
 def trusted(path: str) -> int:
@@ -36,10 +56,24 @@ def trusted(path: str) -> int:
             os.close(fd)
         fd = below
         _check(fd, "/" + "/".join(parts[: place + 1]))
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
+    try:
+        _check_program(fd, path)
+    except Untrusted:
         os.close(fd)
-        raise Untrusted(f"{path} is not a regular file")
+        raise
     return fd
+
+
+def _check_program(fd: int, path: str) -> None:
+    mode = os.fstat(fd).st_mode
+    if not stat.S_ISREG(mode):
+        raise Untrusted(f"{path} is not a regular file")
+    if not mode & 0o111:
+        raise Untrusted(f"{path} is not executable: `chmod +x {path}`")
+    first, *_ = os.pread(fd, 256, 0).split(b"\n")
+    words = first[2:].split()
+    if first.startswith(b"#!") and words and not os.path.exists(words[0]):
+        raise Untrusted(f"{path} cannot be executed: its interpreter {words[0].decode(errors='replace')} is missing")
 
 
 def describe_exit(status: int) -> str:
@@ -55,7 +89,19 @@ def _check(fd: int, path: str) -> None:
     found = os.fstat(fd)
     if found.st_uid not in {0, os.geteuid()} or found.st_mode & 0o022:
         os.close(fd)
-        raise Untrusted(f"{path} may be written by others than root")
+        raise Untrusted(f"{path} may be written by others than root: {way_out(path, found)}")
+
+
+def way_out(path: str, found: os.stat_result) -> str:
+    """Return what an administrator can do about a file or folder that others can write.
+
+    A folder with the sticky bit is meant to be everybody's (`/tmp`): taking that away would break other programs.
+    """
+    if stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX:
+        return f"it is a folder for everybody; move the file to one that only root can write, such as {_SAFE_PLACE}"
+    owner = "" if found.st_uid in {0, os.geteuid()} else f"chown root {path}"
+    mode = f"chmod go-w {path}" if found.st_mode & 0o022 else ""
+    return f"`{' && '.join(command for command in (owner, mode) if command)}`"
 
 
 def start(
@@ -63,22 +109,32 @@ def start(
 ) -> int:
     """Start a program of the site with JSON on its stdin; give its process. It is the head of its own session.
 
-    What it prints goes to `out`, or nowhere.
+    What it prints goes to `out`, or nowhere. `Untrusted` if it cannot be executed.
     """
     program = trusted(path)
     given = os.memfd_create("job")
     os.write(given, json.dumps(body).encode())
     os.lseek(given, 0, os.SEEK_SET)
+    status, complaint = os.pipe()  # exec closes it: nothing comes of a program that runs
     pid = os.fork()
     if pid == 0:
+        says = "its group cannot be entered: "
         try:
             os.setsid()
             join()
+            says = _EXEC
             _execute(program, given, out, [path, *arguments], {**ENVIRONMENT, **variables})
+        except OSError as error:
+            os.write(complaint, f"{says}{error.strerror}".encode())
         finally:
             os._exit(126)
-    os.close(program)
-    os.close(given)
+    for fd in (program, given, complaint):
+        os.close(fd)
+    why = os.read(status, 512).decode(errors="replace")
+    os.close(status)
+    if why:
+        os.waitpid(pid, 0)
+        raise Untrusted(f"{path} {why}") if why.startswith(_EXEC) else OSError(why)
     return pid
 
 

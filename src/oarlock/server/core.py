@@ -21,6 +21,7 @@ from oarlock.measure.live import Live
 from oarlock.model.errors import DatabaseAway, DatabaseHeld
 from oarlock.model.plan import Reason
 from oarlock.model.resource import NextState
+from oarlock.server import programs
 from oarlock.server.clock import Clock, Wall
 from oarlock.server.errands import Errands, Nodes
 from oarlock.server.fleet import Fleet
@@ -161,6 +162,10 @@ class Core:
         else:
             asyncio.get_running_loop().call_later(max(0.0, at - self.clock.now()), self.to_plan.set)
 
+    def forget_failures(self) -> None:
+        """Begin anew with what is known of the site's programs: an administrator has looked."""
+        self.site.programs.forget()
+
     def wake_nodes(self) -> None:
         """Let states that were asked for (`resources.ask_state`) be applied, soon."""
         self.to_watch.set()
@@ -263,6 +268,15 @@ class Core:
         if taken:
             await self._insist(lambda tx: follow.follow(tx, self.site, taken, self.over, now=self.clock.now()))
             self.over.written(taken, ())
+
+    async def check_programs(self) -> None:
+        """Look at the site's programs of this machine; stop the queues if one that every job needs is unusable."""
+        found = await asyncio.to_thread(programs.unusable, programs.of_this_machine(self.config))
+        for program, why in found:
+            log.error("program of the site is unusable", extra={"key": program.key, "why": why})
+        needed = [(program.event, why) for program, why in found if program.event is not None]
+        if needed:
+            await self._step(lambda tx: nodes.stop_for_programs(tx, self.site, needed, now=self.clock.now()))
 
     async def recover(self) -> None:
         """Go on where the last server stopped."""

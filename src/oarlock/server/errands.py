@@ -44,7 +44,7 @@ from oarlock.job.news import (
 )
 from oarlock.model.errors import DatabaseHeld, NodeRefused, NodeUnreachable, OarlockError
 from oarlock.model.event import EventType
-from oarlock.node.messages import BAD, NOT_NOW, REBOOTED, SEEN, UNKNOWN
+from oarlock.node.messages import BAD, NOT_NOW, REBOOTED, SEEN, UNKNOWN, UNUSABLE
 from oarlock.node.notice import Notice
 from oarlock.node.user import UserMissing, UserRefused
 from oarlock.server import programs
@@ -230,7 +230,7 @@ class Errands:
         if failed:
             first = next(iter(failed.values()))
             event, says = _why_not(first), "; ".join(str(error) for error in failed.values())
-            await self._not_launched(run, event, says, tuple(failed))
+            await self._not_launched(run, event, says, tuple(failed), cause=_cause(first))
             return
         if self._config.server_prologue_exec_file:
             ran = await self._script(str(self._config.server_prologue_exec_file), launch.job)
@@ -249,7 +249,7 @@ class Errands:
             if error.word != SEEN:
                 # NOT_NOW: it was withdrawn before its turn came, which is no fault of the node.
                 hosts = () if error.word in {REBOOTED, NOT_NOW} else (name,)
-                await self._not_launched(run, _why_not(error), str(error), hosts)
+                await self._not_launched(run, _why_not(error), str(error), hosts, cause=_cause(error))
 
     async def _prepare(self, run: Run) -> dict[str, OarlockError]:
         """Have a place made on each of the other nodes; give those where that failed."""
@@ -281,7 +281,8 @@ class Errands:
         except OarlockError as error:
             return error
         if ended is not None:
-            return NodeRefused(name, ended.report.event, ended.report.says)
+            report = ended.report
+            return NodeRefused(name, report.event, report.says, cause=report.causes.get(report.event, ""))
         return None
 
     def _place_known(self, place: tuple[int, int, str], ended: Exited | None) -> None:
@@ -289,11 +290,13 @@ class Errands:
         if waiting is not None and not waiting.done():
             waiting.set_result(ended)
 
-    async def _not_launched(self, run: Run, event: EventType, says: str, hosts: tuple[str, ...]) -> None:
+    async def _not_launched(
+        self, run: Run, event: EventType, says: str, hosts: tuple[str, ...], *, cause: str = ""
+    ) -> None:
         launch = run.first[1]
         others = tuple(name for name, _ in run.others if name not in hosts)
         await self._each(others, lambda node: node.end(launch.job, launch.attempt))
-        self._tell(NotLaunched(launch.job, launch.attempt, event, says, hosts))
+        self._tell(NotLaunched(launch.job, launch.attempt, event, says, hosts, cause))
 
     # Ending.
 
@@ -361,7 +364,18 @@ class Errands:
         return ""
 
 
-_WORDS = {BAD: EventType.BAD_HASHTABLE_DUMP, REBOOTED: EventType.PING_CHECKER_NODE_SUSPECTED}
+_WORDS = {
+    BAD: EventType.BAD_HASHTABLE_DUMP,
+    REBOOTED: EventType.PING_CHECKER_NODE_SUSPECTED,
+    UNUSABLE: EventType.PROLOGUE_ERROR,  # or another program of the site; the sentence names it
+}
+
+
+def _cause(error: OarlockError) -> str:
+    """Return why a program of the site failed, where that kept a node from a launch."""
+    if not isinstance(error, NodeRefused):
+        return ""
+    return UNUSABLE if error.word == UNUSABLE else error.cause
 
 
 def _why_not(error: OarlockError) -> EventType:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from oarlock.config import Config, NodeAccess, NodeTransport
+from oarlock.job import site_programs
 from oarlock.job.news import Hello, NodeEvent
 from oarlock.node.messages import Launch, Settings
 from oarlock.node.notice import Notice
@@ -92,6 +93,7 @@ class Fleet:
             str(runtime),
             lowest_uid=lowest,
             sample_period=config.sample_period,
+            check=tuple(program.path for program in site_programs.on_nodes(config)),
             pretended=config.node_transport is NodeTransport.LOCAL,
         )
 

@@ -3,11 +3,16 @@
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from oarlock.config import Config, NodeTransport
+from oarlock.job import site_programs
+from oarlock.job.site_programs import SiteProgram
 from oarlock.model.event import EventType
+from oarlock.node import script
 
 _ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 _LONGEST_TOLD = 500
@@ -50,8 +55,10 @@ async def listen(
 ) -> Spoke:
     """Run a program as `run` does, and keep what it prints."""
     try:
+        executable = await asyncio.to_thread(checked, command[0])
         process = await asyncio.create_subprocess_exec(
             *command,
+            executable=executable,
             stdin=asyncio.subprocess.PIPE,
             stdout=out,
             stderr=asyncio.subprocess.PIPE,
@@ -59,6 +66,8 @@ async def listen(
             cwd="/",
             start_new_session=True,
         )
+    except script.Untrusted as error:
+        return Spoke(-1, "", str(error))
     except OSError as error:
         return Spoke(-1, "", f"{command[0]} cannot be run: {error.strerror}")
     given = "".join(f"{line}\n" for line in lines).encode()
@@ -71,6 +80,35 @@ async def listen(
         await process.wait()
         return Spoke(None, "", f"{command[0]} did not end within {seconds:g} s")
     return Spoke(process.returncode, (printed or b"").decode(errors="replace"), complained.decode(errors="replace"))
+
+
+def checked(program: str) -> str:
+    """Return the file that a program of the site is, all links followed; `script.Untrusted` if it must not be run.
+
+    Nobody but root can write the file or a folder above it, so it cannot be exchanged between this and its start.
+    """
+    path = program if "/" in program else shutil.which(program, path=_ENVIRONMENT["PATH"])
+    if path is None:
+        raise script.Untrusted(f"{program} is not in {_ENVIRONMENT['PATH']}: write its whole path")
+    os.close(script.trusted(path))
+    return os.path.realpath(path)
+
+
+def unusable(programs: Iterable[SiteProgram]) -> list[tuple[SiteProgram, str]]:
+    """Return the programs of the site that could not be run on this machine, each with the reason."""
+    found = []
+    for program in programs:
+        try:
+            checked(program.path)
+        except script.Untrusted as error:
+            found.append((program, f"{program.key}: {error}"))
+    return found
+
+
+def of_this_machine(config: Config) -> list[SiteProgram]:
+    """List the programs of the site that run on this machine: those of nodes as well where all nodes are this one."""
+    here = config.node_transport is NodeTransport.LOCAL
+    return [*site_programs.on_server(config), *(site_programs.on_nodes(config) if here else ())]
 
 
 PROLOGUE = (

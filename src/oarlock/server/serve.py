@@ -116,6 +116,7 @@ async def _serve(state_dir: Path, config: Config, database: Database, helper: He
 async def run(core: Core, listen: Listener | None = None) -> None:
     """Run all loops until `core.stopping` is set."""
     await core.recover()
+    await core.check_programs()
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(warn_of_strangers(core.config.admins))

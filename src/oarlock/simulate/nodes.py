@@ -61,9 +61,9 @@ class Run:
 class VirtualNode:
     """A node that understands `sleep N`, `exit N` after it, `fail EVENT`, and `deaf` (does not end when told).
 
-    `fails` is the event with which every launch fails; `lag` how many seconds late its words come; `loses` how many of
-    its next words are lost with the connection (`cut`, until somebody calls `catch_up`). While it `hangs` it takes what
-    it is told and does nothing about it; what runs there goes on.
+    `fails` is the event with which every launch fails (`EVENT:CAUSE` for a program of the site); `lag` how many seconds
+    late its words come; `loses` how many of its next words are lost with the connection (`cut`, until somebody calls
+    `catch_up`). While it `hangs` it takes what it is told and does nothing about it; what runs there goes on.
     """
 
     name: str
@@ -215,9 +215,11 @@ class VirtualNode:
         self.expected.add(key)
         words = launch.command.split()
         run = self.runs[key] = Run(launch)
-        event = self.fails or (words[1] if words[:1] == ["fail"] else "")
+        event, _, cause = (self.fails or (words[1] if words[:1] == ["fail"] else "")).partition(":")
         if event:
             self._over(run, FAILED, event=event, says=f"{event} on purpose")
+            if cause and run.report is not None:
+                run.report = run.report._replace(causes={event: cause})
             return
         run.started = self.clock.now
         if launch.role == FIRST:

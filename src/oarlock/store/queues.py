@@ -44,26 +44,27 @@ def remove(tx: Tx, name: str) -> None:
     journal.note(tx, journal.SITE, "queue removed", {"queue": name})
 
 
-def start(tx: Tx, names: Collection[str] | None = None) -> None:
-    """Let jobs of queues start again: those named (`UnknownQueue` if one is not there), or all."""
-    _set_state(tx, "Active", names)
+def start(tx: Tx, names: Collection[str] | None = None) -> list[str]:
+    """Start queues: those named (`UnknownQueue` if one is not there), or all. Return those that were stopped."""
+    return _set_state(tx, "Active", names)
 
 
-def stop(tx: Tx, names: Collection[str] | None = None) -> None:
-    """Start no more jobs of queues: those named (`UnknownQueue` if one is not there), or all."""
-    _set_state(tx, "notActive", names)
+def stop(tx: Tx, names: Collection[str] | None = None) -> list[str]:
+    """Stop queues: those named (`UnknownQueue` if one is not there), or all. Return those that were not stopped."""
+    return _set_state(tx, "notActive", names)
 
 
-def _set_state(tx: Tx, state: str, names: Collection[str] | None) -> None:
+def _set_state(tx: Tx, state: str, names: Collection[str] | None) -> list[str]:
     before = {queue.name: queue.active for queue in listed(tx)}
     for name in names or ():
         if name not in before:
             raise UnknownQueue(name)
     wanted = before if names is None else names
     tx.execute(update(queues).where(queues.c.queue_name.in_(wanted)).values(state=state))
-    for name in wanted:
-        if before[name] != (state == "Active"):
-            # A stopped queue stays so until somebody starts it again.
-            stopped = state != "Active"
-            text, level = ("queue stopped", logging.WARNING) if stopped else ("queue started", logging.INFO)
-            journal.note(tx, journal.SITE, text, {"queue": name}, level=level)
+    changed = [name for name in dict.fromkeys(wanted) if before[name] != (state == "Active")]
+    for name in changed:
+        # A stopped queue stays so until somebody starts it again.
+        stopped = state != "Active"
+        text, level = ("queue stopped", logging.WARNING) if stopped else ("queue started", logging.INFO)
+        journal.note(tx, journal.SITE, text, {"queue": name}, level=level)
+    return changed

@@ -263,4 +263,5 @@ def _hello(body: Body) -> Hello:
         uid=int(body["uid"]),
         now=float(body["now"]),
         processes=int(body["processes"]),
+        unusable={str(path): str(why) for path, why in body.get("unusable", {}).items()},
     )

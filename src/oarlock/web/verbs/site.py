@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 import oarlock
-from oarlock.job import karma
+from oarlock.job import karma, queue_states
 from oarlock.lang.wording import short
 from oarlock.model.errors import TokenExists, UnknownToken
 from oarlock.model.snapshot import Queue
@@ -84,7 +84,10 @@ class SomeQueues(Asked):
 )  # fmt: skip
 async def start_queues(call: Call, asked: SomeQueues) -> Nought:
     """Open queues."""
-    return await _then_schedule(call, await call.do(lambda tx: queues.start(tx, asked.names)))
+    by, now = call.who.name, call.now
+    started = await call.do(lambda tx: queue_states.start(tx, asked.names, by=by, now=now))
+    call.core.forget_failures()
+    return await _then_schedule(call, started)
 
 
 @verb(
@@ -93,7 +96,9 @@ async def start_queues(call: Call, asked: SomeQueues) -> Nought:
 )  # fmt: skip
 async def stop_queues(call: Call, asked: SomeQueues) -> Nought:
     """Close queues."""
-    return await _then_schedule(call, await call.do(lambda tx: queues.stop(tx, asked.names)))
+    by, now = call.who.name, call.now
+    stopped = await call.do(lambda tx: queue_states.stop(tx, asked.names, by=by, now=now))
+    return await _then_schedule(call, stopped)
 
 
 class OneQueue(Asked):
