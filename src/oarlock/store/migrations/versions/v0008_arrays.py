@@ -5,8 +5,8 @@ from sqlalchemy import Index
 
 from oarlock.store.tables.columns import few, flag, key, number, perhaps_number, perhaps_text, text
 
-revision = "0007"
-down_revision = "0006"
+revision = "0008"
+down_revision = "0007"
 
 
 def upgrade() -> None:
