@@ -194,3 +194,8 @@ def test_what_a_job_asked_for_can_be_asked_again(tx: Tx):
     assert shapes.requests_of(tx, [first.id], properties_there) == {first.id: written.request}
     without_switch = {name: kind for name, kind in properties_there.items() if name != "switch"}
     assert list(shapes.requests_of(tx, [first.id, second.id], without_switch)) == [second.id]
+
+
+def test_members_of_an_array_may_have_commands_of_their_own(tx: Tx):
+    added = jobs.add(tx, [new(command=text, array_index=place) for place, text in enumerate("aba", 1)])
+    assert [job.command for job in jobs.many(tx, [job.id for job in added])] == ["a", "b", "a"]

@@ -129,9 +129,9 @@ def add(tx: Tx, new: Sequence[New]) -> list[Job]:
         array_id = number if one.job.array_index == 1 or not added else added[-1].array_id
         text = text_of(one.request.where, texts)
         added.append(changed(one.job, id=number, array_id=array_id, properties=text))
-    arrays = _add_texts(tx, added)
+    shared = _add_texts(tx, added)
     rows = [
-        (*row_of(_in_array(job, one) if job.array_id in arrays else _alone(job, one)), arrays.get(job.array_id, 0))
+        (*row_of(_in_array(job, one) if job.id in shared else _alone(job, one)), shared.get(job.id, 0))
         for job, one in zip(added, new, strict=True)
     ]
     insert_rows(tx, "jobs", [*COLUMNS, "texts_id"], rows)
@@ -145,13 +145,22 @@ def take_numbers(tx: Tx, count: int) -> range:
 
 
 def _add_texts(tx: Tx, added: Sequence[Job]) -> dict[int, int]:
-    """Store what the members of arrays have in common; return the arrays, each by its own number."""
+    """Store what the members of arrays have in common; return the array of each job that has its texts from there."""
     last = {job.array_id: job.id for job in added if job.id != job.array_id}
-    if last:
-        for first in added:
-            if first.id in last:
-                add_texts(tx, first, last_job_id=last[first.id], stored=True)
-    return {number: number for number in last}
+    if not last:
+        return {}
+    firsts = {job.id: job for job in added if job.id in last}
+    for first in firsts.values():
+        add_texts(tx, first, last_job_id=last[first.id], stored=True)
+    return {
+        job.id: job.array_id
+        for job in added
+        if job.array_id in last and _texts_of(job) == _texts_of(firsts[job.array_id])
+    }
+
+
+def _texts_of(job: Job) -> tuple[str | None, str, str]:
+    return job.command, job.environment, job.initial_request
 
 
 def add_texts(tx: Tx, first: Job, *, last_job_id: int, stored: bool) -> None:
