@@ -15,7 +15,7 @@ from tests.bed import needs_root
 from tests.databases import Postgres
 from tests.golden.live import Ran, Site, site
 from tests.golden.play import Play
-from tests.golden.records import RECORDS
+from tests.golden.records import RECORDS, record
 from tests.lang.cases import needs_golden, oar_cases
 
 pytestmark = [needs_root, needs_golden]
@@ -75,6 +75,43 @@ def listings(play: Play) -> None:
     )  # fmt: skip
 
 
+def signals(play: Play) -> None:
+    """Jobs that run are sent signals, suspended and resumed."""
+    site = play.site
+    for recorded in (87, 88, 89, 123):
+        words = ("-p", f"host = '{site.nodes[3]}'") if recorded == 123 else ()
+        play.submit(
+            recorded, "alice", *words, "-l", "core=1,walltime=0:5:0", "trap : USR1 USR2; while :; do sleep 1; done"
+        )
+    play.submit(90, "alice", "-t", "noop", "-l", "core=1,walltime=0:5:0")
+    play.submit(128, "alice", "-p", "resource_id = 8", "-l", "resource_id=1,walltime=0:5:0", "sleep 200")
+    running = (87, 88, 89, 123, 90, 128)
+    for recorded in running:
+        site.until_state(play.job(recorded), S.RUNNING)
+    play.compare(
+        "del_s_signal", "del_s_named", "del_c_checkpoint_nockpt", "del_b", "del_force_term", "hold_none",
+        "hold_running_no_r", "hold_unknown", "resume_running", "resume_other", "resume_unknown", "resume_noop_root",
+        "cs_hold_user", "cs_resume_user",
+    )  # fmt: skip
+    site.run("root", "oarhold", "-r", str(play.job(128)))
+    site.until_state(play.job(128), S.SUSPENDED)
+    [suspended] = json.loads(site.run("alice", "oarnodes", "-J", "-r", "8").out).values()
+    assert (suspended["suspended_jobs"], suspended["jobs"]) == ("YES", str(play.job(128)))
+    play.compare("cs_resume_user", "cs_resume_root")
+    play.compare("nsj_absent_wait")
+    site.run("root", "oarnodesetting", "-h", site.nodes[3], "-s", "Alive")
+    site.run("alice", "oardel", *(str(play.job(recorded)) for recorded in running if recorded != 123))
+    site.until(site.all_over)
+
+
+def reservations(play: Play) -> None:
+    """Dates are asked for, held and resumed."""
+    play.compare("hold_wait_sub", "hold_reservation", "resume_reservation")
+    play.site.run("alice", "oardel", str(play.job(91)))
+    play.compare("resa_ok", "resa_stat_f", "resa_second", "resa_third_limit", "resa_too_many", "resa_moldable")
+    play.site.run("root", "oardel", "--sql", "state = 'Waiting'")
+
+
 def endings(play: Play) -> None:
     """Jobs are deleted, and what cannot be."""
     play.compare(
@@ -106,7 +143,8 @@ def submissions(play: Play) -> None:
 def resources(play: Play) -> None:
     """Resources come, change and go."""
     play.compare(
-        "nset_add", "nset_h_absent", "nset_sql", "nset_sql_none", "nset_sql_bad", "nset_last", "nset_p_badsyntax",
+        "nset_add", "nset_h_absent", "nset_after_absent",
+        "nset_sql", "nset_sql_none", "nset_sql_bad", "nset_last", "nset_p_badsyntax",
         "nset_p_system", "nset_p_unknown", "nset_none", "nset_add_badstate", "nset_add_state", "rm_garbage", "rm_none",
     )  # fmt: skip
     play.site.run("root", "oarnodesetting", "-r", "33", "-s", "Dead")
@@ -126,7 +164,9 @@ def settings(play: Play) -> None:
     play.site.run("root", "oarproperty", "-q", "-d", "gpu", "-d", "p1")
 
 
-PARTS: tuple[Callable[[Play], None], ...] = (listings, endings, submissions, resources, settings)
+PARTS: tuple[Callable[[Play], None], ...] = (
+    listings, endings, signals, reservations, submissions, resources, settings,
+)  # fmt: skip
 
 
 def differing_on_purpose() -> set[str]:
@@ -269,6 +309,10 @@ def test_a_user_s_accounts_are_summed_by_project_with_karma(live: Site):
 def test_a_chart_has_everything_of_one_s_own_jobs(live: Site):
     job = submitted(live, "alice", "-l", "core=1,walltime=0:1:0", "-p", "mem = 16", "echo secret")
     live.until_state(job, S.TERMINATED)
+    recorded = "{" + record("stat_gantt_J").out.partition('"42" : {')[2].partition("},")[0] + "}"
+    when = "2026-01-01 00:00:00, 2100-01-01 00:00:00"
+    chart = json.loads(live.run("alice", "oarstat", "-J", "-g", when).out)
+    assert chart["jobs"][str(job)].keys() == json.loads(recorded).keys()
     period = ["-X", "-g", "2026-01-01 00:00:00, 2100-01-01 00:00:00"]
     own, other = ([*live.run(user, "oarstat", *period).out.splitlines()] for user in ("alice", "bob"))
     [begin] = [at for at, line in enumerate(own) if f'<item key="{job}">' in line]

@@ -96,5 +96,8 @@ def _tell(job: Any, asked: Asked, out: Output) -> None:
         out.line(f"Deleting the job = {number} ...{_deleted(job)}.")
     if not job["done"]:
         tell_refused(job, out)
-    elif (said is not None or asked.given("checkpoint")) and job.get("says"):
+    elif said is not None and job.get("says"):
+        # The server was told a number; who wrote a name reads it again.
+        out.line(job["says"].replace(f" with {_signal(said)} on ", f" with {said} on "))
+    elif asked.given("checkpoint") and job.get("says"):
         out.line(job["says"])

@@ -9,7 +9,7 @@ from oarlock.job.ledger import Ledger, Site
 from oarlock.model.errors import IllegalMove, UnknownJob
 from oarlock.model.event import EventType
 from oarlock.model.job import FINAL, FragState, Job, JobState
-from oarlock.store import kills
+from oarlock.store import journal, kills
 from oarlock.store.tx import Tx
 
 _NOT_STARTED = frozenset(
@@ -100,10 +100,14 @@ def give_up(ledger: Ledger, job: Job, why: str) -> None:
 
 
 def signal(tx: Tx, site: Site, ids: Sequence[int], number: int, *, by: str, now: float) -> Answered:
-    """Send a signal to running jobs."""
-    return _on_running(
-        Ledger(tx, site, now, ids), ids, f"signal {number} for {by}", lambda node, key: Signal(node, *key, number)
+    """Send a signal to running jobs; there is no event for it, so the log says who sent it."""
+    answered = _on_running(
+        Ledger(tx, site, now, ids), ids, f"signal itself with {number}", lambda node, key: Signal(node, *key, number)
     )
+    for answer in answered.answers:
+        if answer.done:
+            journal.note(tx, journal.JOBS, "signal sent", {"job": answer.job_id, "signal": number, "by": by})
+    return answered
 
 
 def checkpoint(tx: Tx, site: Site, ids: Sequence[int], *, by: str, now: float) -> Answered:
@@ -112,7 +116,7 @@ def checkpoint(tx: Tx, site: Site, ids: Sequence[int], *, by: str, now: float) -
     for number in ids:
         if number in ledger.jobs and ledger.jobs[number].state is JobState.RUNNING:
             ledger.event(EventType.CHECKPOINT, f"{by} asked for the checkpoint signal", number)
-    return _on_running(ledger, ids, "the checkpoint signal", lambda node, key: Checkpoint(node, *key))
+    return _on_running(ledger, ids, "checkpoint itself", lambda node, key: Checkpoint(node, *key))
 
 
 def _on_running(
@@ -130,5 +134,6 @@ def _on_running(
             )
         else:
             ledger.tell(instruction(attempt.nodes[0].name, (number, attempt.number)))
-            answers.append(Answer(number, done=True, says=f"Job {number} is sent {what}."))
+            says = f"The job {number} was notified to {what} on {attempt.nodes[0].name}."
+            answers.append(Answer(number, done=True, says=says))
     return Answered(tuple(answers), tuple(ledger.write()))
