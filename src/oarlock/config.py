@@ -46,6 +46,13 @@ class NodeAccess(StrEnum):
     INSTALLED = "installed"  # the site installed it; a forced command starts it
 
 
+class UnknownAttempts(StrEnum):
+    """What becomes of jobs that nodes run and that a restored or new database does not know."""
+
+    HOLD = "hold"  # their resources are held until they end
+    END = "end"
+
+
 class AfterError(StrEnum):
     """What becomes of jobs that depend on a job in Error."""
 
@@ -209,6 +216,12 @@ class Config:
     )
     suspend_resume_script_timeout: int = _ENDING(kinds.SOME_SECONDS, 60, "How long each of them may take.")
 
+    restore_unknown_attempts: UnknownAttempts = _HEALTH(
+        kinds.choice(UnknownAttempts),
+        UnknownAttempts.HOLD,
+        "What becomes of jobs that nodes run and that a restored or new database does not know: `hold` holds their "
+        "resources until they end or an administrator ends them (`oarlock unknown`), `end` ends them.",
+    )
     finaud_frequency: int = _HEALTH(kinds.SECONDS, 300, "The time between two checks of all nodes; 0 is never.")
     dead_switch_time: int = _HEALTH(
         kinds.SECONDS, 0, "After how long a Suspected or Absent resource becomes Dead; 0 is never."

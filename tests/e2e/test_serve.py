@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import json
 import os
 import random
 import resource
@@ -13,10 +14,14 @@ from pathlib import Path
 import pytest
 
 from oarlock.client import Client, Refused
+from oarlock.config import Config
+from oarlock.job.ledger import Site
 from oarlock.model.job import JobState
 from oarlock.node import spool
 from oarlock.node.messages import EXITED, Report, signed
 from oarlock.server import descriptors
+from oarlock.server.fleet import Instance
+from oarlock.store import attempts, events, facts
 from tests.bed import needs_root
 from tests.e2e.instance import SOURCE, instance
 
@@ -111,14 +116,19 @@ def test_the_server_takes_all_descriptors_it_may_have_and_jobs_do_not_inherit_th
     assert (site.job(job).exit_code, int((site.home / "limit").read_text())) == (0, soft - 1)
 
 
-def leave_behind(directory, key):
-    """Put the file of an attempt that is over where a node remembers it."""
-    place = spool.enter(str(directory), key, b"{}")
+def leave_behind(site, directory, key):
+    """Put the file of an attempt that is over where a node remembers it, as the server would have."""
+    with site.database.read() as tx:
+        secret_key = bytes.fromhex(facts.get(tx, "attempt key"))
+        mac_key = Instance(facts.get(tx, "identity"), secret_key).spool_key(directory.name)
+        secrets = [Site(Config(), secret_key).secret(attempt) for attempt in attempts.of_jobs(tx, [key[0]])]
+    launch = json.dumps({"secret": secrets[0] if secrets else "00"}).encode()
+    place = spool.enter(str(directory), key, launch, mac_key)
     place.write(signed(Report(*key, directory.name, "", EXITED), "00"))
     place.close()
 
 
-def test_what_a_node_was_not_told_to_forget_the_next_server_tells_it_and_what_nobody_knows_stays(site):
+def test_what_a_node_remembers_and_should_not_is_cleared_and_the_unknown_named(site):
     known = site.submit("exit 0")
     stays = site.submit("until [ -e enough ]; do sleep 0.1; done", "/network_address=4,walltime=1", after=(known,))
     remembered = site.state / "spool" / site.nodes[0]
@@ -126,12 +136,15 @@ def test_what_a_node_was_not_told_to_forget_the_next_server_tells_it_and_what_no
     site.until(lambda: site.job(stays).state is JobState.RUNNING and not (remembered / f"{known}.1").exists())
     site.stop()
     for key in ((known, 1), (99, 1)):
-        leave_behind(remembered, key)
+        leave_behind(site, remembered, key)
     site.start()
     site.until(lambda: not (remembered / f"{known}.1").exists())
     (site.home / "enough").touch()
     site.until(lambda: site.all_over() and not (remembered / f"{stays}.1").exists())
-    assert [path.name for path in remembered.glob("*.1")] == ["99.1"]
+    assert list(remembered.glob("*.1")) == []
+    with site.database.read() as tx:
+        noted = [one.event for one in events.of_hosts(tx, site.nodes) if one.event.type == "UNKNOWN_JOB_ENDED"]
+    assert [(event.hosts, event.description.partition(" (")[0]) for event in noted] == [((site.nodes[0],), "job 99")]
 
 
 @pytest.mark.soak  # in every run the same is done over ssh (test_kill_loop.py)
@@ -217,3 +230,32 @@ def test_an_administrator_can_follow_a_job_in_the_log(site):
     ]
     assert f"attempt begun job={job} attempt=1 node={node}" in told
     assert len(told) <= 8, told
+
+
+def serve_once(state, settings):
+    """Start a server that has to refuse; give what it says."""
+    words = [sys.executable, "-m", "oarlock", "serve", "--state", state, "--config", settings]
+    ran = subprocess.run(
+        words, env={**os.environ, "PYTHONPATH": str(SOURCE)}, capture_output=True, text=True, timeout=30, check=False
+    )
+    return ran.returncode, ran.stderr
+
+
+def test_a_state_directory_that_somebody_else_made_is_refused(site):
+    os.chown(site.state, 12345, 12345)
+    code, said = serve_once(site.state, site.settings)
+    os.chown(site.state, 0, 0)
+    says = f"oarlock: The state directory {site.state} is not safe: {site.state} belongs to user 12345, not to root"
+    assert (code, said.splitlines()[0].startswith(says)) == (2, True)
+
+
+def test_a_server_says_that_its_instance_is_new(site):
+    site.start()
+    site.until(lambda: "listening" in site.log())
+    assert f"{site.state} held no instance: a new one begins there, without nodes" not in site.log()
+    site.stop()
+    (site.state / "oarlock.db").rename(site.state / "away")
+    (site.state / "oarlock.db.created").unlink()
+    (site.state / "oarlock.db.mark").unlink()
+    site.start()
+    site.until(lambda: f"{site.state} held no instance: a new one begins there, without nodes" in site.log())

@@ -5,7 +5,9 @@ import os
 import pytest
 
 from oarlock.node.messages import Refused
-from oarlock.node.spool import enter, forget, listed, open_place, prepare, remove
+from oarlock.node.spool import HighestJob, enter, forget, listed, open_place, prepare, remove
+
+KEY = "ab" * 32
 
 
 def names(path):
@@ -15,15 +17,15 @@ def names(path):
 @pytest.fixture
 def place(tmp_path):
     prepare(str(tmp_path))
-    made = enter(str(tmp_path), (7, 1), b'{"job": 7}')
+    made = enter(str(tmp_path), (7, 1), b'{"job": 7}', KEY)
     yield made
     made.close()
 
 
 def test_an_attempt_passes_the_gate_once(tmp_path, place):
     with pytest.raises(Refused, match=r"attempt 7\.1 was here before"):
-        enter(str(tmp_path), (7, 1), b"{}")
-    assert place.asked() == {"job": 7}
+        enter(str(tmp_path), (7, 1), b"{}", KEY)
+    assert place.asked(KEY) == {"job": 7}
     assert names(tmp_path) == ["7.1"]
 
 
@@ -34,7 +36,7 @@ def test_of_two_that_come_at_once_one_passes(tmp_path):
         pid = os.fork()
         if pid == 0:
             try:
-                enter(str(tmp_path), (7, 1), b"{}")
+                enter(str(tmp_path), (7, 1), b"{}", KEY)
             except Refused:
                 os._exit(1)
             os._exit(0)
@@ -75,9 +77,9 @@ def test_a_spool_is_closed_to_others(tmp_path):
 def test_an_outcome_that_is_not_whole_is_as_good_as_none_and_is_written_anew(place, cut):
     os.write(place.fd, cut)  # and there the supervisor was cut off
     later = open_place(place.spool, place.key)
-    assert (later.asked(), later.outcome()) == ({"job": 7}, None)
+    assert (later.asked(KEY), later.outcome()) == ({"job": 7}, None)
     later.write({"report": "it ended"})
-    assert (later.asked(), later.outcome()) == ({"job": 7}, {"report": "it ended"})
+    assert (later.asked(KEY), later.outcome()) == ({"job": 7}, {"report": "it ended"})
     later.close()
 
 
@@ -89,8 +91,8 @@ def test_what_is_said_later_takes_the_place_of_what_was_said_before(place):
 
 def test_a_launch_of_several_lines_is_one_line_in_the_file(tmp_path):
     prepare(str(tmp_path))
-    place = enter(str(tmp_path), (8, 1), b'{\n"job": 8}')
-    assert (place.asked(), place.outcome()) == ({"job": 8}, None)
+    place = enter(str(tmp_path), (8, 1), b'{\n"job": 8}', KEY)
+    assert (place.asked(KEY), place.outcome()) == ({"job": 8}, None)
     place.close()
 
 
@@ -99,7 +101,7 @@ def test_what_a_power_cut_left_of_a_launch_makes_no_sense_and_takes_an_outcome(t
     place = open_place(str(tmp_path), (9, 1))
     assert place is not None
     place.write({"report": "lost"})
-    assert (place.asked(), place.outcome()) == (None, {"report": "lost"})
+    assert (place.asked(KEY), place.outcome()) == (None, {"report": "lost"})
     place.close()
 
 
@@ -108,3 +110,21 @@ def test_removing_follows_no_link(tmp_path):
     (tmp_path / "nodes").symlink_to(tmp_path / "keep")
     remove(str(tmp_path / "nodes"))
     assert names(tmp_path) == ["keep"]
+
+
+def test_what_was_signed_with_another_key_is_not_read(tmp_path, place):
+    assert (place.asked("cd" * 32), place.claimed()) == (None, {"job": 7})
+
+
+def test_a_launch_that_somebody_changed_in_the_file_is_not_read(tmp_path, place):
+    path = tmp_path / "7.1"
+    path.write_bytes(path.read_bytes().replace(b'"job": 7', b'"job": 8'))
+    assert place.asked(KEY) is None
+
+
+def test_the_highest_job_is_remembered_with_its_instance(tmp_path):
+    prepare(str(tmp_path))
+    first = HighestJob(str(tmp_path), "one")
+    for job in (4, 12, 7):
+        first.see(job)
+    assert (first.before, HighestJob(str(tmp_path), "other").before) == (("", 0), ("one", 12))

@@ -74,7 +74,8 @@ async def test_jobs_run_and_all_that_was_sent_are_settings_and_messages(ground, 
         assert (report.outcome, post.out(1)) == (EXITED, f"{people[0]}\n")
         assert (ground / "fixed" / "lock").exists()
         settings, _, rest = (place / "sent").read_bytes().partition(b"\n")
-        assert set(json.loads(settings)) == {"node", "silence", "idle", "sample_period", "check"}
+        names = {"node", "silence", "idle", "sample_period", "check", "instance", "spool_key"}
+        assert set(json.loads(settings)) == names
         assert b"import " not in rest
         assert len(rest) < 5000
 

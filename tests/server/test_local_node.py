@@ -64,7 +64,7 @@ async def test_nothing_is_left_when_a_job_is_over_and_forgotten(ground, people):
         await post.node.forget([(1, 1)])
         assert await post.node.status() == []
         assert [list(Path(place).iterdir()) for place in (post.settings.runtime,)] == [[]]
-        assert sorted(path.name for path in Path(post.settings.spool).iterdir()) == ["lock"]
+        assert sorted(path.name for path in Path(post.settings.spool).iterdir()) == ["highest", "lock"]
         assert list(Path("/sys/fs/cgroup").glob(f"*/oarlock/{post.settings.node}/*_1")) == []
 
 

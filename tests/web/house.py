@@ -170,6 +170,9 @@ class House:
             await self.gate.passed()
         return self.answer
 
+    async def end_unknown(self, number: int) -> None:
+        self.asked.append(("end unknown", number))
+
     async def set_state(self, ids: Sequence[int], state: NextState) -> list[int]:
         self.asked.append(("state", list(ids), state))
         return [1]

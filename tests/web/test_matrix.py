@@ -68,6 +68,8 @@ MATRIX: dict[str, tuple[str, Any, tuple[str, ...]]] = {
     "maintenance.list": ("/maintenance", None, USERS),
     "maintenance.add": ("/maintenance", {"name": "x", "start": NOW, "stop": NOW + 9}, ADMINS),
     "maintenance.remove": ("/maintenance/{}", None, ADMINS),
+    "unknown.list": ("/unknown", None, ADMINS),
+    "unknown.end": ("/unknown/{}", None, ADMINS),
     "quotas.list": ("/quotas", None, USERS),
     "quotas.add": ("/quotas", {"rule": "*,*,*,/", "jobs": 3}, ADMINS),
     "quotas.remove": ("/quotas/{}", None, ADMINS),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from oarlock import __version__
-from oarlock.cli import agent, audit, maintenance, node, quotas, simulate
+from oarlock.cli import agent, audit, maintenance, node, quotas, simulate, unknown
 from oarlock.cli.arguments import Parser
 from oarlock.client import Refused
 from oarlock.model.errors import OarlockError
@@ -51,6 +51,7 @@ def options() -> argparse.ArgumentParser:
     _add_rules(commands)
     maintenance.options(commands)
     quotas.options(commands)
+    unknown.options(commands)
     _serve_options(commands.add_parser("serve", help="run the server of an instance", description=_SERVE))
     _demo_options(commands.add_parser("demo", help="show jobs of every kind on pretended nodes", description=_DEMO))
     agent.add(commands)

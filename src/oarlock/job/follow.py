@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from oarlock.job import energy, finish, health, launch, nodes, recover, suspend
+from oarlock.job import energy, finish, health, launch, nodes, recover, suspend, unknown
 from oarlock.job.finish import Over
 from oarlock.job.instructions import Instruction
 from oarlock.job.ledger import Ledger, Site
@@ -12,17 +12,18 @@ from oarlock.job.news import (
     Checked,
     Checkpointed,
     Exited,
+    HeldUp,
     Lost,
     Missing,
     News,
     Notified,
     NotLaunched,
     NotNotified,
-    Remembered,
     ScriptEnded,
     Signalled,
     Started,
     Stopped,
+    UnknownEnded,
     WentOn,
     Woken,
 )
@@ -42,7 +43,7 @@ def _job(one: News) -> int:
     match one:
         case Exited():
             return one.report.job
-        case Lost() | Back() | Remembered() | Checked() | Woken() | Notified():
+        case Lost() | Back() | UnknownEnded() | Checked() | Woken() | Notified():
             return 0
         case _:
             return one.job
@@ -70,8 +71,8 @@ def _take_rare(ledger: Ledger, one: News, over: Over) -> None:
             _checkpointed(ledger, one)
         case BadReport():
             finish.unbelieved(ledger, one)
-        case Remembered():
-            recover.remembered(ledger, one)
+        case UnknownEnded() | HeldUp():
+            unknown.heard(ledger, one)
         case ScriptEnded():
             finish.epilogue_ran(ledger, one, over)
         case Stopped():

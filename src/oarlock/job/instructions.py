@@ -36,6 +36,33 @@ class Expect:
 
 
 @dataclass(frozen=True, slots=True)
+class Survey:
+    """Reach nodes, so that they tell what they have (`Back`)."""
+
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """Let a node remove what it remembers of an attempt that is over and that the database does not know."""
+
+    node: str
+    job: int
+    attempt: int
+    tag: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndUnknown:
+    """End an attempt on a node that the database does not know."""
+
+    node: str
+    job: int
+    attempt: int
+    tag: str
+
+
+@dataclass(frozen=True, slots=True)
 class Kill:
     """Tell a job on its first node to end: TERM, then KILL to all of it."""
 
@@ -155,6 +182,9 @@ Instruction = (
     Reach
     | Run
     | Expect
+    | Survey
+    | Discard
+    | EndUnknown
     | Kill
     | GiveBack
     | Signal

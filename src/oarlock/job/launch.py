@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,9 +15,11 @@ from oarlock.job.news import Hello, NotLaunched, Started
 from oarlock.job.share import Machine
 from oarlock.model.event import EVENTS, Blame, EventType
 from oarlock.model.job import Job, JobState, Reservation, output_file
+from oarlock.model.record import changed
 from oarlock.model.resource import DEFAULT_TYPE, Resource, Value
 from oarlock.node.messages import OTHER, Hooks, Launch, Limits
 from oarlock.store import account_doubts, attempts, jobs, moldables, resources
+from oarlock.store import unknown as stored_unknown
 from oarlock.store.attempts import Attempt
 from oarlock.store.tx import Tx
 
@@ -87,6 +90,8 @@ def begin(ledger: Ledger, starting: Sequence[Job], assigned: Mapping[int, Collec
         elif not nodes:
             ledger.event(EventType.RESERVATION_NO_NODE, "none of its resources is on a node", job.id)
             ledger.move(job.id, JobState.ERROR, "none of its resources is on a node")
+        elif _is_held(ledger, job, assigned.get(job.id, ()), nodes):
+            _wait_again(ledger, job, "a job that this database does not know runs on its resources")
         elif all(node in hosts for node in nodes):
             ready.append((job, nodes))
         else:
@@ -95,16 +100,33 @@ def begin(ledger: Ledger, starting: Sequence[Job], assigned: Mapping[int, Collec
     _open(ledger, ready, given, hosts)
 
 
+def _is_held(ledger: Ledger, job: Job, assigned: Collection[int], nodes: Collection[str]) -> bool:
+    """Return whether a node was found, since the job was planned, to run an unknown job on what it was given.
+
+    An accepted reservation keeps its promise: the scheduler could give it no other place.
+    """
+    if ledger.site.lineage.unknown_nodes.isdisjoint(nodes) or job.reservation is not Reservation.NONE:
+        return False
+    return any(not ids.isdisjoint(assigned) for ids in stored_unknown.held(ledger.tx).values())
+
+
 def _open(
     ledger: Ledger, ready: Sequence[tuple[Job, tuple[str, ...]]], given: Mapping[int, Ground], hosts: Hosts
 ) -> None:
     new = []
     for job, nodes in ready:
         before = ledger.attempts.get(job.id)
-        secret = ledger.site.secret(job.id, before.number + 1 if before else 1)
-        places = tuple(attempts.Node(node, hosts[node].boot) for node in nodes)
-        digest = hashlib.sha256(secret.encode()).hexdigest()
-        new.append(Attempt(job_id=job.id, secret_hash=digest, nodes=places, opened_us=ledger.us()))
+        attempt = Attempt(
+            job_id=job.id,
+            number=before.number + 1 if before else 1,
+            secret_hash="",
+            nodes=tuple(attempts.Node(node, hosts[node].boot) for node in nodes),
+            opened_us=ledger.us(),
+            generation=ledger.site.lineage.generation,
+            nonce=secrets.token_hex(8),
+        )
+        digest = hashlib.sha256(ledger.site.secret(attempt).encode()).hexdigest()
+        new.append(changed(attempt, secret_hash=digest))
     for attempt in attempts.begin(ledger.tx, new) if new else ():
         ledger.attempts[attempt.job_id] = attempt
         job = ledger.move(attempt.job_id, JobState.LAUNCHING, f"attempt {attempt.number} begins")
@@ -126,7 +148,8 @@ def _launch(job: Job, attempt: Attempt, place: attempts.Node, ground: Ground, ho
     return Launch(
         job=job.id,
         attempt=attempt.number,
-        secret=site.secret(job.id, attempt.number),
+        secret=site.secret(attempt),
+        generation=attempt.generation,
         boot=place.boot_id,
         user=job.user,
         command=job.command or _keep_resources(ground.walltime),

@@ -29,21 +29,37 @@ ON_FRONTEND = frozenset({"deploy", "cosystem"})
 """Types of jobs whose command runs on a frontend: its troubles are no fault of the compute nodes."""
 
 
+@dataclass(slots=True)
+class Lineage:
+    """The generation of the database, and the nodes on which jobs of others may run. Loaded at the start."""
+
+    generation: str = ""
+    unknown_nodes: set[str] = field(default_factory=set)
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """What steps know of their site: its settings, and the key from which the secrets of attempts are made.
 
     In memory: whose jobs failed on which node (`failures`), and for whose the site's programs failed (`programs`).
+    `lineage`: the generation of the database.
     """
 
     config: Config
     key: bytes
     failures: NodeFailures = field(default_factory=NodeFailures, compare=False)
     programs: ProgramFailures = field(default_factory=ProgramFailures, compare=False)
+    lineage: Lineage = field(default_factory=Lineage, compare=False)
 
-    def secret(self, job_id: int, number: int) -> str:
-        """Give the secret of an attempt: made anew whenever it is needed, stored nowhere."""
-        return hmac.new(self.key, f"{job_id}.{number}".encode(), hashlib.sha256).hexdigest()
+    def secret(self, attempt: Attempt) -> str:
+        """Give the secret of an attempt: made anew whenever it is needed, stored nowhere.
+
+        The generation and the nonce keep an attempt apart from one of the same number that the database has lost.
+        """
+        named = f"{attempt.job_id}.{attempt.number}"
+        if attempt.nonce:  # those of before 0009 have none
+            named += f".{attempt.generation}.{attempt.nonce}"
+        return hmac.new(self.key, named.encode(), hashlib.sha256).hexdigest()
 
 
 Place = tuple[int, int, str]

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from oarlock.model.event import EventType
+from oarlock.model.unknown import UnknownAttempt
 from oarlock.node.messages import Report
 
 
@@ -21,6 +22,8 @@ class Hello:
     now: float  # its own clock, epoch seconds
     processes: int = 0  # how many all jobs there may have together; 0: not known
     unusable: Mapping[str, str] = field(default_factory=dict)  # programs of the site that it cannot run → why
+    instance: str = ""  # the identity of the last database that launched a job there
+    highest_job: int = 0  # the highest number of a job that was launched there
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +86,20 @@ class Back:
 
     node: str
     hello: Hello
+    unknown: tuple[UnknownAttempt, ...] = ()  # what it has that nobody awaits
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
-    """The node remembers attempts that are over and that nobody awaits: it may not have been told to forget them."""
+class UnknownEnded:
+    """An attempt that nobody awaited is over on a node."""
 
     node: str
-    attempts: tuple[tuple[int, int], ...]
+    job: int
+    attempt: int
+    tag: str
 
 
-NodeEvent = Started | Checkpointed | Exited | BadReport | Missing | Lost | Back | Remembered
+NodeEvent = Started | Checkpointed | Exited | BadReport | Missing | Lost | Back | UnknownEnded
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +115,16 @@ class NotLaunched:
     says: str
     hosts: tuple[str, ...] = ()
     cause: str = ""  # why a program of the site failed, where one did
+
+
+@dataclass(frozen=True, slots=True)
+class HeldUp:
+    """A launch waits: a node still has a job of the same number that the database does not know."""
+
+    node: str
+    job: int
+    attempt: int
+    says: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,4 +198,16 @@ class Notified:
     number: int
 
 
-News = NodeEvent | NotLaunched | ScriptEnded | Stopped | WentOn | Signalled | Checked | Woken | NotNotified | Notified
+News = (
+    NodeEvent
+    | NotLaunched
+    | HeldUp
+    | ScriptEnded
+    | Stopped
+    | WentOn
+    | Signalled
+    | Checked
+    | Woken
+    | NotNotified
+    | Notified
+)

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from oarlock.job import finish, kill, site_programs
+from oarlock.job import finish, kill, site_programs, unknown
 from oarlock.job.finish import Over
 from oarlock.job.instructions import Instruction, LookAgain
 from oarlock.job.launch import NOOP
@@ -53,6 +53,8 @@ def jobs_on(tx: Tx, ids: Collection[int]) -> list[Job]:
 def back(ledger: Ledger, news: Back, over: Over) -> None:
     """A node answers: what it was suspected for by the check is forgiven; what ran before another boot is over."""
     over.boots[news.node] = news.hello.boot
+    unknown.compare(ledger, news.node, news.hello)
+    unknown.met(ledger, news.node, news.unknown)
     forgive(ledger.tx, [news.node], at=ledger.now)
     if news.hello.unusable:
         _note_unusable(ledger, _unusable_on(ledger, news), (news.node,))

@@ -1,10 +1,10 @@
 """Recover: after a restart, adopt what runs, finish what ended, and launch only what certainly never ran."""
 
-from oarlock.job import finish, launch, notices, suspend
+from oarlock.job import finish, launch, notices, suspend, unknown
 from oarlock.job.finish import Over
-from oarlock.job.instructions import Expect, Forget, Instruction, Kill
+from oarlock.job.instructions import Expect, Instruction, Kill
 from oarlock.job.ledger import Ledger, Site
-from oarlock.job.news import Missing, Remembered
+from oarlock.job.news import Missing
 from oarlock.model.event import EventType
 from oarlock.model.job import FragState, JobState
 from oarlock.store import arrays, attempts, jobs, kills
@@ -20,9 +20,10 @@ def begin(tx: Tx, site: Site, *, now: float) -> list[Instruction]:
     """
     for numbers in arrays.unfinished(tx):
         arrays.remove(tx, numbers)
+    survey = unknown.load(tx, site)
     live = attempts.live(tx)
     instructions: list[Instruction] = [
-        Expect(node.name, attempt.job_id, attempt.number, site.secret(attempt.job_id, attempt.number))
+        Expect(node.name, attempt.job_id, attempt.number, site.secret(attempt))
         for attempt in live
         for node in attempt.nodes
     ]
@@ -33,6 +34,7 @@ def begin(tx: Tx, site: Site, *, now: float) -> list[Instruction]:
             instructions.append(Kill(attempt.nodes[0].name, number, attempt.number))
     waiting = [job.id for job in jobs.in_states(tx, [JobState.TO_LAUNCH])]
     return [
+        *survey,
         *instructions,
         *launch.go_on(tx, site, waiting, {}, now=now),
         *suspend.again(tx, site, now=now),
@@ -44,7 +46,8 @@ def begin(tx: Tx, site: Site, *, now: float) -> list[Instruction]:
 def missing(ledger: Ledger, news: Missing, over: Over) -> None:
     """A node does not know an attempt: it never arrived there, or the node was started again since.
 
-    Only when the node was not started again, and nothing was heard of the command, is it certain that it never ran.
+    Only when the node was not started again, and nothing was heard of the command, is it certain that it never ran; and
+    only in the generation that began it: in a lost one it may have run and been forgotten.
     """
     attempt = ledger.live(news.job, news.attempt)
     if attempt is None:
@@ -53,26 +56,11 @@ def missing(ledger: Ledger, news: Missing, over: Over) -> None:
     if place is None:
         return
     never_ran = place.boot_id == over.boots.get(news.node) and attempt.started_us is None
+    never_ran = never_ran and attempt.generation == ledger.site.lineage.generation
     if never_ran and news.node == attempt.nodes[0].name and attempt.ended_us is None:
         _again(ledger, news)
     else:
         finish.gone(ledger, attempt, news.node, over, f"{news.node} does not know the job any more")
-
-
-def remembered(ledger: Ledger, news: Remembered) -> None:
-    """Let a node forget attempts whose end is written down; a server that died may have had no time to say so.
-
-    What is not known here stays there: that it was there once keeps it from running a second time.
-    """
-    ledger.load({job for job, _ in news.attempts})
-    over = tuple(key for key in news.attempts if _is_over(ledger, *key))
-    if over:
-        ledger.tell(Forget(news.node, over))
-
-
-def _is_over(ledger: Ledger, job: int, number: int) -> bool:
-    last = ledger.attempts.get(job)
-    return last is not None and (number < last.number or (number == last.number and last.closed_us is not None))
 
 
 def _again(ledger: Ledger, news: Missing) -> None:

@@ -94,6 +94,9 @@ class EventType(StrEnum):
     USER_LOOKUP_ERROR = "USER_LOOKUP_ERROR"
     QUEUES_STOPPED = "QUEUES_STOPPED"
     QUEUES_STARTED = "QUEUES_STARTED"
+    NEW_GENERATION = "NEW_GENERATION"
+    UNKNOWN_JOB_FOUND = "UNKNOWN_JOB_FOUND"
+    UNKNOWN_JOB_ENDED = "UNKNOWN_JOB_ENDED"
 
 
 OLD_SPELLINGS: Mapping[str, EventType] = {
@@ -234,6 +237,9 @@ EVENTS: Mapping[EventType, Meaning] = {
     EventType.SCHEDULER_JOB_SET_ASIDE: _note("planning the job failed; the others were planned"),
     EventType.QUEUES_STOPPED: Meaning("no job of some queues starts any more", to_check=True),
     EventType.QUEUES_STARTED: _note("jobs of queues that were stopped start again"),
+    EventType.NEW_GENERATION: _note("the database was restored; what nodes still run of its other states is unknown"),
+    EventType.UNKNOWN_JOB_FOUND: _note("a node runs a job that this database does not know"),
+    EventType.UNKNOWN_JOB_ENDED: _note("a job that this database does not know is over on a node"),
 }
 
 
@@ -246,8 +252,10 @@ FOR_ADMINISTRATORS = frozenset(
         EventType.ADMISSION_RULE_ERROR,
         EventType.BIPBIP_CHALLENGE,
         EventType.CLOCK_JUMP,
+        EventType.NEW_GENERATION,
         EventType.SCHEDULER_JOB_SET_ASIDE,
         EventType.QUEUES_STOPPED,
+        EventType.UNKNOWN_JOB_FOUND,
     }
     | {kind for kind, meaning in EVENTS.items() if meaning.stops_queues or _concerns_nodes(meaning)}
 )

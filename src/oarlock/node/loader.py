@@ -114,7 +114,7 @@ def serve_installed(sources: dict[str, str], fixed: dict[str, Any], fingerprint:
     _run(sources, told)
 
 
-CHOSEN = ("node", "silence", "idle", "sample_period", "check")
+CHOSEN = ("node", "silence", "idle", "sample_period", "check", "instance", "spool_key")
 """The settings of an installed program that are the server's to choose."""
 
 

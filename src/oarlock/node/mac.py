@@ -23,12 +23,22 @@ _INNER, _OUTER = bytes(byte ^ 0x36 for byte in range(256)), bytes(byte ^ 0x5C fo
 
 def mac(text: str, secret: str) -> str:
     """Sign a text with a secret in hex; the signature is hex as well."""
+    return mac_of_bytes(text.encode("utf-8", "surrogatepass"), secret)
+
+
+def mac_of_bytes(data: bytes, secret: str) -> str:
+    """Sign bytes with a secret in hex."""
     key = bytes.fromhex(secret)
     if len(key) > _BLOCK:
         key = _SHA256(key).digest()
     key = key.ljust(_BLOCK, b"\0")
-    inner = _SHA256(key.translate(_INNER) + text.encode("utf-8", "surrogatepass")).digest()
+    inner = _SHA256(key.translate(_INNER) + data).digest()
     return str(_SHA256(key.translate(_OUTER) + inner).hexdigest())
+
+
+def fingerprint(secret: str) -> str:
+    """Return the name by which a secret is known to those who must not know it."""
+    return str(_SHA256(secret.encode("utf-8", "surrogatepass")).hexdigest())
 
 
 def same(one: str, other: str) -> bool:

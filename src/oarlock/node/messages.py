@@ -17,6 +17,7 @@ FIRST, OTHER = "first", "other"
 
 # Why a request was refused, as one word the server can act on.
 SEEN = "seen"  # this attempt, or a later one of the job, was here before
+TAKEN = "taken"  # an attempt of the same number is here that another database, or an older state of it, began
 REBOOTED = "rebooted"  # the node was started again since the attempt was written down
 UNKNOWN = "unknown"  # no such attempt here
 NOT_NOW = "not-now"  # the attempt is in no state for this
@@ -36,7 +37,7 @@ EXIT = "exit"  # it ran and did not return 0
 TIMEOUT = "timeout"  # it ran and did not end in time
 
 _NUMBERS = ("job", "attempt", "walltime", "grace", "checkpoint", "checkpoint_signal", "start_timeout")
-_TEXTS = ("secret", "boot", "user", "command", "directory", "stdout", "stderr", "name", "project")
+_TEXTS = ("secret", "boot", "user", "command", "directory", "stdout", "stderr", "name", "project", "generation")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*\$?")
 
 
@@ -101,6 +102,7 @@ class Launch(NamedTuple):
     other_gpus: tuple[int, ...] = ()  # those of the node that are not its own
     environment: dict[str, str] = {}  # noqa: RUF012 - a default of a named tuple, never written to
     start_timeout: int = 60  # seconds from the end of the prologue to the user's command
+    generation: str = ""  # of the database that wrote the attempt down
 
     @property
     def cpuset(self) -> str:
@@ -197,6 +199,8 @@ class Settings(NamedTuple):
     rest: float = 30.0  # seconds for which all others are kept
     sample_period: float = 0  # seconds between two samples of its jobs; 0: none are taken
     check: tuple[str, ...] = ()  # programs of the site that launches will name; what is wrong with them is in the hello
+    instance: str = ""  # the identity of the server's database
+    spool_key: str = ""  # hex; signs what is in the spool, and is never written on the node
     pretended: bool = False  # one of several nodes of this machine: CPU numbers are taken modulo the CPUs there are
     programs: tuple[str, ...] | None = (
         None  # of the site, that a launch may name; `None`: any that root alone can write

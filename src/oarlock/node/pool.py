@@ -158,6 +158,6 @@ def _attempt(
 
 def _enter(settings: Settings, asked: Launch, text: bytes) -> spool.Place:
     try:
-        return spool.enter(settings.spool, (asked.job, asked.attempt), text)
+        return spool.enter(settings.spool, (asked.job, asked.attempt), text, settings.spool_key)
     except OSError as error:
         raise Refused("CANNOT_CREATE_TMP_DIRECTORY", f"{settings.spool}: {error}") from error

@@ -14,18 +14,20 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from oarlock.node import cgroup, pool, recovery, script, spool
-from oarlock.node.channel import ANSWER, EVENT, PROTOCOL, RAW, REQUEST, BadFrame, Body, Closed, Endpoint, Frame
-from oarlock.node.messages import BAD, NOT_NOW, REBOOTED, SEEN, UNKNOWN, Refused, Settings, not_permitted
-from oarlock.node.spool import Key
+from oarlock.node import cgroup, pool, recovery, script, spool, trust
+from oarlock.node.channel import ANSWER, EVENT, PROTOCOL, RAW, REQUEST, BadFrame, Body, Closed, Endpoint, Frame, encoded
+from oarlock.node.mac import fingerprint
+from oarlock.node.messages import BAD, NOT_NOW, REBOOTED, SEEN, TAKEN, UNKNOWN, Refused, Settings, not_permitted
+from oarlock.node.spool import HighestJob, Key
 from oarlock.node.starting import Starting
-from oarlock.node.worker import Attempt, Worker, key_of, keys_of, report_in
+from oarlock.node.worker import Attempt, Worker, key_of, keys_of, report_in, tag_of
 
 _FORGOTTEN = 10_000  # jobs whose last attempt is remembered after it was forgotten
 _TURN = 5.0
 _BEHIND = 4 << 20  # bytes that wait for the server, above which samples are dropped
 _ENDS = {"kill", "end"}
 _NOTICES = 8  # programs that run at the same time to tell users of their jobs
+_UNSIGNED_SECONDS = 1.0  # between two looks at files of the spool that are not ours
 SAMPLES = 1
 """The number of RAW frames that carry samples."""
 
@@ -49,6 +51,10 @@ class Program:
     def __init__(self, settings: Settings, driver: cgroup.Driver, boot: str, launcher: socket.socket) -> None:
         self._settings, self._driver, self._boot, self._launcher = settings, driver, boot, launcher
         self._attempts: dict[Key, Attempt] = {}
+        self._unsigned: dict[Key, recovery.Unsigned] = {}  # files that another server wrote, or somebody else
+        self._look_at_unsigned = 0.0
+        self._recovered: set[int] = set()  # jobs that were in the spool before this program was
+        self._highest = HighestJob(settings.spool, settings.instance)
         self._forgotten: dict[int, int] = {}
         self._idle: list[Worker] = []
         self._notifying: set[Worker] = set()
@@ -88,6 +94,8 @@ class Program:
         """Send the samples that are due, unless the server is behind; give the seconds until something is due."""
         if self._busy:
             self._call_busy()
+        if self._unsigned:
+            self._check_unsigned()
         if self.sampling is None:
             return _TURN
         left = self.sampling.due() - time.monotonic()
@@ -159,6 +167,8 @@ class Program:
             "uid": os.geteuid(),
             "now": time.time(),
             "unusable": self._unusable(),
+            "instance": self._highest.before[0],
+            "highest_job": self._highest.before[1],
         }
 
     def _unusable(self) -> dict[str, str]:
@@ -197,9 +207,13 @@ class Program:
             self._notify(frame)
             return None
         if verb == "status":
-            return {"attempts": [attempt.body(key) for key, attempt in sorted(self._attempts.items())]}
+            return {"attempts": [*self._all(), *self._all_unsigned()]}
         if verb == "forget":
             return self._forget(body)
+        if verb == "discard":
+            return self._discard(key_of(body), tag_of(body))
+        if verb == "end-unknown":
+            return self._end_unknown(key_of(body), tag_of(body), frame)
         if verb == "ping":
             return {"now": time.time(), "boot": self._boot}
         if verb == "sample":
@@ -214,10 +228,27 @@ class Program:
         boot = body.get("boot")
         if boot and boot != self._boot:
             raise Refused(REBOOTED, f"this node was started again: its boot id is {self._boot}, not {boot}")
+        if key[0] in self._recovered:
+            self._refuse_taken(key, body)
         if key in self._attempts or key[1] <= self._forgotten.get(key[0], 0):
             raise Refused(SEEN, f"attempt {spool.named(key)} was here before")
-        self._attempts[key] = Attempt(None, "launching")
+        self._attempts[key] = Attempt(None, "launching", body)
+        self._highest.see(key[0])
         self._starting.queue(key, frame)
+
+    def _refuse_taken(self, key: Key, body: Body) -> None:
+        """Refuse a launch while something of the same number is here that another generation began.
+
+        Another attempt of that job is in the way as well: both would have the same cgroup.
+        """
+        same = self._attempts.get(key)
+        others = [other for (job, _), other in self._attempts.items() if job == key[0] and other.report is None]
+        if (
+            any(job == key[0] for job, _ in self._unsigned)
+            or (same is not None and same.tag != fingerprint(str(body.get("secret"))))
+            or any(other.generation != body.get("generation", "") for other in others if other is not same)
+        ):
+            raise Refused(TAKEN, f"a job {key[0]} that was begun by another generation of the database is still here")
 
     def _start(self) -> None:
         """Give the attempts whose turn it is to supervisors."""
@@ -244,7 +275,7 @@ class Program:
     def _pass_on(self, body: Body, frame: Frame) -> None:
         key = key_of(body)
         attempt = self._attempts.get(key)
-        if attempt is None:
+        if attempt is None or body.get("tag", attempt.tag) != attempt.tag:
             raise Refused(UNKNOWN, f"there is no attempt {spool.named(key)} here")
         if body["verb"] in _ENDS and (waiting := self._starting.withdraw(key)) is not None:
             self._withdraw(key, waiting)
@@ -269,6 +300,60 @@ class Program:
             self._remember(key)
             spool.forget(self._settings.spool, key)
         return {}
+
+    # What this server did not begin, or its database has lost.
+
+    def _all(self) -> list[Body]:
+        return [attempt.body(key) for key, attempt in sorted(self._attempts.items())]
+
+    def _all_unsigned(self) -> list[Body]:
+        return [
+            {"job": job, "attempt": number, "tag": "", "user": file.user, "alive": file.alive}
+            for (job, number), file in sorted(self._unsigned.items())
+        ]
+
+    def _check_unsigned(self) -> None:
+        """Tell the server when a process that held an unsigned file is gone."""
+        now = time.monotonic()
+        if now < self._look_at_unsigned:
+            return
+        self._look_at_unsigned = now + _UNSIGNED_SECONDS
+        for key, before in list(self._unsigned.items()):
+            file = recovery.look(self._settings, self._driver, self._boot, key) if before.alive else before
+            if isinstance(file, recovery.Unsigned) and file.alive != before.alive:
+                self._unsigned[key] = file
+                self._tell({"event": "unsigned-ended", "job": key[0], "attempt": key[1]})
+
+    def _discard(self, key: Key, tag: str) -> Body:
+        """Remove the file of an attempt that is over and that the server's database does not have."""
+        attempt, unsigned = self._attempts.get(key), self._unsigned.get(key)
+        if unsigned is not None and tag == "":
+            if unsigned.alive:
+                raise Refused(NOT_NOW, f"a process still holds {spool.named(key)}")
+            del self._unsigned[key]
+        elif attempt is not None and attempt.tag == tag:
+            if attempt.report is None:
+                raise Refused(NOT_NOW, f"attempt {spool.named(key)} is {attempt.state}")
+            del self._attempts[key]
+        else:
+            raise Refused(UNKNOWN, f"there is no such attempt {spool.named(key)} here")
+        spool.forget(self._settings.spool, key)
+        return {}
+
+    def _end_unknown(self, key: Key, tag: str, frame: Frame) -> Body | None:
+        """Tell an attempt to end that the server's database does not have. `None`: its supervisor answers."""
+        if key in self._unsigned and tag == "":
+            if not recovery.tell_to_end(self._settings, key):
+                raise Refused(NOT_NOW, f"nobody answers for {spool.named(key)}; end its processes on the node")
+            return {}
+        attempt = self._attempts.get(key)
+        if attempt is None or attempt.tag != tag:
+            raise Refused(UNKNOWN, f"there is no such attempt {spool.named(key)} here")
+        if attempt.worker is None:
+            raise Refused(NOT_NOW, f"attempt {spool.named(key)} is {attempt.state}")
+        kill = encoded({"verb": "kill", "job": key[0], "attempt": key[1]}).encode()
+        self._hand(attempt.worker, frame._replace(data=kill))
+        return None
 
     def _remember(self, key: Key) -> None:
         self._forgotten[key[0]] = max(key[1], self._forgotten.pop(key[0], 0))
@@ -360,12 +445,17 @@ class Program:
                 self._tell({"event": "exited", **body})
 
     def _recover(self) -> None:
-        for key, found in recovery.found(self._settings, self._driver, self._boot):
-            self._take_up(key, found)
+        for key, found, launch in recovery.found(self._settings, self._driver, self._boot):
+            self._recovered.add(key[0])
+            if isinstance(found, recovery.Unsigned):
+                self._unsigned[key] = found
+            else:
+                self._attempts[key] = Attempt(None, "running", launch)
+                self._take_up(key, found)
 
     def _take_up(self, key: Key, found: recovery.Found) -> None:
-        attempt = self._attempts.setdefault(key, Attempt(None, "running"))
-        if found is None:
+        attempt = self._attempts[key]
+        if found is None or isinstance(found, recovery.Unsigned):
             self._busy.add(key)
             return
         self._busy.discard(key)
@@ -386,9 +476,12 @@ class Program:
 
 def main(settings: Settings, read_fd: int, write_fd: int) -> None:
     """Run the node program on two descriptors."""
-    spool.prepare(settings.spool)
+    try:
+        spool.prepare(settings.spool)
+        trust.prepare(settings.runtime, 0o755)
+    except trust.UnsafeDirectory as unsafe:
+        sys.exit(f"this node cannot be used safely: {unsafe}")
     recovery.take_over(settings.spool)
-    os.makedirs(settings.runtime, mode=0o755, exist_ok=True)
     boot = cgroup.read("/proc/sys/kernel/random/boot_id").strip()
     launcher = pool.start_launcher(settings, lambda: cgroup.here(settings.node, pretended=settings.pretended), boot)
     # Only now: what measures brings threads and logging along, and with them every fork of a supervisor costs more.

@@ -9,11 +9,11 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
-from typing import Union
+from typing import NamedTuple, Union
 
 from oarlock.node import fence, linger, spool
 from oarlock.node.cgroup import CgroupError, Driver
-from oarlock.node.channel import Body
+from oarlock.node.channel import REQUEST, Body, packed
 from oarlock.node.environment import Files
 from oarlock.node.messages import LOST, Refused, Report, Settings, launch, signed
 from oarlock.node.signals import send
@@ -51,15 +51,33 @@ def _holders(fd: int) -> list[int]:
     return [int(pid)] if kind != fcntl.F_UNLCK and pid > 0 else []
 
 
-Found = Union[Body, socket.socket, None]
-"""The report of an attempt that is over, a line to its supervisor, or nothing: a supervisor lives but is busy."""
+class Unsigned(NamedTuple):
+    """A file in the spool that this server did not sign; `alive` while a process holds its lock."""
+
+    alive: bool
+    user: str  # as the file says
 
 
-def found(settings: Settings, driver: Driver, boot: str) -> Iterator[tuple[Key, Found]]:
-    """Go through the spool."""
+Found = Union[Body, socket.socket, Unsigned, None]
+"""The report of an attempt that is over, a line to its supervisor, a file of somebody else, or nothing: a supervisor
+lives but is busy."""
+
+
+def found(settings: Settings, driver: Driver, boot: str) -> Iterator[tuple[Key, Found, Body]]:
+    """Go through the spool; give each attempt with what its signed launch says."""
     end = time.monotonic() + _DOOR_SECONDS
     for key in _listed(settings):
-        yield key, look(settings, driver, boot, key, until=end)
+        yield key, look(settings, driver, boot, key, until=end), _signed_launch(settings, key)
+
+
+def _signed_launch(settings: Settings, key: Key) -> Body:
+    place = spool.open_place(settings.spool, key)
+    if place is None:
+        return {}
+    try:
+        return place.asked(settings.spool_key) or {}
+    finally:
+        place.close()
 
 
 def _listed(settings: Settings) -> list[Key]:
@@ -78,6 +96,8 @@ def look(settings: Settings, driver: Driver, boot: str, key: Key, *, until: floa
     if place is None:
         return None
     try:
+        if place.asked(settings.spool_key) is None:
+            return Unsigned(place.locked_elsewhere(), str(place.claimed().get("user", ""))[:64])
         while _told(place) is None and place.locked_elsewhere():
             line = _call(place)
             if line is not None or time.monotonic() >= until:
@@ -99,6 +119,26 @@ def _call(place: Place) -> socket.socket | None:
     finally:
         os.close(directory)
     return line
+
+
+def tell_to_end(settings: Settings, key: Key) -> bool:
+    """Tell the supervisor of an unsigned file to end its attempt; return whether it could be reached.
+
+    Nothing in the file is read: whoever listens at the door got there as we did, through a directory that is ours.
+    """
+    place = spool.open_place(settings.spool, key)
+    line = _call(place) if place is not None else None
+    if place is None or line is None:
+        return False
+    try:
+        line.sendall(packed(REQUEST, 1, {"verb": "kill", "job": key[0], "attempt": key[1]}))
+        line.settimeout(_DOOR_SECONDS)
+        return bool(line.recv(1))  # its answer: it has read the request, and may be left
+    except OSError:
+        return False
+    finally:
+        line.close()
+        place.close()
 
 
 def _told(place: Place) -> Body | None:
@@ -135,7 +175,7 @@ def _obituary(settings: Settings, driver: Driver, boot: str, place: Place) -> tu
     says = f"its supervisor failed: {crash}" if crash else "its supervisor vanished"
     report = Report(job, attempt, settings.node, boot, LOST, event=_LOST, says=says)
     try:
-        asked = launch(place.asked() or {})
+        asked = launch(place.asked(settings.spool_key) or {})
     except Refused as refusal:
         return report._replace(says=f"{says}; {refusal}"), "00" * 32
     linger.give_back(asked.user, settings.node, place.key)

@@ -1,8 +1,11 @@
 """What a node remembers: one file an attempt, in a place that only the runner's user can enter.
 
 The file appears under its name whole and locked; its name is the gate through which an attempt passes once. While a
-supervisor lives it holds the lock, which the kernel frees with it. The first line is what was asked, the second what
-came of it: one file, since making and removing files is what the disk of a busy node is slow at.
+supervisor lives it holds the lock, which the kernel frees with it. The first line is what was asked, behind a MAC made
+with a key that is never written on a node; the second is what came of it: one file, since making and removing files is
+what the disk of a busy node is slow at.
+
+Nothing in a file is acted on whose MAC is wrong: it was written by another instance, or by somebody else.
 """
 
 from __future__ import annotations
@@ -12,7 +15,9 @@ import json
 import os
 import re
 
+from oarlock.node import trust
 from oarlock.node.channel import Body, encoded
+from oarlock.node.mac import mac_of_bytes, same
 from oarlock.node.messages import SEEN, Refused
 
 _NAME = re.compile(r"(\d+)\.(\d+)")
@@ -38,9 +43,16 @@ class Place:
         """The name in the spool of the socket where a supervisor waits for the next program."""
         return named(self.key) + _DOOR
 
-    def asked(self) -> Body | None:
-        """Read the launch; `None` if it makes no sense."""
-        return _read(self._lines()[0])
+    def asked(self, key: str) -> Body | None:
+        """Read the launch; `None` if it makes no sense, or does not carry a MAC made with this key."""
+        mac, _, text = self._lines()[0].partition(b" ")
+        if not same(mac.decode("ascii", "replace"), mac_of_bytes(text, key)):
+            return None
+        return _read(text)
+
+    def claimed(self) -> Body:
+        """Read the launch whoever wrote it: to be shown to people, never to be acted on."""
+        return _read(self._lines()[0].partition(b" ")[2]) or {}
 
     def outcome(self) -> Body | None:
         """Read what came of it; `None` as long as nothing whole was written."""
@@ -103,10 +115,7 @@ def named(key: Key) -> str:
 
 def prepare(spool: str) -> None:
     """Make the spool, closed to everybody else, or refuse one that others could write."""
-    os.makedirs(spool, mode=0o700, exist_ok=True)
-    found = os.stat(spool)
-    if found.st_uid != os.geteuid() or found.st_mode & 0o077:
-        os.chmod(spool, 0o700)  # fails for a stranger's directory
+    trust.prepare(spool, 0o700)
 
 
 def open_directory(spool: str) -> int:
@@ -114,14 +123,15 @@ def open_directory(spool: str) -> int:
     return os.open(spool, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-def enter(spool: str, key: Key, asked: bytes) -> Place:
+def enter(spool: str, key: Key, asked: bytes, mac_key: str) -> Place:
     """Pass the gate: make the file of an attempt with its launch, locked. Refuse one that was here before."""
+    text = asked.replace(b"\n", b" ")  # in JSON it stands only where a space may
     making = os.path.join(spool, f"new.{os.getpid()}")
     fd = os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     place = Place(spool, key, fd, is_new=True)
     try:
         fcntl.flock(place.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        write_all(place.fd, asked.replace(b"\n", b" "))  # in JSON it stands only where a space may
+        write_all(place.fd, mac_of_bytes(text, mac_key).encode() + b" " + text)
         os.link(making, place.path)  # never replaces one that is there, as a rename would
     except OSError as error:
         place.close()
@@ -179,3 +189,29 @@ def remove(path: str) -> None:
         os.unlink(path)
     except FileNotFoundError:
         return
+
+
+class HighestJob:
+    """The highest number of a job that this spool has seen, and the instance that it belonged to.
+
+    It outlives the files of attempts, so that a server whose database is older than its jobs can be told so. It is not
+    forced to the disk: what a power cut takes from it, the server's own mark still has.
+    """
+
+    _LINE = 64  # bytes; written in one piece, over what was there
+
+    def __init__(self, spool: str, instance: str) -> None:
+        self._fd = os.open(os.path.join(spool, "highest"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.before = self._read()
+        self._instance = instance
+        self._job = self.before[1]
+
+    def _read(self) -> tuple[str, int]:
+        words = os.pread(self._fd, self._LINE, 0).decode("ascii", "replace").split()
+        return (words[0], int(words[1])) if len(words) == 2 and words[1].isdecimal() else ("", 0)
+
+    def see(self, job: int) -> None:
+        """Note the number of a job that is about to begin here."""
+        if job > self._job:
+            self._job = job
+            os.pwrite(self._fd, f"{self._instance or '-'} {job}\n".ljust(self._LINE).encode(), 0)

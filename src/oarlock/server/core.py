@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from oarlock.config import Config, DbType
-from oarlock.job import explain, follow, health, kill, launch, nodes, recover, schedule, suspend, watch
+from oarlock.job import explain, follow, health, kill, launch, nodes, recover, schedule, suspend, unknown, watch
 from oarlock.job.answer import Answer, Answered
 from oarlock.job.finish import Over
 from oarlock.job.instructions import Instruction
@@ -24,13 +24,14 @@ from oarlock.model.resource import NextState
 from oarlock.server import programs
 from oarlock.server.clock import Clock, Wall
 from oarlock.server.errands import Errands, Nodes
-from oarlock.server.fleet import Fleet
+from oarlock.server.fleet import Fleet, Instance
 from oarlock.server.planning import Helper, Planning
 from oarlock.server.readers import ReaderPool
 from oarlock.server.reservation_watch import ReservationWatch
 from oarlock.server.reserve import Reserve
-from oarlock.store import jobs, resources
+from oarlock.store import facts, jobs, resources
 from oarlock.store.database import Database
+from oarlock.store.generation import MarkFile, Marks
 from oarlock.store.tx import Tx
 
 log = logging.getLogger(__name__)
@@ -64,7 +65,8 @@ class Core:
         self.heard = asyncio.Event()
         self.to_plan = asyncio.Event()
         self.to_watch = asyncio.Event()
-        self.own_fleet = Fleet(config, state_dir, self.hear, self._measured) if fleet is None else None
+        instance = Instance(_identity(database), key)
+        self.own_fleet = Fleet(config, state_dir, instance, self.hear, self._measured) if fleet is None else None
         self.errands = Errands(
             fleet or self.own_fleet or _no_fleet(),
             config,
@@ -77,6 +79,7 @@ class Core:
         self.reserve = Reserve(state_dir / "reserve")
         self.readers = ReaderPool()
         self._own_threads = ThreadPoolExecutor(_OWN_THREADS, thread_name_prefix="oarlock-own")
+        self.marks = Marks(database, mark_file(state_dir))
         self._reservations = ReservationWatch()
         self._wall = Wall(clock)
 
@@ -217,6 +220,10 @@ class Core:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(changed.wait(), left)
 
+    async def end_unknown(self, number: int) -> None:
+        """End a job that runs on a node and that this database does not know."""
+        await self._step(lambda tx: unknown.end(tx, number))
+
     async def set_state(self, ids: Sequence[int], state: NextState) -> list[int]:
         """Put resources into a state at once; give the jobs that are on them. Absent and Dead end those jobs."""
 
@@ -293,6 +300,7 @@ class Core:
         await self.apply_states()
         away = dict(self.unreachable)
         await self._step(lambda tx: watch.look(tx, self.site, now=self.clock.now(), over=self.over, unreachable=away))
+        await asyncio.to_thread(self.marks.renew)
         self._reservations.wake_all()
 
     async def apply_states(self) -> None:
@@ -312,6 +320,7 @@ class Core:
             self._reservations.wake(refusal.job_id for refusal in decision.refuse)
 
     async def _reached(self, ids: Sequence[int]) -> None:
+        await self.follow()  # what the nodes have that nobody here knows is held first
         hosts = dict(self.errands.hosts)
         await self._insist(lambda tx: launch.go_on(tx, self.site, ids, hosts, now=self.clock.now()))
 
@@ -341,6 +350,16 @@ def worth_writing(decision: Decision) -> bool:
         or decision.predictions
         or (decision.whole if decision.gone is None else decision.gone)
     )
+
+
+def mark_file(state_dir: Path) -> MarkFile:
+    """Return the file beside the database that tells how far the database had come."""
+    return MarkFile(state_dir / "oarlock.db.mark")
+
+
+def _identity(database: Database) -> str:
+    with database.read() as tx:
+        return facts.get(tx, "identity") or ""
 
 
 def _no_fleet() -> Nodes:

@@ -14,6 +14,8 @@ from oarlock.config import Config
 from oarlock.job.instructions import (
     Check,
     Checkpoint,
+    Discard,
+    EndUnknown,
     Expect,
     Forget,
     GiveBack,
@@ -27,12 +29,14 @@ from oarlock.job.instructions import (
     RunEpilogue,
     Signal,
     Sleep,
+    Survey,
     Suspend,
     Wake,
 )
 from oarlock.job.news import (
     Checked,
     Exited,
+    HeldUp,
     Hello,
     Missing,
     News,
@@ -44,7 +48,7 @@ from oarlock.job.news import (
 )
 from oarlock.model.errors import DatabaseHeld, NodeRefused, NodeUnreachable, OarlockError
 from oarlock.model.event import EventType
-from oarlock.node.messages import BAD, NOT_NOW, REBOOTED, SEEN, UNKNOWN, UNUSABLE
+from oarlock.node.messages import BAD, NOT_NOW, REBOOTED, SEEN, TAKEN, UNKNOWN, UNUSABLE, Launch
 from oarlock.node.notice import Notice
 from oarlock.node.user import UserMissing, UserRefused
 from oarlock.server import programs
@@ -60,6 +64,7 @@ log = logging.getLogger(__name__)
 Key = tuple[int, int]
 _FORGET_AFTER = 0.5  # seconds in which attempts to be forgotten are gathered
 _PLACE_SECONDS = 60.0
+_TAKEN_SECONDS = 1.0  # between two tries to launch a job whose number is taken on a node
 
 
 class Nodes(Protocol):
@@ -86,6 +91,7 @@ class Errands:
         self._tell, self._look_again, self._reached = tell, look_again, reached
         self.hosts: dict[str, Hello] = {}
         self._launching: dict[Key, asyncio.Task[None]] = {}
+        self._held_up: dict[Key, asyncio.Event] = {}  # launches that wait for a number; set: they are to end
         self._places: dict[tuple[int, int, str], asyncio.Future[Exited | None]] = {}
         self._forgotten: defaultdict[str, list[Key]] = defaultdict(list)
         self._flushing: asyncio.Task[None] | None = None
@@ -119,6 +125,7 @@ class Errands:
 
     def _launched(self, key: Key, _: "asyncio.Task[None]") -> None:
         self._launching.pop(key, None)
+        self._held_up.pop(key, None)
 
     def hear(self, news: NodeEvent) -> bool:
         """Look at what a node says before the steps do; false if nothing follows from it."""
@@ -193,6 +200,12 @@ class Errands:
                 await self._notices.send(one)
             case Check():
                 await self._check(one)
+            case Survey():
+                await self._silent(one.nodes)
+            case Discard():
+                await self._politely(one.node, self._fleet.node(one.node).discard(one.job, one.attempt, one.tag))
+            case EndUnknown():
+                await self._politely(one.node, self._fleet.node(one.node).end_unknown(one.job, one.attempt, one.tag))
             case _:
                 raise AssertionError(f"nobody carries out {one}")
 
@@ -238,7 +251,7 @@ class Errands:
                 await self._not_launched(run, bad, ran.says, ())
                 return
         try:
-            await self._fleet.node(name).launch(launch._replace(uid=uid))
+            await self._launch_on(name, launch._replace(uid=uid))
         except NodeUnreachable as error:
             self.hosts.pop(name, None)
             if not error.sent:
@@ -251,6 +264,28 @@ class Errands:
                 hosts = () if error.word in {REBOOTED, NOT_NOW} else (name,)
                 await self._not_launched(run, _why_not(error), str(error), hosts, cause=_cause(error))
 
+    async def _launch_on(self, name: str, launch: Launch) -> None:
+        """Start an attempt on a node; while an unknown job of its number is there, wait for the end of that."""
+        key = (launch.job, launch.attempt)
+        while True:
+            try:
+                return await self._fleet.node(name).launch(launch)
+            except NodeRefused as error:
+                if error.word != TAKEN:
+                    raise
+                if key not in self._held_up:
+                    self._held_up[key] = asyncio.Event()
+                    self._tell(HeldUp(name, launch.job, launch.attempt, str(error)))
+                await self._wait_for_number(name, key)
+
+    async def _wait_for_number(self, name: str, key: Key) -> None:
+        try:
+            async with asyncio.timeout(_TAKEN_SECONDS):
+                await self._held_up[key].wait()
+        except TimeoutError:
+            return
+        raise NodeRefused(name, NOT_NOW, "it was to end before it began")
+
     async def _prepare(self, run: Run) -> dict[str, OarlockError]:
         """Have a place made on each of the other nodes; give those where that failed."""
         key = (run.first[1].job, run.first[1].attempt)
@@ -259,10 +294,7 @@ class Errands:
         self._places |= {(*key, name): future for name, future in ready.items()}
         try:
             answers = await asyncio.gather(
-                *(
-                    self._prepare_one(name, self._fleet.node(name).launch(launch), ready[name])
-                    for name, launch in run.others
-                )
+                *(self._prepare_one(name, self._launch_on(name, launch), ready[name]) for name, launch in run.others)
             )
         finally:
             for name in ready:
@@ -302,6 +334,8 @@ class Errands:
 
     async def _kill(self, kill: Kill) -> None:
         launching = self._launching.get((kill.job, kill.attempt))
+        if (held_up := self._held_up.get((kill.job, kill.attempt))) is not None:
+            held_up.set()
         if launching is not None:
             await asyncio.wait([launching])
         try:

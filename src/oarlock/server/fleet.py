@@ -1,8 +1,11 @@
 """The fleet: every node the server talks to, reached the way the settings say."""
 
+import hashlib
+import hmac
 import os
 import socket
 from collections.abc import Callable, Set
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -36,16 +39,36 @@ class NodeVerbs(Protocol):
     async def notify(self, notice: Notice) -> str: ...
     async def end(self, job: int, attempt: int) -> None: ...
     async def forget(self, keys: list[tuple[int, int]]) -> None: ...
+    async def discard(self, job: int, attempt: int, tag: str) -> None: ...
+    async def end_unknown(self, job: int, attempt: int, tag: str) -> None: ...
     async def ping(self) -> None: ...
     async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """What nodes know an instance by: the identity of its database, and its key, of which each node has a part."""
+
+    identity: str
+    key: bytes
+
+    def spool_key(self, node: str) -> str:
+        """Return the key that signs what is in the spool of a node."""
+        return hmac.new(self.key, f"spool of {node}".encode(), hashlib.sha256).hexdigest()
 
 
 class Fleet:
     """Nodes by name, made when they are first needed."""
 
     def __init__(
-        self, config: Config, state_dir: Path, on_event: Callable[[NodeEvent], None], on_samples: OnSamples
+        self,
+        config: Config,
+        state_dir: Path,
+        instance: Instance,
+        on_event: Callable[[NodeEvent], None],
+        on_samples: OnSamples,
     ) -> None:
+        self._instance = instance
         self._config, self._state_dir, self._on_event, self._on_samples = config, state_dir, on_event, on_samples
         self._doors = Doors()
         self._patience = Patience(connect=config.oar_ssh_connection_timeout + 10.0)
@@ -95,6 +118,8 @@ class Fleet:
             sample_period=config.sample_period,
             check=tuple(program.path for program in site_programs.on_nodes(config)),
             pretended=config.node_transport is NodeTransport.LOCAL,
+            instance=self._instance.identity,
+            spool_key=self._instance.spool_key(name),
         )
 
 

@@ -13,15 +13,17 @@ from pathlib import Path
 from oarlock.config import Config, DbType
 from oarlock.job import alerts
 from oarlock.model.errors import DatabaseHeld, DatabaseRefused, OarlockError
+from oarlock.node import trust
 from oarlock.server import descriptors, log_filter, loops
 from oarlock.server.alerts import PERIOD, Alerts
 from oarlock.server.clock import RealClock
-from oarlock.server.core import Core
+from oarlock.server.core import Core, mark_file
 from oarlock.server.http import serve_http
 from oarlock.server.people import warn_of_strangers
 from oarlock.server.planning import Helper, forked
 from oarlock.store import facts
 from oarlock.store.database import Database
+from oarlock.store.generation import Marks
 from oarlock.store.opening import open_database
 
 log = logging.getLogger(__name__)
@@ -47,8 +49,14 @@ def opened(state_dir: Path, config: Config) -> Iterator[Database]:
     marker = state_dir / "oarlock.db.created"
     fresh = not marker.exists()
     with open_database(address(state_dir, config), create=fresh, marker=marker) as database:
-        database.lock(now=int(RealClock().now()))
+        now = int(RealClock().now())
+        database.lock(now=now)
+        marks = Marks(database, mark_file(state_dir))
+        if marks.check(now=now):
+            log.warning("%s held no instance: a new one begins there, without nodes and without jobs", state_dir)
         yield database
+        with contextlib.suppress(OarlockError):  # another server may hold the database by now
+            marks.renew()
 
 
 def default_state() -> Path:
@@ -61,9 +69,16 @@ def default_state() -> Path:
 def prepare(state_dir: Path) -> None:
     """Make the directories of an instance; others may pass through, to the socket and to the files of their jobs."""
     try:
-        state_dir.mkdir(parents=True, exist_ok=True)
-        for name, mode in (("spool", 0o700), ("run", 0o755)):
-            (state_dir / name).mkdir(mode=mode, exist_ok=True)
+        for path, mode in ((state_dir, 0o755), (state_dir / "spool", 0o700), (state_dir / "run", 0o755)):
+            trust.make(str(path), mode)
+            trust.check(str(path))
+        trust.prepare(str(state_dir / "spool"), 0o700)
+    except trust.UnsafeDirectory as unsafe:
+        raise DatabaseRefused(
+            f"The state directory {state_dir} is not safe: {unsafe}.",
+            hint="What lies there is believed, so nobody but root and the server's user may write it or a directory "
+            "above it. Name another with --state, or give it to that user and take the right to write from others.",
+        ) from unsafe
     except OSError as error:
         raise DatabaseRefused(
             f"The state directory {state_dir} cannot be used: {error.strerror}.", hint="Name another with --state."

@@ -40,6 +40,8 @@ class Attempt:
     closed_us: int | None = None
     exit_code: int | None = None
     outcome: str = ""
+    generation: str = ""  # of the database, when it was begun
+    nonce: str = ""  # random; with the server's key it makes the secret
 
 
 _COLUMNS = [column.name for column in attempts.columns]

@@ -3,7 +3,7 @@
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Select, insert, select, update
+from sqlalchemy import Select, delete, insert, select, update
 
 from oarlock.store.tables import instance
 from oarlock.store.tx import Tx
@@ -30,6 +30,14 @@ def keep(tx: Tx, name: str, value: str) -> str:
     if known is None:
         tx.execute(insert(instance), {"name": name, "value": value})
     return known or value
+
+
+def take(tx: Tx, name: str) -> str | None:
+    """Return a fact and forget it."""
+    value = get(tx, name)
+    if value is not None:
+        tx.execute(delete(instance).where(instance.c.name == name))
+    return value
 
 
 def put(tx: Tx, name: str, value: str) -> None:

@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 
 from msgspec.structs import astuple, replace
-from sqlalchemy import bindparam, delete, select
+from sqlalchemy import bindparam, delete, null, select, union_all
 
 from oarlock.lang import where as conditions
 from oarlock.lang.where import STORED
 from oarlock.model.errors import OarlockError
 from oarlock.model.maintenance import Maintenance, UnknownWindow
 from oarlock.model.snapshot import Window
-from oarlock.store import resources
+from oarlock.store import resources, unknown
 from oarlock.store.rows import insert_rows
-from oarlock.store.tables import maintenance
+from oarlock.store.tables import maintenance, unknown_attempts
 from oarlock.store.tables import resources as table
 from oarlock.store.tx import Tx, take_ids
 
@@ -46,8 +46,24 @@ def remove(tx: Tx, number: int) -> None:
 
 
 def windows(tx: Tx, types: Mapping[str, type], *, now: int) -> list[Window]:
-    """Give the windows that are not over with their resources, for the scheduler."""
-    return [Window(one.name, one.start, one.stop, of(tx, one.where, types)) for one in listed(tx, now=now)]
+    """Give the windows that are not over with their resources, for the scheduler; and what unknown jobs hold."""
+    rows = [tuple(row) for row in tx.execute(_WINDOWS, {"now": now})]
+    given = [row for row in rows if row[1] is not None]
+    found = [Window(name, start, stop, of(tx, where, types)) for _, name, start, stop, where in given]
+    return found if len(found) == len(rows) else [*found, *unknown.windows(tx, now=now)]
+
+
+# One query for both, since the second has something to say after a restore only.
+_WINDOWS = union_all(
+    select(
+        maintenance.c.maintenance_id.label("number"),
+        maintenance.c.name,
+        maintenance.c.start_time.label("start"),
+        maintenance.c.stop_time,
+        maintenance.c.properties,
+    ).where(maintenance.c.stop_time > bindparam("now")),
+    select(unknown_attempts.c.unknown_id, null(), null(), null(), null()),
+).order_by("start", "number")
 
 
 def of(tx: Tx, where: str, types: Mapping[str, type]) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from oarlock.store.tx import Tx
 _SECRET_TABLES = frozenset(
     {"array_members", "array_texts", "audit", "challenges", "tokens", "request_ids", "instance", "notices"}
 )
-_HIDDEN: Mapping[str, frozenset[str]] = {"jobs": HIDDEN_JOB_COLUMNS, "attempts": frozenset({"secret_hash"})}
+_HIDDEN: Mapping[str, frozenset[str]] = {"jobs": HIDDEN_JOB_COLUMNS, "attempts": frozenset({"secret_hash", "nonce"})}
 _SECONDS = 60
 
 

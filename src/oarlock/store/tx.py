@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from sqlalchemy import Column, Connection, func, select
+from sqlalchemy import Column, Connection, delete, func, insert, select
+
+from oarlock.store.tables import instance
 
 Tx = Connection
 """A connection with an open transaction. Whoever opened it ends it; functions that receive one never commit."""
@@ -17,10 +19,33 @@ def take_ids(tx: Tx, column: Column[int], count: int, *, beside: tuple[Column[in
     """
     counters: dict[Column[int], int] = tx.info.setdefault("next ids", {})
     if column not in counters:
-        counters[column] = 1 + max(_highest(tx, one) for one in (column, *beside))
+        counters[column] = 1 + max(_skipped(tx, column), *(_highest(tx, one) for one in (column, *beside)))
     first = counters[column]
     counters[column] = first + count
     return range(first, first + count)
+
+
+def skip_ids(tx: Tx, column: Column[int], reached: int) -> int:
+    """Give no number of a column up to `reached`, now and after a restart; return the next one."""
+    [following] = take_ids(tx, column, 1)
+    following = max(following, reached + 1)
+    tx.info["next ids"][column] = following
+    tx.execute(delete(instance).where(instance.c.name == _skips(column)))
+    tx.execute(insert(instance), {"name": _skips(column), "value": str(following - 1)})
+    return following
+
+
+def reached_ids(tx: Tx, column: Column[int]) -> int:
+    """Return the highest number of a column that was given, or is never given."""
+    return max(_skipped(tx, column), _highest(tx, column))
+
+
+def _skips(column: Column[int]) -> str:
+    return f"numbers of {column} begin above"
+
+
+def _skipped(tx: Tx, column: Column[int]) -> int:
+    return int(tx.execute(select(instance.c.value).where(instance.c.name == _skips(column))).scalar() or 0)
 
 
 def _highest(tx: Tx, column: Column[Any]) -> int:

@@ -264,4 +264,6 @@ def _hello(body: Body) -> Hello:
         now=float(body["now"]),
         processes=int(body["processes"]),
         unusable={str(path): str(why) for path, why in body.get("unusable", {}).items()},
+        instance=str(body.get("instance", "")),
+        highest_job=int(body.get("highest_job", 0)),
     )

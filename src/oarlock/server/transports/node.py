@@ -20,11 +20,13 @@ from oarlock.job.news import (
     Lost,
     Missing,
     NodeEvent,
-    Remembered,
     Started,
+    UnknownEnded,
 )
 from oarlock.model.errors import NodeRefused, NodeUnreachable, OarlockError
+from oarlock.model.unknown import UnknownAttempt
 from oarlock.node.channel import Body
+from oarlock.node.mac import fingerprint
 from oarlock.node.messages import SEEN, Launch, Settings, verified
 from oarlock.node.notice import SECONDS, Notice
 from oarlock.server.transports.channel import Channel
@@ -34,6 +36,8 @@ log = logging.getLogger(__name__)
 
 Key = tuple[int, int]
 """A job and its attempt."""
+
+_LONGEST = 64  # characters of a name that only a node vouches for
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,7 @@ class Node:
         self._hello: Hello | None = None
         self._secrets: dict[Key, str] = {}  # attempts whose report is awaited
         self._told: set[Key] = set()  # ... and was passed on already
+        self._unknown: dict[Key, str] = {}  # attempts on the node that nobody here began, with their tags
         self._opening = asyncio.Lock()
         self._keeper: asyncio.Task[None] | None = None
         self._used = time.monotonic()
@@ -158,6 +163,15 @@ class Node:
             self._told.discard(key)
         await self._ask("forget", {"attempts": [list(key) for key in gone]})
 
+    async def discard(self, job: int, attempt: int, tag: str) -> None:
+        """Let the node remove what it remembers of an attempt that is over and that nobody here began."""
+        await self._attempt("discard", job, attempt, {"tag": tag})
+        self._unknown.pop((job, attempt), None)
+
+    async def end_unknown(self, job: int, attempt: int, tag: str) -> None:
+        """End an attempt that nobody here began; `UnknownEnded` follows."""
+        await self._attempt("end-unknown", job, attempt, {"tag": tag})
+
     @property
     def expected(self) -> set[int]:
         """The jobs that are on this node, as far as is known here."""
@@ -181,7 +195,10 @@ class Node:
     # The connection.
 
     async def _attempt(self, verb: str, job: int, attempt: int, more: Body | None = None) -> None:
-        await self._ask(verb, {"job": job, "attempt": attempt, **(more or {})})
+        secret = self._secrets.get((job, attempt))
+        # One of the same number that nobody here began must not be taken for ours.
+        tag = "" if secret is None else fingerprint(secret)
+        await self._ask(verb, {"job": job, "attempt": attempt, "tag": tag, **(more or {})})
 
     async def _ask(self, verb: str, body: Body | None = None, *, seconds: float | None = None) -> Body:
         channel = await self._open()
@@ -246,14 +263,13 @@ class Node:
         """Learn what happened while we were away."""
         found = (await channel.ask("status", seconds=self._patience.answer))["attempts"]
         self._told.clear()
-        self._on_event(Back(self.name, hello))
+        ours = [about for about in found if self._is_ours(about)]
+        unknown = [_unknown(self.name, about) for about in found if not self._is_ours(about)]
+        self._unknown = {(one.job, one.attempt): one.tag for one in unknown if one.alive}
+        self._on_event(Back(self.name, hello, tuple(unknown)))
         known: set[Key] = set()
-        over: list[Key] = []
-        for about in found:
+        for about in ours:
             key = _key(about)
-            if key not in self._secrets:
-                over += [key] if "report" in about else []
-                continue
             known.add(key)
             if "report" in about:
                 self._reported(about["report"])
@@ -261,8 +277,11 @@ class Node:
                 self._on_event(Started(self.name, *key, about["started"]))
         for key in set(self._secrets) - known:
             self._on_event(Missing(self.name, *key))
-        if over:
-            self._on_event(Remembered(self.name, tuple(over)))
+
+    def _is_ours(self, about: Body) -> bool:
+        """Return whether a node speaks of an attempt that is awaited; one of its number may have another secret."""
+        secret = self._secrets.get(_key(about))
+        return secret is not None and about.get("tag") == fingerprint(secret)
 
     def _keep(self, *, after: float) -> None:
         """Have somebody stay in touch, who reaches a node that is not connected after some seconds."""
@@ -315,7 +334,9 @@ class Node:
 
     def _heard(self, body: Body) -> None:
         key = _key(body)
-        if body.get("event") == "exited":
+        if body.get("event") == "unsigned-ended" or self._is_end_of_unknown(key, body):
+            self._on_event(UnknownEnded(self.name, *key, self._unknown.pop(key, "")))
+        elif body.get("event") == "exited":
             self._reported(body)
         elif key not in self._secrets:
             return
@@ -324,6 +345,12 @@ class Node:
             self._on_event(Started(self.name, *key, body["started"]))
         elif body.get("event") == "checkpointed":
             self._on_event(Checkpointed(self.name, *key))
+
+    def _is_end_of_unknown(self, key: Key, body: Body) -> bool:
+        if body.get("event") != "exited" or key not in self._unknown:
+            return False
+        secret = self._secrets.get(key)
+        return secret is None or verified(body, secret) is None
 
     def _reported(self, body: Any) -> None:
         """Pass a report on, once, if it is about an attempt of ours and signed with its secret."""
@@ -346,3 +373,22 @@ class Node:
 def _key(body: Body) -> Key:
     job, attempt = body.get("job"), body.get("attempt")
     return (job, attempt) if isinstance(job, int) and isinstance(attempt, int) else (0, 0)
+
+
+def _unknown(node: str, about: Body) -> UnknownAttempt:
+    """Read what a node says of an attempt that is not awaited. Unsigned ones are known by their numbers only."""
+    job, attempt = _key(about)
+    held = about.get("resources")
+    started, walltime = about.get("started"), about.get("walltime")
+    return UnknownAttempt(
+        node=node,
+        job=job,
+        attempt=attempt,
+        tag=str(about.get("tag", "")),
+        generation=str(about.get("generation", ""))[:_LONGEST],
+        user="".join(filter(str.isprintable, str(about.get("user") or "")))[:_LONGEST],
+        since=int(started) if isinstance(started, float | int) else 0,
+        walltime=walltime if isinstance(walltime, int) else 0,
+        resources=tuple(number for number in held if isinstance(number, int)) if isinstance(held, list) else (),
+        alive=bool(about.get("alive", "report" not in about)),
+    )

@@ -47,6 +47,7 @@ from oarlock.store.tables.site import (
     queues,
     quotas,
     tokens,
+    unknown_attempts,
 )
 
 __all__ = [
@@ -88,5 +89,6 @@ __all__ = [
     "resource_logs",
     "resources",
     "tokens",
+    "unknown_attempts",
     "walltime_change",
 ]

@@ -215,6 +215,8 @@ attempts = Table(
     perhaps_number("closed_us"),
     perhaps_number("exit_code"),
     text("outcome"),
+    text("generation"),
+    text("nonce"),
     few("ix_attempts_live", "job_id", "closed_us IS NULL"),
     ForeignKeyConstraint(["job_id"], ["jobs.job_id"]),
 )

@@ -135,6 +135,22 @@ account_doubts = Table(
 )
 """Users whom a look-up did not find, on the server (no host) or on a node: their jobs wait."""
 
+unknown_attempts = Table(
+    "unknown_attempts",
+    metadata,
+    key("unknown_id"),
+    text("network_address"),
+    number("job_id"),
+    number("number"),
+    text("tag"),
+    text("generation"),
+    text("user_name"),
+    number("since"),
+    number("walltime"),
+    text("resources"),
+)
+"""What nodes know of another generation of the database, from when it was found until it is over."""
+
 tokens = Table(
     "tokens",
     metadata,
