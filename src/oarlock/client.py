@@ -66,7 +66,12 @@ class Client:
 
     def jobs(self, **query: object) -> Any:
         """List jobs: by `ids`, `array`, `user`, `where`, `states`, `since` and `until`; `full=1` for every field."""
-        return self._get("/jobs", **query)["jobs"]
+        page = self._get("/jobs", **query)
+        jobs = page["jobs"]
+        while page.get("next") is not None:
+            page = self._get("/jobs", **{**query, "after": page["next"]})
+            jobs += page["jobs"]
+        return jobs
 
     def events(self, job_id: int) -> Any:
         """List what happened to a job."""

@@ -1,12 +1,14 @@
 """What others may see of a job, and what nobody but its owner."""
 
 import os
+import pwd
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 from sqlalchemy import event
 
+from oarlock.client import Client as ApiClient
 from oarlock.model.event import Event, EventType
 from oarlock.model.job import JobState
 from oarlock.store import events, jobs
@@ -185,3 +187,19 @@ def test_too_long_a_list_is_refused_and_not_cut(house: Running, monkeypatch: pyt
     monkeypatch.setattr(views, "MOST_LISTED", 1)
     assert house.client.get("/jobs").body["kind"] == "TooMuch"
     assert house.client.get("/jobs?ids=1").status == 200
+
+
+def test_a_long_answer_comes_in_pages_that_the_client_puts_together(database: Database):
+    long = {"command": "c" * 60_000, "environment": '{"A": "' + "e" * 100_000 + '"}', "initial_request": "i" * 100_000}
+    me = pwd.getpwuid(os.getuid()).pw_name
+    members = [replace(new(user=me, array_index=place, **long), parameters=str(place)) for place in range(1, 91)]
+    added = database.write(lambda tx: jobs.add(tx, members))
+    with running(database) as house:
+        first = house.client.get("/jobs?full=1").body
+        assert 0 < len(first["jobs"]) < 90
+        assert first["next"] == first["jobs"][-1]["Job_Id"]
+        rest = house.client.get(f"/jobs?full=1&after={first['next']}").body
+        together = [job["Job_Id"] for job in first["jobs"] + rest["jobs"]]
+        assert (together, rest["next"]) == ([job.id for job in added], None)
+        listed = ApiClient(str(house.socket)).jobs(full=1)
+    assert [job["command"].rpartition(" ")[2] for job in listed] == [str(place) for place in range(1, 91)]

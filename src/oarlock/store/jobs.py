@@ -1,7 +1,7 @@
 """Jobs: written when submitted, found again by number or condition, moved from state to state."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -40,12 +40,14 @@ __all__ = [
     "after",
     "assign",
     "count",
+    "each",
     "get",
     "holders",
     "in_states",
     "known",
     "many",
     "matching",
+    "not_begun_reservations",
     "numbers_in",
     "of_array",
     "record",
@@ -215,6 +217,34 @@ def known(tx: Tx, ids: Collection[int]) -> list[Job]:
     return _jobs(tx, tx.execute(_known(tx.dialect.name), these(tx, ids)))
 
 
+def not_begun_reservations(tx: Tx, ids: Collection[int]) -> list[int]:
+    """Return those of these jobs that are accepted reservations and were never given their resources."""
+    query = select(jobs.c.job_id).where(
+        jobs.c.reservation == Reservation.SCHEDULED.value,
+        jobs.c.assigned_moldable_job == 0,
+        among(tx.dialect.name, jobs.c.job_id),
+    )
+    return list(tx.execute(query, these(tx, ids)).scalars())
+
+
+def each(tx: Tx, ids: Collection[int]) -> Iterator[Job]:
+    """Yield jobs by increasing number as `known` returns them, reading on only when asked: their texts may be long."""
+    types = _grouped(tx.execute(_types(tx.dialect.name), these(tx, ids)))
+    streamed = {"stream_results": True, "yield_per": _READ_AT_ONCE}
+    array, shared = 0, {}
+    with tx.execute(_known(tx.dialect.name), these(tx, ids), execution_options=streamed) as rows:
+        for row in rows:
+            fields, texts_id = dict(zip(_FIELDS, row[:-1], strict=True)), row[-1]
+            if texts_id and texts_id != array:  # members follow each other: only the last array is worth keeping
+                array, shared = texts_id, _read_texts(tx, [texts_id])
+            if texts_id:
+                _share_texts(fields, *shared[texts_id])
+            yield _job(fields, tuple(types.get(fields["id"], ())))
+
+
+_READ_AT_ONCE = 50  # rows of jobs that may have long texts
+
+
 @cache
 def _known(engine: str) -> Select[Any]:
     return _SELECT.where(among(engine, jobs.c.job_id))
@@ -377,19 +407,21 @@ def _jobs(tx: Tx, rows: Iterable[Any]) -> list[Job]:
             arrays[row[0]] = row[-1]
     types = _grouped(tx.execute(_types(tx.dialect.name), these(tx, [one["id"] for one in fields])))
     if arrays:
-        _share_texts(tx, fields, arrays)
+        shared = _read_texts(tx, set(arrays.values()))
+        for job in fields:
+            if job["id"] in arrays:
+                _share_texts(job, *shared[arrays[job["id"]]])
     return [_job(one, tuple(types.get(one["id"], ()))) for one in fields]
 
 
-def _share_texts(tx: Tx, fields: Iterable[dict[str, Any]], arrays: Mapping[int, int]) -> None:
-    """Fill in what members of arrays share: the same text for all of them, since it may be long and they many."""
-    rows = tx.execute(_texts(tx.dialect.name), these(tx, set(arrays.values())))
-    shared = {number: texts for number, *texts in rows}
-    for job in fields:
-        if job["id"] in arrays:
-            command, environment, initial_request = shared[arrays[job["id"]]]
-            job["command"] = with_parameters(command, job["command"])
-            job["environment"], job["initial_request"] = environment, initial_request
+def _read_texts(tx: Tx, arrays: Collection[int]) -> dict[int, tuple[str | None, str, str]]:
+    return {row[0]: tuple(row[1:]) for row in tx.execute(_texts(tx.dialect.name), these(tx, arrays))}
+
+
+def _share_texts(job: dict[str, Any], command: str | None, environment: str, initial_request: str) -> None:
+    """Fill in what members of an array share: the same text for all of them, since it may be long and they many."""
+    job["command"] = with_parameters(command, job["command"])
+    job["environment"], job["initial_request"] = environment, initial_request
 
 
 @cache

@@ -1,12 +1,13 @@
 """How jobs and resources look from outside: OAR's names, made here and nowhere else."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from msgspec import Struct, field
 
 from oarlock.lang import request as requests
-from oarlock.model.job import FINAL, Job, Reservation, filled
+from oarlock.model.errors import UnknownJob
+from oarlock.model.job import FINAL, Job, filled
 from oarlock.model.resource import PROPERTY_ALIASES
 from oarlock.store import events, jobs, listing, properties, resources, shapes
 from oarlock.store.listing import Line, Which
@@ -106,16 +107,22 @@ def predicted(line: Line) -> int | None:
 
 def whole_jobs(tx: Tx, ids: Collection[int], who: Who) -> list[JobView]:
     """Give jobs with all that this caller may know of them; each must exist (`UnknownJob`)."""
-    found = jobs.many(tx, ids)
+    found = list(each_whole_job(tx, ids, who))
+    if missing := set(ids) - {view.id for view in found}:
+        raise UnknownJob(min(missing))
+    return found
+
+
+def each_whole_job(tx: Tx, ids: Collection[int], who: Who) -> Iterator[JobView]:
+    """Yield jobs with all that this caller may know of them, oldest first, reading their texts only when asked."""
     lines = {line.id: line for line in listing.lines(tx, Which(ids=ids), most=len(ids))}
     assigned, after = jobs.resources_of(tx, ids), jobs.after(tx, ids)
     wanted = shapes.requests_of(tx, list(ids), properties.types(tx))
     addresses = listing.addresses(tx, {one for held in assigned.values() for one in held})
     noted = job_events(tx, ids)
-    dated = [job.id for job in found if job.reservation is Reservation.SCHEDULED and not job.assigned]
-    reserved = listing.foreseen(tx, dated)
-    return [
-        _job_view(
+    reserved = listing.foreseen(tx, jobs.not_begun_reservations(tx, ids))
+    for job in jobs.each(tx, ids):
+        yield _job_view(
             job,
             lines[job.id],
             own=who.admin or job.user == who.name,
@@ -126,8 +133,6 @@ def whole_jobs(tx: Tx, ids: Collection[int], who: Who) -> list[JobView]:
             addresses=addresses,
             happened=noted.get(job.id, []),
         )
-        for job in found
-    ]
 
 
 def job_events(tx: Tx, ids: Collection[int]) -> dict[int, list[EventView]]:

@@ -1,6 +1,6 @@
 """Verbs that show jobs."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -21,11 +21,17 @@ from oarlock.web.views import EventView, JobLine, JobView, ResourceView
 from oarlock.web.who import Who
 
 MOST_WHOLE = 10_000
-"""How many jobs one answer shows with everything that is known of them."""
+"""How many jobs one list shows with everything that is known of them."""
+
+PAGE_BYTES = 16 * 1024 * 1024
+"""How long one answer gets: what is longer is asked for page by page."""
 
 
 class ListJobs(Asked):
-    """Which jobs; without anything those that are not over. `full`: everything about each."""
+    """Which jobs; without anything those that are not over. `full`: everything about each.
+
+    `after`: only those with higher numbers, as the `next` of the page before says.
+    """
 
     ids: list[Id] | None = None
     array: Id | None = None
@@ -35,12 +41,17 @@ class ListJobs(Asked):
     since: Instant | None = None
     until: Instant | None = None
     full: bool = False
+    after: Id | None = None
 
 
 class Jobs(Struct, frozen=True):
-    """Jobs, oldest first; with `full` each has all the fields that `GET /jobs/{id}` shows."""
+    """Jobs, oldest first; with `full` each has all the fields that `GET /jobs/{id}` shows.
+
+    `next`: the list is longer than an answer may be; ask again with `after` set to this number.
+    """
 
     jobs: list[JobLine]
+    next: int | None = None
 
 
 @verb(
@@ -53,7 +64,7 @@ async def listed(call: Call, asked: ListJobs) -> bytes:
     who = call.who
     # What a condition found belongs to the instant at which it was asked: such lists are not shared.
     key = call.key(private=asked.full) if asked.where is None else None
-    return await call.read(lambda tx: listed_jobs(tx, which, who, full=asked.full), key)
+    return await call.read(lambda tx: listed_jobs(tx, which, who, full=asked.full, after=asked.after or 0), key)
 
 
 async def fulfilling(call: Call, text: str, *, user: str | None = None) -> list[int]:
@@ -72,14 +83,29 @@ async def _which(call: Call, asked: ListJobs) -> Which:
     return Which(ids=ids, array_id=asked.array, user=asked.user, states=states, since=asked.since, until=asked.until)
 
 
-def listed_jobs(tx: Tx, which: Which, who: Who, *, full: bool) -> bytes:
-    """Read jobs and write the answer, in as many queries for thousands as for one."""
+def listed_jobs(tx: Tx, which: Which, who: Who, *, full: bool, after: int = 0) -> bytes:
+    """Read jobs and write the answer, in few queries however many they are."""
     lines = views.job_lines(tx, which)
     most = MOST_WHOLE if full else views.MOST_LISTED
     if len(lines) > most:
         raise TooMuch(f"There are more than {most} such jobs.", hint="Ask for fewer: a user, a state, a time.")
-    shown = views.whole_jobs(tx, [line.id for line in lines], who) if full else lines
-    return msgspec.json.encode({"jobs": shown})
+    if full:
+        return _page(tx, [line.id for line in lines if line.id > after], who)
+    return msgspec.json.encode({"jobs": [line for line in lines if line.id > after] if after else lines})
+
+
+def _page(tx: Tx, ids: Sequence[int], who: Who) -> bytes:
+    """Write jobs with everything that is known of them, until the answer is long enough."""
+    written: list[bytes] = []
+    size, last, more = 0, 0, False
+    for view in views.each_whole_job(tx, ids, who):
+        text = msgspec.json.encode(view)
+        more = bool(written) and size + len(text) > PAGE_BYTES
+        if more:
+            break
+        written.append(text)
+        size, last = size + len(text), view.id
+    return b'{"jobs":[%b],"next":%b}' % (b",".join(written), b"%d" % last if more else b"null")
 
 
 class OneJob(Asked):
