@@ -96,4 +96,5 @@ def _row(row: Measured) -> str:
     peers = "; ".join(f"{peer}: `{name}`" for peer, name in row.peers.items()) or "–"
     labels = ", ".join(row.labels) or "–"
     unit = "–" if row.unit == "1" else row.unit
-    return f"| `{row.full_name}` | {labels} | {row.kind} | {unit} | {row.help} | {row.files} | {peers} |"
+    called = f"`{row.full_name}`" if row.own else f"({row.name}, only under names elsewhere)"
+    return f"| {called} | {labels} | {row.kind} | {unit} | {row.help} | {row.files} | {peers} |"

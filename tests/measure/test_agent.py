@@ -2,7 +2,10 @@ import itertools
 import logging
 import os
 import re
+import subprocess
+import sys
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -17,7 +20,7 @@ from oarlock.node.hierarchies import Hierarchy
 from oarlock.node.sources import perf
 from oarlock.node.sources.disks import local_mounts
 from tests.measure.real import free_port
-from tests.monitoring import recorded, wait_until
+from tests.monitoring import needs_cgroups, real_groups, recorded, wait_until
 
 FILES = {"cpuacct/oar/ada_7/cpuacct.usage": "2000000000\n", "memory/oar/ada_7/memory.usage_in_bytes": "4096\n"}
 
@@ -240,3 +243,52 @@ def test_a_management_controller_is_named_in_a_file_that_keeps_its_secret(tmp_pa
         file.write_text(text)
         with pytest.raises(ConfigRefused, match="does not say how to reach"):
             source_settings(options.made({"redfish": str(file)}))
+
+
+@pytest.fixture
+def real_agent():
+    """Make an agent of real cgroups, and put sleeping processes into them."""
+    with real_groups() as groups, ExitStack() as stack:
+        agent = Agent(options.made({"layout": "slurm", "sources": ("cpu", "processes"), "control": "none"}),
+                      hierarchies=lambda: groups.hierarchies)  # fmt: skip
+        stack.callback(agent.close)
+
+        def sleep_in(path, **environment):
+            made = groups.make(path)
+            sleeper = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], env=environment)
+            stack.callback(sleeper.wait)
+            stack.callback(sleeper.kill)
+            groups.join(made, sleeper.pid)
+
+        yield agent, sleep_in
+
+
+@needs_cgroups
+def test_the_account_comes_from_the_jobs_environment_where_nothing_is_looked_up(real_agent):
+    agent, sleep_in = real_agent
+    sleep_in("slurm/uid_4000000/job_7/step_batch", SLURM_JOB_ID="7", SLURM_JOB_ACCOUNT="physics")
+    agent.sample()
+    whose = 'user="4000000",account="physics",slurmjobid="7"'
+    assert f"slurm_job_process_count{{{whose}}} " in page(agent)
+
+
+@needs_cgroups
+def test_a_job_whose_processes_say_nothing_is_measured_all_the_same(real_agent):
+    agent, sleep_in = real_agent
+    sleep_in("slurm/uid_4000000/job_7/step_batch")
+    agent.sample()
+    assert 'slurm_job_process_count{user="4000000",account="",slurmjobid="7"} ' in page(agent)
+    sleep_in("slurm/uid_4000000/job_7/step_0", SLURM_JOB_ID="7", SLURM_JOB_ACCOUNT="physics")
+    agent.sample()
+    assert 'slurm_job_process_count{user="4000000",account="physics",slurmjobid="7"} ' in page(agent)
+    assert 'account="",' not in page(agent)
+
+
+@needs_cgroups
+def test_a_slurm_job_named_by_its_sluid_is_told_by_its_number(real_agent):
+    agent, sleep_in = real_agent
+    sleep_in("system.slice/slurmstepd.scope/s0123456789ABC/step_0", SLURM_JOB_ID="42", SLURM_JOB_ACCOUNT="physics",
+             SLURM_JOB_SLUID="s0123456789ABC")  # fmt: skip
+    batch = agent.sample()
+    assert 'account="physics",slurmjobid="42"' in page(agent)
+    assert (batch.involved_jobs, "s0123456789ABC" in page(agent)) == ([42], False)

@@ -25,10 +25,11 @@ def test_a_job_has_its_names_its_labels_and_a_line_that_says_it_is_here():
 
 def test_a_vanished_job_takes_its_series_along_and_names_without_series_vanish_too():
     page = pages(
-        ["slurm"], batch(job("7", {"processes": 1, 'threads{state="running"}': 1}), job("8", {"processes": 2}))
+        ["slurm"],
+        batch(job("7", {"user_processes": 1, 'user_threads{state="running"}': 1}), job("8", {"user_processes": 2})),
     )
     assert len(lines(page, "slurm_job_")) == 3
-    page.take(batch(job("8", {"processes": 2})))
+    page.take(batch(job("8", {"user_processes": 2})))
     assert lines(page, "slurm_job_") == ['slurm_job_process_count{user="ada",account="physics",slurmjobid="8"} 2']
     page.take(batch())
     assert b"".join(page.page.pieces) == b""
@@ -41,13 +42,15 @@ def test_a_series_that_a_job_no_longer_has_vanishes_alone():
 
 
 def test_a_job_whose_owner_becomes_known_changes_its_labels_and_leaves_no_line_behind():
-    values = {"processes": 1}
+    values = {"user_processes": 1}
     page = pages(["slurm"], batch(job("7", values, account="")), batch(job("7", values)))
     assert lines(page, "slurm") == ['slurm_job_process_count{user="ada",account="physics",slurmjobid="7"} 1']
 
 
 def test_two_nodes_of_one_machine_are_told_apart_by_a_label():
-    page = pages(["slurm"], batch(job("7", {"processes": 1}, node="n1"), job("7", {"processes": 2}, node="n2")))
+    page = pages(
+        ["slurm"], batch(job("7", {"user_processes": 1}, node="n1"), job("7", {"user_processes": 2}, node="n2"))
+    )
     assert [line.split(",")[-1] for line in lines(page, "slurm")] == ['node="n1"} 1', 'node="n2"} 2']
 
 
@@ -80,9 +83,9 @@ def test_deltas_are_those_of_the_last_two_samples_even_when_nothing_changed():
 
 def test_what_did_not_change_is_not_written_again():
     page = Exposition(naming("oarlock"))
-    page.take(batch(job("7", {"cpus": 1, "processes": 1})))
+    page.take(batch(job("7", {"cpus": 1, "user_processes": 1})))
     before = {piece for piece in page.page.pieces if b"oarlock_job_cpus{" in piece}
-    page.take(batch(job("7", {"cpus": 1, "processes": 2})))
+    page.take(batch(job("7", {"cpus": 1, "user_processes": 2})))
     [after] = [piece for piece in page.page.pieces if b"oarlock_job_cpus{" in piece]
     assert any(after is piece for piece in before)
 

@@ -136,7 +136,7 @@ def test_power_has_the_name_of_redfish_only_when_redfish_measured_it():
 
 
 def test_a_label_may_hold_anything_and_comes_back():
-    [(output, _)] = naming("slurm").measurements("job", {series("threads", state='a"b\\c\nd}'): 1}, {}, 1)
+    [(output, _)] = naming("slurm").measurements("job", {series("user_threads", state='a"b\\c\nd}'): 1}, {}, 1)
     assert pairs(output.own) == [("state", 'a"b\\c\nd}')]
 
 

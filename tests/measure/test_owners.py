@@ -84,3 +84,8 @@ def test_what_is_over_is_forgotten():
         owners.owner(place.key, place)
     owners.keep([other.key])
     assert list(site.known) == ["job8"]
+
+
+def test_the_resource_managers_word_on_the_account_wins():
+    owners = Owners(Known(job7=Facts("ada", "physics")))
+    assert owners.owner(PLACE.key, PLACE._replace(account="what the user wrote")).account == "physics"

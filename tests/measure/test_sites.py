@@ -8,9 +8,10 @@ import pytest
 
 from oarlock.measure import sites
 from oarlock.measure.options import AgentOptions
-from oarlock.measure.owners import Facts
+from oarlock.measure.owners import Facts, described
 from oarlock.measure.sites import Site, ask_slurm, made, sacct, scontrol
 from oarlock.model.errors import ConfigRefused, SecretExposed
+from oarlock.node.layout import Place
 from oarlock.store import foreign
 from oarlock.store.foreign import ForeignJob
 from tests.monitoring import ROOT, wait_until
@@ -96,18 +97,19 @@ def test_a_job_that_nobody_knew_is_asked_for_again_later_and_a_failure_is_told_o
     assert len(caplog.records) == 1
 
 
-def test_only_numbers_are_asked_for_and_what_is_over_is_forgotten(site_of):
+def test_only_names_that_a_manager_knows_are_asked_for_and_what_is_over_is_forgotten(site_of):
     asked = []
     site = site_of(lambda jobs: asked.extend(jobs) or {})
-    site.facts("s0123456789ABC")
-    wait_until(lambda: site.facts("s0123456789ABC") == Facts(), "the answer")
+    site.facts("system.slice")
+    wait_until(lambda: site.facts("system.slice") == Facts(), "the answer")
     assert asked == []
     site.keep([])
-    assert site.facts("s0123456789ABC") is None
+    assert site.facts("system.slice") is None
 
 
 SCRIPTS = {
-    "scontrol": '[ "$4" = 18 ] && printf %s "$LINE" && exit 0; echo "error: Invalid job id specified" >&2; exit 1',
+    "scontrol": 'case "$4" in 18|s0123456789ABC) printf %s "$LINE"; exit 0; esac\n'
+    'echo "error: Invalid job id specified" >&2; exit 1',
     "sacct": 'echo "$*" >> "$ASKED"; echo "9|eve|arts|old"',
 }
 
@@ -222,3 +224,15 @@ def test_slurmdbds_database_says_whose_jobs_they_are(slurm_database: Path):
     ask = sites._slurmdbd(slurm_database, "alpha")
     assert ask(["17", "18", "19"]) == {"17": Facts("alice", "science", "two\twords"), "18": Facts("", "", "gone")}
     assert ask([]) == {}
+
+
+def test_slurm_tells_the_number_of_a_job_whose_cgroup_is_named_by_its_sluid(tmp_path, monkeypatch):
+    path = tmp_path / "scontrol"
+    path.write_text(f"#!/bin/sh\n{SCRIPTS['scontrol']}\n")
+    path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("LINE", ONE_LINE)
+    found = ask_slurm(["s0123456789ABC", "s0000000000000"])
+    assert found == {"s0123456789ABC": Facts("bob", "", "two words", job="18")}
+    place = Place("slurm", "s0123456789ABC", uid=1002)
+    assert described(place, found["s0123456789ABC"]).job == "18"

@@ -25,6 +25,7 @@ class Measured:
     files: str
     labels: tuple[str, ...] = ()
     peers: Mapping[str, str] = field(default_factory=dict)
+    own: bool = True  # false: read for names of other programs only, ours are without it
 
     @property
     def full_name(self) -> str:
@@ -55,7 +56,7 @@ def _written(tables: Mapping[str, Any]) -> Iterator[Measured]:
         for source, metrics in sources.items():
             for name, row in metrics.items():
                 labels, peers = tuple(row.get("labels", ())), row.get("peers", {})
-                yield Measured(scope, source, name, row["help"], row["files"], labels, peers)
+                yield Measured(scope, source, name, row["help"], row["files"], labels, peers, row.get("own", True))
 
 
 def _events() -> Iterator[Measured]:

@@ -1,4 +1,7 @@
-"""Whose job it is: user, account and name, as labels. What the path of a cgroup does not say is looked up."""
+"""Whose job it is: user, account and name, as labels.
+
+What the path of a cgroup does not say is looked up, or taken from the environment of the job's processes.
+"""
 
 import pwd
 import time
@@ -19,6 +22,7 @@ class Facts(NamedTuple):
     user: str = ""
     account: str = ""
     name: str = ""
+    job: str = ""  # its number, where its cgroup is called otherwise
 
 
 _NOTHING = Facts()
@@ -57,7 +61,10 @@ class Owners:
 
     def owner(self, key: Key, place: Place) -> Owner | None:
         """Give a job's owner; the same object while nothing changed. None while a look-up may still tell more."""
-        facts = self._look_up.facts(place.job) if self._look_up else _NOTHING
+        if self._look_up:
+            facts = self._look_up.facts(place.job)
+        else:
+            facts = _of_account(place.account) if place.account else _NOTHING
         if facts is None:
             since = self._since.setdefault(key, self._clock())
             if self._clock() - since < PATIENCE_SECONDS:
@@ -78,14 +85,21 @@ class Owners:
             self._known = {key: known for key, known in self._known.items() if key in present}
             self._since = {key: since for key, since in self._since.items() if key in present}
             if self._look_up:
-                self._look_up.keep(key[2] for key in present)
+                named = {known[0].job for known in self._known.values()}
+                self._look_up.keep(named | {key[2] for key in present})
 
 
 def described(place: Place, facts: Facts) -> Owner:
     """Put together what the path says and what was looked up; the resource manager's word on the user wins."""
     user = facts.user or place.user or (user_name(place.uid) if place.uid is not None else "")
     uid = str(place.uid) if place.uid is not None else user_number(user)
-    return Owner(place.job, user, uid, facts.account, place.host or "", facts.name, place.layout)
+    return Owner(facts.job or place.job, user, uid, facts.account, place.host or "", facts.name, place.layout)
+
+
+@lru_cache(maxsize=4096)
+def _of_account(account: str) -> Facts:
+    """Return one object for an account, so that nothing seems to have changed."""
+    return Facts(account=account)
 
 
 @lru_cache(maxsize=4096)

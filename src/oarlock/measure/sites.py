@@ -12,6 +12,7 @@ from oarlock.measure.options import AgentOptions
 from oarlock.measure.owners import Facts
 from oarlock.model.errors import ConfigRefused
 from oarlock.node.commands import CommandFailed, output
+from oarlock.node.layout import SHAPES
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +25,7 @@ AGAIN_SECONDS = 60.0
 """When a job that nobody knew is asked for again."""
 MOST_AT_ONCE = 100
 _SCONTROL = re.compile(r"JobId=(\d+) .*?JobName=(.*?)\s+UserId=([^\s(]+)\(\d+\).*?\sAccount=(\S+)", re.DOTALL)
+_SLUID = re.compile(SHAPES["sluid"])
 _SACCT = ("JobIDRaw", "User", "Account", "JobName")
 _NOBODY = Facts()
 
@@ -76,7 +78,7 @@ class Site:
     def _look(self, jobs: Sequence[str]) -> None:
         """Ask about some jobs. A failure is an answer too: their series must not wait for ever."""
         try:
-            found = self._ask([job for job in jobs if job.isdigit()])
+            found = self._ask([job for job in jobs if job.isdigit() or _SLUID.fullmatch(job)])
             self._failures = 0
         except Exception as error:  # noqa: BLE001  whatever goes wrong there must not stop the measuring
             found = {}
@@ -104,15 +106,24 @@ def made(options: AgentOptions) -> Site:
 
 
 def ask_slurm(jobs: Sequence[str]) -> dict[str, Facts]:
-    """Ask slurmctld about each job; those it has forgotten already, all at once, in the accounting."""
+    """Ask slurmctld about each job; those it has forgotten already, all at once, in the accounting.
+
+    A job that is known by its SLUID is found by it, and has its number told.
+    """
     found: dict[str, Facts] = {}
     for job in jobs:
         try:
-            found.update(scontrol(output(["scontrol", "--oneliner", "show", "job", job])))
+            answer = scontrol(output(["scontrol", "--oneliner", "show", "job", job]))
         except CommandFailed as error:
-            if "Invalid job id" not in str(error):
+            if job.isdigit() and "Invalid job id" not in str(error):
                 raise
-    missing = [job for job in jobs if job not in found]
+            continue
+        if job.isdigit():
+            found.update(answer)
+        elif len(answer) == 1:
+            [(number, facts)] = answer.items()
+            found[job] = facts._replace(job=number)
+    missing = [job for job in jobs if job not in found and job.isdigit()]
     if missing:
         columns = ",".join(_SACCT)
         command = ["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={','.join(missing)}",
@@ -148,7 +159,8 @@ def _slurmdbd(file: Path, cluster: str) -> Ask:
     command = [client, f"--defaults-extra-file={file.absolute()}", "--batch", "--skip-column-names"]
 
     def ask(jobs: Sequence[str]) -> dict[str, Facts]:
-        answer = output(command, text_in=foreign.slurm_statement(cluster, map(int, jobs))) if jobs else ""
+        numbers = [int(job) for job in jobs if job.isdigit()]
+        answer = output(command, text_in=foreign.slurm_statement(cluster, numbers)) if numbers else ""
         return {str(job.id): Facts(job.user, job.account, job.name) for job in foreign.slurm_jobs(answer)}
 
     return ask
@@ -161,7 +173,7 @@ def _oar(file: Path) -> Ask:
     conninfo = secret.read(f"{secret.PREFIX}{file.absolute()}")
 
     def ask(jobs: Sequence[str]) -> dict[str, Facts]:
-        rows = foreign.oar_jobs(conninfo.value if conninfo else "", [int(job) for job in jobs])
+        rows = foreign.oar_jobs(conninfo.value if conninfo else "", [int(job) for job in jobs if job.isdigit()])
         return {str(job.id): Facts(job.user, job.account, job.name) for job in rows}
 
     return ask

@@ -43,7 +43,9 @@ class Spot(NamedTuple):
 
 
 class Found:
-    """A job that is here now. `revision` grows when a directory of it is found, so that more files are opened.
+    """A job that is here now. `identified`: its processes said whose it is; `looks`: samples that waited for it.
+
+    `revision` grows when a directory of it is found, so that more files are opened.
 
     `directories` is its directory for each controller (`unified` for version 2); replaced, never changed.
     `path` is that of its home below the root of the hierarchy, as managers write it.
@@ -58,6 +60,8 @@ class Found:
         self.process_directories: list[str] = []
         self.path = ""
         self.revision = 0
+        self.identified = False
+        self.looks = 0
 
     @property
     def home(self) -> Spot:

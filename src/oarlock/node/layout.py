@@ -34,6 +34,7 @@ class Place(NamedTuple):
     job: str
     user: str | None = None
     uid: int | None = None
+    account: str = ""  # as the job's environment has it
     host: str | None = None  # the node's name, where several nodes share a machine
     level: str = "job"  # the job's own directory, or which part of it this is
     step: str | None = None

@@ -32,8 +32,8 @@ _SIGN_OF_REST = "cpu"
 class Meter:
     """Read one job. `turn` spreads the thorough readings of many jobs over time, so that no sample is much dearer."""
 
-    __slots__ = ("_beating", "_costly", "_costly_at", "_costly_beats", "_due", "_known", "_last", "_may_rest",
-                 "_probes", "_readings", "_share", "_thorough_due", "_unopened", "_values", "job",
+    __slots__ = ("_beating", "_costly", "_costly_at", "_costly_beats", "_due", "_has_costly", "_known", "_last",
+                 "_may_rest", "_probes", "_readings", "_share", "_thorough_due", "_unopened", "_values", "job",
                  "revision")  # fmt: skip
 
     def __init__(self, job: Found, turn: int = 0) -> None:
@@ -49,6 +49,7 @@ class Meter:
         self._costly_at = float("-inf")
         self._costly_beats: list[bytes] | None = None
         self._readings = 0
+        self._has_costly = False
         self._unopened: set[str] = set()
         self._share = turn % _SHARES / _SHARES
         self._due = self._thorough_due = float("-inf")
@@ -98,7 +99,8 @@ class Meter:
         for name, probe in self._probes.items():
             if name not in broken and not self._read_one(name, probe, errors, thorough=thorough):
                 broken.append(name)
-        self._put_costly(now, beats, errors, broken, thorough=thorough)
+        if self._has_costly:
+            self._put_costly(now, beats, errors, broken, thorough=thorough)
         self._last = beats if self._may_rest and beats[0] and not broken else None
         if self._unopened:
             self._give_up_unopened()
@@ -182,6 +184,7 @@ class Meter:
 
     def _rearrange(self) -> None:
         self._may_rest = _SIGN_OF_REST in self._probes
+        self._has_costly = any(probe.costly for probe in self._probes.values())
         beating = [(name, probe) for name, probe in self._probes.items() if probe.beats]
         self._beating = sorted(beating, key=lambda pair: pair[0] != _SIGN_OF_REST)
         self._last, self._due, self._thorough_due = None, float("-inf"), float("-inf")

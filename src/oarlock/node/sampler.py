@@ -12,6 +12,7 @@ from typing import NamedTuple
 from oarlock.node.discovery import Finder, Found, Key
 from oarlock.node.layout import Place
 from oarlock.node.meter import Meter, count_error
+from oarlock.node.sources.environ import identify
 from oarlock.node.sources.files import Ended, Values
 from oarlock.node.sources.metrics import series
 from oarlock.node.sources.probe import JobSource, NodeSource
@@ -65,19 +66,22 @@ class Sampler:
         found = self._finder.look(now)
         for key in [key for key, meter in self._meters.items() if found.get(key) is not meter.job]:
             self._meters.pop(key).close()
-            self._empty_since.pop(key, None)
         readings, left_over = {}, 0
+        were_empty, self._empty_since = self._empty_since, {}
         for key, job in list(found.items()):
             try:
                 values = self._meter(key, job).read(now, self.errors)
             except Ended:
                 self._end(key)
                 continue
-            if key[0] in self._finder.foreign and self._is_left_over(key, values, now):
+            # Nearly all jobs have a process: what is asked of each of them in each sample is this one question.
+            if not values.get("processes", values.get("tasks", 1)) and self._is_left_over(key, were_empty, now):
                 left_over += 1
                 continue
             if job.place.user is None and job.place.uid is None:
                 job.place = job.place._replace(uid=owner(job.process_directories))
+            if not job.identified:
+                _identify(job)
             readings[key] = Reading(job.place, values, job.path)
         return Sample(now, readings, self._read_node(len(readings), left_over))
 
@@ -117,15 +121,13 @@ class Sampler:
             meter.refresh(self._job_sources.values(), self.errors)
         return meter
 
-    def _is_left_over(self, key: Key, values: Values, now: float) -> bool:
-        tasks = values.get("processes", values.get("tasks"))
-        if tasks is None or tasks:
-            self._empty_since.pop(key, None)
+    def _is_left_over(self, key: Key, were_empty: Mapping[Key, float], now: float) -> bool:
+        if key[0] not in self._finder.foreign:
             return False
-        return now - self._empty_since.setdefault(key, now) >= LEFT_OVER_SECONDS
+        since = self._empty_since[key] = were_empty.get(key, now)
+        return now - since >= LEFT_OVER_SECONDS
 
     def _end(self, key: Key) -> None:
-        self._empty_since.pop(key, None)
         self._finder.forget(key)
         self._meters.pop(key).close()
 
@@ -146,3 +148,10 @@ class Sampler:
         for name, count in self.errors.items():
             values[series("source_errors_total", source=name)] = count
         return values
+
+
+def _identify(job: Found) -> None:
+    """Look at what the job's processes tell: at once, and again after twice as many samples each time."""
+    job.looks += 1
+    if job.looks & (job.looks - 1) == 0:
+        job.place, job.identified = identify(job.place, job.process_directories)

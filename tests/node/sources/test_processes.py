@@ -82,6 +82,7 @@ def test_a_jobs_processes_are_added_up(world):
     page = os.sysconf("SC_PAGE_SIZE")
     assert world.read() == {
         "processes": 2, "resident_bytes": 5 * page, 'threads{state="running"}': 1, 'threads{state="sleeping"}': 1,
+        "user_processes": 2, 'user_threads{state="running"}': 1, 'user_threads{state="sleeping"}': 1,
         'process_threads{exe="app"}': 2, 'process_cpu_seconds_total{exe="app"}': 4.0, "open_files": 2,
         "uses_scratch": 0,
         "read_characters_bytes_total": 11, "written_characters_bytes_total": 11, "read_calls_total": 11,
@@ -241,3 +242,26 @@ def test_a_job_cannot_make_series_without_end(world):
     values = world.read()
     assert len(cpu(values)) == MOST_EXECUTABLES + 1
     assert values['process_threads{exe="others"}'] == 3
+
+
+def test_what_slurms_names_count_is_without_root_the_batch_script_and_zombies(world):
+    for pid, name, uid, state in ((10, "slurmstepd", 0, "S"), (11, "slurm_script", 1000, "S"), (12, "app", 1000, "R"),
+                                  (13, "app", 1000, "Z")):  # fmt: skip
+        world.put(pid, name, state=state)
+        recorded(world.folder / "proc" / str(pid), {"status": f"Name:\t{name}\nUid:\t{uid}\t0\t0\t0\n"})
+    values = world.read()
+    assert (values["processes"], values["user_processes"]) == (4, 1)
+    counted = {key: value for key, value in values.items() if "threads{state" in key}
+    assert counted == {
+        'threads{state="running"}': 1, 'threads{state="sleeping"}': 2, 'threads{state="zombie"}': 1,
+        'user_threads{state="running"}': 1,
+    }  # fmt: skip
+
+
+def test_a_process_of_root_that_becomes_the_users_program_counts_then(world):
+    world.put(10, "slurmstepd")
+    recorded(world.folder / "proc/10", {"status": "Name:\tslurmstepd\nUid:\t0\t0\t0\t0\n"})
+    assert world.read()["user_processes"] == 0
+    world.put(10, "app")
+    recorded(world.folder / "proc/10", {"status": "Name:\tapp\nUid:\t1000\t1000\t1000\t1000\n"})
+    assert world.read()["user_processes"] == 1

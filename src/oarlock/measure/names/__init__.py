@@ -144,7 +144,7 @@ def _refuse_strangers(table: Mapping[str, Any], keys: set[str], where: str) -> N
 
 
 def _ours() -> Family:
-    everything = list(catalogue().values())
+    everything = [row for row in catalogue().values() if row.own]
     names = {scope: [_own(row, row.full_name) for row in everything if row.scope == scope] for scope in _scopes()}
     names["cgroup"] = [_own(row, f"{OURS}_cgroup_{row.name}") for row in everything if row.scope == "job"]
     return Family(OURS, "our own, in base units", {"job_id": "job", "user": "user", "account": "account"}, names)

@@ -15,7 +15,7 @@ from oarlock.node.sources.probe import Probe, Subject
 _NANO, _MICRO = 1e9, 1e6
 _NUMBER_BYTES, _TEXT_BYTES, _BY_CPU_BYTES = 32, 448, 448
 
-_TIMES_V1 = {b"user": "cpu_user_seconds_total", b"system": "cpu_system_seconds_total"}
+_WORDS_V1 = [b"user", b"system"]
 _TIMES_V2 = {
     b"usage_usec": "cpu_seconds_total",
     b"user_usec": "cpu_user_seconds_total",
@@ -142,10 +142,10 @@ class CpuV2(Probe):
 
 def stat_v1(text: bytes, user_hz: int) -> Values:
     """Read `cpuacct.stat`: ticks, sampled, so that their sum may exceed the exact total."""
-    ticks = word_values(text)
-    return {
-        f"cpu_{word.decode()}_seconds_total": ticks[word] / user_hz for word in (b"user", b"system") if word in ticks
-    }
+    words = text.split()
+    if words[::2] != _WORDS_V1:
+        raise ValueError(f"{text!r} does not say user and system time")
+    return {"cpu_user_seconds_total": int(words[1]) / user_hz, "cpu_system_seconds_total": int(words[3]) / user_hz}
 
 
 def stat_v2(text: bytes) -> Values:

@@ -109,15 +109,14 @@ class MemoryV1(Probe):
         if thorough or values.get("memory_peak_bytes", 0) > near:
             self._read_seldom()
         values.update(self._seldom)
-        if self._counts_swap and self._used:
-            values["memory_with_swap_bytes"] = self._with_swap(values)
+        if self._counts_swap:
+            # Without anything on swap it is the memory, and no file has to be read.
+            both = self._used if values.get("memory_swap_bytes") == 0 else self._read_both()
+            if both:
+                values["memory_with_swap_bytes"] = int(both)
 
-    def _with_swap(self, values: Values) -> float:
-        """Return memory and swap together. Without anything on swap it is the memory: no file has to be read."""
-        if values.get("memory_swap_bytes") == 0:
-            return values["memory_usage_bytes"]
-        text = read_seldom(self._directories, "memory", "memory.memsw.usage_in_bytes")
-        return values["memory_usage_bytes"] if text is None else int(text)
+    def _read_both(self) -> bytes | None:
+        return read_seldom(self._directories, "memory", "memory.memsw.usage_in_bytes")
 
     def close(self) -> None:
         """Close all files."""

@@ -99,8 +99,8 @@ class PerfSource:
         """Open one group a CPU on the job's cgroup; None where that is not possible."""
         directory = job.directories.get("perf_event") or job.directories.get(UNIFIED)
         if directory is None:
-            self._say_missing(job)
-        if directory is None or self._refused:
+            return NoEvents(self, job)
+        if self._refused:
             return None
         cgroup = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         groups: list[Group] = []
@@ -134,7 +134,8 @@ class PerfSource:
                 log.info("this machine does not count an event", extra={"event": event})
         return groups
 
-    def _say_missing(self, job: Subject) -> None:
+    def say_missing(self, job: Subject) -> None:
+        """Log, once, that a job has no directory to count events for."""
         if not self._said_missing:
             self._said_missing = True
             log.warning(
@@ -146,6 +147,22 @@ class PerfSource:
     def _refuse(self, error: OSError) -> None:
         self._refused = True
         log.warning("events cannot be counted: %s (CAP_PERFMON or perf_event_paranoid <= 0 is needed)", error.strerror)
+
+
+class NoEvents(Probe):
+    """A job without a directory for events. It may be that it was just not made yet: the second reading tells."""
+
+    __slots__ = ("_job", "_readings", "_source")
+
+    def __init__(self, source: PerfSource, job: Subject) -> None:
+        self._source, self._job = source, job
+        self._readings = 0
+
+    def read(self, values: Values, *, thorough: bool) -> None:  # noqa: ARG002
+        """Count readings; the source opens the job anew when a directory appears."""
+        self._readings += 1
+        if self._readings == 2:
+            self._source.say_missing(self._job)
 
 
 class Group:

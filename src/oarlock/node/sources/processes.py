@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from oarlock.node.sources.files import Values, close_all, is_end, open_all, open_briefly, read_list
+from oarlock.node.sources.files import Values, close_all, is_end, open_all, open_briefly, read_list, read_once
 from oarlock.node.sources.metrics import series
 from oarlock.node.sources.probe import Probe, Subject
 
@@ -21,6 +21,10 @@ STATES = {
 }  # fmt: skip
 """The words that portals know for the kernel's letters."""
 UNKNOWN = "unknown"
+
+BATCH_SCRIPT = b"slurm_script"
+"""What the kernel calls the script of a Slurm job, whatever interprets it: the name of its file."""
+_ZOMBIE = "Z"
 
 MOST_EXECUTABLES = 64
 OTHERS = "others"
@@ -82,13 +86,14 @@ def io_values(text: bytes) -> list[int]:
 class Process:
     """One process and what it did."""
 
-    __slots__ = ("_io", "_owed", "_stat", "done", "exe", "name", "parent", "pid")
+    __slots__ = ("_io", "_owed", "_stat", "done", "exe", "is_work", "name", "parent", "pid")
 
     def __init__(self, proc: str, pid: int) -> None:
         self.pid = pid
         self.parent = 0
         self.name = b""
         self.exe = ""
+        self.is_work = True  # of the user: neither root's, nor the script that a resource manager made of a job
         self.done: Work = _NOTHING
         self._owed = list(_NOTHING)
         self._stat, self._io = open_all((f"{proc}/{pid}", "stat"), (f"{proc}/{pid}", "io"))
@@ -107,6 +112,7 @@ class Process:
         if stat.name != self.name:
             self.name = stat.name
             self.exe = executable(proc, self.pid, stat.name)
+            self.is_work = stat.name != BATCH_SCRIPT and not is_roots(proc, self.pid)
         return stat
 
     def io(self) -> list[int] | None:
@@ -173,8 +179,9 @@ class Processes(Probe):
         """Read every process."""
         self._meet_and_part({int(pid) for pid in self._pids.split()})
         states: dict[str, int] = {"running": 0}
+        work: dict[str, int] = {"running": 0}
         threads: dict[str, int] = {}
-        pages = 0
+        pages = working = 0
         for process in list(self._processes.values()):
             stat = process.read(self._source.proc)
             if stat is None:
@@ -183,12 +190,18 @@ class Processes(Probe):
             pages += stat.pages
             exe = self._called(process.exe)
             threads[exe] = threads.get(exe, 0) + stat.threads
+            counts = process.is_work and stat.state != _ZOMBIE
+            working += counts
             for state in self._thread_states(process.pid, stat):
                 states[state] = states.get(state, 0) + 1
+                if counts:
+                    work[state] = work.get(state, 0) + 1
             self._account(process, stat, exe)
         values["processes"] = len(self._processes)
         values["resident_bytes"] = pages * self._source.page_bytes
-        values.update([(_state_series(state), count) for state, count in states.items()])
+        values["user_processes"] = working
+        values.update([(_state_series("threads", state), count) for state, count in states.items()])
+        values.update([(_state_series("user_threads", state), count) for state, count in work.items()])
         values.update([(_exe_series("process_threads", exe), count) for exe, count in threads.items()])
         self._put_totals(values)
 
@@ -242,8 +255,8 @@ class Processes(Probe):
 
 
 @lru_cache(maxsize=1024)
-def _state_series(state: str) -> str:
-    return series("threads", state=state)
+def _state_series(name: str, state: str) -> str:
+    return series(name, state=state)
 
 
 @lru_cache(maxsize=4096)
@@ -267,6 +280,13 @@ def executable(proc: str, pid: int, name: bytes) -> str:
         return os.path.basename(os.readlink(f"{proc}/{pid}/exe").removesuffix(" (deleted)"))
     except OSError:
         return os.fsdecode(name)
+
+
+def is_roots(proc: str, pid: int) -> bool:
+    """Whether a process is root's, by its real user. One that we may not ask, or that is gone, is not said to be."""
+    status = read_once(f"{proc}/{pid}/status")
+    _, _, rest = (status or "").partition("\nUid:")
+    return rest.split(None, 1)[:1] == ["0"]
 
 
 def thread_states(proc: str, pid: int) -> list[str]:

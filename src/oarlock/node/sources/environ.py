@@ -1,0 +1,81 @@
+"""What the environment of a job's processes says of the job: its account, and its number where its cgroup has none.
+
+A user can change the environment of a process. Whoever needs the word of the resource manager asks it (`--look-up`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from oarlock.node.layout import Place
+from oarlock.node.sources.files import open_briefly, read_list
+
+_PROCESSES = 32
+_BYTES = 1 << 20
+
+
+class _Variables(NamedTuple):
+    job: str
+    account: str
+    name: str = ""  # holds what stands for the number in the path of the cgroup
+
+
+_OAR = _Variables("OAR_JOB_ID", "OAR_PROJECT_NAME")
+_VARIABLES: Mapping[str, _Variables] = {
+    "slurm": _Variables("SLURM_JOB_ID", "SLURM_JOB_ACCOUNT", "SLURM_JOB_SLUID"),
+    "oar2": _OAR,
+    "oar3": _OAR,
+}
+
+
+def identify(place: Place, directories: Sequence[str], proc: str = "/proc") -> tuple[Place, bool]:
+    """Add what a process tells to what the path says; false while a later look may tell more.
+
+    A process that does not execute the job's own program yet has the environment of whoever started it.
+    """
+    variables = _VARIABLES.get(place.layout)
+    if variables is None:
+        return place, True
+    for pid in _processes(directories):
+        try:
+            environment = _environment(proc, pid)
+        except PermissionError:
+            return place, True
+        number = environment.get(variables.job, "")
+        if number.isdigit():
+            named = place.job.isdigit() or environment.get(variables.name, place.job) != place.job
+            told = place._replace(account=environment.get(variables.account, ""))
+            return told if named else told._replace(job=number), True
+    return place, False
+
+
+def _processes(directories: Sequence[str]) -> Iterator[int]:
+    count = 0
+    for directory in directories:
+        fd = open_briefly(directory, "cgroup.procs")
+        if fd is None:
+            continue
+        try:
+            pids = read_list(fd).split()
+        except OSError:  # a step that ended meanwhile
+            continue
+        finally:
+            os.close(fd)
+        for pid in pids[: _PROCESSES - count]:
+            yield int(pid)
+            count += 1
+
+
+def _environment(proc: str, pid: int) -> dict[str, str]:
+    """Read a process's environment as it was when it began; empty when it is gone."""
+    try:
+        with open(f"{proc}/{pid}/environ", "rb") as file:
+            words = file.read(_BYTES).split(b"\0")
+    except PermissionError:
+        raise
+    except OSError:
+        return {}
+    pairs = (word.partition(b"=") for word in words)
+    return {os.fsdecode(name): value.decode("utf-8", "replace") for name, _, value in pairs}
