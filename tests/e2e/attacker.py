@@ -1,0 +1,192 @@
+"""A program that asks a server for too much, or that measures how others fare meanwhile; standard library only.
+
+    attacker.py SOCKET PORT_ADDRESS UID DIRECTORY MODE
+
+It becomes the user, works until its input ends, and prints what it saw as JSON.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+Answer = tuple[int, bytes]
+
+
+class Caller:
+    """Asks over the socket, with a connection a request as commands do, or with one for many."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def once(self, method: str, path: str, body: Any = None, request_id: str = "") -> Answer:
+        answer = await self.again(method, path, body, request_id)
+        self.close()
+        return answer
+
+    async def again(self, method: str, path: str, body: Any = None, request_id: str = "") -> Answer:
+        if self._streams is None:
+            self._streams = await asyncio.open_unix_connection(self._path)
+        reader, writer = self._streams
+        content = b"" if body is None else json.dumps(body).encode()
+        head = f"{method} /api/v1{path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(content)}\r\n"
+        if method != "GET":
+            head += f"Request-Id: {request_id or uuid.uuid4().hex}\r\n"
+        writer.write(f"{head}\r\n".encode() + content)
+        status = int((await reader.readline()).split()[1])
+        length = 0
+        while (line := await reader.readline()).strip():
+            name, _, value = line.decode().partition(":")
+            length = int(value) if name.lower() == "content-length" else length
+        return status, await reader.readexactly(length)
+
+    def close(self) -> None:
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
+
+class Program:
+    """What one mode needs: where the server is, when to end, and what was seen."""
+
+    def __init__(self, path: str, address: str, directory: str) -> None:
+        self.path, self.address, self.directory = path, address, directory
+        self.ended = asyncio.Event()
+        self.statuses: Counter[str] = Counter()
+        self.seconds: list[tuple[str, float]] = []
+
+    def job(self, **more: Any) -> dict[str, Any]:
+        return {"command": "true", "resources": ["/core=1,walltime=0:1:0"], "directory": self.directory, **more}
+
+    async def many(self, count: int, work: Callable[[Caller, int], Awaitable[Answer]]) -> None:
+        """Do the same on so many connections, again and again."""
+
+        async def one(number: int) -> None:
+            caller = Caller(self.path)
+            while not self.ended.is_set():
+                try:
+                    status, _ = await work(caller, number)
+                    self.statuses[str(status)] += 1
+                except (OSError, EOFError, IndexError) as problem:
+                    self.statuses[type(problem).__name__] += 1
+                    caller.close()
+                    await asyncio.sleep(0.05)
+                number += 1
+
+        tasks = [asyncio.create_task(one(number)) for number in range(count)]
+        await self.ended.wait()
+        for task in tasks:
+            task.cancel()
+
+
+async def reservations(program: Program) -> None:
+    """Send one request for a reservation that is held, on 100 connections."""
+    body = program.job(reservation=int(time.time()) + 3600, hold=True)
+    await program.many(100, lambda caller, _: caller.again("POST", "/jobs", body, "the same"))
+
+
+async def arrays(program: Program) -> None:
+    """Submit arrays with a large environment, and list all of one's own in full."""
+    large = program.job(environment={"LARGE": "x" * 100_000}, array=[str(n) for n in range(4100)], hold=True)
+
+    async def work(caller: Caller, number: int) -> Answer:
+        if number % 5 == 0:
+            return await caller.again("POST", "/jobs", large)
+        return await caller.again("GET", "/jobs?full=1&user=" + str(_name()))
+
+    await program.many(5, work)
+
+
+async def alternatives(program: Program) -> None:
+    """Submit arrays of jobs with very many alternatives and groups."""
+    asked = "+".join(["/core=1"] * 250) + ",walltime=0:1:0"
+    body = program.job(resources=[asked] * 64, array=[str(n) for n in range(100)], hold=True)
+    await program.many(4, lambda caller, _: caller.again("POST", "/jobs", body))
+
+
+async def readers(program: Program) -> None:
+    """List, ask conditions and try submissions on 100 connections."""
+    ways = [
+        ("GET", "/jobs", None),
+        ("GET", "/jobs?where=" + "project%20%3D%20%27default%27%20AND%20job_name%20LIKE%20%27%25a%25b%25%27", None),
+        ("POST", "/jobs/dry-run", program.job()),
+        ("GET", f"/jobs?full=1&user={_name()}&states=Running", None),
+    ]
+    await program.many(100, lambda caller, number: caller.again(*ways[number % len(ways)]))
+
+
+async def connections(program: Program) -> None:
+    """Hold 1,400 connections from as many addresses of this machine."""
+    host, _, port = program.address.rpartition(":")
+
+    async def hold(number: int) -> None:
+        here = f"127.1.{number // 250}.{1 + number % 250}"
+        while not program.ended.is_set():
+            try:
+                reader, writer = await asyncio.open_connection(host, int(port), local_addr=(here, 0))
+                program.statuses["429" if b" 429 " in await reader.readline() else "closed"] += 1
+                writer.close()
+            except OSError as problem:
+                program.statuses[type(problem).__name__] += 1
+            await asyncio.sleep(1)
+
+    tasks = [asyncio.create_task(hold(number)) for number in range(1400)]
+    await program.ended.wait()
+    for task in tasks:
+        task.cancel()
+
+
+async def commands(program: Program) -> None:
+    """Do what a user does, and measure how long each takes."""
+    caller, job_id = Caller(program.path), 1
+    while not program.ended.is_set():
+        for name, request in (
+            ("submit", ("POST", "/jobs", program.job())),
+            ("list", ("GET", f"/jobs?user={_name()}")),
+            ("show", ("GET", f"/jobs/{job_id}")),
+            ("delete", ("POST", "/jobs/delete", {"ids": [job_id]})),
+        ):
+            began = time.monotonic()
+            status, content = await caller.once(*request)
+            program.seconds.append((name, time.monotonic() - began))
+            program.statuses[f"{name} {status}"] += 1
+            if name == "submit" and status == 200:
+                job_id = json.loads(content)["job_ids"][0]
+        await asyncio.sleep(0.05)
+
+
+def _name() -> str:
+    import pwd
+
+    return pwd.getpwuid(os.geteuid()).pw_name
+
+
+MODES = {one.__name__: one for one in (reservations, arrays, alternatives, readers, connections, commands)}
+
+
+async def main(path: str, address: str, directory: str, mode: str) -> None:
+    program = Program(path, address, directory)
+    loop = asyncio.get_running_loop()
+
+    def wait() -> None:
+        sys.stdin.read()
+        loop.call_soon_threadsafe(program.ended.set)
+
+    threading.Thread(target=wait, daemon=True).start()
+    await MODES[mode](program)
+    print(json.dumps({"statuses": program.statuses, "seconds": program.seconds}))
+
+
+if __name__ == "__main__":
+    _path, _address, _uid, _directory, _mode = sys.argv[1:]
+    os.setgroups([])
+    os.setresgid(*[int(_uid)] * 3)
+    os.setresuid(*[int(_uid)] * 3)
+    asyncio.run(main(_path, _address, _directory, _mode))

@@ -1,0 +1,105 @@
+"""While one user asks for far too much, another user's commands are answered and jobs start."""
+
+import contextlib
+import json
+import os
+import pwd
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oarlock.model.job import JobState
+from oarlock.store import jobs
+from tests.bed import needs_root
+from tests.e2e.instance import Instance, instance
+
+pytestmark = [needs_root, pytest.mark.soak, pytest.mark.timeout(900)]
+
+PROGRAM = Path(__file__).with_name("attacker.py")
+WAITING = 23_000
+WINDOW = float(os.environ.get("ATTACK_SECONDS") or 20.0)
+ATTACKS = ("reservations", "arrays", "alternatives", "readers", "connections")  # rows 5 to 9 of the table of attacks
+SLOWEST = 1.0
+LEAST_RATE = 0.5
+
+
+@contextlib.contextmanager
+def running(site: Instance, user: str, mode: str) -> Iterator[dict[str, Any]]:
+    """Run a mode of the program as a user; what it saw is there when it has ended."""
+    settings = dict(re.findall(r'(\w+)="(.*)"', site.settings.read_text()))
+    address = f"{settings['SERVER_HOSTNAME']}:{settings['SERVER_PORT']}"
+    arguments = [site.state / "server.sock", address, pwd.getpwnam(user).pw_uid, site.home, mode]
+    process = subprocess.Popen(
+        [sys.executable, "-IS", PROGRAM, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    seen: dict[str, Any] = {}
+    try:
+        yield seen
+        out, _ = process.communicate(timeout=150)
+        seen.update(json.loads(out))
+    finally:
+        process.kill()
+        process.wait()
+
+
+def started(site: Instance) -> int:
+    """How many jobs have begun."""
+    with site.database.read() as tx:
+        counts = jobs.count(tx)
+    return sum(count for state, count in counts.items() if state not in {JobState.WAITING, JobState.HOLD})
+
+
+def measured(site: Instance, victim: str) -> tuple[float, dict[str, Any]]:
+    """Let a user work for a while; give how many jobs began a second, and what its commands took."""
+    with running(site, victim, "commands") as seen:
+        before, began = started(site), time.monotonic()
+        time.sleep(WINDOW)
+        rate = (started(site) - before) / (time.monotonic() - began)
+    return rate, seen
+
+
+def p99(seen: dict[str, Any]) -> float:
+    ordered = sorted(seconds for _, seconds in seen["seconds"])
+    return float(ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))])
+
+
+@pytest.fixture
+def busy_site(ground, people) -> Iterator[Instance]:
+    """A server with many waiting jobs, and nodes where they run one after the other."""
+    more = {"JOB_MIN_UID": 1, "LOG_LEVEL": 2}
+    with instance(ground, people[0], f"a{os.getpid()}n", nodes=4, cores=1, more=more) as site:
+        site.submit_many(["true"] * WAITING)
+        site.start()
+        site.until((site.state / "server.sock").exists)
+        site.until(lambda: started(site) > 0)
+        yield site
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_others_work_on_while_one_user_asks_for_too_much(busy_site: Instance, people, attack: str):
+    attacker, victim = people
+    quiet_rate, quiet = measured(busy_site, victim)
+    with running(busy_site, attacker, attack) as done:
+        time.sleep(2)  # until it is in full swing
+        rate, seen = measured(busy_site, victim)
+    print(
+        f"\n{attack}: p99 {p99(quiet):.3f} -> {p99(seen):.3f} s of {len(seen['seconds'])} commands, "
+        f"starts {quiet_rate:.1f} -> {rate:.1f} a second, log {len(busy_site.log()) >> 10} KiB\n"
+        f"  attack {done['statuses']}\n  victim {seen['statuses']}"
+    )
+    assert p99(seen) <= SLOWEST
+    assert rate >= LEAST_RATE * quiet_rate
+    assert not any("Error" in line for line in (str(state) for state in states(busy_site)))
+    assert len(busy_site.log()) < 8 << 20
+
+
+def states(site: Instance) -> set[JobState]:
+    """The states that jobs are in; those that the user itself deleted are Error and not looked at."""
+    with site.database.read() as tx:
+        return {state for state in jobs.count(tx) if state is not JobState.ERROR}
