@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+import subprocess
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -101,3 +103,24 @@ def test_lists_in_yaml_may_hold_structures():
 def test_every_format_writes_anything_and_ends_its_last_line(value):
     for form in ("dumper", "xml", "yaml", "json"):
         assert formats.written(value, form).endswith("\n")
+
+
+ESCAPES = "\x1b[2J\x07\x7f\x9b31m\x90q\u202e\u2028"
+"""What clears a terminal, rings its bell, colours it or turns it round: control characters of both sets, and others."""
+
+
+@pytest.mark.parametrize("form", ["dumper", "xml", "yaml", "json"])
+def test_no_format_sends_a_terminal_what_it_would_obey(form):
+    text = formats.written({f"key{ESCAPES}": {"name": f"a{ESCAPES}b", "list": [ESCAPES]}, "$plain@": 'a"b\\c'}, form)
+    assert "".join(c for c in text if not c.isprintable()).strip("\n") == ""
+
+
+@pytest.mark.skipif(shutil.which("perl") is None, reason="perl is not installed here")
+def test_a_perl_structure_with_control_characters_comes_back():
+    value = {"a": f'$x @y "z" \\ \'{ESCAPES}', "plain": "$x @y"}
+    script = "use utf8; binmode STDIN, ':utf8'; my $t = do { local $/; <STDIN> }; my $v = eval $t; die $@ if $@;"
+    script += "print join ',', map { ord } split //, $v->{a} . $v->{plain};"
+    ran = subprocess.run(
+        ["perl", "-e", script], input=formats.dumper(value), capture_output=True, text=True, check=True
+    )
+    assert "".join(chr(int(code)) for code in ran.stdout.split(",")) == value["a"] + value["plain"]

@@ -39,6 +39,11 @@ def test_windows_are_listed(run, server):
     assert json.loads(run("oarlock", "maintenance", "list", "--json").out) == [WINDOW]
 
 
+def test_names_that_would_work_on_a_terminal_are_shown(run, server):
+    server.says(ok({"windows": [{**WINDOW, "name": "\x1b[2J\x9b31m"}]}))
+    assert "  \\x1b[2J\\x9b31m  (core > 1; by root)\n" in run("oarlock", "maintenance", "list").out
+
+
 def test_a_window_is_removed_or_the_refusal_is_told(run, server):
     server.says(ok({}))
     assert run("oarlock", "maintenance", "remove", "3").out == "Maintenance 3 is no more.\n"

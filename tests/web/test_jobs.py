@@ -9,6 +9,8 @@ import pytest
 from sqlalchemy import event
 
 from oarlock.client import Client as ApiClient
+from oarlock.config import Config
+from oarlock.job import explain
 from oarlock.model.event import Event, EventType
 from oarlock.model.job import JobState
 from oarlock.store import events, jobs
@@ -203,3 +205,27 @@ def test_a_long_answer_comes_in_pages_that_the_client_puts_together(database: Da
         assert (together, rest["next"]) == ([job.id for job in added], None)
         listed = ApiClient(str(house.socket)).jobs(full=1)
     assert [job["command"].rpartition(" ")[2] for job in listed] == [str(place) for place in range(1, 91)]
+
+
+def _fail_to_notify(tx: Tx) -> None:
+    job = add_job(tx, user="nobody", state=JobState.ERROR, message="it failed")
+    kinds = (EventType.USER_MAIL_NOTIFICATION, EventType.USER_EXEC_NOTIFICATION_ERROR)
+    events.add(tx, [Event(EventType.WALLTIME, NOW, "too long", job.id)])
+    events.add(tx, [Event(kind, NOW + 1, "ada@lab.org canary", job.id, ("node1",)) for kind in kinds])
+
+
+@as_root
+def test_whom_a_user_has_told_of_a_job_is_shown_to_nobody_else(database: Database):
+    database.write(_fail_to_notify)
+    ways = ("/jobs/1/events", "/jobs/1", "/jobs?ids=1&full=1", "/events", "/jobs/1/why")
+    with running(database) as house:
+        own, others = house.client_of("nobody"), house.client_of("daemon")
+        assert [str(own.get(way).body).count("canary") for way in ways[:3]] == [2, 2, 2]
+        assert [str(house.client.get(way).body).count("canary") for way in ways[:4]] == [2, 2, 2, 2]
+        assert [str(others.get(way).body).count("canary") for way in ways] == [0] * 5
+
+
+def test_what_could_not_be_told_to_a_user_is_not_why_a_job_failed(database: Database):
+    database.write(_fail_to_notify)
+    with database.read() as tx:
+        assert explain.why(tx, Config(), 1, now=NOW).says == "it is over (Error): too long"

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from oarlock.cli import times
+from oarlock.cli.output import show_text
 from oarlock.client import Client, Refused
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def run(asked: argparse.Namespace) -> None:
         print(json.dumps(found, indent=2))
     else:
         for one in found["changes"]:
-            print(_line(one))
+            show_text(_line(one))
     if found["broken"] is not None:
         raise Refused(
             f"Entry {found['broken']} of the record is not as it was written, or one before it was taken out.",
@@ -63,7 +64,7 @@ def run(asked: argparse.Namespace) -> None:
             hint="Compare with a backup of the database: every entry from there on is in doubt.",
         )
     if asked.check and not asked.json:
-        print("The record is whole.")
+        show_text("The record is whole.")
 
 
 def _line(one: dict[str, Any]) -> str:

@@ -26,7 +26,20 @@ def json(value: Any) -> str:
     """Write JSON, three spaces a level and a space before each colon."""
     from json import dumps
 
-    return dumps(value, indent=3, separators=(",", " : "), sort_keys=True, ensure_ascii=False) + "\n"
+    text = dumps(value, indent=3, separators=(",", " : "), sort_keys=True, ensure_ascii=False)
+    # `dumps` leaves control characters from 0x7f on as they are. Ends of lines are never inside of texts here.
+    return "".join(f"{line if line.isprintable() else _json_shown(line)}\n" for line in text.split("\n"))
+
+
+def _json_shown(line: str) -> str:
+    return "".join(c if c.isprintable() else _json_escaped(ord(c)) for c in line)
+
+
+def _json_escaped(code: int) -> str:
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    code -= 0x10000  # JSON writes these as two halves
+    return f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"
 
 
 def dumper(value: Any) -> str:
@@ -51,7 +64,21 @@ def _perl_scalar(value: Any) -> str:
         return "undef"
     if isinstance(value, (bool, int)):
         return str(int(value))
-    return "'" + str(value).replace("\\", "\\\\").replace("'", "\\'") + "'"
+    text = str(value)
+    if _is_plain(text):
+        return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return '"' + "".join(_perl_escaped(c) for c in text) + '"'
+
+
+def _perl_escaped(c: str) -> str:
+    if c in '\\"$@':
+        return f"\\{c}"
+    return c if c.isprintable() else f"\\x{{{ord(c):x}}}"
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a terminal does nothing with a text but show it; ends of lines and tabs do no harm."""
+    return text.isprintable() or all(c.isprintable() or c in "\n\t" for c in text)
 
 
 def xml(value: Any) -> str:
@@ -78,7 +105,11 @@ def _xml_item(key: str, value: Any, indent: str) -> list[str]:
 
 def _xml_text(value: Any) -> str:
     text = str(int(value)) if isinstance(value, bool) else str(value)
-    return "".join(_XML_ESCAPES.get(c) or (c if _is_xml(ord(c)) else "\ufffd") for c in text)
+    return "".join(_XML_ESCAPES.get(c) or (c if c.isprintable() or c in "\n\t" else _xml_escaped(ord(c))) for c in text)
+
+
+def _xml_escaped(code: int) -> str:
+    return f"&#x{code:x};" if _is_xml(code) else "\ufffd"
 
 
 def _is_xml(code: int) -> bool:

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from oarlock.cli import times
+from oarlock.cli.output import show_text
 from oarlock.client import Client
 
 if TYPE_CHECKING:
@@ -65,13 +66,13 @@ def _add(asked: argparse.Namespace) -> None:
     if asked.json:
         print(json.dumps(met, indent=2))
         return
-    print(f"Maintenance {met['window']['id']}: {met['resources']} resources.")
+    show_text(f"Maintenance {met['window']['id']}: {met['resources']} resources.")
     for jobs, story in (
         (met["running"], "may still run when it begins"),
         (met["reservations"], "were promised before"),
     ):
         if jobs:
-            print(f"Jobs {', '.join(map(str, jobs))} {story}; they are left alone.")
+            show_text(f"Jobs {', '.join(map(str, jobs))} {story}; they are left alone.")
 
 
 def _list(asked: argparse.Namespace) -> None:
@@ -81,9 +82,9 @@ def _list(asked: argparse.Namespace) -> None:
         return
     for one in windows:
         when = f"{times.date(one['start'])} - {times.date(one['stop'])}"
-        print(f"{one['id']:>4}  {when}  {one['name']}  ({one['where'] or 'all resources'}; by {one['by']})")
+        show_text(f"{one['id']:>4}  {when}  {one['name']}  ({one['where'] or 'all resources'}; by {one['by']})")
 
 
 def _remove(asked: argparse.Namespace) -> None:
     _Windows(asked.server).remove_window(asked.number)
-    print(f"Maintenance {asked.number} is no more.")
+    show_text(f"Maintenance {asked.number} is no more.")

@@ -8,6 +8,7 @@ from pathlib import Path
 from oarlock import __version__
 from oarlock.cli import agent, audit, maintenance, node, quotas, simulate, unknown
 from oarlock.cli.arguments import Parser
+from oarlock.cli.output import show_text
 from oarlock.client import Refused
 from oarlock.model.errors import OarlockError
 
@@ -24,10 +25,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         asked = options().parse_args(arguments)
         asked.run(asked)
     except OarlockError as refused:
-        print(f"oarlock: {refused.told()}", file=sys.stderr)
+        show_text(f"oarlock: {refused.told()}", file=sys.stderr)
         return REFUSED
     except Refused as refused:
-        print(f"oarlock: {refused}" + (f"\n  {refused.hint}" if refused.hint else ""), file=sys.stderr)
+        show_text(f"oarlock: {refused}" + (f"\n  {refused.hint}" if refused.hint else ""), file=sys.stderr)
         return REFUSED
     return 0
 
@@ -129,7 +130,7 @@ def _serve(asked: argparse.Namespace) -> None:
     book(loaded.config)  # refuses a bad file before anything is begun
     logs.begin(loaded.config)
     for warning in loaded.warnings:
-        print(f"oarlock: {warning}", file=sys.stderr)
+        show_text(f"oarlock: {warning}", file=sys.stderr)
     serve(asked.state or default_state(), loaded.config)
 
 
@@ -141,7 +142,7 @@ def _config(asked: argparse.Namespace) -> None:
     loaded = load(asked.file)
     book(loaded.config)
     for warning in loaded.warnings:
-        print(f"oarlock: {warning}", file=sys.stderr)
+        show_text(f"oarlock: {warning}", file=sys.stderr)
     show = as_json if asked.json else as_text
     sys.stdout.write(show(effective(loaded)))
     _refuse_unusable_programs(loaded.config)

@@ -88,6 +88,11 @@ def _write(stream: TextIO, text: str) -> None:
             select([], [stream], [])
 
 
+def show_text(text: str, file: TextIO | None = None) -> None:
+    """Print lines at once, for commands that have no `Output`. What a terminal would obey is shown, not sent."""
+    print("\n".join(line if line.isprintable() else _shown(line) for line in text.split("\n")), file=file)
+
+
 def _lines(told: list[str]) -> list[str]:
     return [line for text in told for line in text.split("\n")]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oarlock.cli import times
+from oarlock.cli.output import show_text
 from oarlock.client import Client
 
 if TYPE_CHECKING:
@@ -73,16 +74,16 @@ def _show(asked: argparse.Namespace) -> None:
         print(json.dumps(found, indent=2))
         return
     if found["problem"]:
-        print(f"The changed file is not used; what it said before holds. {found['problem']}")
+        show_text(f"The changed file is not used; what it said before holds. {found['problem']}")
     if found["file"]:
         until = f" until {times.date(found['until'])}" if found["until"] is not None else ""
-        print(f"Of {found['file']}, the rules `{found['set']}` hold{until}.")
+        show_text(f"Of {found['file']}, the rules `{found['set']}` hold{until}.")
     if not found["rules"]:
         whom = f" speaks of {asked.user}" if asked.user else " holds"
-        print(f"No quota{whom}. `oarlock quotas add` sets one; a file of them is named by QUOTAS_CONF_FILE.")
+        show_text(f"No quota{whom}. `oarlock quotas add` sets one; a file of them is named by QUOTAS_CONF_FILE.")
         return
     for line in _table([row for rule in found["rules"] for row in _rows(rule)]):
-        print(line)
+        show_text(line)
 
 
 def _rows(rule: dict[str, Any]) -> list[tuple[str, ...]]:
@@ -133,14 +134,14 @@ def _check(asked: argparse.Namespace) -> None:
     given = parsed(asked.file)
     found = quotas.mistakes(given)
     for one in found:
-        print(_told(one))
+        show_text(_told(one))
     if found:
         wrong = "1 mistake" if len(found) == 1 else f"{len(found)} mistakes"
         raise BadQuotas(f"{asked.file} has {wrong} and would not be used.", hint="Correct the file, and check again.")
     book = quotas.read(given)
     for name in quotas.unused(book):
-        print(f"The rules `{name}` never hold: no period names them.")
-    print(f"{asked.file} can be used. Rules: {sum(map(len, book.sets.values()))}, in sets: {len(book.sets)}.")
+        show_text(f"The rules `{name}` never hold: no period names them.")
+    show_text(f"{asked.file} can be used. Rules: {sum(map(len, book.sets.values()))}, in sets: {len(book.sets)}.")
 
 
 def _told(one: BadQuotas) -> str:
@@ -149,9 +150,9 @@ def _told(one: BadQuotas) -> str:
 
 def _add(asked: argparse.Namespace) -> None:
     quota = {"rule": asked.rule, "resources": asked.resources, "jobs": asked.jobs, "resource_hours": asked.hours}
-    print(f"Quota {_Quotas(asked.server).add_quota(quota)} holds from now on.")
+    show_text(f"Quota {_Quotas(asked.server).add_quota(quota)} holds from now on.")
 
 
 def _remove(asked: argparse.Namespace) -> None:
     _Quotas(asked.server).remove_quota(asked.number)
-    print(f"Quota {asked.number} is no more.")
+    show_text(f"Quota {asked.number} is no more.")

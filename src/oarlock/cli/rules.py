@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from oarlock.cli.output import show_text
 from oarlock.config import Config, load
 from oarlock.job.admit import admit
 from oarlock.job.examples import NOW, plain_job, tried
@@ -52,7 +53,9 @@ def _stored(state: Path, config: Config) -> list[Stored]:
     try:
         return table.of_instance(place(address(state, config)))
     except DatabaseRefused as refused:
-        print(f"oarlock: the rules in the database are left out: {refused} `--state` names another.", file=sys.stderr)
+        show_text(
+            f"oarlock: the rules in the database are left out: {refused} `--state` names another.", file=sys.stderr
+        )
         return []
 
 
@@ -63,7 +66,7 @@ def listed(asked: argparse.Namespace) -> None:
         print(json.dumps([asdict(line) for line in lines], indent=2))
         return
     for line in lines:
-        print(f"{line.priority:>4}  {line.source}: {line.name}\n      when {line.when or 'always'}: {line.does}")
+        show_text(f"{line.priority:>4}  {line.source}: {line.name}\n      when {line.when or 'always'}: {line.does}")
 
 
 def _lines(source: Source) -> Iterator[Line]:
@@ -81,19 +84,19 @@ def tested(asked: argparse.Namespace) -> None:
     found = [_checked(source) for source in _sources(asked.folder, asked.state)]
     broken = [source for source in found if source.broken]
     for source in broken:
-        print(f"BROKEN {source.broken}")
+        show_text(f"BROKEN {source.broken}")
     tries = [one for source in found for one in tried(source)]
     failed = [one for one in tries if one.differs]
     for one in tries if asked.verbose else failed:
-        print(f"{'FAILED' if one.differs else 'ok'} {one.example.file}: {one.example.name}")
+        show_text(f"{'FAILED' if one.differs else 'ok'} {one.example.file}: {one.example.name}")
         if one.differs:
-            print(f"       {one.differs}")
+            show_text(f"       {one.differs}")
     if failed or broken:
         raise ExamplesFailed(
             f"{len(failed)} of {len(tries)} examples come out otherwise; {len(broken)} files cannot be used.",
             hint="Change the rule, or what its example says.",
         )
-    print(f"{len(tries)} examples come out as they say.")
+    show_text(f"{len(tries)} examples come out as they say.")
 
 
 def _checked(source: Source) -> Source:

@@ -26,6 +26,8 @@ _FOLLOWS = frozenset(
         EventType.SWITCH_INTO_ERROR_STATE,
         EventType.HOLD_WAITING_JOB,
         EventType.RESUME_JOB,
+        EventType.USER_MAIL_NOTIFICATION,  # which also names an address that is its owner's alone
+        EventType.USER_EXEC_NOTIFICATION_ERROR,
     }
 )
 """What happens to a job because something else did, and what never ends one."""

@@ -1,18 +1,22 @@
 """How jobs and resources look from outside: OAR's names, made here and nowhere else."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 
 from msgspec import Struct, field
 
 from oarlock.lang import request as requests
 from oarlock.model.errors import UnknownJob
+from oarlock.model.event import Event, EventType
 from oarlock.model.job import FINAL, Job, filled
 from oarlock.model.resource import PROPERTY_ALIASES
 from oarlock.store import events, jobs, listing, properties, resources, shapes
 from oarlock.store.listing import Line, Which
 from oarlock.store.tx import Tx
 from oarlock.web.who import Who
+
+_PRIVATE = frozenset({EventType.USER_MAIL_NOTIFICATION, EventType.USER_EXEC_NOTIFICATION_ERROR})
+"""Events that name addresses and programs of `--notify`, which are hidden in jobs as well."""
 
 MOST_LISTED = 100_000
 """How many jobs one answer may hold."""
@@ -119,13 +123,14 @@ def each_whole_job(tx: Tx, ids: Collection[int], who: Who) -> Iterator[JobView]:
     assigned, after = jobs.resources_of(tx, ids), jobs.after(tx, ids)
     wanted = shapes.requests_of(tx, list(ids), properties.types(tx))
     addresses = listing.addresses(tx, {one for held in assigned.values() for one in held})
-    noted = job_events(tx, ids)
+    own = {line.id for line in lines.values() if who.admin or line.user == who.name}
+    noted = job_events(tx, ids, own)
     reserved = listing.foreseen(tx, jobs.not_begun_reservations(tx, ids))
     for job in jobs.each(tx, ids):
         yield _job_view(
             job,
             lines[job.id],
-            own=who.admin or job.user == who.name,
+            own=job.id in own,
             wanted=requests.show_wanted(wanted[job.id]) if job.id in wanted else "",
             after=after.get(job.id, []),
             held=assigned.get(job.id, []),
@@ -135,13 +140,18 @@ def each_whole_job(tx: Tx, ids: Collection[int], who: Who) -> Iterator[JobView]:
         )
 
 
-def job_events(tx: Tx, ids: Collection[int]) -> dict[int, list[EventView]]:
-    """Give what happened to jobs, by job, oldest first."""
+def job_events(tx: Tx, ids: Collection[int], own: Container[int]) -> dict[int, list[EventView]]:
+    """Return what happened to jobs, by job, oldest first. `own`: the jobs of which the caller may know everything."""
     found: defaultdict[int, list[EventView]] = defaultdict(list)
     for number, event, to_check in events.of_jobs(tx, ids):
-        view = EventView(number, event.type, event.at, event.description, event.hosts, to_check)
-        found[event.job or 0].append(view)
+        says = description(event, own=event.job in own)
+        found[event.job or 0].append(EventView(number, event.type, event.at, says, event.hosts, to_check))
     return found
+
+
+def description(event: Event, *, own: bool) -> str:
+    """Return what an event says; where it names whom a user has told of its job, only to that user."""
+    return event.description if own or event.type not in _PRIVATE else "Only its owner may read this."
 
 
 def resource_views(tx: Tx, ids: Collection[int] | None = None) -> list[ResourceView]:

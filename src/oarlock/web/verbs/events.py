@@ -6,6 +6,7 @@ from msgspec import Meta, Struct
 
 from oarlock.store import events
 from oarlock.store.tx import Tx
+from oarlock.web import views
 from oarlock.web.call import Call
 from oarlock.web.policy import May
 from oarlock.web.reading import Asked, Instant
@@ -47,14 +48,17 @@ class Happened(Struct, frozen=True):
 )  # fmt: skip
 async def listed(call: Call, asked: NodeEvents) -> Happened:
     """Give the events of nodes."""
+    admin = call.who.admin
 
     def read(tx: Tx) -> Happened:
         found = events.of_hosts(tx, asked.nodes, since=asked.since, most=asked.limit)
-        return Happened([_view(one) for one in found])
+        return Happened([_view(one, admin) for one in found])
 
     return await call.read(read)
 
 
-def _view(noted: events.Noted) -> NodeEvent:
+def _view(noted: events.Noted, admin: bool) -> NodeEvent:
     event = noted.event
-    return NodeEvent(noted.id, event.type, event.at, event.description, event.job, event.hosts, noted.to_check)
+    return NodeEvent(
+        noted.id, event.type, event.at, views.description(event, own=admin), event.job, event.hosts, noted.to_check
+    )

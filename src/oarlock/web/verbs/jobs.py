@@ -137,10 +137,11 @@ class Events(Struct, frozen=True):
 )  # fmt: skip
 async def events(call: Call, asked: OneJob) -> Events:
     """Give the events of one job."""
+    who = call.who
 
     def read(tx: Tx) -> Events:
-        jobs.get(tx, asked.id)
-        return Events(views.job_events(tx, [asked.id]).get(asked.id, []))
+        own = {asked.id} if jobs.get(tx, asked.id).user == who.name or who.admin else ()
+        return Events(views.job_events(tx, [asked.id], own).get(asked.id, []))
 
     return await call.read(read)
 
