@@ -61,12 +61,12 @@ class Site(Instance):
         before = Job(id=0, state=JobState.ERROR, user=self.user, queue="default", directory="/", submitted=1, stop=1)
         jobs.add(tx, [jobs.New(before, requests.parse(["/core=1,walltime=1"]))])
 
-    def run(self, user: str, command: str, *words: str, stdin: str = "") -> Ran:
+    def run(self, user: str, command: str, *words: str, stdin: str = "", **variables: str) -> Ran:
         """Run a command as somebody."""
         account = pwd.getpwnam(self.users[user])
         environment = {
             "PATH": os.environ["PATH"], "TZ": "UTC", "OARLOCK_SERVER": str(self.state / "server.sock"),
-            "HOME": str(self.home), "LANG": "C.UTF-8",
+            "HOME": str(self.home), "LANG": "C.UTF-8", **variables,
         }  # fmt: skip
         request = {
             "uid": account.pw_uid, "gid": account.pw_gid, "command": command, "words": words,

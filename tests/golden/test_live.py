@@ -6,7 +6,6 @@ import re
 import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -227,17 +226,39 @@ def test_a_refusal_ends_with_oars_number_and_changes_nothing(live: Site):
     assert everything() == before
 
 
-@pytest.mark.parametrize("case", oar_cases("oarsub_cli"))
-def test_commands_of_oars_own_tests_end_with_the_number_they_expect(live: Site, case: dict[str, Any]):
-    if "exit" not in case["expected"]:
-        pytest.skip("tests/job looks at what is stored")
-    assert live.run("alice", "oarsub", *case["input"]["argv"]).code == case["expected"]["exit"]
+def test_commands_of_oars_own_tests_end_with_the_number_they_expect(live: Site):
+    cases = [case.values[0] for case in oar_cases("oarsub_cli") if "exit" in case.values[0].get("expected", ())]
+    ended = {case["id"]: live.run("alice", "oarsub", *case["input"]["argv"]).code for case in cases}
+    assert ended == {case["id"]: case["expected"]["exit"] for case in cases}
 
 
-@pytest.mark.parametrize("option", ["-j", "-pj", "-ej", "-sj", "--usage -j"])
-def test_a_job_that_does_not_exist_is_an_empty_answer_with_a_hint(live: Site, option: str):
+def test_a_job_that_does_not_exist_is_an_empty_answer_with_a_hint(live: Site):
     hint = "oarstat: There is no job 99999.\n  `oarstat` lists yours.\n"
-    assert live.run("alice", "oarstat", *option.split(), "99999") == Ran(0, "", hint)
+    for option in ("-j", "-pj", "-ej", "-sj", "--usage -j"):
+        assert live.run("alice", "oarstat", *option.split(), "99999") == Ran(0, "", hint), option
+
+
+def test_of_nodes_and_resources_those_that_exist_are_told(live: Site):
+    ran = live.run("alice", "oarnodes", "-s", "nosuch", live.nodes[0])
+    assert (ran.code, ran.err) == (0, "oarnodes: There is no node `nosuch`.\n  `oarnodes -l` lists them.\n")
+    assert ran.out.splitlines()[:2] == [live.nodes[0], "    1 : Alive"]
+    ran = live.run("alice", "oarnodes", "-s", "-r", "999", "-r", "3")
+    assert (ran.code, ran.out.splitlines()[1:]) == (0, ["    3 : Alive"])
+
+
+def test_adding_a_property_that_is_there_is_no_error(live: Site):
+    for words in (["-a", "cpu"], ["-a", "mem"], ["-c", "-a", "host"], ["-a", "available_upto"]):
+        told = f"oarproperty: The property `{words[-1]}` is there already; nothing was changed.\n"
+        assert live.run("root", "oarproperty", *words) == Ran(0, "", told)
+        assert live.run("root", "oarproperty", "-q", *words) == Ran(0, "", "")
+
+
+def test_without_a_server_nothing_is_changed_and_oars_number_says_so(live: Site):
+    for name in ("down_oarsub", "down_oardel"):
+        told = record(name)
+        ran = live.run(told.user, *told.words, OARLOCK_SERVER="/nowhere/server.sock")
+        assert ran.code == told.code, name
+        assert "nothing was changed" in ran.err, name
 
 
 def test_deleting_a_job_that_ended_by_itself_is_no_error(live: Site):
@@ -346,27 +367,27 @@ ODD = [
 INTERNAL = re.compile(r"\$\.|\^\[|regex|Its fields are|\[0\]|\b(jobs|accounting|resources|queues)\.\w|Traceback")
 
 
-@pytest.mark.parametrize(("user", "line"), ODD, ids=[line for _, line in ODD])
-def test_no_internal_word_reaches_a_terminal(live: Site, user: str, line: str):
-    ran = live.run(user, *shlex.split(line))
-    assert ran.code not in (0, 99)
-    assert ran.err.startswith(f"{line.partition(' ')[0]}: ")
-    assert INTERNAL.findall(ran.err) == []
+def test_no_internal_word_reaches_a_terminal(live: Site):
+    for user, line in ODD:
+        ran = live.run(user, *shlex.split(line))
+        assert ran.code not in (0, 99), line
+        assert ran.err.startswith(f"{line.partition(' ')[0]}: "), line
+        assert INTERNAL.findall(ran.err) == [], line
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        ("", "COMMAND is missing.\n  `oarlock --help` explains what can be given."),
-        ("serv", "There is no command `serv`.\n  Did you mean serve?"),
-        ("serve --sate=x", "There is no option --sate.\n  Did you mean --state?"),
-        ("serve --state", "--state needs a value.\n  `oarlock serve --help` explains what can be given."),
-        ("serve x", "`x` is one word too many.\n  `oarlock serve --help` explains what can be given."),
-        ("config /nowhere", "There is no settings file /nowhere.\n  Name another, or none for defaults."),
-    ],
-)
-def test_oarlock_refuses_in_the_form_of_the_other_commands(live: Site, words: str, told: str):
-    assert live.run("root", "oarlock", *words.split()) == Ran(2, "", f"oarlock: {told}\n")
+OARLOCK = {
+    "": "COMMAND is missing.\n  `oarlock --help` explains what can be given.",
+    "serv": "There is no command `serv`.\n  Did you mean serve?",
+    "serve --sate=x": "There is no option --sate.\n  Did you mean --state?",
+    "serve --state": "--state needs a value.\n  `oarlock serve --help` explains what can be given.",
+    "serve x": "`x` is one word too many.\n  `oarlock serve --help` explains what can be given.",
+    "config /nowhere": "There is no settings file /nowhere.\n  Name another, or none for defaults.",
+}
+
+
+def test_oarlock_refuses_in_the_form_of_the_other_commands(live: Site):
+    told = {words: live.run("root", "oarlock", *words.split()) for words in OARLOCK}
+    assert told == {words: Ran(2, "", f"oarlock: {sentence}\n") for words, sentence in OARLOCK.items()}
 
 
 def submitted(live: Site, user: str, *words: str) -> int:

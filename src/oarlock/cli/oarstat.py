@@ -42,7 +42,10 @@ OPTIONS.flag("-p --properties", "the properties of the resources of the jobs")
 OPTIONS.flag("--usage", "what the jobs used so far, and of how much: CPU time, memory, I/O")
 OPTIONS.number("--why=JOB", "why this job waits, when it will start, and what would start sooner")
 OPTIONS.text('-g --gantt="DATE, DATE"', "the jobs and the states of resources between two dates")
-OPTIONS.text('--accounting="DATE, DATE"', "what each user asked for and used between two days, both included")
+OPTIONS.text(
+    '--accounting="DATE, DATE"',
+    "what each user asked for and used between two days, both included; with -u also by project, with its karma",
+)
 OPTIONS.formats()
 OPTIONS.end()
 OPTIONS.example("oarstat", "the jobs that are not over")
