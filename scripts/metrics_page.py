@@ -13,7 +13,9 @@ HEAD = """\
 Every metric that is measured of a job and of a node. Units are base units and stand in the name. What could not be
 read is absent, never zero. Each source can be switched on and off by its name. v1 and v2 are the versions of cgroups;
 where both offer a file, version 1 is read. A job that got no CPU time since the last sample is not read again, except
-every 30 seconds: its values are those of the last reading. Limits and lists of CPUs are read again every 5 minutes.
+every 30 seconds: its values are those of the last reading. Open files are read every 20 seconds, and once more after a
+job came to rest. Limits and lists of CPUs are read again every 5 minutes. User and system time on version 1 are in
+ticks: their sum is the exact total within a tick each.
 
 | source | measures | needs |
 | --- | --- | --- |

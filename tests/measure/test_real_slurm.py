@@ -122,9 +122,14 @@ def slurm():
 
 
 @pytest.fixture
-def agent(slurm):
+def look_up():
+    return "slurm"
+
+
+@pytest.fixture
+def agent(slurm, look_up):
     port = free_port()
-    command = [sys.executable, "-m", "oarlock", "agent", "--layout", "slurm", "--period", "1", "--look-up", "slurm",
+    command = [sys.executable, "-m", "oarlock", "agent", "--layout", "slurm", "--period", "1", "--look-up", look_up,
                "--listen", f"127.0.0.1:{port}", "--control", "none"]  # fmt: skip
     environment = {**slurm.environment, "PYTHONPATH": str(ROOT / "src")}
     with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as program:
@@ -171,6 +176,24 @@ def test_a_job_of_a_real_slurm_is_measured_under_its_owners_name_and_vanishes_wi
     assert sum(float(spent) for _, spent in steps) == pytest.approx(int(usage.read_text()) / 1e9, rel=0.2)
     slurm.run("scancel", "--full", job)
     wait_until(lambda: agent() and f'slurmjobid="{job}"' not in agent(), "the job's series to vanish", 60)
+
+
+@pytest.mark.parametrize("look_up", ["none"])
+def test_processes_and_account_of_short_jobs_are_seen_without_a_look_up(slurm, agent):
+    """Nothing rescans within the life of these jobs: their steps are seen when the kernel tells of them."""
+    wait_until(lambda: "oarlock_agent_samples_total" in agent(), "the agent", 30)
+    for _ in range(6):
+        submitted = slurm.run("sbatch", f"--account={ACCOUNT}", "--mem=50", "--output=/dev/null", "--wrap=sleep 5",
+                              user=USER)  # fmt: skip
+        job = re.search(r"job (\d+)", submitted)[1]
+        # One process is the script's own, the other its `sleep`.
+        wait_until(
+            lambda job=job: value(agent(), "slurm_job_process_count", job, account=ACCOUNT) == 1, "its sleep", 20
+        )
+        count = re.search(rf'oarlock_job_processes\{{job_id="{job}"[^\n]*\}} (\d+)', agent())
+        assert int(count[1]) >= 2
+        slurm.run("scancel", "--full", job)
+        wait_until(lambda: not slurm.run("squeue", "--noheader"), "the job to end", 60)
 
 
 def report(measured, used, text, job):
