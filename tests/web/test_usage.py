@@ -5,7 +5,7 @@ import http.client
 from oarlock.model.job import JobState
 from oarlock.model.resource import ResourceState
 from oarlock.node.sampling import packed
-from oarlock.store import accounting, resources, summaries
+from oarlock.store import accounting, jobs, resources, summaries
 from oarlock.store.database import Database
 from oarlock.store.summaries import Summary
 from oarlock.store.tx import Tx
@@ -23,6 +23,11 @@ def _fill(tx: Tx) -> None:
     run(tx, add_job(tx, user="root", project="physics", name="run"), cores[:1])
     add_job(tx, user="root")
     resources.set_state(tx, cores[4:], ResourceState.SUSPECTED, at=NOW)
+
+
+def _end(tx: Tx) -> None:
+    for state in (JobState.FINISHING, JobState.TERMINATED):
+        step(tx, jobs.get(tx, 1), state)
 
 
 def _page(house: Running) -> list[str]:
@@ -101,6 +106,8 @@ def test_usage_is_that_of_the_last_sample_then_that_of_the_report(database: Data
         house.core.live.take("n1.site", packed(1.0, {}, {1: values}), {1}, at=NOW + 4)
         so_far = house.client.get("/jobs/1/usage").body
         house.core.live.ended("n1.site", 1)
+        between = house.client.get("/jobs/1/usage").body
+        database.write(_end)
         final = house.client.get("/jobs/1/usage").body
         waiting = house.client.get("/jobs/2/usage").body
         missing = house.client.get("/jobs/99/usage").body
@@ -112,6 +119,7 @@ def test_usage_is_that_of_the_last_sample_then_that_of_the_report(database: Data
     assert ran > 0
     assert final == NOTHING | one | {"at": NOW, "final": True, "cpu_seconds": 9.5, "memory_peak_bytes": 7,
                                      "seconds": 10.0, "cpu_seconds_offered": 20.0}  # fmt: skip
+    assert between == final | {"final": False}, "an attempt is over, the job is not"
     assert waiting == NOTHING | {"job_id": 2, "at": 0, "nodes": [], "final": False}
     assert missing["kind"] == "UnknownJob"
 

@@ -9,7 +9,7 @@ from oarlock.job import used
 from oarlock.measure.exposition import CONTENT_TYPE
 from oarlock.measure.live import Live, Usage
 from oarlock.measure.owners import Facts
-from oarlock.model.job import Job
+from oarlock.model.job import FINAL, Job
 from oarlock.store import jobs, summaries
 from oarlock.store.summaries import Summary
 from oarlock.store.tx import Tx
@@ -54,7 +54,7 @@ class UsageView(Struct, frozen=True, kw_only=True):
     says="Show what a job used so far: CPU time, memory, I/O, and of how much.",
 )  # fmt: skip
 async def usage(call: Call, asked: OneJob) -> UsageView:
-    """Return the last sample of a job that runs, the last counters of one that is over."""
+    """Return the last sample of a job that runs, else the last counters of its attempts."""
     now = call.core.live.usage(asked.id)
 
     def read(tx: Tx) -> UsageView:
@@ -62,7 +62,7 @@ async def usage(call: Call, asked: OneJob) -> UsageView:
         if now is not None:
             return _so_far(job, now)
         found = summaries.of_jobs(tx, [asked.id])
-        return _final(found[0]) if found else UsageView(job_id=asked.id)
+        return _reported(job, found[0]) if found else UsageView(job_id=asked.id)
 
     return await call.read(read)
 
@@ -91,10 +91,10 @@ def _whole(value: float | None) -> int | None:
     return None if value is None else int(value)
 
 
-def _final(summary: Summary) -> UsageView:
-    return UsageView(
-        job_id=summary.job_id, final=True, at=summary.date, **asdict(used.totals(used.attempts(summary.detail)))
-    )
+def _reported(job: Job, summary: Summary) -> UsageView:
+    """Return the counters of attempts that are over; they are final once the job is, and not while another runs."""
+    totals = used.totals(used.attempts(summary.detail))
+    return UsageView(job_id=job.id, final=job.state in FINAL, at=summary.date, **asdict(totals))
 
 
 @verb(
