@@ -1,12 +1,16 @@
 """oarsub as a process: which words make which request, and which answer makes which lines and exit code."""
 
+import json
 import os
 import subprocess
 import sys
 
 import pytest
 
-from tests.canned import ok, refusal
+from oarlock.lang import request
+from oarlock.model.errors import OarlockError
+from oarlock.web import telling
+from tests.canned import answer, ok, refusal
 from tests.cli.conftest import ROOT, Ran
 
 DONE = ok({"job_ids": [42], "array_id": 42, "messages": [], "state": "Waiting", "reservation": None})
@@ -412,3 +416,71 @@ def test_a_dry_run_leaves_nothing_open(run, server):
 def test_a_name_is_not_sent_to_the_terminal_as_a_command(run, server):
     server.says(refusal(400, "BadName", "`\x1b[2Jx` is no name.", "Use letters."))
     assert run("oarsub", "-n", "\x1b[2Jx", "y").err == "oarsub: `\\x1b[2Jx` is no name.\n  Use letters.\n"
+
+
+def _syntax(words: list[str]) -> bytes:
+    """Answer as the server does to a request that it cannot read."""
+    try:
+        request.parse(words)
+    except OarlockError as error:
+        status, body = telling.refusal(error)
+        return answer(status, json.loads(body))
+    raise AssertionError("it can be read")
+
+
+def test_an_option_of_the_command_suggests_two_dashes(run, server):
+    server.says(_syntax(["a"]))
+    assert run("oarsub", "ls", "-la").err.endswith("If it belongs to the command: oarsub -- ls -la\n")
+    ran = run("oarsub", "-n", "ls", "ls", "-z")
+    assert ran.err == (
+        "oarsub: There is no option -z.\n"
+        "  `oarsub --help` lists them. If it belongs to the command: oarsub -n ls -- ls -z\n"
+    )
+    assert "belongs" not in run("oarsub", "-la", "ls").err
+
+
+@pytest.mark.parametrize("words", [["test.sh"], ["test.sh 1 2"], ["test.sh", "1", "2"]])
+def test_a_file_in_the_launching_directory_needs_no_path(submitted, tmp_path, words):
+    (tmp_path / "test.sh").write_text("#!/bin/sh\n")
+    assert submitted(*words) == {"command": f"./{' '.join(words)}"}
+
+
+@pytest.mark.parametrize("name", ["sleep", "exit", "nosuch"])
+def test_what_the_shell_finds_itself_stays_as_it_was_typed(submitted, tmp_path, name):
+    (tmp_path / "sleep").touch()
+    (tmp_path / "exit").touch()
+    assert submitted(f"{name} 1") == {"command": f"{name} 1"}
+
+
+def test_a_file_is_looked_for_where_the_job_will_run(run, server, tmp_path):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "a.out").touch()
+    server.says(DONE)
+    run("oarsub", "-d", "runs", "a.out")
+    run("oarsub", "a.out")
+    assert [request.json["command"] for request in server.requests] == ["./a.out", "a.out"]
+
+
+def test_a_script_may_have_a_blank_in_its_path(submitted, tmp_path):
+    (tmp_path / "my jobs").mkdir()
+    (tmp_path / "my jobs" / "a b.sh").write_text("#!/bin/sh\n#OAR -n told\n")
+    assert submitted("-S", "my jobs/a b.sh", "1") == {"command": "'my jobs/a b.sh' 1", "name": "told"}
+
+
+@pytest.mark.parametrize("words", [["./dos.sh"], ["dos.sh x"], ["-S", "./dos.sh"], ["-S", "my dos.sh"]])
+def test_a_script_with_lines_as_on_windows_is_refused_with_the_way_out(run, server, tmp_path, words):
+    for name in ("dos.sh", "my dos.sh"):
+        (tmp_path / name).write_bytes(b"#!/bin/sh\r\n#OAR -n x\r\ntrue\r\n")
+    ran = run("oarsub", *words)
+    assert (ran.code, ran.out, server.requests) == (12, "", [])
+    assert "dos.sh end as on Windows (CR LF): its interpreter would not be found.\n  sed -i 's/\\r$//' " in ran.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["-l", "nodes=2"], "--resource"), (["--name=x"], "--name"), (["true"], "a command"), (["--hold"], "--hold")],
+)
+def test_what_is_given_beside_resubmit_is_refused_not_ignored(run, server, words, said):
+    ran = run("oarsub", "--resubmit=7", *words)
+    assert (ran.code, server.requests) == (4, [])
+    assert ran.err.startswith(f"oarsub: --resubmit submits job 7 again as it was; {said} cannot be given beside it.\n")

@@ -1,5 +1,6 @@
 """What the owner of a job is told of."""
 
+from oarlock.lang import options
 from oarlock.model.job import JobState
 
 
@@ -17,6 +18,14 @@ def test_only_the_chosen_tags_are_told(cluster):
     cluster.kill(job)
     cluster.finish()
     assert [tag for _, tag, _ in cluster.told] == ["START", "SUSPENDED", "RUNNING", "ERROR"]
+
+
+def test_the_start_alone_can_be_chosen(cluster):
+    job = cluster.submit("sleep 100", notify=options.notify("[START]mail:ada@lab.org"))
+    cluster.hold(job, running=True)
+    cluster.resume(job)
+    cluster.finish()
+    assert [tag for _, tag, _ in cluster.told] == ["START"]
 
 
 def test_the_owner_is_told_that_somebody_ends_the_job(cluster):

@@ -103,6 +103,10 @@ def test_stopping_what_runs_is_for_administrators_unless_the_site_says_otherwise
             client.post("/jobs/hold", {"ids": [2], "running": True}),
         ]
     assert [one.body["jobs"][0]["done"] for one in answers] == [True, allowed, True, allowed, False]
+    if not allowed:
+        refused = answers[1].body["jobs"][0]
+        assert refused["says"] == "Only administrators may suspend and resume running jobs here; nobody is not one."
+        assert refused["hint"].startswith("With USERS_ALLOWED_HOLD_RESUME=yes in the server's settings")
 
 
 def test_asked_again_with_the_same_id_nothing_is_done_again(house: Running):

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from oarlock.model.job import JobState
 from oarlock.store import jobs
 from oarlock.store.database import Database
-from tests.store.cluster import NOW, add_nodes
+from tests.store.cluster import NOW, add_nodes, run, step
 from tests.web.house import Answered, Client, Running, running
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="root submits for others")
@@ -114,3 +115,50 @@ def test_a_dry_run_stores_nothing(house: Running, client: Client):
                       "messages": answer["messages"]}  # fmt: skip
     assert client.get("/jobs").body == {"jobs": []}
     assert house.core.asked == [("when", "nobody")]
+
+
+def test_a_mail_that_nobody_can_send_is_told_at_once(house: Running, client: Client, database: Database):
+    told = client.post("/jobs", JOB | {"notify": "[END]mail:nobody@example.org"}).body["messages"]
+    assert told[-1] == "Warning: no mail will be sent, since this server has no mail server (MAIL_SMTP_SERVER)."
+    assert "mail" not in str(client.post("/jobs", JOB | {"notify": "exec:/bin/true"}).body["messages"])
+
+
+def test_no_mail_is_missed_where_there_is_a_mail_server(database: Database):
+    database.write(lambda tx: add_nodes(tx, ["node1"]))
+    with running(database, job_min_uid=1, mail_smtp_server="localhost") as house:
+        told = house.client_of("nobody").post("/jobs", JOB | {"notify": "mail:nobody@example.org"})
+        assert "mail" not in str(told.body["messages"])
+
+
+def test_a_checkpoint_longer_than_the_walltime_is_told_at_once(client: Client):
+    hour, day = "/core=1,walltime=1:00:00", "/core=1,walltime=24:00:00"
+    refused = client.post("/jobs", JOB | {"resources": [hour], "checkpoint": 7200})
+    walltime = "the walltime is 1:00:00 (3600 s): the signal would come at once."
+    says = f"The checkpoint is asked for 7200 s before the end, and {walltime}"
+    assert (refused.body["kind"], refused.body["error"]) == ("BadCheckpoint", says)
+    told = client.post("/jobs", JOB | {"resources": [hour, day], "checkpoint": 7200}).body["messages"]
+    assert told[-1] == (
+        "Warning: with a walltime of 1:00:00 the checkpoint signal, 7200 s before the end, would come at once."
+    )
+    assert "Warning" not in str(client.post("/jobs", JOB | {"resources": [day], "checkpoint": 7200}).body["messages"])
+
+
+def test_what_is_asked_for_beside_resubmit_is_refused(client: Client, house: Running, database: Database):
+    [number] = client.post("/jobs", JOB).body["job_ids"]
+    database.write(lambda tx: run(tx, jobs.get(tx, number), [1]))
+    database.write(lambda tx: step(tx, step(tx, jobs.get(tx, number), JobState.FINISHING), JobState.TERMINATED))
+    refused = client.post("/jobs", {"resubmit": number, "queue": "default"}).body
+    assert (refused["kind"], refused["error"]) == (
+        "ResubmitRefused",
+        f"Job {number} would be submitted again as it was; `queue` cannot be given beside `resubmit`.",
+    )
+    sent_by_oarsub = {"directory": "/tmp", "environment": {"A": "1"}, "initial_request": "oarsub --resubmit"}
+    assert client.post("/jobs", {"resubmit": number, **sent_by_oarsub}).status == 200
+
+
+def test_a_script_with_lines_as_on_windows_is_refused(client: Client):
+    refused = client.post("/jobs", JOB | {"script": "#!/bin/sh\r\ntrue\r\n"}).body
+    assert (refused["kind"], refused["error"]) == (
+        "BadDirective",
+        "The lines of the script end as on Windows (CR LF): its interpreter would not be found.",
+    )

@@ -27,7 +27,6 @@ from oarlock.store.tx import Tx
 NODES = ("node1", "node2", "node3", "node4")
 _CORES = 2
 _PATIENCE = 120.0
-_NO_SHELL = ("nologin", "false", "sync")
 _GUEST = "oarlock-demo"
 _TWICE = "if [ -e left ]; then echo again; else touch left; sleep 600; fi"
 
@@ -68,7 +67,7 @@ def run(*, tour: bool, user: str | None = None, say: Callable[[str], None]) -> N
 
 @contextlib.contextmanager
 def lent_account(user: str | None) -> Iterator[str]:
-    """Choose who runs the jobs; for root on a machine without people, make an account for as long as it takes."""
+    """Choose who runs the jobs: the plain user who asks; for root an account of our own, for as long as it takes."""
     who = user or account()
     if who is not None:
         yield who
@@ -77,7 +76,7 @@ def lent_account(user: str | None) -> Iterator[str]:
         commands.output(["useradd", "--create-home", "--shell", "/bin/sh", _GUEST])
     except commands.CommandFailed as failure:
         raise DemoRefused(
-            f"root runs no jobs, there is no account here that could, and none can be made: {failure}.",
+            f"root runs no jobs, and no account for the demonstration can be made: {failure}.",
             hint="Run `oarlock demo` as a plain user, or name an account with --user.",
         ) from failure
     try:
@@ -87,13 +86,13 @@ def lent_account(user: str | None) -> Iterator[str]:
 
 
 def account() -> str | None:
-    """Find who could run the jobs: whoever asks, or, for root, an account of a person; None if there is nobody."""
+    """Return who could run the jobs: whoever asks; for root the account that an earlier demonstration left, or None.
+
+    Never that of a person: jobs of the demonstration run in its name and write into its directory.
+    """
     if os.geteuid() != 0:
         return pwd.getpwuid(os.geteuid()).pw_name
-    if name := os.environ.get("SUDO_USER"):
-        return name
-    people = (one for one in pwd.getpwall() if 1000 <= one.pw_uid < 60_000)
-    return next((one.pw_name for one in people if not one.pw_shell.endswith(_NO_SHELL)), None)
+    return next((known.pw_name for known in pwd.getpwall() if known.pw_name == _GUEST), None)
 
 
 async def _demo(state: Path, home: Path, user: str, *, tour: bool, say: Callable[[str], None]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oarlock.cli import command
-from oarlock.cli.options import Options
+from oarlock.cli.options import Options, hint_of_dashes
 from oarlock.client import Refused
 
 TYPE_CHECKING = False
@@ -21,7 +21,9 @@ OPTIONS = Options(
     about="Prints OAR_JOB_ID=NUMBER once the job is safely stored. The job runs in the directory and with the exported "
     "variables that oarsub was started with (names of letters, digits and _; 128 KiB at most). A reservation (-r) "
     "without a command keeps its resources until its walltime is over or it is deleted. Options may also stand "
-    "behind the command; write -- before a command that has options of its own, or quote it.",
+    "behind the command; write -- before a command that has options of its own, or quote it. A file in the directory "
+    "where the job runs needs no ./ before its name.",
+    takes_command=True,
 )
 OPTIONS.text(
     "-l --resource=REQUEST",
@@ -49,8 +51,10 @@ OPTIONS.number("-a --anterior=JOB", "start only after this job is over", many=Tr
 OPTIONS.flag("--hold", "do not start the job before `oarresume`")
 OPTIONS.number("--checkpoint=SECONDS", "signal the job so long before its walltime ends")
 OPTIONS.number("--signal=NUMBER", "the signal for that, instead of 12 (SIGUSR2)")
-OPTIONS.text("--notify=HOW", "tell of the job: mail:ADDRESS, or exec:/PATH ARGUMENTS; [END,ERROR] before it chooses")
-OPTIONS.number("--resubmit=JOB", "submit a job that is over once more")
+OPTIONS.text(
+    "--notify=HOW", "tell of the job: mail:ADDRESS, or exec:/PATH ARGUMENTS; [START,END,ERROR] before it chooses"
+)
+OPTIONS.number("--resubmit=JOB", "submit a job that is over once more, as it was; nothing else is given beside it")
 OPTIONS.flag("-k --use-job-key", "let the job's nodes reach each other with a key of the job")
 OPTIONS.text("-i --import-job-key-from-file=FILE", "use this private key as the job's key")
 OPTIONS.text("--import-job-key-inline=KEY", "use this private key as the job's key")
@@ -62,7 +66,7 @@ OPTIONS.text("-s --stagein=FILE", "not yet: bring files to the nodes")
 OPTIONS.text("--stagein-md5sum=SUM", "not yet: the checksum of those files")
 OPTIONS.formats()
 OPTIONS.end()
-OPTIONS.example("oarsub -l /nodes=4 ./test.sh", "four whole nodes, for the walltime that the site's rules give")
+OPTIONS.example("oarsub -l /nodes=4 test.sh", "four whole nodes, for the walltime that the site's rules give")
 OPTIONS.example(
     "oarsub -l /nodes=2/core=1,walltime=0:30 -l core=4,walltime=1 ./prog", "whichever of the two fits first"
 )
@@ -93,6 +97,8 @@ APART = {
 }  # fmt: skip
 """What cannot be asked for together, whether it is here yet or not; OAR has a number for each."""
 
+BESIDE_RESUBMIT = frozenset({"resubmit", "dry_run", "server", "dumper", "xml", "yaml", "json"})
+
 
 def main() -> int:
     """Run the command."""
@@ -105,6 +111,7 @@ def run(client: Client, asked: Asked, out: Output) -> None:
 
     asked = all_said(asked, OPTIONS, out)
     _together(asked)
+    _alone(asked)
     for key, (sentence, hint) in NOT_YET.items():
         if asked.given(key):
             raise Refused(sentence, kind="NotYet", hint=hint)
@@ -114,6 +121,8 @@ def run(client: Client, asked: Asked, out: Output) -> None:
         answer = send(body)
     except Refused as refused:
         refused.kind = _told_apart(refused, body)
+        if refused.text is not None and refused.text in asked.behind:
+            refused.hint = hint_of_dashes(refused.hint, asked)
         raise
     show = _show_plan if asked.given("dry_run") else _show_job
     show(answer, body, out)
@@ -127,6 +136,20 @@ def _together(asked: Asked) -> None:
     for pair, (kind, sentence, hint) in APART.items():
         if said.issuperset(pair):
             raise Refused(sentence, kind=kind, hint=hint)
+
+
+def _alone(asked: Asked) -> None:
+    """Refuse what is given beside --resubmit: the job is submitted as it was."""
+    if not asked.given("resubmit"):
+        return
+    said = [f"--{key.replace('_', '-')}" for key in asked.values if key not in BESIDE_RESUBMIT]
+    if asked.words:
+        said.append("a command")
+    if said:
+        sentence = (
+            f"--resubmit submits job {asked.text('resubmit')} again as it was; {said[0]} cannot be given beside it."
+        )
+        raise Refused(sentence, kind="ResubmitRefused", hint="Leave it out, or submit a new job.")
 
 
 def _told_apart(refused: Refused, body: dict[str, Any]) -> str:

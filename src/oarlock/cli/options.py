@@ -45,6 +45,8 @@ class Asked:
     def __init__(self) -> None:
         self.values: dict[str, list[str]] = {}
         self.words: list[str] = []
+        self.behind: list[str] = []  # values of options that stand behind the first word
+        self.dashed = ""  # the command line with `--` before the first word
 
     def given(self, key: str) -> bool:
         """Whether an option stands there at all."""
@@ -86,11 +88,13 @@ class Options:
         help_names: str = "-h --help",
         version_names: str = "-V --version",
         about: str = "",
+        takes_command: bool = False,
     ) -> None:
         self.command, self.summary, self.usage, self.about = command, summary, usage, about
         self.examples: list[tuple[str, str]] = []
         self.all: list[Option] = []
         self._help_names, self._version_names = help_names, version_names
+        self._takes_command = takes_command
 
     def flag(self, spelled: str, says: str) -> None:
         """Add an option without a value."""
@@ -134,6 +138,16 @@ class Options:
         """Read the words of a command line; a word that is no known option is refused with the closest one."""
         _refuse_bytes(words)
         asked, rest = Asked(), list(reversed(words))
+        try:
+            self._read(asked, rest, words)
+        except Refused as refused:
+            if self._takes_command and asked.words:
+                refused.hint = hint_of_dashes(refused.hint, asked)
+            raise
+        return asked
+
+    def _read(self, asked: Asked, rest: list[str], words: list[str]) -> None:
+        before: dict[str, int] = {}
         while rest:
             word = rest.pop()
             if word == "--":
@@ -144,8 +158,13 @@ class Options:
             elif word.startswith("-") and word != "-":
                 self._short(word[1:], rest, asked)
             else:
+                if not asked.words:
+                    before = {key: len(values) for key, values in asked.values.items()}
+                    at = len(words) - len(rest) - 1
+                    asked.dashed = " ".join([self.command, *words[:at], "--", *words[at:]])
                 asked.words.append(word)
-        return asked
+        if asked.words:
+            asked.behind = [value for key, values in asked.values.items() for value in values[before.get(key, 0) :]]
 
     def _long(self, word: str, rest: list[str], asked: Asked) -> None:
         name, equals, value = word.partition("=")
@@ -187,6 +206,11 @@ class Options:
         alike = get_close_matches(name[2:], known, n=1)
         hint = f"Did you mean --{alike[0]}?" if alike else f"`{self.command} --help` lists them."
         return _bad(f"There is no option {name}.", hint)
+
+
+def hint_of_dashes(hint: str, asked: Asked) -> str:
+    """Add the way out where an option of the command was read as one of ours."""
+    return f"{hint} If it belongs to the command: {asked.dashed}".lstrip()
 
 
 def _refuse_bytes(words: list[str]) -> None:

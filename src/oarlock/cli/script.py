@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+
 from oarlock.cli.options import Asked
 from oarlock.cli.submission import read
 from oarlock.client import Refused
@@ -27,13 +30,16 @@ def scanned(asked: Asked, options: Options, out: Output) -> Asked:
     """
     if not asked.words:
         raise Refused("-S needs a script.", kind="NoCommand", hint="oarsub -S SCRIPT")
-    path = asked.words[0].split()[0] if asked.words[0].strip() else asked.words[0]
+    whole = asked.words[0]
+    path = whole if os.path.isfile(whole) or not whole.strip() else whole.split()[0]
     try:
         directives = scan(read(path, kind="BadScript", what="script", errors="surrogateescape"))
     except OarlockError as refused:
         raise Refused(str(refused), kind="BadScript", hint=refused.hint) from None
     both = Asked()
-    both.words = asked.words
+    both.words, both.behind, both.dashed = list(asked.words), asked.behind, asked.dashed
+    if path == whole and any(character.isspace() for character in path):
+        both.words[0] = shlex.quote(path)
     both.values = {key: list(values) for key, values in asked.values.items()}
     for directive in directives:
         _merge(both, asked, _options(directive, options, path), directive, out)

@@ -47,17 +47,25 @@ def submission(asked: Asked) -> dict[str, Any]:
         body["after"] = asked.numbers("anterior")
     if asked.given("hold"):
         body["hold"] = True
+    body["directory"] = _directory(asked.text("directory"))
     if words:
-        body["command"] = " ".join(words)
+        body["command"] = _command(" ".join(words), body["directory"])
     elif not _needs_none(asked):
         raise Refused("There is no command to run.", kind="NoCommand", hint="oarsub [OPTION]... COMMAND")
     _add_dates(body, asked)
     _add_array(body, asked)
     _add_key(body, asked)
-    body["directory"] = _directory(asked.text("directory"))
     body["environment"] = environment(dict(os.environ))
     body["initial_request"] = _initial_request()
     return body
+
+
+def _command(command: str, directory: str) -> str:
+    from oarlock.cli.program import found_here, refuse_windows_lines
+
+    command = found_here(command, directory, os.environ.get("PATH", ""))
+    refuse_windows_lines(command, directory)
+    return command
 
 
 def _needs_none(asked: Asked) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from oarlock.job import advice
 from oarlock.job.body import ARRAY_MEMBERS, Body
 from oarlock.lang import directives
 from oarlock.lang.wording import short
@@ -57,6 +58,7 @@ def followed(body: Body) -> Body:
     """Give the submission with what its script asks for. Alternatives, types and dependencies add up."""
     if body.script is None:
         return body
+    advice.refuse_windows_lines(body.script)
     changes: dict[str, Any] = {}
     for line, words in directives.scan(body.script):
         for field, value in _read(line, words).items():

@@ -21,7 +21,7 @@ from oarlock.model.errors import (
 
 LONGEST_NAME = 255
 SIGNALS = range(1, 65)
-NOTIFY_TAGS = ("RUNNING", "END", "ERROR", "INFO", "SUSPENDED", "RESUMING")
+NOTIFY_TAGS = ("START", "RUNNING", "END", "ERROR", "INFO", "SUSPENDED", "RESUMING")
 
 _UNPRINTABLE = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")

@@ -8,7 +8,7 @@ from functools import partial
 from msgspec import structs
 
 from oarlock.config import Config
-from oarlock.job import admit, submit
+from oarlock.job import admit, advice, submit
 from oarlock.job.admit import Run
 from oarlock.job.body import Body
 from oarlock.job.existing import Existing
@@ -113,9 +113,11 @@ class Desk:
         """Read what is asked for; of a job that is to be submitted again, what it was."""
         number = body.resubmit
         if number is not None:
-            return await self._core.read(
+            again = await self._core.read(
                 lambda tx: submit.repeated(tx, number, user=account.name, uid=account.uid, groups=account.groups)
             )
+            advice.refuse_beside_resubmit(body)
+            return again
         fields = structs.asdict(body)
         submission = submit.read(fields, user=account.name, groups=account.groups, config=self._config, now=now)
         return changed(submission, uid=account.uid)
@@ -127,6 +129,8 @@ class Desk:
         book, known = looked.book, looked.known
         try:
             admitted = await admit.admit(book, submission, known, config=self._config, now=now, run=self._run)
+            said = advice.warnings(admitted.submission, self._config)
+            admitted = changed(admitted, messages=admitted.messages + said)
             return submit.Asked(admitted, counted=admit.counted(book, submission, known))
         except RuleFailed as failure:
             problem = failure

@@ -11,6 +11,8 @@ from oarlock.job.reading import allow
 from oarlock.model.errors import Forbidden, NotSignedIn, OarlockError
 from oarlock.web.who import Account, Channel, Who
 
+SUSPEND = "jobs.suspend"
+
 
 class May(Enum):
     """Who may use a verb."""
@@ -71,6 +73,11 @@ class Site:
 
     def _refusal(self, who: Who, power: Power, owner: str | None) -> OarlockError | None:
         match power.may:
+            case May.ADMINS if not who.admin and power.name == SUSPEND:
+                return Forbidden(
+                    f"Only administrators may suspend and resume running jobs here; {who.name} is not one.",
+                    hint="With USERS_ALLOWED_HOLD_RESUME=yes in the server's settings users may do so with their own.",
+                )
             case May.ADMINS if not who.admin:
                 return Forbidden(
                     f"Only administrators may do this; {who.name} is not one.",
@@ -90,7 +97,7 @@ class Site:
     @property
     def suspending(self) -> Power:
         """To stop and continue jobs that run: the owners' power where the site says so, else administrators'."""
-        return Power("jobs.suspend", May.OWNERS if self.config.users_allowed_hold_resume else May.ADMINS)
+        return Power(SUSPEND, May.OWNERS if self.config.users_allowed_hold_resume else May.ADMINS)
 
     def runs_jobs(self, account: Account) -> OarlockError | None:
         """Say why a user may not have jobs; None: it may."""
