@@ -53,8 +53,8 @@ def test_a_refused_request_is_noted_with_who_what_and_why(house: Running):
     nobody.post("/jobs", {"command": "true", "queue": "nosuch"})
     house.client.post("/queues/stop", {"names": ["nosuch"]})
     assert _refused(house) == [
-        ("nobody", "queues.stop", "Only administrators may do this (queues.stop); nobody is none."),
-        ("nobody", "audit.list", "Only administrators may do this (audit.list); nobody is none."),
+        ("nobody", "queues.stop", "Only administrators may do this; nobody is not one."),
+        ("nobody", "audit.list", "Only administrators may do this; nobody is not one."),
         ("nobody", "jobs.submit", "There is no queue `nosuch`."),
         ("root", "queues.stop", "There is no queue `nosuch`."),
     ]
