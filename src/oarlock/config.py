@@ -163,11 +163,17 @@ class Config:
         "The site's own program on every node that takes the place of the cgroup step; `init`, `freeze`, `thaw` or "
         "`clean` is its argument, the job comes as JSON on its standard input.",
     )
+    job_memory_limit: bool = _RUNNING(
+        kinds.YES_NO,
+        True,
+        "Whether a job without JOB_MEMORY_PROPERTY may use only its share of each node's memory: 2 of 8 resources, a "
+        "quarter of it. With `no` only that property limits.",
+    )
     job_memory_property: str = _RUNNING(
         kinds.PERHAPS_COLUMN,
         "",
         "The property that holds how much memory goes with a resource, in MB (2^20 bytes): a job may use the sum of "
-        "its resources on each node. Nothing, or a resource without a value: its share of the node's memory.",
+        "its resources on each node. Nothing, or a resource without a value: see JOB_MEMORY_LIMIT.",
     )
     job_gpu_property: str = _RUNNING(
         kinds.PERHAPS_COLUMN,

@@ -111,6 +111,17 @@ def test_what_is_known_only_of_some_jobs_is_told_where_it_is_known(run, server):
     assert lines[-3:] == ["    events = ", event, ""]
 
 
+def test_the_memory_limit_of_a_job_is_told_for_each_node_where_they_differ():
+    def told(limits):
+        shown = details.details(view(7, memory_limits=limits))
+        return [line.strip() for line in shown if "memory_limit" in line]
+
+    assert told({}) == []
+    assert told({"n1": 3 << 29}) == ["memory_limit = 1536 MiB"]
+    assert told({"n1": 1 << 30, "n2": 1 << 30}) == ["memory_limit = 1024 MiB on each node"]
+    assert told({"n1": 1 << 30, "n2": 2 << 30}) == ["memory_limit = 1024 MiB on n1, 2048 MiB on n2"]
+
+
 def test_reserved_resources_are_told_where_the_server_tells_them():
     shown = details.details(view(115, reservation="Scheduled", reserved_resources=[25, 26]))
     assert shown[shown.index("    reservation = Scheduled") + 1] == "    reserved_resources = 25+26"

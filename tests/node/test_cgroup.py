@@ -15,7 +15,7 @@ from oarlock.node import cgroup
 from oarlock.node.cgroup import CgroupError, Mounts, detect, here, mounts, numbers, select_cpus
 from oarlock.node.cgroup_none import Processes
 from oarlock.node.cgroup_v1 import V1
-from oarlock.node.cgroup_v2 import V2
+from oarlock.node.cgroup_v2 import V2, V2Group
 from oarlock.node.messages import Limits
 from tests.bed import eventually, needs_root, needs_v1, remove_roots
 
@@ -109,6 +109,19 @@ def driver(request, node):
     yield made
     made.leave()
     ctypes.CDLL(None).prctl(36, 0, 0, 0, 0)  # this process asked for orphans; the next test has its own
+
+
+def test_kills_for_memory_are_counted_in_the_files_of_the_cgroup2_tree(tmp_path):
+    recorded = {
+        "cpu.stat": "usage_usec 1500000\nuser_usec 1000000\nsystem_usec 500000\n",
+        "memory.events": "low 0\nhigh 0\nmax 381\noom 2\noom_kill 2\noom_group_kill 0\n",
+        "memory.max": "67108864\n",
+        "memory.peak": "67108864\n",
+    }
+    for name, text in recorded.items():
+        (tmp_path / name).write_text(text)
+    counters = V2Group(str(tmp_path), "").counters()
+    assert (counters["oom_kills"], counters["memory_limit_bytes"]) == (2.0, float(64 << 20))
 
 
 def test_a_group_with_a_cpu_that_is_not_there_is_not_made(driver):

@@ -30,6 +30,15 @@ class Told:
             self.main = len(os.read(self.fd, 4))
 
 
+def test_a_kill_for_memory_names_the_limit_or_the_node():
+    assert runner.memory_kill(1, 3 << 29) == (
+        "the kernel killed a process of the job for want of memory; the job reached its limit of 1536 MiB"
+    )
+    assert runner.memory_kill(3, None) == (
+        "the kernel killed 3 processes of the job for want of memory; the node had none left"
+    )
+
+
 @pytest.fixture
 def supervisor(tmp_path):
     ours, theirs = socket.socketpair()

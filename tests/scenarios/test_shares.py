@@ -1,6 +1,9 @@
 """What a job may use of its nodes: CPUs, memory, GPUs."""
 
 from oarlock.store import properties, resources
+from oarlock.web import views
+from oarlock.web.who import Account, Channel, Who
+from tests.scenarios.cluster import Cluster
 
 _MB = 1 << 20
 
@@ -27,6 +30,24 @@ def test_without_a_property_memory_follows_the_share_of_the_node_and_a_whole_nod
     whole = cluster.submit("sleep 10", "/network_address=1,walltime=1")
     assert [(one.cpus, one.memory) for one in _limits(cluster, half).values()] == [((0,), 4 << 30)]
     assert [(one.cpus, one.memory) for one in _limits(cluster, whole).values()] == [((0, 1), None)]
+
+
+def test_the_limit_by_the_share_of_the_node_can_be_switched_off(make):
+    cluster = make(job_memory_limit=False, job_memory_property="mem")
+    _give(cluster, "mem", [100, None])
+    named, other = (cluster.submit("sleep 10", f"{{core = {core}}}/core=1,walltime=1") for core in (0, 1))
+    assert _limits(cluster, named)["node1"].memory == 100 * _MB
+    assert _limits(cluster, other)["node1"].memory is None
+
+
+def test_the_memory_limit_of_each_node_is_kept_with_the_attempt(database):
+    cluster = Cluster(database)
+    job = cluster.submit("sleep 10", "/network_address=2/core=1,walltime=1")
+    [attempt] = cluster.attempts(job)
+    assert [(node.name, node.memory) for node in attempt.nodes] == [("node1", 4 << 30), ("node2", 4 << 30)]
+    with cluster.database.read() as tx:
+        [view] = views.whole_jobs(tx, [job], Who(Account("ada", 1000), Channel.SOCKET))
+    assert view.memory_limits == {"node1": 4 << 30, "node2": 4 << 30}
 
 
 def test_a_property_says_how_much_memory_goes_with_each_resource(make):

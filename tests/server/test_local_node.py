@@ -344,6 +344,10 @@ async def test_a_memory_hog_dies_and_its_neighbour_lives(ground, people):
         hog = f"{PYTHON} -c \"x = []\nwhile True: x.append(b'x' * (1 << 20))\""
         report = await post.run(2, hog, limits=Limits(memory=64 << 20, pids=50))
         assert (report.counters["oom_kills"], report.status) in [(1, 9), (1, 137 << 8)]
+        says = "the kernel killed a process of the job for want of memory; the job reached its limit of 64 MiB"
+        assert report.events == (("OUT_OF_MEMORY", says),)
+        line = re.compile(rf"^## OAR \[[0-9: -]{{19}}\] Job 2 OUT OF MEMORY: {says} ##$", re.MULTILINE)
+        await asyncio.to_thread(eventually, lambda: line.search(post.err(2)), what="the line in its stderr")
         await post.report(1)
         assert post.out(1) == "alive\n"
 

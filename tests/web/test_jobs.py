@@ -95,7 +95,8 @@ def test_an_owner_sees_everything_of_a_job(house: Running):
         "wanted_resources": '-l "/network_address=1/core=1,walltime=1:0:0" ', "reserved_resources": [],
         "types": ["besteffort", "idempotent"],
         "dependencies": [], "assigned_resources": [1], "assigned_network_address": ["node1"],
-        "cpuset_name": "nobody_1", "resubmit_job_id": 0, "exit_code": 256, "checkpoint": 0, "checkpoint_signal": 12,
+        "cpuset_name": "nobody_1", "memory_limits": {},
+        "resubmit_job_id": 0, "exit_code": 256, "checkpoint": 0, "checkpoint_signal": 12,
         "notify": "mail:x@y",
         "events": [
             {"id": 1, "type": "WALLTIME", "at": NOW + 4, "description": "too long", "hosts": ["node1"],

@@ -16,12 +16,16 @@ BRIEF = frozenset({
 """The fields that the formats for programs give without -f."""
 
 
+_UNTIL_KNOWN = frozenset({"exit_code", "reserved_resources", "startTime", "stopTime", "cpuset_name", "memory_limit"})
+"""Fields that are left out until they are known."""
+
+
 def details(job: Any) -> list[str]:
     """Lay out a job; an empty line ends it."""
     lines = [f"Job_Id: {job['Job_Id']}"]
     for name, value in _fields(job):
         # OAR leaves these out until they are known, and prints all others even if they are empty.
-        if value is not None or name not in {"exit_code", "reserved_resources", "startTime", "stopTime", "cpuset_name"}:
+        if value is not None or name not in _UNTIL_KNOWN:
             lines.append(f"    {name} = {'' if value is None else value}")
     lines += [f"{date(event['at'])}> {event['type']}:{event['description']}" for event in job.get("events") or ()]
     return [*lines, ""]
@@ -57,12 +61,22 @@ def _fields(job: Any) -> list[tuple[str, object]]:
         ("startTime", _date(same("startTime"))),
         ("stopTime", _date(same("stopTime"))),
         ("cpuset_name", same("cpuset_name")),
+        ("memory_limit", _memory_limit(same("memory_limits"))),
         ("initial_request", same("initial_request")),
         ("message", same("message")),
         ("scheduledStart", _date(same("scheduledStart")) or "no prediction"),
         ("resubmit_job_id", same("resubmit_job_id")),
         ("events", ""),
     ]
+
+
+def _memory_limit(limits: Any) -> str | None:
+    """Tell how much memory the job may use: once if it is the same on all nodes, else of each."""
+    amounts = {node: f"{size >> 20} MiB" for node, size in (limits or {}).items()}
+    if len(set(amounts.values())) <= 1:
+        each = " on each node" if len(amounts) > 1 else ""
+        return next((f"{amount}{each}" for amount in amounts.values()), None)
+    return ", ".join(f"{amount} on {node}" for node, amount in amounts.items())
 
 
 def _joined(values: Any, between: str) -> str:

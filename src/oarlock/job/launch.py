@@ -120,7 +120,7 @@ def _open(
             job_id=job.id,
             number=before.number + 1 if before else 1,
             secret_hash="",
-            nodes=tuple(attempts.Node(node, hosts[node].boot) for node in nodes),
+            nodes=tuple(_place(job, node, given[job.id], hosts[node], ledger.config) for node in nodes),
             opened_us=ledger.us(),
             generation=ledger.site.lineage.generation,
             nonce=secrets.token_hex(8),
@@ -131,6 +131,13 @@ def _open(
         ledger.attempts[attempt.job_id] = attempt
         job = ledger.move(attempt.job_id, JobState.LAUNCHING, f"attempt {attempt.number} begins")
         ledger.tell(instruction(job, attempt, given[job.id], hosts, ledger.site))
+
+
+def _place(job: Job, node: str, ground: Ground, hello: Hello, config: Config) -> attempts.Node:
+    """Describe a node of an attempt; jobs whose command runs on a frontend have no limit there."""
+    if ON_FRONTEND & set(job.types):
+        return attempts.Node(node, hello.boot)
+    return attempts.Node(node, hello.boot, share.memory(ground.on(node), ground.sizes.get(node, 0), hello, config))
 
 
 def instruction(job: Job, attempt: Attempt, ground: Ground, hosts: Hosts, site: Site) -> Run:
@@ -160,7 +167,7 @@ def _launch(job: Job, attempt: Attempt, place: attempts.Node, ground: Ground, ho
         grace=config.jobdel_softwalltime,
         checkpoint=job.checkpoint,
         checkpoint_signal=job.checkpoint_signal,
-        limits=Limits() if frontend else share.limits(ground.on(place.name), machine, config),
+        limits=Limits() if frontend else share.limits(ground.on(place.name), machine, config, memory=place.memory),
         hooks=_hooks(config, frontend=frontend),
         name=job.name or "",
         project=job.project,

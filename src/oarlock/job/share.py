@@ -22,11 +22,18 @@ class Machine:
     other_gpus: tuple[int, ...] = ()
 
 
-def limits(mine: Sequence[Resource], machine: Machine, config: Config) -> Limits:
+def memory(mine: Sequence[Resource], size: int, hello: Hello | None, config: Config) -> int | None:
+    """Return how many bytes of memory a job may use on a node that has `size` resources; None is no limit."""
+    named = _named_memory(mine, config.job_memory_property)
+    if named is not None or not config.job_memory_limit:
+        return named
+    return _shared_memory(len(mine), size, hello)
+
+
+def limits(mine: Sequence[Resource], machine: Machine, config: Config, *, memory: int | None = None) -> Limits:
     """Say what a job may use of a node: its CPUs, and the memory that goes with them."""
     field = config.job_resource_manager_property_db_field
     cpus = sorted({cpu for one in mine for cpu in _numbers(one.properties.get(field))})
-    memory = _named_memory(mine, config.job_memory_property) or _shared_memory(len(mine), machine)
     denied = tuple(config.job_gpu_device.replace("%gpu%", str(number)) for number in machine.other_gpus)
     return Limits(cpus=tuple(cpus), memory=memory, pids=_processes(len(mine), machine), deny_devices=denied)
 
@@ -52,11 +59,11 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit()
 
 
-def _shared_memory(count: int, machine: Machine) -> int | None:
+def _shared_memory(count: int, size: int, hello: Hello | None) -> int | None:
     """Give the share of a node's memory that goes with so many of its resources; who has all of them has no limit."""
-    if machine.hello is None or not 0 < count < machine.size:
+    if hello is None or not 0 < count < size:
         return None
-    return machine.hello.memory * count // machine.size
+    return hello.memory * count // size
 
 
 def _processes(count: int, machine: Machine) -> int:

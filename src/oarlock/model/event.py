@@ -92,6 +92,7 @@ class EventType(StrEnum):
     SCHEDULER_JOB_SET_ASIDE = "SCHEDULER_JOB_SET_ASIDE"
     NODE_FAILS_SEVERAL_USERS = "NODE_FAILS_SEVERAL_USERS"
     USER_LOOKUP_ERROR = "USER_LOOKUP_ERROR"
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
     QUEUES_STOPPED = "QUEUES_STOPPED"
     QUEUES_STARTED = "QUEUES_STARTED"
     NEW_GENERATION = "NEW_GENERATION"
@@ -235,6 +236,7 @@ EVENTS: Mapping[EventType, Meaning] = {
     EventType.ADMISSION_RULE_ERROR: _note("an admission rule failed, so the job was refused"),
     EventType.CLOCK_JUMP: _note("the server's clock jumped"),
     EventType.SCHEDULER_JOB_SET_ASIDE: _note("planning the job failed; the others were planned"),
+    EventType.OUT_OF_MEMORY: _note("the kernel killed processes of the job for want of memory"),
     EventType.QUEUES_STOPPED: Meaning("no job of some queues starts any more", to_check=True),
     EventType.QUEUES_STARTED: _note("jobs of queues that were stopped start again"),
     EventType.NEW_GENERATION: _note("the database was restored; what nodes still run of its other states is unknown"),

@@ -52,6 +52,13 @@ def now() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+def memory_kill(kills: int, limit: int | None) -> str:
+    """Describe how many processes of a job the kernel killed for memory, and over which limit in bytes."""
+    count = "a process" if kills == 1 else f"{kills} processes"
+    over = "the node had none left" if limit is None else f"the job reached its limit of {limit >> 20} MiB"
+    return f"the kernel killed {count} of the job for want of memory; {over}"
+
+
 class Over(Exception):
     """The attempt was told to end before the user's code began."""
 
@@ -381,7 +388,9 @@ class Supervisor:
         try:
             if self._is_empty(group):
                 self._children.reap()
-                self._report = self._report._replace(counters=group.counters())
+                counters = group.counters()
+                self._report = self._report._replace(counters=counters)
+                self._tell_memory(int(counters.get("oom_kills", 0)))
                 group.remove()
             else:
                 left = f"processes are left in {group.path}: {group.pids()[:5]}"
@@ -389,6 +398,14 @@ class Supervisor:
         except (CgroupError, OSError) as error:
             self._blame_manager("CPUSET_CLEAN_ERROR", error)
             self._happened("CPUSET_CLEAN_ERROR", str(error))
+
+    def _tell_memory(self, kills: int) -> None:
+        """Tell the server, and the user in their stderr, that the kernel killed processes of the job for memory."""
+        if not kills:
+            return
+        says = memory_kill(kills, self._launch.limits.memory)
+        self._happened("OUT_OF_MEMORY", says)
+        self._note(f"OUT OF MEMORY: {says}")
 
     def _is_empty(self, group: Group) -> bool:
         if group.wait_empty(0):

@@ -20,10 +20,11 @@ from oarlock.store.tx import Tx
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node of an attempt; the boot id is known once it answered."""
+    """A node of an attempt; the boot id is known once it answered. `memory`: bytes that the job may use, None: all."""
 
     name: str
     boot_id: str = ""
+    memory: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +74,7 @@ def begin(tx: Tx, new: Sequence[Attempt]) -> list[Attempt]:
         begun.append(changed(one, number=1 if before is None else before.number + 1))
         last[one.job_id] = begun[-1]
     insert_rows(tx, "attempts", _COLUMNS, [[getattr(one, name) for name in _COLUMNS] for one in begun])
-    nodes = [(a.job_id, a.number, place, n.name, n.boot_id) for a in begun for place, n in enumerate(a.nodes)]
+    nodes = [(a.job_id, a.number, place, n.name, n.boot_id, n.memory) for a in begun for place, n in enumerate(a.nodes)]
     insert_rows(tx, "attempt_nodes", [column.name for column in attempt_nodes.columns], nodes)
     for one in begun:
         nodes_named = ",".join(node.name for node in one.nodes)
@@ -151,6 +152,6 @@ def _attempts(tx: Tx, query: Select[Any], bound: dict[str, Any]) -> list[Attempt
         return []
     nodes = defaultdict(list)
     numbers = these(tx, [row.job_id for row in rows])
-    for job_id, number, _, name, boot_id in tx.execute(_nodes_of_jobs(tx.dialect.name), numbers):
-        nodes[job_id, number].append(Node(name, boot_id))
+    for job_id, number, _, name, boot_id, memory in tx.execute(_nodes_of_jobs(tx.dialect.name), numbers):
+        nodes[job_id, number].append(Node(name, boot_id, memory))
     return [Attempt(**row._mapping, nodes=tuple(nodes[row.job_id, row.number])) for row in rows]

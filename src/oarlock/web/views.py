@@ -10,7 +10,7 @@ from oarlock.model.errors import UnknownJob
 from oarlock.model.event import Event, EventType
 from oarlock.model.job import FINAL, Job, filled
 from oarlock.model.resource import PROPERTY_ALIASES
-from oarlock.store import events, jobs, listing, properties, resources, shapes
+from oarlock.store import attempts, events, jobs, listing, properties, resources, shapes
 from oarlock.store.listing import Line, Which
 from oarlock.store.tx import Tx
 from oarlock.web.who import Who
@@ -86,6 +86,7 @@ class JobView(Struct, frozen=True, kw_only=True):
     assigned_resources: list[int]
     assigned_network_address: list[str]
     cpuset_name: str | None
+    memory_limits: dict[str, int]  # bytes by node, of the last attempt; a node without a limit is left out
     reserved_resources: list[int]
     resubmit_job_id: int
     exit_code: int | None
@@ -124,7 +125,7 @@ def each_whole_job(tx: Tx, ids: Collection[int], who: Who) -> Iterator[JobView]:
     wanted = shapes.requests_of(tx, list(ids), properties.types(tx))
     addresses = listing.addresses(tx, {one for held in assigned.values() for one in held})
     own = {line.id for line in lines.values() if who.admin or line.user == who.name}
-    noted = job_events(tx, ids, own)
+    noted, limits = job_events(tx, ids, own), _memory_limits(tx, ids)
     reserved = listing.foreseen(tx, jobs.not_begun_reservations(tx, ids))
     for job in jobs.each(tx, ids):
         yield _job_view(
@@ -136,8 +137,18 @@ def each_whole_job(tx: Tx, ids: Collection[int], who: Who) -> Iterator[JobView]:
             held=assigned.get(job.id, []),
             reserved=reserved.get(job.id, []),
             addresses=addresses,
+            limits=limits.get(job.id, {}),
             happened=noted.get(job.id, []),
         )
+
+
+def _memory_limits(tx: Tx, ids: Collection[int]) -> dict[int, dict[str, int]]:
+    """Return how much memory the last attempt of each job may use, by node."""
+    last = {attempt.job_id: attempt for attempt in attempts.of_jobs(tx, ids)}
+    return {
+        number: {node.name: node.memory for node in attempt.nodes if node.memory is not None}
+        for number, attempt in last.items()
+    }
 
 
 def job_events(tx: Tx, ids: Collection[int], own: Container[int]) -> dict[int, list[EventView]]:
@@ -172,6 +183,7 @@ def _job_view(
     held: list[int],
     reserved: list[int],
     addresses: Mapping[int, str],
+    limits: dict[str, int],
     happened: list[EventView],
 ) -> JobView:
     nodes = dict.fromkeys(addresses[one] for one in held if one in addresses)
@@ -206,6 +218,7 @@ def _job_view(
         assigned_resources=held,
         assigned_network_address=[node for node in nodes if node],
         cpuset_name=job.cpuset_name if job.assigned else None,
+        memory_limits=limits,
         reserved_resources=reserved,
         resubmit_job_id=job.resubmit_of,
         exit_code=job.exit_code,

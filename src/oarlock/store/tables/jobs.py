@@ -229,6 +229,7 @@ attempt_nodes = Table(
     key("position"),
     text("network_address"),
     text("boot_id"),
+    perhaps_number("memory_limit_bytes"),
     Index(None, "network_address"),
     ForeignKeyConstraint(["job_id", "number"], ["attempts.job_id", "attempts.number"]),
     sqlite_with_rowid=False,

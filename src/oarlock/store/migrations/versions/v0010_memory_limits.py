@@ -1,0 +1,13 @@
+"""How much memory a job may use on each node of an attempt."""
+
+from alembic import op
+
+from oarlock.store.tables.columns import perhaps_number
+
+revision = "0010"
+down_revision = "0009"
+
+
+def upgrade() -> None:
+    """Add the column."""
+    op.add_column("attempt_nodes", perhaps_number("memory_limit_bytes"))
