@@ -106,9 +106,12 @@ async def arrays(program: Program) -> None:
 
 async def alternatives(program: Program) -> None:
     """Submit arrays of jobs with very many alternatives and groups."""
-    asked = "+".join(["/core=1"] * 250) + ",walltime=0:1:0"
-    body = program.job(resources=[asked] * 64, array=[str(n) for n in range(100)], hold=True)
-    await program.many(4, lambda caller, _: caller.again("POST", "/jobs", body))
+    tall, wide = ("+".join(["/core=1"] * groups) + ",walltime=0:1:0" for groups in (250, 4))
+    bodies = [
+        program.job(resources=[tall] * 64, array=[str(n) for n in range(100)], hold=True),
+        program.job(resources=[wide] * 64, array=[str(n) for n in range(1000)], hold=True),
+    ]
+    await program.many(4, lambda caller, number: caller.again("POST", "/jobs", bodies[number % 2]))
 
 
 async def readers(program: Program) -> None:

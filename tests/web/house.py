@@ -131,6 +131,7 @@ class House:
         return await asyncio.to_thread(answer)
 
     async def compute(self, work: Callable[[], T], *, user: str) -> T:
+        self.asked.append(("compute", user))
         return await asyncio.to_thread(work)
 
     def wake_scheduler(self) -> None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -162,3 +163,16 @@ def test_a_script_with_lines_as_on_windows_is_refused(client: Client):
         "BadDirective",
         "The lines of the script end as on Windows (CR LF): its interpreter would not be found.",
     )
+
+
+def test_a_very_long_request_is_read_and_ruled_in_a_thread(database: Database, site: Path):
+    (site / "50_name.py").write_text("def admit(job, context): job['name'] = 'ruled'")
+    database.write(lambda tx: add_nodes(tx, ["node1", "node2"]))
+    long = {"resources": ["/core=1+/core=1+/core=1,walltime=0:10"] * 63 + ["/core=1" + " " * 4000]}
+    with running(database, job_min_uid=1, admission_rules_dir=site) as house:
+        client = house.client_of("nobody")
+        assert client.post("/jobs", JOB).status == 200
+        assert ("compute", "nobody") not in house.core.asked  # a short one costs no thread more
+        assert client.post("/jobs", JOB | long).status == 200
+        assert house.core.asked.count(("compute", "nobody")) == 2
+        assert [job["name"] for job in client.get("/jobs").body["jobs"]] == ["ruled", "ruled"]

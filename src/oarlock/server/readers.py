@@ -21,13 +21,13 @@ MOST_HEAVY = 2
 """How many of them may be of users whose last questions took long: the rest stays free for quick ones."""
 
 HEAVY_SECONDS = 0.1
-BURST_SECONDS = 2.0
+BURST_SECONDS = 1.0
 """CPU seconds that a user may take at once, before the budget limits it."""
 
 MOST_DEBT_SECONDS = 5.0
 """What one long question costs at most: nobody waits for ever after it."""
 
-SHARE, SHARE_OF_ALL = 0.2, 0.3
+SHARE, SHARE_OF_ALL = 0.15, 0.25
 """Cores that one user who is over its budget may go on using, and all such users together."""
 
 _MEMORY_SECONDS = 1.0  # somebody who had work this long ago still counts as one who waits

@@ -25,6 +25,7 @@ from oarlock.web.core import Core
 from oarlock.web.together import KeyedLocks, Together
 from oarlock.web.who import Account
 
+_LONG_REQUEST = 4096  # characters of resources asked for
 _TRIES = 20  # how often the rules look again at a submission whose counts change all the time
 
 
@@ -43,6 +44,11 @@ class Looked:
 
     book: Book
     known: Context
+
+
+def _is_long(body: Body) -> bool:
+    """Whether a request is so long that to read it on the event loop would hold others up."""
+    return sum(map(len, body.resources)) > _LONG_REQUEST
 
 
 class Desk:
@@ -118,9 +124,13 @@ class Desk:
             )
             advice.refuse_beside_resubmit(body)
             return again
-        fields = structs.asdict(body)
-        submission = submit.read(fields, user=account.name, groups=account.groups, config=self._config, now=now)
-        return changed(submission, uid=account.uid)
+
+        def read() -> Submission:
+            fields = structs.asdict(body)
+            submission = submit.read(fields, user=account.name, groups=account.groups, config=self._config, now=now)
+            return changed(submission, uid=account.uid)
+
+        return await self._core.compute(read, user=account.name) if _is_long(body) else read()
 
     async def _admitted(self, body: Body, account: Account, now: int) -> submit.Asked:
         """Let the rules look at a submission; what a broken rule refuses is written down for the administrator."""
@@ -128,7 +138,12 @@ class Desk:
         looked = await self._look(submission)
         book, known = looked.book, looked.known
         try:
-            admitted = await admit.admit(book, submission, known, config=self._config, now=now, run=self._run)
+            admitting = partial(admit.admit, book, submission, known, config=self._config, now=now, run=self._run)
+            if _is_long(body):
+                # In a thread, with a loop of its own: to check thousands of groups takes long.
+                admitted = await self._core.compute(lambda: asyncio.run(admitting()), user=account.name)
+            else:
+                admitted = await admitting()
             said = advice.warnings(admitted.submission, self._config)
             admitted = changed(admitted, messages=admitted.messages + said)
             return submit.Asked(admitted, counted=admit.counted(book, submission, known))
