@@ -19,8 +19,9 @@ MISTAKES: dict[type[errors.OarlockError], list[list[str]]] = {
         )),
     ],
     errors.BadCount: [
-        ["-l", f"nodes={count}"] for count in ("0", "00", "-1", "1.5", "1e1", "two", "3000000000", "1;core", "\u0661")
+        ["-l", f"nodes={count}"] for count in ("-1", "1.5", "1e1", "two", "3000000000", "1;core", "\u0661")
     ],
+    errors.ZeroResources: [["-l", "nodes=0"], ["-l", "nodes=00"], ["-l", "nodes=1/core=0"]],
     errors.BadDuration: [
         ["-l", f"core=1,walltime={time}"]
         for time in ("0", "0:0:0", "1:2:3:4", "1d", "-1", "1:-1", "", "9999999999", "1.5", ":30", "1:", "x")
@@ -52,11 +53,12 @@ MISTAKES: dict[type[errors.OarlockError], list[list[str]]] = {
             "deadline=2001-01-01", "no_quotas=1", "=", "=x", "besteffort,idempotent",
         )
     ],
+    errors.ReservationPast: [["-r", "2001-01-01 00:00:00"]],
     errors.BadReservation: [
         ["-r", date]
         for date in (
             "tomorrow", "2030-01-01", "00:00:00", "2030-13-01 00:00:00", "2030-02-30 00:00:00", "2030-01-01 25:00:00",
-            "2001-01-01 00:00:00", "2030-01-01 00:00:00, 2029-01-01 00:00:00",
+            "2030-01-01 00:00:00, 2029-01-01 00:00:00",
         )
     ],
     errors.UnknownQueue: [["-q", queue] for queue in ("nosuch", "default'", ";", "a b", "q" * 200)],
