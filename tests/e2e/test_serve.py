@@ -80,6 +80,16 @@ def test_a_job_whose_user_was_removed_waits_and_no_node_is_suspected(site):
     assert site.story(after) == NORMAL
 
 
+def test_a_job_does_not_run_as_a_new_account_of_its_owners_name(site):
+    job = site.submit("touch ran", uid=4242)
+    site.start()
+    site.until(site.all_over)
+    assert site.story(job)[-1] == "Error"
+    assert "USER_SHELL" in site.events(job)
+    assert f"the account `{site.user}` is another one now: its number was 4242" in site.job(job).message
+    assert not (site.home / "ran").exists()
+
+
 def test_a_second_server_refuses_and_names_the_first(site):
     site.start()
     site.until(lambda: "serving" in site.log())

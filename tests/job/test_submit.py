@@ -283,3 +283,17 @@ def test_what_a_user_writes_is_stored_as_it_was_written(desk: FrontDesk):
     [job] = desk.submit(command=nasty, name=nasty, project=nasty, array=[nasty], initial_request=nasty)
     assert jobs.get(desk.tx, job.id).command == f"{nasty} {nasty}"
     assert (job.name, job.project, job.initial_request) == (nasty, nasty, nasty)
+
+
+def test_nobody_enters_a_container_whose_owner_did_not_let_them_in(desk: FrontDesk):
+    [closed] = desk.submit(types=["container"])
+    [open_] = desk.submit(types=["container", "guests=carol,bob"])
+    [lab] = desk.submit(types=["container=lab"])
+    [public] = desk.submit(types=["container=hall", "guests=*"])
+    bob = replace(desk, user="bob")
+    for types in (f"inner={closed.id}", f"inner={lab.id}", "inner=lab", "container=lab"):
+        with pytest.raises(errors.ContainerClosed, match="belongs to alice, who did not let bob in"):
+            bob.submit(types=[types])
+        assert len(desk.submit(types=[types])) == 1
+    for types in (f"inner={open_.id}", f"inner={public.id}", "inner=hall", "container=hall"):
+        assert len(bob.submit(types=[types])) == 1

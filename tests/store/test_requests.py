@@ -33,7 +33,7 @@ def test_an_id_does_not_stand_for_two_things(tx: Tx):
 def test_old_answers_are_forgotten(tx: Tx):
     for number in range(3):
         requests.remember(tx, user="ada", request_id=f"r{number}", verb="v", answer="", at=NOW + number)
-    assert requests.forget(tx, before=NOW + 2) == 2
+    assert requests.forget(tx, before=NOW + 2, most_of_user=100, at_once=100) == 2
     assert [requests.answer(tx, user="ada", request_id=f"r{n}", verb="v") for n in range(3)] == [None, None, ""]
 
 
@@ -41,7 +41,7 @@ def test_a_token_opens_until_it_expires_or_is_revoked(tx: Tx):
     first, second = Token("h1", "ada", "laptop", NOW, NOW + 10), Token("h2", "ada", "", NOW + 1, NOW + 20)
     tokens.add(tx, first)
     tokens.add(tx, second)
-    assert [tokens.owner(tx, one, now=NOW + 9) for one in ("h1", "h2", "h3")] == ["ada", "ada", None]
+    assert [tokens.owner(tx, one, now=NOW + 9) for one in ("h1", "h2", "h3")] == [("ada", None)] * 2 + [None]
     assert tokens.owner(tx, "h1", now=NOW + 10) is None
     assert tokens.of_user(tx, "ada") == [first, second]
     assert tokens.revoke(tx, user="bob", token_hash="h2") is False
@@ -67,3 +67,16 @@ def test_many_requests_are_looked_up_at_once(tx):
     asked = [("ada", "r1"), ("ada", "r2"), ("bob", "r2"), ("bob", "r1")]
     assert requests.known(tx, asked) == {("ada", "r1"), ("bob", "r2")}
     assert requests.known(tx, []) == set()
+
+
+def test_old_answers_and_those_beyond_the_most_are_forgotten_in_slices(tx):
+    for place in range(10):
+        requests.remember(tx, user="ada", request_id=f"r{place}", verb="submit", answer="7", at=place)
+    requests.remember(tx, user="bob", request_id="r", verb="submit", answer="8", at=9)
+    assert requests.forget(tx, before=4, most_of_user=100, at_once=3) == 3
+    assert requests.forget(tx, before=4, most_of_user=100, at_once=3) == 1
+    assert requests.forget(tx, before=4, most_of_user=2, at_once=3) == 3
+    assert requests.forget(tx, before=4, most_of_user=2, at_once=3) == 1
+    assert requests.forget(tx, before=4, most_of_user=2, at_once=3) == 0
+    every = [("ada", f"r{place}") for place in range(10)] + [("bob", "r")]
+    assert requests.known(tx, every) == {("ada", "r8"), ("ada", "r9"), ("bob", "r")}

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 import pytest
 
 from oarlock.model.job import JobState
+from oarlock.store import jobs
 from oarlock.store.database import Database
 from oarlock.store.opening import open_database
 from oarlock.store.tx import Tx
-from tests.store.cluster import NOW, add_job, add_nodes, run, step
+from tests.store.cluster import NOW, add_job, add_nodes, new, run, step
 from tests.web.house import Running, running
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
@@ -126,3 +127,23 @@ def test_settings_name_the_administrators(database: Database):
     with running(database, admins=("daemon",)) as house:
         assert house.client_of("daemon").post("/queues/stop", {}).status == 200
         assert house.client.post("/queues/stop", {}).status == 403
+
+
+def test_a_new_account_of_an_old_name_does_not_inherit_its_jobs(house: Running, database: Database):
+    [job] = database.write(lambda tx: jobs.add(tx, [new(user="nobody", command="secret", uid=4242)]))
+    client = house.client_of("nobody")
+    [answer] = client.post("/jobs/delete", {"ids": [job.id]}).body["jobs"]
+    assert (answer["kind"], answer["says"]) == (
+        "Forbidden", f"Job {job.id} belongs to another account that was called nobody (number 4242).",
+    )  # fmt: skip
+    assert client.get(f"/jobs/{job.id}").body["command"] is None
+    database.write(lambda tx: step(tx, jobs.get(tx, job.id), JobState.ERROR, at=NOW + 1))
+    assert client.post("/jobs", {"resubmit": job.id}).body["kind"] == "NotYourJob"
+
+
+def test_an_answer_too_long_to_be_kept_is_given_anew(house: Running, database: Database):
+    asked = {"ids": [*range(1, 4), *range(1000, 3000)]}
+    first, second = (house.client_of("nobody").post("/jobs/delete", asked, Request_Id="r").body for _ in range(2))
+    assert first == second
+    with database.read() as tx:
+        assert tx.exec_driver_sql("SELECT count(*) FROM request_ids").scalar_one() == 0

@@ -107,6 +107,16 @@ def test_a_token_stands_for_its_user_until_it_is_revoked(house: Running):
     assert client.delete("/tokens/laptop").body["kind"] == "UnknownToken"
 
 
+def test_a_token_of_an_account_whose_name_was_given_again_opens_nothing(house: Running):
+    made = house.client_of("nobody").post("/tokens", {"name": "old"}).body["token"]
+    assert house.client_at_port(made).get("/jobs").status == 200
+    house.core.database.write(lambda tx: tx.exec_driver_sql("UPDATE tokens SET uid = 4242"))
+    refused = house.client_at_port(made).get("/jobs")
+    assert (refused.status, refused.body["error"]) == (
+        401, "That token was made by another account of the name nobody: its number was 4242, now it is 65534.",
+    )  # fmt: skip
+
+
 def test_only_the_hash_of_a_token_is_stored(house: Running):
     made = house.client_of("nobody").post("/tokens", {"name": "laptop"}, Request_Id="once").body["token"]
     with house.core.database.read() as tx:

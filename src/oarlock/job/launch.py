@@ -159,6 +159,7 @@ def _launch(job: Job, attempt: Attempt, place: attempts.Node, ground: Ground, ho
         generation=attempt.generation,
         boot=place.boot_id,
         user=job.user,
+        uid=job.uid,
         command=job.command or _keep_resources(ground.walltime),
         directory=job.directory,
         stdout=output_file(job.stdout, job, "stdout"),

@@ -7,6 +7,7 @@ from itertools import islice
 
 from oarlock.config import Config
 from oarlock.job.admit import Counted, readmit
+from oarlock.job.containers import enterable
 from oarlock.job.existing import Cluster
 from oarlock.job.extent import SLICE_ROWS, bounded, is_large, rows_of
 from oarlock.job.reading import JOB_NUMBERS, read
@@ -221,6 +222,7 @@ def _prepared(
     if queue not in there:
         raise UnknownQueue(queue)
     _known(tx, submission.after)
+    enterable(tx, submission.user, submission.types)
     first = _job(submission, queue, now, _message(submission, queue, request, counts[0]))
     whole = changed(request, where=_with_rules(request.where, submission.rule_where))
     return [
@@ -241,7 +243,7 @@ def repeated(tx: Tx, job_id: int, *, user: str, uid: int | None = None, groups: 
     if job_id not in JOB_NUMBERS:
         raise UnknownJob(job_id)
     original = jobs.get(tx, job_id)
-    _repeatable(original, user)
+    _repeatable(original, user, uid)
     asked = shapes.requests_of(tx, [job_id], properties.types(tx)).get(job_id)
     if asked is None:
         raise ResubmitRefused(
@@ -364,8 +366,8 @@ def _parsed(text: str) -> Condition:
     return conditions.parse(text, limits=STORED)
 
 
-def _repeatable(job: Job, user: str) -> None:
-    if job.user != user:
+def _repeatable(job: Job, user: str, uid: int | None) -> None:
+    if job.user != user or (uid is not None and job.uid not in {None, uid}):
         raise NotYourJob(f"Job {job.id} is not yours.", hint="Only its owner submits it again.")
     if job.kind is JobKind.INTERACTIVE or job.reservation is not Reservation.NONE:
         raise ResubmitRefused(

@@ -32,6 +32,10 @@ _TYPE_VALUES = {
     "timesharing": (re.compile(r"=(\*|user),(\*|name|job_name)|"), "*,*   user,*   *,name   user,name"),
     "container": (re.compile(rf"(={_WORD})?"), "nothing, or a name that is no number, as in container=lab"),
     "inner": (re.compile(rf"=([0-9]{{1,18}}|{_WORD})"), "the number or the name of a container, as in inner=42"),
+    "guests": (
+        re.compile(r"=(\*|[^\s,=*]{1,100}(,[^\s,=*]{1,100}){0,99})"),
+        "names of users, as in guests=ada,bob, or *",
+    ),
     "placeholder": (re.compile(rf"={_WORD}"), "a name, as in placeholder=lab"),
     "allow": (re.compile(rf"={_WORD}"), "the name of a placeholder, as in allow=lab"),
     "allowed": (re.compile(rf"={_WORD}"), "the name of a placeholder, as in allowed=lab"),

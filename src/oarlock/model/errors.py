@@ -316,6 +316,12 @@ class DatabaseAway(DatabaseRefused):
     """A database that takes nothing for a while: its disk is full, somebody locked it, or it cannot be reached."""
 
 
+class ContainerClosed(OarlockError):
+    """A container whose owner did not let this user in."""
+
+    http_status = 403
+
+
 class CountsChanged(OarlockError):
     """A submission that rules admitted by counts of the user's jobs which changed before it was stored."""
 

@@ -36,6 +36,12 @@ def inside_of(types: Iterable[str]) -> str | None:
     return next((one.partition("=")[2] for one in types if one.startswith("inner=")), None)
 
 
+def guests_of(types: Iterable[str]) -> frozenset[str]:
+    """Return the users who may enter a container besides its owner; `*` stands for all."""
+    named = (one.partition("=")[2] for one in types if one.startswith("guests="))
+    return frozenset(name for names in named for name in names.split(","))
+
+
 class Containers:
     """The rooms there are: what is theirs, and when. Without containers this costs nothing."""
 

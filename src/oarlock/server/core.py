@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Hashable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,7 +30,7 @@ from oarlock.server.planning import Helper, Planning
 from oarlock.server.readers import ReaderPool
 from oarlock.server.reservation_watch import ReservationWatch
 from oarlock.server.reserve import Reserve
-from oarlock.store import facts, jobs, resources
+from oarlock.store import facts, jobs, requests, resources
 from oarlock.store.database import Database
 from oarlock.store.generation import MarkFile, Marks
 from oarlock.store.tx import Tx
@@ -37,6 +38,14 @@ from oarlock.store.tx import Tx
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+REQUEST_SECONDS = 7 * 86_400
+"""How long a request that is sent again gets the answer it got before."""
+
+REQUESTS_OF_USER = 100_000
+"""How many answers are kept for one user; the oldest are forgotten first."""
+
+_SLICE = 10_000  # answers that are forgotten in one transaction
 
 _OWN_THREADS = 4  # for steps and look-ups: what users read has others
 _AGAIN_SECONDS = 2.0  # between two tries to write what must not be lost
@@ -65,6 +74,7 @@ class Core:
         self.heard = asyncio.Event()
         self.to_plan = asyncio.Event()
         self.to_watch = asyncio.Event()
+        self.to_forget = asyncio.Event()
         instance = Instance(_identity(database), key)
         self.own_fleet = Fleet(config, state_dir, instance, self.hear, self._measured) if fleet is None else None
         self.errands = Errands(
@@ -302,6 +312,12 @@ class Core:
         await self._step(lambda tx: watch.look(tx, self.site, now=self.clock.now(), over=self.over, unreachable=away))
         await asyncio.to_thread(self.marks.renew)
         self._reservations.wake_all()
+
+    async def forget_requests(self) -> None:
+        """Forget what requests were answered days ago; a slice at a time, so that others can write meanwhile."""
+        before = int(self.clock.now()) - REQUEST_SECONDS
+        while await self.write(partial(requests.forget, before=before, most_of_user=REQUESTS_OF_USER, at_once=_SLICE)):
+            pass
 
     async def apply_states(self) -> None:
         """Apply the states that were asked for."""

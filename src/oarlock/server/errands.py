@@ -239,6 +239,10 @@ class Errands:
             event = EventType.USER_UNKNOWN if missing else EventType.USER_LOOKUP_ERROR
             self._tell(NotLaunched(launch.job, launch.attempt, event, str(refusal), ()))
             return
+        if launch.uid not in {None, uid}:
+            says = f"the account `{launch.user}` is another one now: its number was {launch.uid} and is {uid}"
+            self._tell(NotLaunched(launch.job, launch.attempt, EventType.USER_SHELL, says, ()))
+            return
         failed = await self._prepare(run) if run.others else {}
         if failed:
             first = next(iter(failed.values()))

@@ -33,6 +33,7 @@ _SWITCH_SECONDS = 0.0005
 """How long a thread may keep the interpreter from others. A step gives it up at every statement of SQL and must get it
 back: with Python's own 5 ms, one reader at work makes each of these statements 5 ms longer."""
 
+_FORGET_SECONDS = 3600.0  # between two looks for what may be forgotten
 Listener = Callable[[Core], Awaitable[None]]
 
 
@@ -144,6 +145,8 @@ async def run(core: Core, listen: Listener | None = None) -> None:
             group.create_task(loops.news(core))
             group.create_task(loops.Scheduler(core).run())
             group.create_task(loops.every(core.config.watch_frequency, core.to_watch, core.watch))
+            core.to_forget.set()
+            group.create_task(loops.every(_FORGET_SECONDS, core.to_forget, core.forget_requests))
             if core.config.finaud_frequency:
                 group.create_task(loops.every(core.config.finaud_frequency, asyncio.Event(), core.check))
             if core.config.mail_recipient:

@@ -55,6 +55,7 @@ __all__ = [
     "set_message",
     "story",
     "suspended_seconds",
+    "uids",
     "unassign",
     "wait_for_copy",
 ]
@@ -215,6 +216,14 @@ def many(tx: Tx, ids: Collection[int]) -> list[Job]:
 def known(tx: Tx, ids: Collection[int]) -> list[Job]:
     """Give jobs by increasing number; numbers that were never given are left out."""
     return _jobs(tx, tx.execute(_known(tx.dialect.name), these(tx, ids)))
+
+
+def uids(tx: Tx, ids: Collection[int]) -> dict[int, int]:
+    """Return the numbers of the accounts that submitted these jobs, by job, where they are known."""
+    query = select(jobs.c.job_id, jobs.c.job_uid).where(
+        jobs.c.job_uid.is_not(None), among(tx.dialect.name, jobs.c.job_id)
+    )
+    return dict(tuple(row) for row in tx.execute(query, these(tx, ids)))
 
 
 def not_begun_reservations(tx: Tx, ids: Collection[int]) -> list[int]:

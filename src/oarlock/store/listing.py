@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Select, and_, or_, select
 
 from oarlock.model.job import FINAL, HOLDS_RESOURCES, JobState
+from oarlock.store import jobs as stored_jobs
 from oarlock.store.rows import among, these
 from oarlock.store.tables import (
     assigned_resources,
@@ -92,17 +93,15 @@ class Details(NamedTuple):
     kind: str
     directory: str
     properties: str
+    uid: int | None
 
 
 def details(tx: Tx, ids: Collection[int]) -> dict[int, Details]:
     """Return what a chart shows of these jobs, by job."""
-    rows = tx.execute(
-        select(jobs.c.job_id, jobs.c.command, jobs.c.job_type, jobs.c.launching_directory, jobs.c.properties).where(
-            among(tx.dialect.name, jobs.c.job_id)
-        ),
-        these(tx, ids),
-    )
-    return {number: Details(*row) for number, *row in rows}
+    return {
+        job.id: Details(job.command, job.kind.value, job.directory, job.properties, job.uid)
+        for job in stored_jobs.each(tx, ids)
+    }
 
 
 def on_resources(tx: Tx) -> dict[int, list[int]]:

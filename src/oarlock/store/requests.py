@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Select, and_, bindparam, delete, insert, select
+from sqlalchemy import Select, and_, bindparam, delete, func, insert, select, tuple_
 
 from oarlock.model.errors import RequestIdReused
 from oarlock.store.rows import Given, insert_rows
@@ -57,6 +57,22 @@ def remember_all(tx: Tx, answers: Sequence[tuple[str, str, str]], *, verb: str, 
     insert_rows(tx, "request_ids", columns, [(*one, verb, at) for one in answers])
 
 
-def forget(tx: Tx, *, before: int) -> int:
-    """Forget answers older than a date; say how many."""
-    return tx.execute(delete(request_ids).where(request_ids.c.date < before)).rowcount
+def forget(tx: Tx, *, before: int, most_of_user: int, at_once: int) -> int:
+    """Forget answers older than a date, and the oldest of users who have more than so many; return how many.
+
+    Not more than `at_once`: others want to write, too.
+    """
+    row = request_ids.c
+    gone = tx.execute(
+        delete(request_ids).where(_KEY.in_(select(*_COLUMNS).where(row.date < before).limit(at_once)))
+    ).rowcount
+    many = select(row.user_name).group_by(row.user_name).having(func.count() > most_of_user)
+    for user in tx.execute(many).scalars().all():
+        newest_first = select(*_COLUMNS).where(row.user_name == user).order_by(row.date.desc(), row.request_id)
+        oldest = newest_first.offset(most_of_user).limit(max(0, at_once - gone))
+        gone += tx.execute(delete(request_ids).where(_KEY.in_(oldest))).rowcount
+    return gone
+
+
+_COLUMNS = (request_ids.c.user_name, request_ids.c.request_id)
+_KEY = tuple_(*_COLUMNS)

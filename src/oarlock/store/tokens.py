@@ -25,10 +25,14 @@ def add(tx: Tx, token: Token) -> None:
     tx.execute(insert(tokens), dict(zip(columns, token, strict=True)))
 
 
-def owner(tx: Tx, token_hash: str, *, now: int) -> str | None:
-    """Say whose token it is; nobody's if it is unknown, revoked or expired."""
-    found = select(tokens.c.user_name).where(tokens.c.token_hash == token_hash, tokens.c.expires > now)
-    return tx.execute(found).scalar()
+def owner(tx: Tx, token_hash: str, *, now: int) -> tuple[str, int | None] | None:
+    """Return whose token it is, by name and number; None if it is unknown, revoked or expired.
+
+    The number is unknown (None) of tokens that were made before it was kept.
+    """
+    found = select(tokens.c.user_name, tokens.c.uid).where(tokens.c.token_hash == token_hash, tokens.c.expires > now)
+    row = tx.execute(found).first()
+    return None if row is None else (row.user_name, row.uid)
 
 
 def of_user(tx: Tx, user: str) -> list[Token]:

@@ -18,6 +18,9 @@ from oarlock.web.who import Account, Who
 
 T = TypeVar("T")
 
+LONGEST_ANSWER = 64 * 1024
+"""Bytes of an answer that is kept for a request that is sent again, where acting again does no harm."""
+
 _LONGEST_NOTED = 1000  # characters of what was asked
 
 
@@ -115,7 +118,8 @@ class Call:
     ) -> T:
         """Do something that has transactions of its own and does no harm when it is done twice; answer it once.
 
-        A server that dies between the action and its answer acts again when asked again. `about` says what to note as
+        A server that dies between the action and its answer acts again when asked again, and so does one whose answer
+        was too long to be kept. `about` says what to note as
         asked for, where the words of the request do not say what it was done to; nothing, if nothing was done.
         """
         known = await self.core.read(self._answered)
@@ -125,7 +129,7 @@ class Call:
 
         def remember(tx: Tx) -> None:
             if self._answered(tx) is None:
-                self._remember(tx, value, about(value) if about else self.asked)
+                self._remember(tx, value, about(value) if about else self.asked, longest=LONGEST_ANSWER)
 
         await self.core.write(remember)
         return value
@@ -133,11 +137,12 @@ class Call:
     def _answered(self, tx: Tx) -> str | None:
         return requests.answer(tx, user=self.who.name, request_id=self.request_id, verb=self.verb)
 
-    def _remember(self, tx: Tx, value: object, asked: Struct | None) -> None:
+    def _remember(self, tx: Tx, value: object, asked: Struct | None, *, longest: int | None = None) -> None:
         answer = msgspec.json.encode(value).decode()
-        requests.remember(
-            tx, user=self.who.name, request_id=self.request_id, verb=self.verb, answer=answer, at=self.now
-        )
+        if longest is None or len(answer) <= longest:
+            requests.remember(
+                tx, user=self.who.name, request_id=self.request_id, verb=self.verb, answer=answer, at=self.now
+            )
         if asked is not None:
             self.note(tx, asked)
 

@@ -59,10 +59,16 @@ class Dispatcher:
         if authorization is None:
             return None
         now = int(self.core.clock.now())
-        name = await self.core.read(lambda tx: tokens.owner(tx, _token_hash(authorization), now=now))
-        account = None if name is None else await self._account(name)
-        if account is None:
+        owner = await self.core.read(lambda tx: tokens.owner(tx, _token_hash(authorization), now=now))
+        account = None if owner is None else await self._account(owner[0])
+        if owner is None or account is None:
             raise NotSignedIn("That token is not known here, or no longer.", hint="On the socket a new one is made.")
+        if not account.is_number(owner[1]):
+            raise NotSignedIn(
+                f"That token was made by another account of the name {account.name}: its number was {owner[1]}, "
+                f"now it is {account.uid}.",
+                hint="On the socket a new one is made.",
+            )
         return self.site.who(account, Channel.TOKEN)
 
     async def ask(

@@ -124,7 +124,8 @@ def each_whole_job(tx: Tx, ids: Collection[int], who: Who) -> Iterator[JobView]:
     assigned, after = jobs.resources_of(tx, ids), jobs.after(tx, ids)
     wanted = shapes.requests_of(tx, list(ids), properties.types(tx))
     addresses = listing.addresses(tx, {one for held in assigned.values() for one in held})
-    own = {line.id for line in lines.values() if who.admin or line.user == who.name}
+    uids = {} if who.admin else jobs.uids(tx, ids)
+    own = {line.id for line in lines.values() if who.admin or who.owns(line.user, uids.get(line.id))}
     noted, limits = job_events(tx, ids, own), _memory_limits(tx, ids)
     reserved = listing.foreseen(tx, jobs.not_begun_reservations(tx, ids))
     for job in jobs.each(tx, ids):

@@ -38,6 +38,10 @@ class Account:
     uid: int
     groups: tuple[str, ...] = ()
 
+    def is_number(self, uid: int | None) -> bool:
+        """Say whether what a number owns is this account's: names are given again. None is from before it was kept."""
+        return uid is None or uid == self.uid
+
 
 @dataclass(frozen=True, slots=True)
 class Who:
@@ -51,6 +55,10 @@ class Who:
     def name(self) -> str:
         """The user's name."""
         return self.account.name
+
+    def owns(self, user: str, uid: int | None) -> bool:
+        """Say whether a job of this user's name and number belongs to the caller."""
+        return user == self.name and self.account.is_number(uid)
 
 
 class Accounts:

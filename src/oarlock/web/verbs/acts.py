@@ -5,9 +5,9 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, structs
 
-from oarlock.model.errors import BadRequest, OarlockError, UnknownArray, UnknownJob
+from oarlock.model.errors import BadRequest, Forbidden, OarlockError, UnknownArray, UnknownJob
 from oarlock.model.job import JobState
-from oarlock.store import listing
+from oarlock.store import jobs, listing
 from oarlock.store.listing import LIVE, Line, Which
 from oarlock.web import views
 from oarlock.web.call import Call
@@ -121,9 +121,10 @@ async def _act(call: Call, asked: SomeJobs, action: Action, needs: Needs) -> Job
     async def act() -> JobAnswers:
         ids = await _chosen(call, asked)
         lines = {line.id: line for line in await _lines(call, Which(ids=ids))}
+        uids = {} if call.who.admin else await call.read(lambda tx: jobs.uids(tx, ids))
         answers: dict[int, JobAnswer] = {}
         for number in ids:
-            if refusal := _refusal(call, number, lines.get(number), needs):
+            if refusal := _refusal(call, number, lines.get(number), needs, uids.get(number)):
                 answers[number] = JobAnswer(number, False, str(refusal), type(refusal).__name__, refusal.hint)
         if allowed := [number for number in ids if number not in answers]:
             for one in await action(allowed):
@@ -143,9 +144,14 @@ async def _act(call: Call, asked: SomeJobs, action: Action, needs: Needs) -> Job
     return answers
 
 
-def _refusal(call: Call, number: int, line: Line | None, needs: Needs) -> OarlockError | None:
+def _refusal(call: Call, number: int, line: Line | None, needs: Needs, uid: int | None) -> OarlockError | None:
     if line is None:
         return UnknownJob(number)
+    if line.user == call.who.name and not call.who.account.is_number(uid):
+        return Forbidden(
+            f"Job {number} belongs to another account that was called {line.user} (number {uid}).",
+            hint="Ask an administrator.",
+        )
     return call.site.can(call.caller, needs(line), line.user)
 
 

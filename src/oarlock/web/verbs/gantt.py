@@ -96,7 +96,7 @@ def _places(tx: Tx, lines: Collection[Line]) -> dict[int, list[int]]:
 
 def _bar(line: Line, stay: tuple[int, int], resources: list[int], details: Details, who: Who) -> Bar:
     start, stop = stay
-    command = details.command if who.admin or line.user == who.name else None
+    command = details.command if who.admin or who.owns(line.user, details.uid) else None
     return Bar(
         line.id, line.state, line.user, line.queue, line.name, line.project, line.types, line.submitted,
         start, stop, line.walltime or 0, resources, command, details.kind, details.directory, details.properties,

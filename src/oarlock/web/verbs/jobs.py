@@ -140,7 +140,8 @@ async def events(call: Call, asked: OneJob) -> Events:
     who = call.who
 
     def read(tx: Tx) -> Events:
-        own = {asked.id} if jobs.get(tx, asked.id).user == who.name or who.admin else ()
+        job = jobs.get(tx, asked.id)
+        own = {asked.id} if who.admin or who.owns(job.user, job.uid) else ()
         return Events(views.job_events(tx, [asked.id], own).get(asked.id, []))
 
     return await call.read(read)

@@ -249,14 +249,14 @@ class Made(Struct, frozen=True):
 )  # fmt: skip
 async def add_token(call: Call, asked: NewToken) -> Made:
     """Keep only the token's hash, also in what is remembered of this request: asked again, it is not shown again."""
-    made, now, user = token.make(), call.now, call.who.name
+    made, now, user, uid = token.make(), call.now, call.who.name, call.who.account.uid
     own_hash = token.hash_of(made)
 
     def step(tx: Tx) -> str:
         tokens.forget(tx, now=now)
         if any(one.label == asked.name for one in tokens.of_user(tx, user)):
             raise _exists(asked.name)
-        tokens.add(tx, tokens.Token(own_hash, user, asked.name, now, now + asked.days * _DAY_SECONDS))
+        tokens.add(tx, tokens.Token(own_hash, user, asked.name, now, now + asked.days * _DAY_SECONDS, uid))
         return own_hash
 
     if await call.change(step, str) != own_hash:
