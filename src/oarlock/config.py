@@ -145,8 +145,21 @@ class Config:
     oarsh_openssh_default_options: tuple[str, ...] = _NODES(
         kinds.COMMAND, ("-oProxyCommand=none", "-oPermitLocalCommand=no"), "Options that `oarsh` always gives to ssh."
     )
-    deploy_hostname: str = _NODES(kinds.WORD, "127.0.0.1", "Where jobs of type deploy run their command.")
-    cosystem_hostname: str = _NODES(kinds.WORD, "127.0.0.1", "Where jobs of type cosystem run their command.")
+    deploy_hostname: str = _NODES(
+        kinds.PERHAPS_WORD, "", "Where jobs of type deploy run their command; nothing: there are no such jobs."
+    )
+    cosystem_hostname: str = _NODES(
+        kinds.PERHAPS_WORD, "", "Where jobs of type cosystem run their command; nothing: there are no such jobs."
+    )
+    frontend_users: tuple[str, ...] = _NODES(
+        kinds.WORDS,
+        ("*",),
+        "Who may submit jobs of types deploy and cosystem: users, groups (`@staff`), or `*` for everybody.",
+    )
+    frontend_job_memory: int = _NODES(
+        kinds.COUNT, 2048, "How much memory each of them has there, in MB (2^20 bytes); 0: no limit."
+    )
+    frontend_job_processes: int = _NODES(kinds.COUNT, 512, "How many processes each of them has there; 0: no limit.")
     notify_hostname: str = _NODES(
         kinds.WORD, "127.0.0.1", "Where users submit: there the programs of `oarsub --notify exec:` run, as the user."
     )

@@ -6,7 +6,7 @@ from oarlock.job import explain
 from oarlock.job.news import Stopped, WentOn
 from oarlock.model.job import JobState, Reservation
 from oarlock.model.resource import NextState
-from oarlock.simulate.house import BEGIN
+from oarlock.simulate.house import BEGIN, FRONTEND
 
 NORMAL = ["Waiting", "toLaunch", "Launching", "Running", "Finishing", "Terminated"]
 KILLED = [*NORMAL[:-1], "Error"]
@@ -182,11 +182,21 @@ def test_a_noop_job_runs_nothing_and_ends_at_its_walltime(cluster):
 
 
 @pytest.mark.parametrize("kind", ["deploy", "cosystem"])
-def test_deploy_and_cosystem_jobs_run_on_the_frontend(cluster, kind):
+def test_deploy_and_cosystem_jobs_run_on_the_frontend(make, kind):
+    cluster = make(deploy_hostname=FRONTEND, cosystem_hostname=FRONTEND)
     job = cluster.submit("sleep 10", types=(kind,))
+    limits = cluster.frontend.runs[job, 1].launch.limits
     cluster.finish()
     assert cluster.story(job) == NORMAL
     assert (cluster.frontend.ran, cluster.nodes["node1"].ran) == ([(job, 1)], [])
+    assert (limits.memory, limits.pids) == (2 << 30, 512)
+
+
+@pytest.mark.parametrize("kind", ["deploy", "cosystem"])
+def test_where_no_frontend_is_set_nothing_runs_on_the_server(cluster, kind):
+    job = cluster.submit("sleep 10", types=(kind,))
+    assert (cluster.story(job)[-1], cluster.events(job)) == ("Error", ["RESERVATION_NO_NODE"])
+    assert cluster.frontend.ran == []
 
 
 def test_a_reservation_is_acknowledged_and_starts_at_its_date(cluster):

@@ -176,3 +176,21 @@ def test_a_very_long_request_is_read_and_ruled_in_a_thread(database: Database, s
         assert client.post("/jobs", JOB | long).status == 200
         assert house.core.asked.count(("compute", "nobody")) == 2
         assert [job["name"] for job in client.get("/jobs").body["jobs"]] == ["ruled", "ruled"]
+
+
+@pytest.mark.parametrize("kind", ["deploy", "cosystem"])
+def test_where_no_frontend_is_set_its_jobs_are_refused(client: Client, kind: str):
+    job = {**JOB, "resources": ["/network_address=1,walltime=0:10"], "types": [kind]}
+    refused = client.post("/jobs", job)
+    assert (refused.status, refused.body["kind"]) == (403, "FrontendRefused")
+    assert f"{kind.upper()}_HOSTNAME" in refused.body["error"]
+
+
+@pytest.mark.parametrize(("users", "status"), [(("ada", "@staff"), 403), (("nobody",), 200), (("*",), 200)])
+def test_jobs_run_on_a_frontend_only_for_those_whom_the_site_names(database: Database, users, status):
+    database.write(lambda tx: add_nodes(tx, ["node1"]))
+    with running(database, job_min_uid=1, cosystem_hostname="front", frontend_users=users) as house:
+        answer = house.client_of("nobody").post("/jobs", JOB | {"types": ["cosystem"]})
+        assert answer.status == status
+        if status == 403:
+            assert "FRONTEND_USERS" in answer.body["error"]

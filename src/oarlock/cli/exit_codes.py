@@ -43,6 +43,7 @@ EXIT_CODES: dict[str, dict[str, int]] = {
         "RuleFailed": 254,
         "BadType": 254,
         "SubmitterRefused": 254,
+        "FrontendRefused": 254,
         "Forbidden": 254,
         "SyntaxRefused": 255,
         "BadCount": 255,

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from oarlock.config import Config
-from oarlock.job import share, unknown_users
+from oarlock.job import frontend, share, unknown_users
 from oarlock.job.blame import BEFORE_JOB
 from oarlock.job.instructions import Instruction, LookAgain, Reach, Run
 from oarlock.job.ledger import ON_FRONTEND, Ledger, Site
@@ -17,13 +17,14 @@ from oarlock.model.event import EVENTS, Blame, EventType
 from oarlock.model.job import Job, JobState, Reservation, output_file
 from oarlock.model.record import changed
 from oarlock.model.resource import DEFAULT_TYPE, Resource, Value
-from oarlock.node.messages import OTHER, Hooks, Launch, Limits
+from oarlock.node.messages import OTHER, Hooks, Launch
 from oarlock.store import account_doubts, attempts, jobs, moldables, resources
 from oarlock.store import unknown as stored_unknown
 from oarlock.store.attempts import Attempt
 from oarlock.store.tx import Tx
 
 MOST_ATTEMPTS = 3
+_NO_NODE = "none of its resources is on a node"
 WAITS_FOR_ACCOUNT = "waits for its account"
 """The outcome of an attempt that does not count: the user was not found."""
 
@@ -88,8 +89,9 @@ def begin(ledger: Ledger, starting: Sequence[Job], assigned: Mapping[int, Collec
             ledger.move(job.id, JobState.LAUNCHING, "nothing is launched for a noop job")
             ledger.move(job.id, JobState.RUNNING, "it runs nothing")
         elif not nodes:
-            ledger.event(EventType.RESERVATION_NO_NODE, "none of its resources is on a node", job.id)
-            ledger.move(job.id, JobState.ERROR, "none of its resources is on a node")
+            nowhere = "this site has no frontend" if ON_FRONTEND & set(job.types) else _NO_NODE
+            ledger.event(EventType.RESERVATION_NO_NODE, nowhere, job.id)
+            ledger.move(job.id, JobState.ERROR, nowhere)
         elif _is_held(ledger, job, assigned.get(job.id, ()), nodes):
             _wait_again(ledger, job, "a job that this database does not know runs on its resources")
         elif all(node in hosts for node in nodes):
@@ -149,7 +151,7 @@ def instruction(job: Job, attempt: Attempt, ground: Ground, hosts: Hosts, site: 
 
 def _launch(job: Job, attempt: Attempt, place: attempts.Node, ground: Ground, hosts: Hosts, site: Site) -> Launch:
     config = site.config
-    frontend = bool(ON_FRONTEND & set(job.types))
+    on_frontend = bool(ON_FRONTEND & set(job.types))
     own, others = ground.gpus_on(place.name, config.job_gpu_property)
     machine = Machine(ground.sizes.get(place.name, 0), hosts.get(place.name), others)
     return Launch(
@@ -168,8 +170,10 @@ def _launch(job: Job, attempt: Attempt, place: attempts.Node, ground: Ground, ho
         grace=config.jobdel_softwalltime,
         checkpoint=job.checkpoint,
         checkpoint_signal=job.checkpoint_signal,
-        limits=Limits() if frontend else share.limits(ground.on(place.name), machine, config, memory=place.memory),
-        hooks=_hooks(config, frontend=frontend),
+        limits=frontend.limits(config)
+        if on_frontend
+        else share.limits(ground.on(place.name), machine, config, memory=place.memory),
+        hooks=_hooks(config, frontend=on_frontend),
         name=job.name or "",
         project=job.project,
         array_id=job.array_id,
@@ -177,7 +181,7 @@ def _launch(job: Job, attempt: Attempt, place: attempts.Node, ground: Ground, ho
         nodes=_node_file(ground.resources, config),
         resources=tuple(dict(one.properties) for one in ground.resources),
         gpus=own,
-        other_gpus=() if frontend else others,
+        other_gpus=() if on_frontend else others,
         environment=_environment(job.environment),
     )
 
@@ -221,11 +225,10 @@ def _environment(text: str) -> dict[str, str]:
 
 def _nodes(job: Job, ground: Ground, config: Config) -> tuple[str, ...]:
     """Say where a job is launched; the command of deploy and cosystem jobs runs on a frontend only."""
-    if "cosystem" in job.types:
-        return (config.cosystem_hostname,)
-    if "deploy" in job.types:
-        return (config.deploy_hostname,)
-    return ground.nodes
+    host = frontend.host(job.types, config)
+    if host is None:
+        return ground.nodes
+    return (host,) if host else ()
 
 
 def grounds(tx: Tx, starting: Sequence[Job], assigned: Mapping[int, Collection[int]], *, gpu: str) -> dict[int, Ground]:

@@ -181,6 +181,12 @@ class SubmitterRefused(OarlockError):
     http_status = 403
 
 
+class FrontendRefused(OarlockError):
+    """A job for a frontend that there is not, or that is not for its user."""
+
+    http_status = 403
+
+
 class NoCommand(OarlockError):
     """A job with nothing to run."""
 

@@ -153,6 +153,7 @@ def _show_targets(targets: Mapping[str, float]) -> str:
 
 ANY_TEXT: Kind[str] = Kind("a text", str)
 WORD = matching("one word without blanks", r"\S+")
+PERHAPS_WORD = matching("one word without blanks, or nothing", r"\S*")
 COLUMN = matching("the name of a property (letters, digits, _)", r"[A-Za-z_][A-Za-z0-9_]*")
 PERHAPS_COLUMN = matching("the name of a property (letters, digits, _), or nothing", r"([A-Za-z_][A-Za-z0-9_]*)?")
 REQUEST: Kind[str] = Kind("a request as `-l` takes it", _read_request)

@@ -8,7 +8,7 @@ from functools import partial
 from msgspec import structs
 
 from oarlock.config import Config
-from oarlock.job import admit, advice, submit
+from oarlock.job import admit, advice, frontend, submit
 from oarlock.job.admit import Run
 from oarlock.job.body import Body
 from oarlock.job.existing import Existing
@@ -144,6 +144,7 @@ class Desk:
                 admitted = await self._core.compute(lambda: asyncio.run(admitting()), user=account.name)
             else:
                 admitted = await admitting()
+            frontend.check(admitted.submission, self._config)
             said = advice.warnings(admitted.submission, self._config)
             admitted = changed(admitted, messages=admitted.messages + said)
             return submit.Asked(admitted, counted=admit.counted(book, submission, known))
