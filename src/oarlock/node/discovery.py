@@ -43,10 +43,10 @@ class Spot(NamedTuple):
 
 
 class Found:
-    """A job that is here now. `identified`: its processes said whose it is; `looks`: samples that waited for it.
+    """A job that is here now. `is_empty`: it had no process when it was last read.
 
+    `identify_at` is when its processes are next asked whose it is, after `looks` times in vain.
     `revision` grows when a directory of it is found, so that more files are opened.
-
     `directories` is its directory for each controller (`unified` for version 2); replaced, never changed.
     `path` is that of its home below the root of the hierarchy, as managers write it.
     `process_directories` are those whose `cgroup.procs` together hold its processes; the list is replaced, never
@@ -60,8 +60,9 @@ class Found:
         self.process_directories: list[str] = []
         self.path = ""
         self.revision = 0
-        self.identified = False
+        self.identify_at = float("-inf")
         self.looks = 0
+        self.is_empty = False
 
     @property
     def home(self) -> Spot:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from oarlock.node.discovery import Found
 from oarlock.node.sources.files import Ended, Values, is_end, is_exhausted
@@ -32,8 +32,8 @@ _SIGN_OF_REST = "cpu"
 class Meter:
     """Read one job. `turn` spreads the thorough readings of many jobs over time, so that no sample is much dearer."""
 
-    __slots__ = ("_beating", "_costly", "_costly_at", "_costly_beats", "_due", "_has_costly", "_known", "_last",
-                 "_may_rest", "_probes", "_readings", "_share", "_thorough_due", "_unopened", "_values", "job",
+    __slots__ = ("_beat_calls", "_beating", "_costly", "_costly_at", "_costly_beats", "_due", "_has_costly", "_known",
+                 "_last", "_may_rest", "_probes", "_readings", "_share", "_thorough_due", "_unopened", "_values", "job",
                  "revision")  # fmt: skip
 
     def __init__(self, job: Found, turn: int = 0) -> None:
@@ -41,6 +41,7 @@ class Meter:
         self.revision = -1
         self._probes: dict[str, Probe] = {}
         self._beating: list[tuple[str, Probe]] = []
+        self._beat_calls: list[Callable[[], bytes]] = []
         self._may_rest = False
         self._known: frozenset[str] = frozenset()
         self._last: list[bytes] | None = None
@@ -88,7 +89,11 @@ class Meter:
 
         Raises `Ended` when the job's cgroup is gone.
         """
-        beats, broken = self._beats(errors)
+        broken: list[str] = []
+        try:
+            beats = [beat() for beat in self._beat_calls]
+        except Exception:  # noqa: BLE001  asked again one by one, to see whose it is
+            beats, broken = self._beats(errors)
         if beats == self._last and now < self._due:
             return self._values
         thorough = self._plan_next(now)
@@ -101,6 +106,7 @@ class Meter:
                 broken.append(name)
         if self._has_costly:
             self._put_costly(now, beats, errors, broken, thorough=thorough)
+        self.job.is_empty = not self._values.get("processes", self._values.get("tasks", 1))
         self._last = beats if self._may_rest and beats[0] and not broken else None
         if self._unopened:
             self._give_up_unopened()
@@ -187,6 +193,7 @@ class Meter:
         self._has_costly = any(probe.costly for probe in self._probes.values())
         beating = [(name, probe) for name, probe in self._probes.items() if probe.beats]
         self._beating = sorted(beating, key=lambda pair: pair[0] != _SIGN_OF_REST)
+        self._beat_calls = [probe.beat for _, probe in self._beating]
         self._last, self._due, self._thorough_due = None, float("-inf"), float("-inf")
 
 

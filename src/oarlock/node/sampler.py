@@ -74,14 +74,13 @@ class Sampler:
             except Ended:
                 self._end(key)
                 continue
-            # Nearly all jobs have a process: what is asked of each of them in each sample is this one question.
-            if not values.get("processes", values.get("tasks", 1)) and self._is_left_over(key, were_empty, now):
+            if job.is_empty and self._is_left_over(key, were_empty, now):
                 left_over += 1
                 continue
             if job.place.user is None and job.place.uid is None:
                 job.place = job.place._replace(uid=owner(job.process_directories))
-            if not job.identified:
-                _identify(job)
+            if now >= job.identify_at:
+                _identify(job, now)
             readings[key] = Reading(job.place, values, job.path)
         return Sample(now, readings, self._read_node(len(readings), left_over))
 
@@ -150,8 +149,8 @@ class Sampler:
         return values
 
 
-def _identify(job: Found) -> None:
-    """Look at what the job's processes tell: at once, and again after twice as many samples each time."""
+def _identify(job: Found, now: float) -> None:
+    """Look at what the job's processes tell; when they do not tell it yet, look again, less and less often."""
+    job.place, settled = identify(job.place, job.process_directories)
     job.looks += 1
-    if job.looks & (job.looks - 1) == 0:
-        job.place, job.identified = identify(job.place, job.process_directories)
+    job.identify_at = float("inf") if settled else now + 2.0**job.looks - 2

@@ -43,11 +43,11 @@ def identify(place: Place, directories: Sequence[str], proc: str = "/proc") -> t
             environment = _environment(proc, pid)
         except PermissionError:
             return place, True
-        number = environment.get(variables.job, "")
+        number = _value(environment, variables.job) or ""
         if number.isdigit():
-            named = place.job.isdigit() or environment.get(variables.name, place.job) != place.job
-            told = place._replace(account=environment.get(variables.account, ""))
-            return told if named else told._replace(job=number), True
+            told = place._replace(account=_value(environment, variables.account) or "")
+            is_named = not place.job.isdigit() and _value(environment, variables.name) in {None, place.job}
+            return told._replace(job=number) if is_named else told, True
     return place, False
 
 
@@ -68,14 +68,23 @@ def _processes(directories: Sequence[str]) -> Iterator[int]:
             count += 1
 
 
-def _environment(proc: str, pid: int) -> dict[str, str]:
-    """Read a process's environment as it was when it began; empty when it is gone."""
+def _environment(proc: str, pid: int) -> bytes:
+    """Read a process's environment as it was when it began, a NUL before each variable; empty when it is gone."""
     try:
         with open(f"{proc}/{pid}/environ", "rb") as file:
-            words = file.read(_BYTES).split(b"\0")
+            return b"\0" + file.read(_BYTES)
     except PermissionError:
         raise
     except OSError:
-        return {}
-    pairs = (word.partition(b"=") for word in words)
-    return {os.fsdecode(name): value.decode("utf-8", "replace") for name, _, value in pairs}
+        return b""
+
+
+def _value(environment: bytes, name: str) -> str | None:
+    """Find one variable. An environment is long and two of its variables are wanted, so it is not taken apart."""
+    if not name:
+        return None
+    start = f"\0{name}=".encode()
+    at = environment.find(start)
+    if at < 0:
+        return None
+    return environment[at + len(start) :].partition(b"\0")[0].decode("utf-8", "replace")
