@@ -102,3 +102,20 @@ def test_a_full_disk_refuses_and_heals(small_disk: Path, together: int):
         acknowledged.add(database.write(big))
     with open_database(small_disk / "oarlock.db") as database, database.read() as tx:
         assert {number for (number,) in rows(tx, "SELECT job_id FROM jobs")} == acknowledged
+
+
+@pytest.mark.parametrize("what", ["removed", "replaced"])
+def test_a_database_whose_file_is_gone_acknowledges_nothing(sqlite_path: Path, what: str):
+    aside = sqlite_path.with_name("aside.db")
+    with open_database(sqlite_path) as database:
+        before = database.write(add_job).id
+        sqlite_path.rename(aside)
+        if what == "replaced":
+            sqlite_path.write_bytes(aside.read_bytes())
+        for _ in range(3):
+            with pytest.raises(DatabaseRefused, match=f"oarlock.db was {what} while the server worked on it"):
+                database.write(add_job)
+        aside.rename(sqlite_path)
+        after = database.write(add_job).id
+        with database.read() as tx:
+            assert rows(tx, "SELECT job_id FROM jobs ORDER BY job_id") == [(before,), (after,)]

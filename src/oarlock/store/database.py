@@ -11,7 +11,7 @@ from typing import TypeVar
 from sqlalchemy import URL, Connection, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from oarlock.model.errors import DatabaseHeld, DatabaseRefused, TooSlow
+from oarlock.model.errors import DatabaseAway, DatabaseHeld, DatabaseRefused, TooSlow
 from oarlock.store import engines
 from oarlock.store.closing import Closing
 from oarlock.store.lock import AdvisoryLock, FileLock, this_process
@@ -34,7 +34,7 @@ class Database(Closing):
         self._where = where
         self._reader = engines.reader(where)
         self._engine = engines.writer(where)
-        self._writer = Writer(self._engine)
+        self._writer = Writer(self._engine, _same_file(where) if isinstance(where, Path) else _anything)
         self._lock: FileLock | None = None
 
     @property
@@ -115,6 +115,32 @@ class Database(Closing):
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+def _same_file(path: Path) -> Callable[[], None]:
+    """Return what refuses to write once the file that is there now was removed or replaced.
+
+    An open file goes on taking writes after its name is gone; they would be lost with the process that has it open.
+    """
+    there = path.stat()
+
+    def check() -> None:
+        try:
+            now = path.stat()
+        except FileNotFoundError:
+            now = None
+        if now is None or (now.st_dev, now.st_ino) != (there.st_dev, there.st_ino):
+            raise DatabaseAway(
+                f"The change was not accepted: the database file {path} was {'replaced' if now else 'removed'} while the "
+                "server worked on it.",
+                hint="Nothing was half done. Move the file back; or stop the server and use `oarlock restore`.",
+            )
+
+    return check
+
+
+def _anything() -> None:
+    """Accept a database that is not a file."""
 
 
 @contextmanager

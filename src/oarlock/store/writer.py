@@ -65,8 +65,9 @@ class Writer:
     one broke before the commit: it must do nothing but use its transaction.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, check: Callable[[], None] = lambda: None) -> None:
         self._engine = engine
+        self._check = check  # raises if what would be written is not where it should be
         self._asked: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
         self._connection: Connection | None = None
         self._on_connect: Change[None] | None = None
@@ -150,6 +151,8 @@ class Writer:
 
     def _tried(self, group: Sequence[_Asked]) -> Exception | None:
         """Run a group in one transaction; gives the error when the connection broke before the commit was sent."""
+        if self._connection is None:
+            self._check()
         try:
             tx = self._connected()
         except (OperationalError, DatabaseAway) as error:
@@ -162,6 +165,7 @@ class Writer:
                 if len(group) == 1 and group[0].error is not None:
                     shared.rollback()
                 else:
+                    self._check()
                     _commit(shared)
         except SQLAlchemyError as error:
             self._disconnect()
