@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from oarlock import __version__
-from oarlock.cli import agent, audit, maintenance, node, quotas, simulate, unknown
+from oarlock.cli import agent, audit, backup, maintenance, node, quotas, simulate, unknown
 from oarlock.cli.arguments import Parser
 from oarlock.cli.output import show_text
 from oarlock.client import Refused
@@ -53,6 +53,7 @@ def options() -> argparse.ArgumentParser:
     maintenance.options(commands)
     quotas.options(commands)
     unknown.options(commands)
+    backup.options(commands)
     _serve_options(commands.add_parser("serve", help="run the server of an instance", description=_SERVE))
     _demo_options(commands.add_parser("demo", help="show jobs of every kind on pretended nodes", description=_DEMO))
     agent.add(commands)

@@ -43,15 +43,18 @@ def serve(state_dir: Path, config: Config) -> None:
     descriptors.raise_limit()
     sys.setswitchinterval(_SWITCH_SECONDS)
     filters = log_filter.install()
-    with opened(state_dir, config) as database:
+    with opened(state_dir, config, announce=True) as database:
         asyncio.run(_serve(state_dir, config, database, helper))
     for one in filters:
         one.flush(final=True)
 
 
 @contextlib.contextmanager
-def opened(state_dir: Path, config: Config) -> Iterator[Database]:
-    """Open the database of a state directory as its one server; a fresh directory gets a new one."""
+def opened(state_dir: Path, config: Config, *, announce: bool = False) -> Iterator[Database]:
+    """Open the database of a state directory as its one server; a fresh directory gets a new one.
+
+    `announce`: log that it is new, since a mistyped name makes a new one as well.
+    """
     prepare(state_dir)
     marker = state_dir / "oarlock.db.created"
     fresh = not marker.exists()
@@ -59,7 +62,7 @@ def opened(state_dir: Path, config: Config) -> Iterator[Database]:
         now = int(RealClock().now())
         database.lock(now=now)
         marks = Marks(database, mark_file(state_dir))
-        if marks.check(now=now):
+        if marks.check(now=now) and announce:
             log.warning("%s held no instance: a new one begins there, without nodes and without jobs", state_dir)
         yield database
         with contextlib.suppress(OarlockError):  # another server may hold the database by now

@@ -131,8 +131,8 @@ def _same_file(path: Path) -> Callable[[], None]:
             now = None
         if now is None or (now.st_dev, now.st_ino) != (there.st_dev, there.st_ino):
             raise DatabaseAway(
-                f"The change was not accepted: the database file {path} was {'replaced' if now else 'removed'} while the "
-                "server worked on it.",
+                f"The change was not accepted: the database file {path} was {'replaced' if now else 'removed'} while "
+                "the server worked on it.",
                 hint="Nothing was half done. Move the file back; or stop the server and use `oarlock restore`.",
             )
 

@@ -17,7 +17,10 @@ from oarlock.store.tx import Tx, reached_ids, skip_ids
 
 log = logging.getLogger(__name__)
 
-_GENERATION, _MARK, _RESTORED, _SURVEY = "generation", "mark", "restored", "to survey"
+_GENERATION, _MARK, _SURVEY = "generation", "mark", "to survey"
+RESTORED = "restored"
+"""The fact of a database that was put in place of another: from which file."""
+
 _RESOURCE = resources.c.resource_id
 _GAP = 1000  # numbers of jobs left out after a restore: what files and nodes remember may lack the last few
 
@@ -56,7 +59,7 @@ def skip_jobs(tx: Tx, above: int) -> int:
 
 def note_restore(tx: Tx, source: str) -> None:
     """Note in a database that is about to be put in place where it comes from: its server then begins a generation."""
-    facts.put(tx, _RESTORED, source)
+    facts.put(tx, RESTORED, source)
 
 
 class MarkFile:
@@ -106,7 +109,7 @@ class Marks:
 
         def look(tx: Tx) -> bool:
             is_new = facts.get(tx, _GENERATION) is None and reached_job(tx) == reached_ids(tx, _RESOURCE) == 0
-            source = facts.take(tx, _RESTORED)
+            source = facts.take(tx, RESTORED)
             if source is not None:
                 begin(tx, f"the database was restored from {source}", above=job, now=now)
             elif int(facts.get(tx, _MARK) or 0) < count:

@@ -48,6 +48,12 @@ class FileLock:
         os.close(self._file)
 
 
+def take_for_restore(tx: Tx) -> None:
+    """Hold a PostgreSQL database, which may be empty, as long as this connection lives, or raise `DatabaseHeld`."""
+    if not tx.execute(select(func.pg_try_advisory_lock(_ADVISORY_KEY))).scalar_one():
+        raise _held(b"")
+
+
 class AdvisoryLock:
     """The lock of a PostgreSQL database: it lives as long as the connection on which it was taken."""
 

@@ -1,0 +1,74 @@
+"""oarlock backup and oarlock restore: copies of an instance's database."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+    from oarlock.config import Config
+
+_BACKUP = (
+    "Copy the database of an instance to FILE, whole and checked, while its server runs or not. FILE is replaced when "
+    "the copy is on disk. With PostgreSQL this calls pg_dump."
+)
+_RESTORE = (
+    "Put a backup in the place of the database of an instance. Stop the server first: while one runs this is refused. "
+    "The database that was there is kept beside. What was done since the backup is lost, and the next server begins a "
+    "new generation: jobs that nodes still run and that the backup does not know are named and held (see `oarlock "
+    "unknown`). With PostgreSQL this calls pg_restore, and the old tables stay in a schema of their own."
+)
+
+
+def options(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add both commands to those of `oarlock`."""
+    copying = commands.add_parser("backup", help="copy the database, also while the server runs", description=_BACKUP)
+    copying.set_defaults(run=_backup)
+    restoring = commands.add_parser("restore", help="put a backup in the place of the database", description=_RESTORE)
+    restoring.set_defaults(run=_restore)
+    for command in (copying, restoring):
+        command.add_argument("file", metavar="FILE", type=Path, help="the copy")
+        command.add_argument("--state", metavar="DIR", type=Path, help="the state directory")
+        command.add_argument("--config", metavar="FILE", type=Path, help="the settings file")
+        command.add_argument("-J", "--json", action="store_true", help="as JSON, for programs")
+
+
+def _place(asked: argparse.Namespace) -> tuple[Path, Config]:
+    from oarlock.config import load
+    from oarlock.server.serve import default_state
+
+    return asked.state or default_state(), load(asked.config).config
+
+
+def _say(line: str) -> None:
+    print(f"oarlock: {line}", file=sys.stderr, flush=True)
+
+
+def _backup(asked: argparse.Namespace) -> None:
+    from dataclasses import asdict
+
+    from oarlock.server import backups
+
+    made = backups.backup(*_place(asked), asked.file, _say)
+    if asked.json:
+        print(json.dumps(asdict(made), indent=2))
+    else:
+        print(f"{made.file}: {made.jobs} jobs, {made.bytes} bytes.")
+
+
+def _restore(asked: argparse.Namespace) -> None:
+    from dataclasses import asdict
+
+    from oarlock.server import backups
+
+    done = backups.restore(*_place(asked), asked.file, _say)
+    if asked.json:
+        print(json.dumps(asdict(done), indent=2))
+        return
+    print(f"{done.file} is in place; the server may be started.")
+    if done.kept:
+        print(f"What was there is kept as {done.kept}.")

