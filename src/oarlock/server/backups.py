@@ -8,14 +8,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import URL
-
 from oarlock.config import Config
 from oarlock.model.errors import DatabaseRefused
 from oarlock.server.serve import address, prepare
 from oarlock.store import backup as store
-from oarlock.store.backup import Copied, PostgresExchange, Say
-from oarlock.store.opening import place
+from oarlock.store.backup import Copied, Postgres, PostgresExchange, Say
 
 _PARTS = re.compile(r"^(\S+)\t(.*)$", re.MULTILINE)
 
@@ -30,8 +27,8 @@ class Restored:
 
 def backup(state_dir: Path, config: Config, file: Path, say: Say) -> Copied:
     """Copy the database of an instance to a file, whether its server runs or not."""
-    where = place(address(state_dir, config))
-    if isinstance(where, URL):
+    where = store.located(address(state_dir, config))
+    if isinstance(where, Postgres):
         return _dump(where, file)
     if not where.exists():
         raise DatabaseRefused(f"There is no database at {where}.", hint="Name the state directory with --state.")
@@ -41,7 +38,7 @@ def backup(state_dir: Path, config: Config, file: Path, say: Say) -> Copied:
 def restore(state_dir: Path, config: Config, file: Path, say: Say) -> Restored:
     """Put a backup in the place of the database; refused while a server runs. The old database is kept."""
     prepare(state_dir)
-    where, marker = place(address(state_dir, config)), state_dir / "oarlock.db.created"
+    where, marker = store.located(address(state_dir, config)), state_dir / "oarlock.db.created"
     now = int(time.time())
     if isinstance(where, Path):
         kept = store.restore(file.absolute(), where, marker, now=now, say=say)
@@ -52,18 +49,18 @@ def restore(state_dir: Path, config: Config, file: Path, say: Say) -> Restored:
     loading = [_program("pg_restore"), "--single-transaction", "--exit-on-error", "--no-owner", "--no-acl"]
 
     def load() -> None:
-        _run([*loading, f"--dbname={_without_password(where)}", str(file)], where, f"{file} cannot be restored")
+        _run([*loading, f"--dbname={where.address}", str(file)], where, f"{file} cannot be restored")
 
     return Restored(str(file), f"schema {PostgresExchange(where, now=now).run(load, str(file.absolute()))}")
 
 
-def _dump(where: URL, file: Path) -> Copied:
+def _dump(where: Postgres, file: Path) -> Copied:
     partial = file.with_name(f".{file.name}.partial")
     words = [_program("pg_dump"), "--format=custom", "--exclude-schema=before_restore_*", f"--file={partial}"]
     try:
         partial.unlink(missing_ok=True)
         partial.touch(mode=0o600)
-        _run([*words, f"--dbname={_without_password(where)}"], where, f"The database cannot be copied to {file}")
+        _run([*words, f"--dbname={where.address}"], where, f"The database cannot be copied to {file}")
         facts = _facts_of(partial)
         with partial.open("rb") as written:
             os.fsync(written.fileno())
@@ -87,13 +84,9 @@ def _program(name: str) -> str:
     return found
 
 
-def _without_password(where: URL) -> str:
-    """Return an address for libpq; the password goes by the environment, which others cannot read."""
-    return where.set(drivername="postgresql", password=None).render_as_string(hide_password=False)
-
-
-def _run(words: list[str], where: URL | None, refused: str) -> str:
-    environment = {**os.environ, "PGPASSWORD": str(where.password)} if where and where.password else None
+def _run(words: list[str], where: Postgres | None, refused: str) -> str:
+    """Run a program of PostgreSQL; the password goes by the environment, which others cannot read."""
+    environment = {**os.environ, "PGPASSWORD": where.password} if where and where.password else None
     ran = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)  # noqa: S603 - a list
     if ran.returncode:
         says = " ".join(ran.stderr.split())[-400:] or f"exit {ran.returncode}"

@@ -14,6 +14,7 @@ from oarlock.model.errors import DatabaseRefused
 from oarlock.store import engines, generation, lock
 from oarlock.store.lock import FileLock
 from oarlock.store.migrations import REVISIONS
+from oarlock.store.opening import place
 
 Say = Callable[[str], None]
 """Takes a line about work that lasts."""
@@ -186,11 +187,29 @@ def _replace(path: Path, new: Path, now: int) -> Path | None:
     return kept
 
 
+@dataclass(frozen=True, slots=True)
+class Postgres:
+    """A PostgreSQL database as its own programs are told of it; the password is not in the address."""
+
+    url: URL
+    address: str
+    password: str
+
+
+def located(where: str | Path) -> Path | Postgres:
+    """Return where a database is: a file, or what PostgreSQL's programs need."""
+    found = place(where)
+    if isinstance(found, Path):
+        return found
+    address = found.set(drivername="postgresql", password=None).render_as_string(hide_password=False)
+    return Postgres(found, address, str(found.password or ""))
+
+
 class PostgresExchange:
     """Makes room for a dump in a PostgreSQL database that no server works on; the old tables stay in another schema."""
 
-    def __init__(self, url: URL, *, now: int) -> None:
-        self._engine = engines.writer(url)
+    def __init__(self, where: Postgres, *, now: int) -> None:
+        self._engine = engines.writer(where.url)
         self._kept = f"before_restore_{now}"
 
     def run(self, load: Callable[[], None], source: str) -> str:
