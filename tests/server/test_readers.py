@@ -149,3 +149,14 @@ async def test_a_turn_is_not_lost_when_the_one_it_goes_to_has_left(bench: Bench)
     assert await staying == "b has it"
     await asyncio.gather(*holders)
     assert bench.pool._free == THREADS
+
+
+def test_others_have_work_for_a_second(bench: Bench):
+    assert not bench.pool.others_have_work("ada")
+    bench.pool.note("ada")
+    assert not bench.pool.others_have_work("ada")
+    bench.pool.note()  # the server itself
+    bench.pool.note("ada")
+    assert bench.pool.others_have_work("ada")
+    bench.clock.at += 1.5
+    assert not bench.pool.others_have_work("ada")

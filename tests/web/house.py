@@ -116,6 +116,9 @@ class House:
     async def write(self, change: Callable[[Tx], T]) -> T:
         return await asyncio.wrap_future(self.database.submit(change))
 
+    async def write_slice(self, change: Callable[[Tx], None], *, user: str) -> None:
+        await self.write(change)
+
     async def read(self, question: Callable[[Tx], T], *, user: str | None = None, key: Hashable = None) -> T:
         def answer() -> T:
             with self.database.read() as tx:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Hashable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -47,6 +48,7 @@ REQUESTS_OF_USER = 100_000
 
 _SLICE = 10_000  # answers that are forgotten in one transaction
 
+_SLICE_PAUSE = 2.0
 _OWN_THREADS = 4  # for steps and look-ups: what users read has others
 _AGAIN_SECONDS = 2.0  # between two tries to write what must not be lost
 
@@ -105,6 +107,14 @@ class Core:
         """Run a change in the writer's next transaction; what it raises is raised here."""
         self.readers.note()
         return await asyncio.wrap_future(self.database.submit(change))
+
+    async def write_slice(self, change: Callable[[Tx], None], *, user: str) -> None:
+        """Run one of many changes of a user; then leave the writer to others for twice as long, if they have work."""
+        self.readers.note(user)
+        began = time.monotonic()
+        await asyncio.wrap_future(self.database.submit(change))
+        if self.readers.others_have_work(user):
+            await asyncio.sleep(_SLICE_PAUSE * (time.monotonic() - began))
 
     async def read(self, question: Callable[[Tx], T], *, user: str | None = None, key: Hashable = None) -> T:
         """Answer a question in a thread, on one instant of the database.

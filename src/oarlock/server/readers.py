@@ -131,6 +131,11 @@ class ReaderPool:
             self._active_before = self._active
         self._active = user, self._clock()
 
+    def others_have_work(self, user: str) -> bool:
+        """Say whether somebody else, or the server itself, had work within the last second."""
+        _, at = self._active if self._active[0] != user else self._active_before
+        return at >= self._clock() - _MEMORY_SECONDS
+
     def close(self) -> None:
         """Finish what is being read."""
         if self._timer is not None:
@@ -162,10 +167,7 @@ class ReaderPool:
         return bool(self._free) and reader.running < MOST_OF_ONE and not heavy
 
     def _is_within_budget(self, reader: _Reader) -> bool:
-        if reader.tokens > 0:
-            return True
-        _, at = self._active if self._active[0] != reader.name else self._active_before
-        return at < self._clock() - _MEMORY_SECONDS  # nobody else has work
+        return reader.tokens > 0 or not self.others_have_work(reader.name)
 
     def _begin(self, reader: _Reader, key: Hashable) -> _Turn:
         """Take a thread for a question of a user, and all who wait with the same question along."""

@@ -181,7 +181,8 @@ class Desk:
         try:
             for places in begun.slices:
                 async with self._slices:
-                    await self._core.write(partial(arrays.add_slice, incoming=begun.incoming, places=places))
+                    change = partial(arrays.add_slice, incoming=begun.incoming, places=places)
+                    await self._core.write_slice(change, user=asked.admitted.submission.user)
             return await self._core.write(lambda tx: submit.finish_large(tx, begun, now=now))
         except BaseException:
             await self._remove(begun.incoming.numbers)
