@@ -21,6 +21,7 @@ from oarlock.node.spawner import Spawner, _packed, _unpacked
 from oarlock.node.user import User, become, resolve
 from tests.bed import needs_root
 from tests.monitoring import wait_until
+from tests.node.fuse import mounted
 from tests.node.test_user import in_a_child
 
 PIDFD_GETFD = 438  # the same number on every architecture
@@ -167,6 +168,26 @@ def test_a_command_whose_spawner_is_killed_is_lost_and_not_guessed(ground, peopl
     wait_until(lambda: children.reap() or children.is_over, "news of the command")
     assert (children.is_lost, children.status(children.main)) == (True, None)
     os.kill(children.main, signal.SIGKILL)
+
+
+@needs_root
+@pytest.mark.skipif(not Path("/dev/fuse").exists(), reason="this kernel has no FUSE")
+def test_outputs_in_a_file_system_of_the_users_own_are_opened(ground, people, children, place):
+    ada = resolve(people[0], None)
+    own = ground / "own"
+    own.mkdir()
+    os.chown(own, ada.uid, ada.gid)
+    order = ordered(people[0], "echo written", ground)._replace(stdout=str(own / "out"))
+    with mounted(own, ada.uid, ada.gid) as served:
+        assert ran(children, order, place).status == 0
+        assert served.written == b"written\n"
+
+
+@needs_root
+def test_a_directory_closed_to_the_user_stays_closed(ground, people, children, place):
+    (ground / "closed").mkdir(mode=0o700)
+    order = ordered(people[0], "true", ground)._replace(directory=str(ground / "closed"))
+    assert b"WORKING_DIRECTORY" in ran(children, order, place).words[-1]
 
 
 def copied(pid):

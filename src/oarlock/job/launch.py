@@ -136,9 +136,9 @@ def _open(
 
 
 def _place(job: Job, node: str, ground: Ground, hello: Hello, config: Config) -> attempts.Node:
-    """Describe a node of an attempt; jobs whose command runs on a frontend have no limit there."""
+    """Describe a node of an attempt, with the memory that the job may use there."""
     if ON_FRONTEND & set(job.types):
-        return attempts.Node(node, hello.boot)
+        return attempts.Node(node, hello.boot, frontend.limits(config).memory)
     return attempts.Node(node, hello.boot, share.memory(ground.on(node), ground.sizes.get(node, 0), hello, config))
 
 

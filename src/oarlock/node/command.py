@@ -93,11 +93,17 @@ def sockets() -> tuple[socket.socket, socket.socket]:
 def begin(order: Order, join: Callable[[], None]) -> Begun:
     """Fork the child here; it says on its socket what it cannot do."""
     ours, theirs = sockets()
-    pid = os.fork()
-    if pid == 0:
-        _child(order, join, theirs)
+    pid = forked(order, join, theirs)
     theirs.close()
     return Begun(pid, ours)
+
+
+def forked(order: Order, join: Callable[[], None], status: socket.socket) -> int:
+    """Fork a child that becomes the user for good and then the command; return its number."""
+    pid = os.fork()
+    if pid == 0:
+        _child(order, join, status)
+    return pid
 
 
 def _child(order: Order, join: Callable[[], None], status: socket.socket) -> None:

@@ -23,6 +23,7 @@ from oarlock.node.command import (
     CannotStart,
     Order,
     complain,
+    forked,
     found,
     hand_over,
     login_shell,
@@ -194,7 +195,13 @@ def _started(order: Order, doors: tuple[str, ...], back: _WayBack, status: socke
         step("CPUSET_ERROR", lambda: join(doors))
         user = order.known or found(order, status)
         hand_over(order.files, user)
-        return _as_user(order, user, status)
+        try:
+            return _as_user(order, user, status)
+        except CannotStart as failure:
+            # A user's own FUSE mount is closed to whoever has root as the saved id: a child that gives it up is let in.
+            if not isinstance(failure.__cause__, PermissionError):
+                raise
+            return forked(order._replace(known=user), lambda: None, status)
     except CannotStart as failure:
         complain(status, failure.event, str(failure))
     except Exception as failure:  # noqa: BLE001 - it is the supervisor's to know, whatever it is
