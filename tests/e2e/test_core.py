@@ -308,6 +308,29 @@ def test_a_program_of_the_server_that_another_user_owns_is_not_run_as_root(groun
     asyncio.run(story())
 
 
+def test_jobs_that_can_never_be_placed_and_dependants_of_a_failed_job_say_so_as_oar_does(ground, people):
+    async def story():
+        async with site(ground, people[0]) as here:
+            failed = await here.submit("exit 3")
+            await here.until(failed, JobState.TERMINATED)
+            big = await here.submit("true", "/resource_id=9,walltime=1")
+            new = jobs.New(here.new("true").job, requests.parse(["/resource_id=1,walltime=1"]), (failed,))
+            [dependant] = await here.core.write(lambda tx: jobs.add(tx, [new]))
+            here.core.wake_scheduler()
+            told = {
+                big: "No enough matching resources (no_matching_slot)",
+                dependant.id: f"Cannot determine scheduling time due to dependency with the job {failed}",
+            }
+            await asyncio.to_thread(bed.eventually, lambda: here.core.hopeless == told)
+            rows = [{"network_address": NODE, "cpuset": 0}] * 7
+            await here.core.write(lambda tx: resources.add(tx, rows, at=int(time.time())))
+            here.core.wake_scheduler()
+            await here.until(big, JobState.TERMINATED)
+            assert big not in here.core.hopeless
+
+    asyncio.run(story())
+
+
 def test_questions_are_answered_before_and_after_a_submission(ground, people):
     async def story():
         async with site(ground, people[0]) as here:

@@ -260,7 +260,7 @@ def test_a_reservation_with_missing_resources_starts_with_those_that_are_there(c
 
 def test_a_best_effort_job_makes_room_and_its_copy_runs_later(make):
     cluster = make(nodes=1, cores=1)
-    kind = {"queue": "besteffort", "types": ("besteffort", "idempotent")}
+    kind = {"queue": "besteffort", "types": ("besteffort", "idempotent"), "message": "R=1,W=1:0:0,J=B"}
     low = cluster.submit("sleep 1000", "/core=1,walltime=1", **kind)
     waits = cluster.submit("sleep 5", after=(low,))
     high = cluster.submit("sleep 20")
@@ -276,6 +276,7 @@ def test_a_best_effort_job_makes_room_and_its_copy_runs_later(make):
     cluster.finish()
     copy = max(waits, high) + 1
     assert (cluster.job(copy).resubmit_of, cluster.story(copy)) == (low, NORMAL)
+    assert cluster.job(copy).message == "R=1,W=1:0:0,J=B"
     assert cluster.job(waits).start >= cluster.job(copy).stop
 
 

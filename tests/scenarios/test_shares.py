@@ -46,7 +46,7 @@ def test_the_memory_limit_of_each_node_is_kept_with_the_attempt(database):
     [attempt] = cluster.attempts(job)
     assert [(node.name, node.memory) for node in attempt.nodes] == [("node1", 4 << 30), ("node2", 4 << 30)]
     with cluster.database.read() as tx:
-        [view] = views.whole_jobs(tx, [job], Who(Account("ada", 1000), Channel.SOCKET))
+        [view] = views.whole_jobs(tx, [job], Who(Account("ada", 1000), Channel.SOCKET), {})
     assert view.memory_limits == {"node1": 4 << 30, "node2": 4 << 30}
 
 

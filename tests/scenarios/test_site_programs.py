@@ -5,11 +5,12 @@ import pytest
 from oarlock.job import explain, queue_states
 from oarlock.job.news import Back
 from oarlock.model.event import EventType
+from oarlock.model.job import JobState
 from oarlock.simulate.house import BEGIN
 from oarlock.store import events, queues
 from tests.scenarios.cluster import Cluster
 
-_HELD = "held: PROLOGUE_ERROR on purpose; `oarresume 1` tries again"
+_HELD = "R=1,W=1:0:0,J=B (held: PROLOGUE_ERROR on purpose; `oarresume 1` tries again)"
 _PATH = "/etc/oarlock/prologue"
 
 
@@ -48,14 +49,14 @@ def _all_alive(cluster):
 
 def test_a_prologue_that_refuses_one_users_job_holds_that_job_with_the_reason(cluster):
     _fail(cluster, "PROLOGUE_ERROR:exit")
-    job = cluster.submit()
+    job = cluster.submit(message="R=1,W=1:0:0,J=B")
     assert (cluster.job(job).state, cluster.job(job).message) == ("Hold", _HELD)
     assert cluster.story(job) == ["Waiting", "toLaunch", "Launching", "Waiting", "Hold"]
     assert cluster.events(job) == ["PROLOGUE_ERROR", "HOLD_WAITING_JOB"]
     assert (_all_alive(cluster), _active(cluster)) == (True, True)
     _fail(cluster, "")
     cluster.resume(job)
-    assert cluster.job(job).message == ""
+    assert cluster.job(job).message == "R=1,W=1:0:0,J=B"
     cluster.finish()
     assert cluster.story(job)[-1] == "Terminated"
 
@@ -131,6 +132,34 @@ def test_a_node_that_cannot_run_a_program_of_the_site_stops_the_queues_when_it_i
 
 def _fields(record):
     return {name: getattr(record, name) for name in type(record).__slots__}
+
+
+def _open_events(cluster):
+    with cluster.database.read() as tx:
+        return [str(one.event.type) for one in events.to_check(tx)]
+
+
+def test_what_was_asked_of_jobs_is_checked_off_when_it_is_done(cluster):
+    held = cluster.submit(state=JobState.HOLD)
+    cluster.resume(held)
+    assert _open_events(cluster) == []
+    running = cluster.submit("sleep 500")
+    cluster.hold(running, running=True)
+    cluster.resume(running)
+    cluster.hold(running, running=True)
+    cluster.pass_time(20)
+    cluster.kill(running)
+    cluster.pass_time(60)
+    assert (cluster.story(running)[-1], _open_events(cluster)) == ("Error", [])
+
+
+def test_a_server_prologue_that_failed_is_checked_off_and_the_stop_when_the_queues_start(database):
+    cluster = Cluster(database, server_prologue_exec_file=_PATH)
+    cluster.scripts["prologue"] = EventType.SERVER_PROLOGUE_EXIT_CODE_ERROR
+    cluster.submit()
+    assert _open_events(cluster) == ["QUEUES_STOPPED"]
+    _start_queues(cluster)
+    assert _open_events(cluster) == []
 
 
 def test_queues_that_an_administrator_stops_and_starts_are_told_of_with_the_name(cluster):

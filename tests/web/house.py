@@ -112,6 +112,7 @@ class House:
     answer: Answered = field(default_factory=lambda: Answered(True, "accepted", NOW + 600))
     live: Live = field(default_factory=lambda: Live(10, "cluster"))
     gate: Gate | None = None
+    hopeless: dict[int, str] = field(default_factory=dict)
 
     async def write(self, change: Callable[[Tx], T]) -> T:
         return await asyncio.wrap_future(self.database.submit(change))

@@ -105,6 +105,13 @@ def test_an_owner_sees_everything_of_a_job(house: Running):
     }  # fmt: skip
 
 
+def test_jobs_that_cannot_be_placed_say_so_in_their_message_while_they_wait(house: Running):
+    house.core.hopeless = {1: "not told of a job that is over", 3: "No enough matching resources (no_matching_slot)"}
+    listed = {line["Job_Id"]: line["message"] for line in house.client.get("/jobs?ids=1,3").body["jobs"]}
+    assert listed == {1: "R=1", 3: "No enough matching resources (no_matching_slot)"}
+    assert house.client.get("/jobs/3").body["message"] == "No enough matching resources (no_matching_slot)"
+
+
 @as_root
 @pytest.mark.parametrize(
     "path",
@@ -176,8 +183,8 @@ def test_a_list_costs_as_many_questions_for_thousands_as_for_one(database: Datab
         statements: list[str] = []
         with database.read() as tx:
             event.listen(tx, "before_cursor_execute", lambda *call: statements.append(call[2]))
-            listed_jobs(tx, Which(states=LIVE), who, full=False)
-            listed_jobs(tx, Which(states=LIVE), who, full=True)
+            listed_jobs(tx, Which(states=LIVE), who, {}, full=False)
+            listed_jobs(tx, Which(states=LIVE), who, {}, full=True)
         return len(statements)
 
     database.write(lambda tx: add_job(tx, user="nobody", types=("besteffort",)))

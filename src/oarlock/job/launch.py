@@ -28,6 +28,8 @@ _NO_NODE = "none of its resources is on a node"
 WAITS_FOR_ACCOUNT = "waits for its account"
 """The outcome of an attempt that does not count: the user was not found."""
 
+_HELD = " (held: "
+
 WAITS_FOR_SITE = "waits for the site"
 """The outcome of an attempt that does not count: a program of the site failed."""
 
@@ -344,11 +346,16 @@ def _wait_again(ledger: Ledger, job: Job, says: str, **changes: str) -> None:
 
 def _hold(ledger: Ledger, job: Job, says: str) -> None:
     """Hold a job that would fail anywhere, with the reason and the way on."""
-    reason = f"held: {says}; `oarresume {job.id}` tries again"
+    reason = f"{says}; `oarresume {job.id}` tries again"
     _wait_again(ledger, job, says)
-    ledger.event(EventType.HOLD_WAITING_JOB, reason, job.id)
-    ledger.move(job.id, JobState.HOLD, reason, message=reason)
+    ledger.event(EventType.HOLD_WAITING_JOB, f"held: {reason}", job.id)
+    ledger.move(job.id, JobState.HOLD, f"held: {reason}", message=f"{message_without_hold(job)}{_HELD}{reason})")
     ledger.site.programs.held.add(job.id)
+
+
+def message_without_hold(job: Job) -> str:
+    """Return the message of a job without the reason why the server held it."""
+    return job.message.partition(_HELD)[0]
 
 
 def _release_held(ledger: Ledger) -> None:
@@ -358,9 +365,10 @@ def _release_held(ledger: Ledger) -> None:
         return
     ledger.load(set(ids) - ledger.jobs.keys())
     for job in [ledger.jobs[number] for number in sorted(ids) if number in ledger.jobs]:
-        if job.state is JobState.HOLD and job.message.startswith("held: "):
+        if job.state is JobState.HOLD and _HELD in job.message:
             ledger.event(EventType.RESUME_JOB, "it was not the job's fault", job.id)
-            ledger.move(job.id, JobState.WAITING, "it was not the job's fault", message="")
+            message = message_without_hold(job)
+            ledger.move(job.id, JobState.WAITING, "it was not the job's fault", message=message)
     ids.clear()
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from oarlock.job import unknown_users
 from oarlock.job.ledger import ON_FRONTEND, Ledger
 from oarlock.model.event import EventType
 from oarlock.model.job import Job, JobKind, JobState, Reservation
@@ -75,7 +76,7 @@ def _fresh(job: Job, now: int) -> Job:
         start=0,
         stop=0,
         assigned=0,
-        message="",
+        message=unknown_users.message_without(job),
         exit_code=None,
         resubmit_of=job.id,
         array_index=1,

@@ -3,7 +3,7 @@
 Between the snapshot and now others may have moved jobs and nodes: whatever no longer fits is left to the next pass.
 """
 
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 from msgspec import Struct, structs
@@ -79,6 +79,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     whole: bool = True
     left: int = 0
     gone: tuple[int, ...] | None = None
+    hopeless: tuple[tuple[int, str], ...] = ()  # jobs that will not start as things are, and OAR's message for them
 
 
 def settings(config: Config) -> PlanSettings:
@@ -170,7 +171,30 @@ def decision(plan: Plan, seen: snapshot.Read, how: PlanSettings, *, whole: bool 
         next_start=min(_instants(plan, shot, later, how), default=None),
         whole=whole and seen.left == 0 and not plan.unfinished,
         left=seen.left,
+        hopeless=tuple(_hopeless(plan)),
     )
+
+
+_NO_SLOT = "No enough matching resources (no_matching_slot)"
+_NO_SLOT_FOR = frozenset({Obstacle.TOO_BIG, Obstacle.UNAVAILABLE, Obstacle.ALWAYS_ASSIGNED})
+
+
+def _hopeless(plan: Plan) -> Iterator[tuple[int, str]]:
+    """Yield the jobs that cannot be placed at all, with the message that OAR gives them."""
+    for number, unplaced in plan.unplaced.items():
+        if unplaced.obstacle in _NO_SLOT_FOR:
+            yield number, _NO_SLOT
+        elif unplaced.obstacle is Obstacle.BROKEN_DEPENDENCY:
+            cause = unplaced.detail.partition(",")[0]
+            yield number, f"Cannot determine scheduling time due to dependency with the {cause}"
+
+
+def hopeless_after(before: Mapping[int, str], decision: Decision) -> Mapping[int, str]:
+    """Return which jobs cannot be placed after a pass; one that did not look at all jobs leaves the others alone."""
+    if decision.whole:
+        return dict(decision.hopeless)
+    placed = {one.job_id for one in decision.starts} | {one.job_id for one in decision.predictions}
+    return {**{number: says for number, says in before.items() if number not in placed}, **dict(decision.hopeless)}
 
 
 def changes(decision: Decision, before: Mapping[int, Prediction]) -> Decision:

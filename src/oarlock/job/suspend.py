@@ -5,11 +5,12 @@ from collections.abc import Callable, Sequence
 from oarlock.job import kill
 from oarlock.job.answer import Answer, Answered, refused
 from oarlock.job.instructions import Instruction, Resume, Suspend
+from oarlock.job.launch import message_without_hold
 from oarlock.job.ledger import LATER, Ledger, Site
 from oarlock.job.news import Stopped, WentOn
 from oarlock.model.errors import IllegalMove, UnknownJob
 from oarlock.model.event import EventType
-from oarlock.model.job import HOLDS_RESOURCES, Job, JobState
+from oarlock.model.job import FINAL, HOLDS_RESOURCES, Job, JobState
 from oarlock.store import events, jobs, kills
 from oarlock.store.attempts import Attempt
 from oarlock.store.tx import Tx
@@ -50,7 +51,7 @@ def resume(tx: Tx, site: Site, ids: Sequence[int], *, by: str, now: float) -> An
 def _resume(ledger: Ledger, job: Job, by: str) -> str:
     if job.state is JobState.HOLD:
         ledger.event(EventType.RESUME_JOB, f"released by {by}", job.id)
-        ledger.move(job.id, JobState.WAITING, f"released by {by}", message="")
+        ledger.move(job.id, JobState.WAITING, f"released by {by}", message=message_without_hold(job))
         return f"Job {job.id} waits again."
     if job.state is not JobState.SUSPENDED:
         raise IllegalMove(
@@ -125,6 +126,15 @@ def again(tx: Tx, site: Site, *, now: float) -> list[Instruction]:
         if attempt is not None and job.state is JobState.RUNNING:
             ledger.tell(Suspend(_names(attempt), job.id, attempt.number))
     return ledger.write()
+
+
+def forget_answers(tx: Tx) -> None:
+    """Check off what was asked of jobs that are over: no node will answer any more."""
+    asked = [one for one in events.to_check(tx) if one.event.type in LATER]
+    over = {job.id for job in jobs.known(tx, [one.event.job or 0 for one in asked]) if job.state in FINAL}
+    done = [one.id for one in asked if one.event.job in over]
+    if done:
+        events.check_off(tx, done)
 
 
 def _check_off(ledger: Ledger, job: Job, kind: EventType) -> None:

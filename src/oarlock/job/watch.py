@@ -37,6 +37,7 @@ def look(
     nodes.unreachable(ledger, silent)
     _bury(ledger, jumped)
     energy.doze(ledger)
+    suspend.forget_answers(tx)
     return [*ledger.write(), *suspend.go_on(tx, site, now=now)]
 
 

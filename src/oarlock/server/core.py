@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Hashable, Sequence, Set
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -73,6 +73,7 @@ class Core:
         self.over = Over()
         self.unreachable: dict[str, float] = {}
         self.news: list[News] = []
+        self.hopeless: Mapping[int, str] = {}  # jobs that cannot be placed as things are → their message
         self.heard = asyncio.Event()
         self.to_plan = asyncio.Event()
         self.to_watch = asyncio.Event()
@@ -339,6 +340,7 @@ class Core:
 
     async def apply(self, decision: Decision) -> None:
         """Make a decision of the scheduler true."""
+        self.hopeless = schedule.hopeless_after(self.hopeless, decision)
         if worth_writing(decision):
             hosts = dict(self.errands.hosts)
             await self._step(lambda tx: schedule.apply(tx, self.site, decision, hosts, now=self.clock.now()))

@@ -1,7 +1,7 @@
 """What the way in needs of the server behind it. `server.core.Core` has it; tests bring a small one of their own."""
 
 import asyncio
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -91,6 +91,8 @@ class Core(Protocol):
     def clock(self) -> Clock: ...
     @property
     def live(self) -> Live: ...
+    @property
+    def hopeless(self) -> Mapping[int, str]: ...
     @property
     def stopping(self) -> asyncio.Event: ...
 

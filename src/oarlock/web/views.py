@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from oarlock.lang import request as requests
 from oarlock.model.errors import UnknownJob
 from oarlock.model.event import Event, EventType
-from oarlock.model.job import FINAL, Job, filled
+from oarlock.model.job import FINAL, Job, JobState, filled
 from oarlock.model.resource import PROPERTY_ALIASES
 from oarlock.store import attempts, events, jobs, listing, properties, resources, shapes
 from oarlock.store.listing import Line, Which
@@ -100,9 +100,21 @@ ResourceView = dict[str, int | str | None]
 """A resource: every column under its own name, and under the name that OAR 2.5 has for it."""
 
 
-def job_lines(tx: Tx, which: Which) -> list[JobLine]:
+Hopeless = Mapping[int, str]
+"""Jobs that the last pass of the scheduler could not place, with the message for their owners."""
+
+
+def job_lines(tx: Tx, which: Which, hopeless: Hopeless) -> list[JobLine]:
     """Give jobs as lists show them, oldest first; one more than `MOST_LISTED` says that there are too many."""
-    return [JobLine(*line[:-1], predicted(line)) for line in listing.lines(tx, which, most=MOST_LISTED + 1)]
+    lines = listing.lines(tx, which, most=MOST_LISTED + 1)
+    if hopeless:
+        lines = [line._replace(message=_message(line.id, line.state, line.message, hopeless)) for line in lines]
+    return [JobLine(*line[:-1], predicted(line)) for line in lines]
+
+
+def _message(number: int, state: str, message: str, hopeless: Hopeless) -> str:
+    """Return what to tell of a job: while it waits in vain, why."""
+    return hopeless.get(number, message) if state == JobState.WAITING else message
 
 
 def predicted(line: Line) -> int | None:
@@ -110,15 +122,15 @@ def predicted(line: Line) -> int | None:
     return None if line.state in FINAL else line.scheduled
 
 
-def whole_jobs(tx: Tx, ids: Collection[int], who: Who) -> list[JobView]:
+def whole_jobs(tx: Tx, ids: Collection[int], who: Who, hopeless: Hopeless) -> list[JobView]:
     """Give jobs with all that this caller may know of them; each must exist (`UnknownJob`)."""
-    found = list(each_whole_job(tx, ids, who))
+    found = list(each_whole_job(tx, ids, who, hopeless))
     if missing := set(ids) - {view.id for view in found}:
         raise UnknownJob(min(missing))
     return found
 
 
-def each_whole_job(tx: Tx, ids: Collection[int], who: Who) -> Iterator[JobView]:
+def each_whole_job(tx: Tx, ids: Collection[int], who: Who, hopeless: Hopeless) -> Iterator[JobView]:
     """Yield jobs with all that this caller may know of them, oldest first, reading their texts only when asked."""
     lines = {line.id: line for line in listing.lines(tx, Which(ids=ids), most=len(ids))}
     assigned, after = jobs.resources_of(tx, ids), jobs.after(tx, ids)
@@ -139,6 +151,7 @@ def each_whole_job(tx: Tx, ids: Collection[int], who: Who) -> Iterator[JobView]:
             reserved=reserved.get(job.id, []),
             addresses=addresses,
             limits=limits.get(job.id, {}),
+            message=_message(job.id, job.state, job.message, hopeless),
             happened=noted.get(job.id, []),
         )
 
@@ -185,6 +198,7 @@ def _job_view(
     reserved: list[int],
     addresses: Mapping[int, str],
     limits: dict[str, int],
+    message: str,
     happened: list[EventView],
 ) -> JobView:
     nodes = dict.fromkeys(addresses[one] for one in held if one in addresses)
@@ -210,7 +224,7 @@ def _job_view(
         start=job.start,
         stop=job.stop,
         scheduled=predicted(line),
-        message=job.message,
+        message=message,
         initial_request=job.initial_request if own else None,
         environment=job.environment if own else None,
         wanted_resources=wanted,

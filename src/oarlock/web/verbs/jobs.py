@@ -64,7 +64,8 @@ async def listed(call: Call, asked: ListJobs) -> bytes:
     who = call.who
     # What a condition found belongs to the instant at which it was asked: such lists are not shared.
     key = call.key(private=asked.full) if asked.where is None else None
-    return await call.read(lambda tx: listed_jobs(tx, which, who, full=asked.full, after=asked.after or 0), key)
+    hopeless, after = call.core.hopeless, asked.after or 0
+    return await call.read(lambda tx: listed_jobs(tx, which, who, hopeless, full=asked.full, after=after), key)
 
 
 async def fulfilling(call: Call, text: str, *, user: str | None = None) -> list[int]:
@@ -83,22 +84,22 @@ async def _which(call: Call, asked: ListJobs) -> Which:
     return Which(ids=ids, array_id=asked.array, user=asked.user, states=states, since=asked.since, until=asked.until)
 
 
-def listed_jobs(tx: Tx, which: Which, who: Who, *, full: bool, after: int = 0) -> bytes:
+def listed_jobs(tx: Tx, which: Which, who: Who, hopeless: views.Hopeless, *, full: bool, after: int = 0) -> bytes:
     """Read jobs and write the answer, in few queries however many they are."""
-    lines = views.job_lines(tx, which)
+    lines = views.job_lines(tx, which, hopeless)
     most = MOST_WHOLE if full else views.MOST_LISTED
     if len(lines) > most:
         raise TooMuch(f"There are more than {most} such jobs.", hint="Ask for fewer: a user, a state, a time.")
     if full:
-        return _page(tx, [line.id for line in lines if line.id > after], who)
+        return _page(tx, [line.id for line in lines if line.id > after], who, hopeless)
     return msgspec.json.encode({"jobs": [line for line in lines if line.id > after] if after else lines})
 
 
-def _page(tx: Tx, ids: Sequence[int], who: Who) -> bytes:
+def _page(tx: Tx, ids: Sequence[int], who: Who, hopeless: views.Hopeless) -> bytes:
     """Write jobs with everything that is known of them, until the answer is long enough."""
     written: list[bytes] = []
     size, last, more = 0, 0, False
-    for view in views.each_whole_job(tx, ids, who):
+    for view in views.each_whole_job(tx, ids, who, hopeless):
         text = msgspec.json.encode(view)
         more = bool(written) and size + len(text) > PAGE_BYTES
         if more:
@@ -120,8 +121,8 @@ class OneJob(Asked):
 )  # fmt: skip
 async def shown(call: Call, asked: OneJob) -> JobView:
     """Give one job, over or not."""
-    who = call.who
-    [view] = await call.read(lambda tx: views.whole_jobs(tx, [asked.id], who))
+    who, hopeless = call.who, call.core.hopeless
+    [view] = await call.read(lambda tx: views.whole_jobs(tx, [asked.id], who, hopeless))
     return view
 
 
