@@ -4,18 +4,21 @@ import contextlib
 import itertools
 import json
 import os
+import random
 import shutil
 import sqlite3
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from sqlalchemy import make_url
 
 from oarlock.cli.unknown import UnknownJobs
 from oarlock.model.event import EventType
-from oarlock.model.job import JobState
+from oarlock.model.job import FINAL, JobState
 from oarlock.node.messages import Hooks, Launch
-from oarlock.store import events, facts, unknown
+from oarlock.store import events, facts, jobs, unknown
 from oarlock.store.opening import open_database
 from tests import bed
 from tests.bed import needs_root
@@ -41,12 +44,14 @@ class Restorable(Instance):
         """Copy the database with what an administrator has at hand."""
         self.database.close()
         if self._postgres is None:
+            Path(f"{self.place}.copy").unlink(missing_ok=True)
             with (
                 contextlib.closing(sqlite3.connect(self.place)) as here,
                 contextlib.closing(sqlite3.connect(f"{self.place}.copy")) as there,
             ):
                 here.backup(there)
         else:
+            self._postgres.run(f"DROP DATABASE IF EXISTS {self._name}_copy")
             self._postgres.run(f"CREATE DATABASE {self._name}_copy TEMPLATE {self._name} STRATEGY file_copy")
         self.database = open_database(self.place)
 
@@ -213,17 +218,56 @@ def test_a_site_that_wants_it_has_unknown_jobs_ended(ground, people):
 
 
 def test_a_file_that_somebody_put_into_the_spool_runs_nothing(alone, ground):
-    """As a stranger did who owned the state directory: a resource manager program of his, run as root."""
-    program = bed.script(ground / "manager", f"touch {ground}/was-root")
-    spool = alone.state / "spool" / alone.nodes[0]
-    spool.mkdir(parents=True)
-    (alone.state / "spool").chmod(0o700)
-    launch = Launch(666, 1, "00" * 32, "", alone.user, "true", hooks=Hooks(manager=program))
-    (spool / "666.1").write_bytes(b"0" * 64 + b" " + json.dumps(launch.body()).encode())
-    (spool / "667.1").write_text(json.dumps({**launch.body(), "job": 667}))
-    job = alone.submit("exit 0")
-    alone.start()
-    alone.until(alone.all_over)
-    alone.until(lambda: not spooled(alone))
+    """As a stranger did who owned the state directory: a resource manager program, run as root with his words."""
+    with bed.site_directory() as place:
+        program = bed.script(place / "manager", f"touch {ground}/was-root")
+        spool = alone.state / "spool" / alone.nodes[0]
+        spool.mkdir(parents=True)
+        (alone.state / "spool").chmod(0o700)
+        launch = Launch(666, 1, "00" * 32, "", alone.user, "true", hooks=Hooks(manager=program))
+        (spool / "666.1").write_bytes(b"0" * 64 + b" " + json.dumps(launch.body()).encode())
+        (spool / "667.1").write_text(json.dumps({**launch.body(), "job": 667}))
+        job = alone.submit("exit 0")
+        alone.start()
+        alone.until(alone.all_over)
+        alone.until(lambda: not spooled(alone))
     assert (alone.job(job).exit_code, (ground / "was-root").exists()) == (0, False)
     assert len(alone.noted(EventType.UNKNOWN_JOB_ENDED)) == 2
+
+
+def many(site: Restorable, count: int, first: int) -> None:
+    """Submit jobs that each leave a word of their own and end with an exit of their own."""
+    site.database.close()
+    site.database = open_database(site.place)
+    for n in range(first, first + count):
+        site.submit(f"sleep 0.{n % 10}; echo w{n} >> words; exit {n % 100}")
+
+
+@pytest.mark.soak
+def test_restores_among_running_ended_and_starting_jobs_mix_nothing_up(lone):
+    """Numbers are given again in each round, with other commands, while nodes still know the last ones."""
+    chance, submitted = random.Random(11), 0
+    for _ in range(5):
+        many(lone, 12, submitted)
+        started = lone.log().count("listening") if (lone.state / "log").exists() else 0
+        lone.start()
+        lone.until(lambda before=started: lone.log().count("listening") > before)
+        time.sleep(chance.uniform(0.0, 3.0))  # the instant is what is tried here
+        lone.stop()
+        lone.copy()
+        many(lone, 12, submitted + 12)
+        lone.start()
+        time.sleep(chance.uniform(0.5, 4.0))
+        lone.kill()
+        lone.put_back()
+        submitted += 24
+    many(lone, 5, submitted)
+    lone.start()
+    lone.until(lambda: lone.all_over() and not lone.held(), seconds=180)
+    words = (lone.home / "words").read_text().split()
+    with lone.database.read() as tx:
+        found = jobs.known(tx, jobs.numbers_in(tx, FINAL))
+    ended = [job for job in found if job.state is JobState.TERMINATED]
+    wrong = [job.id for job in ended if job.exit_code != int(job.command.rpartition(" ")[2]) << 8]
+    never_ran = [job.id for job in ended if job.command.split("echo ")[1].split()[0] not in words]
+    assert (wrong, never_ran, len(ended) > 20) == ([], [], True)
