@@ -1,7 +1,9 @@
 """Signals reach the processes of a job and nobody else, whatever becomes of their numbers."""
 
+import contextlib
 import os
 import secrets
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from oarlock.node import cgroup
+from oarlock.node.signals import NoteWriter
 from tests.bed import needs_root
 
 SPACES = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child=KILL")
@@ -34,3 +37,39 @@ def test_all_jobs_together_leave_processes_to_the_system():
     total = int(Path("/proc/sys/kernel/pid_max").read_text())
     assert int(limit.read_text()) == cgroup.allowed_processes() <= total * 3 // 4
     driver.leave()
+
+
+def test_notes_for_a_file_that_hangs_cost_one_process_until_it_takes_them():
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"x" * 4096)
+    os.set_blocking(writing, True)
+    notes = NoteWriter()
+    begun = [notes.add(writing, f"note {number}\n") or notes.pid for number in range(18)]
+    assert (len(set(begun)), begun[0] > 0, len(notes.pending)) == (1, True, 17)
+    with os.fdopen(reading, "rb", buffering=0) as file:
+        while (text := file.read(4096)) == b"x" * len(text):
+            pass
+        os.waitpid(notes.pid, 0)
+        notes.pid = 0
+        notes.go_on(writing)
+        os.waitpid(notes.pid, 0)
+        os.close(writing)
+        text += file.readall()
+    assert text.lstrip(b"x").decode() == "".join(f"note {number}\n" for number in range(18))
+
+
+def test_a_note_that_is_never_taken_is_given_up():
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"x" * 4096)
+    os.set_blocking(writing, True)
+    notes = NoteWriter(seconds=1)
+    notes.add(writing, "note\n")
+    assert os.waitpid(notes.pid, 0)[1] == signal.SIGALRM
+    os.close(reading)
+    os.close(writing)

@@ -3,8 +3,10 @@
 import pytest
 from sqlalchemy import select
 
+from oarlock.job.news import Back
 from oarlock.model.event import EventType
 from oarlock.model.job import JobState, Reservation
+from oarlock.store import events
 from oarlock.store.tables import event_logs
 from tests.scenarios.test_life import KILLED, NORMAL
 
@@ -78,3 +80,16 @@ def test_reservations_keep_to_the_clock(cluster):
     cluster.clock_jumps(_HOUR + 10)
     cluster.pass_time(30)
     assert cluster.story(job)[-1] == "Terminated"
+
+
+def test_a_node_whose_clock_is_wrong_is_told_of_once_per_change(cluster):
+    hello = cluster.nodes["node1"].hello()
+    for ahead in (0.4, 61.0, 60.2, 61.9, -30.0, 1.0, 0.0):
+        cluster.hear([Back("node1", hello, ahead=ahead)])
+    with cluster.database.read() as tx:
+        told = [noted.event for noted in events.of_hosts(tx, ["node1"])]
+    assert [(one.type, one.description) for one in told] == [
+        (EventType.NODE_CLOCK_WRONG, "the clock of node1 is 61 s ahead of the server's"),
+        (EventType.NODE_CLOCK_WRONG, "the clock of node1 is 30 s behind the server's"),
+        (EventType.NODE_CLOCK_WRONG, "the clock of node1 is right again"),
+    ]

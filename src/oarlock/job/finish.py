@@ -33,6 +33,7 @@ class Over:
         self._places: set[Place] = set()
         self._written: set[Place] = set()
         self.boots: dict[str, str] = {}
+        self.clocks: dict[str, int] = {}  # node → seconds by which its clock was last told to be ahead
 
     def add(self, ledger: Ledger, place: Place) -> bool:
         """Note that an attempt is over on a node; say whether that is news, in this step and to the database."""

@@ -87,6 +87,7 @@ class Back:
     node: str
     hello: Hello
     unknown: tuple[UnknownAttempt, ...] = ()  # what it has that nobody awaits
+    ahead: float = 0.0  # seconds by which its clock was ahead of the server's when it answered
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from oarlock.store import attempts, jobs, queues, resources
 from oarlock.store.tx import Tx
 
 _LEAVES = frozenset({ResourceState.ABSENT, ResourceState.DEAD})
+_CLOCK_SECONDS = 10  # less may be the time that a node takes to answer
 _STAY = frozenset({NOOP, "cosystem"})
 
 
@@ -56,6 +57,7 @@ def back(ledger: Ledger, news: Back, over: Over) -> None:
     unknown.compare(ledger, news.node, news.hello)
     unknown.met(ledger, news.node, news.unknown)
     forgive(ledger.tx, [news.node], at=ledger.now)
+    _compare_clocks(ledger, news, over)
     if news.hello.unusable:
         _note_unusable(ledger, _unusable_on(ledger, news), (news.node,))
     for attempt in attempts.live(ledger.tx):
@@ -64,6 +66,18 @@ def back(ledger: Ledger, news: Back, over: Over) -> None:
                 ledger.load([attempt.job_id])
                 why = f"{news.node} was started again while the job was there"
                 finish.gone(ledger, attempt, news.node, over, why)
+
+
+def _compare_clocks(ledger: Ledger, news: Back, over: Over) -> None:
+    """Note that the clock of a node is wrong or right again: once, until it is wrong by another amount."""
+    ahead = round(news.ahead) if abs(news.ahead) >= _CLOCK_SECONDS else 0
+    before = over.clocks.get(news.node, 0)
+    if abs(ahead - before) < _CLOCK_SECONDS:
+        return
+    over.clocks[news.node] = ahead
+    word = "ahead of" if ahead > 0 else "behind"
+    state = f"{abs(ahead)} s {word} the server's" if ahead else "right again"
+    ledger.event(EventType.NODE_CLOCK_WRONG, f"the clock of {news.node} is {state}", None, (news.node,))
 
 
 def stop_for_programs(

@@ -92,6 +92,7 @@ class EventType(StrEnum):
     SCHEDULER_JOB_SET_ASIDE = "SCHEDULER_JOB_SET_ASIDE"
     NODE_FAILS_SEVERAL_USERS = "NODE_FAILS_SEVERAL_USERS"
     USER_LOOKUP_ERROR = "USER_LOOKUP_ERROR"
+    NODE_CLOCK_WRONG = "NODE_CLOCK_WRONG"
     OUT_OF_MEMORY = "OUT_OF_MEMORY"
     QUEUES_STOPPED = "QUEUES_STOPPED"
     QUEUES_STARTED = "QUEUES_STARTED"
@@ -235,6 +236,7 @@ EVENTS: Mapping[EventType, Meaning] = {
     EventType.RESUBMIT_JOB_AUTOMATICALLY: _note("a copy of the job was submitted"),
     EventType.ADMISSION_RULE_ERROR: _note("an admission rule failed, so the job was refused"),
     EventType.CLOCK_JUMP: _note("the server's clock jumped"),
+    EventType.NODE_CLOCK_WRONG: _note("the clock of a node is not that of the server, or is right again"),
     EventType.SCHEDULER_JOB_SET_ASIDE: _note("planning the job failed; the others were planned"),
     EventType.OUT_OF_MEMORY: _note("the kernel killed processes of the job for want of memory"),
     EventType.QUEUES_STOPPED: Meaning("no job of some queues starts any more", to_check=True),
@@ -254,6 +256,7 @@ FOR_ADMINISTRATORS = frozenset(
         EventType.ADMISSION_RULE_ERROR,
         EventType.BIPBIP_CHALLENGE,
         EventType.CLOCK_JUMP,
+        EventType.NODE_CLOCK_WRONG,
         EventType.NEW_GENERATION,
         EventType.SCHEDULER_JOB_SET_ASIDE,
         EventType.QUEUES_STOPPED,

@@ -38,13 +38,14 @@ from oarlock.node.messages import (
     Settings,
     signed,
 )
-from oarlock.node.signals import chosen_for, told, write_aside
+from oarlock.node.signals import NoteWriter, chosen_for, told
 from oarlock.node.spawner import Vanished
 from oarlock.node.spool import Place
 from oarlock.node.user import Acquaintances
 
 _LONGEST_WAIT = 15.0  # poll sleeps by a clock that stops while the machine sleeps; ours does not
 _OTHER_MARGIN = 60.0
+_NOTES_SECONDS = 1.0  # for the last notes in a user's file to be written
 
 
 def now() -> float:
@@ -70,7 +71,7 @@ class Supervisor:
 
     def __init__(self, settings: Settings, driver: Driver, boot: str, link: Link, wake: int) -> None:
         self._settings, self._driver, self._boot, self._link, self._wake = settings, driver, boot, link, wake
-        self._acquaintances, self._children = Acquaintances(), Children()
+        self._acquaintances, self._children, self._notes = Acquaintances(), Children(), NoteWriter()
 
     def run(self, launch: Launch, place: Place) -> None:
         """Live through the attempt; afterwards the report is on the disk and told."""
@@ -95,6 +96,8 @@ class Supervisor:
         """Forget the attempt before this one: supervisors are reused."""
         self._state = "launching"
         self._report = Report(self._launch.job, self._launch.attempt, self._settings.node, self._boot, EXITED)
+        self._notes.pending = []
+        self._check_writer()
         self._children.begin_anew()
         self._group: Group | None = None
         self._stderr = -1
@@ -263,6 +266,7 @@ class Supervisor:
             self._obey(frame)
         drain(self._wake)
         self._children.reap()
+        self._check_writer()
 
     # What is asked of it.
 
@@ -365,7 +369,7 @@ class Supervisor:
 
     def _note(self, what: str) -> None:
         if self._stderr >= 0:
-            write_aside(self._stderr, told(self._launch.job, what, time.localtime()))
+            self._notes.add(self._stderr, told(self._launch.job, what, time.localtime()))
 
     # The end.
 
@@ -382,7 +386,16 @@ class Supervisor:
         if self._lingers:
             linger.give_back(self._launch.user, self._settings.node, self._place.key)
         if self._stderr >= 0:
+            if self._notes.pending:
+                self._ended_by(self._notes.pid, now() + _NOTES_SECONDS)
+                self._check_writer()
             os.close(self._stderr)
+
+    def _check_writer(self) -> None:
+        """Write the notes that waited for an earlier one, if that is written by now."""
+        if self._notes.pid and self._children.status(self._notes.pid) is not None:
+            self._notes.pid = 0
+            self._notes.go_on(self._stderr)
 
     def _empty(self, group: Group) -> None:
         try:

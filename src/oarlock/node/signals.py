@@ -12,6 +12,10 @@ from typing import Callable
 
 from oarlock.node.cgroup import read
 
+NOTE_SECONDS = 60
+"""How long a note may take to be written."""
+
+_MOST_NOTES = 20
 _AT_ONCE = 128  # descriptors held at a time
 
 Listed = Callable[[], Collection[int]]
@@ -96,10 +100,34 @@ def told(job: int, what: str, at: time.struct_time) -> str:
     return f"## OAR [{time.strftime('%Y-%m-%d %H:%M:%S', at)}] Job {job} {what} ##\n"
 
 
-def write_aside(fd: int, text: str) -> None:
-    """Write in a process of its own: a file server that hangs must not hold whoever has to keep time."""
-    if os.fork() == 0:
+class NoteWriter:
+    """Writes notes into a user's file in a process of its own, one at a time and each with a deadline.
+
+    A file server that hangs must not hold whoever has to keep time, nor be answered with more and more processes.
+    """
+
+    def __init__(self, seconds: int = NOTE_SECONDS) -> None:
+        self._seconds, self.pending, self.pid = seconds, list[str](), 0
+
+    def add(self, fd: int, text: str) -> None:
+        """Write a note, or keep it until the one before is written; too many are not kept."""
+        self.pending = [*self.pending, text][-_MOST_NOTES:]
+        self.go_on(fd)
+
+    def go_on(self, fd: int) -> None:
+        """Write what waits, unless a note is under way."""
+        if self.pending and not self.pid:
+            text, self.pending = "".join(self.pending), []
+            self.pid = _write_aside(fd, text, self._seconds)
+
+
+def _write_aside(fd: int, text: str, seconds: int) -> int:
+    pid = os.fork()
+    if pid == 0:
         try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(seconds)
             os.write(fd, text.encode())
         finally:
             os._exit(0)
+    return pid

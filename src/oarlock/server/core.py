@@ -267,6 +267,7 @@ class Core:
             case Back():
                 self.unreachable.pop(event.node, None)
                 self.errands.hosts[event.node] = event.hello
+                event = replace(event, ahead=event.hello.now - self.clock.now())
             case Exited():
                 event = self._with_samples(event)
             case _:
