@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import URL, text
+from sqlalchemy import URL, Connection, text
 
 from oarlock.model.errors import DatabaseRefused
 from oarlock.store import engines, generation, lock
@@ -214,21 +214,24 @@ class PostgresExchange:
 
     def run(self, load: Callable[[], None], source: str) -> str:
         """Move the tables aside, have the dump loaded, note where it came from; return the schema of the old tables."""
-        with self._engine.connect() as connection:
-            with connection.begin():
-                lock.take_for_restore(connection)
-                connection.execute(text(f"ALTER SCHEMA public RENAME TO {self._kept}"))
-                connection.execute(text("CREATE SCHEMA public"))
-            try:
-                load()
-                with connection.begin():
-                    generation.note_restore(connection, source)
-            except BaseException:
-                with connection.begin():
-                    connection.execute(text("DROP SCHEMA public CASCADE"))
-                    connection.execute(text(f"ALTER SCHEMA {self._kept} RENAME TO public"))
-                raise
-            finally:
-                connection.invalidate()  # and with it the lock
-        self._engine.dispose()
+        try:
+            with self._engine.connect() as connection:
+                self._exchange(connection, load, source)
+        finally:
+            self._engine.dispose()  # closes the connection, and with it ends the lock
         return self._kept
+
+    def _exchange(self, connection: Connection, load: Callable[[], None], source: str) -> None:
+        with connection.begin():
+            lock.take_for_restore(connection)
+            connection.execute(text(f"ALTER SCHEMA public RENAME TO {self._kept}"))
+            connection.execute(text("CREATE SCHEMA public"))
+        try:
+            load()
+            with connection.begin():
+                generation.note_restore(connection, source)
+        except BaseException:
+            with connection.begin():
+                connection.execute(text("DROP SCHEMA public CASCADE"))
+                connection.execute(text(f"ALTER SCHEMA {self._kept} RENAME TO public"))
+            raise
