@@ -157,9 +157,9 @@ class Client:
         """Let no job of a queue start (`None`: of no queue)."""
         return self._change("POST", "/queues/stop", {} if name is None else {"names": [name]})
 
-    def remove_queue(self, name: str) -> Any:
-        """Remove a queue."""
-        return self._change("DELETE", f"/queues/{quoted(name)}")
+    def remove_queue(self, name: str, *, force: bool = False) -> Any:
+        """Remove a queue; `default` only with `force`."""
+        return self._change("DELETE", f"/queues/{quoted(name)}" + ("?force=true" if force else ""))
 
     def account(self, what: dict[str, Any]) -> Any:
         """Account for the jobs that ended; returns how many those are, what changed, and how many rows there are."""

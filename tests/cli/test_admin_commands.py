@@ -113,7 +113,19 @@ def test_maintenance_is_a_state_and_a_property_of_the_same_resources(run, server
     ]
     server.requests.clear()
     run("oarnodesetting", "-r", "25", "-m", "off")
-    assert sent(server) == [("POST", "/resources/state", {"state": "Alive", "now": False, "ids": [25]})]
+    restored = {"state": "Alive", "now": False, "end_maintenance": True, "ids": [25]}
+    assert sent(server) == [("POST", "/resources/state", restored)]
+
+
+def test_a_queue_is_removed_by_force_when_that_is_said(run, server):
+    server.says(ok({}))
+    run("oarnotify", "--remove-queue", "default", "--force")
+    assert [(one.method, one.path) for one in server.requests] == [("DELETE", "/api/v1/queues/default?force=true")]
+
+
+def test_help_says_that_taking_a_node_away_ends_its_jobs(run):
+    told = " ".join(run("oarnodesetting", "--help").out.split())
+    assert ("wait for its jobs" in told, "the last two end the jobs there" in told) == (False, True)
 
 
 def test_draining_is_a_property(run, server):

@@ -156,6 +156,18 @@ def test_a_state_is_asked_for_and_then_applied(tx: Tx):
     ]
 
 
+def test_the_end_of_maintenance_gives_back_what_it_replaced_and_nothing_else(tx: Tx):
+    rows = [{"network_address": f"n{n}", "cm_availability": date} for n, date in enumerate((9000, 9000, 0))]
+    woken, never_away, never_woken = resources.add(tx, rows, at=1)
+    resources.set_properties(tx, [never_away], {"cm_availability": 0}, at=2)
+    every = [woken, never_away, never_woken]
+    resources.set_state(tx, every, ResourceState.ABSENT, at=3, by_check=False)
+    resources.set_properties(tx, every, {"cm_availability": 0}, at=3)
+    resources.end_maintenance(tx, every, at=9)
+    resources.end_maintenance(tx, every, at=10)
+    assert [one.properties["cm_availability"] for one in resources.listed(tx, every)] == [9000, 0, 0]
+
+
 def test_resources_are_found_by_condition(tx: Tx):
     numbers = add_nodes(tx, ["a", "b"])
     types = properties.types(tx)

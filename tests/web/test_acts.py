@@ -147,3 +147,23 @@ def test_an_answer_too_long_to_be_kept_is_given_anew(house: Running, database: D
     assert first == second
     with database.read() as tx:
         assert tx.exec_driver_sql("SELECT count(*) FROM request_ids").scalar_one() == 0
+
+
+def test_a_queue_with_an_unknown_policy_is_refused_with_those_there_are(house: Running):
+    refused = house.client.post("/queues", {"name": "night", "policy": "esay"})
+    assert (refused.status, refused.body["kind"]) == (400, "UnknownPolicy")
+    assert refused.body["error"] == "There is no policy `esay`."
+    assert "conservative, easy, easy-sjbf" in refused.body["hint"]
+    assert house.client.post("/queues", {"name": "night", "policy": "depth-3-sjbf+multifactor"}).status == 200
+
+
+def test_the_queue_of_jobs_that_name_none_is_removed_only_by_force(house: Running):
+    refused = house.client.ask("DELETE", "/queues/default")
+    assert (refused.status, refused.body["kind"]) == (409, "QueueInUse")
+    assert "--force" in refused.body["hint"]
+
+
+def test_an_interactive_job_is_refused_until_somebody_could_enter_it(house: Running):
+    for path in ("/jobs", "/jobs/dry-run"):
+        refused = house.client_of("nobody").post(path, {"interactive": True, "resources": ["core=1"]})
+        assert (refused.status, refused.body["kind"]) == (400, "InteractiveNotYet")

@@ -89,9 +89,9 @@ def test_properties_come_change_their_name_and_go(house: Running):
 
 def test_queues_come_stop_start_and_go(house: Running):
     client = house.client
-    client.post("/queues", {"name": "night", "priority": 9, "policy": "fifo"})
+    client.post("/queues", {"name": "night", "priority": 9, "policy": "fcfs"})
     client.post("/queues/stop", {"names": ["night"]})
-    night = {"name": "night", "priority": 9, "policy": "fifo", "active": False}
+    night = {"name": "night", "priority": 9, "policy": "fcfs", "active": False}
     assert night in client.get("/queues").body["queues"]
     client.post("/queues/start", {})
     assert {queue["active"] for queue in client.get("/queues").body["queues"]} == {True}

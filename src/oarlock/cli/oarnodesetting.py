@@ -36,15 +36,21 @@ OPTIONS.text("-h --hostname=NODE", "the resources of this node", many=True)
 OPTIONS.text("-f --file=FILE", "the resources of the nodes in this file, a name a line")
 OPTIONS.number("-r --resource=RESOURCE", "this resource", many=True)
 OPTIONS.text("--sql=CONDITION", "the resources for which this holds: \"type = 'default'\"")
-OPTIONS.text("-s --state=STATE", "Alive: jobs can run; Absent: away for a while; Dead: will not come back")
-OPTIONS.flag("-n --no-wait", "do not wait until the jobs on resources that become Absent or Dead are over")
-OPTIONS.text("-m --maintenance=on|off", "on: Absent, and not to be woken; off: Alive again")
+OPTIONS.text(
+    "-s --state=STATE",
+    "Alive: jobs can run; Absent: away for a while; Dead: will not come back; the last two end the jobs there",
+)
+OPTIONS.flag("-n --no-wait", "do not wait until the jobs are over that -s Absent or Dead ends")
+OPTIONS.text(
+    "-m --maintenance=on|off",
+    "on: Absent (which ends the jobs there), and not to be woken; off: Alive again, cm_availability as before",
+)
 OPTIONS.text("-d --drain=on|off", "on: no new job; off: jobs again")
 OPTIONS.text("-p --property=NAME=VALUE", "set a property", many=True)
 OPTIONS.text("--last-property-value=NAME", "tell the highest value of a property, and end")
 OPTIONS.end()
 OPTIONS.example("oarnodesetting -a -h node5 -p cpu=9 -p core=33", "add a core of node5")
-OPTIONS.example("oarnodesetting -h node5 -s Absent", "take node5 away and wait for its jobs")
+OPTIONS.example("oarnodesetting -h node5 -s Absent", "take node5 away: its jobs are ended, and their end is waited for")
 
 
 def main() -> int:
@@ -190,7 +196,8 @@ def _refuse_nothing(ids: list[int], chosen: dict[str, Any]) -> None:
 
 def _set_state(client: Client, asked: Asked, chosen: dict[str, Any], state: str, out: Output) -> list[int]:
     now = asked.given("no_wait")
-    answer = _asked(lambda: client.set_state({"state": state, "now": now} | chosen), chosen, {})
+    restore = {"end_maintenance": True} if _switch(asked, "maintenance") is False else {}
+    answer = _asked(lambda: client.set_state({"state": state, "now": now} | restore | chosen), chosen, {})
     _refuse_nothing(answer["resource_ids"], chosen)
     ids: list[int] = answer["resource_ids"]
     what, names = ("node", chosen["nodes"]) if "nodes" in chosen else ("resource", ids)

@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 OPTIONS = Options(
     "oarnotify",
     "Manage the queues (changes: administrators).",
-    usage=("-l", "-e QUEUE|-d QUEUE|-E|-D", "--add-queue NAME[,PRIORITY[,POLICY]]", "--remove-queue NAME", "TAG"),
+    usage=(
+        "-l",
+        "-e QUEUE|-d QUEUE|-E|-D",
+        "--add-queue NAME[,PRIORITY[,POLICY]]",
+        "--remove-queue NAME [--force]",
+        "TAG",
+    ),
     version_names="-V -v --version",
     about="OAR's oarnotify also sends tags (Term, Scheduling, …) to its server's modules. They are taken and nothing "
     "follows: the server here is told of every change by the command that makes it.",
@@ -32,6 +38,7 @@ OPTIONS.text(
     "add a queue: night,3,oar_sched_gantt_with_timesharing; higher goes first; otherwise 0 and the usual policy",
 )  # fmt: skip
 OPTIONS.text("--remove-queue=NAME", "remove a queue that has no jobs")
+OPTIONS.flag("--force", "remove even `default`, the queue of jobs that name none")
 OPTIONS.json()
 OPTIONS.end()
 
@@ -53,7 +60,7 @@ def run(client: Client, asked: Asked, out: Output) -> None:
         client.add_queue(queue)
         out.line(f"Add queue {queue['name']}.")
     if (old := asked.text("remove_queue")) is not None:
-        client.remove_queue(old)
+        client.remove_queue(old, force=asked.given("force"))
         out.line(f"Remove queue {old}.")
     _switch(client, asked, out)
     if asked.given("list_queues"):

@@ -298,6 +298,17 @@ class ConfigRefused(OarlockError):
     """A settings file that cannot be used as it stands."""
 
 
+class UnknownPolicy(OarlockError):
+    """A name that no policy of a queue has."""
+
+
+class InteractiveNotYet(OarlockError):
+    """An interactive job, which nobody could enter yet."""
+
+    def __init__(self) -> None:
+        super().__init__("Interactive jobs are not here yet.", hint="Submit a command or a script instead.")
+
+
 class ProgramsUnusable(OarlockError):
     """Programs of the site that are missing, that others could have written, or that cannot be executed."""
 

@@ -210,6 +210,34 @@ def _usable(engine: str) -> Select[Any]:
     )
 
 
+def end_maintenance(tx: Tx, ids: Collection[int], *, at: int) -> None:
+    """Give resources the cm_availability that they had before their last maintenance set it to 0.
+
+    Maintenance makes a resource Absent and then sets 0. A 0 that is older than that is the site's own and stays.
+    """
+    values: dict[int, list[int]] = {}
+    for resource in listed(tx, ids):
+        if resource.properties["cm_availability"] == 0 and (value := _before_maintenance(tx, resource.id)):
+            values.setdefault(value, []).append(resource.id)
+    for value, some in values.items():
+        set_properties(tx, some, {"cm_availability": value}, at=at)
+
+
+def _before_maintenance(tx: Tx, number: int) -> int | None:
+    """Return the value of cm_availability that the last maintenance of a resource replaced, if it did."""
+    log = resource_logs.c
+    lines = tx.execute(
+        select(log.attribute, log.value, log.resource_log_id)
+        .where(log.resource_id == number, log.attribute.in_(["state", "cm_availability"]))
+        .order_by(log.resource_log_id)
+    ).all()
+    absent = [line for attribute, value, line in lines if (attribute, value) == ("state", ResourceState.ABSENT.value)]
+    dates = [(line, value) for attribute, value, line in lines if attribute == "cm_availability"]
+    if len(dates) < 2 or not absent or dates[-1][0] < absent[-1]:
+        return None
+    return int(dates[-2][1] or 0)
+
+
 def states_since(tx: Tx) -> dict[int, int]:
     """Say since when each resource has been in its state."""
     log = resource_logs.c

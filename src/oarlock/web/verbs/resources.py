@@ -92,10 +92,14 @@ async def add(call: Call, asked: NewResources) -> ResourceIds:
 
 
 class SetState(SomeResources, kw_only=True):
-    """Another state. `now` is for commands, which may wait for the end of the jobs there; the server never does."""
+    """Another state. `now` is for commands, which may wait for the end of the jobs there; the server never does.
+
+    `end_maintenance`: give back the cm_availability that the last maintenance replaced by 0.
+    """
 
     state: ResourceState
     now: bool = False
+    end_maintenance: bool = False
 
 
 class StateSet(Struct, frozen=True):
@@ -113,7 +117,9 @@ async def set_state(call: Call, asked: SetState) -> StateSet:
     """Ask the server for it, which applies it and looks after the jobs."""
 
     async def act() -> StateSet:
-        ids = await _some(call, asked)
+        ids, at = await _some(call, asked), call.now
+        if asked.end_maintenance:
+            await call.core.write(lambda tx: resources.end_maintenance(tx, ids, at=at))
         return StateSet(ids, await call.core.set_state(ids, NextState(asked.state.value)))
 
     return await call.act(act, StateSet)

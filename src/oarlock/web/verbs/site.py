@@ -7,9 +7,11 @@ from msgspec import Meta, Struct
 
 import oarlock
 from oarlock.job import karma, queue_states
+from oarlock.job.submit import DEFAULT_QUEUE
 from oarlock.lang.wording import short
-from oarlock.model.errors import TokenExists, UnknownToken
+from oarlock.model.errors import QueueInUse, TokenExists, UnknownPolicy, UnknownToken
 from oarlock.model.snapshot import Queue
+from oarlock.plan import policies
 from oarlock.store import accounting, queues, tokens
 from oarlock.store.tx import Tx
 from oarlock.web import token
@@ -67,6 +69,12 @@ class NewQueue(Asked):
 @verb("queues.add", "POST /queues", may=May.ADMINS, asks=NewQueue, answers=Nought, says="Add a queue.")
 async def add_queue(call: Call, asked: NewQueue) -> Nought:
     """Add an open queue."""
+    if policies.named(asked.policy) is None:
+        known = ", ".join(policies.POLICIES)
+        raise UnknownPolicy(
+            f"There is no policy `{short(asked.policy)}`.",
+            hint=f"Policies: {known}, depth-N, depth-N-sjbf; some take +multifactor or +predict.",
+        )
     return await _then_schedule(
         call, await call.do(lambda tx: queues.add(tx, Queue(asked.name, asked.priority, asked.policy)))
     )
@@ -102,9 +110,10 @@ async def stop_queues(call: Call, asked: SomeQueues) -> Nought:
 
 
 class OneQueue(Asked):
-    """A queue by its name."""
+    """A queue by its name; `force` removes even the one of jobs that name none."""
 
     name: Word
+    force: bool = False
 
 
 @verb(
@@ -113,6 +122,11 @@ class OneQueue(Asked):
 )  # fmt: skip
 async def remove_queue(call: Call, asked: OneQueue) -> Nought:
     """Remove it."""
+    if asked.name == DEFAULT_QUEUE and not asked.force:
+        raise QueueInUse(
+            f"Jobs that name no queue go to `{DEFAULT_QUEUE}`: without it they would be refused.",
+            hint=f"`oarnotify --remove-queue {DEFAULT_QUEUE} --force` removes it all the same.",
+        )
     return await call.do(lambda tx: queues.remove(tx, asked.name))
 
 

@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from oarlock.job.body import Body
+from oarlock.model.errors import InteractiveNotYet
 from oarlock.model.job import JobState, Reservation
 from oarlock.web.call import Call, Later
 from oarlock.web.nodeset import folded
@@ -37,6 +38,7 @@ class Submitted(Struct, frozen=True):
 )  # fmt: skip
 async def submit(call: Call, asked: Body) -> Submitted | Later:
     """Store the jobs and wake the scheduler; a reservation is answered when the scheduler has looked at it."""
+    _refuse_interactive(asked)
     if call.behalf is not None:
         await call.core.write(call.note)  # before it is done: who is to blame for a job is known whatever follows
     taken = await call.desk.take(asked, call.account, request_id=call.request_id)
@@ -50,6 +52,12 @@ async def submit(call: Call, asked: Body) -> Submitted | Later:
     if first.reservation is not Reservation.NONE:
         return Later(answered)
     return Submitted(ids, first.array_id, taken.messages, first.state, None)
+
+
+def _refuse_interactive(asked: Body) -> None:
+    """Raise `InteractiveNotYet` for a job that nobody could enter: it would run an empty command."""
+    if asked.interactive:
+        raise InteractiveNotYet
 
 
 async def _reservation(call: Call, job_id: int) -> ReservationView:
@@ -74,6 +82,7 @@ class Trial(Struct, frozen=True):
 )  # fmt: skip
 async def dry_run(call: Call, asked: Body) -> Trial:
     """Ask the scheduler about a job that is not stored."""
+    _refuse_interactive(asked)
     new, messages = await call.desk.try_out(asked, call.account)
     when = await call.core.when(new, user=call.reader)
     return Trial(when.start, folded(when.nodes), when.says, when.sooner, messages)
