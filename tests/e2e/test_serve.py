@@ -201,7 +201,7 @@ def test_a_job_can_be_ended_though_the_disk_is_full_and_nothing_else_is_taken(sm
     fill(ballast)
     client = Client(str(site.state / "server.sock"))
     with pytest.raises(Refused, match="the disk that holds the database is full"):
-        client.add_queue({"name": "other", "priority": 1, "policy": "fifo"})
+        client.add_queue({"name": "other", "priority": 1, "policy": "fcfs"})
     assert [one["done"] for one in client.delete({"ids": [hog]})] == [True]
     site.until(lambda: site.job(hog).state is JobState.ERROR)
     assert not reserve.exists()
