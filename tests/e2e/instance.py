@@ -58,7 +58,11 @@ class Instance:
     def _add(self, tx: Any, cores: int) -> None:
         properties.add(tx, "core", int)
         places = [(name, core) for name in self.nodes for core in range(cores)]
-        rows = [{"network_address": name, "cpuset": core, "core": n} for n, (name, core) in enumerate(places)]
+        cpus = sorted(os.sched_getaffinity(0))  # a real node refuses CPU numbers that it does not have
+        rows = [
+            {"network_address": name, "cpuset": cpus[core % len(cpus)], "core": n}
+            for n, (name, core) in enumerate(places)
+        ]
         resources.add(tx, rows, at=int(time.time()))
 
     def start(self) -> None:

@@ -264,8 +264,7 @@ def test_a_server_says_that_its_instance_is_new(site):
     site.until(lambda: "listening" in site.log())
     assert f"{site.state} held no instance: a new one begins there, without nodes" not in site.log()
     site.stop()
-    (site.state / "oarlock.db").rename(site.state / "away")
-    (site.state / "oarlock.db.created").unlink()
-    (site.state / "oarlock.db.mark").unlink()
+    for file in site.state.glob("oarlock.db*"):
+        file.unlink()
     site.start()
     site.until(lambda: f"{site.state} held no instance: a new one begins there, without nodes" in site.log())

@@ -80,10 +80,18 @@ async def answer(core: Core, ears: Ears, site: Site, limits: Limits) -> None:
         raise
     finally:
         serving.cancel()
+        await _abort_connections(server)
         dispatcher.accounts.close()
         ears.path.unlink(missing_ok=True)
         for sock in (ears.unix, *ears.tcp):
             sock.close()
+
+
+async def _abort_connections(server: uvicorn.Server) -> None:
+    """Close connections whose clients did not take their answer in time: nobody else would."""
+    for connection in list(server.server_state.connections):
+        connection.transport.abort()
+    await asyncio.sleep(0)  # an aborted transport is closed at the next turn of the loop
 
 
 class _Server(uvicorn.Server):
