@@ -22,6 +22,8 @@ from tests.e2e.instance import SOURCE, Instance
 FIRST_JOB = 100_001
 """Where job numbers begin: no number of a resource or of a recorded job looks like one of ours."""
 
+SETTINGS = {"ADMINS": "root", "COSYSTEM_HOSTNAME": "127.0.0.1", "DEPLOY_HOSTNAME": "127.0.0.1"}
+
 _MEMORY = {1: 16, 2: 32, 3: 48, 4: 64}
 
 
@@ -38,7 +40,7 @@ class Site(Instance):
     """The recorded cluster on pretended nodes, its server in a process, commands as real accounts over the socket."""
 
     def __init__(self, ground: Path, users: tuple[str, str], nodes: list[str], address: str = "") -> None:
-        super().__init__(ground, users[0], nodes, more={"ADMINS": "root"}, address=address)
+        super().__init__(ground, users[0], nodes, more=SETTINGS, address=address)
         self.users = {"alice": users[0], "bob": users[1], "root": "root"}
         self._runner = subprocess.Popen(
             [sys.executable, Path(__file__).with_name("runner.py")],
