@@ -18,7 +18,7 @@ from pathlib import Path
 from bench.harness import figure
 from oarlock.measure.agent import Agent
 from oarlock.measure.options import AgentOptions
-from oarlock.node.hierarchies import Hierarchy, of_this_machine
+from oarlock.node.cgroup.hierarchies import Hierarchy, of_this_machine
 from oarlock.node.sources import assemble
 from oarlock.node.sources.files import allow_many_files
 

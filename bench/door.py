@@ -20,12 +20,12 @@ from oarlock.config import Config
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState
 from oarlock.model.resource import Value
-from oarlock.store import jobs, properties, resources
-from oarlock.store.listing import LIVE, Which
-from oarlock.store.opening import open_database
-from oarlock.store.tx import Tx
+from oarlock.store.engine.opening import open_database
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import jobs, properties, resources
+from oarlock.store.queries.listing import LIVE, Which
+from oarlock.web.identity import Account, Channel, Who
 from oarlock.web.verbs.jobs import listed_jobs
-from oarlock.web.who import Account, Channel, Who
 
 T = TypeVar("T")
 
@@ -181,8 +181,8 @@ def _fill(tx: Tx) -> None:
 
 def serve(folder: str) -> None:
     """Serve until terminated; what the child process runs."""
-    from oarlock.server import http
-    from oarlock.server.connection import Limits
+    from oarlock.server.http import listen
+    from oarlock.server.http.connection import Limits
     from oarlock.web.policy import Site
     from tests.web.house import House
 
@@ -191,6 +191,6 @@ def serve(folder: str) -> None:
 
         async def run() -> None:
             core: Any = House(Path(folder), config, database)
-            await http.answer(core, await http.listen(core), Site.of(config), Limits(config.allowed_networks))
+            await listen.answer(core, await listen.listen(core), Site.of(config), Limits(config.allowed_networks))
 
         asyncio.run(run())

@@ -16,11 +16,11 @@ from bench import door
 from bench.harness import figure, ground
 from oarlock.lang import request as requests
 from oarlock.model.job import FINAL, Job, JobState
-from oarlock.node import cgroup
-from oarlock.store import jobs as stored
-from oarlock.store import resources
-from oarlock.store.database import Database
-from oarlock.store.opening import open_database
+from oarlock.node.cgroup import drivers
+from oarlock.store.engine.database import Database
+from oarlock.store.engine.opening import open_database
+from oarlock.store.queries import jobs as stored
+from oarlock.store.queries import resources
 
 _JOBS = 1000
 _SSH_JOBS = 300
@@ -83,9 +83,9 @@ class Meter:
     """
 
     def __init__(self) -> None:
-        self._tree = cgroup.mounted().v2
+        self._tree = drivers.mounted().v2
         self._group = f"{self._tree}/oarlock-bench{os.getpid()}" if self._tree else ""
-        self._nodes = [f"{self._tree}/{cgroup.ROOT}/{_node(number)}" for number in range(_NODES)]
+        self._nodes = [f"{self._tree}/{drivers.ROOT}/{_node(number)}" for number in range(_NODES)]
 
     def __enter__(self) -> "Meter":
         if self._group:
@@ -93,9 +93,9 @@ class Meter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(cgroup.CgroupError):  # supervisors may need another moment to end
+        with contextlib.suppress(drivers.CgroupError):  # supervisors may need another moment to end
             if self._group:
-                cgroup.remove(self._group)
+                drivers.remove(self._group)
 
     @contextlib.contextmanager
     def inside(self) -> Iterator[None]:
@@ -103,18 +103,18 @@ class Meter:
         if not self._group:
             yield
             return
-        home = cgroup.read("/proc/self/cgroup").rpartition("\n0::")[2].strip()
-        cgroup.write(f"{self._group}/cgroup.procs", "0")
+        home = drivers.read("/proc/self/cgroup").rpartition("\n0::")[2].strip()
+        drivers.write(f"{self._group}/cgroup.procs", "0")
         try:
             yield
         finally:
-            cgroup.write(f"{self._tree}{home}/cgroup.procs", "0")
+            drivers.write(f"{self._tree}{home}/cgroup.procs", "0")
 
     def seconds(self, server: int) -> float:
         """Give what was used so far."""
         if not self._group:
             return _cpu_seconds(server)
-        stats = [cgroup.fields(cgroup.read(f"{at}/cpu.stat")) for at in (self._group, *self._nodes)]
+        stats = [drivers.fields(drivers.read(f"{at}/cpu.stat")) for at in (self._group, *self._nodes)]
         return sum(stat["usage_usec"] for stat in stats) / 1e6
 
 

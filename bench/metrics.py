@@ -9,7 +9,7 @@ from bench.harness import figure
 from oarlock.measure.live import Live
 from oarlock.measure.metrics import catalogue
 from oarlock.measure.owners import Facts
-from oarlock.node.sampling import packed
+from oarlock.node.measure.stream import packed
 from oarlock.node.sources.metrics import series
 
 NODES, JOBS_A_NODE, CORES = 200, 2, 16

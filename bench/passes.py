@@ -5,14 +5,14 @@ from dataclasses import replace
 from bench.harness import cpu_seconds, figure
 from bench.store import NOW, RESOURCES, _add_cores, _database
 from oarlock.config import Config
-from oarlock.job import schedule
+from oarlock.job.run import schedule
 from oarlock.lang import request
 from oarlock.model.job import Job, JobState, move
-from oarlock.server.planner import Planned
-from oarlock.server.planning import Asked
-from oarlock.store import jobs
-from oarlock.store.database import Database
-from oarlock.store.tx import Tx
+from oarlock.server.planning.client import Asked
+from oarlock.server.planning.worker import Planned
+from oarlock.store.engine.database import Database
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import jobs
 
 WAITING = 10_000
 HELD = 16  # resources of each job that runs

@@ -14,8 +14,8 @@ from oarlock.lang import request
 from oarlock.model.job import JobState
 from oarlock.model.resource import Value
 from oarlock.model.snapshot import Choice, Placed, Queue, ResourceTable, Shape, Snapshot, Waiting
-from oarlock.plan.explain import Explainer
-from oarlock.plan.live import Live
+from oarlock.plan.explain.explain import Explainer
+from oarlock.plan.incremental.live_plan import Live
 from oarlock.plan.planner import Planner
 from oarlock.plan.settings import PlanSettings
 

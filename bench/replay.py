@@ -9,11 +9,11 @@ from functools import cache
 from pathlib import Path
 
 from bench.harness import figure
-from oarlock.simulate import reading
+from oarlock.simulate import formats
 from oarlock.simulate.energy import Energy
-from oarlock.simulate.measures import measured
+from oarlock.simulate.platform import alike
 from oarlock.simulate.replay import Ran, Replay, Ties
-from oarlock.simulate.site import alike
+from oarlock.simulate.statistics import measured
 from oarlock.simulate.trace import Trace
 
 TRACES = Path(__file__).resolve().parents[2] / "shared" / "data" / "traces"
@@ -30,7 +30,7 @@ Expected = tuple[float, float]
 def _trace(name: str) -> Trace:
     if not (TRACES / name).exists():
         raise FileNotFoundError(f"the trace {name} is not in {TRACES}")
-    return reading.read(str(TRACES / name))
+    return formats.read(str(TRACES / name))
 
 
 def _replayed(machine: Machine, policy: str, ties: Ties = Ties.OURS) -> tuple[list[Ran], float]:

@@ -14,9 +14,9 @@ from oarlock.client import Client
 from oarlock.lang import request
 from oarlock.model.job import Job, JobState, move
 from oarlock.model.resource import Value
-from oarlock.store import attempts, jobs, plans, properties, resources
-from oarlock.store.opening import open_database
-from oarlock.store.tx import Tx
+from oarlock.store.engine.opening import open_database
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import attempts, jobs, plans, properties, resources
 
 _NODES, _CORES = 16, 32
 _RUNNING, _WAITING = 500, 20_000

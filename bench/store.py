@@ -10,10 +10,10 @@ from bench.harness import cpu_seconds, figure
 from oarlock.lang import request
 from oarlock.model.job import Job, JobState, move
 from oarlock.model.request import Request
-from oarlock.store import jobs, properties, resources, snapshot
-from oarlock.store.database import Database
-from oarlock.store.opening import open_database
-from oarlock.store.tx import Tx
+from oarlock.store.engine.database import Database
+from oarlock.store.engine.opening import open_database
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import jobs, properties, resources, snapshot
 
 NOW = 1_000_000
 JOBS = 10_000

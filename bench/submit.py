@@ -8,14 +8,14 @@ from typing import Any
 
 from bench.harness import figure
 from oarlock.config import Config
-from oarlock.job import admit, submit
-from oarlock.job.existing import Existing
-from oarlock.job.rulebook import load
+from oarlock.job.admission import admit, submit
+from oarlock.job.admission.feasibility import Existing
+from oarlock.job.admission.rules import load
 from oarlock.lang.rules import Context
 from oarlock.model.resource import Value
-from oarlock.store import properties, resources
-from oarlock.store.opening import open_database
-from oarlock.store.tx import Tx
+from oarlock.store.engine.opening import open_database
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import properties, resources
 
 _NOW = 1_900_000_000
 _CONFIG = Config()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from oarlock.config import KEYS, SYSTEM_FILE, VARIABLE, Config, Key
 from oarlock.settings.unused import UNUSED
-from oarlock.web import describe, verb, verbs
-from oarlock.web.verb import VERBS
+from oarlock.web import openapi, registry, verbs
+from oarlock.web.registry import VERBS
 from scripts import manual, oarlock_manual
 from scripts.metrics_page import metrics
 
@@ -82,8 +82,8 @@ Everything that the commands do can be asked over HTTP: on the server's socket, 
 its port (`SERVER_PORT`), with a token. The server describes itself for programs at `/api/openapi.json` and for people
 at `/api/docs`.
 
-    curl --unix-socket /var/lib/oarlock/server.sock http://x{verb.PREFIX}/jobs
-    curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:6680{verb.PREFIX}/jobs?user=ada
+    curl --unix-socket /var/lib/oarlock/server.sock http://x{registry.PREFIX}/jobs
+    curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:6680{registry.PREFIX}/jobs?user=ada
 
 - What is asked with stands in the body of a POST, as JSON, and in the address of all others; lists in an address have
   commas between. A field with `?` may be left out; a field that is not known is refused by its name, and none says who
@@ -96,7 +96,7 @@ at `/api/docs`.
 - Administrators may submit for somebody else with `On-Behalf-Of: USER`.
 - A request has at most 1 MiB; a submission of an array 10 MiB.
 
-All addresses begin with `{verb.PREFIX}`.
+All addresses begin with `{registry.PREFIX}`.
 
 """
 
@@ -104,7 +104,7 @@ All addresses begin with `{verb.PREFIX}`.
 def api() -> str:
     """Make the reference page of all verbs."""
     rows = "\n".join(
-        f"| `{one.method} {one.path}` | {' '.join(f'`{name}`' for name in describe.fields(one)) or 'nothing'} "
+        f"| `{one.method} {one.path}` | {' '.join(f'`{name}`' for name in openapi.fields(one)) or 'nothing'} "
         f"| {one.may.value} | {_cell(one.says)} |"
         for one in VERBS.values()
     )

@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
-from oarlock.node.messages import Launch, Report, Settings
-from oarlock.server.transports import Back, Doors, Exited, Node, NodeEvent, Patience, Started, local, ssh
-from oarlock.server.transports.way import Way
+from oarlock.node.wire.messages import Launch, Report, Settings
+from oarlock.server.nodes import Back, Doors, Exited, Node, NodeEvent, Patience, Started, local, ssh
+from oarlock.server.nodes.command import Way
 
 PYTHON = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else shutil.which("python3") or "python3"
 

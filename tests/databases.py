@@ -12,9 +12,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from oarlock.store.database import Database
-from oarlock.store.opening import open_database
-from oarlock.store.tx import Tx
+from oarlock.store.engine.database import Database
+from oarlock.store.engine.opening import open_database
+from oarlock.store.engine.tx import Tx
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from oarlock.node.discovery import Found, Spot
-from oarlock.node.hierarchies import UNIFIED, Hierarchy, of_this_machine
-from oarlock.node.layout import Place
+from oarlock.node.cgroup.hierarchies import UNIFIED, Hierarchy, of_this_machine
+from oarlock.node.measure.discovery import Found, Spot
+from oarlock.node.measure.layout import Place
 
 ROOT = Path(__file__).resolve().parent.parent
 CASES = ROOT.parent / "shared" / "data" / "monitoring-cases.json"

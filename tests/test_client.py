@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oarlock import by_hand
 from oarlock import client as wire
-from oarlock.by_hand import quoted
+from oarlock import minimal_http
 from oarlock.client import Client, Refused, default_server, request_id
+from oarlock.minimal_http import quoted
 from tests import canned
 from tests.canned import ok, refusal
 
@@ -273,9 +273,9 @@ PLAIN = st.recursive(
 
 @given(PLAIN)
 def test_what_is_written_is_json_and_json_is_read(value):
-    assert json.loads(by_hand.written(value)) == value
-    assert by_hand.read(json.dumps(value, indent=1)) == value
-    assert by_hand.written(value).isascii()
+    assert json.loads(minimal_http.written(value)) == value
+    assert minimal_http.read(json.dumps(value, indent=1)) == value
+    assert minimal_http.written(value).isascii()
 
 
 @given(st.text())
@@ -284,19 +284,19 @@ def test_any_other_text_is_a_value_error_for_both(text):
         expected = json.loads(text)
     except ValueError:
         with pytest.raises(ValueError):  # noqa: PT011 - whatever it says
-            by_hand.read(text)
+            minimal_http.read(text)
     else:
-        assert repr(by_hand.read(text)) == repr(expected)  # not by value: `NaN` equals nothing
+        assert repr(minimal_http.read(text)) == repr(expected)  # not by value: `NaN` equals nothing
 
 
 @pytest.mark.parametrize("text", ["", " ", "{", "{}{}", "[1,]", '"\\u12"', "nul", '{"a" 1}', "[1 2]"])
 def test_what_is_no_json_is_a_value_error(text):
     with pytest.raises(ValueError):  # noqa: PT011 - whatever it says
-        by_hand.read(text)
+        minimal_http.read(text)
 
 
 def test_numbers_and_words_are_read_as_json_reads_them():
-    assert by_hand.read(' [1, -2.5, 1e3, true, false, null, "\\u00e9\\ud83d\\ude00"] ') == [
+    assert minimal_http.read(' [1, -2.5, 1e3, true, false, null, "\\u00e9\\ud83d\\ude00"] ') == [
         1, -2.5, 1000.0, True, False, None, "é😀"
     ]  # fmt: skip
 

@@ -17,12 +17,12 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "oarlock"
 EVERYTHING = sorted(SOURCE.rglob("*.py"))
 ON_NODES = sorted((SOURCE / "node").rglob("*.py"))
-STDLIB_ONLY = [*ON_NODES, SOURCE / "by_hand.py", SOURCE / "client.py"]
+STDLIB_ONLY = [*ON_NODES, SOURCE / "minimal_http.py", SOURCE / "client.py"]
 DATABASES = {"sqlalchemy", "alembic", "sqlite3", "psycopg"}
 PROCESS_MODULES = {"subprocess", "multiprocessing", "pty"}
 PROCESS_CALL = re.compile(r"os\.(fork|forkpty|system|popen|posix_spawnp?|exec[lv]p?e?|spawn[lv]p?e?)")
 # A migration says what was true on its day, whatever the model becomes.
-STATES_MAY_BE_QUOTED = ("model/job.py", "store/jobs.py", "store/migrations/")
+STATES_MAY_BE_QUOTED = ("model/job.py", "store/queries/jobs.py", "store/migrations/")
 # "Hold" and "Error" are also plain words; these can only be states.
 STATE_NAMES = {str(state) for state in JobState} - {"Hold", "Error"}
 
@@ -79,7 +79,7 @@ def place(path: Path) -> str:
 
 @pytest.mark.parametrize("path", STDLIB_ONLY, ids=place)
 def test_what_travels_to_nodes_and_the_client_need_only_the_standard_library(path):
-    assert strangers(path.read_text(), allowed="oarlock.node" if path in ON_NODES else "oarlock.by_hand") == set()
+    assert strangers(path.read_text(), allowed="oarlock.node" if path in ON_NODES else "oarlock.minimal_http") == set()
 
 
 @pytest.mark.parametrize("path", ON_NODES, ids=place)
@@ -98,7 +98,13 @@ def test_sql_stands_only_in_store():
 
 def test_processes_are_started_only_by_node_transports_programs_and_planning():
     makers = {place(path) for path in EVERYTHING if process_makers(path.read_text())}
-    allowed = ("node/", "server/transports", "server/programs.py", "server/planning.py", "server/backups.py")
+    allowed = (
+        "node/",
+        "server/nodes",
+        "server/effects/programs.py",
+        "server/planning/client.py",
+        "server/backups.py",
+    )
     assert {name for name in makers if not name.startswith(allowed)} == set()
 
 
@@ -106,9 +112,9 @@ def test_nothing_that_is_read_is_executed():
     used = {place(path): found for path in EVERYTHING if (found := executors(path.read_text()))}
     # A trusted file in its own process; the node program as it arrives, which asks for one of two modules by name.
     assert used == {
-        "server/transports/rule_program.py": {"runpy"},
-        "node/loader.py": {"compile", "exec"},
-        "node/mac.py": {"__import__"},
+        "server/nodes/rule_program.py": {"runpy"},
+        "node/wire/loader.py": {"compile", "exec"},
+        "node/wire/mac.py": {"__import__"},
     }
 
 
@@ -124,7 +130,7 @@ def test_these_checks_see_what_they_look_for():
         "msgspec",
         "oarlock.store",
     }
-    assert strangers("from oarlock.node.cgroup import x\nfrom . import y\nimport json", "oarlock.node") == set()
+    assert strangers("from oarlock.node.cgroup.drivers import x\nfrom . import y\nimport json", "oarlock.node") == set()
     assert strangers("import oarlock.nodes", "oarlock.node") == {"oarlock.nodes"}
     assert process_makers("import subprocess\nfrom os import execv\nimport os\nos.fork()\nos.path.join()") == {
         "subprocess",

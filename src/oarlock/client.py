@@ -10,7 +10,7 @@ import _socket
 import os
 import time
 
-from oarlock.by_hand import Broken, Strange, quoted, read, received, written
+from oarlock.minimal_http import Broken, Strange, quoted, read, received, written
 
 TYPE_CHECKING = False  # importing `typing` costs as much as half a command
 if TYPE_CHECKING:

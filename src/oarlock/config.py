@@ -15,10 +15,11 @@ from typing import Any
 
 from oarlock.model.errors import ConfigRefused
 from oarlock.model.resource import DEFAULT_ORDER, Order
-from oarlock.settings import kinds, loading
+from oarlock.settings import kinds
+from oarlock.settings import reader as settings_reader
+from oarlock.settings.declare import Section
 from oarlock.settings.kinds import Kind, Network
 from oarlock.settings.secret import Secret
-from oarlock.settings.section import Section
 
 SYSTEM_FILE = Path("/etc/oarlock/oar.conf")
 VARIABLE = "OARLOCK_CONF"
@@ -383,7 +384,7 @@ def load(
     named = path or (Path(environment[VARIABLE]) if environment.get(VARIABLE) else None)
     file = named or system
     try:
-        found = loading.read(file, {name: key.kind for name, key in KEYS.items()})
+        found = settings_reader.read(file, {name: key.kind for name, key in KEYS.items()})
     except FileNotFoundError as problem:
         if named is None:
             return Loaded(Config())

@@ -9,7 +9,7 @@ import pytest
 from oarlock.cli import logs
 from oarlock.config import Config
 from oarlock.node.log_lines import DetailFormatter
-from oarlock.store import journal
+from oarlock.store.engine import journal
 
 
 @pytest.fixture(autouse=True)

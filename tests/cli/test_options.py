@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oarlock.cli.exit_codes import EXIT_CODES, exit_code
-from oarlock.cli.manual import helped
+from oarlock.cli.help_text import helped
 from oarlock.cli.options import Options
 from oarlock.client import Refused
 

@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import make_url
 
 from oarlock.cli.oarlock import main
-from oarlock.store import rules as table
-from oarlock.store.database import Database
+from oarlock.store.engine.database import Database
+from oarlock.store.queries import rules as table
 from tests.bed import needs_root
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from oarlock.cli.usage import blocks, size
+from oarlock.cli.usage_table import blocks, size
 from oarlock.web.verbs.usage import UsageView
 
 

@@ -16,8 +16,8 @@ from sqlalchemy import make_url
 
 from oarlock.lang import request as requests
 from oarlock.model.job import FINAL, Job, JobState
-from oarlock.store import accounting, events, jobs, notices, properties, resources
-from oarlock.store.opening import open_database
+from oarlock.store.engine.opening import open_database
+from oarlock.store.queries import accounting, events, jobs, notices, properties, resources
 from tests import bed
 
 SOURCE = Path(__file__).parents[2] / "src"

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from oarlock.model.job import JobState
-from oarlock.store import jobs
+from oarlock.store.queries import jobs
 from tests.bed import needs_root
 from tests.e2e.instance import Instance, instance
 

@@ -13,7 +13,7 @@ import pytest
 
 from oarlock.cli.oarlock import main
 from oarlock.model.event import EventType
-from oarlock.store.opening import open_database
+from oarlock.store.engine.opening import open_database
 from tests.bed import needs_root
 from tests.e2e.test_restore import Restorable, alone, lone  # noqa: F401 - fixtures
 

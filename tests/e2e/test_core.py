@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from oarlock.config import Config, NodeTransport
-from oarlock.job import queue_states
+from oarlock.job.cluster import queue_states
 from oarlock.lang import request as requests
 from oarlock.model.job import FINAL, Job, JobState, Reservation
 from oarlock.model.snapshot import Queue
 from oarlock.server import serve
 from oarlock.server.clock import RealClock
 from oarlock.server.core import Core
-from oarlock.store import events, jobs, plans, queues, resources
+from oarlock.store.queries import events, jobs, plans, queues, resources
 from tests import bed
 from tests.bed import needs_root, script, site_directory
 from tests.server.post_office import post_office

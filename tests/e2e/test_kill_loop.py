@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from oarlock.model.job import JobState
-from oarlock.store import accounting, attempts, jobs, moldables
+from oarlock.store.queries import accounting, attempts, jobs, moldables
 from tests.bed import needs_root
 from tests.e2e.cluster import cluster
 

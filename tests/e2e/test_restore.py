@@ -17,9 +17,10 @@ from sqlalchemy import make_url
 from oarlock.cli.unknown import UnknownJobs
 from oarlock.model.event import EventType
 from oarlock.model.job import FINAL, JobState
-from oarlock.node.messages import Hooks, Launch
-from oarlock.store import events, facts, jobs, unknown
-from oarlock.store.opening import open_database
+from oarlock.node.wire.messages import Hooks, Launch
+from oarlock.store.engine import facts
+from oarlock.store.engine.opening import open_database
+from oarlock.store.queries import events, jobs, unknown
 from tests import bed
 from tests.bed import needs_root
 from tests.e2e.instance import Instance

@@ -15,13 +15,14 @@ import pytest
 
 from oarlock.client import Client, Refused
 from oarlock.config import Config
-from oarlock.job.ledger import Site
+from oarlock.job.run.unit_of_work import Site
 from oarlock.model.job import JobState
-from oarlock.node import spool
-from oarlock.node.messages import EXITED, Report, signed
-from oarlock.server import descriptors
-from oarlock.server.fleet import Instance
-from oarlock.store import attempts, events, facts
+from oarlock.node.program import spool
+from oarlock.node.wire.messages import EXITED, Report, signed
+from oarlock.server.http import descriptors
+from oarlock.server.nodes.fleet import Instance
+from oarlock.store.engine import facts
+from oarlock.store.queries import attempts, events
 from tests.bed import needs_root
 from tests.e2e.instance import SOURCE, instance
 

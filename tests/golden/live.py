@@ -14,7 +14,7 @@ from typing import Any
 
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState
-from oarlock.store import jobs, properties, resources
+from oarlock.store.queries import jobs, properties, resources
 from oarlock.store.tables import jobs as jobs_table
 from tests import bed
 from tests.e2e.instance import SOURCE, Instance

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from oarlock.config import Config
-from oarlock.job import admit, submit
-from oarlock.job.existing import Existing
-from oarlock.job.rulebook import Rulebook
+from oarlock.job.admission import admit, submit
+from oarlock.job.admission.feasibility import Existing
+from oarlock.job.admission.rules import Rulebook
 from oarlock.lang.rules import Admitted
 from oarlock.model.job import Job
 from oarlock.model.submission import Submission
-from oarlock.store import properties, resources
-from oarlock.store.tx import Tx
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import properties, resources
 
 NOW = 1_794_766_962  # 2026-11-15, when the recorded commands were run
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from oarlock.job import admit
-from oarlock.job.admit import Ruling
+from oarlock.job.admission import admit
+from oarlock.job.admission.admit import Ruling
 from oarlock.model.errors import RefusedByRule, RuleFailed, UnknownProperty
 from oarlock.model.event import EventType
 from oarlock.model.job import JobState
-from oarlock.store import rules
-from oarlock.store.tx import Tx
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import rules
 from tests.job.front_desk import NOW, FrontDesk, add_cluster
 
 

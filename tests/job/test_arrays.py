@@ -8,18 +8,19 @@ import pytest
 from sqlalchemy import func, select
 
 from oarlock.config import Config
-from oarlock.job import recover, submit
-from oarlock.job.body import Body
-from oarlock.job.ledger import Site
-from oarlock.job.submit import LargeArray
+from oarlock.job.admission import submit
+from oarlock.job.admission.payload import Body
+from oarlock.job.admission.submit import LargeArray
+from oarlock.job.run import recover
+from oarlock.job.run.unit_of_work import Site
 from oarlock.model import errors
 from oarlock.model.job import JobState
-from oarlock.store import arrays, jobs, snapshot
-from oarlock.store.database import Database
+from oarlock.store.engine.database import Database
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import arrays, jobs, snapshot
 from oarlock.store.tables import metadata
-from oarlock.store.tx import Tx
-from oarlock.web.desk import Desk
-from oarlock.web.who import Account
+from oarlock.web.identity import Account
+from oarlock.web.submission_service import Desk
 from tests.bed import told
 from tests.job.front_desk import NOW, FrontDesk, add_cluster
 from tests.store.cluster import rows

@@ -12,8 +12,8 @@ from oarlock.lang.where import show
 from oarlock.model import errors
 from oarlock.model.resource import ResourceState
 from oarlock.model.snapshot import Queue
-from oarlock.store import properties, queues, resources
-from oarlock.store.tx import Tx
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import properties, queues, resources
 from tests.job.front_desk import NOW, FrontDesk, add_cluster, body_of
 from tests.lang.cases import DATA, needs_golden, oar_cases
 

@@ -6,15 +6,16 @@ import pytest
 from msgspec import structs
 
 from oarlock.config import Config
-from oarlock.job import keeping, schedule
-from oarlock.job.keeping import Keeper
-from oarlock.job.ledger import Site
+from oarlock.job import plan_cache
+from oarlock.job.plan_cache import Keeper
+from oarlock.job.run import schedule
+from oarlock.job.run.unit_of_work import Site
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState
 from oarlock.model.maintenance import Maintenance
-from oarlock.plan.kept import Kept
-from oarlock.store import jobs, maintenance, plans, properties, resources
-from oarlock.store.tx import Tx
+from oarlock.plan.incremental.plan_cache import Kept
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import jobs, maintenance, plans, properties, resources
 
 NOW = 1_000_000
 CONFIG = Config(scheduler_job_security_time=0)
@@ -85,7 +86,7 @@ def test_a_kept_plan_is_compared_now_and_then_and_not_used_if_it_is_wrong(tx: Tx
         return structs.replace(plan, placements=dict(list(plan.placements.items())[1:]), start=()) if wrong else plan
 
     monkeypatch.setattr(Kept, "whole", forgetful)
-    soon, later = NOW + 1, NOW + keeping._TRUSTED
+    soon, later = NOW + 1, NOW + plan_cache._TRUSTED
     assert (kept.whole(kept.read(tx, now=soon), now=soon) != scratch(tx, soon)) is wrong
     assert caplog.records == []
     assert kept.whole(kept.read(tx, now=later), now=later) == scratch(tx, later)

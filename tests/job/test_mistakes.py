@@ -1,7 +1,7 @@
 """Mistakes like those that a real OAR was given: each is told in a sentence, with a way out, and leaves nothing."""
 
 from oarlock.model import errors
-from oarlock.store.tx import Tx
+from oarlock.store.engine.tx import Tx
 from tests.job.front_desk import FrontDesk, add_cluster
 
 MISTAKES: dict[type[errors.OarlockError], list[list[str]]] = {

@@ -5,16 +5,17 @@ from typing import Any
 import pytest
 
 from oarlock.config import Config
-from oarlock.job import nodes, suspend, watch
-from oarlock.job.finish import Over
-from oarlock.job.instructions import Kill
-from oarlock.job.ledger import Site
+from oarlock.job.cluster import node_states
+from oarlock.job.run import suspend, watch
+from oarlock.job.run.effects import Kill
+from oarlock.job.run.finish import Over
+from oarlock.job.run.unit_of_work import Site
 from oarlock.model.event import EVENTS, EventType, event_type
 from oarlock.model.job import FINAL, FragState, Job, JobKind, JobState
 from oarlock.model.resource import NextState, ResourceState
-from oarlock.store import attempts, events, jobs, kills, resources
-from oarlock.store.attempts import Attempt, Node
-from oarlock.store.tx import Tx
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import attempts, events, jobs, kills, resources
+from oarlock.store.queries.attempts import Attempt, Node
 from tests.lang.cases import oar_cases
 from tests.store.cluster import add_job, add_nodes, run, step
 
@@ -88,7 +89,7 @@ def watchdog(tx: Tx, given: dict[str, Any], expected: dict[str, Any]) -> None:
 def resource_next_state(tx: Tx, given: dict[str, Any], expected: dict[str, Any]) -> None:
     job = job_in(tx, S.RUNNING, types=tuple(given.get("types", ())))
     resources.ask_state(tx, jobs.resources_of(tx, [job.id])[job.id], NextState(given["next_state"]))
-    nodes.apply(tx, site(), now=10)
+    node_states.apply(tx, site(), now=10)
     assert {"job_must_be_killed": bool(kills.under_way(tx))} == expected
 
 

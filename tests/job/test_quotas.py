@@ -10,7 +10,7 @@ from oarlock.config import Config
 from oarlock.job import quotas
 from oarlock.model.quota import BadQuotas
 from oarlock.model.snapshot import QuotaRule
-from oarlock.plan.chart import FOREVER
+from oarlock.plan.timeline.occupancy import FOREVER
 from tests.plan.drawing import cluster, licences, node, table
 
 HOUR = 3600

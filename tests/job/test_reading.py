@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oarlock.config import Config
-from oarlock.job.body import ARRAY_MEMBERS, Body
-from oarlock.job.reading import read, written
+from oarlock.job.admission.parse import read, written
+from oarlock.job.admission.payload import ARRAY_MEMBERS, Body
 from oarlock.lang.request import parse
 from oarlock.model import errors
 from oarlock.model.job import JobKind

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.job.rulebook import SHIPPED, Rulebook, Source, load, sources
-from oarlock.store import rules
-from oarlock.store.rules import Stored
-from oarlock.store.tx import Tx
+from oarlock.job.admission.rules import SHIPPED, Rulebook, Source, load, sources
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import rules
+from oarlock.store.queries.rules import Stored
 
 
 def text(name: str, does: str = 'print = "hello"') -> str:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from oarlock.job.body import Body
-from oarlock.job.scan import followed
+from oarlock.job.admission.payload import Body
+from oarlock.job.admission.script import followed
 from oarlock.model.errors import BadDirective, SyntaxRefused
 
 SCRIPT = """#!/bin/sh

@@ -3,14 +3,14 @@
 import pytest
 
 from oarlock.config import Config
-from oarlock.job import schedule
-from oarlock.job.ledger import Site
-from oarlock.job.schedule import Decision
+from oarlock.job.run import schedule
+from oarlock.job.run.schedule import Decision
+from oarlock.job.run.unit_of_work import Site
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState, Moved, Reservation, move
-from oarlock.store import jobs, plans, properties, resources
-from oarlock.store.plans import Prediction
-from oarlock.store.tx import Tx
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import jobs, plans, properties, resources
+from oarlock.store.queries.plans import Prediction
 
 NOW = 1_000_000
 CONFIG = Config(scheduler_job_security_time=0)

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oarlock.config import Config
-from oarlock.job.news import Hello
-from oarlock.job.share import Machine, limits
+from oarlock.job.run.reports import Hello
+from oarlock.job.run.share import Machine, limits
 from oarlock.model.resource import Resource
 
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.job import submit
-from oarlock.job.submit import Asked, Stored
+from oarlock.job.admission import submit
+from oarlock.job.admission.submit import Asked, Stored
 from oarlock.model import errors
 from oarlock.model.job import Job, JobKind, JobState, Reservation
 from oarlock.model.resource import ResourceState
-from oarlock.store import jobs, properties, requests, resources
-from oarlock.store.tx import Tx
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import jobs, properties, requests, resources
 from tests.job.front_desk import NOW, FrontDesk, add_cluster
 from tests.store.cluster import rows, run, step
 from tests.store.test_jobs import counted

@@ -2,12 +2,12 @@
 
 import json
 
-from oarlock.job import used
-from oarlock.job.used import Totals
-from oarlock.node.messages import EXITED, FAILED, Report
-from oarlock.store import summaries
-from oarlock.store.summaries import Summary
-from oarlock.store.tx import Tx
+from oarlock.job.run import final_usage
+from oarlock.job.run.final_usage import Totals
+from oarlock.node.wire.messages import EXITED, FAILED, Report
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import summaries
+from oarlock.store.queries.summaries import Summary
 from tests.store.cluster import NOW, add_job
 
 
@@ -19,14 +19,14 @@ def _report(job: int, attempt: int, node: str, ran: float, **counters: float) ->
 def test_a_second_attempt_on_the_same_node_does_not_replace_the_first(tx: Tx):
     job = add_job(tx).id
     first = _report(job, 1, "n1", 10.0, cpu_seconds=5.0, memory_peak_bytes=900.0, read_bytes=7.0, cpus=2.0)
-    used.keep(tx, [first], now=NOW)
+    final_usage.keep(tx, [first], now=NOW)
     second = [_report(job, 2, node, 20.0, cpu_seconds=30.0, memory_peak_bytes=400.0, cpus=4.0, memory_limit_bytes=500.0)
               for node in ("n1", "n2")]  # fmt: skip
-    used.keep(tx, second, now=NOW + 1)
-    used.keep(tx, [second[0]], now=NOW + 2)  # told again
+    final_usage.keep(tx, second, now=NOW + 1)
+    final_usage.keep(tx, [second[0]], now=NOW + 2)  # told again
     [kept] = summaries.of_jobs(tx, [job])
     assert (kept.cpu_seconds, kept.memory_peak_bytes, kept.read_bytes, kept.written_bytes) == (65.0, 900, 7, None)
-    assert used.totals(used.attempts(kept.detail)) == Totals(
+    assert final_usage.totals(final_usage.attempts(kept.detail)) == Totals(
         nodes=("n1", "n2"),
         seconds=30.0,
         cpus=8,
@@ -40,14 +40,14 @@ def test_a_second_attempt_on_the_same_node_does_not_replace_the_first(tx: Tx):
 
 def test_a_report_that_comes_again_keeps_what_samples_had_added(tx: Tx):
     job = add_job(tx).id
-    used.keep(tx, [_report(job, 2, "n1", 10.0, cpu_seconds=5.0, memory_own_peak_bytes=7.0)], now=NOW)
-    used.keep(tx, [_report(job, 2, "n1", 10.0, cpu_seconds=5.0)], now=NOW)
+    final_usage.keep(tx, [_report(job, 2, "n1", 10.0, cpu_seconds=5.0, memory_own_peak_bytes=7.0)], now=NOW)
+    final_usage.keep(tx, [_report(job, 2, "n1", 10.0, cpu_seconds=5.0)], now=NOW)
     [kept] = summaries.of_jobs(tx, [job])
-    assert used.totals(used.attempts(kept.detail)).memory_own_peak_bytes == 7
+    assert final_usage.totals(final_usage.attempts(kept.detail)).memory_own_peak_bytes == 7
 
 
 def test_counters_that_were_kept_before_attempts_were_told_apart_still_count(tx: Tx):
     job = add_job(tx).id
     summaries.save(tx, [Summary(job_id=job, date=NOW, detail=json.dumps({"nodes": {"n1": {"cpu_seconds": 5.0}}}))])
-    used.keep(tx, [_report(job, 2, "n1", 1.0, cpu_seconds=2.0)], now=NOW)
+    final_usage.keep(tx, [_report(job, 2, "n1", 1.0, cpu_seconds=2.0)], now=NOW)
     assert [row.cpu_seconds for row in summaries.of_jobs(tx, [job])] == [7.0]

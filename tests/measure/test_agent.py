@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oarlock.measure import options, start
+from oarlock.measure import options, run_agent
 from oarlock.measure.agent import Agent, next_turn, source_settings
 from oarlock.measure.options import AgentOptions
 from oarlock.model.errors import ConfigRefused
-from oarlock.node.hierarchies import Hierarchy
+from oarlock.node.cgroup.hierarchies import Hierarchy
 from oarlock.node.sources import perf
 from oarlock.node.sources.disks import local_mounts
 from tests.measure.real import free_port
@@ -168,7 +168,7 @@ def test_an_output_that_fails_costs_the_others_nothing_and_is_said_once(agent_of
 
 def test_pages_that_a_push_gateway_did_not_take_are_counted():
     options = AgentOptions(listen="none", control="none", push=f"http://127.0.0.1:{free_port()}", sources=())
-    with start.started(options) as agent:
+    with run_agent.started(options) as agent:
         agent.sample()
         wait_until(lambda: agent.failures["push"]() == 1, "the failure")
         agent.sample()

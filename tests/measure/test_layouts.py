@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from oarlock.measure import layouts
 from oarlock.model.errors import ConfigRefused
-from oarlock.node.layout import Place, match
+from oarlock.node.measure.layout import Place, match
 from tests.monitoring import cases
 
 KNOWN = layouts.known()

@@ -2,7 +2,7 @@
 
 from oarlock.measure.live import Live, Usage
 from oarlock.measure.owners import Facts
-from oarlock.node.sampling import packed
+from oarlock.node.measure.stream import packed
 
 WHO = {7: Facts("root", "physics", "run"), 8: Facts("root", "maths", "")}
 A, B = (f'block_read_bytes_total{{device="{disk}"}}' for disk in "ab")

@@ -7,9 +7,9 @@ import pytest
 
 from oarlock.measure.metrics import Measured, catalogue
 from oarlock.model.sample import MetricKind
-from oarlock.node.discovery import Finder
-from oarlock.node.layout import OARLOCK
-from oarlock.node.sampler import Sampler
+from oarlock.node.measure.discovery import Finder
+from oarlock.node.measure.layout import OARLOCK
+from oarlock.node.measure.sampler import Sampler
 from oarlock.node.sources import assemble
 from oarlock.node.sources.metrics import series, split
 from tests.monitoring import needs_cgroups, real_groups

@@ -3,8 +3,8 @@ import pwd
 
 from oarlock.measure.batch import Assembler
 from oarlock.measure.owners import PATIENCE_SECONDS, Facts, Owner, Owners
-from oarlock.node.layout import Place
-from oarlock.node.sampler import Reading, Sample
+from oarlock.node.measure.layout import Place
+from oarlock.node.measure.sampler import Reading, Sample
 
 ME = pwd.getpwuid(os.getuid())
 PLACE = Place("slurm", "7", uid=ME.pw_uid)

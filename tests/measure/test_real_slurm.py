@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.node.hierarchies import of_this_machine
+from oarlock.node.cgroup.hierarchies import of_this_machine
 from tests.measure.real import free_port
 from tests.monitoring import ROOT, needs_cgroups, wait_until
 

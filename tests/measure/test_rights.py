@@ -1,4 +1,4 @@
-from oarlock.measure.rights import Rights, capabilities, missing, of_this_process
+from oarlock.measure.permissions import Rights, capabilities, missing, of_this_process
 
 ALL = ("cpu", "processes", "perf", "rapl", "ipmi")
 ENERGY, MANAGEMENT = "/sys/class/powercap/intel-rapl:0/energy_uj", "/dev/ipmi0"

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from oarlock.measure.exposition import CONTENT_TYPE, Page
-from oarlock.measure.serve import MOST_CONNECTIONS, Access, Server, check_address, parse
+from oarlock.measure.http import MOST_CONNECTIONS, Access, Server, check_address, parse
 from oarlock.model.errors import ConfigRefused
 from tests.monitoring import wait_until
 

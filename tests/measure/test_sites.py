@@ -6,14 +6,14 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from oarlock.measure import sites
+from oarlock.measure import cluster_lookup
+from oarlock.measure.cluster_lookup import Site, ask_slurm, made, sacct, scontrol
 from oarlock.measure.options import AgentOptions
 from oarlock.measure.owners import Facts, described
-from oarlock.measure.sites import Site, ask_slurm, made, sacct, scontrol
 from oarlock.model.errors import ConfigRefused, SecretExposed
-from oarlock.node.layout import Place
-from oarlock.store import foreign
-from oarlock.store.foreign import ForeignJob
+from oarlock.node.measure.layout import Place
+from oarlock.store.queries import foreign
+from oarlock.store.queries.foreign import ForeignJob
 from tests.monitoring import ROOT, wait_until
 
 GOLDEN = ROOT.parent / "shared" / "data" / "slurm-golden"
@@ -173,7 +173,7 @@ def test_oars_database_says_whose_jobs_they_are(oar_database, tmp_path, site_of)
     file = tmp_path / "conninfo"
     file.touch(mode=0o600)
     file.write_text(oar_database)
-    assert sites._oar(file)(["7", "8", "9"]) == {"7": Facts("ada", "physics", ""), "8": Facts("bob", "", "x")}
+    assert cluster_lookup._oar(file)(["7", "8", "9"]) == {"7": Facts("ada", "physics", ""), "8": Facts("bob", "", "x")}
 
 
 TABLES = """
@@ -221,7 +221,7 @@ def slurm_database(tmp_path_factory):
 
 @pytest.mark.component("mariadb")
 def test_slurmdbds_database_says_whose_jobs_they_are(slurm_database: Path):
-    ask = sites._slurmdbd(slurm_database, "alpha")
+    ask = cluster_lookup._slurmdbd(slurm_database, "alpha")
     assert ask(["17", "18", "19"]) == {"17": Facts("alice", "science", "two\twords"), "18": Facts("", "", "gone")}
     assert ask([]) == {}
 

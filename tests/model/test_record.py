@@ -6,7 +6,7 @@ import pytest
 
 from oarlock.model.job import Job, JobState
 from oarlock.model.record import changed
-from oarlock.store.attempts import Attempt
+from oarlock.store.queries.attempts import Attempt
 
 JOB = Job(id=1, state=JobState.WAITING, user="ada", queue="default", types=("noop",))
 ATTEMPT = Attempt(job_id=1, secret_hash="ab", nodes=(), opened_us=5)

@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from oarlock.node import cgroup, signals
-from oarlock.node.cgroup import Mounts, detect
-from oarlock.node.messages import Limits
+from oarlock.node.attempt import signals
+from oarlock.node.cgroup import drivers
+from oarlock.node.cgroup.drivers import Mounts, detect
+from oarlock.node.wire.messages import Limits
 
 LAST = Path("/proc/sys/kernel/ns_last_pid")
 
@@ -63,7 +64,7 @@ def lists_then_replaces(group, first, others):
 
 
 def main(kind, node):
-    mounts = cgroup.mounted()
+    mounts = drivers.mounted()
     driver = detect(node, mounts if kind == "tree" else Mounts(mounts.v1, None))
     group = driver.create("ada_1", Limits())
     first, others = paused(group.join), []

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.node import cgroup
-from oarlock.node.cgroup import CgroupError, Mounts, detect, here, mounts, numbers, select_cpus
-from oarlock.node.cgroup_none import Processes
-from oarlock.node.cgroup_v1 import V1
-from oarlock.node.cgroup_v2 import V2, V2Group
-from oarlock.node.messages import Limits
+from oarlock.node.cgroup import drivers
+from oarlock.node.cgroup.drivers import CgroupError, Mounts, detect, here, mounts, numbers, select_cpus
+from oarlock.node.cgroup.processes import Processes
+from oarlock.node.cgroup.v1 import V1
+from oarlock.node.cgroup.v2 import V2, V2Group
+from oarlock.node.wire.messages import Limits
 from tests.bed import eventually, needs_root, needs_v1, remove_roots
 
 # One parent, a bounded number of children, none of which forks: where no limit holds it, it must do no harm.
@@ -86,7 +86,7 @@ def node():
     remove_roots(name)
 
 
-def drivers():
+def available_drivers():
     """Every kind of driver that this machine can show: as it is, the freezer alone, the cgroup2 tree alone."""
     found = mounts(Path("/proc/self/mountinfo").read_text())
     kinds = [pytest.param(lambda _: Processes("n"), id="processes")]
@@ -103,7 +103,7 @@ def inside(group, code):
     return subprocess.Popen([sys.executable, "-c", code], preexec_fn=group.join)
 
 
-@pytest.fixture(params=drivers())
+@pytest.fixture(params=available_drivers())
 def driver(request, node):
     made = request.param(node)
     yield made
@@ -286,15 +286,15 @@ def test_one_job_is_not_denied_what_another_is(driver):
 
 @needs_root
 def test_supervisors_leave_the_session_of_their_login(node):
-    found = cgroup.mounted()
+    found = drivers.mounted()
     if found.v2 is None:
         pytest.skip("no cgroup2 tree here")
     child = os.fork()
     if child == 0:
-        cgroup.shelter(node, found, systemd=False)
-        stayed = node not in cgroup.read("/proc/self/cgroup")
-        cgroup.shelter(node, found, systemd=True)
-        moved = f"0::/oarlock/{node}/supervisors\n" in cgroup.read("/proc/self/cgroup")
+        drivers.shelter(node, found, systemd=False)
+        stayed = node not in drivers.read("/proc/self/cgroup")
+        drivers.shelter(node, found, systemd=True)
+        moved = f"0::/oarlock/{node}/supervisors\n" in drivers.read("/proc/self/cgroup")
         os._exit(0 if stayed and moved else 1)
     assert os.waitpid(child, 0)[1] == 0
 

@@ -7,7 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oarlock.node.channel import ANSWER, EVENT, LONGEST, RAW, REQUEST, BadFrame, Closed, Endpoint, Frame, Reader, packed
+from oarlock.node.wire.channel import (
+    ANSWER,
+    EVENT,
+    LONGEST,
+    RAW,
+    REQUEST,
+    BadFrame,
+    Closed,
+    Endpoint,
+    Frame,
+    Reader,
+    packed,
+)
 
 frames = st.lists(
     st.builds(Frame, st.sampled_from([REQUEST, ANSWER, EVENT, RAW]), st.integers(0, 2**32 - 1), st.binary(max_size=200))

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.node import command
-from oarlock.node.command import CannotStart, opened
-from oarlock.node.environment import Files
-from oarlock.node.messages import Launch
-from oarlock.node.user import become, resolve
+from oarlock.node.attempt import command
+from oarlock.node.attempt.command import CannotStart, opened
+from oarlock.node.attempt.environment import Files
+from oarlock.node.attempt.identity import become, resolve
+from oarlock.node.wire.messages import Launch
 from tests.bed import needs_root
 from tests.node.test_user import in_a_child
 

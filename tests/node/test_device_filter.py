@@ -5,11 +5,11 @@ import os
 
 import pytest
 
-from oarlock.node import device_filter
-from oarlock.node.cgroup import CgroupError
-from oarlock.node.cgroup_v2 import V2
-from oarlock.node.device_filter import Device, device, program
-from oarlock.node.messages import Limits
+from oarlock.node.cgroup import devices
+from oarlock.node.cgroup.devices import Device, device, program
+from oarlock.node.cgroup.drivers import CgroupError
+from oarlock.node.cgroup.v2 import V2
+from oarlock.node.wire.messages import Limits
 
 
 def _run(code, asked):
@@ -68,15 +68,15 @@ def _refuse(*_):
 
 
 def test_where_the_kernel_takes_no_programs_devices_are_missing_and_jobs_run(tree, monkeypatch):
-    monkeypatch.setattr(device_filter, "_loaded", _refuse)
+    monkeypatch.setattr(devices, "_loaded", _refuse)
     driver = V2(str(tree), "n1")
     assert driver.missing == ("devices",)
     driver.create("ada_1", Limits(deny_devices=("/dev/zero",)))
 
 
 def test_a_filter_that_cannot_be_attached_keeps_the_job_from_starting(tree, monkeypatch):
-    monkeypatch.setattr(device_filter, "works", lambda: True)
-    monkeypatch.setattr(device_filter, "deny", _refuse)
+    monkeypatch.setattr(devices, "works", lambda: True)
+    monkeypatch.setattr(devices, "deny", _refuse)
     driver = V2(str(tree), "n1")
     driver.create("ada_1", Limits(deny_devices=("/dev/none-such",)))
     with pytest.raises(CgroupError, match=r"/dev/zero could not be denied to .*ada_2: .*not permitted"):

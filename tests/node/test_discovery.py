@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 
 from oarlock.measure import layouts
-from oarlock.node import discovery, inotify
-from oarlock.node.discovery import Finder
-from oarlock.node.hierarchies import UNIFIED, Hierarchy, mounted, of_this_machine
-from oarlock.node.layout import OARLOCK
+from oarlock.node.cgroup.hierarchies import UNIFIED, Hierarchy, mounted, of_this_machine
+from oarlock.node.measure import discovery, inotify
+from oarlock.node.measure.discovery import Finder
+from oarlock.node.measure.layout import OARLOCK
 from tests.monitoring import needs_cgroups, real_groups
 
 ALL = layouts.chosen("auto")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.node.environment import LONGEST, Files, TooMuch, node_file, property_file, variables
-from oarlock.node.messages import Launch, Limits
+from oarlock.node.attempt.environment import LONGEST, Files, TooMuch, node_file, property_file, variables
+from oarlock.node.wire.messages import Launch, Limits
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared/data/oar2-golden/job_env.txt"
 JOB = Launch(

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oarlock.node.lease import CHECKPOINT, END, KILL, Lease
+from oarlock.node.attempt.lease import CHECKPOINT, END, KILL, Lease
 
 seconds = st.integers(1, 10_000)
 

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from oarlock.node.channel import ANSWER, EVENT, Reader
-from oarlock.node.link import MOMENT, Link
+from oarlock.node.attempt.link import MOMENT, Link
+from oarlock.node.wire.channel import ANSWER, EVENT, Reader
 
 LAUNCHING = {"state": "launching"}
 STARTED = {"event": "started"}
@@ -68,7 +68,7 @@ def test_whoever_is_about_to_do_something_long_speaks_first(ends):
 
 
 def test_without_a_program_there_is_nothing_to_say(ends, tmp_path):
-    from oarlock.node.spool import Place
+    from oarlock.node.program.spool import Place
 
     link, program = ends
     link.serve(Place(str(tmp_path), (7, 1), -1))

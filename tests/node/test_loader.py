@@ -6,8 +6,8 @@ import traceback
 
 import pytest
 
-from oarlock.node.loader import Sources, line, marker, packed
-from oarlock.server.transports.channel import node_sources
+from oarlock.node.wire.loader import Sources, line, marker, packed
+from oarlock.server.nodes.channel import node_sources
 
 
 def test_the_line_survives_every_shell_between_single_quotes():
@@ -15,7 +15,7 @@ def test_the_line_survives_every_shell_between_single_quotes():
 
 
 def test_the_line_says_its_marker_and_runs_what_it_is_sent():
-    program = packed({"oarlock.node.loader": "def start(sources, settings): print(settings['a'])"}, {"a": "hé"})
+    program = packed({"oarlock.node.wire.loader": "def start(sources, settings): print(settings['a'])"}, {"a": "hé"})
     ran = subprocess.run(
         [sys.executable, "-I", "-S", "-c", line("00ff")], input=program, capture_output=True, timeout=20, check=True
     )
@@ -26,7 +26,7 @@ def test_everything_that_travels_imports_on_the_other_side():
     sources = node_sources()
     ran = subprocess.run(
         [sys.executable, "-I", "-S", "-c", line("1")],
-        input=packed({**sources, "oarlock.node.loader": sources["oarlock.node.loader"] + HARMLESS}, {}),
+        input=packed({**sources, "oarlock.node.wire.loader": sources["oarlock.node.wire.loader"] + HARMLESS}, {}),
         capture_output=True,
         timeout=20,
         check=False,

@@ -7,8 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oarlock.node.mac import mac, same
-from oarlock.node.messages import EXITED, Hooks, Launch, Limits, Refused, Report, launch, settings, signed, verified
+from oarlock.node.wire.mac import mac, same
+from oarlock.node.wire.messages import (
+    EXITED,
+    Hooks,
+    Launch,
+    Limits,
+    Refused,
+    Report,
+    launch,
+    settings,
+    signed,
+    verified,
+)
 
 SECRET, OTHER = "a1" * 32, "b2" * 32
 REPORT = Report(

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.node import cgroup, notice
-from oarlock.node.messages import Refused
-from oarlock.node.notice import Notice
+from oarlock.node.attempt import notice
+from oarlock.node.attempt.notice import Notice
+from oarlock.node.cgroup import drivers
+from oarlock.node.wire.messages import Refused
 from tests.bed import needs_root, remove_roots, script
 
 pytestmark = needs_root
@@ -33,7 +34,7 @@ def wake():
 
 @pytest.fixture
 def run(people, wake):
-    driver = cgroup.here(NODE)
+    driver = drivers.here(NODE)
 
     def run_(program, *arguments, seconds=10.0, **more):
         asked = Notice(**{"job": 7, "user": people[0], "program": program, "arguments": arguments, **more})

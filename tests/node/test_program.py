@@ -6,10 +6,11 @@ import time
 
 import pytest
 
-from oarlock.node import cgroup_none, pool, spool
-from oarlock.node.channel import ANSWER, EVENT, RAW, REQUEST, Endpoint, Frame, Reader, packed
-from oarlock.node.messages import Settings
-from oarlock.node.program import SAMPLES, Program
+from oarlock.node.cgroup import processes
+from oarlock.node.program import spool, supervisor_pool
+from oarlock.node.program.program import SAMPLES, Program
+from oarlock.node.wire.channel import ANSWER, EVENT, RAW, REQUEST, Endpoint, Frame, Reader, packed
+from oarlock.node.wire.messages import Settings
 
 
 class Counting:
@@ -55,8 +56,8 @@ def talk(tmp_path):
         os.close(from_server)
         settings = Settings("n1", str(tmp_path / "spool"), str(tmp_path / "run"))
         spool.prepare(settings.spool)
-        driver = cgroup_none.Processes("n1")
-        program = Program(settings, driver, "boot", pool.start_launcher(settings, lambda: driver, "boot"))
+        driver = processes.Processes("n1")
+        program = Program(settings, driver, "boot", supervisor_pool.start_launcher(settings, lambda: driver, "boot"))
         program.sampling = Counting()
         try:
             program.serve(Endpoint(to_program, to_server))

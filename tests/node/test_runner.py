@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from oarlock.node import runner
-from oarlock.node.cgroup_none import Processes
-from oarlock.node.command import Begun, sockets
-from oarlock.node.link import Link
-from oarlock.node.messages import Settings
+from oarlock.node.attempt import supervisor as supervisors
+from oarlock.node.attempt.command import Begun, sockets
+from oarlock.node.attempt.link import Link
+from oarlock.node.cgroup.processes import Processes
+from oarlock.node.wire.messages import Settings
 
 
 class Told:
@@ -31,10 +31,10 @@ class Told:
 
 
 def test_a_kill_for_memory_names_the_limit_or_the_node():
-    assert runner.memory_kill(1, 3 << 29) == (
+    assert supervisors.memory_kill(1, 3 << 29) == (
         "the kernel killed a process of the job for want of memory; the job reached its limit of 1536 MiB"
     )
-    assert runner.memory_kill(3, None) == (
+    assert supervisors.memory_kill(3, None) == (
         "the kernel killed 3 processes of the job for want of memory; the node had none left"
     )
 
@@ -46,7 +46,7 @@ def supervisor(tmp_path):
     os.set_blocking(wake, False)
     settings = Settings("n1", str(tmp_path / "spool"), str(tmp_path / "run"))
     link = Link(ours)
-    yield runner.Supervisor(settings, Processes("n1"), "boot", link, wake)
+    yield supervisors.Supervisor(settings, Processes("n1"), "boot", link, wake)
     theirs.close()
     with pytest.raises(SystemExit):  # without work, and nobody there to give it any
         link.wait([], 1000)
@@ -62,7 +62,7 @@ def test_a_child_that_closes_its_socket_after_the_spawner_told_of_it_is_seen_at_
     os.write(telling, b"pid!")
     threading.Timer(0.2, theirs.close).start()
     began = time.monotonic()
-    supervisor._listen(Begun(None, ours), runner.now() + 60)
+    supervisor._listen(Begun(None, ours), supervisors.now() + 60)
     assert 0.1 < time.monotonic() - began < 10  # it would look again by itself after fifteen seconds
     for fd in (news, telling):
         os.close(fd)

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from oarlock.measure import layouts
-from oarlock.node.discovery import Finder
-from oarlock.node.hierarchies import UNIFIED, Hierarchy
-from oarlock.node.meter import REST_SECONDS, Meter
-from oarlock.node.sampler import LEFT_OVER_SECONDS, Sampler
+from oarlock.node.cgroup.hierarchies import UNIFIED, Hierarchy
+from oarlock.node.measure.discovery import Finder
+from oarlock.node.measure.probes import REST_SECONDS, Meter
+from oarlock.node.measure.sampler import LEFT_OVER_SECONDS, Sampler
 from oarlock.node.sources.cpu import CpuSource
 from oarlock.node.sources.files import RESERVED, Ended
 from oarlock.node.sources.memory import MemorySource

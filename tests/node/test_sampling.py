@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oarlock.node.layout import Place
-from oarlock.node.messages import Refused
-from oarlock.node.sampler import Reading, Sample
-from oarlock.node.sampling import Measuring, Unpacked, Unreadable, packed, unpacked
+from oarlock.node.measure.layout import Place
+from oarlock.node.measure.sampler import Reading, Sample
+from oarlock.node.measure.stream import Measuring, Unpacked, Unreadable, packed, unpacked
 from oarlock.node.sources.metrics import series
+from oarlock.node.wire.messages import Refused
 from tests.bed import eventually
 
 NAMES = st.builds(series, st.from_regex(r"[a-z_]{1,9}", fullmatch=True)) | st.builds(

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.node import cgroup, layout, scope
-from oarlock.node.cgroup import Mounts, detect
-from oarlock.node.cgroup_v2 import V2
-from oarlock.node.layout import OARLOCK
-from oarlock.node.messages import Limits
+from oarlock.node.cgroup import drivers, scope
+from oarlock.node.cgroup.drivers import Mounts, detect
+from oarlock.node.cgroup.v2 import V2
+from oarlock.node.measure import layout
+from oarlock.node.measure.layout import OARLOCK
+from oarlock.node.wire.messages import Limits
 from tests.bed import eventually, needs_root, script
 
-TREE = cgroup.mounted().v2
+TREE = drivers.mounted().v2
 
 pytestmark = [needs_root, pytest.mark.skipif(TREE is None, reason="no cgroup2 tree here")]
 
@@ -54,7 +55,7 @@ def entered(node):
     if child == 0:
         try:
             scope.enter(TREE, node)
-            said = cgroup.read("/proc/self/cgroup").splitlines()[-1] + str(cgroup.processes(TREE + scope.path(node)))
+            said = drivers.read("/proc/self/cgroup").splitlines()[-1] + str(drivers.processes(TREE + scope.path(node)))
         except OSError as error:
             said = str(error)
         os.write(writing, said.encode())

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from oarlock.node.script import Untrusted, problem_of, start, trusted
+from oarlock.node.attempt.site_script import Untrusted, problem_of, start, trusted
 from tests.bed import eventually, needs_root
 
 

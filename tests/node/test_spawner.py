@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 import pytest
 
-from oarlock.node import command
-from oarlock.node.cgroup import homes
-from oarlock.node.children import Children
-from oarlock.node.command import Order
-from oarlock.node.environment import Files
-from oarlock.node.messages import Launch
-from oarlock.node.spawner import Spawner, _packed, _unpacked
-from oarlock.node.user import User, become, resolve
+from oarlock.node.attempt import command
+from oarlock.node.attempt.children import Children
+from oarlock.node.attempt.command import Order
+from oarlock.node.attempt.environment import Files
+from oarlock.node.attempt.identity import User, become, resolve
+from oarlock.node.attempt.spawner import Spawner, _packed, _unpacked
+from oarlock.node.cgroup.drivers import homes
+from oarlock.node.wire.messages import Launch
 from tests.bed import needs_root
 from tests.monitoring import wait_until
 from tests.node.fuse import mounted

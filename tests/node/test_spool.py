@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from oarlock.node.messages import Refused
-from oarlock.node.spool import HighestJob, enter, forget, listed, open_place, prepare, remove
+from oarlock.node.program.spool import HighestJob, enter, forget, listed, open_place, prepare, remove
+from oarlock.node.wire.messages import Refused
 
 KEY = "ab" * 32
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from oarlock.node.channel import REQUEST, Frame
-from oarlock.node.starting import LONGEST, Starting
+from oarlock.node.program.start_queue import LONGEST, Starting
+from oarlock.node.wire.channel import REQUEST, Frame
 
 
 def frame(number: int) -> Frame:

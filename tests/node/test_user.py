@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from oarlock.node import user
-from oarlock.node.user import (
+from oarlock.node.attempt import identity
+from oarlock.node.attempt.identity import (
     KNOWN_SECONDS,
     Acquaintances,
     NotDropped,
@@ -76,7 +76,7 @@ def test_a_directory_that_is_away_does_not_say_that_an_account_is_missing(tmp_pa
 
 
 ASK = """
-from oarlock.node.user import UserRefused, account
+from oarlock.node.attempt.identity import UserRefused, account
 try:
     account("nosuchuser")
 except UserRefused as refusal:
@@ -120,7 +120,7 @@ def test_root_that_could_come_back_is_found_out(people):
 
     def work():
         os.setresuid(ada.uid, ada.uid, 0)
-        user._check_irreversible(ada)
+        identity._check_irreversible(ada)
 
     assert in_a_child(work) == NotDropped.__name__
 

@@ -15,9 +15,9 @@ from oarlock.model.job import JobState, Reservation
 from oarlock.model.plan import Plan
 from oarlock.model.resource import DEFAULT_ORDER, Order, Value
 from oarlock.model.snapshot import Choice, Placed, Queue, ResourceTable, Shape, Snapshot, Waiting
-from oarlock.plan.fit import Fitter
-from oarlock.plan.layout import Layout, lay_out
+from oarlock.plan.fit.fit import Fitter
 from oarlock.plan.planner import make_plan
+from oarlock.plan.sets.layout import Layout, lay_out
 from oarlock.plan.settings import PlanSettings
 
 NOW = 1_000_000

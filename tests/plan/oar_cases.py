@@ -20,12 +20,12 @@ from oarlock.model.snapshot import (
     Usage,
     Waiting,
 )
-from oarlock.plan.chart import FOREVER
-from oarlock.plan.fit import Fitter
-from oarlock.plan.karma import by_karma
+from oarlock.plan.fit.fit import Fitter
 from oarlock.plan.planner import make_plan
+from oarlock.plan.policy.karma import by_karma
 from oarlock.plan.settings import Fairness, PlanSettings
-from oarlock.plan.timeline import Timeline, slots
+from oarlock.plan.timeline.occupancy import FOREVER
+from oarlock.plan.timeline.timeline import Timeline, slots
 from tests.plan.drawing import FIFO, NOW, asks, laid, planned, reserved, reserves, runs, table
 
 

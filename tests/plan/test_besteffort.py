@@ -3,11 +3,11 @@
 from oarlock.model.job import JobState
 from oarlock.model.plan import Placement
 from oarlock.model.snapshot import Queue
-from oarlock.plan.besteffort import Holder, to_kill
-from oarlock.plan.board import Kind
 from oarlock.plan.planner import make_plan
+from oarlock.plan.rules.besteffort import Holder, to_kill
+from oarlock.plan.rules.timesharing import SharingClass
 from oarlock.plan.settings import PlanSettings
-from oarlock.plan.timesharing import SharingClass
+from oarlock.plan.timeline.occupancies import Kind
 from tests.plan.drawing import (
     DEFAULT,
     FIFO,

@@ -2,12 +2,12 @@
 
 import pytest
 
-from oarlock.plan.availability import availability
-from oarlock.plan.board import Board, Kind, Settled
-from oarlock.plan.chart import Chart, Stay
-from oarlock.plan.fit import Fitter
+from oarlock.plan.fit.fit import Fitter
+from oarlock.plan.rules.timesharing import SharingClass
+from oarlock.plan.sets.availability import availability
 from oarlock.plan.settings import PlanSettings
-from oarlock.plan.timesharing import SharingClass
+from oarlock.plan.timeline.occupancies import Board, Kind, Settled
+from oarlock.plan.timeline.occupancy import Chart, Stay
 from tests.plan.drawing import NOW, cluster, laid, node, table
 
 ORDINARY, BE = Kind(), Kind(besteffort=True)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oarlock.plan.asks import Asks
-from oarlock.plan.bounds import Bounds, Stairs
-from oarlock.plan.fit import Fitter
+from oarlock.plan.fit.bounds import Bounds, Stairs
+from oarlock.plan.fit.demand import Asks
+from oarlock.plan.fit.fit import Fitter
 from tests.plan.drawing import laid, node, shape, table
 
 LAYOUT = laid(table(*node("a", 4), *node("b", 2), *node("c", 4)))

@@ -2,9 +2,9 @@
 
 import pytest
 
-from oarlock.plan.chart import FOREVER, Chart, Stay
-from oarlock.plan.fit import Fitter
-from oarlock.plan.timeline import Found
+from oarlock.plan.fit.fit import Fitter
+from oarlock.plan.timeline.occupancy import FOREVER, Chart, Stay
+from oarlock.plan.timeline.timeline import Found
 from tests.plan.drawing import NOW, cluster, free, laid, licences, node, shape, table
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 
 from oarlock.model.job import JobState
-from oarlock.plan.explain import Explainer
-from oarlock.plan.live import Live
+from oarlock.plan.explain.explain import Explainer
+from oarlock.plan.incremental.live_plan import Live
 from oarlock.plan.planner import Planner, make_plan
 from oarlock.plan.settings import PlanSettings
 from tests.plan.drawing import NOW, Asked, asks, cluster, obstacles, places, planned, reserved, reserves, runs, snapshot

@@ -12,11 +12,11 @@ from oarlock.model.job import JobState
 from oarlock.model.plan import Obstacle, Plan, Reason
 from oarlock.model.resource import Value
 from oarlock.model.snapshot import Choice, Dependency, Placed, Queue, ResourceTable, Shape, Snapshot, Waiting
-from oarlock.plan.explain import Explainer
+from oarlock.plan.explain.explain import Explainer
+from oarlock.plan.explain.wording import ordinal
 from oarlock.plan.planner import Planner
 from oarlock.plan.settings import PlanSettings
-from oarlock.plan.timeline import Found
-from oarlock.plan.wording import ordinal
+from oarlock.plan.timeline.timeline import Found
 from tests.plan.drawing import BESTEFFORT, DEFAULT, NOW, Asked, asks, cluster, node, runs, shape, snapshot, table
 
 HOUR = 3600

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oarlock.plan.fields import Fields
-from oarlock.plan.sets import lowest, union
+from oarlock.plan.sets.bitset import lowest, union
+from oarlock.plan.sets.node_counts import Fields
 from tests.plan.drawing import cluster, laid, licences, node, table
 
 SIZES = [1, 3, 8, 9, 16, 31, 33, 64, 100, 128, 129, 200, 256]

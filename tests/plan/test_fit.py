@@ -11,10 +11,10 @@ from oarlock.model.errors import UnknownProperty
 from oarlock.model.request import ALL, BEST, BESTHALF, Group, Level
 from oarlock.model.resource import Order
 from oarlock.model.snapshot import Shape
-from oarlock.plan import fit as fit_module
-from oarlock.plan.cells import Cells
-from oarlock.plan.fit import Fitter, Flat, Never, NodeParts, Together, WholeNodes
-from oarlock.plan.tree import choose, grow
+from oarlock.plan.fit import fit as fit_module
+from oarlock.plan.fit.fit import Fitter, Flat, Never, NodeParts, Together, WholeNodes
+from oarlock.plan.fit.tree import choose, grow
+from oarlock.plan.fit.tree_cache import Cells
 from tests.plan.drawing import chosen, cluster, laid, licences, node, shape, table
 
 TWO_SWITCHES = table(

@@ -8,7 +8,7 @@ import pytest
 from oarlock.lang import where
 from oarlock.model.request import BEST, Group, Level
 from oarlock.model.snapshot import ResourceTable, Shape
-from oarlock.plan.fit import Fitter
+from oarlock.plan.fit.fit import Fitter
 from tests.lang.cases import DATA, needs_golden
 from tests.plan.drawing import laid, table
 

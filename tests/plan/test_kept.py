@@ -10,7 +10,7 @@ from msgspec import structs
 from oarlock.model.job import FINAL, HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.plan import Plan
 from oarlock.model.snapshot import Dependency, Placed, Queue, Snapshot, Usage, Waiting
-from oarlock.plan.kept import Kept, can_be_kept
+from oarlock.plan.incremental.plan_cache import Kept, can_be_kept
 from oarlock.plan.planner import make_plan
 from oarlock.plan.settings import PlanSettings
 from tests.plan.drawing import FAIR, NOW, asks, cluster, places, reserves, runs, snapshot

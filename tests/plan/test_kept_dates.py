@@ -10,9 +10,9 @@ from msgspec import structs
 from oarlock.model.job import JobState
 from oarlock.model.plan import Obstacle, Plan
 from oarlock.model.snapshot import Dependency, Promise, Queue, Snapshot
-from oarlock.plan.live import Live
+from oarlock.plan.incremental.live_plan import Live
 from oarlock.plan.planner import make_plan
-from oarlock.plan.policies import POLICIES, named
+from oarlock.plan.policy.policies import POLICIES, named
 from oarlock.plan.settings import PlanSettings
 from tests.plan.drawing import NOW, asks, cluster, node, places, runs, snapshot, table
 from tests.plan.random_snapshots import small

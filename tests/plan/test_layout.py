@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from oarlock.model.errors import UnknownProperty
 from oarlock.model.resource import Order
-from oarlock.plan.layout import Node, bits_at
+from oarlock.plan.sets.layout import Node, bits_at
 from tests.plan.drawing import cluster, laid, licences, node, table
 
 BY_ID = (Order("resource_id"),)

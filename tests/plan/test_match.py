@@ -8,8 +8,8 @@ from oarlock.lang import where
 from oarlock.model.errors import UnknownProperty
 from oarlock.model.resource import Order
 from oarlock.model.snapshot import ResourceTable
-from oarlock.plan.layout import lay_out
-from oarlock.plan.match import matching
+from oarlock.plan.sets.layout import lay_out
+from oarlock.plan.sets.match import matching
 from tests.lang.trees import TYPES, conditions, rows
 from tests.plan.drawing import cluster, laid, licences, node, table
 

@@ -5,7 +5,7 @@ import pytest
 from oarlock.model.errors import UnknownProperty
 from oarlock.model.resource import DEFAULT_ORDER, Order
 from oarlock.model.snapshot import ResourceTable
-from oarlock.plan.order import arranged
+from oarlock.plan.sets.order import arranged
 from tests.plan.drawing import licences, node, table
 
 

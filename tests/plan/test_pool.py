@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oarlock.model.snapshot import Choice, ResourceTable, Snapshot, Waiting
-from oarlock.plan.chart import Stay
-from oarlock.plan.fit import Fitter
-from oarlock.plan.live import Live
-from oarlock.plan.pool import PoolChart, Share, pool
+from oarlock.plan.fit.fit import Fitter
+from oarlock.plan.incremental.live_plan import Live
 from oarlock.plan.settings import PlanSettings
+from oarlock.plan.timeline.counted import PoolChart, Share, pool
+from oarlock.plan.timeline.occupancy import Stay
 from tests.plan.drawing import DEFAULT, NOW, obstacles, shape
 
 SIZE = 8

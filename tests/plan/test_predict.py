@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.snapshot import Queue, QuotaRule, QuotaSpan, Window
-from oarlock.plan import planner, predict
-from oarlock.plan.policies import by_priority, named
+from oarlock.plan import planner
+from oarlock.plan.policy import predict
+from oarlock.plan.policy.policies import by_priority, named
 from oarlock.plan.settings import PlanSettings
 from tests.plan.drawing import NOW, asks, cluster, places, reserved, reserves, runs, snapshot
 from tests.plan.random_snapshots import small

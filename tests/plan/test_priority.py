@@ -4,10 +4,10 @@ import pytest
 from msgspec.structs import replace
 
 from oarlock.model.snapshot import Queue, Usage
-from oarlock.plan.explain import Explainer
+from oarlock.plan.explain.explain import Explainer
 from oarlock.plan.planner import Planner, make_plan
-from oarlock.plan.policies import by_priority, fair, named
-from oarlock.plan.priority import Weighing
+from oarlock.plan.policy.policies import by_priority, fair, named
+from oarlock.plan.policy.priority import Weighing
 from oarlock.plan.settings import Fairness, PlanSettings, Weights
 from tests.plan.drawing import DEFAULT, NOW, asks, cluster, obstacles, places, runs, snapshot
 

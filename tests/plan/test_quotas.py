@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from oarlock.model.plan import Plan
 from oarlock.model.snapshot import Placed, QuotaRule, QuotaSpan
-from oarlock.plan.chart import Stay
-from oarlock.plan.quotas import Present, Quotas, Use, broken, clear_from, shares
+from oarlock.plan.rules.quotas import Present, Quotas, Use, broken, clear_from, shares
+from oarlock.plan.timeline.occupancy import Stay
 from tests.plan.drawing import (
     NOW,
     Asked,

@@ -9,10 +9,10 @@ from oarlock.model.event import Event, EventType
 from oarlock.model.job import Reservation
 from oarlock.model.plan import Obstacle, Placement, Unplaced
 from oarlock.model.snapshot import QuotaRule
-from oarlock.plan import reservations
-from oarlock.plan.fit import Fitter
+from oarlock.plan.fit.fit import Fitter
 from oarlock.plan.planner import make_plan
-from oarlock.plan.reservations import ready_first
+from oarlock.plan.rules import reservations
+from oarlock.plan.rules.reservations import ready_first
 from tests.plan.drawing import (
     NOW,
     asks,

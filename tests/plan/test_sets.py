@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oarlock.model.bits import positions
-from oarlock.plan.sets import ResourceSet, fold, lowest, union, without
+from oarlock.plan.sets.bitset import ResourceSet, fold, lowest, union, without
 from tests.plan.drawing import free, laid, licences, node, table
 
 bits = st.integers(0, 2**200) | st.integers(0, 2**2000).map(lambda number: number | 1 << 1999)

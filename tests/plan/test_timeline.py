@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oarlock.plan.timeline import FromNow, Slots, Timeline, left_by, slots
-from oarlock.plan.wide import WideTimeline
+from oarlock.plan.timeline.blocked import WideTimeline
+from oarlock.plan.timeline.timeline import FromNow, Slots, Timeline, left_by, slots
 from tests.plan.drawing import free
 
 UNITS, BEGIN, END = 6, 10, 60

@@ -2,7 +2,7 @@
 
 import pytest
 
-from oarlock.plan.timesharing import BadTimesharing, SharingClass, is_besteffort, sharing_class
+from oarlock.plan.rules.timesharing import BadTimesharing, SharingClass, is_besteffort, sharing_class
 from tests.plan.drawing import NOW, asks, cluster, places, planned, runs
 
 ONE = cluster(1, 2)

@@ -3,7 +3,7 @@
 import pytest
 
 from oarlock.model.request import ALL, BEST, BESTHALF, Level
-from oarlock.plan.tree import Forest, Vertex, choose, grow, least, survivors, wanted
+from oarlock.plan.fit.tree import Forest, Vertex, choose, grow, least, survivors, wanted
 from tests.plan.drawing import free, laid, licences, node, table
 
 #       a (s1)    b (s1)    c (s2)

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from msgspec.structs import replace
 
 from oarlock.model.snapshot import Queue, Window
-from oarlock.plan.explain import Explainer
-from oarlock.plan.live import Live
+from oarlock.plan.explain.explain import Explainer
+from oarlock.plan.incremental.live_plan import Live
 from oarlock.plan.planner import Planner, make_plan
 from oarlock.plan.settings import PlanSettings
 from tests.plan.drawing import NOW, asks, cluster, obstacles, places, planned, reserves, runs, snapshot, table

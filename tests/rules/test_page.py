@@ -4,11 +4,11 @@ import asyncio
 import re
 from pathlib import Path
 
-from oarlock.job.examples import tried
-from oarlock.job.rulebook import Source
+from oarlock.job.admission.examples import tried
+from oarlock.job.admission.rules import Source
 from oarlock.lang.rules import FIELDS, read
-from oarlock.lang.rules.reading import KEYS
-from oarlock.server.transports.rules import run
+from oarlock.lang.rules.parse import KEYS
+from oarlock.server.nodes.python_rules import run
 
 PAGE = (Path(__file__).parents[2] / "docs" / "running-a-site" / "admission-rules.md").read_text()
 

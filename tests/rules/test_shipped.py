@@ -2,8 +2,8 @@
 
 import pytest
 
-from oarlock.job.examples import tried
-from oarlock.job.rulebook import OPTIONAL, SHIPPED, Source, sources
+from oarlock.job.admission.examples import tried
+from oarlock.job.admission.rules import OPTIONAL, SHIPPED, Source, sources
 from oarlock.lang.rules import Example, read
 
 ALL = [*sources(None), *sources(OPTIONAL, shipped=None)]

@@ -3,14 +3,14 @@
 from typing import Any
 
 from oarlock.config import Config
-from oarlock.job import kill, suspend
-from oarlock.job.answer import Answer
+from oarlock.job.run import kill, suspend
+from oarlock.job.run.action_result import Answer
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState
 from oarlock.simulate import invariants
-from oarlock.simulate.house import BEGIN, House, Store
-from oarlock.store import accounting, attempts, events, jobs, plans, properties, resources
-from oarlock.store.tx import Tx
+from oarlock.simulate.cluster import BEGIN, House, Store
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import accounting, attempts, events, jobs, plans, properties, resources
 
 
 class Cluster(House):

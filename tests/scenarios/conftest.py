@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from oarlock.store.memory import MemoryDatabase
+from oarlock.store.engine.memory import MemoryDatabase
 from tests.scenarios.cluster import Cluster
 
 
@@ -12,7 +12,7 @@ from tests.scenarios.cluster import Cluster
 def _plans_are_kept_well(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """What is kept between passes never fails, nor does it differ from a pass from scratch."""
     yield
-    assert [one for one in caplog.get_records("call") if one.name == "oarlock.job.keeping"] == []
+    assert [one for one in caplog.get_records("call") if one.name == "oarlock.job.plan_cache"] == []
 
 
 @pytest.fixture

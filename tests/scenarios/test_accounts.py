@@ -5,7 +5,7 @@ import pytest
 from oarlock.job import explain
 from oarlock.model.event import EventType
 from oarlock.model.job import FINAL, JobState, Reservation
-from oarlock.simulate.house import BEGIN
+from oarlock.simulate.cluster import BEGIN
 from tests.scenarios.test_life import NORMAL
 
 UNKNOWN, FAILED = EventType.USER_UNKNOWN, EventType.USER_LOOKUP_ERROR

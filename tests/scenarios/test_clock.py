@@ -3,10 +3,10 @@
 import pytest
 from sqlalchemy import select
 
-from oarlock.job.news import Back
+from oarlock.job.run.reports import Back
 from oarlock.model.event import EventType
 from oarlock.model.job import JobState, Reservation
-from oarlock.store import events
+from oarlock.store.queries import events
 from oarlock.store.tables import event_logs
 from tests.scenarios.test_life import KILLED, NORMAL
 

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from oarlock.model.job import JobState, Reservation
-from oarlock.simulate.house import BEGIN
-from oarlock.store import plans, resources
+from oarlock.simulate.cluster import BEGIN
+from oarlock.store.queries import plans, resources
 
 _FAR = BEGIN + 1_000_000
 _ASLEEP, _UP = {"Absent"}, {"Alive"}

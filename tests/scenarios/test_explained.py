@@ -6,9 +6,9 @@ from oarlock.job import explain
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState, Reservation
 from oarlock.model.resource import NextState
-from oarlock.simulate.house import BEGIN
-from oarlock.store.database import Database
-from oarlock.store.jobs import New
+from oarlock.simulate.cluster import BEGIN
+from oarlock.store.engine.database import Database
+from oarlock.store.queries.jobs import New
 from tests.scenarios.cluster import Cluster
 
 DATE = BEGIN + 100

@@ -5,13 +5,13 @@ import random
 
 import pytest
 
-from oarlock.job.finish import Over
-from oarlock.job.news import BadReport, Exited, Missing, Started
+from oarlock.job.run.finish import Over
+from oarlock.job.run.reports import BadReport, Exited, Missing, Started
 from oarlock.model.event import EventType
 from oarlock.model.job import JobState
-from oarlock.node.messages import CLEANED, EXITED, Report
-from oarlock.simulate.house import BEGIN, Crash
-from oarlock.store import events, summaries
+from oarlock.node.wire.messages import CLEANED, EXITED, Report
+from oarlock.simulate.cluster import BEGIN, Crash
+from oarlock.store.queries import events, summaries
 from tests.scenarios.test_life import KILLED, NORMAL
 
 
@@ -281,7 +281,7 @@ def test_the_server_may_die_after_any_transaction_and_nothing_is_lost_or_run_twi
 
 def max_job(cluster):
     with cluster.database.read() as tx:
-        from oarlock.store import jobs
+        from oarlock.store.queries import jobs
 
         return sum(jobs.count(tx).values())
 
@@ -291,11 +291,11 @@ def over(cluster, job):
 
 
 def test_the_memory_of_ended_places_is_not_kept(cluster):
-    from oarlock.job.instructions import Forget
-    from oarlock.job.ledger import Ledger
-    from oarlock.job.news import Exited
-    from oarlock.node.messages import EXITED, Report
-    from oarlock.store.attempts import Attempt, Node
+    from oarlock.job.run.effects import Forget
+    from oarlock.job.run.reports import Exited
+    from oarlock.job.run.unit_of_work import Ledger
+    from oarlock.node.wire.messages import EXITED, Report
+    from oarlock.store.queries.attempts import Attempt, Node
 
     over, place = Over(), (1, 1, "a")
     attempt = Attempt(job_id=1, number=1, secret_hash="", nodes=(Node("a"), Node("b")), opened_us=0)

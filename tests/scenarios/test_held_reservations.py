@@ -4,8 +4,8 @@ import pytest
 
 from oarlock.job import explain
 from oarlock.model.job import JobState, Reservation
-from oarlock.simulate.house import BEGIN
-from oarlock.store.database import Database
+from oarlock.simulate.cluster import BEGIN
+from oarlock.store.engine.database import Database
 from tests.scenarios.cluster import Cluster
 
 WHOLE = "/network_address=2/core=2,walltime=0:5:0"

@@ -3,10 +3,10 @@
 import pytest
 
 from oarlock.job import explain
-from oarlock.job.news import Stopped, WentOn
+from oarlock.job.run.reports import Stopped, WentOn
 from oarlock.model.job import JobState, Reservation
 from oarlock.model.resource import NextState
-from oarlock.simulate.house import BEGIN, FRONTEND
+from oarlock.simulate.cluster import BEGIN, FRONTEND
 
 NORMAL = ["Waiting", "toLaunch", "Launching", "Running", "Finishing", "Terminated"]
 KILLED = [*NORMAL[:-1], "Error"]

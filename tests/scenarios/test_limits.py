@@ -3,7 +3,8 @@
 import json
 import time
 
-from oarlock.job import explain, maintenance
+from oarlock.job import explain
+from oarlock.job.cluster import maintenance
 from oarlock.model.job import JobState, Reservation
 
 HOUR = 3600

@@ -12,7 +12,7 @@ from oarlock.model.event import EventType
 from oarlock.model.job import JobState
 from oarlock.simulate import invariants, scenario
 from oarlock.simulate.scenario import Weather
-from oarlock.store import stories
+from oarlock.store.queries import stories
 
 KNOWN = (0, 1, 4, 100, 114)
 """Seeds that found something once: jobs started where others ran after the clock was set back (0, 1), or where a

@@ -1,8 +1,8 @@
 """What a job may use of its nodes: CPUs, memory, GPUs."""
 
-from oarlock.store import properties, resources
+from oarlock.store.queries import properties, resources
 from oarlock.web import views
-from oarlock.web.who import Account, Channel, Who
+from oarlock.web.identity import Account, Channel, Who
 from tests.scenarios.cluster import Cluster
 
 _MB = 1 << 20

@@ -2,12 +2,13 @@
 
 import pytest
 
-from oarlock.job import explain, queue_states
-from oarlock.job.news import Back
+from oarlock.job import explain
+from oarlock.job.cluster import queue_states
+from oarlock.job.run.reports import Back
 from oarlock.model.event import EventType
 from oarlock.model.job import JobState
-from oarlock.simulate.house import BEGIN
-from oarlock.store import events, queues
+from oarlock.simulate.cluster import BEGIN
+from oarlock.store.queries import events, queues
 from tests.scenarios.cluster import Cluster
 
 _HELD = "R=1,W=1:0:0,J=B (held: PROLOGUE_ERROR on purpose; `oarresume 1` tries again)"

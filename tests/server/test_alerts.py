@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 from oarlock.config import Config
 from oarlock.job import alerts
-from oarlock.job.news import NotNotified
+from oarlock.job.run.reports import NotNotified
 from oarlock.model.event import Event, EventType
-from oarlock.server.alerts import Alerts
-from oarlock.store import events
+from oarlock.server.effects.alerts import Alerts
+from oarlock.store.queries import events
 from tests.bed import told
 from tests.server.post_office import post_office
 

@@ -3,7 +3,7 @@
 import pytest
 
 from oarlock.config import Config
-from oarlock.server.checking import checker
+from oarlock.server.effects.node_check import checker
 from tests.bed import script, told
 
 _NMAP = """\

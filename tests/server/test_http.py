@@ -16,9 +16,9 @@ import pytest
 from oarlock import __version__
 from oarlock.config import Config
 from oarlock.model.errors import PortTaken
-from oarlock.server.connection import Limits, place
-from oarlock.server.http import listen
-from oarlock.store.database import Database
+from oarlock.server.http.connection import Limits, place
+from oarlock.server.http.listen import listen
+from oarlock.store.engine.database import Database
 from tests.web.house import NOW, Client, Running, alone, running
 
 LOOPBACK = Config().allowed_networks

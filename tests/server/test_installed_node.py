@@ -8,11 +8,11 @@ import pytest
 
 from oarlock.config import Config
 from oarlock.model.errors import BadPath, NodeRefused, NodeUnreachable
-from oarlock.node.messages import EXITED, UNUSABLE, Hooks
-from oarlock.server.fleet import fixed
-from oarlock.server.transports import installed
-from oarlock.server.transports.installing import Fixed, files
-from oarlock.server.transports.way import Way
+from oarlock.node.wire.messages import EXITED, UNUSABLE, Hooks
+from oarlock.server.nodes import installed
+from oarlock.server.nodes.command import Way
+from oarlock.server.nodes.fleet import fixed
+from oarlock.server.nodes.install import Fixed, files
 from tests.bed import PYTHON, needs_root, outpost, script, told
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB root@server"

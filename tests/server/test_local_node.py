@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from oarlock.model.errors import NodeRefused, NodeUnreachable
-from oarlock.node import spool
-from oarlock.node.messages import (
+from oarlock.node.program import spool
+from oarlock.node.wire.messages import (
     CLEANED,
     EXITED,
     FAILED,
@@ -31,8 +31,8 @@ from oarlock.node.messages import (
     Limits,
     Settings,
 )
-from oarlock.server.transports import BadReport, Doors, Exited, Lost, Missing, Node, Patience, Spread, Started, local
-from oarlock.server.transports.way import Way
+from oarlock.server.nodes import BadReport, Doors, Exited, Lost, Missing, Node, Patience, Spread, Started, local
+from oarlock.server.nodes.command import Way
 from tests.bed import PYTHON, QUICK, eventually, needs_root, needs_v1, outpost, script, told
 
 pytestmark = needs_root

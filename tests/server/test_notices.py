@@ -5,13 +5,13 @@ import asyncio
 import pytest
 
 from oarlock.config import Config
-from oarlock.job.instructions import Notify
-from oarlock.job.news import Notified, NotNotified
+from oarlock.job.run.effects import Notify
+from oarlock.job.run.reports import Notified, NotNotified
 from oarlock.model.errors import NodeUnreachable
 from oarlock.model.event import EventType
-from oarlock.node.notice import Notice
-from oarlock.server.notices import Notices
-from oarlock.server.post import mail
+from oarlock.node.attempt.notice import Notice
+from oarlock.server.effects.mail import mail
+from oarlock.server.effects.notices import Notices
 from tests.bed import told
 from tests.server.post_office import post_office
 

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from oarlock.model.errors import NodeRefused
-from oarlock.node.messages import EXITED, NOT_NOW
-from oarlock.node.notice import Notice
+from oarlock.node.attempt.notice import Notice
+from oarlock.node.wire.messages import EXITED, NOT_NOW
 from tests.bed import needs_root, outpost, script, told
 
 pytestmark = needs_root

@@ -5,8 +5,8 @@ import logging
 
 import pytest
 
-from oarlock.node.user import UserMissing
-from oarlock.server.people import People, warn_of_strangers
+from oarlock.node.attempt.identity import UserMissing
+from oarlock.server.accounts import People, warn_of_strangers
 from tests.node.test_user import exhausted, in_a_child
 
 

@@ -12,9 +12,9 @@ from oarlock.model.job import Job, JobState, move
 from oarlock.server.clock import RealClock
 from oarlock.server.core import Core
 from oarlock.server.loops import Scheduler
-from oarlock.server.planning import LEAST_DEPTH, PlannerGone, Planning, forked, spawned
-from oarlock.store import jobs, resources
-from oarlock.store.opening import open_database
+from oarlock.server.planning.client import LEAST_DEPTH, PlannerGone, Planning, forked, spawned
+from oarlock.store.engine.opening import open_database
+from oarlock.store.queries import jobs, resources
 from tests.store.cluster import add_job, add_nodes
 
 NOW = 1_000_000

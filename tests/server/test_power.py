@@ -3,8 +3,8 @@
 import asyncio
 
 from oarlock.config import Config
-from oarlock.job.news import Woken
-from oarlock.server.power import Power
+from oarlock.job.run.reports import Woken
+from oarlock.server.effects.power import Power
 from tests.bed import script, told
 
 

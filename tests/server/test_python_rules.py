@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.job.admit import Ruling
+from oarlock.job.admission.admit import Ruling
 from oarlock.model.errors import RuleFailed, RuleNotTrusted
-from oarlock.server.transports.rules import check_trust, run
+from oarlock.server.nodes.python_rules import check_trust, run
 
 ASKED = {"job": {"queue": None, "name": "n"}, "context": {"user": "ada"}}
 

@@ -10,7 +10,7 @@ from oarlock.job.explain import ReservationAnswer
 from oarlock.model.job import JobState, Reservation
 from oarlock.server.clock import RealClock
 from oarlock.server.core import Core
-from oarlock.store.database import Database
+from oarlock.store.engine.database import Database
 from tests.store.cluster import NOW, add_job
 
 

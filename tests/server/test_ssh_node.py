@@ -8,8 +8,8 @@ import signal
 import pytest
 
 from oarlock.model.errors import NodeRefused, NodeUnreachable
-from oarlock.node.messages import EXITED, FAILED, KILLED, LOST, REBOOTED, SEEN, Hooks
-from oarlock.server.transports import Lost, Patience, Spread, ssh
+from oarlock.node.wire.messages import EXITED, FAILED, KILLED, LOST, REBOOTED, SEEN, Hooks
+from oarlock.server.nodes import Lost, Patience, Spread, ssh
 from tests import bed
 from tests.bed import needs_root, outpost, script, told
 

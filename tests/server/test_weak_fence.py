@@ -3,7 +3,7 @@
 import logging
 from dataclasses import replace
 
-from oarlock.node.messages import EXITED, Limits
+from oarlock.node.wire.messages import EXITED, Limits
 from tests.bed import needs_root, outpost, told
 
 pytestmark = needs_root

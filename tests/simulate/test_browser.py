@@ -12,7 +12,7 @@ import pytest
 
 from oarlock.simulate.compare import Comparison
 from oarlock.simulate.page import page
-from oarlock.simulate.site import site
+from oarlock.simulate.platform import site
 from oarlock.simulate.trace import Trace, TraceJob, flat
 from tests.components import COMPONENTS
 

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from oarlock.model.snapshot import ResourceTable
 from oarlock.simulate import full
 from oarlock.simulate.compare import Comparison
+from oarlock.simulate.platform import alike, tabled
 from oarlock.simulate.replay import Replay
-from oarlock.simulate.site import alike, tabled
 from oarlock.simulate.trace import Trace, TraceJob, flat, parts
 
 BEGIN = 5_000_000

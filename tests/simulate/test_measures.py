@@ -6,9 +6,9 @@ import pytest
 
 from oarlock.simulate.compare import Comparison, Shaking, UnknownPolicy, shaken
 from oarlock.simulate.energy import Energy, Power, of_nodes, of_pool
-from oarlock.simulate.measures import Foresight, jain, percentile
+from oarlock.simulate.platform import alike, site
 from oarlock.simulate.replay import Ran
-from oarlock.simulate.site import alike, site
+from oarlock.simulate.statistics import Foresight, jain, percentile
 from tests.simulate.drawing import trace
 
 ONE_BY_ONE = trace((0, 1, 60, 100), (5, 1, 10, 10), (10, 1, 5, 20))

@@ -7,7 +7,7 @@ import sqlite3
 import pytest
 
 from oarlock.model.errors import DatabaseRefused
-from oarlock.simulate import batsim, reading, swf
+from oarlock.simulate import batsim, formats, swf
 from oarlock.simulate.trace import TraceJob, TraceRefused, flat, parts
 
 SWF = """\
@@ -73,12 +73,12 @@ def test_the_form_is_seen_from_the_file_packed_or_not(tmp_path):
     plain, packed = tmp_path / "a.txt", tmp_path / "b.gz"
     plain.write_text(SWF)
     packed.write_bytes(gzip.compress(SWF.encode()))
-    assert reading.read(str(plain)).jobs == reading.read(str(packed)).jobs
+    assert formats.read(str(plain)).jobs == formats.read(str(packed)).jobs
     workload = tmp_path / "c"
     workload.write_text(
         '{"jobs": [{"id": 1, "subtime": 0, "res": 1, "profile": "p"}], "profiles": {"p": {"delay": 1}}}'
     )
-    assert reading.read(str(workload)).jobs == (TraceJob(1, 0, 1, 1, flat(1), 1),)
+    assert formats.read(str(workload)).jobs == (TraceJob(1, 0, 1, 1, flat(1), 1),)
 
 
 @pytest.mark.parametrize(
@@ -95,12 +95,12 @@ def test_what_is_no_trace_is_refused(tmp_path, content, says):
     file = tmp_path / "odd"
     file.write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(TraceRefused, match=says):
-        reading.read(str(file))
+        formats.read(str(file))
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(TraceRefused, match="No such file"):
-        reading.read(str(tmp_path / "none.swf"))
+        formats.read(str(tmp_path / "none.swf"))
 
 
 def test_a_database_of_something_else_is_refused(tmp_path):
@@ -109,4 +109,4 @@ def test_a_database_of_something_else_is_refused(tmp_path):
         connection.execute("CREATE TABLE jobs (id INTEGER)")
     connection.close()
     with pytest.raises(DatabaseRefused, match="has no table `assigned_resources`"):
-        reading.read(str(file))
+        formats.read(str(file))

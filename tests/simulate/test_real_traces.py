@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.simulate import reading
+from oarlock.simulate import formats
+from oarlock.simulate.platform import alike
 from oarlock.simulate.replay import Replay, Ties
-from oarlock.simulate.site import alike
 from oarlock.simulate.trace import Trace
 
 TRACES = Path(__file__).resolve().parents[3] / "shared" / "data" / "traces"
@@ -31,7 +31,7 @@ def waits(name: str) -> dict[int, int]:
     ],
 )
 def test_every_job_waits_as_long_as_in_the_reference(trace, processors, policy, starts):
-    whole = reading.read(str(TRACES / trace))
+    whole = formats.read(str(TRACES / trace))
     first = Trace(whole.name, whole.jobs[:FEW])
     ran = Replay(first, alike(processors), policy, ties=Ties.REFERENCE).run()
     expected = waits(starts)
@@ -43,7 +43,7 @@ def test_every_job_waits_as_long_as_in_the_reference(trace, processors, policy, 
 
 
 def test_all_forms_of_real_traces_are_read():
-    found = {path.name: reading.read(str(path)) for path in TRACES.glob("*.gz") if "realschedule" not in path.name}
+    found = {path.name: formats.read(str(path)) for path in TRACES.glob("*.gz") if "realschedule" not in path.name}
     assert {name.split("-")[0]: len(trace.jobs) for name, trace in found.items()} == {
         "CEA": 29_998,
         "HPC2N": 3145,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oarlock.simulate.platform import Site, alike, site
 from oarlock.simulate.replay import Ran, Replay, Ties
-from oarlock.simulate.site import Site, alike, site
 from oarlock.simulate.trace import Trace
 from tests.simulate.drawing import trace
 

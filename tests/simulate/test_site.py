@@ -2,8 +2,8 @@
 
 import pytest
 
+from oarlock.simulate.platform import fitted, site
 from oarlock.simulate.replay import Replay
-from oarlock.simulate.site import fitted, site
 from oarlock.simulate.trace import Trace, TraceJob, TraceRefused, flat, parts
 from tests.simulate.drawing import trace
 

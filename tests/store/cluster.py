@@ -6,8 +6,8 @@ from typing import Any
 
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState, move
-from oarlock.store import jobs, properties, resources
-from oarlock.store.tx import Tx
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import jobs, properties, resources
 
 NOW = 1_000_000
 

@@ -1,7 +1,7 @@
 """Users in doubt are kept, replaced and forgotten."""
 
-from oarlock.store import account_doubts
-from oarlock.store.account_doubts import AccountDoubt
+from oarlock.store.queries import account_doubts
+from oarlock.store.queries.account_doubts import AccountDoubt
 
 
 def test_a_doubt_is_replaced_by_a_later_one_and_forgotten_with_its_user(tx):

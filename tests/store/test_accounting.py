@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from oarlock.model.job import JobState
-from oarlock.store import accounting, jobs, resources
-from oarlock.store.accounting import Account
-from oarlock.store.tx import Tx
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import accounting, jobs, resources
+from oarlock.store.queries.accounting import Account
 from tests.store.cluster import add_job, add_nodes, run, step
 
 DAY = 86400

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from oarlock.model.errors import AttemptOpen, StaleAttempt
-from oarlock.store import attempts
-from oarlock.store.attempts import Attempt, Node
-from oarlock.store.tx import Tx
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import attempts
+from oarlock.store.queries.attempts import Attempt, Node
 from tests.store.cluster import add_job
 
 US = 1_000_000_000_123_456

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, select, update
 
-from oarlock.store import audit
-from oarlock.store.audit import Entry
-from oarlock.store.database import Database
+from oarlock.store.engine.database import Database
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import audit
+from oarlock.store.queries.audit import Entry
 from oarlock.store.tables import audit as rows
-from oarlock.store.tx import Tx
 from tests.store.cluster import NOW
 
 ENTRIES = [Entry(NOW + n, "ada" if n % 2 else "root", "", "queues.stop", "socket", f"{n}") for n in range(1, 5)]

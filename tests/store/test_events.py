@@ -2,9 +2,9 @@
 
 from oarlock.model.event import Event, EventType
 from oarlock.model.job import FragState
-from oarlock.store import events, kills
-from oarlock.store.events import Noted
-from oarlock.store.tx import Tx
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import events, kills
+from oarlock.store.queries.events import Noted
 from tests.store.cluster import NOW, add_job
 
 SUSPECTED = Event(EventType.PING_CHECKER_NODE_SUSPECTED, NOW, "no answer", hosts=("b", "a", "b"))

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from oarlock.model.errors import DatabaseRefused
-from oarlock.store import jobs
-from oarlock.store.opening import open_database
-from oarlock.store.tx import Tx
+from oarlock.store.engine.opening import open_database
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import jobs
 from tests.store.cluster import add_job, rows
 
 _WRITER = """

@@ -10,9 +10,9 @@ from sqlalchemy import event
 from oarlock.lang.where import check, parse
 from oarlock.model.errors import UnknownJob, UnknownProperty
 from oarlock.model.job import Job, JobKind, JobState, Reservation
-from oarlock.store import jobs, properties, shapes
-from oarlock.store.database import Database
-from oarlock.store.tx import Tx
+from oarlock.store.engine.database import Database
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import jobs, properties, shapes
 from tests.store.cluster import add_job, add_nodes, new, rows, run
 
 

@@ -9,9 +9,9 @@ from oarlock.model.event import Event, EventType
 from oarlock.model.job import JobState, move
 from oarlock.model.resource import ResourceState
 from oarlock.node.log_lines import DetailFormatter
-from oarlock.store import events, jobs, queues, resources
-from oarlock.store.database import Database
-from oarlock.store.tx import Tx
+from oarlock.store.engine.database import Database
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import events, jobs, queues, resources
 from tests.store.cluster import NOW, add_job, add_nodes, run
 
 

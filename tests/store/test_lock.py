@@ -11,9 +11,9 @@ import pytest
 from sqlalchemy import text
 
 from oarlock.model.errors import DatabaseHeld
-from oarlock.store.database import Database
-from oarlock.store.opening import open_database
-from oarlock.store.tx import Tx
+from oarlock.store.engine.database import Database
+from oarlock.store.engine.opening import open_database
+from oarlock.store.engine.tx import Tx
 from tests.bed import eventually
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from oarlock.model.maintenance import Maintenance, UnknownWindow
 from oarlock.model.snapshot import Window
-from oarlock.store import maintenance, properties, snapshot
-from oarlock.store.tx import Tx
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import maintenance, properties, snapshot
 from tests.store.cluster import NOW, add_nodes
 
 

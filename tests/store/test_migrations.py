@@ -12,10 +12,10 @@ from sqlalchemy import create_engine, inspect
 from sqlalchemy.engine.interfaces import ReflectedIndex
 
 from oarlock.store import migrations
-from oarlock.store.database import Database
+from oarlock.store.engine.database import Database
+from oarlock.store.engine.tx import Tx
 from oarlock.store.migrations import REVISIONS
 from oarlock.store.tables import HIDDEN_JOB_COLUMNS, metadata
-from oarlock.store.tx import Tx
 from tests.databases import Postgres
 
 MANUAL = {

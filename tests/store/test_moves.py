@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from oarlock.model.errors import IllegalMove, UnknownJob
 from oarlock.model.job import FINAL, HOLDS_RESOURCES, MOVES, Job, JobState, Moved, move
-from oarlock.store import jobs, resources
-from oarlock.store.database import Database
-from oarlock.store.tx import Tx
+from oarlock.store.engine.database import Database
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import jobs, resources
 from tests.store.cluster import NOW, add_job, add_nodes, choice, new, rows, run, step
 from tests.store.test_jobs import counted
 

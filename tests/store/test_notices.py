@@ -1,8 +1,8 @@
 """Notices wait in the database until they were sent."""
 
-from oarlock.store import notices
-from oarlock.store.notices import Pending
-from oarlock.store.tx import Tx
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import notices
+from oarlock.store.queries.notices import Pending
 
 START, END = (Pending(7, "ada", "fit", "mail:ada@lab.org", tag, "it's so") for tag in ("START", "END"))
 

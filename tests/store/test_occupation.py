@@ -1,9 +1,9 @@
 """How much of the site is given to jobs: resources by node, and GPUs, which several resources may share."""
 
 from oarlock.model.resource import NextState, ResourceState
-from oarlock.store import occupation, properties, resources
-from oarlock.store.occupation import Gpus, Occupied
-from oarlock.store.tx import Tx
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import occupation, properties, resources
+from oarlock.store.queries.occupation import Gpus, Occupied
 from tests.store.cluster import NOW, add_job, add_nodes, run
 
 

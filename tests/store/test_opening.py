@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from oarlock.model.errors import DatabaseRefused
+from oarlock.store.engine.opening import migrate, open_database
 from oarlock.store.migrations import REVISIONS
-from oarlock.store.opening import migrate, open_database
 from tests.databases import Postgres
 
 

@@ -3,10 +3,10 @@
 import pytest
 
 from oarlock.model.plan import Placement, Plan
-from oarlock.store import plans
-from oarlock.store.database import Database
-from oarlock.store.plans import Prediction
-from oarlock.store.tx import Tx
+from oarlock.store.engine.database import Database
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import plans
+from oarlock.store.queries.plans import Prediction
 from tests.store.cluster import NOW, rows
 from tests.store.test_jobs import counted
 

@@ -3,10 +3,10 @@
 import pytest
 
 from oarlock.model.errors import BadPropertyName, PropertyExists, SystemColumn, UnknownProperty
-from oarlock.store import properties, resources
-from oarlock.store.database import Database
+from oarlock.store.engine.database import Database
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import properties, resources
 from oarlock.store.tables import resources as table
-from oarlock.store.tx import Tx
 from tests.store.cluster import NOW, rows
 
 

@@ -5,8 +5,8 @@ import pytest
 from oarlock.model.errors import QueueExists, QueueInUse, UnknownQueue
 from oarlock.model.job import JobState
 from oarlock.model.snapshot import Queue, QuotaRule
-from oarlock.store import queues, quotas
-from oarlock.store.tx import Tx
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import queues, quotas
 from tests.store.cluster import add_job, step
 
 

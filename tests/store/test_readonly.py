@@ -6,9 +6,9 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from oarlock.store import jobs
-from oarlock.store.opening import open_database
-from oarlock.store.readonly import grant_reader
+from oarlock.store.engine.opening import open_database
+from oarlock.store.queries import jobs
+from oarlock.store.queries.readonly import grant_reader
 from oarlock.store.tables import HIDDEN_JOB_COLUMNS
 from tests.databases import Postgres
 from tests.store.cluster import new

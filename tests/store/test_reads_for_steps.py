@@ -2,7 +2,8 @@
 
 from oarlock.model.job import JobState
 from oarlock.model.resource import NextState, ResourceState
-from oarlock.store import facts, jobs, moldables, resources, snapshot
+from oarlock.store.engine import facts
+from oarlock.store.queries import jobs, moldables, resources, snapshot
 from tests.store.cluster import NOW, add_job, add_nodes, choice, run, step
 
 

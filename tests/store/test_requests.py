@@ -3,10 +3,10 @@
 import pytest
 
 from oarlock.model.errors import RequestIdReused
-from oarlock.store import requests, summaries, tokens
-from oarlock.store.summaries import Summary
-from oarlock.store.tokens import Token
-from oarlock.store.tx import Tx
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import requests, summaries, tokens
+from oarlock.store.queries.summaries import Summary
+from oarlock.store.queries.tokens import Token
 from tests.store.cluster import NOW, add_job
 
 

@@ -16,10 +16,10 @@ from oarlock.model.errors import (
 )
 from oarlock.model.job import JobState
 from oarlock.model.resource import NextState, ResourceState
-from oarlock.store import properties, resources
-from oarlock.store.database import Database
-from oarlock.store.opening import open_database
-from oarlock.store.tx import Tx
+from oarlock.store.engine.database import Database
+from oarlock.store.engine.opening import open_database
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import properties, resources
 from tests.store.cluster import NOW, add_job, add_nodes, rows, run, step
 
 

@@ -23,9 +23,10 @@ from oarlock.model.snapshot import (
     Usage,
     Waiting,
 )
-from oarlock.store import jobs, moldables, plans, properties, queues, quotas, resources, snapshot, tables
-from oarlock.store.rows import insert_rows
-from oarlock.store.tx import Tx
+from oarlock.store import tables
+from oarlock.store.engine.rows import insert_rows
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import jobs, moldables, plans, properties, queues, quotas, resources, snapshot
 from tests.store.cluster import NOW, add_job, add_nodes, choice, new, run, step
 from tests.store.test_jobs import counted
 

@@ -12,12 +12,12 @@ from sqlalchemy.exc import DatabaseError
 from oarlock.lang.where import STORED, check, parse, truth
 from oarlock.model.condition import Condition
 from oarlock.model.errors import DatabaseRefused, TooSlow
-from oarlock.store import jobs, properties, resources, where
-from oarlock.store.database import Database
-from oarlock.store.opening import open_database
-from oarlock.store.rows import insert_rows
+from oarlock.store.engine.database import Database
+from oarlock.store.engine.opening import open_database
+from oarlock.store.engine.rows import insert_rows
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import jobs, properties, resources, where
 from oarlock.store.tables.columns import TEXT_BY_CODE_POINT, WHOLE
-from oarlock.store.tx import Tx
 from tests.lang.trees import TYPES, conditions, rows
 from tests.store.cluster import NOW, new
 

@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import event, text
 
 from oarlock.model.errors import DatabaseRefused, IllegalMove, OarlockError
-from oarlock.store.database import Database
-from oarlock.store.tx import Tx
+from oarlock.store.engine.database import Database
+from oarlock.store.engine.tx import Tx
 
 
 def _add(name: str) -> Callable[[Tx], str]:

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from oarlock.node.messages import Settings
-from oarlock.server.transports import Doors, Node, Patience
+from oarlock.node.wire.messages import Settings
+from oarlock.server.nodes import Doors, Node, Patience
 from tests.bed import Outpost, eventually
 from tests.vm.machine import Machine
 

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from oarlock.server.transports import ssh
-from oarlock.server.transports.way import Way
+from oarlock.server.nodes import ssh
+from oarlock.server.nodes.command import Way
 from tests.bed import eventually
 from tests.vm.image import Image
 

@@ -7,9 +7,9 @@ import signal
 import pytest
 
 from oarlock.model.errors import NodeRefused
-from oarlock.node.messages import EXITED, KILLED, LOST, REBOOTED, Limits
-from oarlock.node.sampling import unpacked
-from oarlock.server.transports import Back, Exited, Lost, Missing, Spread
+from oarlock.node.measure.stream import unpacked
+from oarlock.node.wire.messages import EXITED, KILLED, LOST, REBOOTED, Limits
+from oarlock.server.nodes import Back, Exited, Lost, Missing, Spread
 from tests.bed import eventually, needs_root, told
 from tests.vm.guest import guest
 

@@ -21,12 +21,12 @@ from oarlock.config import Config
 from oarlock.measure.live import Live
 from oarlock.model.plan import Priority, Term
 from oarlock.model.resource import NextState
-from oarlock.server import http as server
-from oarlock.server.connection import Limits
-from oarlock.store.database import Database
-from oarlock.store.jobs import New
-from oarlock.store.opening import open_database
-from oarlock.store.tx import Tx
+from oarlock.server.http import listen as server
+from oarlock.server.http.connection import Limits
+from oarlock.store.engine.database import Database
+from oarlock.store.engine.opening import open_database
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries.jobs import New
 from oarlock.web.policy import Site
 
 T = TypeVar("T")

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from oarlock.model.job import JobState
-from oarlock.store import jobs
-from oarlock.store.database import Database
-from oarlock.store.opening import open_database
-from oarlock.store.tx import Tx
+from oarlock.store.engine.database import Database
+from oarlock.store.engine.opening import open_database
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import jobs
 from tests.store.cluster import NOW, add_job, add_nodes, new, run, step
 from tests.web.house import Running, running
 

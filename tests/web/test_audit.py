@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import update
 
-from oarlock.store.database import Database
+from oarlock.store.engine.database import Database
 from oarlock.store.tables import audit as rows
 from oarlock.web.refusals import MOST_DIFFERENT
 from tests.store.cluster import add_job, add_nodes

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from oarlock.config import Config
-from oarlock.job.admit import Ruling
-from oarlock.job.body import Body
+from oarlock.job.admission.admit import Ruling
+from oarlock.job.admission.payload import Body
 from oarlock.model.errors import RefusedByRule
-from oarlock.store import rules
-from oarlock.store.database import Database
-from oarlock.web.desk import Desk, Taken
-from oarlock.web.who import Account
+from oarlock.store.engine.database import Database
+from oarlock.store.queries import rules
+from oarlock.web.identity import Account
+from oarlock.web.submission_service import Desk, Taken
 from tests.bed import told
 from tests.job.front_desk import add_cluster
 from tests.web.house import House

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from oarlock.model.event import Event, EventType
-from oarlock.store import events
-from oarlock.store.database import Database
-from oarlock.store.tx import Tx
+from oarlock.store.engine.database import Database
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import events
 from tests.web.house import NOW, Running, running
 
 

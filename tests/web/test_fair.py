@@ -2,7 +2,7 @@
 
 import asyncio
 
-from oarlock.web.fair import FairQueue
+from oarlock.web.fair_queue import FairQueue
 
 
 async def _order(turns: int, asked: str) -> str:

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from oarlock.store import jobs, tokens
-from oarlock.store.database import Database
+from oarlock.store.engine.database import Database
+from oarlock.store.queries import jobs, tokens
 from oarlock.web import token
 from tests.store.cluster import add_nodes
 from tests.web.house import NOW, Client, Running, running

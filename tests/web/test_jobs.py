@@ -13,13 +13,13 @@ from oarlock.config import Config
 from oarlock.job import explain
 from oarlock.model.event import Event, EventType
 from oarlock.model.job import JobState
-from oarlock.store import events, jobs
-from oarlock.store.database import Database
-from oarlock.store.listing import LIVE, Which
-from oarlock.store.tx import Tx
+from oarlock.store.engine.database import Database
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import events, jobs
+from oarlock.store.queries.listing import LIVE, Which
 from oarlock.web import views
+from oarlock.web.identity import Account, Channel, Who
 from oarlock.web.verbs.jobs import listed_jobs
-from oarlock.web.who import Account, Channel, Who
 from tests.store.cluster import NOW, add_job, add_nodes, new, run, step
 from tests.web.house import Client, Running, running
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from oarlock.store.database import Database
-from oarlock.store.tx import Tx
+from oarlock.store.engine.database import Database
+from oarlock.store.engine.tx import Tx
 from tests.store.cluster import NOW, add_job, add_nodes, run
 from tests.web.house import Running, running
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from oarlock.config import Config
-from oarlock.store import queues, resources, tokens
-from oarlock.store.database import Database
-from oarlock.store.tx import Tx
+from oarlock.store.engine.database import Database
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import queues, resources, tokens
 from oarlock.web import token
 from oarlock.web.policy import Site
-from oarlock.web.verb import VERBS
+from oarlock.web.registry import VERBS
 from oarlock.web.verbs import __all__ as _registered  # noqa: F401
 from tests.store.cluster import add_job, add_nodes
 from tests.web.house import NOW, Client, Running, running

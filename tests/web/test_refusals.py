@@ -2,7 +2,7 @@
 
 import asyncio
 
-from oarlock.store.audit import Entry
+from oarlock.store.queries.audit import Entry
 from oarlock.web.refusals import MOST_DIFFERENT, MOST_USERS, RefusalRecorder
 
 NO = "Only administrators may do this."

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from oarlock.store.opening import open_database
-from oarlock.web import reading
-from oarlock.web.verb import VERBS
+from oarlock.store.engine.opening import open_database
+from oarlock.web import decode
+from oarlock.web.registry import VERBS
 from tests.store.cluster import add_job, add_nodes
 from tests.web.house import Running, running
 
@@ -140,7 +140,7 @@ def test_a_change_asked_twice_with_one_id_is_done_once(house: Running):
 def test_a_request_over_its_limit_is_refused_and_the_connection_lives_on(house: Running):
     client = house.client
     with client.connected() as connection:
-        refused = client.ask_on(connection, "POST", "/jobs/delete", b" " * (reading.LARGEST_BODY + 1))
+        refused = client.ask_on(connection, "POST", "/jobs/delete", b" " * (decode.LARGEST_BODY + 1))
         assert (refused.status, refused.body["kind"]) == (413, "TooLong")
         assert client.ask_on(connection, "GET", "/version").status == 200
 
@@ -150,7 +150,7 @@ def test_only_a_submission_may_be_large(house: Running):
     assert house.client.post("/jobs", large, On_Behalf_Of="nobody").status == 200
     huge = large | {"array": ["x" * 1000] * 11_000}
     assert house.client.post("/jobs", huge, On_Behalf_Of="nobody").status == 413
-    script = {"command": "true", "script": "#" * (2 * reading.LARGEST_BODY), "directory": "/"}
+    script = {"command": "true", "script": "#" * (2 * decode.LARGEST_BODY), "directory": "/"}
     assert house.client.post("/jobs", script, On_Behalf_Of="nobody").status == 413
 
 

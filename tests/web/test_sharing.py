@@ -4,10 +4,10 @@ from collections.abc import Hashable
 from typing import Any
 
 from oarlock.config import Config
-from oarlock.web.call import Call
+from oarlock.web.context import Call
+from oarlock.web.identity import Account, Channel, Who
 from oarlock.web.policy import Site
 from oarlock.web.verbs.jobs import ListJobs
-from oarlock.web.who import Account, Channel, Who
 
 SITE = Site(Config(), frozenset({"root", "ops"}))
 

@@ -6,8 +6,8 @@ import pytest
 
 from oarlock.model.job import JobState
 from oarlock.model.resource import NextState
-from oarlock.store.database import Database
-from oarlock.store.tx import Tx
+from oarlock.store.engine.database import Database
+from oarlock.store.engine.tx import Tx
 from tests.store.cluster import NOW, add_job, add_nodes, run, step
 from tests.web.house import Client, Running, running
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from oarlock.model.job import JobState
-from oarlock.store import jobs
-from oarlock.store.database import Database
+from oarlock.store.engine.database import Database
+from oarlock.store.queries import jobs
 from tests.store.cluster import NOW, add_nodes, run, step
 from tests.web.house import Answered, Client, Running, running
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from oarlock.web.together import LARGEST_GROUP, Together
+from oarlock.web.batching import LARGEST_GROUP, Together
 
 
 class Works:

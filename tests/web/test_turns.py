@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from oarlock.store.database import Database
+from oarlock.store.engine.database import Database
 from tests.bed import eventually
 from tests.store.cluster import NOW, add_job, add_nodes
 from tests.web.house import Gate, Running, running

@@ -4,11 +4,11 @@ import http.client
 
 from oarlock.model.job import JobState
 from oarlock.model.resource import ResourceState
-from oarlock.node.sampling import packed
-from oarlock.store import accounting, jobs, resources, summaries
-from oarlock.store.database import Database
-from oarlock.store.summaries import Summary
-from oarlock.store.tx import Tx
+from oarlock.node.measure.stream import packed
+from oarlock.store.engine.database import Database
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import accounting, jobs, resources, summaries
+from oarlock.store.queries.summaries import Summary
 from tests.store.cluster import add_job, add_nodes, run, step
 from tests.web.house import NOW, Running, running
 

@@ -45,13 +45,13 @@ def run(asked: argparse.Namespace) -> None:
 
 
 def _run(asked: argparse.Namespace) -> None:
-    from oarlock.measure import options, start
+    from oarlock.measure import options, run_agent
     from oarlock.node import log_lines
 
     level = logging.DEBUG if getattr(asked, "verbose", False) else logging.INFO
     log_lines.to_stderr("oarlock agent: %(message)s", level=level)
     given = options.read_file(asked.config) if hasattr(asked, "config") else {}
-    start.run(options.made(_given(asked), options.made(given)))
+    run_agent.run(options.made(_given(asked), options.made(given)))
 
 
 def _ask(asked: argparse.Namespace) -> None:

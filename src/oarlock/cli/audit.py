@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from oarlock.cli import times
+from oarlock.cli import time_format
 from oarlock.cli.output import show_text
 from oarlock.client import Client, Refused
 
@@ -48,7 +48,7 @@ def run(asked: argparse.Namespace) -> None:
     found = _Record(asked.server).changes(
         by=asked.user,
         job=asked.job,
-        since=None if asked.since is None else times.instant(asked.since, what="--since"),
+        since=None if asked.since is None else time_format.instant(asked.since, what="--since"),
         limit=asked.last,
         check="true" if asked.check else None,
     )
@@ -70,7 +70,8 @@ def run(asked: argparse.Namespace) -> None:
 def _line(one: dict[str, Any]) -> str:
     who = f"{one['user']} for {one['behalf']}" if one["behalf"] else one["user"]
     asked = _told(one["asked"])
-    line = f"{one['id']:>6}  {times.date(one['date'])}  {who or 'unknown'} ({one['channel']})  {one['verb']}  {asked}"
+    date = time_format.date(one["date"])
+    line = f"{one['id']:>6}  {date}  {who or 'unknown'} ({one['channel']})  {one['verb']}  {asked}"
     return f"{line.rstrip()}  refused: {one['refused']}" if one["refused"] else line.rstrip()
 
 

@@ -20,9 +20,9 @@ from oarlock.node import commands
 from oarlock.server import serve
 from oarlock.server.clock import RealClock
 from oarlock.server.core import Core
-from oarlock.server.http import SOCKET, serve_http
-from oarlock.store import accounting, events, jobs, properties, resources
-from oarlock.store.tx import Tx
+from oarlock.server.http.listen import SOCKET, serve_http
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import accounting, events, jobs, properties, resources
 
 NODES = ("node1", "node2", "node3", "node4")
 _CORES = 2

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from oarlock.cli import output
-from oarlock.cli.listing import letter
-from oarlock.cli.times import date
+from oarlock.cli.job_table import letter
+from oarlock.cli.time_format import date
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from logging.handlers import WatchedFileHandler
 
 from oarlock.config import Config
 from oarlock.node.log_lines import DetailFormatter
-from oarlock.store import journal
+from oarlock.store.engine import journal
 
 ONLY_WARNINGS, NO_JOBS = 1, 2
 """Levels of LOG_LEVEL below the highest."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from oarlock.cli import times
+from oarlock.cli import time_format
 from oarlock.cli.output import show_text
 from oarlock.client import Client
 
@@ -57,8 +57,8 @@ def options(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 def _add(asked: argparse.Namespace) -> None:
     window = {
         "name": asked.name,
-        "start": times.instant(asked.start, what="START"),
-        "stop": times.instant(asked.stop, what="STOP"),
+        "start": time_format.instant(asked.start, what="START"),
+        "stop": time_format.instant(asked.stop, what="STOP"),
         **({"nodes": asked.nodes} if asked.nodes else {}),
         **({"where": asked.where} if asked.where else {}),
     }
@@ -81,7 +81,7 @@ def _list(asked: argparse.Namespace) -> None:
         print(json.dumps(windows, indent=2))
         return
     for one in windows:
-        when = f"{times.date(one['start'])} - {times.date(one['stop'])}"
+        when = f"{time_format.date(one['start'])} - {time_format.date(one['stop'])}"
         show_text(f"{one['id']:>4}  {when}  {one['name']}  ({one['where'] or 'all resources'}; by {one['by']})")
 
 

@@ -32,9 +32,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def _install(asked: argparse.Namespace) -> None:
     from oarlock.config import load
-    from oarlock.server.fleet import fixed
-    from oarlock.server.transports.installing import PROGRAM, files
-    from oarlock.server.transports.ssh import ACCOUNT
+    from oarlock.server.nodes.fleet import fixed
+    from oarlock.server.nodes.install import PROGRAM, files
+    from oarlock.server.nodes.ssh import ACCOUNT
 
     program, account = asked.program or PROGRAM, asked.account or ACCOUNT
     made = files(fixed(load(asked.config).config), key=_read(asked.key), program=program, account=account)

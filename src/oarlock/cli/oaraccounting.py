@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oarlock.cli import command
+from oarlock.cli import entry
 from oarlock.cli.options import Options
 from oarlock.client import Refused
 
@@ -29,7 +29,7 @@ OPTIONS.example("oaraccounting --delete-before 2678400", "keep 31 days")
 
 def main() -> int:
     """Run the command."""
-    return command.main(OPTIONS, run)
+    return entry.main(OPTIONS, run)
 
 
 def run(client: Client, asked: Asked, out: Output) -> None:

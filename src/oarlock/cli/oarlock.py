@@ -136,7 +136,7 @@ def _serve(asked: argparse.Namespace) -> None:
 
 
 def _config(asked: argparse.Namespace) -> None:
-    from oarlock.cli.effective import as_json, as_text, effective
+    from oarlock.cli.show_config import as_json, as_text, effective
     from oarlock.config import load
     from oarlock.job.quotas import book
 
@@ -152,7 +152,7 @@ def _config(asked: argparse.Namespace) -> None:
 def _refuse_unusable_programs(config: "Config") -> None:
     """Raise `ProgramsUnusable` if a program of the site could not be run on this machine."""
     from oarlock.model.errors import ProgramsUnusable
-    from oarlock.server.programs import of_this_machine, unusable
+    from oarlock.server.effects.programs import of_this_machine, unusable
 
     if found := unusable(of_this_machine(config)):
         sys.stdout.flush()

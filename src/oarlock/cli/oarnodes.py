@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from oarlock.cli import command
+from oarlock.cli import entry
 from oarlock.cli.options import Options
 from oarlock.client import Refused
 
@@ -37,7 +37,7 @@ OPTIONS.example("oarnodes --sql \"state = 'Suspected'\"", "what needs a look")
 
 def main() -> int:
     """Run the command."""
-    return command.main(OPTIONS, run)
+    return entry.main(OPTIONS, run)
 
 
 def run(client: Client, asked: Asked, out: Output) -> None:
@@ -72,7 +72,7 @@ def _asked_for(client: Client, asked: Asked, out: Output) -> Any:
 
 
 def _all(resources: list[Any], jobs: dict[str, list[int]], out: Output) -> None:
-    from oarlock.cli.resources import joined, told
+    from oarlock.cli.resource_output import joined, told
 
     on = {resource["resource_id"]: jobs.get(str(resource["resource_id"]), []) for resource in resources}
     if out.form:
@@ -85,7 +85,7 @@ def _all(resources: list[Any], jobs: dict[str, list[int]], out: Output) -> None:
 
 
 def _states(resources: list[Any], out: Output) -> None:
-    from oarlock.cli.resources import state
+    from oarlock.cli.resource_output import state
 
     now = int(time.time())
     nodes: dict[str, dict[str, str]] = {}
@@ -113,7 +113,7 @@ def _names(resources: list[Any], out: Output) -> None:
 
 
 def _events(client: Client, asked: Asked, out: Output) -> None:
-    from oarlock.cli.times import date, instant
+    from oarlock.cli.time_format import date, instant
 
     said = asked.text("events")
     since = None if said is None else instant(said, what="--events")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from oarlock.cli import command
+from oarlock.cli import entry
 from oarlock.cli.options import Options
 from oarlock.client import Refused
 
@@ -55,7 +55,7 @@ OPTIONS.example("oarnodesetting -h node5 -s Absent", "take node5 away: its jobs 
 
 def main() -> int:
     """Run the command."""
-    return command.main(OPTIONS, run)
+    return entry.main(OPTIONS, run)
 
 
 def run(client: Client, asked: Asked, out: Output) -> None:

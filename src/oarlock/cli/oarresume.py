@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oarlock.cli import command
+from oarlock.cli import entry
 from oarlock.cli.options import Options
 from oarlock.cli.selection import add_selection, chosen, tell_refused
 
@@ -23,7 +23,7 @@ OPTIONS.end()
 
 def main() -> int:
     """Run the command."""
-    return command.main(OPTIONS, run)
+    return entry.main(OPTIONS, run)
 
 
 def run(client: Client, asked: Asked, out: Output) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from oarlock.cli import command
+from oarlock.cli import entry
 from oarlock.cli.options import LONGEST_NUMBER, Options
 from oarlock.client import Refused
 
@@ -57,7 +57,7 @@ OPTIONS.example("oarstat -j 42 --usage", "what job 42 used so far")
 
 def main() -> int:
     """Run the command."""
-    return command.main(OPTIONS, run)
+    return entry.main(OPTIONS, run)
 
 
 def run(client: Client, asked: Asked, out: Output) -> None:
@@ -76,12 +76,12 @@ def _jobs(client: Client, asked: Asked, out: Output) -> None:
     full = asked.given("full") or bool(out.form)
     jobs = _chosen(client, asked, out, full=full)
     if out.form:
-        from oarlock.cli.details import BRIEF
+        from oarlock.cli.job_details import BRIEF
 
         whole = asked.given("full")
         out.data({str(job["Job_Id"]): job if whole else _only(job, BRIEF) for job in jobs})
     elif full:
-        from oarlock.cli.details import details
+        from oarlock.cli.job_details import details
 
         for line in (line for job in jobs for line in details(job)):
             out.line(line)
@@ -96,16 +96,16 @@ def _refuse_format(number: int | None) -> None:
 
 
 def _table(jobs: list[Any], asked: Asked) -> list[str]:
-    from oarlock.cli import listing
+    from oarlock.cli import job_table
 
     now = int(time.time())
     if asked.given("array"):
-        return listing.arrays(jobs, now)
+        return job_table.arrays(jobs, now)
     if asked.given("compact"):
-        return listing.compact(jobs, now)
+        return job_table.compact(jobs, now)
     if asked.number("format") in {1, 3}:  # OAR prints the older table for both
-        return listing.dated(jobs)
-    return listing.table(jobs, now)
+        return job_table.dated(jobs)
+    return job_table.table(jobs, now)
 
 
 def _only(job: Any, fields: frozenset[str]) -> dict[str, Any]:
@@ -188,7 +188,7 @@ def _events(client: Client, asked: Asked, out: Output) -> None:
     if out.form:
         out.data({str(job_id): events for job_id, events in found.items()})
         return
-    from oarlock.cli.times import date
+    from oarlock.cli.time_format import date
 
     for job_id, events in found.items():
         for event in events:
@@ -196,7 +196,7 @@ def _events(client: Client, asked: Asked, out: Output) -> None:
 
 
 def _properties(client: Client, asked: Asked, out: Output) -> None:
-    from oarlock.cli.resources import properties
+    from oarlock.cli.resource_output import properties
 
     found = _of_each(client, asked, out, client.job_resources)
     if out.form:
@@ -212,9 +212,9 @@ def _usage(client: Client, asked: Asked, out: Output) -> None:
     if out.form:
         out.data({str(used["job_id"]): used for used in found})
         return
-    from oarlock.cli import usage
+    from oarlock.cli import usage_table
 
-    for line in usage.blocks(found):
+    for line in usage_table.blocks(found):
         out.line(line)
 
 
@@ -225,22 +225,22 @@ def _why(client: Client, asked: Asked, out: Output) -> None:
         return
     out.line(answer["says"])
     if answer.get("start"):
-        from oarlock.cli.times import date
+        from oarlock.cli.time_format import date
 
         out.line(f"Start: {date(answer['start'])}")
     if answer.get("smaller"):
         out.line(f"Sooner: {answer['smaller']}")
     if answer.get("priority"):
-        from oarlock.cli.details import priority
+        from oarlock.cli.job_details import priority
 
         for line in priority(answer["priority"]):
             out.line(line)
 
 
 def _gantt(client: Client, asked: Asked, out: Output) -> None:
-    from oarlock.cli import gantt, times
+    from oarlock.cli import gantt, time_format
 
-    since, until = times.interval(asked.text("gantt") or "", what="--gantt")
+    since, until = time_format.interval(asked.text("gantt") or "", what="--gantt")
     answer = client.gantt(since, until)
     if out.form:
         out.data(gantt.keyed(answer))
@@ -250,16 +250,16 @@ def _gantt(client: Client, asked: Asked, out: Output) -> None:
 
 
 def _accounting(client: Client, asked: Asked, out: Output) -> None:
-    from oarlock.cli import accounting, times
+    from oarlock.cli import accounting_sums, time_format
 
-    since, until = times.interval(asked.text("accounting") or "", what="--accounting")
+    since, until = time_format.interval(asked.text("accounting") or "", what="--accounting")
     user = (asked.text("user") or _me()) if asked.given("user") else None
-    answer = client.accounting(since=since, until=until + accounting.DAY - 1, user=user)
-    summary = accounting.by_user(answer["rows"])
+    answer = client.accounting(since=since, until=until + accounting_sums.DAY - 1, user=user)
+    summary = accounting_sums.by_user(answer["rows"])
     if user is not None:
-        summary = {name: sums | accounting.of_projects(answer) for name, sums in summary.items()}
+        summary = {name: sums | accounting_sums.of_projects(answer) for name, sums in summary.items()}
     if out.form:
         out.data(summary)
         return
-    for line in accounting.table(summary) if user is None else accounting.of_user(user, summary.get(user)):
+    for line in accounting_sums.table(summary) if user is None else accounting_sums.of_user(user, summary.get(user)):
         out.line(line)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oarlock.cli import command
+from oarlock.cli import entry
 from oarlock.cli.options import Options, hint_of_dashes
 from oarlock.client import Refused
 
@@ -102,7 +102,7 @@ BESIDE_RESUBMIT = frozenset({"resubmit", "dry_run", "server", "dumper", "xml", "
 
 def main() -> int:
     """Run the command."""
-    return command.main(OPTIONS, run)
+    return entry.main(OPTIONS, run)
 
 
 def run(client: Client, asked: Asked, out: Output) -> None:
@@ -204,7 +204,7 @@ def _show_reservation(reservation: Any, job_id: int, out: Output, *, held: bool)
 
 
 def _could_run(reservation: Any) -> str:
-    from oarlock.cli.times import date
+    from oarlock.cli.time_format import date
 
     if reservation.get("start"):
         return f"This reservation could run at {date(reservation['start'])}"
@@ -219,7 +219,7 @@ def _show_plan(answer: Any, _body: dict[str, Any], out: Output) -> None:
         out.line(message)
     out.line(answer["says"])
     if answer.get("start"):
-        from oarlock.cli.times import date
+        from oarlock.cli.time_format import date
 
         out.line(f"Start: {date(answer['start'])}")
     if answer.get("nodes"):

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oarlock.cli import times
+from oarlock.cli import time_format
 from oarlock.cli.output import show_text
 from oarlock.client import Client
 
@@ -68,7 +68,7 @@ def options(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def _show(asked: argparse.Namespace) -> None:
-    at = None if asked.at is None else times.instant(asked.at, what="--at")
+    at = None if asked.at is None else time_format.instant(asked.at, what="--at")
     found = _Quotas(asked.server).allowance(user=asked.user, at=at)
     if asked.json:
         print(json.dumps(found, indent=2))
@@ -76,7 +76,7 @@ def _show(asked: argparse.Namespace) -> None:
     if found["problem"]:
         show_text(f"The changed file is not used; what it said before holds. {found['problem']}")
     if found["file"]:
-        until = f" until {times.date(found['until'])}" if found["until"] is not None else ""
+        until = f" until {time_format.date(found['until'])}" if found["until"] is not None else ""
         show_text(f"Of {found['file']}, the rules `{found['set']}` hold{until}.")
     if not found["rules"]:
         whom = f" speaks of {asked.user}" if asked.user else " holds"

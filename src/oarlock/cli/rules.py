@@ -10,15 +10,15 @@ from pathlib import Path
 
 from oarlock.cli.output import show_text
 from oarlock.config import Config, load
-from oarlock.job.admit import admit
-from oarlock.job.examples import NOW, plain_job, tried
-from oarlock.job.rulebook import SHIPPED, Book, Source, sources, with_lists
+from oarlock.job.admission.admit import admit
+from oarlock.job.admission.examples import NOW, plain_job, tried
+from oarlock.job.admission.rules import SHIPPED, Book, Source, sources, with_lists
 from oarlock.model.errors import BadRule, DatabaseRefused, ExamplesFailed, OarlockError, RefusedByRule
+from oarlock.server.nodes import python_rules
 from oarlock.server.serve import address, default_state
-from oarlock.server.transports import rules as python_rules
-from oarlock.store import rules as table
-from oarlock.store.opening import place
-from oarlock.store.rules import Stored
+from oarlock.store.engine.opening import place
+from oarlock.store.queries import rules as table
+from oarlock.store.queries.rules import Stored
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,14 +67,14 @@ def _count(text: str) -> int:
 
 def run(asked: argparse.Namespace) -> None:
     """Replay, and tell what came of it."""
-    from oarlock.simulate import reading, report
+    from oarlock.simulate import formats, report
     from oarlock.simulate.compare import Comparison, Shaking
     from oarlock.simulate.energy import Power
+    from oarlock.simulate.platform import site
     from oarlock.simulate.replay import Ties
-    from oarlock.simulate.site import site
 
     _refuse_early(asked)
-    trace = reading.read(asked.trace, since=_instant(asked.since, 0), until=_instant(asked.until, reading.FOREVER))
+    trace = formats.read(asked.trace, since=_instant(asked.since, 0), until=_instant(asked.until, formats.FOREVER))
     for reason, count in trace.skipped.items():
         unit = "line" if trace.resources is None else "job"
         print(f"oarlock: {count} {unit}{'s' * (count > 1)} of {trace.name} skipped: {reason}.", file=sys.stderr)
@@ -115,7 +115,7 @@ def _refuse_early(asked: argparse.Namespace) -> None:
 
 
 def _instant(text: str | None, otherwise: int) -> int:
-    from oarlock.cli.times import instant
+    from oarlock.cli.time_format import instant
     from oarlock.client import Refused
     from oarlock.simulate.trace import TraceRefused
 

@@ -27,7 +27,7 @@ def all_said(asked: Asked, options: Options, out: Output) -> Asked:
     """Add what the script says, if it is to be read."""
     if not asked.given("scanscript"):
         return asked
-    from oarlock.cli.script import scanned
+    from oarlock.cli.directives import scanned
 
     return scanned(asked, options, out)
 
@@ -61,7 +61,7 @@ def submission(asked: Asked) -> dict[str, Any]:
 
 
 def _command(command: str, directory: str) -> str:
-    from oarlock.cli.program import found_here, refuse_windows_lines
+    from oarlock.cli.script_file import found_here, refuse_windows_lines
 
     command = found_here(command, directory, os.environ.get("PATH", ""))
     refuse_windows_lines(command, directory)
@@ -77,7 +77,7 @@ def _add_dates(body: dict[str, Any], asked: Asked) -> None:
     text = asked.text("reservation")
     if text is None:
         return
-    from oarlock.cli.times import instant, interval
+    from oarlock.cli.time_format import instant, interval
 
     if "," in text:
         # Instants: the server may live in another time zone than who reads this terminal's clock.

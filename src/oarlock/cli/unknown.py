@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from oarlock.cli import times
+from oarlock.cli import time_format
 from oarlock.client import Client
 
 if TYPE_CHECKING:
@@ -52,9 +52,8 @@ def _list(asked: argparse.Namespace) -> None:
     for job in found:
         signed = f"generation {job['generation']}" if job["tag"] else "not signed by this server"
         whose = job["user"] or "an unknown user"
-        print(
-            f"{job['id']:>4}  {job['node']}  job {job['job']} of {whose}, since {times.date(job['since'])} ({signed})"
-        )
+        since = time_format.date(job["since"])
+        print(f"{job['id']:>4}  {job['node']}  job {job['job']} of {whose}, since {since} ({signed})")
 
 
 def _end(asked: argparse.Namespace) -> None:

@@ -1,8 +1,8 @@
 """Account: jobs are accounted in the transaction that ends them; this makes the account anew, or catches up."""
 
 from oarlock.config import Config
-from oarlock.store import accounting
-from oarlock.store.tx import Tx
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import accounting
 
 
 def catch_up(tx: Tx, config: Config) -> int:

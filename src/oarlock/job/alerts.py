@@ -6,9 +6,10 @@ How far the telling has come is kept in the database, so that a restart or a mai
 from collections.abc import Sequence
 
 from oarlock.model.event import FOR_ADMINISTRATORS
-from oarlock.store import events, facts
-from oarlock.store.events import Noted
-from oarlock.store.tx import Tx
+from oarlock.store.engine import facts
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import events
+from oarlock.store.queries.events import Noted
 
 _NAME = "administrators told up to event"
 

@@ -5,16 +5,18 @@ from dataclasses import dataclass
 from msgspec import structs
 
 from oarlock.config import Config
-from oarlock.job import dates, queue_states, schedule, unknown_users
+from oarlock.job.admission import dates
+from oarlock.job.cluster import queue_states
+from oarlock.job.run import schedule, unknown_users
 from oarlock.model.event import EventType
 from oarlock.model.job import FINAL, Job, JobState, Reservation
 from oarlock.model.plan import Obstacle, Placement, Reason, Unplaced
 from oarlock.model.snapshot import Choice, Shape, Waiting
-from oarlock.plan import one_more
-from oarlock.plan.explain import Explainer
+from oarlock.plan.explain import dry_run
+from oarlock.plan.explain.explain import Explainer
 from oarlock.plan.planner import Planner
-from oarlock.store import account_doubts, events, jobs, snapshot
-from oarlock.store.tx import Tx
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import account_doubts, events, jobs, snapshot
 
 _NOT_YET = 1 << 62
 """The number of a job that has none: behind all others."""
@@ -114,7 +116,7 @@ def when(tx: Tx, config: Config, new: jobs.New, *, now: int) -> When:
     """Say when and where a job would start if it were submitted now."""
     planner, _ = _planned(tx, config, now)
     choices = tuple(
-        Choice(-index, one_more.add_shape(planner, Shape(one.groups, new.request.where)), one.walltime or 0)
+        Choice(-index, dry_run.add_shape(planner, Shape(one.groups, new.request.where)), one.walltime or 0)
         for index, one in enumerate(new.request.alternatives, 1)
     )
     job = new.job
@@ -130,7 +132,7 @@ def when(tx: Tx, config: Config, new: jobs.New, *, now: int) -> When:
         reservation=job.reservation,
         start=job.start,
     )
-    found = one_more.submit(planner, dates.dated(waiting))
+    found = dry_run.submit(planner, dates.dated(waiting))
     if job.reservation is not Reservation.NONE:
         return _answered(planner, found)
     reason = Explainer(planner).why(_NOT_YET)

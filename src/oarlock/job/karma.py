@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Iterable
 
 from oarlock.config import Config
-from oarlock.job import schedule
+from oarlock.job.run import schedule
 from oarlock.model.snapshot import Usage
-from oarlock.plan.karma import karma_of
-from oarlock.store import snapshot
-from oarlock.store.accounting import Account
-from oarlock.store.tx import Tx
+from oarlock.plan.policy.karma import karma_of
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import snapshot
+from oarlock.store.queries.accounting import Account
 
 
 def by_project(tx: Tx, config: Config, user: str, rows: Iterable[Account], *, now: int) -> dict[str, float]:

@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from oarlock.job.instructions import Notify
+from oarlock.job.run.effects import Notify
 from oarlock.model.event import Event, EventType
 from oarlock.model.job import Job, JobState, Moved
-from oarlock.store import notices as stored
-from oarlock.store.notices import Pending
-from oarlock.store.tx import Tx
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import notices as stored
+from oarlock.store.queries.notices import Pending
 
 _TAGS = {
     JobState.RUNNING: "START",

@@ -12,7 +12,7 @@ from oarlock.lang import quotas
 from oarlock.model.quota import BadQuotas, Date, QuotaBook
 from oarlock.model.resource import DEFAULT_TYPE
 from oarlock.model.snapshot import QuotaRule, QuotaSpan, ResourceTable
-from oarlock.plan.chart import FOREVER
+from oarlock.plan.timeline.occupancy import FOREVER
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ import re
 import shlex
 from typing import NamedTuple
 
-from oarlock.lang.wording import TYPED_BYTES, fits
+from oarlock.lang.limits import TYPED_BYTES, fits
 from oarlock.model.errors import SyntaxRefused, TooLong
 
 MOST = 256

@@ -2,7 +2,7 @@
 
 import re
 
-from oarlock.lang.wording import short
+from oarlock.lang.limits import short
 from oarlock.model.errors import BadDuration
 
 LONGEST = 2**31 - 1

@@ -7,7 +7,7 @@ import re
 import shlex
 
 from oarlock.lang.duration import LONGEST
-from oarlock.lang.wording import TYPED_BYTES, fits, short
+from oarlock.lang.limits import TYPED_BYTES, fits, short
 from oarlock.model.errors import (
     BadCheckpoint,
     BadEnvironment,

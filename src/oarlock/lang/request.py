@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from oarlock.lang import duration
 from oarlock.lang import where as conditions
-from oarlock.lang.wording import fits, short
+from oarlock.lang.limits import fits, short
 from oarlock.model.condition import Condition
 from oarlock.model.errors import BadCount, SyntaxRefused, TooLong, ZeroResources
 from oarlock.model.record import changed

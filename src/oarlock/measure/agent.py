@@ -19,12 +19,12 @@ from oarlock.measure.batch import Assembler, Batch
 from oarlock.measure.exposition import Exposition, Page
 from oarlock.measure.naming import Naming
 from oarlock.measure.options import AgentOptions
+from oarlock.measure.outputs import Sink
 from oarlock.measure.owners import LookUp, Owners
-from oarlock.measure.sinks import Sink
 from oarlock.model.errors import ConfigRefused
-from oarlock.node.discovery import Finder
-from oarlock.node.hierarchies import Hierarchy, of_this_machine
-from oarlock.node.sampler import Sampler
+from oarlock.node.cgroup.hierarchies import Hierarchy, of_this_machine
+from oarlock.node.measure.discovery import Finder
+from oarlock.node.measure.sampler import Sampler
 from oarlock.node.sources.assemble import Options as SourceOptions
 from oarlock.node.sources.assemble import Sources, assemble
 from oarlock.node.sources.metrics import series

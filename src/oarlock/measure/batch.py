@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from oarlock.measure.owners import Owner, Owners
-from oarlock.node.discovery import Key
-from oarlock.node.sampler import Sample
+from oarlock.node.measure.discovery import Key
+from oarlock.node.measure.sampler import Sample
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from oarlock.measure.names import Family
 from oarlock.measure.naming import Naming, Output
 from oarlock.measure.owners import Owner
 from oarlock.model.sample import MetricKind
-from oarlock.node.discovery import Key
+from oarlock.node.measure.discovery import Key
 from oarlock.node.sources.metrics import series, split
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

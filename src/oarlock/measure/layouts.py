@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from oarlock.model.errors import ConfigRefused
-from oarlock.node.layout import OARLOCK, Layout
+from oarlock.node.measure.layout import OARLOCK, Layout
 
 AUTO = "auto"
 _KEYS = {"about", "job", "inside", "is_job"}

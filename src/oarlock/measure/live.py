@@ -11,7 +11,7 @@ from oarlock.measure.batch import JOB, Batch, Subject
 from oarlock.measure.exposition import Exposition, together
 from oarlock.measure.naming import Naming
 from oarlock.measure.owners import Facts, Owner, user_number
-from oarlock.node.sampling import Unreadable, unpacked
+from oarlock.node.measure.stream import Unreadable, unpacked
 from oarlock.node.sources.metrics import split
 
 log = logging.getLogger(__name__)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
-from oarlock.node.discovery import Key
-from oarlock.node.layout import Place
+from oarlock.node.measure.discovery import Key
+from oarlock.node.measure.layout import Place
 
 PATIENCE_SECONDS = 10.0
 """How long the series of a new job wait for a look-up, so that they do not change their labels soon after."""

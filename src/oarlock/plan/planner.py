@@ -9,25 +9,26 @@ from oarlock.model.event import Event, EventType
 from oarlock.model.job import Reservation
 from oarlock.model.plan import Obstacle, Placement, Plan, Unplaced
 from oarlock.model.snapshot import Placed, Queue, Shape, Snapshot, Usage, Waiting
-from oarlock.plan import holding, promises, reservations
-from oarlock.plan.besteffort import in_danger
-from oarlock.plan.board import Board, Kind
-from oarlock.plan.chart import Chart, Stay
-from oarlock.plan.containers import Containers
-from oarlock.plan.decide import decided
-from oarlock.plan.dependencies import Blocked, earliest_start
-from oarlock.plan.fit import Fit
-from oarlock.plan.ground import Ground, laid_out
-from oarlock.plan.limits import Limits
-from oarlock.plan.packing import packing
-from oarlock.plan.placeholders import allowed, placeholder
-from oarlock.plan.policies import by_priority, named
-from oarlock.plan.priority import Weighing
-from oarlock.plan.search import Option
-from oarlock.plan.sets import without
+from oarlock.plan import commitments, held_resources
+from oarlock.plan.actions import decided
+from oarlock.plan.fit.fit import Fit
+from oarlock.plan.inputs import Ground, laid_out
+from oarlock.plan.policy.packing import packing
+from oarlock.plan.policy.policies import by_priority, named
+from oarlock.plan.policy.priority import Weighing
+from oarlock.plan.queue_pass import Turn
+from oarlock.plan.rules import reservations
+from oarlock.plan.rules.besteffort import in_danger
+from oarlock.plan.rules.containers import Containers
+from oarlock.plan.rules.dependencies import Blocked, earliest_start
+from oarlock.plan.rules.placeholders import allowed, placeholder
+from oarlock.plan.rules.search import Option
+from oarlock.plan.rules.timesharing import BadTimesharing, is_besteffort, sharing_class
+from oarlock.plan.rules.windows import Limits
+from oarlock.plan.sets.bitset import without
 from oarlock.plan.settings import PlanSettings
-from oarlock.plan.timesharing import BadTimesharing, is_besteffort, sharing_class
-from oarlock.plan.turn import Turn
+from oarlock.plan.timeline.occupancies import Board, Kind
+from oarlock.plan.timeline.occupancy import Chart, Stay
 
 OutOfTime = Callable[[], bool]
 
@@ -86,12 +87,12 @@ class Planner:
         # Who is past its end, yet not over, keeps the jobs that depend on it from starting now.
         self.ends = {job.job_id: max(job.stop, now + 1) for job in snapshot.placed}
         for job in snapshot.placed if self.containers.needed else ():
-            self.containers.open(job, holding.room_of(self, job))
+            self.containers.open(job, held_resources.room_of(self, job))
         for job in snapshot.placed:
             self.settle_placed(job)
         self.look_for_besteffort()
         self._prefer()
-        self.promised = promises.told(self, snapshot)
+        self.promised = commitments.told(self, snapshot)
 
     def run(self, *, out_of_time: OutOfTime = never, previous: Plan | None = None) -> Plan:
         """Give every waiting job a place, or the reason why it has none."""
@@ -142,7 +143,7 @@ class Planner:
 
     def look_for_besteffort(self) -> None:
         """See which best-effort jobs have resources and could be told to leave."""
-        self.besteffort, self.ending = holding.besteffort(self), holding.ending(self)
+        self.besteffort, self.ending = held_resources.besteffort(self), held_resources.ending(self)
         self._in_danger = in_danger(self.besteffort)
 
     def fit(self, shape: int) -> Fit:
@@ -167,7 +168,7 @@ class Planner:
             if isinstance(job, Waiting):
                 raise
             sharing = None  # it has its resources already; that it shares with nobody is safe
-        room = self.containers.room_of(job, None if isinstance(job, Waiting) else holding.given(self, job))
+        room = self.containers.room_of(job, None if isinstance(job, Waiting) else held_resources.given(self, job))
         return Kind(is_besteffort(job.types), sharing, new, room, placeholder(job.types), allowed(job.types))
 
     def duration(self, kind: Kind, walltime: int) -> int:
@@ -365,7 +366,7 @@ class Planner:
     def settle_placed(self, job: Placed) -> None:
         """Let a job have what it has until its time is over."""
         if self.containers.needed:
-            self.show_room(self.containers.open(job, holding.room_of(self, job)))
-        kind, stay = self.kind(job), holding.stay_of(self, job)
+            self.show_room(self.containers.open(job, held_resources.room_of(self, job)))
+        kind, stay = self.kind(job), held_resources.stay_of(self, job)
         self.board.settle(job.job_id, kind, stay)
         self.limits.count(job, kind, stay, job.stop - job.start)

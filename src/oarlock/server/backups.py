@@ -11,8 +11,8 @@ from pathlib import Path
 from oarlock.config import Config
 from oarlock.model.errors import DatabaseRefused
 from oarlock.server.serve import address, prepare
-from oarlock.store import backup as store
-from oarlock.store.backup import Copied, Postgres, PostgresExchange, Say
+from oarlock.store.engine import backup as store
+from oarlock.store.engine.backup import Copied, Postgres, PostgresExchange, Say
 
 _PARTS = re.compile(r"^(\S+)\t(.*)$", re.MULTILINE)
 

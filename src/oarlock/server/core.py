@@ -12,29 +12,32 @@ from pathlib import Path
 from typing import TypeVar
 
 from oarlock.config import Config, DbType
-from oarlock.job import explain, follow, health, kill, launch, nodes, recover, schedule, suspend, unknown, watch
-from oarlock.job.answer import Answer, Answered
-from oarlock.job.finish import Over
-from oarlock.job.instructions import Instruction
-from oarlock.job.ledger import Site
-from oarlock.job.news import Back, Exited, Lost, News, NodeEvent
-from oarlock.job.schedule import Decision
+from oarlock.job import explain
+from oarlock.job.cluster import health, node_states
+from oarlock.job.run import dispatch, kill, launch, recover, schedule, suspend, unknown, watch
+from oarlock.job.run.action_result import Answer, Answered
+from oarlock.job.run.effects import Instruction
+from oarlock.job.run.finish import Over
+from oarlock.job.run.reports import Back, Exited, Lost, News, NodeEvent
+from oarlock.job.run.schedule import Decision
+from oarlock.job.run.unit_of_work import Site
 from oarlock.measure.live import Live
 from oarlock.model.errors import DatabaseAway, DatabaseHeld
 from oarlock.model.plan import Reason
 from oarlock.model.resource import NextState
-from oarlock.server import programs
 from oarlock.server.clock import Clock, Wall
-from oarlock.server.errands import Errands, Nodes
-from oarlock.server.fleet import Fleet, Instance
-from oarlock.server.planning import Helper, Planning
-from oarlock.server.readers import ReaderPool
-from oarlock.server.reservation_watch import ReservationWatch
+from oarlock.server.effects import programs
+from oarlock.server.effects.runner import Errands, Nodes
+from oarlock.server.http.reader_pool import ReaderPool
+from oarlock.server.http.reservation_watch import ReservationWatch
+from oarlock.server.nodes.fleet import Fleet, Instance
+from oarlock.server.planning.client import Helper, Planning
 from oarlock.server.reserve import Reserve
-from oarlock.store import facts, jobs, requests, resources
-from oarlock.store.database import Database
-from oarlock.store.generation import MarkFile, Marks
-from oarlock.store.tx import Tx
+from oarlock.store.engine import facts
+from oarlock.store.engine.database import Database
+from oarlock.store.engine.generation import MarkFile, Marks
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import jobs, requests, resources
 
 log = logging.getLogger(__name__)
 
@@ -250,7 +253,7 @@ class Core:
 
         def ask(tx: Tx) -> list[int]:
             resources.ask_state(tx, ids, state)
-            return [job.id for job in nodes.jobs_on(tx, ids)]
+            return [job.id for job in node_states.jobs_on(tx, ids)]
 
         there = await self.write(ask)
         await self.apply_states()
@@ -295,7 +298,7 @@ class Core:
         self.heard.clear()
         taken, self.news = self.news, []
         if taken:
-            await self._insist(lambda tx: follow.follow(tx, self.site, taken, self.over, now=self.clock.now()))
+            await self._insist(lambda tx: dispatch.follow(tx, self.site, taken, self.over, now=self.clock.now()))
             self.over.written(taken, ())
 
     async def check_programs(self) -> None:
@@ -305,7 +308,7 @@ class Core:
             log.error("program of the site is unusable", extra={"key": program.key, "why": why})
         needed = [(program.event, why) for program, why in found if program.event is not None]
         if needed:
-            await self._step(lambda tx: nodes.stop_for_programs(tx, self.site, needed, now=self.clock.now()))
+            await self._step(lambda tx: node_states.stop_for_programs(tx, self.site, needed, now=self.clock.now()))
 
     async def recover(self) -> None:
         """Go on where the last server stopped."""
@@ -333,7 +336,7 @@ class Core:
 
     async def apply_states(self) -> None:
         """Apply the states that were asked for."""
-        await self._step(lambda tx: nodes.apply(tx, self.site, now=self.clock.now()))
+        await self._step(lambda tx: node_states.apply(tx, self.site, now=self.clock.now()))
 
     async def check(self) -> None:
         """Ask nodes whether they answer."""

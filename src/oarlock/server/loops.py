@@ -5,7 +5,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
-from oarlock.job.news import News
+from oarlock.job.run.reports import News
 from oarlock.model.errors import DatabaseHeld
 from oarlock.server.core import Core
 

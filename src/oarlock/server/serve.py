@@ -15,17 +15,18 @@ from oarlock.config import Config, DbType
 from oarlock.job import alerts
 from oarlock.model.errors import DatabaseHeld, DatabaseRefused, OarlockError
 from oarlock.node import trust
-from oarlock.server import descriptors, log_filter, loops
-from oarlock.server.alerts import PERIOD, Alerts
+from oarlock.server import log_filter, loops
+from oarlock.server.accounts import warn_of_strangers
 from oarlock.server.clock import RealClock
 from oarlock.server.core import Core, mark_file
-from oarlock.server.http import serve_http
-from oarlock.server.people import warn_of_strangers
-from oarlock.server.planning import Helper, forked
-from oarlock.store import facts
-from oarlock.store.database import Database
-from oarlock.store.generation import Marks
-from oarlock.store.opening import open_database
+from oarlock.server.effects.alerts import PERIOD, Alerts
+from oarlock.server.http import descriptors
+from oarlock.server.http.listen import serve_http
+from oarlock.server.planning.client import Helper, forked
+from oarlock.store.engine import facts
+from oarlock.store.engine.database import Database
+from oarlock.store.engine.generation import Marks
+from oarlock.store.engine.opening import open_database
 
 log = logging.getLogger(__name__)
 

@@ -11,14 +11,14 @@ from msgspec.structs import replace
 
 from oarlock.model.errors import OarlockError
 from oarlock.model.resource import DEFAULT_TYPE
-from oarlock.plan.layout import lay_out
-from oarlock.plan.policies import POLICIES, named
+from oarlock.plan.policy.policies import POLICIES, named
+from oarlock.plan.sets.layout import lay_out
 from oarlock.plan.settings import PlanSettings
 from oarlock.simulate import full
 from oarlock.simulate.energy import Energy, Power, of_nodes, of_pool
-from oarlock.simulate.measures import Measures, measured
+from oarlock.simulate.platform import Site, fitted, tabled
 from oarlock.simulate.replay import Ran, Replay, Ties
-from oarlock.simulate.site import Site, fitted, tabled
+from oarlock.simulate.statistics import Measures, measured
 from oarlock.simulate.trace import Trace, by_submission
 
 SHAKEN = ("mean_wait", "bounded_slowdown", "utilisation", "makespan", "p95_wait", "fairness")

@@ -9,19 +9,19 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
 from oarlock.config import Config
-from oarlock.job.schedule import Decision
+from oarlock.job.run.schedule import Decision
 from oarlock.model.job import Job, JobState
 from oarlock.model.request import Alternative, Request
 from oarlock.model.resource import Value
 from oarlock.model.snapshot import Queue, ResourceTable
-from oarlock.plan.layout import NODE, lay_out
+from oarlock.plan.sets.layout import NODE, lay_out
 from oarlock.plan.settings import PlanSettings
-from oarlock.simulate.house import House
+from oarlock.simulate.cluster import House
 from oarlock.simulate.replay import Ran
 from oarlock.simulate.trace import Trace, TraceJob
-from oarlock.store import jobs, properties, queues, resources, stories
-from oarlock.store.memory import MemoryDatabase
-from oarlock.store.tx import Tx
+from oarlock.store.engine.memory import MemoryDatabase
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import jobs, properties, queues, resources, stories
 
 _QUEUE = "trace"
 _WATCH_SECONDS = 3600

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from oarlock.simulate import scales
+from oarlock.simulate.platform import Site
 from oarlock.simulate.replay import Ran
 from oarlock.simulate.rows import Rows, on_rows, stretches
-from oarlock.simulate.site import Site
 
 _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 1200, 88, 12, 4, 24
 _TALL = 240  # of all rows together

@@ -5,9 +5,9 @@ from itertools import pairwise
 
 from oarlock.model.job import FINAL, HOLDS_RESOURCES, MOVES, Job, JobState
 from oarlock.simulate.nodes import VirtualNode
-from oarlock.store.attempts import Attempt
-from oarlock.store.plans import ReservedPlace
-from oarlock.store.stories import History, Stay
+from oarlock.store.queries.attempts import Attempt
+from oarlock.store.queries.plans import ReservedPlace
+from oarlock.store.queries.stories import History, Stay
 
 
 def broken(history: History, nodes: Iterable[VirtualNode]) -> list[str]:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from oarlock.job.news import Back, Exited, Hello, Missing, News, Started
+from oarlock.job.run.reports import Back, Exited, Hello, Missing, News, Started
 from oarlock.model.errors import NodeRefused, NodeUnreachable
-from oarlock.node.messages import (
+from oarlock.node.wire.messages import (
     CLEANED,
     EXITED,
     FAILED,

@@ -7,10 +7,10 @@ from html import escape
 from oarlock.simulate import curves, report
 from oarlock.simulate.compare import Result
 from oarlock.simulate.gantt import busiest_window, gantt
-from oarlock.simulate.measures import Measures, by_user, slowdown
+from oarlock.simulate.platform import Site
 from oarlock.simulate.rows import on_rows
 from oarlock.simulate.scales import span
-from oarlock.simulate.site import Site
+from oarlock.simulate.statistics import Measures, by_user, slowdown
 from oarlock.simulate.style import STYLE
 from oarlock.simulate.trace import Trace
 

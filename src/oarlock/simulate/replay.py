@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from oarlock.model.plan import Placement, Plan
 from oarlock.model.snapshot import Choice, Queue, Shape, Snapshot, Waiting
-from oarlock.plan.chart import FOREVER
-from oarlock.plan.live import Live
-from oarlock.plan.policies import named
+from oarlock.plan.incremental.live_plan import Live
+from oarlock.plan.policy.policies import named
 from oarlock.plan.settings import PlanSettings
-from oarlock.simulate.site import Site
+from oarlock.plan.timeline.occupancy import FOREVER
+from oarlock.simulate.platform import Site
 from oarlock.simulate.trace import Trace, TraceJob
 
 Progress = Callable[[int], None]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TextIO
 
 from oarlock.simulate.compare import Result
-from oarlock.simulate.measures import slowdown
 from oarlock.simulate.scales import span
+from oarlock.simulate.statistics import slowdown
 
 _COLUMNS = (
     "policy", "job", "user", "submitted", "start", "end", "wait", "run", "walltime", "processors", "bounded_slowdown",

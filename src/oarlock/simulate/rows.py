@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from oarlock.model.bits import positions
-from oarlock.plan.layout import Layout, bits_at, lay_out
-from oarlock.plan.sets import lowest
+from oarlock.plan.sets.bitset import lowest
+from oarlock.plan.sets.layout import Layout, bits_at, lay_out
 from oarlock.plan.settings import PlanSettings
+from oarlock.simulate.platform import Site
 from oarlock.simulate.replay import Ran
-from oarlock.simulate.site import Site
 
 _MOST = 512
 

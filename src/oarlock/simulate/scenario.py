@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oarlock.config import Config
-from oarlock.job import kill, suspend
+from oarlock.job.run import kill, suspend
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState, Reservation
 from oarlock.model.request import Request
 from oarlock.model.resource import ResourceState, Value
 from oarlock.simulate import invariants
-from oarlock.simulate.house import Crash, House
-from oarlock.store import jobs, plans, properties, resources, stories
-from oarlock.store.memory import MemoryDatabase
-from oarlock.store.tx import Tx
+from oarlock.simulate.cluster import Crash, House
+from oarlock.store.engine.memory import MemoryDatabase
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import jobs, plans, properties, resources, stories
 
 _FAILURES = ("PROLOGUE_ERROR", "CPUSET_ERROR", "CANNOT_CREATE_TMP_DIRECTORY", "SSH_TRANSFER_TIMEOUT")
 _LONGEST = 1000  # beats after the last arrival within which everything must be over

@@ -13,9 +13,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 import oarlock
 from oarlock.model.errors import UnknownVerb
-from oarlock.web import describe, telling
+from oarlock.web import errors, openapi
 from oarlock.web.dispatch import Dispatcher
-from oarlock.web.verb import JSON, PREFIX, VERBS, Verb
+from oarlock.web.registry import JSON, PREFIX, VERBS, Verb
 from oarlock.web.verbs import __all__ as _registered  # noqa: F401  (importing them makes them known)
 
 _METRICS = "/metrics"
@@ -53,8 +53,8 @@ def _pages() -> ASGIApp:
 
     pages = FastAPI(title="Oarlock", version=oarlock.__version__, docs_url=None, redoc_url=None, openapi_url=None)
     pages.router.redirect_slashes = False
-    pages.router.routes.append(Route(describe.OPENAPI, _openapi))
-    pages.router.routes.append(Route(describe.PAGE, _page))
+    pages.router.routes.append(Route(openapi.OPENAPI, _openapi))
+    pages.router.routes.append(Route(openapi.PAGE, _page))
     pages.add_exception_handler(HTTPException, _nothing_there)
     return pages
 
@@ -83,15 +83,15 @@ class Addresses:
 
 
 async def _openapi(_request: Request) -> Response:
-    return Response(msgspec.json.encode(describe.openapi()), media_type=JSON)
+    return Response(msgspec.json.encode(openapi.openapi()), media_type=JSON)
 
 
 async def _page(_request: Request) -> Response:
     # Nothing on it may load or run anything.
-    return Response(describe.page(), media_type="text/html", headers={"content-security-policy": "default-src 'none'"})
+    return Response(openapi.page(), media_type="text/html", headers={"content-security-policy": "default-src 'none'"})
 
 
 async def _nothing_there(request: Request, _problem: Exception | None) -> Response:
     error = UnknownVerb(f"There is no {request.method} {request.url.path[:200]!a} here.", hint="/api/docs lists all.")
-    status, content = telling.refusal(error)
+    status, content = errors.refusal(error)
     return Response(content, status, media_type=JSON)

@@ -9,9 +9,9 @@ from oarlock.config import Config
 from oarlock.measure.live import Live
 from oarlock.model.plan import Priority
 from oarlock.model.resource import NextState
-from oarlock.store.database import Database
-from oarlock.store.jobs import New
-from oarlock.store.tx import Tx
+from oarlock.store.engine.database import Database
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries.jobs import New
 
 T = TypeVar("T")
 

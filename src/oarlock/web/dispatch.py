@@ -11,19 +11,19 @@ from msgspec import Struct
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from oarlock.lang.wording import short
+from oarlock.lang.limits import short
 from oarlock.model.errors import BadRequest, NotSignedIn, OarlockError, Stopping, TooLong
-from oarlock.store import audit, tokens
-from oarlock.store.audit import Entry
-from oarlock.web import reading, refusals, telling
-from oarlock.web.call import Call, Later, entry
+from oarlock.store.queries import audit, tokens
+from oarlock.store.queries.audit import Entry
+from oarlock.web import decode, errors, refusals
+from oarlock.web.context import Call, Later, entry
 from oarlock.web.core import Core
-from oarlock.web.desk import Desk
-from oarlock.web.fair import FairQueue
+from oarlock.web.fair_queue import FairQueue
+from oarlock.web.identity import Account, Accounts, Channel, Peer, Who
 from oarlock.web.policy import May, Power, Site
+from oarlock.web.registry import JSON, Verb
+from oarlock.web.submission_service import Desk
 from oarlock.web.token import hash_of
-from oarlock.web.verb import JSON, Verb
-from oarlock.web.who import Account, Accounts, Channel, Peer, Who
 
 log = logging.getLogger(__name__)
 
@@ -108,11 +108,11 @@ class Dispatcher:
             content = value if isinstance(value, bytes) else msgspec.json.encode(value)
             return Response(content, headers={"content-type": verb.media_type})
         except OarlockError as error:
-            status, content = telling.refusal(error)
+            status, content = errors.refusal(error)
         except ClientDisconnect:
             return Response(status_code=400)
         except Exception as error:  # noqa: BLE001  (one bad request must not show our insides, nor end the server)
-            status, content = telling.failure(error, verb=verb.name)
+            status, content = errors.failure(error, verb=verb.name)
         headers = {"www-authenticate": "Bearer"} if status == NotSignedIn.http_status else None
         return Response(content, status, media_type=JSON, headers=headers)
 
@@ -144,10 +144,10 @@ class Dispatcher:
         if request.scope["query_string"]:
             raise BadRequest("A POST takes what it is asked with from its body.", hint="Leave out what follows `?`.")
         length = request.headers.get("content-length", "")
-        if "transfer-encoding" in request.headers or (length.isdigit() and int(length) > reading.LARGEST_BODY):
+        if "transfer-encoding" in request.headers or (length.isdigit() and int(length) > decode.LARGEST_BODY):
             async with self._large.turn(who.name if who else ""):
-                return reading.body(await _body(request, verb.largest_body), verb.asks)
-        return reading.body(await _body(request, reading.LARGEST_BODY), verb.asks)
+                return decode.body(await _body(request, verb.largest_body), verb.asks)
+        return decode.body(await _body(request, decode.LARGEST_BODY), verb.asks)
 
     async def _behalf(self, verb: Verb, who: Who | None, name: str | None) -> Account | None:
         if name is None:
@@ -177,7 +177,7 @@ class Dispatcher:
 
 
 def _in_address(verb: Verb, request: Request, parts: Mapping[str, str]) -> Struct:
-    return reading.query(request.scope["query_string"].decode("latin-1"), parts, verb.asks)
+    return decode.query(request.scope["query_string"].decode("latin-1"), parts, verb.asks)
 
 
 async def _body(request: Request, most: int) -> bytes:

@@ -7,9 +7,9 @@ from enum import Enum
 from typing import Self
 
 from oarlock.config import Config
-from oarlock.job.reading import allow
+from oarlock.job.admission.parse import allow
 from oarlock.model.errors import Forbidden, NotSignedIn, OarlockError
-from oarlock.web.who import Account, Channel, Who
+from oarlock.web.identity import Account, Channel, Who
 
 SUSPEND = "jobs.suspend"
 

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
 from oarlock.model.errors import Forbidden, NotSignedIn, OarlockError
-from oarlock.store.audit import Entry
-from oarlock.web.verb import Verb
+from oarlock.store.queries.audit import Entry
+from oarlock.web.registry import Verb
 
 log = logging.getLogger(__name__)
 

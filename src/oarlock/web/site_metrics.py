@@ -8,9 +8,9 @@ from oarlock.config import Config
 from oarlock.model.job import JobState
 from oarlock.model.resource import ResourceState
 from oarlock.node.sources.metrics import series
-from oarlock.store import accounting, jobs, occupation
-from oarlock.store.occupation import Gpus, Occupied
-from oarlock.store.tx import Tx
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import accounting, jobs, occupation
+from oarlock.store.queries.occupation import Gpus, Occupied
 
 _GPU = "gpudevice"
 _DOWN = {ResourceState.DEAD: "down", ResourceState.ABSENT: "drained", ResourceState.SUSPECTED: "drained"}

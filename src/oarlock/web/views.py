@@ -10,10 +10,10 @@ from oarlock.model.errors import UnknownJob
 from oarlock.model.event import Event, EventType
 from oarlock.model.job import FINAL, Job, JobState, filled
 from oarlock.model.resource import PROPERTY_ALIASES
-from oarlock.store import attempts, events, jobs, listing, properties, resources, shapes
-from oarlock.store.listing import Line, Which
-from oarlock.store.tx import Tx
-from oarlock.web.who import Who
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import attempts, events, jobs, listing, properties, resources, shapes
+from oarlock.store.queries.listing import Line, Which
+from oarlock.web.identity import Who
 
 _PRIVATE = frozenset({EventType.USER_MAIL_NOTIFICATION, EventType.USER_EXEC_NOTIFICATION_ERROR})
 """Events that name addresses and programs of `--notify`, which are hidden in jobs as well."""

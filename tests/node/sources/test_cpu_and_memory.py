@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oarlock.node.hierarchies import UNIFIED
+from oarlock.node.cgroup.hierarchies import UNIFIED
 from oarlock.node.sources import cpu, parse
 from oarlock.node.sources.cpu import CpuSource
 from oarlock.node.sources.memory import MemorySource

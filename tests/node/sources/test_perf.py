@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oarlock.node.hierarchies import UNIFIED
+from oarlock.node.cgroup.hierarchies import UNIFIED
 from oarlock.node.sources import perf, perf_event
 from oarlock.node.sources.perf import EVENTS, PerfSource
 from tests.monitoring import job_at, needs_cgroups, real_groups

@@ -1,6 +1,6 @@
 import pytest
 
-from oarlock.node.hierarchies import UNIFIED
+from oarlock.node.cgroup.hierarchies import UNIFIED
 from oarlock.node.sources import blockio, pressure
 from oarlock.node.sources.blockio import BlockIoSource
 from oarlock.node.sources.pids import PidsSource

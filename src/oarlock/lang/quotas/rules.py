@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from oarlock.lang.wording import short
+from oarlock.lang.limits import short
 from oarlock.model.quota import Amount, BadQuotas, WrittenRule
 from oarlock.model.snapshot import QuotaRule
 

@@ -2,7 +2,7 @@
 
 import re
 
-from oarlock.lang.wording import short
+from oarlock.lang.limits import short
 from oarlock.model.quota import BadQuotas, Period
 
 HOUR = 3600

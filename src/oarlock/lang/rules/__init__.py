@@ -3,9 +3,9 @@
 Data, never code: a rule cannot do what is not on the list, and applying rules is a pure function.
 """
 
-from oarlock.lang.rules.applying import PREFIX, Admitted, Refused, apply
-from oarlock.lang.rules.asking import When
-from oarlock.lang.rules.reading import Example, Rule, RuleFile, read
+from oarlock.lang.rules.apply import PREFIX, Admitted, Refused, apply
+from oarlock.lang.rules.evaluate import When
+from oarlock.lang.rules.parse import Example, Rule, RuleFile, read
 from oarlock.lang.rules.vocabulary import COUNTS, FIELDS, Context
 
 __all__ = [

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 from oarlock.lang import duration, options
 from oarlock.lang import where as conditions
+from oarlock.lang.rules.templates import Said, Wording, fill
 from oarlock.lang.rules.vocabulary import Context
-from oarlock.lang.rules.wording import Said, Wording, fill
 from oarlock.model.condition import Condition, both
 from oarlock.model.record import changed
 from oarlock.model.request import Alternative, Group

@@ -4,10 +4,10 @@ A small part of SQL's WHERE: `= != <> < <= > >= AND OR NOT IN LIKE BETWEEN IS [N
 numbers.
 """
 
-from oarlock.lang.where.checking import Types, check, columns, known_column
-from oarlock.lang.where.logic import OPERATORS, like, truth
-from oarlock.lang.where.parsing import RULE, STORED, TYPED, Limits, parse, parse_braced
-from oarlock.lang.where.showing import show
+from oarlock.lang.where.check import Types, check, columns, known_column
+from oarlock.lang.where.evaluate import OPERATORS, like, truth
+from oarlock.lang.where.parse import RULE, STORED, TYPED, Limits, parse, parse_braced
+from oarlock.lang.where.render import show
 
 __all__ = [
     "OPERATORS",

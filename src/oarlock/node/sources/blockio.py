@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oarlock.node.hierarchies import UNIFIED
+from oarlock.node.cgroup.hierarchies import UNIFIED
 from oarlock.node.sources.files import Values, close_all, open_all, open_in, read_list, read_once
 from oarlock.node.sources.metrics import series
 from oarlock.node.sources.probe import Probe, Subject

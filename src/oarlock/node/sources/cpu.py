@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from functools import cache
 
-from oarlock.node.hierarchies import UNIFIED
+from oarlock.node.cgroup.hierarchies import UNIFIED
 from oarlock.node.sources.files import Values, close_all, open_all, open_in, read_record, read_seldom
 from oarlock.node.sources.metrics import series
 from oarlock.node.sources.parse import cpu_list, word_values

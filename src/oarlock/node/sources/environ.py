@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from oarlock.node.layout import Place
+from oarlock.node.measure.layout import Place
 from oarlock.node.sources.files import open_briefly, read_list
 
 _PROCESSES = 32

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from oarlock.node.hierarchies import UNIFIED
+from oarlock.node.cgroup.hierarchies import UNIFIED
 from oarlock.node.sources.files import Values, close_all, open_all, read_record, read_seldom
 from oarlock.node.sources.parse import Positions, limit, word_values
 from oarlock.node.sources.probe import Probe, Subject

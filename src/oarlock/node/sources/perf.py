@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 
-from oarlock.node.hierarchies import UNIFIED
+from oarlock.node.cgroup.hierarchies import UNIFIED
 from oarlock.node.sources import perf_event
 from oarlock.node.sources.files import Values, close_all, read_once
 from oarlock.node.sources.parse import cpu_list

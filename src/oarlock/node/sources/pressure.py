@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from oarlock.node.hierarchies import UNIFIED
+from oarlock.node.cgroup.hierarchies import UNIFIED
 from oarlock.node.sources.files import Values, close_all, open_all
 from oarlock.node.sources.parse import U64_MOST
 from oarlock.node.sources.probe import Probe, Subject

@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from oarlock.node.hierarchies import UNIFIED
+from oarlock.node.cgroup.hierarchies import UNIFIED
 from oarlock.node.sources.cpu import stat_v2
 from oarlock.node.sources.files import Values, close_all, is_end, open_all
 from oarlock.node.sources.metrics import series

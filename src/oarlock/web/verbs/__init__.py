@@ -1,10 +1,10 @@
 """All verbs; importing this registers them."""
 
 from oarlock.web.verbs import (
-    acts,
     audit,
     events,
     gantt,
+    job_actions,
     jobs,
     maintenance,
     quotas,
@@ -16,10 +16,10 @@ from oarlock.web.verbs import (
 )
 
 __all__ = [
-    "acts",
     "audit",
     "events",
     "gantt",
+    "job_actions",
     "jobs",
     "maintenance",
     "quotas",

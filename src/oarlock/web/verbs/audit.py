@@ -4,12 +4,12 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from oarlock.store import audit
-from oarlock.store.tx import Tx
-from oarlock.web.call import Call
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import audit
+from oarlock.web.context import Call
+from oarlock.web.decode import Asked, Id, Instant, Word
 from oarlock.web.policy import May
-from oarlock.web.reading import Asked, Id, Instant, Word
-from oarlock.web.verb import verb
+from oarlock.web.registry import verb
 
 _MOST = 10_000
 

@@ -4,13 +4,13 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from oarlock.store import events
-from oarlock.store.tx import Tx
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import events
 from oarlock.web import views
-from oarlock.web.call import Call
+from oarlock.web.context import Call
+from oarlock.web.decode import Asked, Instant
 from oarlock.web.policy import May
-from oarlock.web.reading import Asked, Instant
-from oarlock.web.verb import verb
+from oarlock.web.registry import verb
 from oarlock.web.verbs.resources import Names
 
 _MOST = 10_000

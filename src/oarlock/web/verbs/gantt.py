@@ -7,16 +7,16 @@ from msgspec import Struct, field
 
 from oarlock.model.errors import BadRequest, TooMuch
 from oarlock.model.job import HOLDS_RESOURCES
-from oarlock.store import jobs, listing
-from oarlock.store.listing import Details, Line, Which
-from oarlock.store.tx import Tx
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import jobs, listing
+from oarlock.store.queries.listing import Details, Line, Which
 from oarlock.web import views
-from oarlock.web.call import Call
+from oarlock.web.context import Call
+from oarlock.web.decode import Asked, Instant
+from oarlock.web.identity import Who
 from oarlock.web.policy import May
-from oarlock.web.reading import Asked, Instant
-from oarlock.web.verb import verb
+from oarlock.web.registry import verb
 from oarlock.web.views import ResourceView
-from oarlock.web.who import Who
 
 MOST_BARS = 20_000
 

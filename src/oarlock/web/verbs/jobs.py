@@ -9,16 +9,16 @@ from oarlock.lang import where as conditions
 from oarlock.model.errors import TooMuch
 from oarlock.model.job import JobState
 from oarlock.model.plan import Priority
-from oarlock.store import jobs, listing
-from oarlock.store.listing import LIVE, Which
-from oarlock.store.tx import Tx
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import jobs, listing
+from oarlock.store.queries.listing import LIVE, Which
 from oarlock.web import views
-from oarlock.web.call import Call
+from oarlock.web.context import Call
+from oarlock.web.decode import Asked, Id, Instant, Text, Word
+from oarlock.web.identity import Who
 from oarlock.web.policy import May
-from oarlock.web.reading import Asked, Id, Instant, Text, Word
-from oarlock.web.verb import verb
+from oarlock.web.registry import verb
 from oarlock.web.views import EventView, JobLine, JobView, ResourceView
-from oarlock.web.who import Who
 
 MOST_WHOLE = 10_000
 """How many jobs one list shows with everything that is known of them."""

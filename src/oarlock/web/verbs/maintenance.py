@@ -4,14 +4,14 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from oarlock.job import maintenance
-from oarlock.job.maintenance import Met
+from oarlock.job.cluster import maintenance
+from oarlock.job.cluster.maintenance import Met
 from oarlock.model.maintenance import Maintenance
-from oarlock.store import maintenance as stored
-from oarlock.web.call import Call, Nought
+from oarlock.store.queries import maintenance as stored
+from oarlock.web.context import Call, Nought
+from oarlock.web.decode import Asked, Id, Instant, Text, Word
 from oarlock.web.policy import May
-from oarlock.web.reading import Asked, Id, Instant, Text, Word
-from oarlock.web.verb import verb
+from oarlock.web.registry import verb
 from oarlock.web.verbs.site import Nothing
 
 

@@ -4,15 +4,15 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from oarlock.job import allowance
-from oarlock.job.allowance import Allowance
+from oarlock.job import quota_usage
+from oarlock.job.quota_usage import Allowance
+from oarlock.lang.limits import short
 from oarlock.lang.quotas import resolved, rule
-from oarlock.lang.wording import short
 from oarlock.model.quota import BadQuotas
-from oarlock.web.call import Call, Nought
+from oarlock.web.context import Call, Nought
+from oarlock.web.decode import Asked, Id, Instant, Text, Word
 from oarlock.web.policy import May
-from oarlock.web.reading import Asked, Id, Instant, Text, Word
-from oarlock.web.verb import verb
+from oarlock.web.registry import verb
 
 _Limit = Annotated[int, Meta(ge=-1, le=10**9)]
 
@@ -32,7 +32,7 @@ async def listed(call: Call, asked: WhichQuotas) -> Allowance:
     """Give the rules with what is used of them."""
     now, config = call.now, call.core.config
     at = now if asked.at is None else asked.at
-    return await call.read(lambda tx: allowance.read(tx, config, at=at, now=now, user=asked.user))
+    return await call.read(lambda tx: quota_usage.read(tx, config, at=at, now=now, user=asked.user))
 
 
 class NewQuota(Asked, kw_only=True):
@@ -61,7 +61,7 @@ async def add(call: Call, asked: NewQuota) -> QuotaNumber:
             f"The quota `{short(asked.rule)}` limits nothing.", hint="Give it resources, jobs or resource-hours."
         )
     [made] = resolved([rule(asked.rule, [asked.resources, asked.jobs, asked.resource_hours])], 0)
-    done = await call.change(lambda tx: QuotaNumber(allowance.add(tx, made)), QuotaNumber)
+    done = await call.change(lambda tx: QuotaNumber(quota_usage.add(tx, made)), QuotaNumber)
     call.core.wake_scheduler()
     return done
 
@@ -78,6 +78,6 @@ class OneQuota(Asked):
 )  # fmt: skip
 async def remove(call: Call, asked: OneQuota) -> Nought:
     """Remove it; the scheduler looks again."""
-    done = await call.do(lambda tx: allowance.remove(tx, asked.id))
+    done = await call.do(lambda tx: quota_usage.remove(tx, asked.id))
     call.core.wake_scheduler()
     return done

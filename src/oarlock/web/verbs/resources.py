@@ -7,16 +7,16 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from oarlock.lang import where as conditions
-from oarlock.lang.wording import short
+from oarlock.lang.limits import short
 from oarlock.model.errors import BadRequest, UnknownNode
 from oarlock.model.resource import OF_THE_SYSTEM, PROPERTY_ALIASES, NextState, ResourceState, Value
-from oarlock.store import listing, properties, resources
-from oarlock.store.tx import Tx
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import listing, properties, resources
 from oarlock.web import views
-from oarlock.web.call import Call, Nought
+from oarlock.web.context import Call, Nought
+from oarlock.web.decode import Asked, Id, Text, Word
 from oarlock.web.policy import May
-from oarlock.web.reading import Asked, Id, Text, Word
-from oarlock.web.verb import verb
+from oarlock.web.registry import verb
 from oarlock.web.verbs.site import Nothing
 from oarlock.web.views import ResourceView
 

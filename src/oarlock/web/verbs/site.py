@@ -6,19 +6,20 @@ import msgspec
 from msgspec import Meta, Struct
 
 import oarlock
-from oarlock.job import karma, queue_states
-from oarlock.job.submit import DEFAULT_QUEUE
-from oarlock.lang.wording import short
+from oarlock.job import karma
+from oarlock.job.admission.submit import DEFAULT_QUEUE
+from oarlock.job.cluster import queue_states
+from oarlock.lang.limits import short
 from oarlock.model.errors import QueueInUse, TokenExists, UnknownPolicy, UnknownToken
 from oarlock.model.snapshot import Queue
-from oarlock.plan import policies
-from oarlock.store import accounting, queues, tokens
-from oarlock.store.tx import Tx
+from oarlock.plan.policy import policies
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import accounting, queues, tokens
 from oarlock.web import token
-from oarlock.web.call import Call, Nought
+from oarlock.web.context import Call, Nought
+from oarlock.web.decode import Asked, Instant, Word
 from oarlock.web.policy import May
-from oarlock.web.reading import Asked, Instant, Word
-from oarlock.web.verb import verb
+from oarlock.web.registry import verb
 
 _DAY_SECONDS = 86_400
 _NAME = Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="1 to 64 letters, digits, `_`, `.` and `-`")

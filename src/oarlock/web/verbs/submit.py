@@ -2,14 +2,14 @@
 
 from msgspec import Struct
 
-from oarlock.job.body import Body
+from oarlock.job.admission.payload import Body
 from oarlock.model.errors import InteractiveNotYet
 from oarlock.model.job import JobState, Reservation
-from oarlock.web.call import Call, Later
+from oarlock.web.context import Call, Later
+from oarlock.web.decode import LARGEST_ARRAY_BODY
 from oarlock.web.nodeset import folded
 from oarlock.web.policy import May
-from oarlock.web.reading import LARGEST_ARRAY_BODY
-from oarlock.web.verb import verb
+from oarlock.web.registry import verb
 
 _PATIENCE = 60.0  # seconds: with thousands of waiting jobs a pass may take some
 

@@ -3,11 +3,11 @@
 from msgspec import Struct
 
 from oarlock.model.unknown import UnknownAttempt
-from oarlock.store import unknown
-from oarlock.web.call import Call, Nought
+from oarlock.store.queries import unknown
+from oarlock.web.context import Call, Nought
+from oarlock.web.decode import Asked, Id
 from oarlock.web.policy import May
-from oarlock.web.reading import Asked, Id
-from oarlock.web.verb import verb
+from oarlock.web.registry import verb
 from oarlock.web.verbs.site import Nothing
 
 

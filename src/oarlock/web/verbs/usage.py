@@ -5,19 +5,19 @@ from typing import Any
 
 from msgspec import Struct
 
-from oarlock.job import used
+from oarlock.job.run import final_usage
 from oarlock.measure.exposition import CONTENT_TYPE
 from oarlock.measure.live import Live, Usage
 from oarlock.measure.owners import Facts
 from oarlock.model.job import FINAL, Job
-from oarlock.store import jobs, summaries
-from oarlock.store.summaries import Summary
-from oarlock.store.tx import Tx
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import jobs, summaries
+from oarlock.store.queries.summaries import Summary
 from oarlock.web import site_metrics
-from oarlock.web.call import Call
+from oarlock.web.context import Call
+from oarlock.web.decode import Asked
 from oarlock.web.policy import May
-from oarlock.web.reading import Asked
-from oarlock.web.verb import verb
+from oarlock.web.registry import verb
 from oarlock.web.verbs.jobs import OneJob
 from oarlock.web.verbs.site import Nothing
 
@@ -93,7 +93,7 @@ def _whole(value: float | None) -> int | None:
 
 def _reported(job: Job, summary: Summary) -> UsageView:
     """Return the counters of attempts that are over; they are final once the job is, and not while another runs."""
-    totals = used.totals(used.attempts(summary.detail))
+    totals = final_usage.totals(final_usage.attempts(summary.detail))
     return UsageView(job_id=job.id, final=job.state in FINAL, at=summary.date, **asdict(totals))
 
 

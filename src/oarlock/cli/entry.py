@@ -1,0 +1,44 @@
+"""How every command runs: options, one call, one print; a refusal is a sentence, a way out and an exit code."""
+
+from __future__ import annotations
+
+import sys
+
+from oarlock.cli.output import Output
+from oarlock.client import Client, Refused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from oarlock.cli.options import Asked, Options
+
+    Run = Callable[[Client, Asked, Output], None]
+
+
+def main(options: Options, run: Run) -> int:
+    """Run a command on the words it was called with; gives its exit code."""
+    out = Output(options.command)
+    try:
+        _ran(options, run, out)
+    except Refused as refused:
+        out.refuse(refused)
+    except KeyboardInterrupt:
+        out.fail("Interrupted")
+    out.flush()
+    return out.code
+
+
+def _ran(options: Options, run: Run, out: Output) -> None:
+    asked = options.parse(sys.argv[1:])
+    if asked.given("help"):
+        from oarlock.cli.help_text import helped
+
+        out.text(helped(options))
+    elif asked.given("version"):
+        from oarlock import __version__
+
+        out.line(f"Oarlock version : {__version__}")
+    else:
+        out.form = asked.format
+        run(Client(asked.text("server")), asked, out)

@@ -1,0 +1,224 @@
+"""Admit: the site's rules look at a submission, change it, or do not let it in."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oarlock.config import Config
+from oarlock.job.admission import parse
+from oarlock.job.admission.feasibility import Cluster
+from oarlock.job.admission.rules import Book, Source
+from oarlock.lang import request as requests
+from oarlock.lang import rules
+from oarlock.lang import where as conditions
+from oarlock.lang.rules import PREFIX, Admitted, Context, Refused
+from oarlock.lang.where import Types
+from oarlock.model.errors import CountsChanged, OarlockError, RefusedByRule, RuleFailed
+from oarlock.model.event import Event, EventType
+from oarlock.model.job import FINAL, Reservation
+from oarlock.model.record import changed
+from oarlock.model.submission import Submission
+from oarlock.plan.rules.containers import inside_of, is_container
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import events, jobs
+from oarlock.store.queries import rules as table
+
+__all__ = ["Admitted", "Counted", "Ruling", "Run", "admit", "context", "counted", "note", "readmit"]
+
+_TELL = "Tell your administrator."
+_AFTER = "constraints_after_validation"
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What a Python rule answers: the job as it should be, or why it is refused; and what it says to the user."""
+
+    job: Mapping[str, Any] | None = None
+    reject: str | None = None
+    messages: tuple[str, ...] = ()
+
+
+Run = Callable[[Path, Mapping[str, Any]], Awaitable[Ruling]]
+"""Runs a Python rule in a process of its own (`server.transports.rules.run`); what goes wrong is an `OarlockError`."""
+
+
+def context(tx: Tx, submission: Submission, book: Book, cluster: Cluster, config: Config) -> Context:
+    """Read what the rules need to know; only what some rule asks about is counted."""
+    container, reserved = _container(tx, submission)
+    counts, user = _counts(book, submission), submission.user
+    return Context(
+        properties=cluster.types,
+        default_walltime=config.default_job_walltime,
+        waiting_jobs=table.waiting_jobs(tx, user) if _JOBS & counts else 0,
+        waiting_reservations=table.waiting_reservations(tx, user) if "waiting_reservations" in counts else None,
+        container=container,
+        container_reserved=reserved,
+        lists=book.lists,
+    )
+
+
+_JOBS = frozenset({"waiting_jobs", "waiting_jobs_after"})
+
+
+def _counts(book: Book, submission: Submission) -> frozenset[str]:
+    """Return the counts that some rule looks at for this submission."""
+    return (book.fields & rules.COUNTS) if submission.reservation is not None else book.fields & _JOBS
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A submission as it was before the rules, which looked at counts that others may change before it is stored."""
+
+    book: Book
+    submission: Submission
+    known: Context
+
+
+def counted(book: Book, submission: Submission, known: Context) -> Counted | None:
+    """Return what has to be looked at again when the submission is stored; None if no rule counts."""
+    return Counted(book, submission, known) if _counts(book, submission) else None
+
+
+def readmit(tx: Tx, asked: Counted, admitted: Admitted, *, more_jobs: int, more_reservations: int) -> Admitted:
+    """Let the rules look again, in the transaction that stores, if the counts are others than those they looked at.
+
+    `more_…`: what the same transaction is about to store for the same user. Rules that are data are applied here; with
+    a Python rule, which takes longer than others may be kept waiting, more jobs than before raise `CountsChanged`.
+    """
+    before, user, counts = asked.known, asked.submission.user, _counts(asked.book, asked.submission)
+    waiting = table.waiting_jobs(tx, user) + more_jobs if _JOBS & counts else 0
+    reserved = None
+    if "waiting_reservations" in counts:
+        reserved = table.waiting_reservations(tx, user) + more_reservations
+    if (waiting, reserved) == (before.waiting_jobs, before.waiting_reservations):
+        return admitted
+    if any(source.python for source in asked.book.sources):
+        if waiting <= before.waiting_jobs and (reserved or 0) <= (before.waiting_reservations or 0):
+            return admitted  # jobs began meanwhile, and none was added
+        raise CountsChanged(
+            f"Other jobs of {user} were submitted while the rules looked at this one.", hint="Submit it again."
+        )
+    return _applied_again(asked, changed(before, waiting_jobs=waiting, waiting_reservations=reserved))
+
+
+def _applied_again(asked: Counted, known: Context) -> Admitted:
+    done = Admitted(_checked(asked.submission, known.properties))
+    for source in asked.book.sources:
+        more = _applied(source, done.submission, known)
+        done = Admitted(more.submission, done.messages + more.messages)
+    return done
+
+
+async def admit(
+    book: Book, submission: Submission, known: Context, *, config: Config, now: int, run: Run | None = None
+) -> Admitted:
+    """Apply all rules in their order. `RefusedByRule` and `RuleFailed` name the rule; the latter is to be noted.
+
+    No transaction is open meanwhile: a slow rule keeps nobody else waiting.
+    """
+    submission = _checked(submission, known.properties)
+    messages: tuple[str, ...] = ()
+    for source in book.sources:
+        if source.broken:
+            raise RuleFailed(f"An admission rule does not work: {source.broken}", hint=source.hint or _TELL)
+        if source.python is None:
+            admitted = _applied(source, submission, known)
+        elif run is None:
+            raise _failed(source.name, "Python rules are not run here.")
+        else:
+            admitted = await _ruled(source.python, submission, known, config=config, now=now, run=run)
+        submission, messages = admitted.submission, messages + admitted.messages
+    parse.check_outputs(submission)  # a rule may have given it another name
+    return Admitted(submission, messages)
+
+
+def note(tx: Tx, failure: RuleFailed, *, user: str, now: int) -> None:
+    """Write down that a rule does not work, for the administrator."""
+    events.add(tx, [Event(EventType.ADMISSION_RULE_ERROR, now, f"{failure} The job of {user} was refused.")])
+
+
+def _checked(submission: Submission, types: Types) -> Submission:
+    return changed(submission, request=requests.check(submission.request, types))
+
+
+def _applied(source: Source, submission: Submission, known: Context) -> Admitted:
+    done = rules.apply(source.rules, submission, known)
+    if isinstance(done, Admitted):
+        return done
+    raise _refusal(done)
+
+
+def _refusal(refused: Refused) -> OarlockError:
+    name = f"{refused.rule.file}, rule `{refused.rule.name}`"
+    if refused.broken:
+        return _failed(name, refused.sentence)
+    known = ", ".join(one.replace("%", "…") for one in refused.rule.allow_types or ())
+    return _rejected(refused.sentence, name, f" Known are {known}." if known else "")
+
+
+def _rejected(sentence: str, name: str, more: str = "") -> RefusedByRule:
+    return RefusedByRule(PREFIX + sentence, hint=f"So says {name}.{more}")
+
+
+def _failed(name: str, sentence: str, hint: str = "") -> RuleFailed:
+    return RuleFailed(f"The admission rule {name} does not work: {sentence}", hint=hint or _TELL)
+
+
+async def _ruled(path: Path, submission: Submission, known: Context, *, config: Config, now: int, run: Run) -> Admitted:
+    """Ask a Python rule; what it answers is read like anything that a user sends."""
+    try:
+        ruling = await run(path, _asked(submission, known))
+        if ruling.job is None:
+            raise _rejected(ruling.reject or "The job is not allowed.", path.name)
+        ruled = _read_again(ruling.job, submission, known, config=config, now=now)
+    except RefusedByRule:
+        raise
+    except OarlockError as problem:
+        raise _failed(path.name, str(problem), problem.hint) from problem
+    return Admitted(ruled, tuple(PREFIX + one for one in ruling.messages))
+
+
+def _asked(submission: Submission, known: Context) -> dict[str, Any]:
+    """Give what a Python rule sees: the job as it was sent, and what is known besides."""
+    return {
+        "job": {**parse.written(submission), _AFTER: list(submission.rule_where)},
+        "context": {
+            "user": submission.user,
+            "groups": list(submission.groups),
+            "array_size": len(submission.array),
+            "default_walltime": known.default_walltime,
+            "waiting_jobs": known.waiting_jobs,
+            "waiting_reservations": known.waiting_reservations,
+            "properties": sorted(known.properties),
+        },
+    }
+
+
+def _read_again(job: Mapping[str, Any], before: Submission, known: Context, *, config: Config, now: int) -> Submission:
+    fields = dict(job)
+    after = fields.pop(_AFTER, [])
+    ruled = parse.read(fields, user=before.user, groups=before.groups, config=config, now=now)
+    if not isinstance(after, list) or not all(isinstance(one, str) for one in after):
+        raise OarlockError(f"`{_AFTER}` is not a list of conditions.")
+    kept = changed(
+        ruled,
+        environment=before.environment,
+        script=before.script,
+        array=before.array,
+        import_key=before.import_key,
+        resubmit_of=before.resubmit_of,
+        uid=before.uid,
+        rule_where=tuple(conditions.show(conditions.check(conditions.parse(one), known.properties)) for one in after),
+    )
+    return _checked(kept, known.properties)
+
+
+def _container(tx: Tx, submission: Submission) -> tuple[bool | None, bool | None]:
+    """Look at the container that an inner job names: can it take jobs, and is it a reservation."""
+    named = inside_of(submission.types)
+    if named is None:
+        return None, None
+    found = jobs.known(tx, [int(named)]) if named.isdecimal() else jobs.of_type(tx, f"container={named}")
+    live = [job for job in found if is_container(job.types) and job.state not in FINAL]
+    return bool(live), any(job.reservation is not Reservation.NONE for job in live)

@@ -1,0 +1,43 @@
+"""Frontends: hosts where jobs of type deploy and cosystem run their command, who may use them, and how much of them."""
+
+from collections.abc import Collection
+
+from oarlock.config import Config
+from oarlock.job.run.unit_of_work import ON_FRONTEND
+from oarlock.model.errors import FrontendRefused
+from oarlock.model.submission import Submission
+from oarlock.node.wire.messages import Limits
+
+_EVERYBODY = "*"
+_MB = 1 << 20
+
+
+def host(types: Collection[str], config: Config) -> str | None:
+    """Return the frontend of a job, empty if the site has none; None for jobs that run on their own nodes."""
+    if "cosystem" in types:
+        return config.cosystem_hostname
+    return config.deploy_hostname if "deploy" in types else None
+
+
+def limits(config: Config) -> Limits:
+    """Return what each job may use of a frontend."""
+    memory = config.frontend_job_memory * _MB
+    return Limits(memory=memory or None, pids=config.frontend_job_processes or None)
+
+
+def check(submission: Submission, config: Config) -> None:
+    """Refuse a job for a frontend where there is none, or whose user may not use it."""
+    word = next((kind for kind in submission.types if kind in ON_FRONTEND), None)
+    if word is None:
+        return
+    if not host(submission.types, config):
+        raise FrontendRefused(
+            f"Jobs of type {word} run on a frontend, and this site has none ({word.upper()}_HOSTNAME).",
+            hint=f"Submit it without `-t {word}`.",
+        )
+    names = {_EVERYBODY, submission.user, *(f"@{group}" for group in submission.groups)}
+    if names.isdisjoint(config.frontend_users):
+        raise FrontendRefused(
+            f"`{submission.user}` may not run jobs of type {word} (FRONTEND_USERS).",
+            hint=f"Submit it without `-t {word}`, or ask an administrator.",
+        )

@@ -1,0 +1,312 @@
+"""A submission as it arrives → `Submission`: every field checked, before anything else looks at it."""
+
+import json
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import msgspec
+
+from oarlock.config import Config
+from oarlock.job.admission import dates, script
+from oarlock.job.admission.payload import (
+    ARRAY_BYTES,
+    ARRAY_MEMBERS,
+    COMMAND_BYTES,
+    ENVIRONMENT_BYTES,
+    KEY_BYTES,
+    LATEST,
+    MOST_DEPENDENCIES,
+    MOST_TYPES,
+    PARAMETER_BYTES,
+    SCRIPT_BYTES,
+    Body,
+)
+from oarlock.job.admission.size_limits import bounded
+from oarlock.lang import options, request
+from oarlock.lang import where as conditions
+from oarlock.lang.limits import closest, fits, short
+from oarlock.model.errors import (
+    BadArray,
+    BadField,
+    BadName,
+    BadReservation,
+    InteractiveArray,
+    InteractiveNoop,
+    InteractiveReservation,
+    NoCommand,
+    ReservationPast,
+    SubmitterRefused,
+    TooLong,
+    UnknownDependency,
+    UnknownField,
+    UnknownJob,
+)
+from oarlock.model.job import Job, JobKind, JobState, output_file
+from oarlock.model.request import Request
+from oarlock.model.submission import Submission
+
+JOB_NUMBERS = range(1, 2**63)
+_DATE = re.compile(r"\s*([0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{1,2}:[0-9]{2}:[0-9]{2})\s*")
+_INSTANT = re.compile(r"\s*[0-9]{1,13}\s*", re.ASCII)
+_DATE_HINT = 'Write it as "2031-03-25 17:30:00", or with an end: "2031-03-25 17:30:00, 2031-03-25 19:00:00".'
+_LONGEST_FILE_NAME = 255  # bytes, on every file system of Linux
+_WIDEST_NUMBER = 9_999_999_999
+T = TypeVar("T")
+
+
+def read(
+    body: Mapping[str, Any], *, user: str, uid: int | None = None, groups: Sequence[str] = (), config: Config, now: int
+) -> Submission:
+    """Make a submission of what was sent; `user`, `uid` and `groups` are what the kernel or a token says.
+
+    The `#OAR` lines of a script are followed, what was said outside it being stronger. Names of properties are not
+    looked at yet: that needs the resources (`admit`).
+    """
+    allow(user, uid, config)
+    asked = script.followed(_body(body))
+    _bounded(asked)
+    reservation = _reservation(asked.reservation)
+    request_ = _ending(_request(asked, config), reservation)
+    _refuse_past(reservation, request_, config, now)
+    submission = Submission(
+        user=user,
+        uid=uid,
+        groups=tuple(groups),
+        request=request_,
+        queue=_perhaps(options.queue, asked.queue),
+        kind=JobKind.INTERACTIVE if asked.interactive else JobKind.PASSIVE,
+        command=_perhaps(options.command, asked.command),
+        script=_perhaps(options.command, asked.script),
+        name=_perhaps(options.name, asked.name),
+        project=_perhaps(options.project, asked.project),
+        types=_types(asked.types, now),
+        after=tuple(dict.fromkeys(asked.after)),
+        reservation=reservation,
+        hold=asked.hold,
+        checkpoint=options.checkpoint(asked.checkpoint or 0),
+        checkpoint_signal=options.signal(12 if asked.signal is None else asked.signal),
+        notify=_perhaps(options.notify, asked.notify),
+        directory=options.directory(asked.directory),
+        environment=_environment(asked.environment),
+        stdout=_perhaps(options.path, asked.stdout),
+        stderr=_perhaps(options.path, asked.stderr),
+        array=_array(asked.array),
+        resubmit_of=asked.resubmit or 0,
+        use_key=asked.use_key or config.oarsub_force_job_key or asked.import_key is not None,
+        import_key=asked.import_key,
+        initial_request=options.command(asked.initial_request),
+    )
+    _together(submission, many=asked.array is not None)
+    check_outputs(submission)
+    bounded(submission)
+    return submission
+
+
+def check_outputs(submission: Submission) -> None:
+    """Refuse a job whose output files could not be made: a part of their names would be too long.
+
+    The number that the job will get is not known yet; the check allows for ten digits.
+    """
+    job = Job(
+        id=_WIDEST_NUMBER, state=JobState.WAITING, user=submission.user, queue="", name=submission.name,
+        array_id=_WIDEST_NUMBER, array_index=len(submission.array),
+    )  # fmt: skip
+    for kind, pattern in (("stdout", submission.stdout), ("stderr", submission.stderr)):
+        longest = max(len(part.encode()) for part in output_file(pattern or "", job, kind).split("/"))
+        if longest > _LONGEST_FILE_NAME:
+            raise BadName(
+                f"The name of the job's {kind} file would be {longest} bytes long; a file name has at most "
+                f"{_LONGEST_FILE_NAME}.",
+                hint="Give the job a shorter name (-n), or name its files with -O and -E.",
+            )
+
+
+def written(submission: Submission) -> dict[str, Any]:
+    """Write a submission as the fields that came in: what `read` gives for them is the same again.
+
+    Left out is what no rule may see or change: environment, script, array and keys.
+    """
+    request_ = submission.request
+    return {
+        "resources": [request.show_alternative(one) for one in request_.alternatives],
+        "properties": None if request_.where is None else conditions.show(request_.where),
+        "queue": submission.queue,
+        "interactive": submission.kind is JobKind.INTERACTIVE,
+        "command": submission.command,
+        "name": submission.name,
+        "project": submission.project,
+        "types": list(submission.types),
+        "after": list(submission.after),
+        "reservation": None if submission.reservation is None else submission.reservation[0],
+        "hold": submission.hold,
+        "checkpoint": submission.checkpoint,
+        "signal": submission.checkpoint_signal,
+        "notify": submission.notify,
+        "directory": submission.directory,
+        "stdout": submission.stdout,
+        "stderr": submission.stderr,
+        "use_key": submission.use_key,
+        "initial_request": submission.initial_request,
+    }
+
+
+def allow(user: str, uid: int | None, config: Config) -> None:
+    """Refuse those who never run jobs: root, and accounts of the system."""
+    if user == "root" or uid == 0:
+        raise SubmitterRefused("root does not run jobs.", hint="Submit as a user; an administrator may do it for one.")
+    if uid is not None and uid < config.job_min_uid:
+        raise SubmitterRefused(
+            f"`{short(user)}` (uid {uid}) does not run jobs: uids begin at {config.job_min_uid} (JOB_MIN_UID).",
+            hint="Submit as a user.",
+        )
+
+
+def _body(body: Mapping[str, Any]) -> Body:
+    known = Body.__struct_fields__
+    for name in body:
+        if name not in known:
+            raise UnknownField(f"A submission has no field `{short(str(name))}`.", hint=closest(str(name), known))
+    try:
+        return msgspec.convert(dict(body), Body)
+    except msgspec.ValidationError as problem:
+        raise BadField(
+            f"The submission cannot be read: {problem}.", hint="`$.name` stands for its field `name`."
+        ) from None
+
+
+def _types(asked: Sequence[str], now: int) -> tuple[str, ...]:
+    types = tuple(dict.fromkeys(map(options.type_, asked)))
+    dates.check(types, now=now)
+    return types
+
+
+def _bounded(asked: Body) -> None:
+    fits(asked.command or "", what="command", most=COMMAND_BYTES)
+    fits(asked.script or "", what="script", most=SCRIPT_BYTES)
+    fits(asked.import_key or "", what="key", most=KEY_BYTES)
+    fits(asked.initial_request, what="request as it was typed", most=2 * COMMAND_BYTES)
+    if len(asked.types) > MOST_TYPES:
+        raise TooLong(f"The job has {len(asked.types)} types; at most {MOST_TYPES} are read.", hint="Give fewer.")
+    if len(asked.after) > MOST_DEPENDENCIES:
+        raise TooLong(
+            f"The job waits for {len(asked.after)} others; it can wait for {MOST_DEPENDENCIES}.",
+            hint="Let a small job wait for them, and this one for that.",
+        )
+    for number in asked.after:
+        if number not in JOB_NUMBERS:
+            raise UnknownDependency(number)
+    if asked.resubmit is not None and asked.resubmit not in JOB_NUMBERS:
+        raise UnknownJob(asked.resubmit)
+
+
+def _request(asked: Body, config: Config) -> Request:
+    words = config.oarsub_nodes_resources, config.oarsub_default_resources
+    return _parsed(tuple(asked.resources), asked.properties or None, *words)
+
+
+@lru_cache(maxsize=256)
+def _parsed(texts: tuple[str, ...], where: str | None, nodes_property: str, default_resources: str) -> Request:
+    """Read a request: whoever submits in a loop asks for the same again and again."""
+    return request.parse(texts, where=where, nodes_property=nodes_property, default_resources=default_resources)
+
+
+def _ending(request_: Request, reservation: tuple[int, int | None] | None) -> Request:
+    """Let alternatives without a walltime end when the reservation does."""
+    if reservation is None or reservation[1] is None:
+        return request_
+    seconds = reservation[1] - reservation[0]
+    return replace(
+        request_,
+        alternatives=tuple(
+            one if one.walltime is not None else replace(one, walltime=seconds) for one in request_.alternatives
+        ),
+    )
+
+
+def _perhaps(check: Callable[[str], T], text: str | None) -> T | None:
+    return None if text is None else check(text)
+
+
+def _environment(variables: Mapping[str, str]) -> str:
+    """Keep the environment as one JSON text with sorted names; nothing if there is none."""
+    for name, value in variables.items():
+        options.variable(name, value)
+    text = json.dumps(dict(sorted(variables.items())), ensure_ascii=False) if variables else ""
+    fits(text, what="environment", most=ENVIRONMENT_BYTES)
+    return text
+
+
+def _array(parameters: Sequence[str] | None) -> tuple[str, ...]:
+    if parameters is None:
+        return ("",)
+    if not parameters:
+        raise BadArray("An array of no jobs cannot be submitted.", hint="Give a number above 0, or parameters.")
+    if len(parameters) > ARRAY_MEMBERS:
+        raise BadArray(f"An array of {len(parameters)} jobs is too large.", hint=f"It has at most {ARRAY_MEMBERS}.")
+    fits("".join(parameters), what="list of parameters", most=ARRAY_BYTES)
+    for one in set(parameters):
+        fits(one, what="line of parameters", most=PARAMETER_BYTES)
+        options.command(one)
+    return tuple(parameters)
+
+
+def _reservation(asked: str | int | None) -> tuple[int, int | None] | None:
+    if asked is None:
+        return None
+    start, end = (asked, None) if isinstance(asked, int) else _dates(asked)
+    if end is not None and end <= start:
+        raise BadReservation("The reservation would end before it begins.", hint=_DATE_HINT)
+    if max(start, end or 0) > LATEST:
+        raise BadReservation("The reservation is too far away.", hint=_DATE_HINT)
+    return start, end
+
+
+def _refuse_past(reservation: tuple[int, int | None] | None, request_: Request, config: Config, now: int) -> None:
+    """Refuse a reservation that would be over already; one that should have begun begins now."""
+    if reservation is None or reservation[0] >= now:
+        return
+    end = reservation[0] + (request_.alternatives[0].walltime or config.default_job_walltime)
+    if end <= now:
+        raise ReservationPast(
+            f"The reservation would begin at {dates.shown(reservation[0])} and be over by now.",
+            hint="Give a later date.",
+        )
+
+
+def _dates(text: str) -> tuple[int, int | None]:
+    first, comma, second = text.partition(",")
+    return _date(first, text), _date(second, text) if comma else None
+
+
+def _date(text: str, whole: str) -> int:
+    """Read a date in the server's own time zone, or an instant."""
+    if _INSTANT.fullmatch(text):
+        return int(text)
+    found = _DATE.fullmatch(text)
+    try:
+        if found:
+            return int(time.mktime(time.strptime(found[1], "%Y-%m-%d %H:%M:%S")))
+    except (ValueError, OverflowError):
+        pass
+    raise BadReservation(f"`{short(whole)}` is not a date.", hint=_DATE_HINT)
+
+
+def _together(submission: Submission, *, many: bool) -> None:
+    """Refuse what is good alone and bad together."""
+    interactive = submission.kind is JobKind.INTERACTIVE
+    if interactive and many:
+        raise InteractiveArray("An interactive job cannot be an array.", hint="Drop -I, or --array.")
+    if interactive and "noop" in submission.types:
+        raise InteractiveNoop("A job of type noop runs nothing: it cannot be interactive.", hint="Drop -I, or -t noop.")
+    if interactive and submission.reservation:
+        raise InteractiveReservation(
+            "A reservation cannot be interactive.", hint="Drop -I; `oarsub -C` enters the job once it runs."
+        )
+    # A reservation without a command holds its resources; one enters it with `oarsub -C`.
+    runs_nothing = interactive or submission.reservation or "noop" in submission.types or submission.resubmit_of
+    if not (submission.command or "").strip() and not runs_nothing:
+        raise NoCommand("There is nothing to run.", hint="Give a command or a script, or -I for a shell.")

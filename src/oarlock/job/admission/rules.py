@@ -1,0 +1,192 @@
+"""The admission rules of a site, found and read: those that are shipped, its own files, its table.
+
+A file of the site replaces the shipped one of the same name; an empty one switches it off. What cannot be read becomes
+a source that refuses every job and says why: nobody slips through a rule that is broken.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
+
+from oarlock.lang import rules
+from oarlock.lang.rules import Example, Rule
+from oarlock.lang.rules.parse import LONGEST_FILE
+from oarlock.model.errors import BadRule, OarlockError, RuleNotTrusted
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import rules as table
+from oarlock.store.queries.rules import Stored
+
+SHIPPED = Path(__file__).parents[2] / "rules"
+OPTIONAL = SHIPPED / "optional"
+LONGEST_LIST = 1024 * 1024
+_LAST = 1000  # the priority of a file whose name begins with no number
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file or one row: its rules, or a Python file to be run, or why it refuses every job."""
+
+    name: str
+    priority: int
+    rules: tuple[Rule, ...] = ()
+    examples: tuple[Example, ...] = ()
+    python: Path | None = None
+    broken: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """What applies, in order, neighbours joined; and the names in the files that rules ask about."""
+
+    sources: tuple[Source, ...]
+    lists: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    @property
+    def rules(self) -> Iterator[Rule]:
+        """Every rule that is data, in order."""
+        return (rule for source in self.sources for rule in source.rules)
+
+    @property
+    def fields(self) -> frozenset[str]:
+        """The fields that these rules ask about; a Python rule may ask about any."""
+        if any(source.python for source in self.sources):
+            return frozenset(rules.FIELDS)
+        return frozenset().union(*(rule.when.fields for rule in self.rules if rule.when))
+
+
+class Rulebook:
+    """Keeps the book as it was last read; it is read again when a file or a row changed."""
+
+    def __init__(self, directory: Path | None) -> None:
+        self._directory = directory
+        self._looked: int | None = None
+        self._seen: tuple[object, ...] = ()
+        self._book = Book(())
+
+    def now(self, tx: Tx, *, now: int) -> Book:
+        """Give the rules of this second. Looks at files, once a second at most: not for the event loop."""
+        if now == self._looked:
+            return self._book
+        stored = table.enabled(tx)
+        seen = (*stored, *self._looks())
+        if seen != self._seen:
+            self._book = load(self._directory, stored)
+            self._seen = (*stored, *self._looks())
+        self._looked = now
+        return self._book
+
+    def _looks(self) -> Iterator[object]:
+        """Give what changes when a file does."""
+        paths = [SHIPPED, *([self._directory] if self._directory else [])]
+        paths += [path for folder in paths for path in _files(folder).values()]
+        for path in (*paths, *map(Path, self._book.lists)):
+            try:
+                now = path.stat()
+            except OSError:
+                yield path
+            else:
+                yield path, now.st_mtime_ns, now.st_size, now.st_ino
+
+
+def load(directory: Path | None, stored: Sequence[Stored] = ()) -> Book:
+    """Read everything that is in effect, with the files of names that rules ask about."""
+    lists, complete = _lists(sources(directory, stored))
+    return Book(tuple(_merged(complete)), lists)
+
+
+def sources(directory: Path | None, stored: Sequence[Stored] = (), *, shipped: Path | None = SHIPPED) -> list[Source]:
+    """Read all rules, in the order in which they apply: by number, files before rows, then by name."""
+    files = (_files(shipped) if shipped else {}) | (_files(directory) if directory else {})
+    found = [_source(path) for path in files.values()]
+    if directory and not directory.is_dir():
+        found.append(Source(str(directory), 0, broken=f"The folder of rules {directory} is not there."))
+    found += [_row(one) for one in stored]
+    return sorted(found, key=lambda one: one.priority)
+
+
+def with_lists(found: Iterable[Source]) -> list[Source]:
+    """Return sources as the server uses them: one that asks about a file that cannot be read is broken."""
+    return _lists(found)[1]
+
+
+def _merged(found: Iterable[Source]) -> Iterator[Source]:
+    """Join sources that follow each other and are data: their rules apply in one go."""
+    for plain, group in groupby(found, key=lambda one: not one.python and not one.broken):
+        if plain:
+            members = list(group)
+            yield replace(members[0], rules=tuple(rule for one in members for rule in one.rules), examples=())
+        else:
+            yield from group
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    try:
+        found = sorted(folder.iterdir())
+    except OSError:
+        return {}
+    return {path.name: path for path in found if path.suffix in {".toml", ".py"} and not path.name.startswith(".")}
+
+
+def _source(path: Path) -> Source:
+    number = re.match(r"[0-9]{1,6}", path.name)
+    priority = int(number[0]) if number else _LAST
+    if path.suffix == ".py":
+        return Source(str(path), priority, python=path)
+    try:
+        found = rules.read(_text(path, LONGEST_FILE), file=path.name)
+    except OarlockError as problem:
+        return Source(path.name, priority, broken=str(problem), hint=problem.hint)
+    return Source(path.name, priority, found.rules, found.examples)
+
+
+def _row(stored: Stored) -> Source:
+    name = f"row {stored.id} of admission_rules"
+    try:
+        found = rules.read(stored.text, file=name)
+    except BadRule as problem:
+        return Source(name, stored.priority, broken=str(problem), hint=problem.hint)
+    return Source(name, stored.priority, found.rules, found.examples)
+
+
+def _text(path: Path, most: int) -> str:
+    """Read a file that everybody trusts: nobody but its owner's group may write it."""
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_mode & stat.S_IWOTH:
+                raise RuleNotTrusted(f"{path} can be written by everybody.", hint=f"chmod o-w {path}")
+            return file.read(most + 1).decode()
+    except OSError as problem:
+        raise BadRule(f"{path} cannot be read: {problem.strerror}.", hint="Give the server the right to.") from problem
+    except UnicodeDecodeError as problem:
+        raise BadRule(f"{path} is not UTF-8 text (byte {problem.start}).") from problem
+
+
+def _lists(found: Iterable[Source]) -> tuple[dict[str, frozenset[str]], list[Source]]:
+    """Read the files of names that rules ask about; a source that asks about one that cannot be read is broken."""
+    lists: dict[str, frozenset[str]] = {}
+    complete = []
+    for source in found:
+        try:
+            for rule in source.rules:
+                for name in rule.when.files if rule.when else ():
+                    lists[name] = lists.get(name) or _names(name, rule)
+        except OarlockError as problem:
+            complete.append(Source(source.name, source.priority, broken=str(problem), hint=problem.hint))
+        else:
+            complete.append(source)
+    return lists, complete
+
+
+def _names(name: str, rule: Rule) -> frozenset[str]:
+    try:
+        text = _text(Path(name), LONGEST_LIST)
+    except OarlockError as problem:
+        raise BadRule(f"{rule.file}, rule `{rule.name}`: {problem}", hint=problem.hint) from problem
+    if len(text) > LONGEST_LIST:
+        raise BadRule(f"{rule.file}, rule `{rule.name}`: {name} is longer than {LONGEST_LIST} bytes.")
+    return frozenset(line for raw in text.splitlines() if (line := raw.strip()) and not line.startswith("#"))

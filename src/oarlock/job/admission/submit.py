@@ -1,0 +1,378 @@
+"""Submit: an admitted submission becomes jobs that wait, in one transaction."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import islice
+
+from oarlock.config import Config
+from oarlock.job.admission.admit import Counted, readmit
+from oarlock.job.admission.feasibility import Cluster
+from oarlock.job.admission.parse import JOB_NUMBERS, read
+from oarlock.job.admission.size_limits import SLICE_ROWS, bounded, is_large, rows_of
+from oarlock.job.run.containers import enterable
+from oarlock.lang import where as conditions
+from oarlock.lang.rules import Admitted
+from oarlock.lang.where import STORED
+from oarlock.model.condition import Condition, both, without
+from oarlock.model.errors import (
+    CountsChanged,
+    NotYourJob,
+    OarlockError,
+    ResubmitRefused,
+    UnknownDependency,
+    UnknownJob,
+    UnknownQueue,
+)
+from oarlock.model.job import FINAL, Job, JobKind, JobState, Reservation
+from oarlock.model.record import changed
+from oarlock.model.request import Request
+from oarlock.model.submission import Submission
+from oarlock.store.engine import journal
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import arrays, jobs, properties, queues, requests, shapes
+from oarlock.store.queries.arrays import Incoming
+from oarlock.store.queries.jobs import New
+
+__all__ = [
+    "Asked",
+    "LargeArray",
+    "Stored",
+    "answered",
+    "begin_large",
+    "finish_large",
+    "is_large",
+    "prepare",
+    "read",
+    "repeated",
+    "submit",
+    "submit_all",
+]
+
+VERB = "submit"
+DEFAULT_QUEUE, DEFAULT_PROJECT = "default", "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An admitted submission, and the id of the request that brought it.
+
+    `counted`: what the rules counted for it, to be looked at again when it is stored.
+    """
+
+    admitted: Admitted
+    request_id: str | None = None
+    counted: Counted | None = None
+
+    @property
+    def user(self) -> str:
+        """Who submits."""
+        return self.admitted.submission.user
+
+    @property
+    def key(self) -> tuple[str, str | None]:
+        """What tells a request from all others, if it has an id."""
+        return self.user, self.request_id
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a submission became: its first job, and how many jobs there are, numbered one after the other."""
+
+    first: Job
+    count: int
+
+    @property
+    def ids(self) -> range:
+        """The numbers of the jobs, in their order."""
+        return range(self.first.id, self.first.id + self.count)
+
+
+def submit(
+    tx: Tx, admitted: Admitted, *, cluster: Cluster, config: Config, now: int, request_id: str | None = None
+) -> list[Job]:
+    """Store what was asked for, all of an array or nothing; give the jobs, in their order.
+
+    A request id that was answered before gives the jobs of that answer: nothing is stored twice.
+    """
+    [done] = submit_all(tx, [Asked(admitted, request_id)], cluster=cluster, config=config, now=now)
+    if isinstance(done, OarlockError):
+        raise done
+    return jobs.many(tx, done.ids)
+
+
+def submit_all(
+    tx: Tx, asked: Sequence[Asked], *, cluster: Cluster, config: Config, now: int
+) -> list[Stored | OarlockError]:
+    """Store several submissions in as many statements as one; the answer to each is its jobs, or why it is refused.
+
+    Of two with the same request id the second gets the jobs of the first.
+    """
+    there = _queues(tx)
+    prepared: dict[int, list[New]] = {}
+    answers: dict[int, Stored | OarlockError] = {}
+    first = {one.key: place for place, one in reversed(list(enumerate(asked))) if one.request_id}
+    known = requests.known(tx, [(one.user, one.request_id) for one in asked if one.request_id])
+    for place, one in enumerate(asked):
+        if first.get(one.key, place) != place:
+            continue
+        try:
+            done = answered(tx, user=one.user, request_id=one.request_id) if one.key in known else None
+            if done is None:
+                admitted = _recounted(tx, one, prepared.values())
+                prepared[place] = _prepared(tx, admitted, there, cluster=cluster, config=config, now=now)
+            else:
+                answers[place] = done
+        except OarlockError as refusal:
+            answers[place] = refusal
+    answers.update(_stored(tx, asked, prepared, now))
+    return [answers[first.get(one.key, place)] for place, one in enumerate(asked)]
+
+
+def _recounted(tx: Tx, one: Asked, others: Iterable[Sequence[New]]) -> Admitted:
+    """Look again at the counts of a submission, of which others may have been stored, or are about to be."""
+    if one.counted is None:
+        return one.admitted
+    mine = [some for some in others if some[0].job.user == one.user]
+    reserved = sum(len(some) for some in mine if some[0].job.reservation is not Reservation.NONE)
+    return readmit(tx, one.counted, one.admitted, more_jobs=sum(map(len, mine)), more_reservations=reserved)
+
+
+def _stored(
+    tx: Tx, asked: Sequence[Asked], prepared: Mapping[int, list[New]], now: int
+) -> Iterator[tuple[int, Stored]]:
+    """Store what is ready, with the answers to its requests; give the jobs by the place of their submission."""
+    added = iter(jobs.add(tx, [new for some in prepared.values() for new in some]))
+    members = {place: list(islice(added, len(some))) for place, some in prepared.items()}
+    stored = {place: _summed_up(some[0], prepared[place][0].parameters, len(some)) for place, some in members.items()}
+    noted = [(one.request_id, stored[place]) for place, one in enumerate(asked) if place in stored]
+    _remember(tx, noted, now)
+    yield from stored.items()
+
+
+def _summed_up(first: Job, parameters: str, count: int) -> Stored:
+    return Stored(changed(first, command=jobs.with_parameters(first.command, parameters)), count)
+
+
+@dataclass(frozen=True, slots=True)
+class LargeArray:
+    """An array that is stored slice by slice, so that others get their turn between two of them."""
+
+    asked: Asked
+    incoming: Incoming
+
+    @property
+    def slices(self) -> Iterator[range]:
+        """Yield the places of the members of each slice."""
+        count, step = len(self.incoming.parameters), max(1, SLICE_ROWS // rows_of(self.asked.admitted.submission, 1))
+        yield from (range(start, min(start + step, count)) for start in range(0, count, step))
+
+
+def begin_large(tx: Tx, asked: Asked, *, cluster: Cluster, config: Config, now: int) -> Stored | LargeArray:
+    """Begin to store a large array; a request that was answered before gives that answer."""
+    done = answered(tx, user=asked.user, request_id=asked.request_id)
+    if done is not None:
+        return done
+    admitted = _recounted(tx, asked, ())
+    alone = replace(admitted.submission, array=("",))
+    [new] = _prepared(tx, Admitted(alone), _queues(tx), cluster=cluster, config=config, now=now)
+    return LargeArray(replace(asked, admitted=admitted), arrays.begin(tx, new, admitted.submission.array))
+
+
+def finish_large(tx: Tx, large: LargeArray, *, now: int) -> Stored:
+    """Let a large array be there, all of it, unless a rule that counts does not want it any more."""
+    asked, incoming = large.asked, large.incoming
+    done = answered(tx, user=asked.user, request_id=asked.request_id)
+    if done is not None:
+        arrays.remove(tx, incoming.numbers)
+        return done
+    if _recounted(tx, asked, ()).submission != asked.admitted.submission:
+        raise CountsChanged(
+            f"Other jobs of {asked.user} came and went while the array was stored.", hint="Submit it again."
+        )
+    arrays.finish(tx, incoming)
+    stored = _summed_up(incoming.first, incoming.parameters[0], len(incoming.parameters))
+    _remember(tx, [(asked.request_id, stored)], now)
+    return stored
+
+
+def answered(tx: Tx, *, user: str, request_id: str | None) -> Stored | None:
+    """Give the jobs that a request made when it came before; ask this before the rules, which would count them."""
+    answer = None if request_id is None else requests.answer(tx, user=user, request_id=request_id, verb=VERB)
+    if answer is None:
+        return None
+    first, count = map(int, answer.split())
+    return Stored(jobs.get(tx, first), count)
+
+
+def prepare(tx: Tx, admitted: Admitted, *, cluster: Cluster, config: Config, now: int) -> New:
+    """Check a submission against what there is, and describe its (first) job without storing it."""
+    first = replace(admitted.submission, array=admitted.submission.array[:1])
+    [new] = _prepared(tx, Admitted(first), _queues(tx), cluster=cluster, config=config, now=now)
+    return replace(new, job=changed(new.job, command=jobs.with_parameters(new.job.command, new.parameters)))
+
+
+def _prepared(
+    tx: Tx, admitted: Admitted, there: frozenset[str], *, cluster: Cluster, config: Config, now: int
+) -> list[New]:
+    submission = admitted.submission
+    bounded(submission)
+    request = _timed(submission.request, config)
+    counts = cluster.check(_without_rules(request, submission))
+    queue = submission.queue or DEFAULT_QUEUE
+    if queue not in there:
+        raise UnknownQueue(queue)
+    _known(tx, submission.after)
+    enterable(tx, submission.user, submission.types)
+    first = _job(submission, queue, now, _message(submission, queue, request, counts[0]))
+    whole = changed(request, where=_with_rules(request.where, submission.rule_where))
+    return [
+        New(changed(first, array_index=place), whole, submission.after, member)
+        for place, member in enumerate(submission.array, 1)
+    ]
+
+
+def _without_rules(request: Request, submission: Submission) -> Request:
+    """Leave out of a job that is submitted again what rules added after the check against what there is."""
+    if not submission.resubmit_of:
+        return request
+    return changed(request, where=without(request.where, map(_parsed, submission.rule_where)))
+
+
+def repeated(tx: Tx, job_id: int, *, user: str, uid: int | None = None, groups: Sequence[str] = ()) -> Submission:
+    """Make a submission of an ended job of the same user, as it was; the rules look at it like at any other."""
+    if job_id not in JOB_NUMBERS:
+        raise UnknownJob(job_id)
+    original = jobs.get(tx, job_id)
+    _repeatable(original, user, uid)
+    asked = shapes.requests_of(tx, [job_id], properties.types(tx)).get(job_id)
+    if asked is None:
+        raise ResubmitRefused(
+            f"What job {job_id} asked for cannot be read any more.", hint="Submit it as a new job with -l."
+        )
+    return Submission(
+        user=user,
+        uid=uid,
+        groups=tuple(groups),
+        request=asked,
+        queue=original.queue,
+        kind=original.kind,
+        command=original.command,
+        name=original.name,
+        project=original.project,
+        types=original.types,
+        checkpoint=original.checkpoint,
+        checkpoint_signal=original.checkpoint_signal,
+        notify=original.notify or None,
+        directory=original.directory,
+        environment=original.environment,
+        stdout=original.stdout,
+        stderr=original.stderr,
+        resubmit_of=job_id,
+        initial_request=original.initial_request,
+    )
+
+
+def _remember(tx: Tx, done: Sequence[tuple[str | None, Stored]], now: int) -> None:
+    """Keep the answers to submissions, and note them in the log."""
+    answers = [(one.first.user, request_id, f"{one.first.id} {one.count}") for request_id, one in done if request_id]
+    requests.remember_all(tx, answers, verb=VERB, at=now)
+    for _, one in done:
+        about: dict[str, object] = {"job": one.first.id, "user": one.first.user, "queue": one.first.queue}
+        if one.count > 1:
+            about["jobs"] = one.count
+        if one.first.resubmit_of:
+            about["original"] = one.first.resubmit_of
+        journal.note(tx, journal.JOBS, "job submitted again" if one.first.resubmit_of else "job submitted", about)
+
+
+def _timed(request: Request, config: Config) -> Request:
+    """Give the site's walltime to alternatives that no rule gave one."""
+    alternatives = tuple(
+        one if one.walltime is not None else changed(one, walltime=config.default_job_walltime)
+        for one in request.alternatives
+    )
+    return changed(request, alternatives=alternatives)
+
+
+def _queues(tx: Tx) -> frozenset[str]:
+    return frozenset(queue.name for queue in queues.listed(tx))
+
+
+def _known(tx: Tx, after: Sequence[int]) -> None:
+    """Refuse to wait for a job that never was: it would be for ever."""
+    if not after:
+        return
+    try:
+        jobs.many(tx, after)
+    except UnknownJob as unknown:
+        raise UnknownDependency(unknown.job_id) from None
+
+
+def _job(submission: Submission, queue: str, now: int, message: str) -> Job:
+    name = f".{submission.name}" if submission.name else ""
+    return Job(
+        id=0,
+        state=JobState.HOLD if submission.hold else JobState.WAITING,
+        user=submission.user,
+        queue=queue,
+        kind=submission.kind,
+        name=submission.name,
+        project=submission.project or DEFAULT_PROJECT,
+        types=submission.types,
+        directory=submission.directory,
+        environment=submission.environment,
+        stdout=submission.stdout or f"OAR{name}.%jobid%.stdout",
+        stderr=submission.stderr or f"OAR{name}.%jobid%.stderr",
+        notify=submission.notify or "",
+        message=message,
+        initial_request=submission.initial_request,
+        reservation=Reservation.TO_SCHEDULE if submission.reservation else Reservation.NONE,
+        submitted=now,
+        start=submission.reservation[0] if submission.reservation else 0,
+        checkpoint=submission.checkpoint,
+        checkpoint_signal=submission.checkpoint_signal,
+        resubmit_of=submission.resubmit_of,
+        command=submission.command,
+        uid=submission.uid,
+    )
+
+
+def _message(submission: Submission, queue: str, request: Request, resources: int) -> str:
+    """Sum a job up in one line, as OAR does: R=4,W=0:10:0,J=B,N=name."""
+    minutes, seconds = divmod(request.alternatives[0].walltime or 0, 60)
+    mode = "R" if submission.reservation else "I" if submission.kind is JobKind.INTERACTIVE else "B"
+    parts = [f"R={resources}", f"W={minutes // 60}:{minutes % 60}:{seconds}", f"J={mode}"]
+    if submission.name:
+        parts.append(f"N={submission.name}")
+    if queue not in {DEFAULT_QUEUE, "besteffort"}:
+        parts.append(f"Q={queue}")
+    if submission.project not in {None, DEFAULT_PROJECT}:
+        parts.append(f"P={submission.project}")
+    if submission.types:
+        parts.append(f"T={'|'.join(one.partition('=')[0] for one in submission.types)}")
+    return ",".join(parts)
+
+
+def _with_rules(where: Condition | None, more: Iterable[str]) -> Condition | None:
+    """Join the conditions that rules added after the check against what there is."""
+    for text in more:
+        where = both(where, _parsed(text))
+    return where
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> Condition:
+    """Read what a rule added: the same for most jobs."""
+    return conditions.parse(text, limits=STORED)
+
+
+def _repeatable(job: Job, user: str, uid: int | None) -> None:
+    if job.user != user or (uid is not None and job.uid not in {None, uid}):
+        raise NotYourJob(f"Job {job.id} is not yours.", hint="Only its owner submits it again.")
+    if job.kind is JobKind.INTERACTIVE or job.reservation is not Reservation.NONE:
+        raise ResubmitRefused(
+            f"Job {job.id} is interactive or a reservation.", hint="Only batch jobs are submitted again."
+        )
+    if job.state not in FINAL:
+        raise ResubmitRefused(f"Job {job.id} is {job.state}.", hint="Only a job that is over is submitted again.")

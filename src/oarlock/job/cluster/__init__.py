@@ -1,0 +1,1 @@
+"""The states of nodes: checks, power saving, maintenance."""

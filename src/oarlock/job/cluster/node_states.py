@@ -1,0 +1,130 @@
+"""Nodes: states that were asked for are applied, with what follows for the jobs there; nodes that vanish and return."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from oarlock.job.run import finish, kill, site_programs, unknown
+from oarlock.job.run.effects import Instruction, LookAgain
+from oarlock.job.run.finish import Over
+from oarlock.job.run.launch import NOOP
+from oarlock.job.run.reports import Back
+from oarlock.job.run.unit_of_work import Ledger, Site, of_hosts
+from oarlock.model.event import EventType
+from oarlock.model.job import HOLDS_RESOURCES, Job
+from oarlock.model.resource import ResourceState
+from oarlock.node.wire.messages import UNUSABLE
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import attempts, jobs, queues, resources
+
+_LEAVES = frozenset({ResourceState.ABSENT, ResourceState.DEAD})
+_CLOCK_SECONDS = 10  # less may be the time that a node takes to answer
+_STAY = frozenset({NOOP, "cosystem"})
+
+
+def apply(tx: Tx, site: Site, *, now: float) -> list[Instruction]:
+    """Put resources into the states that were asked for; going Absent or Dead ends the jobs there."""
+    asked = resources.asked(tx)
+    if not asked:
+        return []
+    groups: dict[tuple[ResourceState, bool], list[int]] = {}
+    for number, next_state, by_check in asked:
+        groups.setdefault((ResourceState(next_state.value), by_check), []).append(number)
+    leaving: list[int] = []
+    for (state, by_check), ids in groups.items():
+        resources.set_state(tx, ids, state, at=int(now), by_check=by_check)
+        leaving += ids if state in _LEAVES else []
+    return [*_end_jobs_on(tx, site, leaving, now=now), LookAgain()]
+
+
+def _end_jobs_on(tx: Tx, site: Site, ids: Collection[int], *, now: float) -> list[Instruction]:
+    there = [job for job in jobs_on(tx, ids) if not _STAY & set(job.types)]
+    ledger = Ledger(tx, site, now, [job.id for job in there])
+    kill.end_all(ledger, [job.id for job in there], "its resources are taken out of use")
+    return ledger.write()
+
+
+def jobs_on(tx: Tx, ids: Collection[int]) -> list[Job]:
+    """Give the jobs that hold one of these resources."""
+    if not ids:
+        return []
+    holding = jobs.in_states(tx, HOLDS_RESOURCES)
+    given = jobs.resources_of(tx, [job.id for job in holding])
+    return [job for job in holding if not set(ids).isdisjoint(given.get(job.id, ()))]
+
+
+def back(ledger: Ledger, news: Back, over: Over) -> None:
+    """A node answers: what it was suspected for by the check is forgiven; what ran before another boot is over."""
+    over.boots[news.node] = news.hello.boot
+    unknown.compare(ledger, news.node, news.hello)
+    unknown.met(ledger, news.node, news.unknown)
+    forgive(ledger.tx, [news.node], at=ledger.now)
+    _compare_clocks(ledger, news, over)
+    if news.hello.unusable:
+        _note_unusable(ledger, _unusable_on(ledger, news), (news.node,))
+    for attempt in attempts.live(ledger.tx):
+        for place in attempt.nodes:
+            if place.name == news.node and place.boot_id and place.boot_id != news.hello.boot:
+                ledger.load([attempt.job_id])
+                why = f"{news.node} was started again while the job was there"
+                finish.gone(ledger, attempt, news.node, over, why)
+
+
+def _compare_clocks(ledger: Ledger, news: Back, over: Over) -> None:
+    """Note that the clock of a node is wrong or right again: once, until it is wrong by another amount."""
+    ahead = round(news.ahead) if abs(news.ahead) >= _CLOCK_SECONDS else 0
+    before = over.clocks.get(news.node, 0)
+    if abs(ahead - before) < _CLOCK_SECONDS:
+        return
+    over.clocks[news.node] = ahead
+    word = "ahead of" if ahead > 0 else "behind"
+    state = f"{abs(ahead)} s {word} the server's" if ahead else "right again"
+    ledger.event(EventType.NODE_CLOCK_WRONG, f"the clock of {news.node} is {state}", None, (news.node,))
+
+
+def stop_for_programs(
+    tx: Tx, site: Site, unusable: Sequence[tuple[EventType, str]], *, now: float
+) -> list[Instruction]:
+    """Stop the queues because programs of the site cannot be run here; told once, until somebody starts them again."""
+    ledger = Ledger(tx, site, now)
+    _note_unusable(ledger, unusable, ())
+    return ledger.write()
+
+
+def _unusable_on(ledger: Ledger, news: Back) -> list[tuple[EventType, str]]:
+    """List the programs of the site that a node cannot run, by their events."""
+    reasons = news.hello.unusable
+    return [
+        (program.event, f"{program.key} on {news.node}: {reasons[program.path]}")
+        for program in site_programs.on_nodes(ledger.config)
+        if program.event is not None and program.path in reasons
+    ]
+
+
+def _note_unusable(ledger: Ledger, unusable: Sequence[tuple[EventType, str]], hosts: tuple[str, ...]) -> None:
+    if any(queue.active for queue in queues.listed(ledger.tx)):
+        for kind, why in unusable:
+            ledger.event(kind, why, None, hosts, cause=UNUSABLE)
+
+
+def forgive(tx: Tx, hosts: Collection[str], *, at: int) -> list[int]:
+    """Make the resources Alive that the node check, and nobody else, had suspected."""
+    forgiven = [
+        one.id
+        for one in resources.listed(tx, of_hosts(tx, hosts))
+        if one.properties["state"] == ResourceState.SUSPECTED and one.properties["finaud_decision"] == "YES"
+    ]
+    if forgiven:
+        resources.set_state(tx, forgiven, ResourceState.ALIVE, at=at, by_check=True)
+    return forgiven
+
+
+def unreachable(ledger: Ledger, silent: Mapping[str, str]) -> None:
+    """Suspect nodes that do not answer; each is told of once, as long as it stays so."""
+    for node, why in silent.items():
+        alive = [
+            one.id
+            for one in resources.listed(ledger.tx, of_hosts(ledger.tx, [node]))
+            if one.properties["state"] == ResourceState.ALIVE
+        ]
+        if alive:
+            ledger.event(EventType.PING_CHECKER_NODE_SUSPECTED, f"{node} does not answer: {why}", None, (node,))
+            ledger.tell(LookAgain())

@@ -1,0 +1,148 @@
+"""What quotas allow, and what of it is used; and the rules that administrators keep in the table."""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from oarlock.config import Config
+from oarlock.job import quotas
+from oarlock.job.run import schedule
+from oarlock.model.quota import BadQuotas, UnknownQuota
+from oarlock.model.resource import DEFAULT_TYPE
+from oarlock.model.snapshot import Placed, QuotaRule, Snapshot
+from oarlock.plan.rules.quotas import Present, Share, Use, shares
+from oarlock.plan.rules.timesharing import is_besteffort
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import quotas as stored
+
+_HOUR = 3600
+_EACH, _ALL = "/", "*"
+_MOST_RULES = 1000
+
+
+class Used(Struct, frozen=True, kw_only=True):
+    """What those have whom a rule counts together: `whose` is the rule with names where it says each.
+
+    `besteffort`: as best-effort jobs see it, who are bounded by what all have; others do not see best-effort jobs.
+    """
+
+    whose: str
+    resources: int
+    jobs: int
+    resource_hours: float
+    resources_by_user: dict[str, int]
+    job_ids: list[int]
+    besteffort: bool = False
+
+
+class Rule(Struct, frozen=True, kw_only=True):
+    """A rule in force, its limits (null: none), and what is used of it. `number`: of a rule in the table."""
+
+    rule: str
+    number: int | None
+    resources: int | None
+    jobs: int | None
+    resource_hours: float | None
+    used: list[Used]
+
+
+class Allowance(Struct, frozen=True, kw_only=True):
+    """The rules that hold at an instant. `set`: their name in the file, and `until` when it holds; null: for good.
+
+    `problem`: why a changed file is not used.
+    """
+
+    at: int
+    file: str | None
+    problem: str
+    set: str | None
+    until: int | None
+    rules: list[Rule]
+
+
+def read(tx: Tx, config: Config, *, at: int, now: int, user: str | None = None) -> Allowance:
+    """Say which rules hold at an instant and what of them is used by jobs that have a place then.
+
+    For an instant to come these are the jobs that would still run by their walltime, and reservations. With `user`,
+    only what concerns one user.
+    """
+    how = schedule.settings(config)
+    shot = schedule.read(tx, how, karma_window=config.karma_window, now=now, depth=1).snapshot
+    file = None if how.quotas is None else quotas.in_force(how.quotas, shot.resources, at=at)
+    numbered = [*stored.numbered(tx).items(), *((None, rule) for rule in (file.rules if file else ()))]
+    used = shares([rule for _, rule in numbered], _present(shot, at=at, now=now))
+    return Allowance(
+        at=at,
+        file=None if file is None else str(config.quotas_conf_file),
+        problem=quotas.problem(config),
+        set=file.name if file else None,
+        until=file.until if file else None,
+        rules=[_rule(number, rule, used, user) for number, rule in numbered if _concerns(rule, user)],
+    )
+
+
+def _present(shot: Snapshot, *, at: int, now: int) -> list[Present]:
+    table = shot.resources
+    counted = {one for one, kind in zip(table.ids, table.columns["type"], strict=True) if kind == DEFAULT_TYPE}
+    there = [one for one in shot.placed if one.start <= at < max(one.stop, now + 1 if one.start <= now else 0)]
+    return [Present(one, _use(one, counted), is_besteffort(one.types)) for one in there]
+
+
+def _use(job: Placed, counted: set[int]) -> Use:
+    size = len(counted.intersection(job.resources))
+    return Use(size, 1, size * (job.stop - job.start))
+
+
+def _concerns(rule: QuotaRule, user: str | None) -> bool:
+    return user is None or rule.user in {user, _EACH, _ALL}
+
+
+def _rule(number: int | None, rule: QuotaRule, used: Iterable[Share], user: str | None) -> Rule:
+    return Rule(
+        rule=written(rule),
+        number=number,
+        resources=None if rule.resources < 0 else rule.resources,
+        jobs=None if rule.jobs < 0 else rule.jobs,
+        resource_hours=None if rule.resource_seconds < 0 else round(rule.resource_seconds / _HOUR, 2),
+        used=[_used(one) for one in used if one.rule == rule and (user is None or one.whose[3] in {user, _ALL})],
+    )
+
+
+def _used(share: Share) -> Used:
+    return Used(
+        whose=",".join(share.whose),
+        resources=share.used.resources,
+        jobs=share.used.jobs,
+        resource_hours=round(share.used.seconds / _HOUR, 2),
+        resources_by_user=share.resources_by_user,
+        job_ids=list(share.jobs),
+        besteffort=share.besteffort,
+    )
+
+
+def written(rule: QuotaRule) -> str:
+    """Write whom a rule is for, as its file does."""
+    return f"{rule.queue},{rule.project},{rule.job_type},{rule.user}"
+
+
+def add(tx: Tx, rule: QuotaRule) -> int:
+    """Put a rule into the table, behind the others; gives its number. One for the same is replaced."""
+    numbered = stored.numbered(tx)
+    if len(numbered) >= _MOST_RULES:
+        raise BadQuotas(f"There are {_MOST_RULES} rules in the table.", hint="Write a file (QUOTAS_CONF_FILE) instead.")
+    same = [number for number, one in numbered.items() if written(one) == written(rule)]
+    number = same[0] if same else max(numbered, default=0) + 1
+    stored.put(tx, {**numbered, number: rule})
+    return number
+
+
+def remove(tx: Tx, number: int) -> None:
+    """Take a rule out of the table (`UnknownQuota` if it is not there)."""
+    numbered = stored.numbered(tx)
+    if number not in numbered:
+        raise UnknownQuota(
+            f"There is no quota {number} in the table.",
+            hint="`oarlock quotas` lists them with their numbers; those without a number stand in the file.",
+        )
+    del numbered[number]
+    stored.put(tx, numbered)

@@ -1,0 +1,1 @@
+"""From a waiting job to its end: schedule, launch, watch, finish."""

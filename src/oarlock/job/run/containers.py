@@ -1,0 +1,60 @@
+"""Containers that are over: the jobs inside of them end, too, and those that wait for them never start."""
+
+from collections.abc import Collection
+
+from oarlock.job.run import kill
+from oarlock.job.run.unit_of_work import Ledger
+from oarlock.model.errors import ContainerClosed
+from oarlock.model.job import FINAL, HOLDS_RESOURCES, Job, JobState
+from oarlock.plan.rules.containers import guests_of, inside_of, is_container
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import jobs
+
+
+def end_orphans(ledger: Ledger, ids: Collection[int]) -> None:
+    """End inner jobs whose container is over. One that is held is not; and whoever waits for a name waits on."""
+    orphans = [ledger.jobs[number] for number in ids if number in ledger.jobs]
+    numbers = {int(name) for job in orphans if (name := inside_of(job.types) or "").isdecimal()}
+    live = {job.id for job in jobs.known(ledger.tx, numbers) if is_container(job.types) and not _is_over(job)}
+    lost = [job for job in orphans if _is_lost(job, live)]
+    for job in lost:
+        kill.end_all(ledger, [job.id], f"its container `{inside_of(job.types)}` is over")
+
+
+def enterable(tx: Tx, user: str, types: Collection[str]) -> None:
+    """Refuse a job that enters a container whose owner did not let the user in (`ContainerClosed`).
+
+    Containers of one name are one room: whoever opens another one of that name, or enters it, needs the consent of all.
+    """
+    for container in _of_the_same_room(tx, types):
+        guests = guests_of(container.types)
+        if user != container.user and guests.isdisjoint({user, "*"}):
+            raise ContainerClosed(
+                f"Container {container.id} belongs to {container.user}, who did not let {user} in.",
+                hint=f"Its owner does that when submitting it: -t guests={user}, or guests=* for everybody.",
+            )
+
+
+def _of_the_same_room(tx: Tx, types: Collection[str]) -> list[Job]:
+    """Return the containers that a job would share a room with: by the number it names, and by names."""
+    named = inside_of(types) or ""
+    numbered = jobs.known(tx, [int(named)]) if named.isdecimal() else []
+    names = {"" if named.isdecimal() else named, _name(types), *(_name(job.types) for job in numbered)} - {""}
+    found = [*numbered, *(job for name in sorted(names) for job in jobs.of_type(tx, f"container={name}"))]
+    return [job for job in found if is_container(job.types) and not _is_over(job)]
+
+
+def _name(types: Collection[str]) -> str:
+    """Return the name of the room that a job opens, if it has one."""
+    return next((one.partition("=")[2] for one in types if one.startswith("container=")), "")
+
+
+def _is_lost(job: Job, live: set[int]) -> bool:
+    name = inside_of(job.types) or ""
+    if job.state in HOLDS_RESOURCES:
+        return job.state is not JobState.FINISHING
+    return job.state is JobState.WAITING and name.isdecimal() and int(name) not in live
+
+
+def _is_over(job: Job) -> bool:
+    return job.state in FINAL or job.state is JobState.FINISHING

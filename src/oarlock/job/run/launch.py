@@ -1,0 +1,385 @@
+"""Launch: from resources of its own to the user's command running, or back to Waiting when that fails before it ran."""
+
+import hashlib
+import json
+import secrets
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from oarlock.config import Config
+from oarlock.job.admission import frontend
+from oarlock.job.run import share, unknown_users
+from oarlock.job.run.blame import BEFORE_JOB
+from oarlock.job.run.effects import Instruction, LookAgain, Reach, Run
+from oarlock.job.run.reports import Hello, NotLaunched, Started
+from oarlock.job.run.share import Machine
+from oarlock.job.run.unit_of_work import ON_FRONTEND, Ledger, Site
+from oarlock.model.event import EVENTS, Blame, EventType
+from oarlock.model.job import Job, JobState, Reservation, output_file
+from oarlock.model.record import changed
+from oarlock.model.resource import DEFAULT_TYPE, Resource, Value
+from oarlock.node.wire.messages import OTHER, Hooks, Launch
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import account_doubts, attempts, jobs, moldables, resources
+from oarlock.store.queries import unknown as stored_unknown
+from oarlock.store.queries.attempts import Attempt
+
+MOST_ATTEMPTS = 3
+_NO_NODE = "none of its resources is on a node"
+WAITS_FOR_ACCOUNT = "waits for its account"
+"""The outcome of an attempt that does not count: the user was not found."""
+
+_HELD = " (held: "
+
+WAITS_FOR_SITE = "waits for the site"
+"""The outcome of an attempt that does not count: a program of the site failed."""
+
+NOOP = "noop"
+
+Hosts = Mapping[str, Hello]
+"""Nodes that were reached, by name, with what they said of themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What a job was given: its resources, the walltime of the chosen alternative, and what its nodes have in all."""
+
+    resources: tuple[Resource, ...]
+    walltime: int
+    sizes: Mapping[str, int]  # node → how many resources it has
+    gpus: Mapping[str, Collection[int]]  # node → the numbers of its GPUs
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes of the job, the one where its command runs first."""
+        return tuple(dict.fromkeys(str(one.properties["network_address"]) for one in self._computing()))
+
+    def _computing(self) -> list[Resource]:
+        return [one for one in self.resources if one.properties["type"] == DEFAULT_TYPE]
+
+    def on(self, node: str) -> list[Resource]:
+        """Give the resources of one node."""
+        return [one for one in self._computing() if one.properties["network_address"] == node]
+
+    def gpus_on(self, node: str, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Give the GPUs of a node that are the job's own, and those that are not."""
+        there = [one.properties.get(name) for one in self.resources if one.properties["network_address"] == node]
+        own = share.gpu_numbers(there)
+        return own, tuple(sorted(set(self.gpus.get(node, ())).difference(own)))
+
+
+def go_on(tx: Tx, site: Site, ids: Collection[int], hosts: Hosts, *, now: float) -> list[Instruction]:
+    """Begin the launch of jobs that are toLaunch; those that somebody else moved meanwhile are left alone."""
+    ledger = Ledger(tx, site, now, ids)
+    starting = [job for job in ledger.jobs.values() if job.state is JobState.TO_LAUNCH]
+    begin(ledger, starting, jobs.resources_of(tx, [job.id for job in starting]), hosts)
+    return ledger.write()
+
+
+def begin(ledger: Ledger, starting: Sequence[Job], assigned: Mapping[int, Collection[int]], hosts: Hosts) -> None:
+    """Write down an attempt of each job and give the instruction to run it, once its nodes are known to answer.
+
+    Nodes that nobody has talked to yet are reached first (`Reach`): an attempt names the boot it belongs to.
+    """
+    if not starting:
+        return
+    given = grounds(ledger.tx, starting, assigned, gpu=ledger.config.job_gpu_property)
+    ready: list[tuple[Job, tuple[str, ...]]] = []
+    unknown: dict[tuple[str, ...], list[int]] = {}
+    for job in starting:
+        nodes = _nodes(job, given[job.id], ledger.config)
+        if NOOP in job.types:
+            ledger.move(job.id, JobState.LAUNCHING, "nothing is launched for a noop job")
+            ledger.move(job.id, JobState.RUNNING, "it runs nothing")
+        elif not nodes:
+            nowhere = "this site has no frontend" if ON_FRONTEND & set(job.types) else _NO_NODE
+            ledger.event(EventType.RESERVATION_NO_NODE, nowhere, job.id)
+            ledger.move(job.id, JobState.ERROR, nowhere)
+        elif _is_held(ledger, job, assigned.get(job.id, ()), nodes):
+            _wait_again(ledger, job, "a job that this database does not know runs on its resources")
+        elif all(node in hosts for node in nodes):
+            ready.append((job, nodes))
+        else:
+            unknown.setdefault(nodes, []).append(job.id)
+    ledger.tell(*(Reach(tuple(ids), nodes) for nodes, ids in unknown.items()))
+    _open(ledger, ready, given, hosts)
+
+
+def _is_held(ledger: Ledger, job: Job, assigned: Collection[int], nodes: Collection[str]) -> bool:
+    """Return whether a node was found, since the job was planned, to run an unknown job on what it was given.
+
+    An accepted reservation keeps its promise: the scheduler could give it no other place.
+    """
+    if ledger.site.lineage.unknown_nodes.isdisjoint(nodes) or job.reservation is not Reservation.NONE:
+        return False
+    return any(not ids.isdisjoint(assigned) for ids in stored_unknown.held(ledger.tx).values())
+
+
+def _open(
+    ledger: Ledger, ready: Sequence[tuple[Job, tuple[str, ...]]], given: Mapping[int, Ground], hosts: Hosts
+) -> None:
+    new = []
+    for job, nodes in ready:
+        before = ledger.attempts.get(job.id)
+        attempt = Attempt(
+            job_id=job.id,
+            number=before.number + 1 if before else 1,
+            secret_hash="",
+            nodes=tuple(_place(job, node, given[job.id], hosts[node], ledger.config) for node in nodes),
+            opened_us=ledger.us(),
+            generation=ledger.site.lineage.generation,
+            nonce=secrets.token_hex(8),
+        )
+        digest = hashlib.sha256(ledger.site.secret(attempt).encode()).hexdigest()
+        new.append(changed(attempt, secret_hash=digest))
+    for attempt in attempts.begin(ledger.tx, new) if new else ():
+        ledger.attempts[attempt.job_id] = attempt
+        job = ledger.move(attempt.job_id, JobState.LAUNCHING, f"attempt {attempt.number} begins")
+        ledger.tell(instruction(job, attempt, given[job.id], hosts, ledger.site))
+
+
+def _place(job: Job, node: str, ground: Ground, hello: Hello, config: Config) -> attempts.Node:
+    """Describe a node of an attempt, with the memory that the job may use there."""
+    if ON_FRONTEND & set(job.types):
+        return attempts.Node(node, hello.boot, frontend.limits(config).memory)
+    return attempts.Node(node, hello.boot, share.memory(ground.on(node), ground.sizes.get(node, 0), hello, config))
+
+
+def instruction(job: Job, attempt: Attempt, ground: Ground, hosts: Hosts, site: Site) -> Run:
+    """Say what each node of an attempt is given."""
+    launches = [_launch(job, attempt, place, ground, hosts, site) for place in attempt.nodes]
+    first, *others = zip((place.name for place in attempt.nodes), launches, strict=True)
+    return Run(first, tuple((node, launch._replace(role=OTHER, command="")) for node, launch in others))
+
+
+def _launch(job: Job, attempt: Attempt, place: attempts.Node, ground: Ground, hosts: Hosts, site: Site) -> Launch:
+    config = site.config
+    on_frontend = bool(ON_FRONTEND & set(job.types))
+    own, others = ground.gpus_on(place.name, config.job_gpu_property)
+    machine = Machine(ground.sizes.get(place.name, 0), hosts.get(place.name), others)
+    return Launch(
+        job=job.id,
+        attempt=attempt.number,
+        secret=site.secret(attempt),
+        generation=attempt.generation,
+        boot=place.boot_id,
+        user=job.user,
+        uid=job.uid,
+        command=job.command or _keep_resources(ground.walltime),
+        directory=job.directory,
+        stdout=output_file(job.stdout, job, "stdout"),
+        stderr=output_file(job.stderr, job, "stderr"),
+        walltime=ground.walltime,
+        grace=config.jobdel_softwalltime,
+        checkpoint=job.checkpoint,
+        checkpoint_signal=job.checkpoint_signal,
+        limits=frontend.limits(config)
+        if on_frontend
+        else share.limits(ground.on(place.name), machine, config, memory=place.memory),
+        hooks=_hooks(config, frontend=on_frontend),
+        name=job.name or "",
+        project=job.project,
+        array_id=job.array_id,
+        array_index=job.array_index,
+        nodes=_node_file(ground.resources, config),
+        resources=tuple(dict(one.properties) for one in ground.resources),
+        gpus=own,
+        other_gpus=() if on_frontend else others,
+        environment=_environment(job.environment),
+    )
+
+
+def _keep_resources(walltime: int) -> str:
+    """Give what a reservation runs that names no command: it keeps its resources and ends just before it is ended."""
+    return f"sleep {max(walltime - 1, 1)}"
+
+
+def _hooks(config: Config, *, frontend: bool) -> Hooks:
+    """Name the site's programs; its resource manager looks after compute nodes, not after frontends."""
+    return Hooks(
+        prologue=str(config.prologue_exec_file or ""),
+        epilogue=str(config.epilogue_exec_file or ""),
+        timeout=config.prologue_epilogue_timeout,
+        manager="" if frontend else str(config.job_resource_manager_file or ""),
+    )
+
+
+def _node_file(given: Iterable[Resource], config: Config) -> tuple[str, ...]:
+    """Give the lines of the node file: one for each value of the distinct property, sorted."""
+    lines: dict[tuple[Value, Value], str] = {}
+    for one in given:
+        if one.properties["type"] == DEFAULT_TYPE:
+            distinct = one.properties.get(config.node_file_db_field_distinct_values)
+            name = one.properties.get(config.node_file_db_field)
+            key = (name, one.id if distinct is None else distinct)
+            lines.setdefault(key, str(name))
+    return tuple(sorted(lines.values()))
+
+
+def _environment(text: str) -> dict[str, str]:
+    if not text:
+        return {}
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+
+
+def _nodes(job: Job, ground: Ground, config: Config) -> tuple[str, ...]:
+    """Say where a job is launched; the command of deploy and cosystem jobs runs on a frontend only."""
+    host = frontend.host(job.types, config)
+    if host is None:
+        return ground.nodes
+    return (host,) if host else ()
+
+
+def grounds(tx: Tx, starting: Sequence[Job], assigned: Mapping[int, Collection[int]], *, gpu: str) -> dict[int, Ground]:
+    """Read about the resources that were assigned to jobs, for all of them at once; `gpu` is the property of GPUs."""
+    known = {one.id: one for one in resources.listed(tx, {number for ids in assigned.values() for number in ids})}
+    lasting = moldables.walltimes(tx, [job.assigned for job in starting])
+    sizes = resources.sizes(tx)
+    has_gpus = any(gpu in one.properties for one in known.values())
+    gpus = (
+        {node: share.gpu_numbers(values) for node, values in resources.values_on_nodes(tx, gpu).items()}
+        if has_gpus
+        else {}
+    )
+    return {
+        job.id: Ground(
+            tuple(known[number] for number in sorted(assigned.get(job.id, ()))),
+            lasting.get(job.assigned, 0),
+            sizes,
+            gpus,
+        )
+        for job in starting
+    }
+
+
+def started(ledger: Ledger, news: Started) -> None:
+    """Note that the user's command runs."""
+    attempt = ledger.live(news.job, news.attempt)
+    if attempt is None or attempt.started_us is not None or news.node != attempt.nodes[0].name:
+        return
+    ledger.site.failures.started(news.node)
+    job = ledger.jobs[news.job]
+    if attempt.number > 1:
+        account_doubts.remove(ledger.tx, job.user)
+    ledger.attempt(attempt, started_us=ledger.us(news.at))
+    ledger.site.programs.worked(BEFORE_JOB)
+    if job.state is JobState.LAUNCHING:
+        message = unknown_users.message_without(job)
+        ledger.move(news.job, JobState.RUNNING, f"its command runs on {news.node}", message=message)
+
+
+def failed(ledger: Ledger, news: NotLaunched) -> None:
+    """Give a job back that certainly did not run; after several attempts, or where nothing helps, end it.
+
+    Places on other nodes were given back by whoever carried the launch out.
+    """
+    job = ledger.jobs.get(news.job)
+    if job is None or job.state not in {JobState.TO_LAUNCH, JobState.LAUNCHING}:
+        return
+    attempt = ledger.live(news.job, news.attempt)
+    if attempt is None and (news.attempt or job.state is JobState.LAUNCHING):
+        return
+    blame = note_failure(ledger, news.event, news.says, job.id, news.hosts, cause=news.cause)
+    if attempt is not None:
+        ledger.close(ledger.attempt(attempt, outcome=outcome_of(news.event, blame, "not launched")))
+    host = "".join(news.hosts[:1])
+    give_back(ledger, job, news.event, news.says, tries=news.attempt, host=host, blame=blame)
+
+
+def note_failure(
+    ledger: Ledger, event: EventType, says: str, job_id: int, hosts: Sequence[str], *, cause: str
+) -> Blame:
+    """Note why a launch failed; a job whose user is not found is noted once, however often it is tried."""
+    if event not in unknown_users.NOT_FOUND or not ledger.happened(job_id, event):
+        return ledger.event(event, says, job_id, hosts, cause=cause)
+    return EVENTS[event].blame
+
+
+def outcome_of(event: EventType, blame: Blame, otherwise: str) -> str:
+    """Return how an attempt ended that did not start because of an event."""
+    if event in unknown_users.NOT_FOUND:
+        return WAITS_FOR_ACCOUNT
+    return WAITS_FOR_SITE if blame is Blame.SITE else otherwise
+
+
+def give_back(
+    ledger: Ledger,
+    job: Job,
+    event: EventType,
+    says: str,
+    *,
+    tries: int,
+    host: str = "",
+    blame: Blame = Blame.NODE,
+) -> None:
+    """Let a job wait again as if it had never been given anything, hold it, or end it in Error.
+
+    `host`: where the user was not found; empty: on the server.
+    """
+    if blame is Blame.SITE:
+        _release_held(ledger)
+    if ledger.is_to_end(job.id):
+        ledger.move(job.id, JobState.ERROR, "it was to end before it started", message=says)
+        return
+    if event in unknown_users.NOT_FOUND:
+        doubt = unknown_users.postpone(ledger, job.user, host, event, says)
+        if doubt is not None:
+            _wait_again(ledger, job, says, message=unknown_users.message(job, doubt))
+            ledger.tell(LookAgain(doubt.until))
+            return
+    if blame is Blame.USER and event is EventType.PROLOGUE_ERROR:
+        _hold(ledger, job, says)
+    elif not EVENTS[event].copy or (tries >= MOST_ATTEMPTS and _failed_attempts(ledger, job) >= MOST_ATTEMPTS):
+        ledger.event(EventType.SWITCH_INTO_ERROR_STATE, f"it could not be launched: {says}", job.id)
+        ledger.move(job.id, JobState.ERROR, f"it could not be launched: {says}", message=says)
+    else:
+        _wait_again(ledger, job, says)
+
+
+def _wait_again(ledger: Ledger, job: Job, says: str, **changes: str) -> None:
+    jobs.unassign(ledger.tx, [job.assigned])
+    ledger.move(job.id, JobState.WAITING, f"the launch failed: {says}", assigned=0, start=_asked(job), **changes)
+
+
+def _hold(ledger: Ledger, job: Job, says: str) -> None:
+    """Hold a job that would fail anywhere, with the reason and the way on."""
+    reason = f"{says}; `oarresume {job.id}` tries again"
+    _wait_again(ledger, job, says)
+    ledger.event(EventType.HOLD_WAITING_JOB, f"held: {reason}", job.id)
+    ledger.move(job.id, JobState.HOLD, f"held: {reason}", message=f"{message_without_hold(job)}{_HELD}{reason})")
+    ledger.site.programs.held.add(job.id)
+
+
+def message_without_hold(job: Job) -> str:
+    """Return the message of a job without the reason why the server held it."""
+    return job.message.partition(_HELD)[0]
+
+
+def _release_held(ledger: Ledger) -> None:
+    """Let jobs wait again that were held for what has turned out to be the site's fault."""
+    ids = ledger.site.programs.held
+    if not ids:
+        return
+    ledger.load(set(ids) - ledger.jobs.keys())
+    for job in [ledger.jobs[number] for number in sorted(ids) if number in ledger.jobs]:
+        if job.state is JobState.HOLD and _HELD in job.message:
+            ledger.event(EventType.RESUME_JOB, "it was not the job's fault", job.id)
+            message = message_without_hold(job)
+            ledger.move(job.id, JobState.WAITING, "it was not the job's fault", message=message)
+    ids.clear()
+
+
+def _failed_attempts(ledger: Ledger, job: Job) -> int:
+    """Count the attempts of a job but those that waited for its account or the site; the last may not be written."""
+    last = ledger.attempts[job.id]
+    before = [one for one in attempts.of_jobs(ledger.tx, [job.id]) if one.number < last.number]
+    return sum(one.outcome not in {WAITS_FOR_ACCOUNT, WAITS_FOR_SITE} for one in (*before, last))
+
+
+def _asked(job: Job) -> int:
+    """Give the date that a reservation asked for; other jobs have none until they start."""
+    return 0 if job.reservation is Reservation.NONE else job.start

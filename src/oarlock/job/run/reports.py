@@ -1,0 +1,214 @@
+"""News: what nodes, scripts and errands report. Steps turn them into moves, events and further instructions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from oarlock.model.event import EventType
+from oarlock.model.unknown import UnknownAttempt
+from oarlock.node.wire.messages import Report
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """What a node says of itself when it is reached."""
+
+    boot: str
+    cgroups: str  # `v2`, `v1+v2`, `v1` or `processes`
+    missing: tuple[str, ...]  # limits that cannot be set there
+    cpus: int
+    memory: int  # bytes
+    python: str
+    uid: int
+    now: float  # its own clock, epoch seconds
+    processes: int = 0  # how many all jobs there may have together; 0: not known
+    unusable: Mapping[str, str] = field(default_factory=dict)  # programs of the site that it cannot run → why
+    instance: str = ""  # the identity of the last database that launched a job there
+    highest_job: int = 0  # the highest number of a job that was launched there
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The user's code runs (or, on another node than the first, the place is ready)."""
+
+    node: str
+    job: int
+    attempt: int
+    at: float | None  # by the node's clock, epoch seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointed:
+    """The checkpoint signal was sent."""
+
+    node: str
+    job: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """An attempt is over on a node; the report carries its signature's word."""
+
+    node: str
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class BadReport:
+    """Somebody reported what they cannot know; nothing follows from it but an event (BIPBIP_CHALLENGE)."""
+
+    node: str
+    job: int
+    attempt: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """The node was asked and does not know an attempt that is expected there."""
+
+    node: str
+    job: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The connection is gone. Jobs go on; nothing is known of them."""
+
+    node: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Back:
+    """The node answers again; another boot id means that no job of before is alive there."""
+
+    node: str
+    hello: Hello
+    unknown: tuple[UnknownAttempt, ...] = ()  # what it has that nobody awaits
+    ahead: float = 0.0  # seconds by which its clock was ahead of the server's when it answered
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownEnded:
+    """An attempt that nobody awaited is over on a node."""
+
+    node: str
+    job: int
+    attempt: int
+    tag: str
+
+
+NodeEvent = Started | Checkpointed | Exited | BadReport | Missing | Lost | Back | UnknownEnded
+
+
+@dataclass(frozen=True, slots=True)
+class NotLaunched:
+    """An attempt certainly did not start: a node refused it or could not be reached, or a script of the server failed.
+
+    `hosts` are the nodes to blame. `job` may still be toLaunch (`attempt` 0): then nothing was written down yet.
+    """
+
+    job: int
+    attempt: int
+    event: EventType
+    says: str
+    hosts: tuple[str, ...] = ()
+    cause: str = ""  # why a program of the site failed, where one did
+
+
+@dataclass(frozen=True, slots=True)
+class HeldUp:
+    """A launch waits: a node still has a job of the same number that the database does not know."""
+
+    node: str
+    job: int
+    attempt: int
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptEnded:
+    """The server's epilogue ran for an attempt; `event` if it did not run well."""
+
+    job: int
+    attempt: int
+    event: EventType | None = None
+    says: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """A job was told to stand still on its nodes; `says` what went wrong, `failed` are the nodes to blame for it."""
+
+    job: int
+    attempt: int
+    failed: tuple[str, ...] = ()
+    says: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WentOn:
+    """A suspended job was told to go on; `says` what went wrong, `failed` are the nodes to blame for it."""
+
+    job: int
+    attempt: int
+    failed: tuple[str, ...] = ()
+    says: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Signalled:
+    """The checkpoint signal was asked for; empty `problem`: it was passed on."""
+
+    job: int
+    attempt: int
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Nodes were asked whether they answer."""
+
+    answered: frozenset[str] = frozenset()
+    silent: dict[str, str] = field(default_factory=dict)  # node → why
+
+
+@dataclass(frozen=True, slots=True)
+class Woken:
+    """Nodes that were woken answer; or they do not (`silent`) and their time is over."""
+
+    answered: frozenset[str] = frozenset()
+    silent: dict[str, str] = field(default_factory=dict)  # node → why
+
+
+@dataclass(frozen=True, slots=True)
+class NotNotified:
+    """A user could not be told of a job, or (`job` 0) an administrator of what happened."""
+
+    job: int
+    event: EventType
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class Notified:
+    """A notice of this number was sent, or will never be."""
+
+    number: int
+
+
+News = (
+    NodeEvent
+    | NotLaunched
+    | HeldUp
+    | ScriptEnded
+    | Stopped
+    | WentOn
+    | Signalled
+    | Checked
+    | Woken
+    | NotNotified
+    | Notified
+)

@@ -1,0 +1,437 @@
+"""Schedule: a snapshot is planned elsewhere; here its plan is checked again and becomes true.
+
+Between the snapshot and now others may have moved jobs and nodes: whatever no longer fits is left to the next pass.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
+
+from msgspec import Struct, structs
+
+from oarlock.config import AfterError, Config
+from oarlock.job import quotas
+from oarlock.job.admission import dates
+from oarlock.job.run import containers, kill, launch
+from oarlock.job.run.effects import Checkpoint, Instruction, LookAgain, Wake
+from oarlock.job.run.launch import Hosts
+from oarlock.job.run.unit_of_work import Ledger, Site
+from oarlock.model.event import Event, EventType
+from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
+from oarlock.model.plan import Obstacle, Placement, Plan
+from oarlock.model.snapshot import Snapshot
+from oarlock.plan.planner import OutOfTime, never
+from oarlock.plan.policy.predict import make_plan
+from oarlock.plan.rules.reservations import is_accepted
+from oarlock.plan.settings import Fairness, PlanSettings, Weights
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import account_doubts, events, jobs, kills, moldables, plans, resources, snapshot
+from oarlock.store.queries.plans import Prediction
+
+_SOON = 10  # seconds until something that should have happened is looked at again
+
+
+class Start(Struct, frozen=True):
+    """A job to start now, on these resources, with what is left of its time."""
+
+    job_id: int
+    moldable_id: int
+    walltime: int
+    resources: tuple[int, ...]
+
+
+class Refusal(Struct, frozen=True):
+    """A reservation that cannot be, or a job too late for its deadline, and why."""
+
+    job_id: int
+    missed: bool
+    says: str
+    earliest: int | None = None
+
+
+class Predicted(Struct, frozen=True):
+    """Where a job that does not start now is planned."""
+
+    job_id: int
+    moldable_id: int
+    start: int
+    resources: tuple[int, ...]
+
+
+class Decision(Struct, frozen=True, kw_only=True):
+    """What a pass wants done now: small enough to travel between processes.
+
+    `whole`: all waiting jobs were looked at, so `predictions` are the whole plan. `holding`: who held resources then,
+    `reserved`: which reservations had been accepted.
+    `next_start`: when the next planned job is due. `left`: waiting jobs that this pass did not look at. `gone`: unless
+    None, `predictions` are only what changed, and these alternatives have no place any more.
+    """
+
+    now: int
+    starts: tuple[Start, ...] = ()
+    accept: tuple[tuple[int, int], ...] = ()  # job, and the start it was given
+    refuse: tuple[Refusal, ...] = ()
+    kill: tuple[int, ...] = ()
+    wake: tuple[str, ...] = ()
+    orphans: tuple[int, ...] = ()
+    events: tuple[tuple[str, str, int], ...] = ()  # type, sentence, job
+    predictions: tuple[Predicted, ...] = ()
+    holding: tuple[int, ...] = ()
+    reserved: tuple[int, ...] = ()
+    next_start: int | None = None
+    whole: bool = True
+    left: int = 0
+    gone: tuple[int, ...] | None = None
+    hopeless: tuple[tuple[int, str], ...] = ()  # jobs that will not start as things are, and OAR's message for them
+
+
+def settings(config: Config) -> PlanSettings:
+    """Give the scheduler's settings under its own names."""
+    return PlanSettings(
+        security_time=config.scheduler_job_security_time,
+        minimum_hole=config.scheduler_gantt_hole_minimum_time,
+        order=config.scheduler_resource_order,
+        always_assigned=config.scheduler_resources_always_assigned_type,
+        shared_when_suspended=config.scheduler_available_suspended_resource_type,
+        besteffort_notice=config.scheduler_besteffort_kill_duration_before_reservation,
+        reservation_patience=config.reservation_waiting_resources_timeout,
+        release_after_error=config.dependency_after_error is AfterError.RELEASE,
+        wake_up=bool(config.scheduler_node_manager_wake_up_cmd),
+        wake_up_notice=config.scheduler_node_manager_wakeup_time,
+        pack=config.scheduler_pack_nodes,
+        depth=config.plan_depth or None,
+        quotas=quotas.book(config),
+        fairness=Fairness(
+            max_jobs=config.karma_max_jobs,
+            project_targets=dict(config.karma_project_targets),
+            user_targets=dict(config.karma_user_targets),
+            project_weight=config.karma_coeff_project_consumption,
+            user_weight=config.karma_coeff_user_consumption,
+            asked_weight=config.karma_coeff_user_asked_consumption,
+        ),
+        weights=Weights(
+            **config.priority_weights,
+            age_limit=config.priority_age_limit,
+            half_life=config.priority_half_life,
+            qos_values=dict(config.priority_qos),
+            project_values=dict(config.priority_projects),
+        ),
+    )
+
+
+def read(
+    tx: Tx,
+    how: PlanSettings,
+    *,
+    karma_window: int,
+    now: int,
+    depth: int | None = None,
+    memory: snapshot.Memory | None = None,
+) -> snapshot.Read:
+    """Read what the scheduler looks at; with `depth`, only the first waiting jobs of each queue."""
+    seen = snapshot.read(
+        tx,
+        order=how.order,
+        karma_window=karma_window,
+        half_life=how.weights.half_life,
+        now=now,
+        depth=depth,
+        memory=memory,
+    )
+    doubted = account_doubts.waiting(tx, now=now)
+    # A job whose user is not found has no place in the plan: it would keep resources from others for nothing.
+    waiting = tuple(dates.dated(job) for job in seen.snapshot.waiting if job.user not in doubted)
+    shot = structs.replace(seen.snapshot, waiting=waiting)
+    if how.quotas is not None:
+        always, spans = quotas.holding(how.quotas, shot.resources, now=now)
+        shot = structs.replace(shot, quotas=(*shot.quotas, *always), quota_spans=spans)
+    return replace(seen, snapshot=shot)
+
+
+def decide(seen: snapshot.Read, how: PlanSettings, *, now: int, out_of_time: OutOfTime = never) -> Decision:
+    """Plan a snapshot, and say what has to be done now."""
+    plan = make_plan(seen.snapshot, now=now, settings=how, out_of_time=out_of_time)
+    return decision(plan, seen, how)
+
+
+def decision(plan: Plan, seen: snapshot.Read, how: PlanSettings, *, whole: bool = True) -> Decision:
+    """Say what has to be done now for a plan; not `whole`: dates are there only as far as it had to go."""
+    shot: Snapshot = seen.snapshot
+    later = _later(plan, shot)
+    broken = [(EventType.SCHEDULER_JOB_SET_ASIDE.value, why, number) for number, why in seen.broken]
+    return Decision(
+        now=plan.now,
+        starts=tuple(_start(plan, plan.placements[job_id]) for job_id in plan.start),
+        accept=tuple((job_id, plan.placements[job_id].start) for job_id in plan.accept),
+        refuse=tuple(_refusal(plan, job_id) for job_id in plan.refuse),
+        kill=plan.kill,
+        wake=plan.wake,
+        orphans=plan.orphans,
+        events=(*((one.type.value, one.description, one.job or 0) for one in plan.events), *broken),
+        predictions=later,
+        holding=tuple(job.job_id for job in shot.placed if job.state in HOLDS_RESOURCES),
+        reserved=tuple(job.job_id for job in shot.placed if is_accepted(job)),
+        next_start=min(_instants(plan, shot, later, how), default=None),
+        whole=whole and seen.left == 0 and not plan.unfinished,
+        left=seen.left,
+        hopeless=tuple(_hopeless(plan)),
+    )
+
+
+_NO_SLOT = "No enough matching resources (no_matching_slot)"
+_NO_SLOT_FOR = frozenset({Obstacle.TOO_BIG, Obstacle.UNAVAILABLE, Obstacle.ALWAYS_ASSIGNED})
+
+
+def _hopeless(plan: Plan) -> Iterator[tuple[int, str]]:
+    """Yield the jobs that cannot be placed at all, with the message that OAR gives them."""
+    for number, unplaced in plan.unplaced.items():
+        if unplaced.obstacle in _NO_SLOT_FOR:
+            yield number, _NO_SLOT
+        elif unplaced.obstacle is Obstacle.BROKEN_DEPENDENCY:
+            cause = unplaced.detail.partition(",")[0]
+            yield number, f"Cannot determine scheduling time due to dependency with the {cause}"
+
+
+def hopeless_after(before: Mapping[int, str], decision: Decision) -> Mapping[int, str]:
+    """Return which jobs cannot be placed after a pass; one that did not look at all jobs leaves the others alone."""
+    if decision.whole:
+        return dict(decision.hopeless)
+    placed = {one.job_id for one in decision.starts} | {one.job_id for one in decision.predictions}
+    return {**{number: says for number, says in before.items() if number not in placed}, **dict(decision.hopeless)}
+
+
+def changes(decision: Decision, before: Mapping[int, Prediction]) -> Decision:
+    """Let a whole decision tell only of places that are others than those that are written down."""
+    after = {one.moldable_id: one for one in decision.predictions}
+    told = tuple(one for one in decision.predictions if before.get(one.moldable_id) != _written(one))
+    return structs.replace(decision, predictions=told, gone=tuple(number for number in before if number not in after))
+
+
+def _written(one: Predicted) -> Prediction:
+    return Prediction(one.moldable_id, one.start, one.resources)
+
+
+def _due(start: int, now: int, how: PlanSettings) -> int:
+    """Say when a planned start has to be looked at: when nodes have to be woken for it, then when it has come.
+
+    One that is overdue is looked at when patience with it ends, or soon.
+    """
+    patience = how.reservation_patience
+    if how.wake_up and start - how.wake_up_notice > now:
+        return start - how.wake_up_notice
+    if start > now:
+        return start
+    return start + patience if start + patience > now else now + _SOON
+
+
+def _instants(plan: Plan, shot: Snapshot, later: Sequence[Predicted], how: PlanSettings) -> list[int]:
+    """Return when something has to be decided; a held reservation is looked at when its end has come."""
+    ends = {job.job_id: job.stop for job in shot.placed if job.state is JobState.HOLD}
+    starts = [_due(one.start, plan.now, how) for one in later if one.job_id not in ends]
+    return [*starts, *(max(stop, plan.now + 1) for stop in ends.values()), *_dates(plan, shot)]
+
+
+def _dates(plan: Plan, shot: Snapshot) -> list[int]:
+    """Say when jobs without a place may start for their own part, and when they are too late for their deadlines."""
+    hoping = [job for job in shot.waiting if job.job_id in plan.unplaced]
+    late = [job.deadline - min(one.walltime for one in job.choices) + 1 for job in hoping if job.deadline is not None]
+    return [instant for instant in (*late, *(job.not_before for job in hoping)) if instant > plan.now]
+
+
+def _later(plan: Plan, shot: Snapshot) -> tuple[Predicted, ...]:
+    """Give the places of jobs that do not start now: those just found, and those promised before."""
+    starting = set(plan.start)
+    waiting = {job.job_id for job in shot.waiting}
+    found = [
+        Predicted(job_id, place.moldable_id, place.start, tuple(sorted(plan.resources(job_id))))
+        for job_id, place in plan.placements.items()
+        if job_id in waiting and job_id not in starting
+    ]
+    promised = [
+        Predicted(job.job_id, job.moldable_id, job.start, job.resources)
+        for job in shot.placed
+        if job.state not in HOLDS_RESOURCES and job.job_id not in starting
+    ]
+    return (*found, *promised)
+
+
+def _start(plan: Plan, place: Placement) -> Start:
+    return Start(place.job_id, place.moldable_id, place.stop - plan.now, plan.resources(place.job_id))
+
+
+def _refusal(plan: Plan, job_id: int) -> Refusal:
+    why = plan.unplaced[job_id]
+    return Refusal(job_id, why.obstacle is Obstacle.MISSED, why.detail, why.earliest)
+
+
+def apply(tx: Tx, site: Site, decision: Decision, hosts: Hosts, *, now: float) -> list[Instruction]:
+    """Make a decision true, as far as it still fits."""
+    concerned = {start.job_id for start in decision.starts}
+    concerned |= {number for number, _ in decision.accept} | {one.job_id for one in decision.refuse}
+    ledger = Ledger(tx, site, now, concerned | set(decision.kill) | set(decision.orphans))
+    _note(ledger, decision)
+    reserved = plans.reserved(tx)
+    decision = _answerable(ledger, decision, reserved)
+    _answer(ledger, decision)
+    containers.end_orphans(ledger, decision.orphans)
+    _make_room(ledger, decision.kill)
+    started = _start_all(ledger, decision, hosts)
+    _predict(ledger, decision, started, set(reserved.values()))
+    if decision.wake:
+        ledger.tell(Wake(decision.wake))
+    return ledger.write()
+
+
+def _start_all(ledger: Ledger, decision: Decision, hosts: Hosts) -> list[Start]:
+    starts = _still_possible(ledger, decision)
+    if not starts:
+        return []
+    jobs.assign(ledger.tx, {one.moldable_id: one.resources for one in starts})
+    lasting = moldables.walltimes(ledger.tx, [one.moldable_id for one in starts])
+    shorter = {one.moldable_id: one.walltime for one in starts if one.walltime < lasting[one.moldable_id]}
+    if shorter:
+        moldables.set_walltimes(ledger.tx, shorter)
+    for one in starts:
+        ledger.move(
+            one.job_id, JobState.TO_LAUNCH, "its resources are free", start=ledger.now, assigned=one.moldable_id
+        )
+    assigned = {one.job_id: one.resources for one in starts}
+    launch.begin(ledger, [ledger.jobs[one.job_id] for one in starts], assigned, hosts)
+    return starts
+
+
+def _still_possible(ledger: Ledger, decision: Decision) -> list[Start]:
+    """Leave out jobs that no longer wait, and those whose resources went away or to somebody new."""
+    waiting = [one for one in decision.starts if _waits(ledger, one.job_id)]
+    # Other jobs of users who are not found are not planned; an accepted reservation keeps its place.
+    if any(ledger.jobs[one.job_id].reservation is Reservation.SCHEDULED for one in waiting):
+        doubted = account_doubts.waiting(ledger.tx, now=ledger.now)
+        waiting = [one for one in waiting if ledger.jobs[one.job_id].user not in doubted]
+    wanted = {number for one in waiting for number in one.resources}
+    if not wanted:
+        return []
+    unusable = resources.unusable(ledger.tx, wanted)
+    newcomers = jobs.holders(ledger.tx, wanted)
+    seen = set(decision.holding)
+    taken = unusable | {number for number, holders in newcomers.items() if not seen.issuperset(holders)}
+    return [one for one in waiting if taken.isdisjoint(one.resources)]
+
+
+def _waits(ledger: Ledger, job_id: int) -> bool:
+    job = ledger.jobs.get(job_id)
+    return job is not None and job.state is JobState.WAITING
+
+
+def _is_held(ledger: Ledger, job_id: int) -> bool:
+    job = ledger.jobs.get(job_id)
+    return job is not None and job.state is JobState.HOLD
+
+
+def _answerable(ledger: Ledger, decision: Decision, reserved: Mapping[int, int]) -> Decision:
+    """Leave out the answers to reservations that have theirs, or whose place may have gone to one accepted since."""
+    asking = {
+        number
+        for number, _ in decision.accept
+        if _waits(ledger, number) and ledger.jobs[number].reservation is Reservation.TO_SCHEDULE
+    }
+    if not set(decision.reserved).issuperset(reserved):
+        asking = set()  # the next pass sees all of them
+    left = {number for number, _ in decision.accept} - asking
+    if not left:
+        return decision
+    return structs.replace(
+        decision,
+        accept=tuple(one for one in decision.accept if one[0] in asking),
+        predictions=tuple(one for one in decision.predictions if one.job_id not in left),
+        starts=tuple(one for one in decision.starts if one.job_id not in left),
+    )
+
+
+def _answer(ledger: Ledger, decision: Decision) -> None:
+    """Answer reservations: an accepted one keeps its place, a refused one ends with a sentence."""
+    for number, start in decision.accept:
+        ledger.move(
+            number,
+            JobState.TO_ACK_RESERVATION,
+            "the reservation is accepted",
+            reservation=Reservation.SCHEDULED,
+            start=start,
+        )
+        ledger.move(number, JobState.WAITING, "its owner was told")
+    for refusal in decision.refuse:
+        if _waits(ledger, refusal.job_id) or (refusal.missed and _is_held(ledger, refusal.job_id)):
+            _refuse(ledger, refusal)
+
+
+def _refuse(ledger: Ledger, refusal: Refusal) -> None:
+    number = refusal.job_id
+    if ledger.jobs[number].reservation is Reservation.NONE:
+        ledger.event(EventType.SWITCH_INTO_ERROR_STATE, refusal.says, number)
+        ledger.move(number, JobState.ERROR, refusal.says, message=refusal.says)
+        return
+    if refusal.earliest is not None:
+        refusal = structs.replace(refusal, says=dates.with_date(refusal.says, refusal.earliest))
+    if not refusal.missed:
+        ledger.move(number, JobState.TO_ERROR, refusal.says, reservation=Reservation.SCHEDULED)
+    ledger.event(EventType.SWITCH_INTO_ERROR_STATE, refusal.says, number)
+    ledger.move(number, JobState.ERROR, refusal.says, message=refusal.says, reservation=Reservation.SCHEDULED)
+
+
+def _make_room(ledger: Ledger, ids: Collection[int]) -> None:
+    """End best-effort jobs in the way of others; those with a checkpoint delay get the signal first, and that time."""
+    if not ids:
+        return
+    dying = {number for number, _, _ in kills.under_way(ledger.tx)}
+    for number in ids:
+        job, attempt = ledger.jobs.get(number), ledger.attempts.get(number)
+        if job is None or job.state not in HOLDS_RESOURCES or number in dying:
+            continue
+        told = _told_at(ledger, number)
+        if told is None:
+            ledger.event(EventType.BESTEFFORT_KILL, "its resources are wanted by another job", number)
+            told = ledger.now
+            if job.checkpoint and attempt is not None and job.state is JobState.RUNNING:
+                ledger.event(EventType.CHECKPOINT, "it has to make room", number)
+                ledger.tell(Checkpoint(attempt.nodes[0].name, number, attempt.number))
+        if ledger.now >= told + job.checkpoint:
+            kill.end_all(ledger, [number], "a best-effort job makes room for another")
+        else:
+            ledger.tell(LookAgain(told + job.checkpoint))
+
+
+def _told_at(ledger: Ledger, number: int) -> int | None:
+    """Say when a best-effort job was told that it has to go."""
+    noted = events.of_jobs(ledger.tx, [number])
+    return next((one.event.at for one in noted if one.event.type is EventType.BESTEFFORT_KILL), None)
+
+
+def _note(ledger: Ledger, decision: Decision) -> None:
+    """Note what the planner had to say; a job that was set aside is told of once."""
+    for kind, says, number in decision.events:
+        event = Event(EventType(kind), ledger.now, says, number or None)
+        if event.type is not EventType.SCHEDULER_JOB_SET_ASIDE or not ledger.happened(number, event.type):
+            ledger.event(event.type, says, event.job)
+
+
+def _predict(ledger: Ledger, decision: Decision, started: Sequence[Start], settled: Set[int]) -> None:
+    """Write the plan for those who look at it; a partial pass leaves the predictions of others alone.
+
+    Nobody changes the places of reservations that were accepted before (`settled`), not even who did not know of them.
+    """
+    known = decision.whole and decision.predictions
+    waiting = jobs.numbers_in(ledger.tx, [JobState.WAITING, JobState.TO_ACK_RESERVATION]) if known else None
+    after = {
+        one.moldable_id: _written(one)
+        for one in decision.predictions
+        if (waiting is None or one.job_id in waiting) and one.moldable_id not in settled
+    }
+    begun = {one.moldable_id for one in started}
+    if decision.gone is not None:
+        gone = (set(decision.gone) - settled) | begun
+        if after or gone:
+            plans.write(ledger.tx, now=decision.now, placed=list(after.values()), gone=gone)
+        return
+    before = plans.read(ledger.tx, None if decision.whole else {*after, *begun})
+    placed, lost = plans.difference(before, after)
+    gone = {number for number in (lost if decision.whole else ()) if number not in settled} | (begun & before.keys())
+    if placed or gone:
+        plans.write(ledger.tx, now=decision.now, placed=placed, gone=gone)

@@ -1,0 +1,130 @@
+"""Watch: what has to happen because time passes; every WATCH_FREQUENCY seconds."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from oarlock.job.cluster import node_states, power
+from oarlock.job.run import finish, kill, suspend
+from oarlock.job.run.effects import Instruction, LookAgain
+from oarlock.job.run.finish import Over
+from oarlock.job.run.launch import NOOP
+from oarlock.job.run.unit_of_work import Ledger, Site
+from oarlock.model.event import EventType
+from oarlock.model.job import FINAL, FragState, Job, JobState
+from oarlock.model.resource import DEFAULT_TYPE, ResourceState
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import jobs, jumps, kills, moldables, resources
+from oarlock.store.queries.jumps import Jumps
+
+_ACTIVE = (JobState.LAUNCHING, JobState.RUNNING, JobState.RESUMING, JobState.FINISHING)
+_ON_NODES = (*_ACTIVE, JobState.SUSPENDED)
+_SILENCE = 30  # seconds after which a node with jobs that cannot be reached is suspected
+_SWITCHED = (ResourceState.SUSPECTED, ResourceState.ABSENT)
+
+
+def look(
+    tx: Tx, site: Site, *, now: float, over: Over, unreachable: Mapping[str, float] | None = None
+) -> list[Instruction]:
+    """Do what its time has come for. `unreachable`: nodes whose connection is lost, with since when."""
+    away = unreachable or {}
+    jumped = jumps.read(tx)
+    overdue = _deadlines_passed(tx, jumped, now=int(now))
+    dying = kills.under_way(tx)
+    # Thousands may run; those for whom something has to happen are few.
+    ledger = Ledger(tx, site, now, {*overdue, *(number for number, _, _ in dying)})
+    for number, deadline in overdue.items():
+        _overdue(ledger, ledger.jobs[number], deadline, away, over)
+    _kills(ledger, dying, away, jumped)
+    silent = {node: "its connection is lost" for node, since in away.items() if now - since >= _SILENCE}
+    node_states.unreachable(ledger, silent)
+    _bury(ledger, jumped)
+    power.doze(ledger)
+    suspend.forget_answers(tx)
+    return [*ledger.write(), *suspend.go_on(tx, site, now=now)]
+
+
+def clock_jumped(tx: Tx, site: Site, *, now: float, seconds: int) -> list[Instruction]:
+    """Note that the server's clock jumped; nobody's time is over because of it. Reservations keep to the clock."""
+    jumps.add(tx, now=int(now), seconds=seconds)
+    ledger = Ledger(tx, site, now)
+    ledger.event(EventType.CLOCK_JUMP, f"the server's clock jumped by {seconds:+d} s")
+    ledger.tell(LookAgain())
+    return ledger.write()
+
+
+def _deadlines_passed(tx: Tx, jumped: Jumps, *, now: int) -> dict[int, int]:
+    """Give the jobs on nodes whose walltime is over, and since when; time spent suspended does not count."""
+    waited = jobs.suspended_seconds(tx, now=now)
+    ends = {
+        number: jumped.today(start) + walltime + waited.get(number, 0)
+        for number, start, walltime in moldables.lasting(tx, _ACTIVE)
+    }
+    return {number: end for number, end in ends.items() if end <= now}
+
+
+def _overdue(ledger: Ledger, job: Job, deadline: int, away: Mapping[str, float], over: Over) -> None:
+    if NOOP in job.types:
+        ledger.event(EventType.WALLTIME, "its walltime is over", job.id)
+        kill.end(ledger, job, "its walltime is over")
+        return
+    config = ledger.config
+    attempt = ledger.attempts.get(job.id)
+    if attempt is None or attempt.closed_us is not None:
+        return
+    lost = [name for name in over.left(attempt) if name in away]
+    for name in lost:
+        if ledger.now >= deadline + config.lease_grace:
+            finish.gone(ledger, ledger.attempts[job.id], name, over, f"{name} cannot be reached and its lease is over")
+    # The node ends the job by itself at its walltime; only if that does not come is it told.
+    late = config.jobdel_softwalltime + config.watch_frequency
+    if not lost and job.state is JobState.RUNNING and ledger.now >= deadline + late:
+        _tell_walltime(ledger, job)
+
+
+def _tell_walltime(ledger: Ledger, job: Job) -> None:
+    if kills.ask(ledger.tx, [job.id], at=ledger.now):
+        ledger.event(EventType.WALLTIME, "its walltime is over and its node has not ended it", job.id)
+        kill.end(ledger, job, "its walltime is over")
+
+
+def _kills(
+    ledger: Ledger, dying: Sequence[tuple[int, FragState, int]], away: Mapping[str, float], jumped: Jumps
+) -> None:
+    """Tell again those that do not end; give up those that still do not. Nodes out of reach are waited for."""
+    config = ledger.config
+    for number, state, since in dying:
+        job = ledger.jobs.get(number)
+        # Asked for too late, or by whoever wrote the row: nobody has to look again.
+        if job is None or job.state in FINAL:
+            ledger.killed(number, FragState.FRAGGED)
+            continue
+        if job.state not in _ON_NODES or _out_of_reach(ledger, number, away):
+            continue
+        age = ledger.now - jumped.today(since)
+        if age >= config.jobdel_walltime:
+            ledger.killed(number, FragState.LEON_EXTERMINATE)
+            kill.give_up(ledger, job, f"it did not end within {config.jobdel_walltime} s")
+        elif state is FragState.LEON or age >= config.jobdel_softwalltime:
+            kill.tell(ledger, job)
+
+
+def _out_of_reach(ledger: Ledger, number: int, away: Collection[str]) -> bool:
+    attempt = ledger.attempts.get(number)
+    return attempt is not None and attempt.closed_us is None and any(node.name in away for node in attempt.nodes)
+
+
+def _bury(ledger: Ledger, jumped: Jumps) -> None:
+    """Declare resources Dead that have been Suspected or Absent for DEAD_SWITCH_TIME; those asleep can be woken."""
+    limit = ledger.config.dead_switch_time
+    if not limit:
+        return
+    since = resources.states_since(ledger.tx)
+    dead = [
+        one.id
+        for one in resources.listed(ledger.tx)
+        if one.properties["type"] == DEFAULT_TYPE
+        and one.properties["state"] in _SWITCHED
+        and not power.is_asleep(one, ledger.now)
+        and ledger.now - jumped.today(since.get(one.id, ledger.now)) >= limit
+    ]
+    if dead:
+        resources.set_state(ledger.tx, dead, ResourceState.DEAD, at=ledger.now)

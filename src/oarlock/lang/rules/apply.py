@@ -1,0 +1,81 @@
+"""Rules applied to a submission, one after the other: the same input always gives the same output."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from oarlock.lang.rules.parse import Rule
+from oarlock.lang.rules.templates import Said, Wording
+from oarlock.lang.rules.vocabulary import Answers, Context, levels
+from oarlock.lang.where import like
+from oarlock.model.errors import OarlockError
+from oarlock.model.submission import Submission
+
+PREFIX = "[ADMISSION RULE] "
+"""What stands before everything that a rule says to a user, as in OAR."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A submission as the rules left it, and what they say to its user."""
+
+    submission: Submission
+    messages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Which rule does not let a submission in, and why. `broken`: the rule itself does not work."""
+
+    rule: Rule
+    sentence: str
+    broken: bool = False
+
+
+def apply(rules: Iterable[Rule], submission: Submission, context: Context) -> Admitted | Refused:
+    """Apply rules in their order; the first that rejects, or does not work, ends it.
+
+    The request was checked with `context.properties`, and `context.lists` has every file that a rule names.
+    """
+    messages: list[str] = []
+    answers = Answers(submission, context)
+    for rule in rules:
+        if rule.when is not None and not rule.when.holds(answers):
+            continue
+        if rule.reject is not None:
+            offence = _offence(rule, submission)
+            if offence is not None:
+                return Refused(rule, rule.reject.filled(Said(answers, offence)))
+            continue
+        try:
+            changed = _changed(rule, submission, Said(answers), context)
+        except OarlockError as problem:
+            return Refused(rule, str(problem), broken=True)
+        if changed is not submission:
+            submission, answers = changed, Answers(changed, context)
+            messages += _told(rule.prints, answers)
+        elif not rule.changes:
+            messages += _told(rule.prints, answers)
+        messages += _told(rule.warns, answers)
+    return Admitted(submission, tuple(messages))
+
+
+def _offence(rule: Rule, submission: Submission) -> dict[str, str] | None:
+    """Find what a rule rejects, as its sentence names it; nothing if there is nothing to reject."""
+    if rule.allow_types is not None:
+        allowed = [like(pattern) for pattern in rule.allow_types]
+        strange = (one for one in submission.types if not any(form.fullmatch(one) for form in allowed))
+        return next(({"type": one} for one in strange), None)
+    if rule.refuse_levels is not None:
+        found = (name for name in levels(submission.request) if name.lower() in rule.refuse_levels)
+        return next(({"level": name} for name in found), None)
+    return {}
+
+
+def _changed(rule: Rule, submission: Submission, said: Said, context: Context) -> Submission:
+    for change in rule.changes:
+        submission = change.made(submission, said, context)
+    return submission
+
+
+def _told(wording: Wording | None, answers: Answers) -> list[str]:
+    return [] if wording is None else [PREFIX + wording.filled(Said(answers))]

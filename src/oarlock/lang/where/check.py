@@ -1,0 +1,139 @@
+"""A condition held against the columns there are: names resolved, values brought to the column's type."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from oarlock.lang.limits import closest, short
+from oarlock.lang.where.tokens import INTEGER_DIGITS, INTEGERS
+from oarlock.model.condition import (
+    And,
+    Between,
+    Column,
+    Compare,
+    Condition,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Operand,
+    Or,
+)
+from oarlock.model.errors import TypesDiffer, UnknownProperty
+from oarlock.model.resource import PROPERTY_ALIASES
+
+Types = Mapping[str, type]
+"""The columns there are, each with `int` or `str`."""
+
+_INTEGER = re.compile(rf"-?[0-9]{{1,{INTEGER_DIGITS}}}")
+
+
+def columns(condition: Condition) -> frozenset[str]:
+    """Give the names of all columns that a condition reads."""
+    match condition:
+        case And(parts) | Or(parts):
+            return frozenset().union(*map(columns, parts))
+        case Not(inner):
+            return columns(inner)
+        case Compare(_, left, right):
+            return frozenset(operand.name for operand in (left, right) if isinstance(operand, Column))
+        case _:
+            return frozenset({condition.column.name})
+
+
+def known_column(name: str, types: Types, *, hint: str = "") -> str:
+    """Find a column by its name or an alias, in capitals or not; the answer is spelt as the column is."""
+    if name in types:
+        return name
+    wanted = PROPERTY_ALIASES.get(name.lower(), name.lower())
+    for known in types:
+        if known.lower() == wanted:
+            return known
+    raise UnknownProperty(f"There is no property `{short(name)}`.", hint=hint or closest(name, types))
+
+
+def check(condition: Condition, types: Types) -> Condition:
+    """Give the condition with known columns and values of their types, or say which name or value does not fit.
+
+    Against an integer column a text of digits becomes that integer; against a text column an integer becomes its text.
+    """
+    match condition:
+        case And(parts):
+            return And(tuple(check(part, types) for part in parts))
+        case Or(parts):
+            return Or(tuple(check(part, types) for part in parts))
+        case Not(inner):
+            return Not(check(inner, types))
+        case Compare():
+            return _compare(condition, types)
+        case _:
+            return _test(condition, types)
+
+
+def _test(test: In | Like | Between | IsNull, types: Types) -> Condition:
+    column = Column(known_column(test.column.name, types))
+    match test:
+        case In(items=items):
+            return replace(test, column=column, items=tuple(_adapted(item, column, types) for item in items))
+        case Between(low=low, high=high):
+            bounds = _adapted(low, column, types), _adapted(high, column, types)
+            return replace(test, column=column, low=bounds[0], high=bounds[1])
+        case Like() if types[column.name] is not str:
+            raise TypesDiffer(
+                f"`{short(column.name)}` holds integers; LIKE is for texts.", hint="Use =, <, >, IN or BETWEEN."
+            )
+        case _:
+            return replace(test, column=column)
+
+
+def _compare(compare: Compare, types: Types) -> Condition:
+    left, right = _resolved(compare.left, types, ""), _resolved(compare.right, types, _meant(compare.right))
+    if isinstance(left, Column) and isinstance(right, Literal):
+        right = _adapted(right, left, types)
+    elif isinstance(left, Literal) and isinstance(right, Column):
+        left = _adapted(left, right, types)
+    elif _kind(left, types) is not _kind(right, types):
+        raise TypesDiffer(
+            f"{_described(left, types)}; {_described(right, types)}.",
+            hint="Compare integers with integers, texts with texts.",
+        )
+    return Compare(compare.op, left, right)
+
+
+def _resolved(operand: Operand, types: Types, hint: str) -> Operand:
+    return Column(known_column(operand.name, types, hint=hint)) if isinstance(operand, Column) else operand
+
+
+def _meant(operand: Operand) -> str:
+    """On the right side of a comparison an unknown name is nearly always a text without its quotes."""
+    if not isinstance(operand, Column):
+        return ""
+    return f"If it is a text, write it in single quotes: '{short(operand.name)}'."
+
+
+def _adapted(literal: Literal, column: Column, types: Types) -> Literal:
+    value, name = literal.value, short(column.name)
+    if types[column.name] is int:
+        if not isinstance(value, str):
+            return literal
+        if _INTEGER.fullmatch(value) and int(value) in INTEGERS:
+            return Literal(int(value))
+        raise TypesDiffer(f"`{name}` holds integers; '{short(value)}' is none.", hint="Compare it with a whole number.")
+    if isinstance(value, float):
+        # 1.10 and 1.1 are the same number and different texts: only the user knows which is meant.
+        raise TypesDiffer(f"`{name}` holds texts; {value} is a number.", hint=f"As a text it is '{value}'.")
+    return Literal(str(value))
+
+
+def _kind(operand: Operand, types: Types) -> type:
+    if isinstance(operand, Column):
+        return types[operand.name]
+    return str if isinstance(operand.value, str) else int
+
+
+def _described(operand: Operand, types: Types) -> str:
+    kind = _kind(operand, types)
+    if isinstance(operand, Column):
+        return f"`{short(operand.name)}` holds {'texts' if kind is str else 'integers'}"
+    return f"'{short(str(operand.value))}' is a text" if kind is str else f"{operand.value} is a number"

@@ -1,0 +1,208 @@
+"""Where samples go beside the page of Prometheus: JSON lines, CSV, a push gateway. Any number, side by side."""
+
+import csv
+import io
+import json
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from oarlock.measure.batch import AGENT, NODE, Batch, Subject
+from oarlock.measure.naming import Naming, Output, pairs
+from oarlock.model.errors import ConfigRefused
+from oarlock.node.measure.discovery import Key
+
+log = logging.getLogger(__name__)
+
+STANDARD_OUTPUT = "-"
+COLUMNS = (
+    "metric", "timestamp", "value", "resource_kind", "resource_id", "consumer_kind", "consumer_id",
+    "job_id", "user_id", "user", "account", "involved_jobs", "labels",
+)  # fmt: skip
+"""The first seven as Alumet writes them; then whose measurement it is, and the labels of its own."""
+
+
+class Sink(Protocol):
+    """Takes every sample. What it cannot write it drops, and raises OSError to be counted."""
+
+    name: str
+
+    def take(self, batch: Batch, naming: Naming) -> None:
+        """Write one sample."""
+
+    def close(self) -> None:
+        """Write what is left, and let go."""
+
+
+class _Before:
+    """The sample before, for measurements that say what was added since."""
+
+    def __init__(self) -> None:
+        self._values: dict[Key, Mapping[str, float]] = {}
+        self._at = 0.0
+        self.is_known = False
+
+    def measurements(self, batch: Batch, naming: Naming) -> Iterator[tuple[Subject, list[tuple[Output, float]]]]:
+        """Give each subject's measurements."""
+        seconds = batch.at - self._at
+        for subject in batch.subjects:
+            before = self._values.get(subject.key, {})
+            yield subject, list(naming.measurements(subject.scope, subject.values, before, seconds))
+
+    def advance(self, batch: Batch) -> None:
+        """Make this sample the one before."""
+        self._values, self._at = {subject.key: subject.values for subject in batch.subjects}, batch.at
+        self.is_known = True
+
+
+class Appender:
+    """A text file that grows by whole samples: one that does not fit on the disk leaves no part of itself behind."""
+
+    def __init__(self, path: str) -> None:
+        self._fd: int | None = None
+        self._start = ""
+        if path == STANDARD_OUTPUT:
+            return
+        try:
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise ConfigRefused(f"{path} cannot be written: {error.strerror}.") from error
+        self._start = "\n" if _ends_within_a_line(path) else ""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was ever written to it; what cannot be looked at, such as a pipe, is empty."""
+        return self._fd is None or os.fstat(self._fd).st_size == 0
+
+    def write(self, text: str) -> None:
+        """Write a text of whole lines, all of it or nothing (OSError)."""
+        if self._fd is None:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+            return
+        size = os.fstat(self._fd).st_size
+        data = memoryview(f"{self._start}{text}".encode())
+        try:
+            while data:
+                data = data[os.write(self._fd, data) :]
+        except OSError:
+            with suppress(OSError):  # a pipe has no size
+                os.ftruncate(self._fd, size)
+            raise
+        self._start = ""
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._fd is not None:
+            os.close(self._fd)
+
+
+def _ends_within_a_line(path: str) -> bool:
+    """Whether a file ends with part of a line: whoever wrote it was killed meanwhile."""
+    try:
+        if not Path(path).is_file():
+            return False
+        with Path(path).open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 1))
+            return size > 0 and file.read(1) != b"\n"
+    except OSError:
+        return False
+
+
+class JsonLines:
+    """A line a subject: a job's with its owner, the node's with the jobs that were on it."""
+
+    name = "json"
+
+    def __init__(self, path: str) -> None:
+        self._file = Appender(path)
+        self._before = _Before()
+
+    def take(self, batch: Batch, naming: Naming) -> None:
+        """Write a sample."""
+        lines = [
+            _line(batch, _whose(subject), {output.key: value for output, value in told})
+            for subject, told in self._before.measurements(batch, naming)
+        ]
+        lines.append(_line(batch, {"involved_jobs": batch.involved_jobs}, _of_the_node(batch, naming)))
+        self._file.write("".join(lines))
+        self._before.advance(batch)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _line(batch: Batch, whose: Mapping[str, Any], told: Mapping[str, float]) -> str:
+    line = {"timestamp": batch.at, "hostname": batch.host, **whose, "measurements": told}
+    return json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
+class Csv:
+    """A row a measurement, in columns that never change."""
+
+    name = "csv"
+
+    def __init__(self, path: str) -> None:
+        self._file = Appender(path)
+        self._before = _Before()
+
+    def take(self, batch: Batch, naming: Naming) -> None:
+        """Write a sample, with the head before the first."""
+        text = io.StringIO()
+        rows = csv.writer(text, delimiter=";", lineterminator="\n")
+        if self._file.is_empty and not self._before.is_known:
+            rows.writerow(COLUMNS)
+        rows.writerows(self._rows(batch, naming))
+        self._file.write(text.getvalue())
+        self._before.advance(batch)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _rows(self, batch: Batch, naming: Naming) -> Iterator[tuple[str | float, ...]]:
+        at = datetime.fromtimestamp(batch.at, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        for subject, told in self._before.measurements(batch, naming):
+            owner = subject.owner
+            job = (owner.job, owner.uid, owner.user, owner.account) if subject.scope == "job" else ("", "", "", "")
+            for output, value in told:
+                yield _row(output, at, value, ("cgroup", subject.path, *job, ""))
+        jobs = json.dumps(batch.involved_jobs)
+        for scope, values in ((NODE, batch.node), (AGENT, batch.agent)):
+            for output, value in naming.measurements(scope, values, {}, 0):
+                yield _row(output, at, value, ("local_machine", "", "", "", "", "", jobs))
+
+
+def _row(output: Output, at: str, value: float, whose: tuple[str, ...]) -> tuple[str | float, ...]:
+    own = ",".join(f"{label}={text}" for label, text in pairs(output.own))
+    return (output.name.name, at, value, "local_machine", "", *whose, own)
+
+
+def _whose(subject: Subject) -> dict[str, Any]:
+    owner = subject.owner
+    if subject.scope != "job":
+        return labels_of_a_cgroup(subject)
+    job = int(owner.job) if owner.job.isdigit() else owner.job
+    told = {"user": owner.user, "user_id": int(owner.uid) if owner.uid.isdigit() else owner.uid}
+    more = {"account": owner.account, "name": owner.name, "node": owner.node}
+    return {"job_id": job, **told, "manager": owner.manager, **{word: text for word, text in more.items() if text}}
+
+
+def labels_of_a_cgroup(subject: Subject) -> dict[str, Any]:
+    """Say which cgroup it is that belongs to no job."""
+    return {"cgroup": "/".join(part for part in subject.key[1:] if part), "manager": subject.owner.manager}
+
+
+def _of_the_node(batch: Batch, naming: Naming) -> dict[str, float]:
+    return {
+        output.key: value
+        for scope, values in ((NODE, batch.node), (AGENT, batch.agent))
+        for output, value in naming.measurements(scope, values, {}, 0)
+    }

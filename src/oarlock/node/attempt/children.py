@@ -1,0 +1,108 @@
+"""The processes that a supervisor waits for: the user's command, and what it forks itself."""
+
+from __future__ import annotations
+
+import os
+
+from oarlock.node.attempt import command
+from oarlock.node.attempt.spawner import Spawner, Unable, Vanished
+from oarlock.node.cgroup.drivers import Group
+
+
+class Children:
+    """Who was started for an attempt, and how each of them ended."""
+
+    def __init__(self) -> None:
+        self._spawner: Spawner | None = None
+        self._able = True
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Forget the attempt before."""
+        self._statuses: dict[int, int] = {}
+        self.main = 0  # the process of the command; 0: not known yet
+        self.is_lost = False  # nobody will ever know how the command ended
+
+    def begin(self, order: command.Order, group: Group) -> command.Begun:
+        """Have the command started: by a spawner where it can enter and leave the group, else by a fork of our own."""
+        spawner = self._spawner_for(order, group)
+        if spawner is None:
+            begun = command.begin(order, group.join)
+            self.main = begun.pid or 0
+            return begun
+        try:
+            return spawner.begin(order, group)
+        except BrokenPipeError:  # it was gone before it heard of this
+            spawner.close()
+            self._spawner = Spawner(spawner.user, group.homes)
+            return self._spawner.begin(order, group)
+
+    def _spawner_for(self, order: command.Order, group: Group) -> Spawner | None:
+        """Give the spawner of a user, who has had none of another user's."""
+        user = order.user, order.uid
+        if self._spawner is not None and (self._spawner.user != user or not group.homes):
+            self._let_go()
+        if self._spawner is None and group.homes and self._able:
+            try:
+                self._spawner = Spawner(user, group.homes)
+            except Unable:
+                self._able = False
+        return self._spawner
+
+    def fds(self) -> list[int]:
+        """Give what can be read when something becomes known of the command."""
+        return [self._spawner.fd] if self._spawner is not None and self._spawner.is_busy else []
+
+    def reap(self) -> None:
+        """Note who ended meanwhile."""
+        self._listen()
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self._statuses[pid] = status
+            if self._spawner is not None and pid == self._spawner.pid:
+                self._listen()  # it may have told the end before its own
+                # Killed in the midst of a spawn, its child holds the line open: no end of file would ever come.
+                self.is_lost = self.is_lost or self._spawner.is_busy
+                self._spawner.close()
+                self._spawner = None
+
+    def _listen(self) -> None:
+        if self._spawner is None:
+            return
+        try:
+            heard = self._spawner.heard()
+        except Vanished:
+            self.is_lost = True
+            return
+        self.main = heard.get("pid", self.main)
+        if "status" in heard:
+            self._statuses[self.main] = heard["status"]
+
+    def status(self, pid: int) -> int | None:
+        """Give the raw wait status of one that ended."""
+        return self._statuses.get(pid)
+
+    @property
+    def outcome(self) -> int | None:
+        """The raw wait status of the command, if it is known."""
+        return self._statuses.get(self.main)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the command ended, as far as anybody knows."""
+        return self.is_lost or self.main in self._statuses
+
+    def settle(self) -> None:
+        """Keep the spawner for the next attempt, unless it waits for what nothing could end."""
+        if self._spawner is not None and self._spawner.is_busy:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._spawner is not None:
+            self._spawner.dismiss()
+            self._spawner = None

@@ -1,0 +1,260 @@
+"""From fork to exec: how the user's command begins. Everything here runs in the child; root ends in the middle of it.
+
+The child tells the supervisor of a failure through a socket that exec closes; nothing on it and its end mean that the
+user's code runs. Before, it says as whom it runs, so that the next child need not ask the site's directory service
+again; and it hands over a copy of its stderr, so that the supervisor can write to the user's file without ever opening
+one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+from typing import Callable, NamedTuple
+
+from oarlock.node.attempt.environment import Files, TooMuch, node_file, property_file, variables
+from oarlock.node.attempt.identity import LookUpFailed, User, UserMissing, UserRefused, become, resolve
+from oarlock.node.cgroup.drivers import Group
+from oarlock.node.program.spool import write_all
+from oarlock.node.wire.messages import Launch
+
+_LOGIN_FLAG = {"bash": ["-l"]}
+"""A dash before the name makes every shell a login shell, but bash, with a command, may be built to want the flag."""
+
+_OUTPUT = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
+FDS = 256
+"""More descriptors than a supervisor ever has open."""
+
+LONGEST_SAID = 32 << 10
+"""Bytes in a message of the child; who is in thousands of groups is looked up each time."""
+
+_OOM_SCORE = "500"  # when the node runs out of memory a job goes before what keeps the node alive
+
+
+class CannotStart(Exception):
+    """A step before the user's code failed: the manual's event and a sentence."""
+
+    def __init__(self, event: str, says: str) -> None:
+        super().__init__(says)
+        self.event = event
+
+
+class Begun(NamedTuple):
+    """A child on its way to the user's command, and the socket on which it would complain."""
+
+    pid: int | None  # `None`: told later
+    status: socket.socket
+
+
+class Order(NamedTuple):
+    """All that a child needs: made before the fork, because every page a child writes is copied for it."""
+
+    user: str
+    uid: int | None
+    lowest_uid: int
+    directory: str
+    stdout: str
+    stderr: str
+    command: str
+    files: tuple[str, ...]  # that root wrote for the user to read
+    environment: dict[str, str]  # all but HOME and SHELL
+    known: User | None = None  # who is not known is looked up by the child: that may hang
+
+
+def ordered(launch: Launch, group: Group, files: Files, known: User | None = None, *, lowest_uid: int) -> Order:
+    """Make what the child will need, or say why there can be none."""
+    try:
+        environment = variables(launch, home="", shell="", files=files, cpuset=group.path)
+    except TooMuch as refusal:
+        raise CannotStart("USER_SHELL", str(refusal)) from refusal
+    return Order(
+        user=launch.user,
+        uid=launch.uid,
+        lowest_uid=lowest_uid,
+        directory=launch.directory,
+        stdout=launch.stdout,
+        stderr=launch.stderr,
+        command=launch.command,
+        files=files,
+        environment=environment,
+        known=known,
+    )
+
+
+def sockets() -> tuple[socket.socket, socket.socket]:
+    """Make the two ends on which a child speaks: ours never blocks."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setblocking(False)
+    return ours, theirs
+
+
+def begin(order: Order, join: Callable[[], None]) -> Begun:
+    """Fork the child here; it says on its socket what it cannot do."""
+    ours, theirs = sockets()
+    pid = forked(order, join, theirs)
+    theirs.close()
+    return Begun(pid, ours)
+
+
+def forked(order: Order, join: Callable[[], None], status: socket.socket) -> int:
+    """Fork a child that becomes the user for good and then the command; return its number."""
+    pid = os.fork()
+    if pid == 0:
+        _child(order, join, status)
+    return pid
+
+
+def _child(order: Order, join: Callable[[], None], status: socket.socket) -> None:
+    """Go all the way or die: a child never returns into the code of whoever forked it."""
+    try:
+        _go(order, join, status)
+    except CannotStart as failure:
+        complain(status, failure.event, str(failure))
+    except BaseException as failure:  # noqa: BLE001 - the boundary of a forked child
+        complain(status, "EXIT_VALUE_OAREXEC", f"{type(failure).__name__}: {failure}")
+    finally:
+        os._exit(127)
+
+
+def complain(status: socket.socket, event: str, says: str) -> None:
+    """Say why the command cannot run."""
+    status.send(json.dumps([event, says]).encode())
+
+
+def _go(order: Order, join: Callable[[], None], status: socket.socket) -> None:
+    os.setsid()
+    step("CPUSET_ERROR", join)
+    user = order.known or found(order, status)
+    hand_over(order.files, user)
+    raise_oom_score()
+    os.umask(0o022)
+    _close_others(keep=status.fileno())  # what is opened later closes at exec
+    become(user)
+    step("WORKING_DIRECTORY", lambda: os.chdir(order.directory))
+    out, err = opened(order.stdout), opened(order.stderr)
+    shell, arguments = login_shell(user, order.command)
+    environment = {**order.environment, "HOME": user.home, "SHELL": user.shell}
+    socket.send_fds(status, [b"!"], [err])
+    _wire(out, err)
+    step("USER_SHELL", lambda: os.execve(shell, arguments, environment))
+
+
+def step(event: str, what: Callable[[], object]) -> None:
+    """Do one thing; its failure is the event named."""
+    try:
+        what()
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise CannotStart(event, f"{where}{error.strerror or error}") from error
+
+
+def look_up(order: Order) -> User:
+    """Find out who the user is here; that may hang."""
+    try:
+        return resolve(order.user, order.uid, lowest=order.lowest_uid)
+    except UserMissing as refusal:
+        raise CannotStart("USER_UNKNOWN", str(refusal)) from refusal
+    except LookUpFailed as refusal:
+        raise CannotStart("USER_LOOKUP_ERROR", str(refusal)) from refusal
+    except UserRefused as refusal:
+        raise CannotStart("USER_SHELL", str(refusal)) from refusal
+
+
+def found(order: Order, status: socket.socket) -> User:
+    """Look the user up, and say who that is while nobody but root can speak here."""
+    user = look_up(order)
+    text = json.dumps(user._asdict()).encode()
+    if len(text) <= LONGEST_SAID:
+        status.send(text)
+    return user
+
+
+def write_files(launch: Launch, files: Files) -> None:
+    """Write node and property file, in a directory where only root writes; nobody else reads them yet."""
+    try:
+        _write_file(files.nodes, node_file(launch))
+        _write_file(files.resources, property_file(launch))
+    except OSError as error:
+        raise CannotStart("CAN_NOT_WRITE_NODE_FILE", str(error)) from error
+
+
+def _write_file(path: str, text: str) -> None:
+    how = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        fd = os.open(path, how, 0o400)
+    except FileExistsError:  # left by a machine that was cut off, in a place that outlived it
+        os.unlink(path)
+        fd = os.open(path, how, 0o400)
+    try:
+        write_all(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
+def hand_over(files: tuple[str, ...], user: User) -> None:
+    """Give the files to the user, to read and no more."""
+    try:
+        for path in files if os.geteuid() == 0 else ():
+            os.chown(path, user.uid, user.gid, follow_symlinks=False)
+    except OSError as error:
+        raise CannotStart("CAN_NOT_WRITE_NODE_FILE", str(error)) from error
+
+
+def raise_oom_score() -> None:
+    """Let a job go first when the node runs out of memory."""
+    try:
+        fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+    except OSError:
+        return
+    os.write(fd, _OOM_SCORE.encode())
+    os.close(fd)
+
+
+def opened(name: str) -> int:
+    """Open an output as the user: appended to, never through a link in its last place, never anything but a file.
+
+    `/dev/null` is how people say that they want none.
+    """
+    if not name or name == os.devnull:
+        return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        fd = os.open(name, _OUTPUT, 0o666)
+    except (OSError, ValueError) as error:
+        raise CannotStart("OUTPUT_FILES", f"{name}: {getattr(error, 'strerror', None) or error}") from error
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise CannotStart("OUTPUT_FILES", f"{name} is not a regular file")
+    os.set_blocking(fd, True)  # it was opened so only that a FIFO cannot hold us
+    return fd
+
+
+def login_shell(user: User, command: str) -> tuple[str, list[str]]:
+    """Name the program and its arguments."""
+    name = os.path.basename(user.shell)
+    return user.shell, [f"-{name}", *_LOGIN_FLAG.get(name, []), "-c", command]
+
+
+def _wire(out: int, err: int) -> None:
+    null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    for fd, at in ((null, 0), (out, 1), (err, 2)):
+        os.dup2(fd, at, inheritable=True)
+
+
+def _close_others(*, keep: int) -> None:
+    """Close all but the standard three and one; a supervisor has only a handful open."""
+    os.closerange(3, keep)
+    os.closerange(keep + 1, FDS)
+
+
+def heard(said: bytes) -> User | CannotStart:
+    """Read what a child said: as whom it runs, or why it cannot."""
+    try:
+        found = json.loads(said)
+        if isinstance(found, dict):
+            return User(**{**found, "groups": tuple(found["groups"])})
+        event, says = found
+    except (ValueError, TypeError, KeyError):
+        event, says = "EXIT_VALUE_OAREXEC", f"the child said {said[:60]!r}"
+    return CannotStart(str(event), str(says))

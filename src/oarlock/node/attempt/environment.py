@@ -1,0 +1,113 @@
+"""What a job finds when it starts: its variables, its node file, its property file. Text only."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from oarlock.node.wire.messages import Launch
+
+PATH = "/usr/local/bin:/usr/bin:/bin"
+LONGEST = 128 << 10
+"""Bytes of the user's own variables together."""
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OURS = ("HOME", "USER", "LOGNAME", "SHELL")
+
+
+class Files(NamedTuple):
+    """Where the job finds what is written for it."""
+
+    nodes: str
+    resources: str
+
+    @classmethod
+    def of(cls, runtime: str, name: str) -> Files:
+        """Name the files of an attempt."""
+        return cls(f"{runtime}/{name}.nodes", f"{runtime}/{name}.resources")
+
+
+class TooMuch(Exception):
+    """More variables than a job may bring."""
+
+
+def variables(launch: Launch, *, home: str, shell: str, files: Files, cpuset: str) -> dict[str, str]:
+    """Make the environment from nothing: who the user is, what the user brought, then ours, which nobody overrides."""
+    mine = {"PATH": PATH, **_brought(launch.environment)}
+    return {
+        **mine,
+        "HOME": home,
+        "USER": launch.user,
+        "LOGNAME": launch.user,
+        "SHELL": shell,
+        **_oar(launch, files, cpuset),
+        **_gpus(launch),
+    }
+
+
+def _brought(environment: dict[str, str]) -> dict[str, str]:
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if _NAME.fullmatch(name) and name not in _OURS and not name.startswith("OAR_")
+    }
+    size = sum(len(name) + len(value) + 2 for name, value in kept.items())
+    if size > LONGEST:
+        raise TooMuch(f"the job brings {size} bytes of variables; at most {LONGEST} are passed on")
+    return kept
+
+
+def _oar(launch: Launch, files: Files, cpuset: str) -> dict[str, str]:
+    seconds = launch.walltime
+    same = {
+        files.nodes: ("OAR_NODEFILE", "OAR_NODE_FILE", "OAR_FILE_NODES", "OAR_RESOURCE_FILE"),
+        str(launch.job): ("OAR_JOBID", "OAR_JOB_ID"),
+        launch.directory: ("OAR_WORKDIR", "OAR_O_WORKDIR", "OAR_WORKING_DIRECTORY"),
+    }
+    array = {"ID": str(launch.array_id or launch.job), "INDEX": str(launch.array_index)}
+    return {
+        **{name: value for value, names in same.items() for name in names},
+        **{f"OAR_ARRAY{gap}{name}": value for name, value in array.items() for gap in ("", "_")},
+        "OAR_USER": launch.user,
+        "OAR_JOB_NAME": launch.name,
+        "OAR_PROJECT_NAME": launch.project,
+        "OAR_JOB_WALLTIME": f"{seconds // 3600}:{seconds // 60 % 60}:{seconds % 60}",
+        "OAR_JOB_WALLTIME_SECONDS": str(seconds),
+        "OAR_RESOURCE_PROPERTIES_FILE": files.resources,
+        "OAR_STDOUT": launch.stdout,
+        "OAR_STDERR": launch.stderr,
+        "OAR_KEY": "1" if launch.key else "0",
+        "OAR_CPUSET": cpuset,
+    }
+
+
+def _gpus(launch: Launch) -> dict[str, str]:
+    """Name the job's GPUs: to CUDA as CUDA counts them (those it cannot open are not counted), and as the site does."""
+    if not launch.gpus and not launch.other_gpus:
+        return {}
+    hidden = launch.other_gpus if launch.limits.deny_devices else ()
+    counted = [gpu - sum(other < gpu for other in hidden) for gpu in launch.gpus]
+    return {
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, counted)),
+        "OAR_JOB_GPUS": ",".join(map(str, launch.gpus)),
+    }
+
+
+def node_file(launch: Launch) -> str:
+    """One line for each thing the site counts as a place, in the server's order."""
+    return "".join(f"{line}\n" for line in launch.nodes)
+
+
+def property_file(launch: Launch) -> str:
+    """One line a resource, every property in it, in OAR's form and in the order of their names."""
+    return "".join(_properties(resource) for resource in launch.resources)
+
+
+def _properties(resource: dict[str, Any]) -> str:
+    pairs = (f"{name} = '{_shown(value)}'" for name, value in sorted(resource.items()))
+    return f" {' , '.join(pairs)} \n"
+
+
+def _shown(value: Any) -> str:
+    # A line a resource: a value must not end it.
+    return "" if value is None else " ".join(str(value).splitlines())

@@ -1,0 +1,62 @@
+"""Prologue and epilogue: scripts of the site around a job, each in a group of its own, each with a deadline."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import NamedTuple
+
+from oarlock.node.attempt import site_script
+from oarlock.node.attempt.site_script import Problem
+from oarlock.node.cgroup.drivers import CgroupError, Driver
+from oarlock.node.wire.channel import Body
+from oarlock.node.wire.messages import EXIT, TIMEOUT, UNUSABLE, Launch, Limits
+
+_KILL_AFTER = 10.0  # seconds between TERM and KILL
+_EMPTY_SECONDS = 60.0
+
+Wait = Callable[[int, float], "int | None"]
+"""Waits so many seconds for a process; gives its status, or `None`."""
+
+
+class About(NamedTuple):
+    """Which script runs, and for which job."""
+
+    word: str  # `prologue` or `epilogue`
+    path: str
+    launch: Launch
+    node: str
+    node_file: str
+
+    def arguments(self) -> list[str]:
+        """OAR's four: job, user, node file, walltime."""
+        launch = self.launch
+        return [str(launch.job), launch.user, self.node_file, str(launch.walltime)]
+
+    def body(self) -> Body:
+        """The job as JSON, without what is the user's own business."""
+        found = {**self.launch.body(), "hook": self.word, "node": self.node}
+        return {name: value for name, value in found.items() if name not in {"secret", "environment", "command"}}
+
+
+def run(about: About, driver: Driver, wait: Wait) -> Problem | None:
+    """Run a script to its end or its deadline; return what went wrong, if anything did."""
+    job, path, seconds = about.launch.job, about.path, about.launch.hooks.timeout
+    variables = {"OARLOCK_JOB_ID": str(job), "OARLOCK_HOOK": about.word}
+    try:
+        group = driver.create(f"{about.word}.{job}", Limits())
+        pid = site_script.start(path, about.arguments(), about.body(), variables, group.join)
+    except site_script.Untrusted as error:
+        return Problem(str(error), UNUSABLE)
+    except (CgroupError, OSError) as error:
+        return Problem(f"{path}: {error}", "")
+    status = wait(pid, seconds)
+    if status is None:
+        group.signal(signal.SIGTERM)
+        wait(pid, _KILL_AFTER)
+    group.kill()
+    if group.wait_empty(_EMPTY_SECONDS):
+        group.remove()
+    if status is None:
+        return Problem(f"{path} did not end within {seconds} s", TIMEOUT)
+    return Problem(f"{path} ended with {site_script.describe_exit(status)}", EXIT) if status else None

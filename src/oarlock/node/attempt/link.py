@@ -1,0 +1,163 @@
+"""How a supervisor stays in touch: with the node program that gave it work, or with the next one.
+
+When the program goes away the supervisor waits for its successor on a socket beside the file of the attempt, where
+nobody else can enter. The work goes on in between.
+
+What is said wakes the program, which wakes the server. That a job begins may therefore wait a moment: if the job is
+over by then, all of it is said at once.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import time
+from typing import Callable
+
+from oarlock.node.program.spool import Place, open_directory, remove
+from oarlock.node.wire.channel import ANSWER, EVENT, REQUEST, Body, Closed, Endpoint, Frame
+from oarlock.node.wire.messages import Refused
+
+MOMENT = 0.1
+"""Seconds for which may wait what need not be said at once."""
+
+
+class Link:
+    """The line to a node program."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self._line: Endpoint | None = Endpoint(line.fileno(), line.detach())
+        self._door: socket.socket | None = None
+        self._place: Place | None = None
+        self._about: Callable[[], Body] = dict
+        self._speak_at: float | None = None  # when to say what waits, in seconds of `time.monotonic`
+
+    @property
+    def connected(self) -> bool:
+        """Whether a node program listens."""
+        return self._line is not None
+
+    def serve(self, place: Place | None, about: Callable[[], Body] = dict) -> None:
+        """Say to whose place a successor comes, and how the work is described to it; `None` when it is done."""
+        self._close_door()
+        self._place, self._about = place, about
+
+    def _close_door(self) -> None:
+        if self._door is not None and self._place is not None:
+            remove(f"{self._place.spool}/{self._place.door}")
+            self._door.close()
+            self._door = None
+
+    def wait(self, others: list[int], milliseconds: float) -> list[Frame]:
+        """Wait for a request, for one of the other descriptors, or until it is time to speak; give the requests."""
+        if self._speak_at is not None:
+            left = max(self._speak_at - time.monotonic(), 0.0) * 1000
+            milliseconds = left if milliseconds < 0 else min(milliseconds, left)
+        watch = select.poll()
+        for fd in others:
+            watch.register(fd, select.POLLIN)
+        for fd, mask in self._watched():
+            watch.register(fd, mask)
+        ready = {fd for fd, _ in watch.poll(milliseconds)}
+        if self._door is not None and self._door.fileno() in ready:
+            self._answer_door()
+        if self._line is not None and ready & {self._line.read_fd, self._line.write_fd}:
+            return self._read(self._line)
+        if self._speak_at is not None and time.monotonic() >= self._speak_at:
+            self.speak()
+        return []
+
+    def _watched(self) -> list[tuple[int, int]]:
+        if self._line is not None:
+            stuck = self._line.pending and self._speak_at is None
+            return [(self._line.read_fd, select.POLLIN | (select.POLLOUT if stuck else 0))]
+        return [(self._door.fileno(), select.POLLIN)] if self._door is not None else []
+
+    def _read(self, line: Endpoint) -> list[Frame]:
+        self._speak_at = None
+        try:
+            line.flush()
+            return [frame for frame in line.receive() if frame.kind == REQUEST]
+        except Closed:
+            self._lost()
+            return []
+
+    def _lost(self) -> None:
+        """Without a place there is no work to go on with, and nobody to come for us."""
+        self._speak_at = None
+        if self._line is not None:
+            self._line.close()
+            self._line = None
+        if self._place is None:
+            raise SystemExit(0)
+        try:
+            self._door = _door(self._place)
+        except FileNotFoundError:  # somebody removed the spool under us; nobody will look for us there
+            self._door = None
+
+    def _answer_door(self) -> None:
+        if self._door is not None:
+            caller, _ = self._door.accept()
+            self._close_door()
+            self._line = Endpoint(caller.fileno(), caller.detach())
+            self.tell({"event": "here", **self._about()})
+
+    def tell(self, event: Body | bytes, *, may_wait: bool = False) -> None:
+        """Send an event, if somebody listens."""
+        self._send(EVENT, 0, event, may_wait=may_wait)
+
+    def answer(self, number: int, body: Body, *, may_wait: bool = False) -> None:
+        """Answer a request."""
+        self._send(ANSWER, number, body, may_wait=may_wait)
+
+    def refuse(self, number: int, refusal: Refused) -> None:
+        """Answer a request with no."""
+        self._send(ANSWER, number, refusal.body())
+
+    def _send(self, kind: int, number: int, body: Body | bytes, *, may_wait: bool = False) -> None:
+        if self._line is None:
+            return
+        self._line.queue(kind, number, body)
+        if not may_wait:
+            self.speak()
+        elif self._speak_at is None:
+            self._speak_at = time.monotonic() + MOMENT
+
+    def speak(self) -> None:
+        """Say what waits, now: whoever is about to do something long calls this first."""
+        self._speak_at = None
+        if self._line is None:
+            return
+        try:
+            self._line.flush()
+        except Closed:
+            self._lost()
+
+
+def _door(place: Place) -> socket.socket:
+    remove(f"{place.spool}/{place.door}")
+    directory = open_directory(place.spool)
+    try:
+        door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        door.bind(f"/proc/self/fd/{directory}/{place.door}")
+        door.listen(1)
+    finally:
+        os.close(directory)
+    return door
+
+
+def received(line: socket.socket, longest: int) -> tuple[bytes, int]:
+    """Read what was sent and the descriptor that came with it, or -1; it closes at exec, as if we had opened it."""
+    said, fds, _, _ = socket.recv_fds(line, longest, 1)  # Python 3.11 takes flags and passes none on
+    for fd in fds:
+        os.set_inheritable(fd, False)
+    return said, fds[0] if fds else -1
+
+
+def drain(fd: int) -> None:
+    """Empty a pipe that only wakes us."""
+    try:
+        os.read(fd, 4096)
+    except BlockingIOError:
+        return

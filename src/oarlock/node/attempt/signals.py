@@ -1,0 +1,133 @@
+"""Which processes of a job a signal is meant for, and what its owner reads about it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+from collections.abc import Collection
+from contextlib import AbstractContextManager, nullcontext
+from typing import Callable
+
+from oarlock.node.cgroup.drivers import read
+
+NOTE_SECONDS = 60
+"""How long a note may take to be written."""
+
+_MOST_NOTES = 20
+_AT_ONCE = 128  # descriptors held at a time
+
+Listed = Callable[[], Collection[int]]
+"""Lists the processes of a group as they are now."""
+
+Hold = Callable[[], AbstractContextManager[None]]
+"""Keeps the processes of a group from ending while it is entered."""
+
+
+def send(number: int, listed: Listed, pids: Collection[int] | None = None, hold: Hold = nullcontext) -> None:
+    """Send a signal to every process that is listed, or to those of them in `pids`; those that are gone are gone.
+
+    A number that was read may be somebody else's a moment later, and we are root. So each process is held by a
+    descriptor, the group is listed again, and only whoever is in it then is sent the signal: by the descriptor, which
+    is never another process. Before Linux 5.3 there are none; there `hold` keeps the numbers from being used again.
+    """
+    wanted = list(listed() if pids is None else pids)
+    for first in range(0, len(wanted), _AT_ONCE):
+        try:
+            _send_held(number, wanted[first : first + _AT_ONCE], listed)
+        except OSError as error:
+            if error.errno != errno.ENOSYS:
+                raise
+            with hold():
+                _send_by_number(number, set(listed()).intersection(wanted))
+            return
+
+
+def _send_held(number: int, pids: list[int], listed: Listed) -> None:
+    held: dict[int, int] = {}
+    try:
+        for pid in pids:
+            try:
+                held[pid] = os.pidfd_open(pid)
+            except ProcessLookupError:
+                continue
+        there = listed() if held else ()
+        for pid in held.keys() & set(there):
+            try:
+                signal.pidfd_send_signal(held[pid], number)
+            except (ProcessLookupError, PermissionError):  # gone, or another user's where we are not root
+                continue
+    finally:
+        for fd in held.values():
+            os.close(fd)
+
+
+def _send_by_number(number: int, pids: Collection[int]) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except (ProcessLookupError, PermissionError):
+            continue
+
+
+def chosen_for(number: int, pids: list[int], main: int) -> list[int]:
+    """Choose who gets a signal of the user's: those that wait for it; if none does, the command itself.
+
+    The command is often a shell that would die of a signal that the program below it is waiting for.
+    """
+    return [pid for pid in pids if _catches(pid, number)] or [main]
+
+
+def _catches(pid: int, number: int) -> bool:
+    try:
+        text = read(f"/proc/{pid}/status")
+    except OSError:
+        return False
+    return caught(text, number)
+
+
+def caught(status: str, number: int) -> bool:
+    """Read in `/proc/<pid>/status` whether a process has a handler for a signal."""
+    for line in status.splitlines():
+        if line.startswith("SigCgt:"):
+            return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return False
+
+
+def told(job: int, what: str, at: time.struct_time) -> str:
+    """Say in the user's stderr what was done to the job, as OAR says it."""
+    return f"## OAR [{time.strftime('%Y-%m-%d %H:%M:%S', at)}] Job {job} {what} ##\n"
+
+
+class NoteWriter:
+    """Writes notes into a user's file in a process of its own, one at a time and each with a deadline.
+
+    A file server that hangs must not hold whoever has to keep time, nor be answered with more and more processes.
+    """
+
+    def __init__(self, seconds: int = NOTE_SECONDS) -> None:
+        self._seconds, self.pending, self.pid = seconds, list[str](), 0
+
+    def add(self, fd: int, text: str) -> None:
+        """Write a note, or keep it until the one before is written; too many are not kept."""
+        self.pending = [*self.pending, text][-_MOST_NOTES:]
+        self.go_on(fd)
+
+    def go_on(self, fd: int) -> None:
+        """Write what waits, unless a note is under way."""
+        if self.pending and not self.pid:
+            text, self.pending = "".join(self.pending), []
+            self.pid = _write_aside(fd, text, self._seconds)
+
+
+def _write_aside(fd: int, text: str, seconds: int) -> int:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(seconds)
+            os.write(fd, text.encode())
+        finally:
+            os._exit(0)
+    return pid

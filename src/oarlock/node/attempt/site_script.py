@@ -1,0 +1,148 @@
+"""Programs of the site that run as root around a job: only what nobody else could have written.
+
+The file is opened, checked and executed through that one descriptor, so that it cannot be exchanged in between.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+from typing import Callable, NamedTuple
+
+from oarlock.node.wire.channel import Body
+
+ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", "SHELL": "/bin/sh", "LANG": "C.UTF-8"}
+
+
+_EXEC = "cannot be executed: "
+_SAFE_PLACE = "/etc/oarlock"
+
+
+class Untrusted(Exception):
+    """A program that cannot be run: missing, somebody else could have written it, or the kernel does not execute it."""
+
+
+class Problem(NamedTuple):
+    """What went wrong with a program of the site: a sentence, and a word for the server (`messages.UNUSABLE`, …)."""
+
+    says: str
+    cause: str
+
+
+def problem_of(path: str) -> str:
+    """Return why a program of the site could not be run, or nothing."""
+    try:
+        os.close(trusted(path))
+    except Untrusted as error:
+        return str(error)
+    return ""
+
+
+def trusted(path: str) -> int:
+    """Open a program of the site; every directory on the way must be as safe as itself."""
+    if not os.path.isabs(path):
+        raise Untrusted(f"{path} is not an absolute path")
+    parts = os.path.realpath(path).strip("/").split("/")
+    fd = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    for place, part in enumerate(parts):
+        kind = os.O_DIRECTORY if place < len(parts) - 1 else 0
+        try:
+            below = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | kind, dir_fd=fd)
+        except OSError as error:
+            raise Untrusted(f"{path} cannot be opened: {error.strerror}") from error
+        finally:
+            os.close(fd)
+        fd = below
+        _check(fd, "/" + "/".join(parts[: place + 1]))
+    try:
+        _check_program(fd, path)
+    except Untrusted:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _check_program(fd: int, path: str) -> None:
+    mode = os.fstat(fd).st_mode
+    if not stat.S_ISREG(mode):
+        raise Untrusted(f"{path} is not a regular file")
+    if not mode & 0o111:
+        raise Untrusted(f"{path} is not executable: `chmod +x {path}`")
+    first, *_ = os.pread(fd, 256, 0).split(b"\n")
+    words = first[2:].split()
+    if first.startswith(b"#!") and words and not os.path.exists(words[0]):
+        raise Untrusted(f"{path} cannot be executed: its interpreter {words[0].decode(errors='replace')} is missing")
+
+
+def describe_exit(status: int) -> str:
+    """Return a raw wait status in words: `exit 3`, `signal 9 (SIGKILL)`."""
+    if os.WIFEXITED(status):
+        return f"exit {os.WEXITSTATUS(status)}"
+    number = os.WTERMSIG(status)
+    name = next((known.name for known in signal.Signals if known == number), "")  # real-time signals have none
+    return f"signal {number} ({name})" if name else f"signal {number}"
+
+
+def _check(fd: int, path: str) -> None:
+    found = os.fstat(fd)
+    if found.st_uid not in {0, os.geteuid()} or found.st_mode & 0o022:
+        os.close(fd)
+        raise Untrusted(f"{path} may be written by others than root: {way_out(path, found)}")
+
+
+def way_out(path: str, found: os.stat_result) -> str:
+    """Return what an administrator can do about a file or folder that others can write.
+
+    A folder with the sticky bit is meant to be everybody's (`/tmp`): taking that away would break other programs.
+    """
+    if stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX:
+        return f"it is a folder for everybody; move the file to one that only root can write, such as {_SAFE_PLACE}"
+    owner = "" if found.st_uid in {0, os.geteuid()} else f"chown root {path}"
+    mode = f"chmod go-w {path}" if found.st_mode & 0o022 else ""
+    return f"`{' && '.join(command for command in (owner, mode) if command)}`"
+
+
+def start(
+    path: str, arguments: list[str], body: Body, variables: dict[str, str], join: Callable[[], object], out: int = -1
+) -> int:
+    """Start a program of the site with JSON on its stdin; give its process. It is the head of its own session.
+
+    What it prints goes to `out`, or nowhere. `Untrusted` if it cannot be executed.
+    """
+    program = trusted(path)
+    given = os.memfd_create("job")
+    os.write(given, json.dumps(body).encode())
+    os.lseek(given, 0, os.SEEK_SET)
+    status, complaint = os.pipe()  # exec closes it: nothing comes of a program that runs
+    pid = os.fork()
+    if pid == 0:
+        says = "its group cannot be entered: "
+        try:
+            os.setsid()
+            join()
+            says = _EXEC
+            _execute(program, given, out, [path, *arguments], {**ENVIRONMENT, **variables})
+        except OSError as error:
+            os.write(complaint, f"{says}{error.strerror}".encode())
+        finally:
+            os._exit(126)
+    for fd in (program, given, complaint):
+        os.close(fd)
+    why = os.read(status, 512).decode(errors="replace")
+    os.close(status)
+    if why:
+        os.waitpid(pid, 0)
+        raise Untrusted(f"{path} {why}") if why.startswith(_EXEC) else OSError(why)
+    return pid
+
+
+def _execute(program: int, given: int, out: int, arguments: list[str], environment: dict[str, str]) -> None:
+    os.chdir("/")
+    os.umask(0o022)
+    null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    for fd, at in ((given, 0), (null if out < 0 else out, 1), (null, 2)):
+        os.dup2(fd, at, inheritable=True)
+    os.set_inheritable(program, True)  # an interpreter opens the script a second time, by this number
+    os.execve(f"/proc/self/fd/{program}", arguments, environment)

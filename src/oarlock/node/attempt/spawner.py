@@ -1,0 +1,280 @@
+"""The process that starts the commands of one user for one supervisor, without a fork.
+
+After a fork every page that either side writes is copied or taken back: hundreds for a supervisor and its child, which
+was the dearest part of a job. So somebody else becomes the user for a moment, enters the group, opens what the user may
+open, spawns the command and comes back. Root stays behind as the saved id meanwhile, which exec forgets: no code of the
+user's ever runs with it. In that moment the user can send it signals. It therefore serves one user only, keeps no
+time, and knows of a single job: who ends it spoils nothing but the start of a job of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import struct
+
+from oarlock.node.attempt.command import (
+    FDS,
+    Begun,
+    CannotStart,
+    Order,
+    complain,
+    forked,
+    found,
+    hand_over,
+    login_shell,
+    opened,
+    raise_oom_score,
+    sockets,
+    step,
+)
+from oarlock.node.attempt.identity import User, borrow, come_back
+from oarlock.node.attempt.link import received
+from oarlock.node.cgroup.drivers import Group, join
+from oarlock.node.wire.channel import encoded
+
+_NUMBER = struct.Struct("=I")
+_CHUNK = 1 << 18
+_PATIENCE = struct.pack("ll", 10, 0)  # seconds for an order to be taken: whoever was stopped by its user takes none
+_NOTHING = 0
+
+
+class Unable(Exception):
+    """Commands cannot be started in this way here."""
+
+
+class Vanished(Exception):
+    """Whoever started the command is gone, and with it the knowledge of how it ended."""
+
+
+class Spawner:
+    """The spawner as its supervisor sees it: one command at a time."""
+
+    def __init__(self, user: tuple[str, int | None], homes: tuple[str, ...]) -> None:
+        """Make one. `homes` are the doors of the groups to which it returns; `Unable` if it could not."""
+        self.user = user
+        self._line, theirs = socket.socketpair()
+        self._line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _PATIENCE)
+        self.pid = os.fork()
+        if self.pid == 0:
+            _serve(theirs, homes)
+        theirs.close()
+        self.fd = self._line.fileno()
+        self._expects: list[str] = []
+        if self._number() == _NOTHING:
+            self._line.close()
+            raise Unable
+
+    def begin(self, order: Order, group: Group) -> Begun:
+        """Have the command started; what is said meanwhile is the same as a child would say.
+
+        `BrokenPipeError` if the spawner was gone before it had the whole order.
+        """
+        ours, theirs = sockets()
+        text = _packed(order, group.doors)
+        with theirs:
+            self._give(text, theirs, ours)
+        self._expects = ["pid", "status"]
+        return Begun(None, ours)
+
+    def _give(self, text: bytes, theirs: socket.socket, ours: socket.socket) -> None:
+        order = _NUMBER.pack(len(text)) + text
+        try:
+            sent = socket.send_fds(self._line, [order], [theirs.fileno()])
+            if sent < len(order):
+                self._line.sendall(order[sent:])
+        except BrokenPipeError:
+            ours.close()
+            raise
+        except OSError as error:
+            ours.close()
+            raise Vanished(f"the order was not taken: {error}") from error
+
+    def heard(self) -> dict[str, int]:
+        """Give what became known since the last time: the number of the command's process, its raw wait status."""
+        news: dict[str, int] = {}
+        while self._expects:
+            try:
+                number = self._number(socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                break
+            word = self._expects.pop(0)
+            if word == "pid" and number == _NOTHING:
+                self._expects = []  # nothing was started; why has been said
+            else:
+                news[word] = number
+        return news
+
+    def _number(self, how: int = 0) -> int:
+        try:
+            number = self._line.recv(_NUMBER.size, how)
+        except ConnectionError:
+            number = b""
+        if not number:
+            self._expects = []
+            raise Vanished("the process that waited for the command is gone")
+        return int(_NUMBER.unpack(number)[0])
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it has yet to say how a command ended."""
+        return bool(self._expects)
+
+    def dismiss(self) -> None:
+        """End it. Only while it has not been waited for: its number would be somebody else's."""
+        self.close()
+        os.kill(self.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Keep nothing of one that is gone."""
+        self._line.close()
+
+
+def _serve(line: socket.socket, homes: tuple[str, ...]) -> None:
+    """Start, wait and tell, until nobody listens."""
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.closerange(3, line.fileno())
+        os.closerange(line.fileno() + 1, FDS)
+        os.umask(0o022)
+        raise_oom_score()
+        back = _WayBack(homes)
+        line.send(_NUMBER.pack(_is_able(back)))
+        while _served(line, back):
+            pass
+    finally:
+        os._exit(0)
+
+
+class _WayBack:
+    """The way back to the groups where supervisors are: their doors are kept open, since every job needs them."""
+
+    def __init__(self, homes: tuple[str, ...]) -> None:
+        self._homes = homes
+        self._doors: list[int] = []
+
+    def go(self) -> None:
+        """Return."""
+        if not self._doors:
+            self._doors = [os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in self._homes]
+        for door in self._doors:
+            os.write(door, b"0")
+
+
+def _is_able(back: _WayBack) -> bool:
+    """Tell whether we can return to where we are, and whether this Python can make a session without a fork."""
+    try:
+        back.go()
+        os.posix_spawn("/", ["/"], {}, setsid=True)
+    except PermissionError:
+        return True  # a directory cannot be executed; everything before that worked
+    except (OSError, NotImplementedError):
+        return False
+    return False
+
+
+def _served(line: socket.socket, back: _WayBack) -> bool:
+    head, speak = received(line, _NUMBER.size)
+    if not head:
+        return False
+    doors, order = _unpacked(_received(line, _NUMBER.unpack(head)[0]))
+    with socket.socket(fileno=speak) as status:
+        pid = _started(order, doors, back, status)
+    line.send(_NUMBER.pack(pid))  # only now: whoever hears of it finds everything said
+    if pid != _NOTHING:
+        line.send(_NUMBER.pack(os.waitpid(pid, 0)[1]))
+    return True
+
+
+def _started(order: Order, doors: tuple[str, ...], back: _WayBack, status: socket.socket) -> int:
+    """Start the command, or say why that cannot be. Whoever cannot come back from where it was does not return."""
+    try:
+        step("CPUSET_ERROR", lambda: join(doors))
+        user = order.known or found(order, status)
+        hand_over(order.files, user)
+        try:
+            return _as_user(order, user, status)
+        except CannotStart as failure:
+            # A user's own FUSE mount is closed to whoever has root as the saved id: a child that gives it up is let in.
+            if not isinstance(failure.__cause__, PermissionError):
+                raise
+            return forked(order._replace(known=user), lambda: None, status)
+    except CannotStart as failure:
+        complain(status, failure.event, str(failure))
+    except Exception as failure:  # noqa: BLE001 - it is the supervisor's to know, whatever it is
+        complain(status, "EXIT_VALUE_OAREXEC", f"{type(failure).__name__}: {failure}")
+    finally:
+        back.go()
+    return _NOTHING
+
+
+def _as_user(order: Order, user: User, status: socket.socket) -> int:
+    groups = os.getgroups()
+    try:
+        borrow(user)
+        step("WORKING_DIRECTORY", lambda: os.chdir(order.directory))
+        return _wired(order, user, status)
+    finally:
+        _return(groups)
+
+
+def _return(groups: list[int]) -> None:
+    """Be root again, or nobody: the command may run already, so no other word would be true."""
+    try:
+        come_back(groups)
+        os.chdir("/")
+    except OSError:
+        os._exit(1)
+
+
+def _wired(order: Order, user: User, status: socket.socket) -> int:
+    """Open the outputs, hand a copy of stderr to the supervisor, and spawn."""
+    out = opened(order.stdout)
+    try:
+        err = opened(order.stderr)
+        try:
+            socket.send_fds(status, [b"!"], [err])
+            return _spawned(order, user, out, err)
+        finally:
+            os.close(err)
+    finally:
+        os.close(out)
+
+
+def _spawned(order: Order, user: User, out: int, err: int) -> int:
+    shell, arguments = login_shell(user, order.command)
+    environment = {**order.environment, "HOME": user.home, "SHELL": user.shell}
+    null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    wires = [(os.POSIX_SPAWN_DUP2, fd, at) for fd, at in ((null, 0), (out, 1), (err, 2))]
+    try:
+        return os.posix_spawn(shell, arguments, environment, file_actions=wires, setsid=True)
+    except OSError as error:
+        raise CannotStart("USER_SHELL", str(error)) from error
+    finally:
+        os.close(null)
+
+
+def _received(line: socket.socket, length: int) -> bytes:
+    text = b""
+    while len(text) < length:
+        part = line.recv(min(length - len(text), _CHUNK))
+        if not part:
+            raise EOFError("the supervisor is gone")
+        text += part
+    return text
+
+
+def _packed(order: Order, doors: tuple[str, ...]) -> bytes:
+    return encoded([doors, order, order.known]).encode()
+
+
+def _unpacked(text: bytes) -> tuple[tuple[str, ...], Order]:
+    """Read what the supervisor packed a moment ago; in JSON a record is a list."""
+    doors, fields, known = json.loads(text)
+    order = Order(*fields)
+    user = User(*known) if known else None
+    user = user and user._replace(groups=tuple(user.groups))
+    return tuple(doors), order._replace(files=tuple(order.files), known=user)

@@ -1,0 +1,458 @@
+"""The supervisor of one attempt: from the gate to the signed report, whatever becomes of the node program.
+
+It is the only process that knows the job from beginning to end. It enforces the walltime by a clock that neither jumps
+nor stops while the machine sleeps, and it opens no file of the user's.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from oarlock.node.attempt import command, hooks, logind, site_script
+from oarlock.node.attempt.children import Children
+from oarlock.node.attempt.command import CannotStart
+from oarlock.node.attempt.environment import Files
+from oarlock.node.attempt.identity import Acquaintances
+from oarlock.node.attempt.lease import CHECKPOINT, END, KILL, Lease
+from oarlock.node.attempt.link import Link, drain, received
+from oarlock.node.attempt.signals import NoteWriter, chosen_for, told
+from oarlock.node.attempt.spawner import Vanished
+from oarlock.node.cgroup import confinement
+from oarlock.node.cgroup.drivers import CgroupError, Driver, Group
+from oarlock.node.cgroup.site import ManagerUnusable
+from oarlock.node.program import spool
+from oarlock.node.program.spool import Place
+from oarlock.node.wire.channel import BadFrame, Body, Frame, encoded
+from oarlock.node.wire.messages import (
+    BAD,
+    CLEANED,
+    EXIT,
+    EXITED,
+    FAILED,
+    FIRST,
+    KILLED,
+    LOST,
+    NOT_NOW,
+    OTHER,
+    UNUSABLE,
+    WALLTIME,
+    Launch,
+    Refused,
+    Report,
+    Settings,
+    signed,
+)
+
+_LONGEST_WAIT = 15.0  # poll sleeps by a clock that stops while the machine sleeps; ours does not
+_OTHER_MARGIN = 60.0
+_NOTES_SECONDS = 1.0  # for the last notes in a user's file to be written
+
+
+def now() -> float:
+    """Seconds since the machine was started, sleep included."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def memory_kill(kills: int, limit: int | None) -> str:
+    """Describe how many processes of a job the kernel killed for memory, and over which limit in bytes."""
+    count = "a process" if kills == 1 else f"{kills} processes"
+    over = "the node had none left" if limit is None else f"the job reached its limit of {limit >> 20} MiB"
+    return f"the kernel killed {count} of the job for want of memory; {over}"
+
+
+class Over(Exception):
+    """The attempt was told to end before the user's code began."""
+
+
+class Supervisor:
+    """One attempt on one node."""
+
+    _report: Report
+
+    def __init__(self, settings: Settings, driver: Driver, boot: str, link: Link, wake: int) -> None:
+        self._settings, self._driver, self._boot, self._link, self._wake = settings, driver, boot, link, wake
+        self._acquaintances, self._children, self._notes = Acquaintances(), Children(), NoteWriter()
+
+    def run(self, launch: Launch, place: Place) -> None:
+        """Live through the attempt; afterwards the report is on the disk and told."""
+        self._launch, self._place = launch, place
+        self._begin_anew()
+        self._link.serve(place, self._about)
+        try:
+            self._start()
+            self._watch()
+        except CannotStart as failure:
+            self._report = self._report._replace(outcome=FAILED, event=failure.event, says=str(failure))
+        except Vanished as failure:
+            if not self._ending:
+                self._report = self._report._replace(outcome=LOST, event="EXIT_VALUE_OAREXEC", says=str(failure))
+        except Over:
+            pass
+        self._clean()
+        self._children.settle()
+        self._tell_end()
+
+    def _begin_anew(self) -> None:
+        """Forget the attempt before this one: supervisors are reused."""
+        self._state = "launching"
+        self._report = Report(self._launch.job, self._launch.attempt, self._settings.node, self._boot, EXITED)
+        self._notes.pending = []
+        self._check_writer()
+        self._children.begin_anew()
+        self._group: Group | None = None
+        self._stderr = -1
+        self._ending = self._lingers = False
+        # Other nodes keep the place a little longer: the first may still be within its grace.
+        margin = self._launch.grace + _OTHER_MARGIN if self._launch.role == OTHER else 0.0
+        self._lease = Lease(self._launch.walltime, checkpoint=self._launch.checkpoint, margin=margin)
+        self._files = Files.of(self._settings.runtime, spool.named(self._place.key))
+
+    # The beginning.
+
+    def _start(self) -> None:
+        self._fence()
+        self._lingers = logind.keep(self._launch.user, self._settings.node, self._place.key)
+        if self._launch.role == FIRST:
+            self._run_prologue()
+            self._begin_command()
+        self._state = "running"
+        self._report = self._report._replace(started=time.time())
+        self._lease.begin(now())
+        # Other nodes are waited for, and the site's own program may take its time to clean up.
+        quick = self._launch.role == FIRST and not self._launch.hooks.manager
+        self._link.tell({"event": "started", **self._about()}, may_wait=quick)
+
+    def _about(self) -> Body:
+        return {
+            "job": self._launch.job,
+            "attempt": self._launch.attempt,
+            "state": self._state,
+            "started": self._report.started,
+            "role": self._launch.role,
+        }
+
+    def _fence(self) -> None:
+        try:
+            self._group = confinement.make(self._launch, self._driver, self._settings.node)
+            self._launch = confinement.told(self._launch, self._driver)
+        except (CgroupError, OSError) as error:
+            self._blame_manager("CPUSET_ERROR", error)
+            raise CannotStart("CPUSET_ERROR", str(error)) from error
+
+    def _blame_manager(self, event: str, error: Exception) -> None:
+        """Note what went wrong with the site's own program, where it takes the place of the cgroup step."""
+        if self._launch.hooks.manager:
+            self._blame(event, UNUSABLE if isinstance(error, ManagerUnusable) else EXIT)
+
+    def _fenced(self) -> Group:
+        if self._group is None:
+            raise CannotStart("CPUSET_ERROR", "the job has no cgroup")
+        return self._group
+
+    def _remove_files(self) -> None:
+        for path in self._files:
+            spool.remove(path)
+
+    def _begin_command(self) -> None:
+        """Start the child and wait until the user's code runs, or the child says why it cannot."""
+        launch = self._launch
+        known = self._acquaintances.get(launch.user, launch.uid, now=now())
+        command.write_files(launch, self._files)
+        order = command.ordered(launch, self._fenced(), self._files, known, lowest_uid=self._settings.lowest_uid)
+        child = self._children.begin(order, self._fenced())
+        try:
+            self._listen(child, now() + launch.start_timeout)
+        finally:
+            child.status.close()
+
+    def _listen(self, child: command.Begun, deadline: float) -> None:
+        """Hear what is said until the command runs. A spawner tells when it is worth listening: each waking costs."""
+        while True:
+            try:
+                said, stderr = received(child.status, command.LONGEST_SAID)
+            except BlockingIOError:
+                self._leave_if_told()
+                if now() >= deadline:
+                    raise self._too_late() from None
+                # The child closes its end in the midst of exec: a moment after the spawner may have told of it.
+                self._turn(deadline, [child.status.fileno()] if self._children.main else [])
+                continue
+            if not said and self._stderr < 0:
+                raise CannotStart("EXIT_VALUE_OAREXEC", "the child vanished before the user's command")
+            if not said:
+                return
+            if stderr >= 0:
+                self._stderr = stderr
+            elif isinstance(told := command.heard(said), CannotStart):
+                raise told
+            else:
+                self._acquaintances.meet(told, self._launch.uid, now=now())
+
+    def _too_late(self) -> Exception:
+        if self._stderr >= 0:
+            return Vanished("the command was about to run, and nobody said that it did")
+        seconds = self._launch.start_timeout
+        return CannotStart("WORKING_DIRECTORY", f"the user's directory did not answer within {seconds} s")
+
+    def _leave_if_told(self) -> None:
+        if self._ending:
+            raise Over
+
+    # Scripts of the site.
+
+    def _run_prologue(self) -> None:
+        problem = self._hook("prologue", self._launch.hooks.prologue)
+        self._leave_if_told()
+        if problem:
+            self._blame("PROLOGUE_ERROR", problem.cause)
+            raise CannotStart("PROLOGUE_ERROR", problem.says)
+
+    def _run_epilogue(self) -> None:
+        if self._launch.role == FIRST:
+            self._ending = False  # being told to end is no reason to leave the epilogue out
+            problem = self._hook("epilogue", self._launch.hooks.epilogue)
+            if problem:
+                self._blame("EPILOGUE_ERROR", problem.cause)
+                self._happened("EPILOGUE_ERROR", problem.says)
+
+    def _blame(self, event: str, cause: str) -> None:
+        """Note in the report why a program of the site failed."""
+        self._report = self._report._replace(causes={**self._report.causes, event: cause})
+
+    def _hook(self, word: str, path: str) -> site_script.Problem | None:
+        """Run a script of the site, if there is one; return what went wrong."""
+        if not path:
+            return None
+        about = hooks.About(word, path, self._launch, self._settings.node, self._files.nodes)
+        return hooks.run(about, self._driver, lambda pid, seconds: self._ended_by(pid, now() + seconds))
+
+    def _ended_by(self, pid: int, deadline: float) -> int | None:
+        """Wait for a child; `None` when its time is over, or when the attempt has to end first."""
+        told = self._ending
+        while (status := self._children.status(pid)) is None:
+            if now() >= deadline or self._ending != told:
+                return None
+            self._turn(deadline)
+        return status
+
+    # While it runs.
+
+    def _watch(self) -> None:
+        """Follow the command to its end; on another node than the first, wait to be told."""
+        while not self._done():
+            self._keep_time()
+            self._turn(self._lease.next())
+        if self._children.is_lost:
+            raise Vanished("the process that waited for the command is gone")
+
+    def _done(self) -> bool:
+        return self._ending if self._launch.role == OTHER else self._children.is_over
+
+    def _keep_time(self) -> None:
+        """Do what its time has come for."""
+        due = self._lease.due(now())
+        if due == KILL:
+            self._fenced().kill()
+        elif due == END:
+            self._happened("WALLTIME", f"the walltime of {self._lease.walltime} s is over")
+            self._finish(WALLTIME, self._launch.grace)
+        elif due == CHECKPOINT:
+            self._checkpoint()
+
+    def _turn(self, until: float, others: list[int] | None = None) -> None:
+        """Wait for news: a request, a child that ended, a descriptor, or the instant `until`."""
+        wait = min(max(until - now(), 0.0), _LONGEST_WAIT)
+        for frame in self._link.wait([self._wake, *self._children.fds(), *(others or [])], wait * 1000 + 1):
+            self._obey(frame)
+        drain(self._wake)
+        self._children.reap()
+        self._check_writer()
+
+    # What is asked of it.
+
+    def _obey(self, frame: Frame) -> None:
+        try:
+            body = frame.body()
+            _VERBS.get(str(body.get("verb")), Supervisor._asked_what)(self, body)
+        except BadFrame as error:
+            self._link.refuse(frame.number, Refused(BAD, str(error)))
+        except Refused as refusal:
+            self._link.refuse(frame.number, refusal)
+        else:
+            self._link.answer(frame.number, {"state": self._state})
+
+    def _asked_what(self, body: Body) -> None:
+        raise Refused(BAD, f"a supervisor has no verb {body.get('verb')!r}")
+
+    def _asked_kill(self, body: Body) -> None:
+        grace = body.get("grace", self._launch.grace)
+        self._finish(KILLED, grace if isinstance(grace, int) else self._launch.grace)
+
+    def _asked_end(self, _: Body) -> None:
+        if self._launch.role != OTHER:
+            raise Refused(NOT_NOW, "only a place on another node than the first is given back; the first is killed")
+        self._ending, self._report = True, self._report._replace(outcome=CLEANED)
+
+    def _finish(self, outcome: str, grace: int) -> None:
+        """Tell everything to end; what is still there after the grace is killed as a whole."""
+        if not self._ending:
+            self._ending, self._report = True, self._report._replace(outcome=outcome)
+            self._note("KILLED")
+            if self._lease.is_suspended:
+                self._go_on()
+            if self._group is not None:
+                self._group.signal(signal.SIGTERM)
+        self._lease.finish(now(), grace)
+
+    def _asked_signal(self, body: Body) -> None:
+        number = body.get("signal")
+        if not isinstance(number, int) or not 0 < number < signal.NSIG:
+            raise Refused(BAD, f"{number!r} is not the number of a signal")
+        self._running()
+        self._note(f"SIGNALED with {number}")
+        self._signal(number)
+
+    def _asked_checkpoint(self, _: Body) -> None:
+        self._running()
+        self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        number = self._launch.checkpoint_signal
+        self._lease.signalled()
+        self._note(f"CHECKPOINTED with signal {number}")
+        self._signal(number)
+        self._link.tell({"event": "checkpointed", **self._about()})
+        self._happened("CHECKPOINT_SUCCESS", f"signal {number} was sent")
+
+    def _signal(self, number: int) -> None:
+        group = self._fenced()
+        pids = group.pids()
+        group.signal(number, [pid for pid in chosen_for(number, pids, self._children.main) if pid in pids])
+
+    def _running(self) -> None:
+        if self._state != "running" or self._ending or self._launch.role != FIRST:
+            raise Refused(NOT_NOW, f"the job is {'ending' if self._ending else self._state} here")
+
+    def _asked_suspend(self, _: Body) -> None:
+        if self._lease.is_suspended:
+            return
+        if self._state != "running" or self._ending:
+            raise Refused(NOT_NOW, f"the job is {self._state} here; it cannot be suspended")
+        try:
+            self._fenced().freeze()
+        except (CgroupError, OSError) as error:
+            raise Refused("SUSPEND_ERROR", str(error)) from error
+        self._state = "suspended"
+        self._lease.suspend(now())
+
+    def _asked_resume(self, _: Body) -> None:
+        if not self._lease.is_suspended:
+            return
+        try:
+            self._go_on()
+        except (CgroupError, OSError) as error:
+            raise Refused("RESUME_ERROR", str(error)) from error
+
+    def _go_on(self) -> None:
+        self._fenced().thaw()
+        self._lease.resume(now())
+        self._state = "running"
+
+    def _asked_walltime(self, body: Body) -> None:
+        seconds = body.get("seconds")
+        if not isinstance(seconds, int) or seconds <= 0:
+            raise Refused(BAD, f"{seconds!r} is not a walltime in seconds")
+        self._lease.walltime = seconds
+
+    def _happened(self, event: str, says: str) -> None:
+        self._report = self._report._replace(events=(*self._report.events, (event, says)))
+
+    def _note(self, what: str) -> None:
+        if self._stderr >= 0:
+            self._notes.add(self._stderr, told(self._launch.job, what, time.localtime()))
+
+    # The end.
+
+    def _clean(self) -> None:
+        """Leave no process and no group behind; then the epilogue."""
+        if self._report.started is not None:
+            ran = self._lease.ran(now())
+            self._report = self._report._replace(ended=time.time(), ran=ran, status=self._children.outcome)
+        self._state = "ending"
+        if self._group is not None:
+            self._empty(self._group)
+        self._run_epilogue()
+        self._remove_files()
+        if self._lingers:
+            logind.give_back(self._launch.user, self._settings.node, self._place.key)
+        if self._stderr >= 0:
+            if self._notes.pending:
+                self._ended_by(self._notes.pid, now() + _NOTES_SECONDS)
+                self._check_writer()
+            os.close(self._stderr)
+
+    def _check_writer(self) -> None:
+        """Write the notes that waited for an earlier one, if that is written by now."""
+        if self._notes.pid and self._children.status(self._notes.pid) is not None:
+            self._notes.pid = 0
+            self._notes.go_on(self._stderr)
+
+    def _empty(self, group: Group) -> None:
+        try:
+            if self._is_empty(group):
+                self._children.reap()
+                counters = group.counters()
+                self._report = self._report._replace(counters=counters)
+                self._tell_memory(int(counters.get("oom_kills", 0)))
+                group.remove()
+            else:
+                left = f"processes are left in {group.path}: {group.pids()[:5]}"
+                self._happened("CPUSET_CLEAN_ERROR", left)
+        except (CgroupError, OSError) as error:
+            self._blame_manager("CPUSET_CLEAN_ERROR", error)
+            self._happened("CPUSET_CLEAN_ERROR", str(error))
+
+    def _tell_memory(self, kills: int) -> None:
+        """Tell the server, and the user in their stderr, that the kernel killed processes of the job for memory."""
+        if not kills:
+            return
+        says = memory_kill(kills, self._launch.limits.memory)
+        self._happened("OUT_OF_MEMORY", says)
+        self._note(f"OUT OF MEMORY: {says}")
+
+    def _is_empty(self, group: Group) -> bool:
+        if group.wait_empty(0):
+            return True
+        self._link.speak()
+        return confinement.cleared(group)
+
+    def _tell_end(self) -> None:
+        body = signed(self._report._replace(suspended=self._lease.suspended), self._launch.secret)
+        text = encoded({"event": "exited", **body}).encode()
+        self._save(text)
+        self._link.tell(text)
+
+    def _save(self, report: bytes) -> None:
+        """Write the report down; on a full disk, tell at once and try again until there is room."""
+        while True:
+            try:
+                # While the program listens the server has the report in a moment; otherwise the disk must keep it.
+                self._place.write(report, durable=not self._link.connected)
+            except OSError:
+                self._link.tell(report)
+                self._turn(now() + _LONGEST_WAIT)
+            else:
+                return
+
+
+_VERBS = {
+    "kill": Supervisor._asked_kill,
+    "end": Supervisor._asked_end,
+    "signal": Supervisor._asked_signal,
+    "checkpoint": Supervisor._asked_checkpoint,
+    "suspend": Supervisor._asked_suspend,
+    "resume": Supervisor._asked_resume,
+    "walltime": Supervisor._asked_walltime,
+}

@@ -1,0 +1,333 @@
+"""The fence around a job on a node: which kind this kernel offers, and what every kind can do.
+
+Groups are named `oarlock/<node>/<user>_<job>`: nodes that share a kernel (a laptop's demo) have a root each. Where
+systemd owns the tree the root is a scope that it leaves to us (`node/scope.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import Callable, NamedTuple, Protocol
+
+from oarlock.node.wire.messages import Limits
+
+ROOT = "oarlock"
+
+
+class CgroupError(Exception):
+    """A group that could not be made, frozen or emptied; the text is a sentence for the event."""
+
+
+class Group(Protocol):
+    """The processes of one job, or of one script of the site, and their limits."""
+
+    path: str  # below the root of every hierarchy, for OAR_CPUSET
+    doors: tuple[str, ...]  # the files through which a process comes in
+    homes: tuple[str, ...]  # those through which it goes back to where supervisors are; none: it cannot
+
+    def join(self) -> None:
+        """Put the calling process in; everything it starts is in as well."""
+
+    def pids(self) -> list[int]:
+        """List the processes inside."""
+
+    def signal(self, number: int, pids: Collection[int] | None = None) -> None:
+        """Send a signal to everything inside, or to those of it in `pids`; never to anybody else."""
+
+    def freeze(self) -> None:
+        """Stop everything inside, or say in a `CgroupError` that it could not be stopped in time."""
+
+    def thaw(self) -> None:
+        """Let it go on."""
+
+    def kill(self) -> None:
+        """Send KILL to everything inside, frozen or not; those that fork meanwhile do not escape."""
+
+    def wait_empty(self, seconds: float) -> bool:
+        """Wait until nothing is inside."""
+
+    def counters(self) -> dict[str, float]:
+        """Give what was used so far; what cannot be read is absent."""
+
+    def remove(self) -> None:
+        """Give the empty group back."""
+
+
+class Freezable(Protocol):
+    """What can be stopped as a whole."""
+
+    def freeze(self) -> None:
+        """Stop everything inside."""
+
+    def thaw(self) -> None:
+        """Let it go on."""
+
+
+class Driver(Protocol):
+    """Makes groups of one kind."""
+
+    kind: str
+    missing: tuple[str, ...]  # what it cannot limit here
+
+    def create(self, name: str, limits: Limits) -> Group:
+        """Make a group. One left over by an earlier attempt is emptied and made anew."""
+
+    def leave(self) -> None:
+        """Remove the root of this node if no group is left in it."""
+
+
+class Mounts(NamedTuple):
+    """Where the hierarchies are: one path a v1 controller, and that of the cgroup2 tree."""
+
+    v1: dict[str, str]
+    v2: str | None
+
+
+def mounts(mountinfo: str) -> Mounts:
+    """Read `/proc/self/mountinfo`. Several mounts of one hierarchy are one; the first counts."""
+    v1: dict[str, str] = {}
+    v2 = None
+    for line in mountinfo.splitlines():
+        left, _, right = line.partition(" - ")
+        where, (kind, _, options) = left.split()[4], right.split()[:3]
+        if kind == "cgroup2":
+            v2 = v2 or where
+        elif kind == "cgroup":
+            for option in options.split(","):
+                v1.setdefault(option, where)
+    return Mounts(v1, v2)
+
+
+def detect(node: str, found: Mounts, *, pretended: bool = False) -> Driver:
+    """Choose the strongest fence there is. Without any writable hierarchy it is the tree of processes.
+
+    `pretended`: other nodes share this machine, which has fewer CPUs than all of them together.
+    """
+    from oarlock.node.cgroup import scope
+    from oarlock.node.cgroup.processes import Processes
+    from oarlock.node.cgroup.v1 import V1
+    from oarlock.node.cgroup.v2 import V2
+
+    try:
+        if found.v2 and unified(found):
+            own = scope.path(node) if os.path.isdir(found.v2 + scope.path(node)) else ""
+            return V2(found.v2, node, scope=own, pretended=pretended)
+        if found.v1:
+            return V1(found, node, pretended=pretended)
+    except OSError:
+        pass
+    return Processes(node, pretended=pretended)
+
+
+def unified(found: Mounts) -> bool:
+    """Whether the controllers are those of the cgroup2 tree."""
+    return bool(found.v2) and (not found.v1 or "memory" in read(f"{found.v2}/cgroup.controllers").split())
+
+
+def here(node: str, *, pretended: bool = False) -> Driver:
+    """Choose for this machine."""
+    return detect(node, mounted(), pretended=pretended)
+
+
+def mounted() -> Mounts:
+    """Read where the hierarchies of this machine are."""
+    return mounts(read("/proc/self/mountinfo"))
+
+
+def shelter(node: str, found: Mounts, *, systemd: bool) -> None:
+    """Leave the login session that ssh made, so that its end is not ours: logind ends a session by its cgroup.
+
+    Only where systemd runs. Where the tree is systemd's it makes us a scope; where it does not, and in the older
+    hierarchies, we make a group by hand. A hierarchy that cannot be written is left as it is.
+    """
+    if systemd and found.v2 and unified(found) and _in_scope(found.v2, node):
+        return
+    bases = [base for base in (found.v2, found.v1.get("name=systemd")) if base] if systemd else []
+    for base in bases:
+        path = f"{base}/{ROOT}/{node}/supervisors"
+        try:
+            os.makedirs(path, exist_ok=True)
+            write(path + "/cgroup.procs", "0")
+        except OSError:
+            continue
+
+
+def _in_scope(base: str, node: str) -> bool:
+    from oarlock.node.cgroup import scope
+
+    try:
+        scope.enter(base, node)
+    except OSError:
+        return False
+    return True
+
+
+def read(path: str) -> str:
+    """Read a small file of the kernel."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts = []
+        while part := os.read(fd, 1 << 16):
+            parts.append(part)
+    finally:
+        os.close(fd)
+    return b"".join(parts).decode()
+
+
+def write(path: str, text: str) -> None:
+    """Write a value into a file of the kernel, in one piece."""
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
+def fields(text: str) -> dict[str, int]:
+    """Read lines of `name number`."""
+    pairs = (line.split() for line in text.splitlines())
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+
+
+def known_traffic(found: dict[str, float]) -> dict[str, float]:
+    """Leave out a `written_bytes` of 0: it does not prove that nothing was written.
+
+    What a job wrote into the page cache reaches the disk later, and version 1 charges it to nobody.
+    """
+    return {name: value for name, value in found.items() if value or name != "written_bytes"}
+
+
+def numbers(text: str) -> list[int]:
+    """Read a list of CPUs as the kernel writes it: `0-3,8`."""
+    found: list[int] = []
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        if first:
+            found.extend(range(int(first), int(last or first) + 1))
+    return found
+
+
+def select_cpus(cpus: tuple[int, ...], there: list[int], *, pretended: bool) -> list[int]:
+    """Return the CPUs of a job among those there are; all of them if it named none.
+
+    On a pretended node numbers are taken modulo the CPUs of the machine. On a real one that would hide a wrong
+    `cpuset` and let two jobs share a CPU, so a number that is not there raises `CgroupError`.
+    """
+    if pretended:
+        return sorted({there[cpu % len(there)] for cpu in cpus} or there)
+    if missing := sorted(set(cpus).difference(there)):
+        raise CgroupError(
+            f"the job's resources name CPU {as_list(missing)}, but this node has CPU {as_list(there)} for jobs: "
+            "correct their property `cpuset`"
+        )
+    return sorted(set(cpus) or there)
+
+
+def as_list(cpus: list[int]) -> str:
+    """Write sorted CPU numbers as the kernel does: `0-3,8`."""
+    runs: list[list[int]] = []
+    for cpu in cpus:
+        if runs and cpu == runs[-1][-1] + 1:
+            runs[-1].append(cpu)
+        else:
+            runs.append([cpu])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def join(doors: tuple[str, ...]) -> None:
+    """Put the calling process into a group by its doors."""
+    for path in doors:
+        write(path, "0" if path.endswith("cgroup.procs") else str(os.getpid()))
+
+
+def processes(path: str) -> list[int]:
+    """List the processes of a group; none if it is gone."""
+    try:
+        return [int(pid) for pid in read(path + "/cgroup.procs").split()]
+    except (FileNotFoundError, OSError):
+        return []
+
+
+@contextmanager
+def frozen(group: Freezable) -> Iterator[None]:
+    """Freeze a group for a moment; one that cannot be frozen is left as it is."""
+    try:
+        group.freeze()
+    except (CgroupError, OSError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        group.thaw()
+
+
+def allowed_processes() -> int:
+    """Return how many processes and threads all jobs of this machine may have together: the rest is for the system."""
+    total = min(int(read(f"/proc/sys/kernel/{name}")) for name in ("pid_max", "threads-max"))
+    return total * 3 // 4
+
+
+def remove(path: str) -> None:
+    """Remove an empty group with the groups below it. The kernel may need a moment after the last process."""
+    for _ in range(50):
+        try:
+            os.rmdir(path)
+        except FileNotFoundError:
+            return
+        except OSError:
+            _remove_below(path)
+            time.sleep(0.01)
+        else:
+            return
+    raise CgroupError(f"{path} is empty but cannot be removed")
+
+
+def _remove_below(path: str) -> None:
+    for entry in list(os.scandir(path)):
+        if entry.is_dir(follow_symlinks=False):
+            _remove_below(entry.path)
+            try:
+                os.rmdir(entry.path)
+            except OSError:
+                pass
+
+
+def homes(bases: dict[str, str], memberships: str) -> tuple[str, ...]:
+    """Give the doors of the groups where a process is now, by its `/proc/PID/cgroup`; `bases` by controller.
+
+    The cgroup2 tree has the name of no controller.
+    """
+    found: list[str] = []
+    for line in memberships.splitlines():
+        _, controllers, path = line.split(":", 2)
+        base = next((bases[name] for name in controllers.split(",") if name in bases), None)
+        if base is not None:
+            found.append(f"{base}{path.rstrip('/')}/cgroup.procs")
+    return tuple(found)
+
+
+def insist(step: Callable[[], None]) -> None:
+    """Do a step again when a directory vanished under it: a program that leaves removes the roots it finds empty."""
+    for _ in range(10):
+        try:
+            step()
+        except FileNotFoundError:
+            time.sleep(0.001)
+        else:
+            return
+    step()
+
+
+def backed_off(done: Callable[[], bool], seconds: float) -> bool:
+    """Ask `done()` again and again, less and less often, until it says yes or time is over."""
+    end, pause = time.monotonic() + seconds, 0.0005
+    while not done():
+        if time.monotonic() >= end:
+            return False
+        time.sleep(pause)
+        pause = min(pause * 2, 0.1)
+    return True

@@ -1,0 +1,121 @@
+"""A site's own program in place of the cgroup step.
+
+It is called with `init`, `freeze`, `thaw` or `clean` as its only argument and the job as JSON on stdin. `init` prints
+one JSON object: `join` lists the files that a process writes its number to, `path` is what OAR_CPUSET shall be.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import time
+from collections.abc import Collection
+
+from oarlock.node.attempt import site_script
+from oarlock.node.attempt.signals import send
+from oarlock.node.cgroup.drivers import CgroupError, backed_off, join, processes
+from oarlock.node.wire.channel import Body
+from oarlock.node.wire.messages import Launch
+
+_LONGEST = 1 << 16
+
+
+class ManagerUnusable(CgroupError):
+    """The site's program is missing, others could have written it, or it cannot be executed."""
+
+
+class SiteGroup:
+    """A job in what the site's program made for it. Nobody told us how to leave that."""
+
+    homes: tuple[str, ...] = ()
+
+    def __init__(self, launch: Launch, node: str) -> None:
+        self._program, self._seconds = launch.hooks.manager, launch.hooks.timeout
+        self._about: Body = {
+            "job": launch.job,
+            "user": launch.user,
+            "name": launch.cpuset,
+            "node": node,
+            "limits": launch.limits._asdict(),
+        }
+        made = self._call("init")
+        self.doors = tuple(str(path) for path in made.get("join", []))
+        self.path = str(made.get("path", ""))
+
+    def _call(self, verb: str) -> Body:
+        """Run the program to its end and read what it prints; a refusal or too long a wait is an error."""
+        out, into = os.pipe()
+        try:
+            pid = self._start(verb, into)
+            text = _read(out, pid, self._seconds)
+        finally:
+            os.close(out)
+        status = os.waitpid(pid, 0)[1]
+        if status != 0:
+            raise CgroupError(f"{self._program} {verb} ended with {site_script.describe_exit(status)}")
+        return _object(text)
+
+    def _start(self, verb: str, into: int) -> int:
+        try:
+            return site_script.start(self._program, [verb], {**self._about, "action": verb}, {}, lambda: None, into)
+        except site_script.Untrusted as error:
+            raise ManagerUnusable(str(error)) from error
+        finally:
+            os.close(into)
+
+    def join(self) -> None:
+        join(self.doors)
+
+    def pids(self) -> list[int]:
+        return sorted({pid for path in self.doors for pid in processes(os.path.dirname(path))})
+
+    def signal(self, number: int, pids: Collection[int] | None = None) -> None:
+        send(number, self.pids, pids)
+
+    def freeze(self) -> None:
+        self._call("freeze")
+
+    def thaw(self) -> None:
+        self._call("thaw")
+
+    def kill(self) -> None:
+        send(signal.SIGKILL, self.pids)
+
+    def wait_empty(self, seconds: float) -> bool:
+        def emptied() -> bool:
+            self.kill()
+            return not self.pids()
+
+        return backed_off(emptied, seconds)
+
+    def counters(self) -> dict[str, float]:
+        return {}
+
+    def remove(self) -> None:
+        self._call("clean")
+
+
+def _read(out: int, pid: int, seconds: float) -> bytes:
+    """Read until the program closes its end; kill its session when time is over."""
+    end, text = time.monotonic() + seconds, b""
+    while True:
+        ready, _, _ = select.select([out], [], [], max(0.0, end - time.monotonic()))
+        if not ready or len(text) > _LONGEST:
+            os.killpg(pid, signal.SIGKILL)
+            return b""
+        part = os.read(out, _LONGEST)
+        if not part:
+            return text
+        text += part
+
+
+def _object(text: bytes) -> Body:
+    if not text.strip():
+        return {}
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise CgroupError(f"the site's program printed {text[:60]!r}, which is not JSON") from error
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,271 @@
+"""Groups of the v1 hierarchies: limits and counters. The cgroup2 tree kills and freezes where it is mounted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+from collections.abc import Collection
+
+from oarlock.node.attempt.signals import send
+from oarlock.node.cgroup.drivers import (
+    ROOT,
+    CgroupError,
+    Mounts,
+    allowed_processes,
+    as_list,
+    backed_off,
+    fields,
+    frozen,
+    homes,
+    insist,
+    join,
+    known_traffic,
+    numbers,
+    processes,
+    read,
+    remove,
+    select_cpus,
+    write,
+)
+from oarlock.node.cgroup.v2 import Tree, leave
+from oarlock.node.wire.messages import Limits
+
+# In every job: limits, then what is only counted. The freezer serves where there is no cgroup2 tree.
+_USED = ("cpuset", "memory", "pids", "cpuacct", "blkio", "perf_event")
+_SECONDS = 10.0
+_UNLIMITED = 2.0**62  # a limit reads as nearly 2^63 where there is none
+
+
+class Freezer:
+    """Kill and freeze by the v1 freezer; it announces nothing, so waiting is asking again."""
+
+    def __init__(self, base: str, path: str) -> None:
+        self.path, self.at = path, base + path
+        self.doors: tuple[str, ...] = (self.at + "/cgroup.procs",)
+
+    def make(self) -> None:
+        os.mkdir(self.at)
+
+    def join(self) -> None:
+        join(self.doors)
+
+    def pids(self) -> list[int]:
+        return processes(self.at)
+
+    def signal(self, number: int, pids: Collection[int] | None = None) -> None:
+        send(number, self.pids, pids, lambda: frozen(self))
+
+    def freeze(self) -> None:
+        write(self.at + "/freezer.state", "FROZEN")
+        if not backed_off(lambda: read(self.at + "/freezer.state").strip() == "FROZEN", _SECONDS):
+            self.thaw()
+            raise CgroupError(f"{self.at} did not freeze within {_SECONDS:.0f} s")
+
+    def thaw(self) -> None:
+        write(self.at + "/freezer.state", "THAWED")
+
+    def kill(self) -> None:
+        if self.pids():
+            write(self.at + "/freezer.state", "FROZEN")
+            send(signal.SIGKILL, self.pids)
+            self.thaw()
+
+    def wait_empty(self, seconds: float) -> bool:
+        def emptied() -> bool:
+            # A process that was forked while the freezer closed is caught in the next round.
+            self.kill()
+            return not self.pids()
+
+        return not self.pids() or backed_off(emptied, seconds)
+
+    def remove(self) -> None:
+        remove(self.at)
+
+
+class V1Group:
+    """A job in several hierarchies at once."""
+
+    def __init__(self, path: str, hold: Tree | Freezer, at: dict[str, str], homes: tuple[str, ...]) -> None:
+        self.path, self._hold, self._at, self.homes = path, hold, at, homes
+        self.doors = (*hold.doors, *(f"{place}/cgroup.procs" for place in dict.fromkeys(at.values())))
+
+    def join(self) -> None:
+        join(self.doors)
+
+    def pids(self) -> list[int]:
+        return self._hold.pids()
+
+    def signal(self, number: int, pids: Collection[int] | None = None) -> None:
+        self._hold.signal(number, pids)
+
+    def freeze(self) -> None:
+        self._hold.freeze()
+
+    def thaw(self) -> None:
+        self._hold.thaw()
+
+    def kill(self) -> None:
+        self._hold.kill()
+
+    def wait_empty(self, seconds: float) -> bool:
+        return self._hold.wait_empty(seconds)
+
+    def counters(self) -> dict[str, float]:
+        readings = (self._cpu, self._cpus, self._memory, self._pids, self._io)
+        found: dict[str, float] = {}
+        for reading in readings:
+            try:
+                found.update(reading())
+            except (OSError, KeyError, ValueError):
+                continue
+        return found
+
+    def _cpu(self) -> dict[str, float]:
+        if isinstance(self._hold, Tree):
+            return self._hold.cpu()
+        return {"cpu_seconds": int(read(self._at["cpuacct"] + "/cpuacct.usage")) / 1e9}
+
+    def _cpus(self) -> dict[str, float]:
+        return {"cpus": float(len(numbers(read(self._at["cpuset"] + "/cpuset.cpus"))))}
+
+    def _memory(self) -> dict[str, float]:
+        at = self._at["memory"]
+        peak, limit = (float(read(f"{at}/memory.{name}_in_bytes")) for name in ("max_usage", "limit"))
+        bound = {"memory_limit_bytes": limit} if limit < _UNLIMITED else {}
+        return {
+            **bound,
+            "memory_peak_bytes": peak,
+            "oom_kills": float(fields(read(at + "/memory.oom_control"))["oom_kill"]),
+        }
+
+    def _pids(self) -> dict[str, float]:
+        return {"pids_refused": float(fields(read(self._at["pids"] + "/pids.events"))["max"])}
+
+    def _io(self) -> dict[str, float]:
+        lines = read(self._at["blkio"] + "/blkio.throttle.io_service_bytes_recursive").splitlines()
+        rows = [line.split() for line in lines]
+        found = {
+            ours: float(sum(int(row[2]) for row in rows if len(row) == 3 and row[1] == theirs))
+            for theirs, ours in (("Read", "read_bytes"), ("Write", "written_bytes"))
+        }
+        return known_traffic(found)
+
+    def remove(self) -> None:
+        self._hold.remove()
+        for at in self._at.values():
+            remove(at)
+
+
+class V1:
+    """Groups of a machine whose controllers are v1."""
+
+    def __init__(self, found: Mounts, node: str, *, pretended: bool = False) -> None:
+        self._pretended, self._root = pretended, f"/{ROOT}/{node}"
+        self._v1 = {name: found.v1[name] for name in _USED if name in found.v1}
+        self._devices = found.v1.get("devices")
+        self._tree, self._freezer = found.v2, found.v1.get("freezer")
+        self.kind = "v1+v2" if self._tree else "v1"
+        needed = ("cpuset", "memory", "pids", "devices")
+        self.missing = tuple(name for name in needed if name not in found.v1)
+        self._bases = list(dict.fromkeys([*self._v1.values(), self._held_by()]))
+        insist(self._prepare)
+        self._memberships, self._found = read("/proc/self/cgroup"), dict[int, tuple[str, ...]]()
+        self._there = numbers(
+            read(self._v1["cpuset"] + "/cpuset.cpus" if "cpuset" in self._v1 else "/sys/devices/system/cpu/online")
+        )
+
+    def _held_by(self) -> str:
+        base = self._tree or self._freezer
+        if base is None:
+            raise OSError("neither a cgroup2 tree nor a freezer: nothing could be killed as a whole")
+        return base
+
+    def _prepare(self) -> None:
+        """Make the roots. A cpuset group holds no process before its CPUs and memories are named."""
+        for base in self._bases + ([self._devices] if self._devices else []):
+            os.makedirs(base + self._root, exist_ok=True)
+        if "cpuset" in self._v1:
+            for path in (f"/{ROOT}", self._root):
+                _inherit_cpuset(self._v1["cpuset"] + path)
+            write(f"{self._v1['cpuset']}{self._root}/cgroup.clone_children", "1")  # memories of jobs: those of the root
+        if "pids" in self._v1:
+            write(f"{self._v1['pids']}{self._root}/pids.max", str(allowed_processes()))
+
+    def create(self, name: str, limits: Limits) -> V1Group:
+        path, cpus = f"{self._root}/{name}", select_cpus(limits.cpus, self._there, pretended=self._pretended)
+        bases = self._v1 if not (limits.deny_devices and self._devices) else {**self._v1, "devices": self._devices}
+        hold = Tree(self._tree, path) if self._tree else Freezer(self._held_by(), path)
+        at = {control: base + path for control, base in bases.items()}
+        group = V1Group(path, hold, at, self._homes(bases))
+        insist(lambda: self._make(hold, group))
+        self._limit(group, limits, cpus)
+        return group
+
+    def _homes(self, bases: dict[str, str]) -> tuple[str, ...]:
+        held = {"": self._tree} if self._tree else {"freezer": self._held_by()}
+        key = len(bases)  # with the devices or without them
+        if key not in self._found:
+            self._found[key] = homes({**bases, **held}, self._memberships)
+        return self._found[key]
+
+    def _make(self, hold: Tree | Freezer, group: V1Group) -> None:
+        try:
+            self._make_all(hold, group)
+        except FileNotFoundError:
+            self._prepare()
+            raise
+        except FileExistsError:
+            hold.kill()
+            if not hold.wait_empty(_SECONDS):
+                raise CgroupError(f"{hold.at} still holds processes of an earlier attempt") from None
+            group.remove()
+            self._make_all(hold, group)
+
+    @staticmethod
+    def _make_all(hold: Tree | Freezer, group: V1Group) -> None:
+        hold.make()
+        for at in dict.fromkeys(group._at.values()):
+            os.mkdir(at)
+
+    def _limit(self, group: V1Group, limits: Limits, cpus: list[int]) -> None:
+        at = group._at
+        if "cpuset" in at:
+            write(at["cpuset"] + "/cpuset.cpus", as_list(cpus))
+        if "memory" in at and limits.memory is not None:
+            _limit_memory(at["memory"], limits.memory)
+        if "pids" in at and limits.pids is not None:
+            write(at["pids"] + "/pids.max", str(limits.pids))
+        for path in limits.deny_devices if "devices" in at else ():
+            _deny(at["devices"], path)
+
+    def leave(self) -> None:
+        leave(self._bases + ([self._devices] if self._devices else []), self._root)
+
+
+def _limit_memory(at: str, limit: int) -> None:
+    """Limit memory, and memory with swap to the same, so that swap is no way out."""
+    write(at + "/memory.limit_in_bytes", str(limit))
+    try:
+        write(at + "/memory.memsw.limit_in_bytes", str(limit))
+    except FileNotFoundError:  # the kernel was built or started without swap accounting
+        return
+
+
+def _deny(at: str, path: str) -> None:
+    """Deny a device by its file; where there is no such device there is nothing to deny."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return
+    kinds = {stat.S_IFCHR: "c", stat.S_IFBLK: "b"}
+    kind = kinds.get(stat.S_IFMT(found.st_mode))
+    if kind is not None:
+        write(at + "/devices.deny", f"{kind} {os.major(found.st_rdev)}:{os.minor(found.st_rdev)} rwm")
+
+
+def _inherit_cpuset(path: str) -> None:
+    above = os.path.dirname(path)
+    for name in ("cpuset.cpus", "cpuset.mems"):
+        if not read(f"{path}/{name}").strip():
+            write(f"{path}/{name}", read(f"{above}/{name}"))

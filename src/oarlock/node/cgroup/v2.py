@@ -1,0 +1,267 @@
+"""Groups of the cgroup2 tree. On a hybrid machine, where all controllers are v1, the tree still kills and freezes."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Collection
+from types import ModuleType
+
+from oarlock.node.attempt.signals import send
+from oarlock.node.cgroup.drivers import (
+    ROOT,
+    CgroupError,
+    allowed_processes,
+    as_list,
+    fields,
+    frozen,
+    homes,
+    insist,
+    join,
+    known_traffic,
+    numbers,
+    processes,
+    read,
+    remove,
+    select_cpus,
+    write,
+)
+from oarlock.node.wire.messages import Limits
+
+WANTED = ("cpuset", "cpu", "memory", "pids", "io")
+_FREEZE_SECONDS = 10.0
+
+
+def controllers(path: str) -> set[str]:
+    """Name the controllers that a group may hand to those below it."""
+    return set(read(path + "/cgroup.controllers").split())
+
+
+class Tree:
+    """One group of the tree and what needs no controller: join, list, freeze, kill, watch."""
+
+    def __init__(self, base: str, path: str) -> None:
+        self.path, self.at = path, base + path
+        self.doors: tuple[str, ...] = (self.at + "/cgroup.procs",)
+
+    def make(self) -> None:
+        """Make the directory; empty and replace one that is left over."""
+        try:
+            os.mkdir(self.at)
+        except FileExistsError:
+            self.kill()
+            if not self.wait_empty(_FREEZE_SECONDS):
+                raise CgroupError(f"{self.at} still holds processes of an earlier attempt") from None
+            remove(self.at)
+            os.mkdir(self.at)
+
+    def join(self) -> None:
+        join(self.doors)
+
+    def pids(self) -> list[int]:
+        return processes(self.at)
+
+    def signal(self, number: int, pids: Collection[int] | None = None) -> None:
+        send(number, self.pids, pids, lambda: frozen(self))
+
+    def freeze(self) -> None:
+        write(self.at + "/cgroup.freeze", "1")
+        if not self._wait("frozen", 1, _FREEZE_SECONDS):
+            self.thaw()
+            raise CgroupError(f"{self.at} did not freeze within {_FREEZE_SECONDS:.0f} s")
+
+    def thaw(self) -> None:
+        write(self.at + "/cgroup.freeze", "0")
+
+    def kill(self) -> None:
+        try:
+            write(self.at + "/cgroup.kill", "1")
+        except FileNotFoundError:  # Linux before 5.14, or the group is gone
+            self._kill_listed()
+
+    def _kill_listed(self) -> None:
+        """Kill what is listed until nothing is; frozen, so that nothing forks meanwhile."""
+        while self.pids():
+            write(self.at + "/cgroup.freeze", "1")
+            send(signal.SIGKILL, self.pids)
+            write(self.at + "/cgroup.freeze", "0")
+            time.sleep(0.001)
+
+    def wait_empty(self, seconds: float) -> bool:
+        return self._wait("populated", 0, seconds)
+
+    def _wait(self, name: str, value: int, seconds: float) -> bool:
+        """Wait for a line of `cgroup.events`, which the kernel announces."""
+        try:
+            fd = os.open(self.at + "/cgroup.events", os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return True
+        try:
+            watch = select.poll()
+            watch.register(fd, select.POLLPRI)
+            end = time.monotonic() + seconds
+            while fields(os.pread(fd, 512, 0).decode()).get(name) != value:
+                left = end - time.monotonic()
+                if left <= 0:
+                    return False
+                watch.poll(min(left, 1.0) * 1000)
+        finally:
+            os.close(fd)
+        return True
+
+    def cpu(self) -> dict[str, float]:
+        """Give the CPU seconds, which every group of the tree counts."""
+        stat = fields(read(self.at + "/cpu.stat"))
+        names = {"usage_usec": "cpu_seconds", "user_usec": "cpu_user_seconds", "system_usec": "cpu_system_seconds"}
+        return {ours: stat[theirs] / 1e6 for theirs, ours in names.items() if theirs in stat}
+
+    def remove(self) -> None:
+        remove(self.at)
+
+
+class V2Group(Tree):
+    """A job on a machine whose controllers are all v2."""
+
+    homes: tuple[str, ...] = ()
+
+    def limit(self, limits: Limits, cpus: list[int]) -> None:
+        """Write the limits that this tree has files for."""
+        wanted = {"cpuset.cpus": as_list(cpus)}
+        if limits.memory is not None:
+            wanted.update({"memory.max": str(limits.memory), "memory.swap.max": "0"})
+        if limits.pids is not None:
+            wanted["pids.max"] = str(limits.pids)
+        for name, value in wanted.items():
+            try:
+                write(f"{self.at}/{name}", value)
+            except FileNotFoundError:
+                continue
+
+    def counters(self) -> dict[str, float]:
+        found = {**self.cpu(), **self._bounds()}
+        try:
+            found["memory_peak_bytes"] = float(read(self.at + "/memory.peak"))
+        except OSError:
+            pass
+        for file, name, ours in (("memory.events", "oom_kill", "oom_kills"), ("pids.events", "max", "pids_refused")):
+            try:
+                found[ours] = float(fields(read(f"{self.at}/{file}"))[name])
+            except (OSError, KeyError):
+                continue
+        return {**found, **self._io()}
+
+    def _bounds(self) -> dict[str, float]:
+        """Return what the job could have used at most; what is not limited is left out."""
+        found = {}
+        try:
+            found["memory_limit_bytes"] = float(read(self.at + "/memory.max"))
+        except (OSError, ValueError):  # there is no such file, or it has the word `max`
+            pass
+        try:
+            found["cpus"] = float(len(numbers(read(self.at + "/cpuset.cpus.effective"))))
+        except (OSError, ValueError):
+            pass
+        return found
+
+    def _io(self) -> dict[str, float]:
+        try:
+            words = read(self.at + "/io.stat").split()
+        except OSError:
+            return {}
+        pairs = [word.partition("=")[::2] for word in words if "=" in word]
+        found = {
+            "read_bytes": float(sum(int(value) for name, value in pairs if name == "rbytes")),
+            "written_bytes": float(sum(int(value) for name, value in pairs if name == "wbytes")),
+        }
+        return known_traffic(found)
+
+
+class V2:
+    """Groups of a machine with the unified hierarchy."""
+
+    kind = "v2"
+
+    def __init__(self, base: str, node: str, *, scope: str = "", pretended: bool = False) -> None:
+        """`scope` is a group that systemd leaves to us; without one the whole tree is ours to change."""
+        self._base, self._root, self._pretended = base, scope or f"/{ROOT}/{node}", pretended
+        self._ours = (scope,) if scope else ("", f"/{ROOT}", self._root)
+        insist(self._prepare)
+        have = controllers(base + self._root)
+        if _device_filter().works():
+            have.add("devices")
+        self.missing = tuple(name for name in ("cpuset", "memory", "pids", "devices") if name not in have)
+        self._there = numbers(read_cpus(base + self._root))
+        self._homes = homes({"": base}, read("/proc/self/cgroup"))
+
+    def _prepare(self) -> None:
+        """Make the root and hand every controller down to it, so that jobs can be limited."""
+        os.makedirs(self._base + self._root, exist_ok=True)
+        for path in self._ours:
+            for name in WANTED:
+                try:
+                    write(f"{self._base}{path}/cgroup.subtree_control", f"+{name}")
+                except OSError:
+                    continue
+        try:
+            write(f"{self._base}{self._root}/pids.max", str(allowed_processes()))
+        except OSError:  # no such controller, or a machine whose only group this is
+            pass
+
+    def create(self, name: str, limits: Limits) -> V2Group:
+        cpus = select_cpus(limits.cpus, self._there, pretended=self._pretended)
+        group = V2Group(self._base, f"{self._root}/{name}")
+        group.homes = self._homes
+        insist(lambda: self._make(group))
+        group.limit(limits, cpus)
+        if "devices" not in self.missing:
+            _deny(group, limits.deny_devices)
+        return group
+
+    def _make(self, group: V2Group) -> None:
+        try:
+            group.make()
+        except FileNotFoundError:
+            self._prepare()
+            raise
+
+    def leave(self) -> None:
+        """A scope is removed by systemd, with whatever empty groups are in it."""
+        if len(self._ours) > 1:
+            leave([self._base], self._root)
+
+
+def _device_filter() -> ModuleType:
+    """Load what limits devices: nodes with v1 hierarchies, which use the rest of this module, need none of it."""
+    from oarlock.node.cgroup import devices
+
+    return devices
+
+
+def _deny(group: V2Group, paths: tuple[str, ...]) -> None:
+    filters = _device_filter()
+    denied = [device for path in paths if (device := filters.device(path)) is not None]
+    try:
+        if denied:
+            filters.deny(group.at, denied)
+    except OSError as error:
+        raise CgroupError(f"{', '.join(paths)} could not be denied to {group.at}: {error}") from error
+
+
+def leave(bases: list[str], root: str) -> None:
+    """Remove the roots of a node, and the root of all, where nothing is left in them."""
+    for base in bases:
+        for path in (root, f"/{ROOT}"):
+            try:
+                os.rmdir(base + path)
+            except OSError:
+                break
+
+
+def read_cpus(root: str) -> str:
+    """Read which CPUs jobs may have: those of the root of their groups, else those of the machine."""
+    try:
+        return read(root + "/cpuset.cpus.effective")
+    except OSError:
+        return read("/sys/devices/system/cpu/online")

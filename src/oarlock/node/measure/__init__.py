@@ -1,0 +1,1 @@
+"""Measuring on a node: which jobs there are, and a sample of each."""

@@ -1,0 +1,156 @@
+"""One sample: what every job on this machine, and the machine itself, reads at one instant.
+
+Used by the agent on other resource managers' clusters and by the node program on Oarlock's own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from oarlock.node.measure.discovery import Finder, Found, Key
+from oarlock.node.measure.layout import Place
+from oarlock.node.measure.probes import Meter, count_error
+from oarlock.node.sources.environ import identify
+from oarlock.node.sources.files import Ended, Values
+from oarlock.node.sources.metrics import series
+from oarlock.node.sources.probe import JobSource, NodeSource
+from oarlock.node.sources.processes import owner
+
+
+class Reading(NamedTuple):
+    """One job's values. They are shared with the next sample when the job did nothing: do not change them."""
+
+    place: Place
+    values: Values
+    path: str = ""  # of its cgroup
+
+
+class Sample(NamedTuple):
+    """All values of one instant (epoch seconds)."""
+
+    at: float
+    jobs: Mapping[Key, Reading]
+    node: Values
+
+    @property
+    def involved_jobs(self) -> list[str]:
+        """Give the ids of the jobs that are here, for measurements of the node as a whole."""
+        return sorted({key[2] for key in self.jobs}, key=lambda job: (len(job), job))
+
+
+LEFT_OVER_SECONDS = 300.0
+"""How long the cgroup of another manager's job may be without a process before it is taken for a left-over one."""
+
+
+class Sampler:
+    """Measure all jobs that a finder finds, with every source that is switched on.
+
+    A source that fails for one job costs that job its series, this once, and counts in `errors`. A cgroup that another
+    manager forgot to remove has no series; it has them again when a process appears in it.
+    """
+
+    def __init__(
+        self, finder: Finder, job_sources: Sequence[JobSource], node_sources: Sequence[NodeSource] = ()
+    ) -> None:
+        self._finder = finder
+        self._job_sources = {source.name: source for source in job_sources}
+        self._node_sources = {source.name: source for source in node_sources}
+        self._meters: dict[Key, Meter] = {}
+        self._empty_since: dict[Key, float] = {}
+        self.errors: Counter[str] = Counter(dict.fromkeys([*self._job_sources, *self._node_sources], 0))
+
+    def sample(self, now: float) -> Sample:
+        """Read everything. A job that ended meanwhile is not in the sample."""
+        found = self._finder.look(now)
+        for key in [key for key, meter in self._meters.items() if found.get(key) is not meter.job]:
+            self._meters.pop(key).close()
+        readings, left_over = {}, 0
+        were_empty, self._empty_since = self._empty_since, {}
+        for key, job in list(found.items()):
+            try:
+                values = self._meter(key, job).read(now, self.errors)
+            except Ended:
+                self._end(key)
+                continue
+            if job.is_empty and self._is_left_over(key, were_empty, now):
+                left_over += 1
+                continue
+            if job.place.user is None and job.place.uid is None:
+                job.place = job.place._replace(uid=owner(job.process_directories))
+            if now >= job.identify_at:
+                _identify(job, now)
+            readings[key] = Reading(job.place, values, job.path)
+        return Sample(now, readings, self._read_node(len(readings), left_over))
+
+    def switch(self, source: JobSource) -> None:
+        """Replace a job source by another of the same name, or add it; running jobs are opened anew with it."""
+        self._job_sources[source.name] = source
+        self.errors.setdefault(source.name, 0)
+        for meter in self._meters.values():
+            meter.open(source, self.errors)
+
+    def switch_node(self, source: NodeSource) -> None:
+        """Replace a source of the node by another of the same name, or add it."""
+        self._close_node(source.name)
+        self._node_sources[source.name] = source
+        self.errors.setdefault(source.name, 0)
+
+    def switch_off(self, name: str) -> None:
+        """Stop measuring jobs and the node with a source."""
+        self._job_sources.pop(name, None)
+        for meter in self._meters.values():
+            meter.drop(name)
+        self._close_node(name)
+
+    def close(self) -> None:
+        """Give back every file, watch and thread."""
+        for key in list(self._meters):
+            self._meters.pop(key).close()
+        for name in list(self._node_sources):
+            self._close_node(name)
+        self._finder.close()
+
+    def _meter(self, key: Key, job: Found) -> Meter:
+        meter = self._meters.get(key)
+        if meter is None:
+            meter = self._meters[key] = Meter(job, turn=len(self._meters))
+        if meter.revision != job.revision:
+            meter.refresh(self._job_sources.values(), self.errors)
+        return meter
+
+    def _is_left_over(self, key: Key, were_empty: Mapping[Key, float], now: float) -> bool:
+        if key[0] not in self._finder.foreign:
+            return False
+        since = self._empty_since[key] = were_empty.get(key, now)
+        return now - since >= LEFT_OVER_SECONDS
+
+    def _end(self, key: Key) -> None:
+        self._finder.forget(key)
+        self._meters.pop(key).close()
+
+    def _close_node(self, name: str) -> None:
+        source = self._node_sources.pop(name, None)
+        if source:
+            source.close()
+
+    def _read_node(self, jobs: int, left_over: int) -> Values:
+        values: Values = {"jobs": jobs}
+        if self._finder.foreign:
+            values["jobs_left_over"] = left_over
+        for name, source in self._node_sources.items():
+            try:
+                source.read(values)
+            except Exception as error:  # noqa: BLE001  one source must not cost the others their values
+                count_error(self.errors, name, "the node", error)
+        for name, count in self.errors.items():
+            values[series("source_errors_total", source=name)] = count
+        return values
+
+
+def _identify(job: Found, now: float) -> None:
+    """Look at what the job's processes tell; when they do not tell it yet, look again, less and less often."""
+    job.place, settled = identify(job.place, job.process_directories)
+    job.looks += 1
+    job.identify_at = float("inf") if settled else now + 2.0**job.looks - 2

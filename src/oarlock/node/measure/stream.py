@@ -1,0 +1,184 @@
+"""Measuring inside the node program: a sample each period, taken in a thread, sent in a form of few bytes.
+
+The program's loop never waits for a sample: it starts one when it is due, looks again soon, and sends it once it is
+there. A file system that hangs thus costs samples, never a launch.
+
+A sample travels as three parts: the length of a head, the head (JSON: instant, jobs, names once for all), then for the
+node and each job how many values it has, their names as places in the list, and the values as doubles. What a job does
+not have takes no room. The other half is `unpacked`, which believes nothing that it reads.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+import struct
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from oarlock.node.wire.channel import Body
+from oarlock.node.wire.messages import BAD, Refused
+
+if TYPE_CHECKING:
+    from oarlock.node.measure.sampler import Sample, Sampler
+
+log = logging.getLogger(__name__)
+
+_FIRST_LOOK, _LAST_LOOK = 0.02, 1.0  # seconds between two looks whether a sample is ready
+_LEAST_PERIOD = 0.1
+_NEVER = float("inf")
+_MOST_NAMES = 100_000
+_COUNT = struct.Struct("<I")
+_LABEL = r'[A-Za-z_]\w*="(?:[^"\\\n]|\\["\\n])*"'
+_SERIES = re.compile(rf"[A-Za-z_]\w*(?:\{{{_LABEL}(?:,{_LABEL})*\}})?", re.ASCII)
+
+
+class Unreadable(ValueError):
+    """Samples that cannot be read."""
+
+
+class Unpacked(NamedTuple):
+    """A sample as it arrived. `at` is by the node's clock, epoch seconds."""
+
+    at: float
+    node: dict[str, float]
+    jobs: dict[int, dict[str, float]]
+
+
+def packed(at: float, node: Mapping[str, float], jobs: Mapping[int, Mapping[str, float]]) -> bytes:
+    """Give a sample the form in which it travels."""
+    places: dict[str, int] = {}
+    tables = [_table(values, places) for values in (node, *jobs.values())]
+    head = json.dumps({"at": at, "jobs": list(jobs), "names": list(places)}, separators=(",", ":")).encode()
+    return b"".join([_COUNT.pack(len(head)), head, *tables])
+
+
+def _table(values: Mapping[str, float], places: dict[str, int]) -> bytes:
+    count = len(values)
+    which = [places.setdefault(name, len(places)) for name in values]
+    return struct.pack(f"<I{count}I{count}d", count, *which, *values.values())
+
+
+def unpacked(data: bytes) -> Unpacked:
+    """Read a sample, or refuse it (`Unreadable`)."""
+    try:
+        (length,) = _COUNT.unpack_from(data)
+        head = json.loads(data[_COUNT.size : _COUNT.size + length])
+        at, jobs, names = float(head["at"]), head["jobs"], head["names"]
+        _check(jobs, int)
+        _check(names, str)
+        _check_series(names)
+        tables = _tables(data, _COUNT.size + length, names, len(jobs) + 1)
+    except (struct.error, ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
+        raise Unreadable(f"{len(data)} bytes are no sample: {error}") from error
+    return Unpacked(at, tables[0], dict(zip(jobs, tables[1:])))
+
+
+def _check(found: object, kind: type) -> None:
+    if not (isinstance(found, list) and len(found) <= _MOST_NAMES and all(type(one) is kind for one in found)):
+        raise ValueError(f"not a list of {kind.__name__}")
+
+
+def _check_series(names: Sequence[str]) -> None:
+    """Refuse names that would become something else on a page of text."""
+    strange = [name for name in names if not _SERIES.fullmatch(name)]
+    if strange:
+        raise ValueError(f"{strange[0][:80]!r} is no name of a series")
+
+
+def _tables(data: bytes, at: int, names: Sequence[str], tables: int) -> list[dict[str, float]]:
+    found = []
+    for _ in range(tables):
+        (count,) = _COUNT.unpack_from(data, at)
+        if count > len(names):
+            raise ValueError("more values than names")
+        numbers = struct.unpack_from(f"<{count}I{count}d", data, at + _COUNT.size)
+        at += _COUNT.size + count * 12
+        pairs = zip(numbers[:count], numbers[count:])
+        found.append({names[place]: value for place, value in pairs if math.isfinite(value)})
+    return found
+
+
+class Measuring:
+    """The program's `Sampling`: on from the start, unless the period is 0. `make` is called in the thread."""
+
+    def __init__(self, period: float, make: Callable[[], Sampler]) -> None:
+        self._period, self._make = period, make
+        # Not at once: a node that was just reached has jobs to start, and what measures takes long to load.
+        self._due = self._next = time.monotonic() + period if period else _NEVER
+        self._look = _FIRST_LOOK
+        self._under_way = False
+        self._ready: bytes | None = None
+        self._wanted = threading.Semaphore(0)
+        self._thread: threading.Thread | None = None
+
+    def asked(self, body: Body) -> Body:
+        """Change the period, in seconds; 0 ends measuring."""
+        period = body.get("period")
+        if not isinstance(period, (int, float)) or not (period == 0 or _LEAST_PERIOD <= period < _NEVER):
+            raise Refused(BAD, f"the period is {period!r}, not 0 or at least {_LEAST_PERIOD} s")
+        self._period = float(period)
+        if not self._under_way:
+            self._due = self._next = time.monotonic() if period else _NEVER
+        return {"period": self._period}
+
+    def due(self) -> float:
+        """Give the instant at which `take` should be called."""
+        return self._due
+
+    def take(self) -> bytes:
+        """Start a sample, or give the one that is ready; empty while there is none."""
+        now = time.monotonic()
+        if not self._under_way:
+            self._begin(now)
+            return b""
+        data = self._ready
+        if data is None:
+            self._look = min(self._look * 2, _LAST_LOOK)
+            self._due = now + self._look
+            return b""
+        self._under_way, self._ready = False, None
+        self._next = max(self._next + self._period, now) if self._period else _NEVER
+        self._due = self._next
+        return data
+
+    def _begin(self, now: float) -> None:
+        self._under_way, self._look = True, _FIRST_LOOK
+        self._due = now + self._look
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="oarlock-sampling", daemon=True)
+            self._thread.start()
+        self._wanted.release()
+
+    def _work(self) -> None:
+        sampler: Sampler | None = None
+        while True:
+            self._wanted.acquire()
+            data = b""
+            try:
+                sampler = sampler or self._make()
+                data = _sent(sampler.sample(time.time()))
+            except Exception:
+                log.exception("a sample failed")
+            self._ready = data
+
+
+def _sent(sample: Sample) -> bytes:
+    jobs = {int(reading.place.job): reading.values for reading in sample.jobs.values()}
+    return packed(sample.at, sample.node, jobs)
+
+
+def of_node(node: str) -> Sampler:
+    """Make the sampler of a node of ours: its own jobs only, whatever costs little. Imports here, not at a launch."""
+    from oarlock.node.cgroup.hierarchies import of_this_machine
+    from oarlock.node.measure import layout
+    from oarlock.node.measure.discovery import Finder
+    from oarlock.node.measure.sampler import Sampler
+    from oarlock.node.sources.assemble import assemble
+
+    sources = assemble()
+    return Sampler(Finder([layout.of_node(node)], of_this_machine), sources.job, sources.node)

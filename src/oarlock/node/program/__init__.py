@@ -1,0 +1,1 @@
+"""The node program: one process per node and server, which hands attempts to supervisors."""

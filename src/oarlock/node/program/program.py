@@ -1,0 +1,515 @@
+"""The node program: one loop between the server's channel and the supervisors of this node.
+
+It holds no job: whatever it knows is in the spool or in a supervisor, and the next program finds it there. It ends when
+the channel ends, when the server is silent for too long, or when a newer program takes its place.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import sys
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from oarlock.node import trust
+from oarlock.node.attempt import site_script
+from oarlock.node.cgroup import drivers
+from oarlock.node.program import recovery, spool, supervisor_pool
+from oarlock.node.program.spool import HighestJob, Key
+from oarlock.node.program.start_queue import Starting
+from oarlock.node.program.workers import Attempt, Worker, key_of, keys_of, report_in, tag_of
+from oarlock.node.wire.channel import (
+    ANSWER,
+    EVENT,
+    PROTOCOL,
+    RAW,
+    REQUEST,
+    BadFrame,
+    Body,
+    Closed,
+    Endpoint,
+    Frame,
+    encoded,
+)
+from oarlock.node.wire.mac import fingerprint
+from oarlock.node.wire.messages import BAD, NOT_NOW, REBOOTED, SEEN, TAKEN, UNKNOWN, Refused, Settings, not_permitted
+
+_FORGOTTEN = 10_000  # jobs whose last attempt is remembered after it was forgotten
+_TURN = 5.0
+_BEHIND = 4 << 20  # bytes that wait for the server, above which samples are dropped
+_ENDS = {"kill", "end"}
+_NOTICES = 8  # programs that run at the same time to tell users of their jobs
+_UNSIGNED_SECONDS = 1.0  # between two looks at files of the spool that are not ours
+SAMPLES = 1
+"""The number of RAW frames that carry samples."""
+
+
+class Sampling(Protocol):
+    """Whoever measures on this node. Nothing here may block: the program does nothing else meanwhile."""
+
+    def asked(self, body: Body) -> Body:
+        """Begin, change or end measuring, as the server asks; answer it."""
+
+    def due(self) -> float:
+        """The instant of the next sample, in seconds of `time.monotonic`; far away if nobody asked."""
+
+    def take(self) -> bytes:
+        """Take the sample that is due, in the form in which it travels."""
+
+
+class Program:
+    """One node, one channel."""
+
+    def __init__(self, settings: Settings, driver: drivers.Driver, boot: str, launcher: socket.socket) -> None:
+        self._settings, self._driver, self._boot, self._launcher = settings, driver, boot, launcher
+        self._attempts: dict[Key, Attempt] = {}
+        self._unsigned: dict[Key, recovery.Unsigned] = {}  # files that another server wrote, or somebody else
+        self._look_at_unsigned = 0.0
+        self._recovered: set[int] = set()  # jobs that were in the spool before this program was
+        self._highest = HighestJob(settings.spool, settings.instance)
+        self._forgotten: dict[int, int] = {}
+        self._idle: list[Worker] = []
+        self._notifying: set[Worker] = set()
+        self._busy: set[Key] = set()  # attempts whose supervisor lives but could not be reached yet
+        self._epoll = select.epoll()
+        self._wires: dict[int, tuple[Endpoint, Callable[[Frame], None], Callable[[], None]]] = {}
+        self._masks: dict[int, int] = {}
+        self._stirred: set[int] = set()  # descriptors on which something was written or may be written now
+        self._starting = Starting(most=max(2, len(os.sched_getaffinity(0))))
+        self._heard = time.monotonic()
+        self.sampling: Sampling | None = None
+
+    def serve(self, channel: Endpoint) -> None:
+        """Recover what is in the spool, say hello, then work until the channel ends."""
+        self._channel = channel
+        self._recover()
+        self._watch(channel, self._asked, self._leave)
+        self._tell(self._hello())
+        while time.monotonic() - self._heard < self._settings.silence:
+            self._turn()
+
+    def _turn(self) -> None:
+        self._start()
+        wait, start = self._measure(), self._starting.wait(time.monotonic())
+        self._speak()
+        for fd in list(self._stirred):
+            self._set_mask(fd)
+        self._retire()
+        for fd, happened in self._epoll.poll(wait if start is None else min(wait, start)):
+            if fd == self._channel.write_fd and happened & (select.EPOLLERR | select.EPOLLHUP):
+                self._leave()
+            wire = self._wires.get(fd)
+            if wire is not None:
+                self._receive(*wire)
+
+    def _measure(self) -> float:
+        """Send the samples that are due, unless the server is behind; give the seconds until something is due."""
+        if self._busy:
+            self._call_busy()
+        if self._unsigned:
+            self._check_unsigned()
+        if self.sampling is None:
+            return _TURN
+        left = self.sampling.due() - time.monotonic()
+        if left > 0:
+            return min(left, _TURN)
+        data = self.sampling.take()
+        if data and self._channel.pending < _BEHIND:
+            self._send(RAW, SAMPLES, data)
+        return 0.0
+
+    def _set_mask(self, fd: int) -> None:
+        """Watch for what can be read, and for room to write only while something waits for it."""
+        self._stirred.discard(fd)
+        endpoint = self._wires[fd][0]
+        mask = select.EPOLLIN if fd == endpoint.read_fd else 0
+        if fd == endpoint.write_fd and endpoint.pending:
+            mask |= select.EPOLLOUT
+        if self._masks[fd] != mask:
+            self._masks[fd] = mask
+            self._epoll.modify(fd, mask)
+
+    def _watch(self, endpoint: Endpoint, on_frame: Callable[[Frame], None], on_end: Callable[[], None]) -> None:
+        for fd in {endpoint.read_fd, endpoint.write_fd}:
+            self._wires[fd] = (endpoint, on_frame, on_end)
+            self._masks[fd] = select.EPOLLIN if fd == endpoint.read_fd else 0
+            self._epoll.register(fd, self._masks[fd])
+
+    def _receive(self, endpoint: Endpoint, on_frame: Callable[[Frame], None], on_end: Callable[[], None]) -> None:
+        self._stirred.add(endpoint.write_fd)
+        try:
+            endpoint.flush()
+            frames = endpoint.receive()
+        except Closed:
+            on_end()
+            return
+        for frame in frames:
+            on_frame(frame)
+
+    def _leave(self) -> None:
+        raise SystemExit(0)
+
+    def _tell(self, body: Body | bytes) -> None:
+        self._send(EVENT, 0, body)
+
+    def _send(self, kind: int, number: int, body: Body | bytes) -> None:
+        """Say something to the server at the end of this turn; a body that a supervisor made is passed on as it is."""
+        self._stirred.add(self._channel.write_fd)
+        self._channel.queue(kind, number, body)
+
+    def _speak(self) -> None:
+        """Write together what was said in one turn: each write wakes the server."""
+        try:
+            self._channel.flush()
+        except Closed:
+            self._leave()
+
+    def _hello(self) -> Body:
+        return {
+            "event": "hello",
+            "protocol": PROTOCOL,
+            "node": self._settings.node,
+            "boot": self._boot,
+            "cgroups": self._driver.kind,
+            "missing": list(self._driver.missing),
+            "cpus": len(os.sched_getaffinity(0)),
+            "processes": drivers.allowed_processes(),
+            "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+            "python": ".".join(map(str, sys.version_info[:3])),
+            "uid": os.geteuid(),
+            "now": time.time(),
+            "unusable": self._unusable(),
+            "instance": self._highest.before[0],
+            "highest_job": self._highest.before[1],
+        }
+
+    def _unusable(self) -> dict[str, str]:
+        """Return the programs of the site that cannot be run here, with the reasons."""
+        permitted = self._settings.programs
+        found: dict[str, str] = {}
+        for path in self._settings.check:
+            unknown = permitted is not None and path not in permitted
+            problem = not_permitted(path) if unknown else site_script.problem_of(path)
+            if problem:
+                found[path] = problem
+        return found
+
+    # What the server asks.
+
+    def _asked(self, frame: Frame) -> None:
+        self._heard = time.monotonic()
+        if frame.kind != REQUEST:
+            return
+        try:
+            body = frame.body()
+            answer = self._do(str(body.get("verb")), body, frame)
+        except BadFrame as error:
+            answer = Refused(BAD, str(error)).body()
+        except Refused as refusal:
+            answer = refusal.body()
+        if answer is not None:
+            self._send(ANSWER, frame.number, answer)
+
+    def _do(self, verb: str, body: Body, frame: Frame) -> Body | None:
+        """Carry out a request. `None`: a supervisor answers it."""
+        if verb == "launch":
+            self._launch(body, frame)
+            return None
+        if verb == "notify":
+            self._notify(frame)
+            return None
+        if verb == "status":
+            return {"attempts": [*self._all(), *self._all_unsigned()]}
+        if verb == "forget":
+            return self._forget(body)
+        if verb == "discard":
+            return self._discard(key_of(body), tag_of(body))
+        if verb == "end-unknown":
+            return self._end_unknown(key_of(body), tag_of(body), frame)
+        if verb == "ping":
+            return {"now": time.time(), "boot": self._boot}
+        if verb == "sample":
+            if self.sampling is None:
+                raise Refused(UNKNOWN, "this node program does not measure")
+            return self.sampling.asked(body)
+        self._pass_on(body, frame)
+        return None
+
+    def _launch(self, body: Body, frame: Frame) -> None:
+        key = key_of(body)
+        boot = body.get("boot")
+        if boot and boot != self._boot:
+            raise Refused(REBOOTED, f"this node was started again: its boot id is {self._boot}, not {boot}")
+        if key[0] in self._recovered:
+            self._refuse_taken(key, body)
+        if key in self._attempts or key[1] <= self._forgotten.get(key[0], 0):
+            raise Refused(SEEN, f"attempt {spool.named(key)} was here before")
+        self._attempts[key] = Attempt(None, "launching", body)
+        self._highest.see(key[0])
+        self._starting.queue(key, frame)
+
+    def _refuse_taken(self, key: Key, body: Body) -> None:
+        """Refuse a launch while something of the same number is here that another generation began.
+
+        Another attempt of that job is in the way as well: both would have the same cgroup.
+        """
+        same = self._attempts.get(key)
+        others = [other for (job, _), other in self._attempts.items() if job == key[0] and other.report is None]
+        if (
+            any(job == key[0] for job, _ in self._unsigned)
+            or (same is not None and same.tag != fingerprint(str(body.get("secret"))))
+            or any(other.generation != body.get("generation", "") for other in others if other is not same)
+        ):
+            raise Refused(TAKEN, f"a job {key[0]} that was begun by another generation of the database is still here")
+
+    def _start(self) -> None:
+        """Give the attempts whose turn it is to supervisors."""
+        while begins := self._starting.next(time.monotonic()):
+            key, frame = begins
+            worker = self._idle.pop() if self._idle else self._new_worker()
+            worker.key = key
+            self._attempts[key].worker = worker
+            self._hand(worker, frame)
+
+    def _withdraw(self, key: Key, frame: Frame) -> None:
+        """End an attempt that has not begun: it never was here."""
+        del self._attempts[key]
+        refusal = Refused(NOT_NOW, f"attempt {spool.named(key)} was to end before it began")
+        self._send(ANSWER, frame.number, refusal.body())
+
+    def _notify(self, frame: Frame) -> None:
+        if len(self._notifying) >= _NOTICES:
+            raise Refused(NOT_NOW, f"{_NOTICES} programs tell users of their jobs already")
+        worker = self._idle.pop() if self._idle else self._new_worker()
+        self._notifying.add(worker)
+        self._hand(worker, frame)
+
+    def _pass_on(self, body: Body, frame: Frame) -> None:
+        key = key_of(body)
+        attempt = self._attempts.get(key)
+        if attempt is None or body.get("tag", attempt.tag) != attempt.tag:
+            raise Refused(UNKNOWN, f"there is no attempt {spool.named(key)} here")
+        if body["verb"] in _ENDS and (waiting := self._starting.withdraw(key)) is not None:
+            self._withdraw(key, waiting)
+            raise Refused(UNKNOWN, f"attempt {spool.named(key)} had not begun")
+        if attempt.worker is None:
+            raise Refused(NOT_NOW, f"attempt {spool.named(key)} is {attempt.state}")
+        self._hand(attempt.worker, frame)
+
+    def _hand(self, worker: Worker, frame: Frame) -> None:
+        self._stirred.add(worker.line.write_fd)
+        try:
+            worker.line.send(REQUEST, frame.number, frame.data)
+        except Closed:
+            self._vanished(worker)
+
+    def _forget(self, body: Body) -> Body:
+        for key in keys_of(body):
+            attempt = self._attempts.get(key)
+            if attempt is not None and attempt.report is None:
+                continue  # it lives; its end is not the one that was written down
+            self._attempts.pop(key, None)
+            self._remember(key)
+            spool.forget(self._settings.spool, key)
+        return {}
+
+    # What this server did not begin, or its database has lost.
+
+    def _all(self) -> list[Body]:
+        return [attempt.body(key) for key, attempt in sorted(self._attempts.items())]
+
+    def _all_unsigned(self) -> list[Body]:
+        return [
+            {"job": job, "attempt": number, "tag": "", "user": file.user, "alive": file.alive}
+            for (job, number), file in sorted(self._unsigned.items())
+        ]
+
+    def _check_unsigned(self) -> None:
+        """Tell the server when a process that held an unsigned file is gone."""
+        now = time.monotonic()
+        if now < self._look_at_unsigned:
+            return
+        self._look_at_unsigned = now + _UNSIGNED_SECONDS
+        for key, before in list(self._unsigned.items()):
+            file = recovery.look(self._settings, self._driver, self._boot, key) if before.alive else before
+            if isinstance(file, recovery.Unsigned) and file.alive != before.alive:
+                self._unsigned[key] = file
+                self._tell({"event": "unsigned-ended", "job": key[0], "attempt": key[1]})
+
+    def _discard(self, key: Key, tag: str) -> Body:
+        """Remove the file of an attempt that is over and that the server's database does not have."""
+        attempt, unsigned = self._attempts.get(key), self._unsigned.get(key)
+        if unsigned is not None and tag == "":
+            if unsigned.alive:
+                raise Refused(NOT_NOW, f"a process still holds {spool.named(key)}")
+            del self._unsigned[key]
+        elif attempt is not None and attempt.tag == tag:
+            if attempt.report is None:
+                raise Refused(NOT_NOW, f"attempt {spool.named(key)} is {attempt.state}")
+            del self._attempts[key]
+        else:
+            raise Refused(UNKNOWN, f"there is no such attempt {spool.named(key)} here")
+        spool.forget(self._settings.spool, key)
+        return {}
+
+    def _end_unknown(self, key: Key, tag: str, frame: Frame) -> Body | None:
+        """Tell an attempt to end that the server's database does not have. `None`: its supervisor answers."""
+        if key in self._unsigned and tag == "":
+            if not recovery.tell_to_end(self._settings, key):
+                raise Refused(NOT_NOW, f"nobody answers for {spool.named(key)}; end its processes on the node")
+            return {}
+        attempt = self._attempts.get(key)
+        if attempt is None or attempt.tag != tag:
+            raise Refused(UNKNOWN, f"there is no such attempt {spool.named(key)} here")
+        if attempt.worker is None:
+            raise Refused(NOT_NOW, f"attempt {spool.named(key)} is {attempt.state}")
+        kill = encoded({"verb": "kill", "job": key[0], "attempt": key[1]}).encode()
+        self._hand(attempt.worker, frame._replace(data=kill))
+        return None
+
+    def _remember(self, key: Key) -> None:
+        self._forgotten[key[0]] = max(key[1], self._forgotten.pop(key[0], 0))
+        while len(self._forgotten) > _FORGOTTEN:
+            del self._forgotten[next(iter(self._forgotten))]
+
+    # Supervisors.
+
+    def _new_worker(self) -> Worker:
+        ours, theirs = socket.socketpair()
+        socket.send_fds(self._launcher, [b"+"], [theirs.fileno()])
+        theirs.close()
+        return self._employ(ours)
+
+    def _employ(self, line: socket.socket) -> Worker:
+        worker = Worker(Endpoint(line.fileno(), line.detach()))
+        self._watch(worker.line, lambda frame: self._said(worker, frame), lambda: self._vanished(worker))
+        return worker
+
+    def _said(self, worker: Worker, frame: Frame) -> None:
+        body = frame.body()
+        if frame.kind == ANSWER:
+            self._note_answer(worker, body)
+            self._send(ANSWER, frame.number, frame.data)
+        elif frame.kind == EVENT:
+            self._note_event(worker, body)
+            self._tell(frame.data)
+
+    def _note_answer(self, worker: Worker, body: Body) -> None:
+        if worker in self._notifying:
+            self._notifying.remove(worker)
+            self._rest(worker)
+            return
+        attempt = self._attempts.get(worker.key) if worker.key else None
+        if attempt is None or worker.key is None:
+            return
+        if "refused" in body and attempt.state == "launching":
+            del self._attempts[worker.key]
+            self._starting.settled(worker.key)
+            self._rest(worker)
+        else:
+            attempt.state = str(body.get("state", attempt.state))
+
+    def _note_event(self, worker: Worker, body: Body) -> None:
+        attempt = self._attempts.get(worker.key) if worker.key else None
+        if attempt is None:
+            return
+        if worker.key is not None and body["event"] == "exited":
+            self._starting.settled(worker.key)
+            attempt.worker, attempt.state, attempt.report = None, "ended", report_in(body)
+            self._rest(worker)
+        else:
+            attempt.state = str(body.get("state", attempt.state))
+            attempt.started = body.get("started", attempt.started)
+            if worker.key is not None:
+                self._starting.settled(worker.key)
+
+    def _rest(self, worker: Worker) -> None:
+        """Keep a supervisor for the next job. Only the program retires one: it alone knows what it is about to send."""
+        worker.key, worker.rested = None, time.monotonic()
+        self._idle.append(worker)
+
+    def _retire(self) -> None:
+        """Let those go that nobody needed for a while, but for a few: jobs of the same width come one after another."""
+        longest_ago = time.monotonic() - self._settings.rest
+        while len(self._idle) > self._settings.idle and self._idle[0].rested < longest_ago:
+            self._dismiss(self._idle.pop(0))
+
+    def _dismiss(self, worker: Worker) -> None:
+        self._epoll.unregister(worker.line.read_fd)
+        del self._wires[worker.line.read_fd], self._masks[worker.line.read_fd]
+        self._stirred.discard(worker.line.read_fd)
+        worker.line.close()
+
+    def _vanished(self, worker: Worker) -> None:
+        """A supervisor is gone. If it had work, say how far that had come."""
+        if worker in self._idle:
+            self._idle.remove(worker)
+        self._notifying.discard(worker)
+        self._dismiss(worker)
+        if worker.key is not None:
+            self._starting.settled(worker.key)
+            body = recovery.lost(self._settings, self._driver, self._boot, worker.key)
+            self._attempts[worker.key].worker = None
+            if body is None:  # it never passed the gate
+                del self._attempts[worker.key]
+            else:
+                self._attempts[worker.key].state, self._attempts[worker.key].report = "ended", body
+                self._tell({"event": "exited", **body})
+
+    def _recover(self) -> None:
+        for key, found, launch in recovery.found(self._settings, self._driver, self._boot):
+            self._recovered.add(key[0])
+            if isinstance(found, recovery.Unsigned):
+                self._unsigned[key] = found
+            else:
+                self._attempts[key] = Attempt(None, "running", launch)
+                self._take_up(key, found)
+
+    def _take_up(self, key: Key, found: recovery.Found) -> None:
+        attempt = self._attempts[key]
+        if found is None or isinstance(found, recovery.Unsigned):
+            self._busy.add(key)
+            return
+        self._busy.discard(key)
+        if isinstance(found, socket.socket):
+            attempt.worker = self._employ(found)
+            attempt.worker.key = key
+        else:
+            attempt.state, attempt.report = "ended", found
+
+    def _call_busy(self) -> None:
+        """Try again to reach supervisors that lived but did not open when the program started."""
+        for key in list(self._busy):
+            self._take_up(key, recovery.look(self._settings, self._driver, self._boot, key))
+            report = self._attempts[key].report
+            if report is not None:
+                self._tell({"event": "exited", **report})
+
+
+def main(settings: Settings, read_fd: int, write_fd: int) -> None:
+    """Run the node program on two descriptors."""
+    try:
+        spool.prepare(settings.spool)
+        trust.prepare(settings.runtime, 0o755)
+    except trust.UnsafeDirectory as unsafe:
+        sys.exit(f"this node cannot be used safely: {unsafe}")
+    recovery.take_over(settings.spool)
+    boot = drivers.read("/proc/sys/kernel/random/boot_id").strip()
+    launcher = supervisor_pool.start_launcher(
+        settings, lambda: drivers.here(settings.node, pretended=settings.pretended), boot
+    )
+    # Only now: what measures brings threads and logging along, and with them every fork of a supervisor costs more.
+    from oarlock.node import log_lines
+    from oarlock.node.measure.stream import Measuring, of_node
+
+    log_lines.to_stderr("%(message)s", level=30)
+    driver = drivers.here(settings.node, pretended=settings.pretended)
+    try:
+        program = Program(settings, driver, boot, launcher)
+        program.sampling = Measuring(settings.sample_period, lambda: of_node(settings.node))
+        program.serve(Endpoint(read_fd, write_fd))
+    finally:
+        driver.leave()

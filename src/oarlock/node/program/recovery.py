@@ -1,0 +1,192 @@
+"""What a node program finds when it starts: an older program, supervisors at work, exits nobody has read."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from typing import NamedTuple, Union
+
+from oarlock.node.attempt import logind
+from oarlock.node.attempt.environment import Files
+from oarlock.node.attempt.signals import send
+from oarlock.node.cgroup import confinement
+from oarlock.node.cgroup.drivers import CgroupError, Driver
+from oarlock.node.program import spool
+from oarlock.node.program.spool import Key, Place
+from oarlock.node.wire.channel import REQUEST, Body, packed
+from oarlock.node.wire.messages import LOST, Refused, Report, Settings, launch, signed
+
+_FLOCK = struct.Struct("hhqqi")
+_OLDER_SECONDS = 5.0
+_DOOR_SECONDS = 2.0
+_LOST = "EXIT_VALUE_OAREXEC"
+
+
+def take_over(directory: str) -> None:
+    """Become the only program of this spool: an older one is told to end, then made to."""
+    fd = os.open(os.path.join(directory, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    begin = time.monotonic()
+    while not _locked(fd):
+        waited = time.monotonic() - begin
+        send(signal.SIGTERM if waited < _OLDER_SECONDS else signal.SIGKILL, lambda: _holders(fd))
+        time.sleep(0.01)
+
+
+def _locked(fd: int) -> bool:
+    """Try for the lock. It is one that a forked child does not share, and it is never given back while we live."""
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _holders(fd: int) -> list[int]:
+    """Ask the kernel which process holds the lock; none if none does any more, or one that has no number here."""
+    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, asked))
+    return [int(pid)] if kind != fcntl.F_UNLCK and pid > 0 else []
+
+
+class Unsigned(NamedTuple):
+    """A file in the spool that this server did not sign; `alive` while a process holds its lock."""
+
+    alive: bool
+    user: str  # as the file says
+
+
+Found = Union[Body, socket.socket, Unsigned, None]
+"""The report of an attempt that is over, a line to its supervisor, a file of somebody else, or nothing: a supervisor
+lives but is busy."""
+
+
+def found(settings: Settings, driver: Driver, boot: str) -> Iterator[tuple[Key, Found, Body]]:
+    """Go through the spool; give each attempt with what its signed launch says."""
+    end = time.monotonic() + _DOOR_SECONDS
+    for key in _listed(settings):
+        yield key, look(settings, driver, boot, key, until=end), _signed_launch(settings, key)
+
+
+def _signed_launch(settings: Settings, key: Key) -> Body:
+    place = spool.open_place(settings.spool, key)
+    if place is None:
+        return {}
+    try:
+        return place.asked(settings.spool_key) or {}
+    finally:
+        place.close()
+
+
+def _listed(settings: Settings) -> list[Key]:
+    """List the attempts; users who are kept for others, which a power cut took from the spool, are let go."""
+    held = logind.held(settings.node)  # first: an attempt is in the spool before anything is held for it
+    keys = spool.listed(settings.spool)
+    for user, key in held:
+        if key not in keys:
+            logind.give_back(user, settings.node, key)
+    return keys
+
+
+def look(settings: Settings, driver: Driver, boot: str, key: Key, *, until: float = 0.0) -> Found:
+    """Find out about one attempt. A supervisor that was just orphaned opens its door in a moment: wait for it."""
+    place = spool.open_place(settings.spool, key)
+    if place is None:
+        return None
+    try:
+        if place.asked(settings.spool_key) is None:
+            return Unsigned(place.locked_elsewhere(), str(place.claimed().get("user", ""))[:64])
+        while _told(place) is None and place.locked_elsewhere():
+            line = _call(place)
+            if line is not None or time.monotonic() >= until:
+                return line
+            time.sleep(0.005)
+        return _ended(settings, driver, boot, place)
+    finally:
+        place.close()
+
+
+def _call(place: Place) -> socket.socket | None:
+    line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    directory = spool.open_directory(place.spool)
+    try:
+        line.connect(f"/proc/self/fd/{directory}/{place.door}")
+    except OSError:
+        line.close()
+        return None
+    finally:
+        os.close(directory)
+    return line
+
+
+def tell_to_end(settings: Settings, key: Key) -> bool:
+    """Tell the supervisor of an unsigned file to end its attempt; return whether it could be reached.
+
+    Nothing in the file is read: whoever listens at the door got there as we did, through a directory that is ours.
+    """
+    place = spool.open_place(settings.spool, key)
+    line = _call(place) if place is not None else None
+    if place is None or line is None:
+        return False
+    try:
+        line.sendall(packed(REQUEST, 1, {"verb": "kill", "job": key[0], "attempt": key[1]}))
+        line.settimeout(_DOOR_SECONDS)
+        return bool(line.recv(1))  # its answer: it has read the request, and may be left
+    except OSError:
+        return False
+    finally:
+        line.close()
+        place.close()
+
+
+def _told(place: Place) -> Body | None:
+    """Read the report, if the supervisor lived to write one."""
+    outcome = place.outcome()
+    return outcome if outcome is not None and "report" in outcome else None
+
+
+def lost(settings: Settings, driver: Driver, boot: str, key: Key) -> Body | None:
+    """Report an attempt whose supervisor is gone; `None` if it never passed the gate."""
+    place = spool.open_place(settings.spool, key)
+    if place is None:
+        return None
+    try:
+        return _ended(settings, driver, boot, place)
+    finally:
+        place.close()
+
+
+def _ended(settings: Settings, driver: Driver, boot: str, place: Place) -> Body:
+    """Give the report, or write one: whatever the job left behind is ended first."""
+    body = _told(place)
+    if body is not None:
+        return body
+    report, secret = _obituary(settings, driver, boot, place)
+    body = signed(report, secret)
+    place.write(body, durable=True)
+    return body
+
+
+def _obituary(settings: Settings, driver: Driver, boot: str, place: Place) -> tuple[Report, str]:
+    job, attempt = place.key
+    crash = (place.outcome() or {}).get("crash")
+    says = f"its supervisor failed: {crash}" if crash else "its supervisor vanished"
+    report = Report(job, attempt, settings.node, boot, LOST, event=_LOST, says=says)
+    try:
+        asked = launch(place.asked(settings.spool_key) or {})
+    except Refused as refusal:
+        return report._replace(says=f"{says}; {refusal}"), "00" * 32
+    logind.give_back(asked.user, settings.node, place.key)
+    if asked.boot and asked.boot != boot:
+        return report._replace(says="the node was started again while it ran"), asked.secret
+    for path in Files.of(settings.runtime, spool.named(place.key)):
+        spool.remove(path)
+    try:
+        confinement.end(asked, driver, settings.node)
+    except (CgroupError, OSError) as error:
+        report = report._replace(events=(("CPUSET_CLEAN_ERROR", str(error)),))
+    return report, asked.secret

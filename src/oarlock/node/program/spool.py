@@ -1,0 +1,217 @@
+"""What a node remembers: one file an attempt, in a place that only the runner's user can enter.
+
+The file appears under its name whole and locked; its name is the gate through which an attempt passes once. While a
+supervisor lives it holds the lock, which the kernel frees with it. The first line is what was asked, behind a MAC made
+with a key that is never written on a node; the second is what came of it: one file, since making and removing files is
+what the disk of a busy node is slow at.
+
+Nothing in a file is acted on whose MAC is wrong: it was written by another instance, or by somebody else.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+
+from oarlock.node import trust
+from oarlock.node.wire.channel import Body, encoded
+from oarlock.node.wire.mac import mac_of_bytes, same
+from oarlock.node.wire.messages import SEEN, Refused
+
+_NAME = re.compile(r"(\d+)\.(\d+)")
+_DOOR = ".control"
+
+Key = tuple[int, int]
+"""A job and its attempt."""
+
+
+class Place:
+    """The file of one attempt, held open."""
+
+    def __init__(self, spool: str, key: Key, fd: int, *, is_new: bool = False) -> None:
+        self.spool, self.key, self.fd = spool, key, fd
+        self._ends_with_launch = is_new  # and we are at its end
+
+    @property
+    def path(self) -> str:
+        return os.path.join(self.spool, named(self.key))
+
+    @property
+    def door(self) -> str:
+        """The name in the spool of the socket where a supervisor waits for the next program."""
+        return named(self.key) + _DOOR
+
+    def asked(self, key: str) -> Body | None:
+        """Read the launch; `None` if it makes no sense, or does not carry a MAC made with this key."""
+        mac, _, text = self._lines()[0].partition(b" ")
+        if not same(mac.decode("ascii", "replace"), mac_of_bytes(text, key)):
+            return None
+        return _read(text)
+
+    def claimed(self) -> Body:
+        """Read the launch whoever wrote it: to be shown to people, never to be acted on."""
+        return _read(self._lines()[0].partition(b" ")[2]) or {}
+
+    def outcome(self) -> Body | None:
+        """Read what came of it; `None` as long as nothing whole was written."""
+        return _read(self._lines()[1])
+
+    def _lines(self) -> tuple[bytes, bytes]:
+        first, _, rest = os.pread(self.fd, os.fstat(self.fd).st_size, 0).partition(b"\n")
+        return first, rest
+
+    def write(self, outcome: Body | bytes, *, durable: bool = False) -> None:
+        """Say what came of it, in place of what was said before; on the disk before returning only if `durable`."""
+        if not self._ends_with_launch:
+            first, _ = self._lines()
+            os.ftruncate(self.fd, len(first))
+            os.lseek(self.fd, 0, os.SEEK_END)
+        self._ends_with_launch = False
+        write_all(self.fd, b"\n" + (outcome if isinstance(outcome, bytes) else encoded(outcome).encode()))
+        if durable:
+            os.fsync(self.fd)
+            self._save_name()
+
+    def _save_name(self) -> None:
+        directory = open_directory(self.spool)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def locked_elsewhere(self) -> bool:
+        """Tell whether a living supervisor holds it. If none does, the lock is ours from now on."""
+        try:
+            fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+    def close(self) -> None:
+        """Let go of it, and of the lock."""
+        os.close(self.fd)
+
+
+def _read(line: bytes) -> Body | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write every byte."""
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def named(key: Key) -> str:
+    """Name the file of an attempt."""
+    return f"{key[0]}.{key[1]}"
+
+
+def prepare(spool: str) -> None:
+    """Make the spool, closed to everybody else, or refuse one that others could write."""
+    trust.prepare(spool, 0o700)
+
+
+def open_directory(spool: str) -> int:
+    """Open the spool itself: a path through this descriptor is short enough to bind a socket to."""
+    return os.open(spool, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def enter(spool: str, key: Key, asked: bytes, mac_key: str) -> Place:
+    """Pass the gate: make the file of an attempt with its launch, locked. Refuse one that was here before."""
+    text = asked.replace(b"\n", b" ")  # in JSON it stands only where a space may
+    making = os.path.join(spool, f"new.{os.getpid()}")
+    fd = os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    place = Place(spool, key, fd, is_new=True)
+    try:
+        fcntl.flock(place.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        write_all(place.fd, mac_of_bytes(text, mac_key).encode() + b" " + text)
+        os.link(making, place.path)  # never replaces one that is there, as a rename would
+    except OSError as error:
+        place.close()
+        if isinstance(error, FileExistsError):
+            raise Refused(SEEN, f"attempt {named(key)} was here before") from error
+        raise
+    finally:
+        os.unlink(making)
+    return place
+
+
+def open_place(spool: str, key: Key) -> Place | None:
+    """Open the file of an attempt, if there is one."""
+    try:
+        fd = os.open(os.path.join(spool, named(key)), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    return Place(spool, key, fd)
+
+
+def listed(spool: str) -> list[Key]:
+    """List the attempts, in order; clear away what a supervisor left before it passed the gate."""
+    keys = []
+    for name in os.listdir(spool):
+        if match := _NAME.fullmatch(name):
+            keys.append((int(match[1]), int(match[2])))
+        elif name.startswith("new."):
+            _clear_unfinished(os.path.join(spool, name))
+    return sorted(keys)
+
+
+def _clear_unfinished(path: str) -> None:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(path)
+    except (BlockingIOError, FileNotFoundError):
+        return
+    finally:
+        os.close(fd)
+
+
+def forget(spool: str, key: Key) -> None:
+    """Remove the file of an attempt whose end the server has written down."""
+    for name in (named(key), named(key) + _DOOR):
+        remove(os.path.join(spool, name))
+
+
+def remove(path: str) -> None:
+    """Remove a file in a directory where only we write; one that is gone already is as good."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
+
+
+class HighestJob:
+    """The highest number of a job that this spool has seen, and the instance that it belonged to.
+
+    It outlives the files of attempts, so that a server whose database is older than its jobs can be told so. It is not
+    forced to the disk: what a power cut takes from it, the server's own mark still has.
+    """
+
+    _LINE = 64  # bytes; written in one piece, over what was there
+
+    def __init__(self, spool: str, instance: str) -> None:
+        self._fd = os.open(os.path.join(spool, "highest"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.before = self._read()
+        self._instance = instance
+        self._job = self.before[1]
+
+    def _read(self) -> tuple[str, int]:
+        words = os.pread(self._fd, self._LINE, 0).decode("ascii", "replace").split()
+        return (words[0], int(words[1])) if len(words) == 2 and words[1].isdecimal() else ("", 0)
+
+    def see(self, job: int) -> None:
+        """Note the number of a job that is about to begin here."""
+        if job > self._job:
+            self._job = job
+            os.pwrite(self._fd, f"{self._instance or '-'} {job}\n".ljust(self._LINE).encode(), 0)

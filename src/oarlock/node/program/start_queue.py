@@ -1,0 +1,60 @@
+"""Which attempts begin now, and which a moment later: no more at once than the machine has processors.
+
+More at once would only make each slower, and wake a supervisor for each. Jobs that are over in a moment come one after
+the other instead, through supervisors that are warm; what takes longer keeps nobody waiting for more than that moment.
+
+Bookkeeping only; whoever asks brings the time, in seconds of a clock that never jumps.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from oarlock.node.program.spool import Key
+from oarlock.node.wire.channel import Frame
+
+LONGEST = 1.0
+"""Seconds for which an attempt counts at most: a prologue may take its time."""
+
+
+class Starting:
+    """The attempts that have just begun, and the line of those that will."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._begun: dict[Key, float] = {}  # until when each counts
+        self._line: deque[tuple[Key, Frame]] = deque()
+
+    def queue(self, key: Key, frame: Frame) -> None:
+        """Let an attempt stand in line."""
+        self._line.append((key, frame))
+
+    def next(self, now: float) -> tuple[Key, Frame] | None:
+        """Give the attempt that begins now, if one does."""
+        if not self._line:
+            return None
+        if len(self._begun) >= self._most:
+            self._begun = {key: until for key, until in self._begun.items() if until > now}
+        if len(self._begun) >= self._most:
+            return None
+        key, frame = self._line.popleft()
+        self._begun[key] = now + LONGEST
+        return key, frame
+
+    def settled(self, key: Key) -> None:
+        """An attempt is over, or never was one, or has been running for a moment (`node/link.py`)."""
+        self._begun.pop(key, None)
+
+    def withdraw(self, key: Key) -> Frame | None:
+        """Take an attempt out of the line; give what it was asked with, if it stood there."""
+        for number, (other, frame) in enumerate(self._line):
+            if other == key:
+                del self._line[number]
+                return frame
+        return None
+
+    def wait(self, now: float) -> float | None:
+        """Seconds until the next one may begin even if nothing is over before; none if nobody stands in line."""
+        if not self._line:
+            return None
+        return max(min(self._begun.values(), default=now) - now, 0.0)

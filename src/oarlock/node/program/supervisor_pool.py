@@ -1,0 +1,165 @@
+"""Supervisors that are kept and used again, and the small process that makes them.
+
+A fork costs by the size of who forks, so a launcher is forked before the node program grows. It holds nothing of the
+channel: what it makes outlives the connection.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import pwd
+import signal
+import socket
+from collections.abc import Callable
+from functools import partial
+
+from oarlock.node.attempt import notice
+from oarlock.node.attempt.link import Link, received
+from oarlock.node.attempt.supervisor import Supervisor
+from oarlock.node.cgroup import drivers
+from oarlock.node.cgroup.drivers import Driver
+from oarlock.node.program import spool
+from oarlock.node.wire.channel import BadFrame, Frame
+from oarlock.node.wire.messages import BAD, FIRST, Launch, Refused, Settings, launch, permit
+
+_UNTOUCHED = {signal.SIGKILL, signal.SIGSTOP, 32, 33}
+"""Signals that cannot be changed, or that libc keeps."""
+
+
+def start_launcher(settings: Settings, fence: Callable[[], Driver], boot: str) -> socket.socket:
+    """Fork the launcher; give the line on which it is sent one end of a socket for each supervisor wanted.
+
+    On return it is where it stays. `fence` is asked there: where systemd runs, the place of all groups begins with it.
+    """
+    ours, theirs = socket.socketpair()
+    if os.fork() == 0:
+        _alone(keep=theirs.fileno())
+        _warm_up()
+        drivers.shelter(settings.node, drivers.mounted(), systemd=_systemd_is_ours())
+        driver = fence()
+        theirs.send(b"!")
+        _launcher(theirs, settings, driver, boot)
+    theirs.close()
+    ours.recv(1)
+    return ours
+
+
+def _systemd_is_ours() -> bool:
+    """Whether systemd is PID 1 and does what we ask."""
+    return os.geteuid() == 0 and os.path.isdir("/run/systemd/system")
+
+
+def _alone(*, keep: int) -> None:
+    """Leave the session and every descriptor of the connection, which would otherwise be held open by us."""
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    for name in os.listdir("/proc/self/fd"):
+        fd = int(name)
+        if fd > 2 and fd != keep:
+            try:
+                os.close(fd)
+            except OSError:
+                continue
+
+
+def _warm_up() -> None:
+    """Load once what every child would load again, and keep the collector from touching pages they share."""
+    import array  # noqa: F401 - descriptors are sent with it
+
+    plain_signals()
+    name = pwd.getpwuid(os.geteuid()).pw_name
+    os.getgrouplist(name, os.getegid())
+    gc.freeze()
+    gc.disable()
+
+
+def plain_signals() -> None:
+    """Ignore nothing and block nothing, so that jobs begin with plain signals.
+
+    What Python ignores gets a handler that does nothing: a write to a closed pipe still fails without ending us, and
+    a handler, other than an ignored signal, does not outlive exec.
+    """
+    for number in range(1, signal.NSIG):
+        if number not in _UNTOUCHED and signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _launcher(orders: socket.socket, settings: Settings, driver: Driver, boot: str) -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries the supervisors
+    while True:
+        order, line = received(orders, 1)
+        if not order:
+            os._exit(0)
+        if os.fork() == 0:
+            orders.close()
+            _supervisor(socket.socket(fileno=line), settings, driver, boot)
+        os.close(line)
+
+
+def _supervisor(line: socket.socket, settings: Settings, driver: Driver, boot: str) -> None:
+    """Work for whoever holds the other end of the line, one attempt after the other, until it is closed."""
+    try:
+        os.setsid()
+        wake = _woken_by_children()
+        link = Link(line)
+        supervisor = Supervisor(settings, driver, boot, link, wake)
+        notify = partial(notice.run, driver=driver, wake=wake, lowest_uid=settings.lowest_uid)
+        while True:
+            for frame in link.wait([], -1):
+                _attempt(link, supervisor, settings, frame, notify)
+            if not link.connected:
+                break
+    finally:
+        os._exit(0)
+
+
+def _woken_by_children() -> int:
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # a handler there must be, or nobody is woken
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    return reading
+
+
+def _attempt(
+    link: Link, supervisor: Supervisor, settings: Settings, frame: Frame, notify: Callable[[notice.Notice], str]
+) -> None:
+    """Do what is asked: one attempt to run a job, or one notice."""
+    try:
+        body = frame.body()
+        if body.get("verb") == "notify":
+            link.answer(frame.number, {"says": notify(notice.read(body))})
+            return
+        asked = launch(body)
+        permit(asked, settings.programs)
+        place = _enter(settings, asked, frame.data)
+    except BadFrame as error:
+        link.refuse(frame.number, Refused(BAD, str(error)))
+    except Refused as refusal:
+        link.refuse(frame.number, refusal)
+    else:
+        # A script of the site may take its time before the next word, and other nodes are waited for.
+        quick = asked.role == FIRST and not (asked.hooks.prologue or asked.hooks.manager)
+        link.answer(frame.number, {"state": "launching"}, may_wait=quick)
+        try:
+            supervisor.run(asked, place)
+        except Exception as error:
+            # Nobody reads our stderr; the program that finds the attempt orphaned reads this.
+            place.write({"crash": f"{type(error).__name__}: {error}"})
+            raise
+        finally:
+            link.speak()  # whoever failed leaves nothing unsaid
+            link.serve(None)
+            place.close()
+
+
+def _enter(settings: Settings, asked: Launch, text: bytes) -> spool.Place:
+    try:
+        return spool.enter(settings.spool, (asked.job, asked.attempt), text, settings.spool_key)
+    except OSError as error:
+        raise Refused("CANNOT_CREATE_TMP_DIRECTORY", f"{settings.spool}: {error}") from error

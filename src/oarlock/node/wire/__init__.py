@@ -1,0 +1,1 @@
+"""What travels between server and node: frames, messages, signatures, and the program itself."""

@@ -1,0 +1,231 @@
+"""What is asked of a node, and what it reports: the words both halves of a launch share.
+
+Records are named tuples: the node loads no more of the standard library than it needs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NamedTuple
+
+from oarlock.node.wire.channel import Body, encoded
+from oarlock.node.wire.mac import mac, same
+
+FIRST, OTHER = "first", "other"
+"""Roles of a node in a job: the command runs on the first; the others only hold a place for it."""
+
+# Why a request was refused, as one word the server can act on.
+SEEN = "seen"  # this attempt, or a later one of the job, was here before
+TAKEN = "taken"  # an attempt of the same number is here that another database, or an older state of it, began
+REBOOTED = "rebooted"  # the node was started again since the attempt was written down
+UNKNOWN = "unknown"  # no such attempt here
+NOT_NOW = "not-now"  # the attempt is in no state for this
+BAD = "bad"  # the request makes no sense
+
+# How an attempt ended.
+EXITED = "exited"  # the command ran and ended by itself
+KILLED = "killed"  # it was told to end
+WALLTIME = "walltime"  # its time was over
+FAILED = "failed"  # the command never ran; `event` says why
+CLEANED = "cleaned"  # a place on another node than the first, given back
+LOST = "lost"  # the supervisor vanished: how the command ended is not known
+
+# Why a program of the site failed.
+UNUSABLE = "unusable"  # it is missing, others can write it, or it cannot be executed
+EXIT = "exit"  # it ran and did not return 0
+TIMEOUT = "timeout"  # it ran and did not end in time
+
+_NUMBERS = ("job", "attempt", "walltime", "grace", "checkpoint", "checkpoint_signal", "start_timeout")
+_TEXTS = ("secret", "boot", "user", "command", "directory", "stdout", "stderr", "name", "project", "generation")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*\$?")
+
+
+class Refused(Exception):
+    """A request that the node will not carry out: one word for programs, a sentence for people."""
+
+    def __init__(self, word: str, says: str) -> None:
+        super().__init__(says)
+        self.word = word
+
+    def body(self) -> Body:
+        """Give it the form in which it travels."""
+        return {"refused": self.word, "says": str(self)}
+
+
+class Limits(NamedTuple):
+    """What a job may use of one node. `None` is no limit."""
+
+    cpus: tuple[int, ...] = ()  # as the site numbers them
+    memory: int | None = None  # bytes
+    pids: int | None = None
+    deny_devices: tuple[str, ...] = ()  # device files of what the job was not given
+
+
+class Hooks(NamedTuple):
+    """Programs of the site that run around a job on its first node."""
+
+    prologue: str = ""
+    epilogue: str = ""
+    timeout: int = 60  # seconds for each
+    manager: str = ""  # takes the place of the cgroup step
+
+
+class Launch(NamedTuple):
+    """One attempt to run a job on one node; (job, attempt) is never used twice."""
+
+    job: int
+    attempt: int
+    secret: str  # hex; reports of this attempt are signed with it
+    boot: str  # boot id of the node when the attempt was written down; empty: not known yet
+    user: str
+    command: str
+    uid: int | None = None  # as the server knows the user; another number here is refused
+    role: str = FIRST
+    directory: str = "/"
+    stdout: str = ""
+    stderr: str = ""
+    walltime: int = 3600  # seconds
+    grace: int = 20  # seconds between TERM and KILL
+    checkpoint: int = 0  # seconds before the end of the walltime; 0: no signal
+    checkpoint_signal: int = 12
+    limits: Limits = Limits()
+    hooks: Hooks = Hooks()
+    name: str = ""
+    project: str = "default"
+    array_id: int = 0
+    array_index: int = 1
+    key: bool = False
+    nodes: tuple[str, ...] = ()  # lines of the node file
+    resources: tuple[dict[str, Any], ...] = ()  # lines of the property file
+    gpus: tuple[int, ...] = ()  # its own, as the site numbers them
+    other_gpus: tuple[int, ...] = ()  # those of the node that are not its own
+    environment: dict[str, str] = {}  # noqa: RUF012 - a default of a named tuple, never written to
+    start_timeout: int = 60  # seconds from the end of the prologue to the user's command
+    generation: str = ""  # of the database that wrote the attempt down
+
+    @property
+    def cpuset(self) -> str:
+        """The name of its cgroup."""
+        return f"{self.user}_{self.job}"
+
+    def body(self) -> Body:
+        """Give it the form in which it travels."""
+        return {**self._asdict(), "limits": self.limits._asdict(), "hooks": self.hooks._asdict()}
+
+
+def launch(body: Body) -> Launch:
+    """Read a launch, or refuse it: unknown fields, odd names and wrong types go no further."""
+    try:
+        limits = _record(Limits, body.get("limits", {}))
+        hooks = _record(Hooks, body.get("hooks", {}))
+        fields = {name: value for name, value in body.items() if name != "verb"}
+        found: Launch = _record(Launch, {**fields, "limits": limits, "hooks": hooks})
+    except TypeError as error:
+        raise Refused(BAD, f"the launch cannot be read: {error}") from error
+    _check(found)
+    return found
+
+
+def _check(found: Launch) -> None:
+    for name in _NUMBERS:
+        if type(getattr(found, name)) is not int:
+            raise Refused(BAD, f"{name} is {getattr(found, name)!r}, not a number")
+    for name in _TEXTS:
+        if type(getattr(found, name)) is not str:
+            raise Refused(BAD, f"{name} is {getattr(found, name)!r}, not a text")
+    if found.job <= 0 or found.attempt <= 0:
+        raise Refused(BAD, f"job {found.job}, attempt {found.attempt}: both must be above 0")
+    if not _NAME.fullmatch(found.user):
+        raise Refused(BAD, f"{found.user!r} is not the name of a user")
+    if found.role not in {FIRST, OTHER}:
+        raise Refused(BAD, f"{found.role!r} is no role of a node")
+
+
+def _record(kind: Any, body: Body) -> Any:
+    """Make a named tuple; lists become tuples, as records hold no others."""
+    return kind(**{name: tuple(value) if type(value) is list else value for name, value in body.items()})
+
+
+class Report(NamedTuple):
+    """How an attempt ended on one node. `None` is "not known", never 0."""
+
+    job: int
+    attempt: int
+    node: str
+    boot: str
+    outcome: str  # EXITED, KILLED, WALLTIME, FAILED, CLEANED, LOST
+    status: int | None = None  # raw wait status of the command
+    event: str = ""  # the manual's name of what went wrong first
+    says: str = ""
+    events: tuple[tuple[str, str], ...] = ()  # what else happened: (event, sentence)
+    started: float | None = None  # epoch seconds by this node's clock: the user's code began
+    ended: float | None = None
+    ran: float | None = None  # seconds between the two by a clock that never jumps, suspension included
+    suspended: float = 0.0  # seconds of it that the job was suspended
+    counters: dict[str, float] = {}  # noqa: RUF012 - as above
+    causes: dict[str, str] = {}  # noqa: RUF012 - event of a program of the site → why it failed (UNUSABLE, …)
+
+
+def signed(report: Report, secret: str) -> Body:
+    """Put a report under the secret of its attempt. The text itself is signed, so no two readings of it exist."""
+    text = encoded(report._asdict())
+    return {"job": report.job, "attempt": report.attempt, "report": text, "mac": mac(text, secret)}
+
+
+def verified(body: Body, secret: str) -> Report | None:
+    """Read a signed report; `None` if it was not signed with this secret or is not about this attempt."""
+    text, given = body.get("report"), body.get("mac")
+    if not (isinstance(text, str) and isinstance(given, str) and same(given, mac(text, secret))):
+        return None
+    try:
+        report: Report = _record(Report, json.loads(text))
+    except (ValueError, TypeError):
+        return None
+    if (report.job, report.attempt) != (body.get("job"), body.get("attempt")):
+        return None
+    return report._replace(events=tuple((str(event), str(says)) for event, says in report.events))
+
+
+class Settings(NamedTuple):
+    """What the server tells a node program about itself when it starts it."""
+
+    node: str  # its network address
+    spool: str  # where attempts are remembered; nobody else enters
+    runtime: str  # where jobs find their node files; all may read, nobody else writes
+    lowest_uid: int = 1000
+    silence: int = 120  # seconds without a word from the server after which the program ends
+    idle: int = 8  # supervisors kept for the next job, however long it takes
+    rest: float = 30.0  # seconds for which all others are kept
+    sample_period: float = 0  # seconds between two samples of its jobs; 0: none are taken
+    check: tuple[str, ...] = ()  # programs of the site that launches will name; what is wrong with them is in the hello
+    instance: str = ""  # the identity of the server's database
+    spool_key: str = ""  # hex; signs what is in the spool, and is never written on the node
+    pretended: bool = False  # one of several nodes of this machine: CPU numbers are taken modulo the CPUs there are
+    programs: tuple[str, ...] | None = (
+        None  # of the site, that a launch may name; `None`: any that root alone can write
+    )
+
+
+def permit(launch: Launch, programs: tuple[str, ...] | None) -> None:
+    """Refuse a launch that names a program of the site which this node was not installed with."""
+    hooks = launch.hooks
+    for path in (hooks.prologue, hooks.epilogue, hooks.manager):
+        if path and programs is not None and path not in programs:
+            raise Refused(UNUSABLE, not_permitted(path))
+
+
+def not_permitted(path: str) -> str:
+    """Return why an installed node does not run a program."""
+    return (
+        f"{path} is not among the programs that were permitted when this node was installed: run `oarlock node install`"
+        " with the present settings and put the new file on the nodes"
+    )
+
+
+def settings(body: Body) -> Settings:
+    """Read the settings, or refuse them: they become paths."""
+    found: Settings = _record(Settings, body)
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*", found.node):
+        raise Refused(BAD, f"{found.node!r} is not the name of a node")
+    return found

@@ -1,0 +1,164 @@
+"""What has to happen now for a plan: who starts, who is told to leave, which nodes are woken."""
+
+from typing import TYPE_CHECKING
+
+from oarlock.model.event import Event
+from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
+from oarlock.model.plan import Obstacle, Placement, Plan, Unplaced
+from oarlock.model.snapshot import Placed, Waiting
+from oarlock.plan.rules import reservations
+from oarlock.plan.rules.besteffort import Holder, in_the_way, to_kill
+from oarlock.plan.rules.containers import inside_of
+from oarlock.plan.sets.bitset import union, without
+from oarlock.plan.timeline.occupancies import Kind
+
+if TYPE_CHECKING:
+    from oarlock.plan.planner import Planner
+
+
+def decided(planner: "Planner", *, unfinished: bool) -> Plan:
+    """Turn the places of a pass into a plan."""
+    due, events = _due_reservations(planner) if planner.accepted else ([], [])
+    starting = due + _starting(planner)
+    kill: tuple[int, ...] = ()
+    if planner.besteffort or any(job.kind.besteffort for job in starting):
+        starting = _apart(starting)
+        kill = to_kill(planner.besteffort, [*starting, *_soon(planner)])
+    dying = union(holder.resources for holder in planner.besteffort if holder.job_id in kill) if kill else 0
+    if planner.ending:  # nobody plans around best-effort jobs, so who is to start may find one that is not gone yet
+        starting = [job for job in starting if not any(in_the_way(last, job) for last in planner.ending)]
+    missed = [job_id for job_id in planner.accepted if job_id in planner.unplaced and _is_missed(planner, job_id)]
+    late = [job_id for job_id in planner.deadlines if _is_late(planner, planner.waiting[job_id])]
+    answered = planner.answered
+    start = [holder.job_id for holder in starting if not dying or not holder.resources & dying]
+    return Plan(
+        now=planner.now,
+        ids=planner.layout.ids,
+        placements=planner.placements,
+        unplaced=planner.unplaced,
+        start=tuple(start),
+        accept=tuple([job_id for job_id in answered if job_id in planner.placements]),
+        refuse=(*[job_id for job_id in answered if job_id in planner.unplaced], *missed, *late),
+        kill=kill,
+        wake=_to_wake(planner) if planner.available.asleep else (),
+        orphans=_orphans(planner) if planner.containers.needed else (),
+        events=(*planner.events, *events),
+        unfinished=unfinished,
+    )
+
+
+def _starting(planner: "Planner") -> list[Holder]:
+    """Give the waiting jobs whose time has come and whose resources are all there; in a container that runs."""
+    ready, all_ready = planner.available.ready, planner.available.ready == planner.available.existing
+    now, waiting = planner.now, planner.waiting
+    due = [
+        _holder(planner, waiting[job_id], placement.resources)
+        for job_id, placement in planner.placements.items()
+        if placement.start <= now
+        and job_id in waiting
+        and (all_ready or placement.resources & ready == placement.resources)
+    ]
+    return [job for job in due if job.kind.room is None or not without(job.resources, _open(planner, job.kind))]
+
+
+def _open(planner: "Planner", kind: Kind) -> int:
+    """Give what a job of a kind can start on: in a container, the resources of those that run."""
+    return planner.layout.everything if kind.room is None else planner.containers.running(kind.room)
+
+
+def _apart(starting: list[Holder]) -> list[Holder]:
+    """Leave out best-effort jobs that were planned before others came to the same resources."""
+    late = to_kill(
+        [job for job in starting if job.kind.besteffort], [job for job in starting if not job.kind.besteffort]
+    )
+    return [job for job in starting if job.job_id not in late]
+
+
+def _holder(planner: "Planner", job: Waiting | Placed, resources: int) -> Holder:
+    return Holder(job.job_id, planner.kind(job), without(resources, planner.available.always))
+
+
+def _due_reservations(planner: "Planner") -> tuple[list[Holder], list[Event]]:
+    starting: list[Holder] = []
+    events: list[Event] = []
+    for job in planner.accepted.values():
+        if job.start > planner.now:
+            continue
+        resources = planner.layout.bits_of(job.resources)
+        held = _held_by_others(planner, job, resources)
+        ready = without(planner.available.ready, held) & _open(planner, planner.kind(job))
+        due = reservations.due(job, resources, ready, now=planner.now, patience=_patience(planner, held))
+        events += due.events
+        if due.placement is not None:
+            planner.placements[job.job_id] = due.placement
+            starting.append(_holder(planner, job, due.placement.resources))
+        if due.unplaced is not None:
+            planner.unplaced[job.job_id] = due.unplaced
+    return starting, events
+
+
+def _patience(planner: "Planner", held: int) -> int:
+    """Say how long missing resources are waited for; those that somebody overstays on will come, so: to the end."""
+    return 1 << 40 if held else planner.settings.reservation_patience
+
+
+def _held_by_others(planner: "Planner", job: Placed, resources: int) -> int:
+    """Give what ordinary jobs still hold of a reservation's resources, past their time."""
+    kind = planner.kind(job)
+    return union(
+        settled.stay.resources & resources
+        for other, settled in planner.board.settled.items()
+        if other in planner.placed
+        and planner.placed[other].state in HOLDS_RESOURCES
+        and kind.sees(settled.kind)
+        and settled.stay.resources & resources
+    )
+
+
+def _soon(planner: "Planner") -> list[Holder]:
+    """Give the accepted reservations for which best-effort jobs have to leave already."""
+    notice = planner.settings.besteffort_notice
+    return [
+        _holder(planner, job, planner.layout.bits_of(job.resources))
+        for job in planner.accepted.values()
+        if job.state != JobState.HOLD and planner.now < job.start <= planner.now + notice
+    ]
+
+
+def _is_missed(planner: "Planner", job_id: int) -> bool:
+    unplaced: Unplaced = planner.unplaced[job_id]
+    return unplaced.obstacle == Obstacle.MISSED
+
+
+def _is_late(planner: "Planner", job: Waiting) -> bool:
+    """Say whether a job could not keep its deadline even if it started now."""
+    if job.reservation == Reservation.TO_SCHEDULE or job.deadline is None or job.job_id not in planner.unplaced:
+        return False
+    return planner.now + min(choice.walltime for choice in job.choices) > job.deadline
+
+
+def _orphans(planner: "Planner") -> tuple[int, ...]:
+    """Give the jobs whose container is not there: inside of nothing those that run, waiting for it the others."""
+    live = HOLDS_RESOURCES - {JobState.FINISHING}
+    running = [
+        job.job_id
+        for job in planner.placed.values()
+        if inside_of(job.types) is not None and job.state in live and planner.kind(job).room is None
+    ]
+    waiting = [
+        job.job_id
+        for job in planner.waiting.values()
+        if job.types and (room := planner.containers.room_of(job)) is not None and planner.containers.is_gone(room)
+    ]
+    return (*running, *waiting)
+
+
+def _to_wake(planner: "Planner") -> tuple[str, ...]:
+    """Give the sleeping nodes that jobs are planned on within the notice that waking takes."""
+    horizon = planner.now + planner.settings.wake_up_notice
+    asleep = union(bits for _, bits in planner.available.asleep)
+    placements: list[Placement] = [p for p in planner.placements.values() if p.start <= horizon]
+    soon = [job for job in planner.accepted.values() if job.start <= horizon and job.state != JobState.HOLD]
+    accepted = [planner.layout.bits_of(job.resources) for job in soon]
+    wanted = union([*accepted, *(placement.resources for placement in placements)])
+    return tuple(planner.layout.nodes_of(wanted & asleep))

@@ -1,0 +1,69 @@
+"""Dates that were told and are kept (`conservative`): whoever was promised a place has it before anybody looks for one.
+
+On a cluster that runs, seconds pass between a decision and a start: a job that began two seconds late is over two
+seconds late, and so is whoever was promised its resources. So promises are held in the order of their dates, each on
+its own resources, and one that is not free any more at its date is held at the first instant at which it is: those
+behind it move by as much. After that everybody looks for something better (`Planner.better`).
+"""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from oarlock.model.errors import OarlockError
+from oarlock.model.plan import Placement
+from oarlock.model.snapshot import Promise, Snapshot, Waiting
+from oarlock.plan.rules.dependencies import Blocked
+from oarlock.plan.sets.bitset import without
+
+if TYPE_CHECKING:
+    from oarlock.plan.planner import Planner
+
+
+def told(planner: "Planner", snapshot: Snapshot) -> dict[int, Placement]:
+    """Give the places that waiting jobs were told earlier, as far as they are still what the jobs ask for."""
+    if not snapshot.promised:
+        return {}
+    return {
+        job.job_id: place
+        for job in snapshot.waiting
+        if (promise := snapshot.promised.get(job.job_id)) is not None
+        and (place := _place(planner, job, promise)) is not None
+    }
+
+
+def _place(planner: "Planner", job: Waiting, promise: Promise) -> Placement | None:
+    """Give a place as it was promised; None if resources are gone, or have other properties now."""
+    choice = next((one for one in job.choices if one.moldable_id == promise.moldable_id), None)
+    resources = planner.layout.bits_of(promise.resources)
+    if choice is None or resources.bit_count() < len(promise.resources):
+        return None
+    try:
+        fit = planner.fit(choice.shape)
+    except (OarlockError, ValueError):
+        return None  # it will be set aside when its turn comes
+    if not fit.fits(planner.units(fit, resources)):
+        return None
+    return Placement(job.job_id, choice.moldable_id, promise.start, promise.start + choice.walltime, resources)
+
+
+def hold(planner: "Planner", jobs: Iterable[Waiting]) -> None:
+    """Let jobs have the places that they were promised; the earliest date first."""
+    promised = planner.promised
+    for job in sorted([job for job in jobs if job.job_id in promised], key=lambda job: promised[job.job_id].start):
+        planner.guarded(job, partial(_hold, planner))
+
+
+def _hold(planner: "Planner", job: Waiting) -> None:
+    """Let a job have the place that it was promised, or the same resources as soon after that as they are free."""
+    earliest, old, kind = planner.earliest(job), planner.promised[job.job_id], planner.kind(job)
+    if isinstance(earliest, Blocked) or planner.keep_place(job, old, kind, earliest):
+        return
+    length = planner.duration(kind, old.stop - old.start)
+    resources = without(old.resources, planner.available.always)
+    found = planner.board.chart(kind).find_again(resources, length, max(planner.now, earliest, old.start))
+    if found is not None:
+        later = replace(old, start=found.start, stop=found.start + old.stop - old.start)
+        planner.keep_place(job, later, kind, earliest)

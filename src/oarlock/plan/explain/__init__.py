@@ -1,0 +1,1 @@
+"""Why a job waits, and when it could start."""

@@ -1,0 +1,85 @@
+"""Why a job that has a place later is held back: its own date, a quota, its container, maintenance; in a sentence."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from oarlock.model.plan import Obstacle, Placement
+from oarlock.model.snapshot import Choice, Waiting
+from oarlock.plan.planner import Planner
+from oarlock.plan.sets.bitset import fold, union, without
+from oarlock.plan.timeline.occupancies import Kind
+from oarlock.plan.timeline.occupancy import Stay
+
+
+class HeldBack(NamedTuple):
+    """What holds a job back, and the sentence about it."""
+
+    obstacle: Obstacle
+    says: str
+
+
+def held_back(
+    planner: Planner,
+    job: Waiting,
+    kind: Kind,
+    choice: Choice,
+    placement: Placement,
+    free: int,
+    at: Callable[[int], str],
+) -> HeldBack | None:
+    """Say which limit keeps a job from starting now; None if none does.
+
+    `free` is what it could have now (nodes, if it asks for nodes), its own stay to come left out.
+    """
+    if placement.start == job.not_before > planner.now:
+        return HeldBack(Obstacle.BUSY, f"asked to start {at(job.not_before)} at the earliest")
+    container = _container(planner, kind, at)
+    if container:
+        return HeldBack(Obstacle.CONTAINER, container)
+    quota = planner.limits.broken(job, kind, choice, free)
+    if quota:
+        return HeldBack(Obstacle.QUOTA, f"{quota}; it starts {at(placement.start)}")
+    window = _window(planner, job.job_id, kind, choice, free, at)
+    return HeldBack(Obstacle.MAINTENANCE, f"{window}; it starts {at(placement.start)}") if window else None
+
+
+def ending_at(planner: Planner, placement: Placement) -> str:
+    """Name the windows at whose end a place begins, on resources that it has."""
+    windows = [
+        window
+        for window in planner.limits.windows
+        if window.stop == placement.start and window.resources & placement.resources
+    ]
+    return " and ".join(f"`{planner.limits.names[window]}`" for window in windows)
+
+
+def _container(planner: Planner, kind: Kind, at: Callable[[int], str]) -> str:
+    if kind.room is None or planner.containers.running(kind.room):
+        return ""
+    job_id, start = planner.containers.next(kind.room)
+    comes = f"starts {at(start)}" if start > planner.now else "does not run yet"
+    return f"belongs into a container, job {job_id}, which {comes}"
+
+
+def _window(planner: Planner, mine: int, kind: Kind, choice: Choice, free: int, at: Callable[[int], str]) -> str:
+    """Name the windows without which the job could start now."""
+    fit, now = planner.fit(choice.shape), planner.now
+    lasting = max(planner.sought(kind, choice.walltime), choice.walltime + planner.settings.security_time)
+    near = [one for one in planner.limits.windows if one.start < now + lasting]
+    if not near:
+        return ""
+    stays = [stay for job_id, stay in planner.board.chart(kind).stays.items() if job_id > 0 and job_id != mine]
+    busy = union(stay.resources for stay in stays if stay.start < now + lasting and now < stay.stop)
+    room = planner.available.ready if kind.room is None else planner.containers.running(kind.room)
+    idle = without(planner.available.ready & room, busy)
+    if not fit.fits(free | planner.units(fit, idle)):
+        return ""
+    return " and ".join(_named(planner, one, idle, at) for one in near if one.resources & idle)
+
+
+def _named(planner: Planner, window: Stay, idle: int, at: Callable[[int], str]) -> str:
+    where = fold(planner.layout.nodes_of(window.resources & idle)) or "resources"
+    name = planner.limits.names[window]
+    if window.start <= planner.now:
+        return f"maintenance `{name}` keeps {where} until it ends {at(window.stop)}"
+    return f"maintenance `{name}` of {where} begins {at(window.start)}, before it would be over"

@@ -1,0 +1,1 @@
+"""Whether a request fits into a set of free resources, and which resources it takes."""

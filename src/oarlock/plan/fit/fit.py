@@ -1,0 +1,327 @@
+"""What a shape asks for, compiled once: does a free set fit, and which resources are taken of it.
+
+Four ways to the same answer, the quickest that is right being chosen: plain resources are counted, whole nodes are
+looked up in a chart of nodes, `nodes=K/core=q` is counted in all fields at once, everything else goes through the tree
+(`cells.py`, which remembers what it saw of each node). `tree.choose` is the reference for all of them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from typing import Protocol
+
+from oarlock.model.condition import both
+from oarlock.model.request import ALL, Group, Level
+from oarlock.model.snapshot import Shape
+from oarlock.plan.fit.demand import Asks
+from oarlock.plan.fit.tree import Forest, wanted
+from oarlock.plan.fit.tree_cache import Cells
+from oarlock.plan.sets.bitset import lowest, union, without
+from oarlock.plan.sets.layout import NODE, Layout
+from oarlock.plan.sets.match import matching
+from oarlock.plan.sets.node_counts import PLAIN, Fields
+
+_REMEMBERED = 16  # answers about whole nodes
+
+
+class Fit(Protocol):
+    """A compiled shape. `of_nodes`: the sets it is asked about are sets of whole free nodes, not of resources."""
+
+    least: int
+    steady: bool
+    of_nodes: bool
+    asks: Asks | None
+
+    def fits(self, free: int) -> bool:
+        """Say whether a free set is enough."""
+
+    def take(self, free: int) -> int:
+        """Give the resources taken of a free set that fits; 0 when it does not."""
+
+    def offers(self, free: int) -> int:
+        """Say how many of the outermost units (nodes, cores, …) a free set has; the same request for so many fits."""
+
+
+@dataclass(slots=True, eq=False)
+class Flat:
+    """So many resources, whichever."""
+
+    mask: int
+    count: int
+    least: int
+    steady: bool = True
+    of_nodes: bool = False
+    asks: Asks | None = None
+
+    def __post_init__(self) -> None:
+        self.asks = _asks(self.mask, 0, 0, self.count)
+
+    def fits(self, free: int) -> bool:
+        return (free & self.mask).bit_count() >= self.least
+
+    def take(self, free: int) -> int:
+        here = free & self.mask
+        return lowest(here, self._wanted(here))
+
+    def offers(self, free: int) -> int:
+        return (free & self.mask).bit_count()
+
+    def _wanted(self, here: int) -> int:
+        have = here.bit_count()
+        return wanted(self.count, have, self.mask.bit_count()) if have else 0
+
+
+@dataclass(slots=True, eq=False)
+class WholeNodes:
+    """So many nodes, all of each; asked about sets of free nodes."""
+
+    fields: Fields
+    mask: int
+    count: int
+    least: int
+    steady: bool = True
+    of_nodes: bool = True
+    asks: Asks | None = None
+
+    def __post_init__(self) -> None:
+        smallest = self.fields.smallest(self.mask)
+        self.asks = _asks(self.fields.resources(self.mask), self.count, smallest, self.count * smallest)
+
+    def fits(self, free: int) -> bool:
+        return (free & self.mask).bit_count() >= self.least
+
+    def take(self, free: int) -> int:
+        here = free & self.mask
+        return self.fields.resources(lowest(here, self._wanted(here)))
+
+    def offers(self, free: int) -> int:
+        return (free & self.mask).bit_count()
+
+    def _wanted(self, here: int) -> int:
+        have = here.bit_count()
+        return wanted(self.count, have, self.mask.bit_count()) if have else 0
+
+
+@dataclass(slots=True, eq=False)
+class NodeParts:
+    """So many nodes with so many resources on each: `nodes=K/core=q`, counted in all fields at once."""
+
+    fields: Fields
+    mask: int
+    nodes: int
+    parts: int
+    total: int  # nodes that have such resources, free or not
+    least: int
+    steady: bool = True
+    of_nodes: bool = False
+    asks: Asks | None = None
+    _looked_at: int = 0  # the set of the last question,
+    _enough: int = 0  # the nodes that have enough of it,
+    _taken: int = 0  # and how many of them would be taken
+
+    def __post_init__(self) -> None:
+        self.asks = _asks(self.mask, self.nodes, self.parts, self.nodes * self.parts)
+
+    def fits(self, free: int) -> bool:
+        here = free & self.mask
+        self._looked_at, self._taken = here, 0
+        if self.least > PLAIN and here.bit_count() < self.least:  # to count all is quicker than to count in each
+            return False
+        self._enough = self.fields.at_least(here, self.parts)
+        self._taken = self._wanted(self._enough)
+        return self._taken > 0
+
+    def take(self, free: int) -> int:
+        here = free & self.mask
+        if here != self._looked_at:
+            self.fits(here)
+        return self.fields.lowest(here, self._enough, self._taken, self.parts) if self._taken else 0
+
+    def _wanted(self, enough: int) -> int:
+        """Say how many nodes are taken of those that have enough; one or two are seen without a count."""
+        if self.nodes == 1:
+            return int(enough != 0)
+        if self.nodes == 2:
+            return 2 if enough & (enough - 1) else 0
+        have = enough.bit_count()
+        return wanted(self.nodes, have, self.total) if have else 0
+
+    def offers(self, free: int) -> int:
+        return self.fields.at_least(free & self.mask, self.parts).bit_count()
+
+
+@dataclass(slots=True, eq=False)
+class Together:
+    """Several groups with disjoint resources: each takes of what those before it left.
+
+    Where groups want the same resources, an earlier one may leave more for a later one when it has less to choose
+    from, so a larger free set is not always better: `steady` is False then.
+    """
+
+    groups: Sequence[Fit]
+    least: int
+    steady: bool
+    of_nodes: bool = False
+    asks: Asks | None = None
+
+    def fits(self, free: int) -> bool:
+        return self.take(free) != 0
+
+    def take(self, free: int) -> int:
+        total = 0
+        for group in self.groups:
+            taken = group.take(free)
+            if not taken:
+                return 0
+            total |= taken
+            free ^= taken
+        return total
+
+    def offers(self, free: int) -> int:
+        return int(self.fits(free))
+
+
+@dataclass(slots=True, eq=False)
+class Never:
+    """A shape that nothing fits: no resource has what it asks for."""
+
+    least: int = 1
+    steady: bool = True
+    of_nodes: bool = False
+    asks: Asks | None = None
+
+    def fits(self, free: int) -> bool:  # noqa: ARG002
+        return False
+
+    def take(self, free: int) -> int:  # noqa: ARG002
+        return 0
+
+    def offers(self, free: int) -> int:  # noqa: ARG002
+        return 0
+
+
+def _asks(mask: int, nodes: int, parts: int, total: int) -> Asks | None:
+    """Say how much is asked for of a set: on so many nodes, on each, in all. ALL and BEST are no counts."""
+    return Asks(mask, (nodes, parts, total)) if total > 0 else None
+
+
+class Fitter:
+    """Compiles shapes for one layout."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self._forest = Forest(layout)
+        self._singles: dict[str, bool] = {}
+        self._whole: dict[int, int] = {}
+        sizes = {node.bits.bit_count() for node in layout.nodes}
+        self._node_size = max(sizes, default=0)
+        self._on_nodes = union(node.bits for node in layout.nodes)
+        regular = layout.width > 0 and all(node.high - node.low == layout.width for node in layout.nodes)
+        self.fields = Fields(layout) if regular and layout.nodes else None
+
+    def compile(self, shape: Shape) -> Fit:
+        """Give the quickest way that is right for a shape.
+
+        `UnknownProperty` if it names what resources do not have, `ValueError` if it asks for a number that is none.
+        """
+        for level in [level for group in shape.groups for level in group.levels]:
+            wanted(level.count, 0, 0)
+        if len(shape.groups) == 1:
+            return self._group(shape, shape.groups[0], alone=True)
+        masks = [self.allowed(shape, group) for group in shape.groups]
+        groups = [self._group(shape, group, alone=False) for group in shape.groups]
+        apart = sum(mask.bit_count() for mask in masks) == reduce(or_, masks).bit_count()
+        least = sum(group.least for group in groups)
+        return Together(groups, least, apart and all(group.steady for group in groups))
+
+    def whole_nodes(self, free: int) -> int:
+        """Give the nodes of which every resource is free: bit i for node i. The last few answers are kept."""
+        known = self._whole.get(free)
+        if known is None:
+            known = sum(1 << index for index, node in enumerate(self.layout.nodes) if free & node.bits == node.bits)
+            if len(self._whole) >= _REMEMBERED:
+                self._whole.clear()
+            self._whole[free] = known
+        return known
+
+    def touched_nodes(self, resources: int) -> int:
+        """Give the nodes that a set has a resource of."""
+        if self.fields is not None:
+            return self.fields.touched(resources)
+        return sum(1 << index for index, node in enumerate(self.layout.nodes) if resources & node.bits)
+
+    def is_whole(self, resources: int, nodes: int) -> bool:
+        """Say whether a set is all of these nodes, of which it has at least one resource each; True only if sure."""
+        known = self.fields.whole(resources) if self.fields is not None else None
+        if known is not None:
+            return known
+        return (resources & self._on_nodes).bit_count() == nodes.bit_count() * self._node_size
+
+    def resources_of(self, nodes: int) -> int:
+        """Give all resources of a set of nodes."""
+        if self.fields is not None:
+            return self.fields.resources(nodes)
+        return sum(node.bits for index, node in enumerate(self.layout.nodes) if nodes >> index & 1)
+
+    def allowed(self, shape: Shape, group: Group) -> int:
+        """Give the resources that a group may use: its condition, the job's, and a value at each of its levels."""
+        allowed = matching(self.layout, both(shape.where, group.where))
+        for level in group.levels:
+            allowed = without(allowed, self.layout.unset(level.name))
+        return allowed
+
+    def _group(self, shape: Shape, group: Group, *, alone: bool) -> Fit:
+        allowed = self.allowed(shape, group)
+        if not allowed:
+            return Never()
+        outer, *inner = group.levels
+        if not inner and self._single(allowed, outer):
+            least = allowed.bit_count() if outer.count == ALL else max(outer.count, 1)
+            return Flat(allowed, outer.count, least)
+        if self.fields is not None and self._is_node(allowed, outer):
+            quick = self._of_nodes(self.fields, allowed, outer, inner, alone=alone)
+            if quick is not None:
+                return quick
+        return Cells(self.layout, self._forest.tree(allowed, group.levels), group.levels)
+
+    def _of_nodes(self, fields: Fields, allowed: int, outer: Level, inner: list[Level], *, alone: bool) -> Fit | None:
+        lows = fields.nonempty(allowed & fields.everything)
+        whole = fields.resources(fields.nodes(lows)) == allowed
+        if not inner and alone and whole:
+            nodes = fields.nodes(lows)
+            return WholeNodes(
+                fields, nodes, outer.count, nodes.bit_count() if outer.count == ALL else max(outer.count, 1)
+            )
+        if len(inner) == 1 and inner[0].count > 0 and self._single_in_node(allowed, inner[0]):
+            least = max(outer.count, 1) * inner[0].count
+            return NodeParts(fields, allowed, outer.count, inner[0].count, lows.bit_count(), least)
+        return None
+
+    def _is_node(self, allowed: int, level: Level) -> bool:
+        """Say whether a level is another name for the node: its values cut the allowed resources as nodes do."""
+        if level.name == NODE:
+            return True
+        values = {bits & allowed for value, bits in self.layout.by_value(level.name).items() if value is not None}
+        return values - {0} == {node.bits & allowed for node in self.layout.nodes} - {0}
+
+    def _single(self, allowed: int, level: Level) -> bool:
+        """Say whether every value of a level is one resource."""
+        if level.name == "resource_id" or self._everywhere_single(level.name):
+            return True
+        return all((bits & allowed).bit_count() <= 1 for bits in self.layout.by_value(level.name).values())
+
+    def _everywhere_single(self, name: str) -> bool:
+        known = self._singles.get(name)
+        if known is None:
+            values = [value for value in self.layout.column(name) if value is not None]
+            known = self._singles[name] = len(set(values)) == len(values)
+        return known
+
+    def _single_in_node(self, allowed: int, level: Level) -> bool:
+        """Say whether every value of a level is at most one resource of each node."""
+        if self._single(allowed, level):
+            return True
+        value, node = self.layout.column(level.name), self.layout.column(NODE)
+        rows = self.layout.rows_of(allowed)
+        return len({(node[row], value[row]) for row in rows}) == len(rows)

@@ -1,0 +1,225 @@
+"""The tree of a request, with a memory: what a node offers depends only on which of its resources are free.
+
+The tree is cut where its vertices first lie inside one node each. Below the cut a node's answer is looked up by what
+is free of its field (nodes of the same build share one memory); above it the surviving vertices are counted, a number a
+parent. One question differs little from the last one, mostly in a node or two, so only nodes that differ are looked up
+again. Where no such cut exists, because values span nodes or nodes have no fields, the tree is walked as it is.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from oarlock.model.bits import positions
+from oarlock.model.request import ALL, Level
+from oarlock.plan.fit.demand import Asks
+from oarlock.plan.fit.tree import Vertex, choose, least, survivors, wanted
+from oarlock.plan.sets.layout import Layout, Node
+
+_REMEMBERED = 20_000  # answers kept for one build of node
+
+
+@dataclass(slots=True)
+class Build:
+    """Nodes that look alike to a request: the vertices inside them, from the node's own first bit on."""
+
+    vertices: tuple[Vertex, ...]
+    answers: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+    def answer(self, free: int) -> tuple[int, ...]:
+        """Give what each vertex takes when these resources of the node are free."""
+        found = tuple([choose(vertex, free) for vertex in self.vertices])
+        if len(self.answers) >= _REMEMBERED:
+            self.answers.clear()
+        self.answers[free] = found
+        return found
+
+
+class Cell(NamedTuple):
+    """A node's part in a tree: where its field begins, what build it is, and which vertices at the cut are inside."""
+
+    low: int
+    build: Build
+    vertices: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Above:
+    """A vertex above the cut: its children, or, just above it, the numbers [first, last) of the vertices at the cut.
+
+    `need` is how many of them it takes to survive, `mask` all vertices at the cut below it.
+    """
+
+    count: int
+    children: tuple["Above", ...]
+    first: int
+    last: int
+    need: int
+    mask: int
+
+    def survives(self, alive: int) -> bool:
+        """Say whether this one survives, given the set of vertices at the cut that do."""
+        if (alive & self.mask).bit_count() < self.need:
+            return False
+        return not self.children or self.survivors(alive, enough=self.need) >= self.need
+
+    def survivors(self, alive: int, *, enough: int | None = None) -> int:
+        """Say how many children survive; whoever knows how many are enough need not count on."""
+        if not self.children:
+            return (alive & self.mask).bit_count()
+        have = 0
+        for child in self.children:
+            # Most do not, and are told so without a call.
+            if (alive & child.mask).bit_count() >= child.need and (not child.children or child.survives(alive)):
+                have += 1
+                if have == enough:
+                    break
+        return have
+
+    def chosen(self, alive: int) -> list[int]:
+        """Choose among the vertices at the cut that survive; nothing when this one does not."""
+        if not self.children:
+            survivors = positions(alive & self.mask)
+            return survivors[: wanted(self.count, len(survivors), self.last - self.first)]
+        kept: list[list[int]] = []
+        for child in self.children:
+            if (alive & child.mask).bit_count() >= child.need and (chosen := child.chosen(alive)):
+                kept.append(chosen)
+                if len(kept) == self.count:
+                    break
+        keep = wanted(self.count, len(kept), len(self.children))
+        return [index for chosen in kept[:keep] for index in chosen]
+
+
+class Cells:
+    """A group's tree, ready to be asked."""
+
+    steady = True
+    of_nodes = False
+
+    def __init__(self, layout: Layout, root: Vertex, levels: Sequence[Level]) -> None:
+        self.root = root
+        self.asks = _asks(root, levels)
+        self.least = least(self.root)
+        self._cut: list[Vertex] = []
+        self._cells: list[Cell] = []  # by where their fields begin
+        self._shifts: list[int] = []
+        depth = _cut_depth(layout, self.root)
+        if depth:
+            self._above = self._cut_off(self.root, depth)
+            self._make_cells(layout)
+        self._lows = [cell.low for cell in self._cells]
+        self._asked = 0  # the free set of the last question,
+        self._parts = [0] * len(self._cells)  # what of it is each cell's,
+        self._answers = [0] * len(self._cut)  # what each vertex at the cut takes of it,
+        self._alive = 0  # and which of them take anything
+
+    def fits(self, free: int) -> bool:
+        """Say whether a free set is enough."""
+        if not self._cells:
+            return choose(self.root, free) != 0
+        here = free & self.root.bits
+        if here.bit_count() < self.least:
+            return False
+        self._ask(here)
+        return self._above.survives(self._alive)
+
+    def take(self, free: int) -> int:
+        """Give the resources taken of a free set; 0 when it does not fit."""
+        if not self._cells:
+            return choose(self.root, free)
+        self._ask(free & self.root.bits)
+        total = 0
+        for index in self._above.chosen(self._alive):
+            total |= self._answers[index] << self._shifts[index]
+        return total
+
+    def offers(self, free: int) -> int:
+        """Say how many of the outermost units would survive."""
+        if not self._cells:
+            return survivors(self.root, free)
+        self._ask(free & self.root.bits)
+        return self._above.survivors(self._alive)
+
+    def _ask(self, free: int) -> None:
+        """Bring the answers up to date: node by node, from the last that differs to the first."""
+        answers, parts, difference = self._answers, self._parts, free ^ self._asked
+        while difference:
+            number = bisect_right(self._lows, difference.bit_length() - 1) - 1
+            low, build, vertices = self._cells[number]
+            changed = difference >> low
+            difference ^= changed << low
+            part = parts[number] = parts[number] ^ changed
+            known = build.answers.get(part)
+            if known is None:
+                known = build.answer(part)
+            for index, taken in zip(vertices, known, strict=True):
+                if (not taken) != (not answers[index]):
+                    self._alive ^= 1 << index
+                answers[index] = taken
+        self._asked = free
+
+    def _cut_off(self, vertex: Vertex, depth: int) -> Above:
+        """Copy the tree above the cut, and number the vertices at the cut in its order."""
+        first = len(self._cut)
+        if depth == 1:
+            self._cut += vertex.children
+            return _above(vertex, (), first, len(self._cut))
+        children = tuple(self._cut_off(child, depth - 1) for child in vertex.children)
+        return _above(vertex, children, first, len(self._cut))
+
+    def _make_cells(self, layout: Layout) -> None:
+        nodes = _node_of_each(layout, self._cut)
+        inside: dict[str, tuple[Node, list[int]]] = {}
+        for index, node in enumerate(nodes):
+            inside.setdefault(node.name, (node, []))[1].append(index)
+            self._shifts.append(node.low)
+        builds: dict[tuple[Vertex, ...], Build] = {}
+        for node, indexes in sorted(inside.values(), key=lambda one: one[0].low):
+            local = tuple([_moved(self._cut[index], node.low) for index in indexes])
+            build = builds.setdefault(local, Build(local))
+            self._cells.append(Cell(node.low, build, tuple(indexes)))
+
+
+def _asks(root: Vertex, levels: Sequence[Level]) -> Asks | None:
+    """Say how much is asked for at each level; ALL and BEST are no counts."""
+    counts = tuple(level.count for level in levels)
+    return Asks((root.bits, *(level.name for level in levels)), counts) if min(counts) > 0 else None
+
+
+def _above(vertex: Vertex, children: tuple[Above, ...], first: int, last: int) -> Above:
+    need = len(vertex.children) if vertex.count == ALL else max(vertex.count, 1)
+    return Above(vertex.count, children, first, last, need, ((1 << (last - first)) - 1) << first)
+
+
+def _cut_depth(layout: Layout, root: Vertex) -> int:
+    """Find the first depth below the root at which every vertex lies inside one node; 0 if there is none."""
+    if not layout.width or not root.children:
+        return 0
+    depth, vertices = 1, list(root.children)
+    while True:
+        if all(_inside(layout, vertex) for vertex in vertices):
+            return depth
+        if not vertices[0].children:
+            return 0
+        depth, vertices = depth + 1, [child for vertex in vertices for child in vertex.children]
+
+
+def _inside(layout: Layout, vertex: Vertex) -> bool:
+    return _node_at(layout, vertex.bits) is not None
+
+
+def _node_at(layout: Layout, bits: int) -> Node | None:
+    """Give the node whose field holds all of a set."""
+    low, high = (bits & -bits).bit_length() - 1, bits.bit_length()
+    node = layout.node_at(low)
+    return node if node is not None and high <= node.high else None
+
+
+def _node_of_each(layout: Layout, vertices: Sequence[Vertex]) -> list[Node]:
+    return [node for vertex in vertices if (node := _node_at(layout, vertex.bits)) is not None]
+
+
+def _moved(vertex: Vertex, shift: int) -> Vertex:
+    return Vertex(vertex.bits >> shift, vertex.count, tuple(_moved(child, shift) for child in vertex.children))

@@ -1,0 +1,1 @@
+"""A plan kept between passes and updated with what changed."""

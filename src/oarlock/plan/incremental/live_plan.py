@@ -1,0 +1,405 @@
+"""A plan that lives: one event at a time, deciding just what a whole pass on the same snapshot would decide.
+
+Two boards are kept. The *base* holds those who have their place: jobs that run, accepted reservations. The board of the
+pass holds the waiting jobs besides. An event changes the base only where it happens: an early end gives back its own
+resources, a start takes them.
+
+A pass asks "who starts now?", and inside a pass room only shrinks. So before each job one asks whether any kind of job
+that is still to come could start now at all; as soon as none could, the pass is left where it is: whoever starts is
+known, exactly. It is taken up again when a new job comes that could, and made anew when room was given back. The dates
+of the jobs that it did not come to are those of an older pass, until `refresh` goes to the end. Where limits or their
+own dates hold jobs back, every decision is a whole pass (`anew`).
+"""
+
+from heapq import heapify, heappop, heappush
+
+from msgspec.structs import replace
+
+from oarlock.model.job import FINAL, HOLDS_RESOURCES, JobState, Reservation
+from oarlock.model.plan import Placement, Plan
+from oarlock.model.snapshot import Dependency, Placed, Snapshot, Usage, Waiting
+from oarlock.plan.actions import decided
+from oarlock.plan.incremental import full_replan
+from oarlock.plan.incremental.start_candidates import Hopes, Sorts
+from oarlock.plan.inputs import Ground, laid_out
+from oarlock.plan.planner import OutOfTime, Planner, never
+from oarlock.plan.policy.policies import Backfill, fifo, named
+from oarlock.plan.queue_pass import Turn
+from oarlock.plan.rules import reservations
+from oarlock.plan.settings import PlanSettings
+from oarlock.plan.timeline.occupancy import FOREVER
+
+
+class Live:
+    """A cluster that is planned from event to event.
+
+    Tell it what happens (`submitted`, `started`, `accepted`, `ended`), let time pass (`advance`), ask it what has to
+    happen (`decide`). Changes of resources or settings need a new one. `punctual`: nobody ever overstays; otherwise a
+    job past its walltime holds its resources until it is told to have ended.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        *,
+        now: int,
+        settings: PlanSettings | None = None,
+        ground: Ground | None = None,
+        punctual: bool = False,
+    ) -> None:
+        self._snapshot = snapshot
+        self._ground = ground or laid_out(snapshot.resources, settings or PlanSettings(), now)
+        self.planner = Planner(snapshot, now=now, settings=settings or PlanSettings(), ground=self._ground)
+        self._limited, self._memory = (
+            full_replan.is_needed(self.planner, snapshot.waiting),
+            full_replan.Memory(snapshot.recent),
+        )
+        self.now, self._punctual = now, punctual
+        self._base, self._ends = self.planner.board, self.planner.ends
+        self._queues: dict[str, dict[int, Waiting]] = {}
+        self._sorts = Sorts(self.planner)
+        self._waits_for: dict[int, set[int]] = {}
+        self._older = dict(self.planner.promised)
+        for job in snapshot.waiting:
+            self._admit(job)
+        self._stale = True
+        self._turns: list[Turn | None] = []
+        self._hopes = Hopes({})
+        self._unanswered, self._due = set[int](), set[int]()
+        self._on_base, self._to_do = True, True
+        self._edges = [FOREVER, *(until for until, _ in self.planner.available.asleep)]
+        for settled in self._base.settled.values():
+            self._edges += (settled.stay.start, settled.stay.stop)
+        self._edges += (job.stop for job in snapshot.placed)
+        heapify(self._edges)
+        policies = [policy for queue in snapshot.queues if (policy := named(queue.policy)) is not None]
+        self._keeps_dates = any(policy.keeps_dates for policy in policies)
+        # Where an order leaves jobs out, others move up when some have gone.
+        self._in_order = self.planner.settings.depth is None and all(policy.order is fifo for policy in policies)
+        self._some_in_line = any(policy.backfill is Backfill.NOBODY for policy in policies)
+        self._always_whole = bool(self.planner.available.asleep) or self._keeps_dates
+
+    # What happens.
+
+    def submitted(self, job: Waiting) -> None:
+        """Let a job wait."""
+        self.planner.waiting[job.job_id] = job
+        self._limited = self._limited or full_replan.is_special(job)
+        self._admit(job)
+        if self._stale:
+            return
+        turn = self._open_turn(job) if self._turns else None
+        if turn is not None:
+            turn.append(job)
+        elif self._turns or job.reservation == Reservation.TO_SCHEDULE:
+            self._stale = True
+        self._hopes.come(self._sorts.of(job.job_id))
+
+    def started(self, job_id: int) -> None:
+        """Let a job that was decided to start have its resources, or a reservation be under way."""
+        planner = self.planner
+        if job_id in planner.placed:
+            place = planner.placements.pop(job_id)
+            self._settle_again(
+                replace(
+                    planner.accepted.pop(job_id),
+                    state=JobState.RUNNING,
+                    start=place.start,
+                    resources=planner.layout.ids_of(place.resources),
+                )
+            )
+        else:
+            self._have_place(job_id, JobState.RUNNING, Reservation.NONE)
+
+    def accepted(self, job_id: int) -> None:
+        """Let a reservation that was decided to be accepted be kept."""
+        self._have_place(job_id, JobState.WAITING, Reservation.SCHEDULED)
+
+    def ended(self, job_id: int, *, state: JobState = JobState.TERMINATED, exit_code: int = 0) -> None:
+        """Let a job be over, or be waited for no longer."""
+        if job_id in self.planner.waiting:
+            self._dismiss(job_id)
+            self._stale = True
+        else:
+            placed = self.planner.placed.pop(job_id)
+            if self._limited:
+                self._memory.ended(self.planner, placed)
+            self.planner.accepted.pop(job_id, None)
+            settled = self._base.unsettle(job_id)
+            if (room := self.planner.containers.close(job_id)) is not None:
+                self._base.forget_room(room)
+            self._stale = self._stale or settled.stay.stop > self.now
+            if "besteffort" in placed.types:  # nobody has to avoid it any more
+                self.planner.look_for_besteffort()
+                self._stale = True
+        self._ends.pop(job_id, None)
+        self._release_those_who_wait_for(job_id, state, exit_code)
+
+    def has_place(self, job: Placed) -> None:
+        """Let a job have the place that a snapshot shows, whatever was known of it before."""
+        if job.job_id in self.planner.waiting:
+            self._dismiss(job.job_id)
+        self.planner.accepted.pop(job.job_id, None)
+        if reservations.is_accepted(job):
+            self.planner.accepted[job.job_id] = job
+        self._ends[job.job_id] = max(job.stop, self.now + 1)
+        heappush(self._edges, job.stop)
+        self._settle_again(job)
+
+    def changed(self, job: Waiting) -> None:
+        """Let a job that waits be another than it was."""
+        self._dismiss(job.job_id)
+        self._stale = True
+        self.submitted(job)
+
+    def used(self, usage: dict[str, Usage]) -> None:
+        """Let people have used this much; where that orders jobs, a pass begins anew."""
+        if usage != self.planner.usage:
+            self.planner.usage = usage
+            self._stale = self._stale or not self._in_order
+
+    def advance(self, now: int) -> None:
+        """Let time pass."""
+        # Somebody's time is over, or had come and they did not start, or an answer was not written down.
+        if now >= self._edges[0] or ((self._due or self.planner.dated) and now > self.now):
+            self._stale = True
+            while self._edges[0] <= now:
+                heappop(self._edges)
+        self.now = self.planner.now = now
+        self._base.advance(now)
+        if not self._on_base and not self._stale:
+            self.planner.board.advance(now)
+
+    # What follows.
+
+    def decide(self) -> Plan:
+        """Say who starts now, which reservations are answered, who has to leave: exactly as a whole pass would.
+
+        Dates of jobs that wait are there as far as the pass had to go.
+        """
+        return self._decided(whole=self._always_whole)
+
+    def refresh(self, out_of_time: OutOfTime = never) -> Plan:
+        """Plan to the end, so that every date is today's; a pass that ran out of time goes on at the next call."""
+        return self._decided(whole=True, out_of_time=out_of_time)
+
+    def promise(self) -> Plan:
+        """Plan as far as policies promise dates, whether anybody starts or not."""
+        return self._decided(whole=self._always_whole, dates=True)
+
+    def _decided(self, *, whole: bool, dates: bool = False, out_of_time: OutOfTime = never) -> Plan:
+        if self._limited:
+            plan = full_replan.planned(
+                self._snapshot, self._ground, self.planner, self._older if self._keeps_dates else None
+            )
+            self._older.update(plan.placements)
+            return plan
+        planner = self.planner
+        if self._stale and not (planner.waiting or planner.accepted or planner.placements or planner.unplaced):
+            # Nobody wants anything: the pass is begun when somebody does.
+            return Plan(now=self.now, ids=planner.layout.ids, placements={}, unplaced={})
+        if (
+            self._go_on(whole=whole, dates=dates, out_of_time=out_of_time)
+            or self._due
+            or self._to_do
+            or planner.accepted
+        ):
+            plan = decided(planner, unfinished=whole and self._turn(whole=True) is not None)
+            self._to_do = bool(plan.accept or plan.refuse or plan.kill or plan.wake)
+            waiting, now = planner.waiting, self.now
+            self._due = {number for number, place in planner.placements.items() if place.start <= now} & waiting.keys()
+        else:
+            plan = Plan(now=self.now, ids=planner.layout.ids, placements=planner.placements, unplaced=planner.unplaced)
+        # The pass goes on later, while a plan that was handed out stays as it is.
+        planner.placements, planner.unplaced = planner.placements.copy(), planner.unplaced.copy()
+        return plan
+
+    def has_room(self, job: Waiting) -> bool:
+        """Say whether a job fits into what is free at this very instant."""
+        chart, choices = self._base.chart(self.planner.kind(job)), job.choices
+        return any(chart.find_now(self.planner.fit(choice.shape), 1) is not None for choice in choices)
+
+    def foreseen(self, job_id: int) -> Placement | None:
+        """Give the place that a waiting job was told last; it may be of an older pass."""
+        return self.planner.placements.get(job_id) or self._older.get(job_id)
+
+    # The pass.
+
+    def _go_on(self, *, whole: bool, dates: bool, out_of_time: OutOfTime) -> bool:
+        """Go on with the pass as far as it has to go; says whether anybody had their turn."""
+        went = False
+        if self._stale:
+            self._begin()
+        must = whole or dates or bool(self._turns or self._unanswered or self._some_in_line)
+        if not must and not self._hopes.left(self._base):
+            return False
+        while (turn := self._turn(whole=whole)) is not None:
+            due = dates and not turn.only_starts
+            while whole or due or self._unanswered or self._worth_going_on(turn):
+                if out_of_time():
+                    return True
+                went = True
+                self._step(turn, whole=whole)
+                due = due and not turn.only_starts
+                if turn.over or (turn.in_line and turn.only_starts):
+                    break
+            else:
+                break
+        return went
+
+    def _begin(self) -> None:
+        planner = self.planner
+        if not self._punctual:
+            self._hold_overdue()
+        self._older.update(planner.placements)
+        self._on_base = not self._keeps_dates
+        planner.begin(self._base if self._on_base else self._base.copy(), self.now, self._ends.copy())
+        planner.promised = self._older if self._keeps_dates else {}
+        self._turns = []
+        self._hopes = Hopes(self._sorts.jobs_of)
+        self._unanswered = self.planner.dated.copy()
+        self._stale = False
+
+    def _turn(self, *, whole: bool) -> Turn | None:
+        """Give the turn that the pass is in; None when it is over, or nobody is left who may pass."""
+        queues = self.planner.queues
+        while True:
+            turn = self._turns[-1] if self._turns else None
+            if turn is not None and not turn.over and (whole or not (turn.in_line and turn.only_starts)):
+                return turn
+            if len(self._turns) == len(queues):
+                return None
+            queue = queues[len(self._turns)]
+            self._turns.append(self.planner.turn(queue, list(self._queues.get(queue.name, {}).values())))
+
+    def _worth_going_on(self, turn: Turn) -> bool:
+        """Say whether somebody to come could start; in a line, the next one, unless it is no obstacle to others."""
+        if not turn.in_line:
+            return self._hopes.left(self.planner.board)
+        sorts = self._sorts.of(turn.jobs[turn.at].job_id)
+        could = not sorts or self._hopes.could_start(sorts, self.planner.board)
+        return could or not any(sort.possible for sort in sorts)
+
+    def _step(self, turn: Turn, *, whole: bool) -> None:
+        if turn.only_starts and not whole:
+            self._skip_the_hopeless(turn)
+            if turn.over:
+                return
+        job_id = turn.jobs[turn.at].job_id
+        sorts = self._sorts.of(job_id)
+        if self._on_base:
+            self._hopes.could_start(sorts, self._base)  # so that the base has the timelines that its copy needs
+            self.planner.board, self._on_base = self._base.copy(), False
+        self._hopes.gone(sorts)
+        turn.step()
+        self._unanswered.discard(job_id)
+
+    def _skip_the_hopeless(self, turn: Turn) -> None:
+        """Pass over those who are only looked at for starting now, and cannot."""
+        board, hopes, jobs = self.planner.board, self._hopes, turn.jobs
+        for at in range(turn.at, len(jobs)):
+            sorts = self._sorts.of(jobs[at].job_id)
+            if hopes.could_start(sorts, board):
+                turn.skip_to(at)
+                return
+            hopes.gone(sorts)
+        turn.skip_to(len(jobs))
+
+    def _open_turn(self, job: Waiting) -> Turn | None:
+        """Give the turn that a new job can be appended to: the pass is still in it, and the job is its last."""
+        turn = self._turns[-1] if self._turns else None
+        queue = self.planner.queues[len(self._turns) - 1]
+        if turn is None or queue.name != job.queue or job.reservation == Reservation.TO_SCHEDULE:
+            return None
+        return turn if self._in_order and next(reversed(self._queues[queue.name])) == job.job_id else None
+
+    # Who is where.
+
+    def _admit(self, job: Waiting) -> None:
+        queue = self._queues.setdefault(job.queue, {})
+        in_order = not queue or job.job_id in queue or next(reversed(queue)) < job.job_id
+        queue[job.job_id] = job
+        if not in_order:
+            self._queues[job.queue] = dict(sorted(queue.items()))
+        for needed in job.after:
+            self._waits_for.setdefault(needed.job_id, set()).add(job.job_id)
+        if job.reservation == Reservation.TO_SCHEDULE:
+            self.planner.dated.add(job.job_id)
+        elif not job.after or all(needed.state in FINAL for needed in job.after):
+            self._sorts.add(job)
+
+    def _dismiss(self, job_id: int) -> None:
+        job = self.planner.waiting.pop(job_id)
+        del self._queues[job.queue][job_id]
+        self.planner.dated.discard(job_id)
+        self._older.pop(job_id, None)
+        self._due.discard(job_id)
+        for needed in job.after:
+            self._waits_for[needed.job_id].discard(job_id)
+        self._hopes.waits_no_more(self._sorts.forget(job_id))
+
+    def _have_place(self, job_id: int, state: JobState, reservation: Reservation) -> None:
+        planner = self.planner
+        job, placement = planner.waiting[job_id], planner.placements.pop(job_id)
+        self._dismiss(job_id)
+        placed = Placed(
+            job_id=job_id,
+            moldable_id=placement.moldable_id,
+            user=job.user,
+            queue=job.queue,
+            state=state,
+            start=placement.start,
+            stop=placement.stop,
+            resources=planner.layout.ids_of(placement.resources) if planner.layout.ids else (),
+            project=job.project,
+            name=job.name,
+            types=job.types,
+            reservation=reservation,
+        )
+        settled = planner.board.settled[job_id]
+        kind, stay = settled.kind, settled.stay
+        planner.placed[job_id] = placed
+        self._stale = self._stale or not self._in_order
+        if reservation is Reservation.SCHEDULED:
+            planner.accepted[job_id] = placed
+        self._ends[job_id] = placement.stop
+        heappush(self._edges, placement.stop)
+        if kind.besteffort or reservation is Reservation.SCHEDULED or self._limited:  # it holds more than was sought
+            self._settle_again(placed)
+        else:
+            self._base.settle(job_id, kind, stay, found_in=self._base.chart(kind))
+            heappush(self._edges, stay.stop)
+
+    def _settle_again(self, placed: Placed) -> None:
+        """Let a job have its place in the base as a snapshot would show it."""
+        planner = self.planner
+        if placed.job_id in self._base.settled:
+            self._base.unsettle(placed.job_id)
+        planner.placed[placed.job_id] = placed
+        passing, planner.board, self._stale = planner.board, self._base, True
+        planner.settle_placed(placed)
+        planner.board = passing
+        stay = self._base.settled[placed.job_id].stay
+        heappush(self._edges, stay.start)
+        heappush(self._edges, stay.stop)
+        if "besteffort" in placed.types:
+            planner.look_for_besteffort()
+
+    def _hold_overdue(self) -> None:
+        """Let those who should be gone hold their resources, and those who wait for them, for another second."""
+        now, settled = self.now, self._base.settled
+        for job in [job for job in self.planner.placed.values() if job.stop <= now]:
+            self._ends[job.job_id] = now + 1
+            heappush(self._edges, now + 1)
+            if job.state in HOLDS_RESOURCES and settled[job.job_id].stay.stop <= now:
+                self._settle_again(job)
+
+    def _release_those_who_wait_for(self, job_id: int, state: JobState, exit_code: int) -> None:
+        for number in self._waits_for.pop(job_id, ()):
+            job = self.planner.waiting[number]
+            over = Dependency(job_id, state, exit_code)
+            after = tuple(over if needed.job_id == job_id else needed for needed in job.after)
+            self.planner.waiting[number] = changed = replace(job, after=after)
+            self._hopes.waits_no_more(self._sorts.forget(number))
+            self._admit(changed)
+            self._stale = True

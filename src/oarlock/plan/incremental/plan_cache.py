@@ -1,0 +1,94 @@
+"""A plan that is kept between passes: each new snapshot is compared with what is known, and only what differs is told.
+
+Nothing is believed but snapshots, so a decision that was not carried out, or a job that somebody ended, does no harm. A
+pass is made from scratch where resources, queues or settings are others than before, where the clock went back, and
+where limits, priorities or kept dates make every pass a whole one anyway.
+"""
+
+from oarlock.model.plan import Plan
+from oarlock.model.snapshot import Queue, ResourceTable, Snapshot
+from oarlock.plan.incremental import full_replan
+from oarlock.plan.incremental.live_plan import Live
+from oarlock.plan.planner import OutOfTime, never
+from oarlock.plan.rules.containers import is_container
+from oarlock.plan.settings import PlanSettings
+
+
+def can_be_kept(snapshot: Snapshot, settings: PlanSettings) -> bool:
+    """Say whether a look at free resources tells who starts; elsewhere a kept plan would save nothing."""
+    limited = settings.pack or snapshot.quotas or snapshot.quota_spans or snapshot.windows
+    if limited or any(queue.weighs or queue.predicts or queue.keeps_dates for queue in snapshot.queues):
+        return False
+    return not any(map(full_replan.is_special, snapshot.waiting)) and not any(
+        is_container(job.types) for job in snapshot.placed
+    )
+
+
+class Kept:
+    """One cluster, planned from snapshot to snapshot."""
+
+    def __init__(self, settings: PlanSettings) -> None:
+        self._settings = settings
+        self._live: Live | None = None
+        self._resources: ResourceTable | None = None
+        self._queues: tuple[Queue, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to go on from."""
+        return self._live is None
+
+    def forget(self) -> None:
+        """Begin from scratch next time."""
+        self._live = None
+
+    def starts(self, snapshot: Snapshot, *, now: int) -> Plan:
+        """Say who starts now, and what else has to happen, as a whole pass would; dates only as far as it had to go."""
+        return self._up_to_date(snapshot, now).decide()
+
+    def whole(self, snapshot: Snapshot, *, now: int, out_of_time: OutOfTime = never) -> Plan:
+        """Plan to the end."""
+        return self._up_to_date(snapshot, now).refresh(out_of_time)
+
+    def _up_to_date(self, snapshot: Snapshot, now: int) -> Live:
+        live, self._live = self._live, None  # whatever fails, the next pass begins from scratch
+        if live is None or not self._is_of_the_same(live, snapshot, now):
+            live = Live(snapshot, now=now, settings=self._settings)
+            self._resources, self._queues = snapshot.resources, snapshot.queues
+        else:
+            _follow(live, snapshot, now)
+        self._live = live
+        return live
+
+    def _is_of_the_same(self, live: Live, snapshot: Snapshot, now: int) -> bool:
+        """Say whether nothing but jobs, and time, can have changed."""
+        known = live.planner.shapes
+        return (
+            now >= live.now
+            and snapshot.queues == self._queues
+            and list(snapshot.shapes[: len(known)]) == known
+            and (snapshot.resources is self._resources or snapshot.resources == self._resources)
+        )
+
+
+def _follow(live: Live, snapshot: Snapshot, now: int) -> None:
+    """Tell a live plan what is not as it knows it."""
+    planner = live.planner
+    live.advance(now)
+    live.used(snapshot.usage)
+    planner.shapes += snapshot.shapes[len(planner.shapes) :]
+    waiting = {job.job_id: job for job in snapshot.waiting}
+    placed = {job.job_id: job for job in snapshot.placed}
+    gone = [number for number in planner.placed if number not in placed]
+    gone += [number for number in planner.waiting if number not in waiting and number not in placed]
+    for number in gone:
+        live.ended(number)
+    for number, holder in placed.items():
+        if planner.placed.get(number) != holder:
+            live.has_place(holder)
+    for number, job in waiting.items():
+        known = planner.waiting.get(number)
+        if known is None:
+            live.submitted(job)
+        elif known != job:
+            live.changed(job)

@@ -1,0 +1,100 @@
+"""What a queue does with its jobs: in which order they come, who is promised a date, who may pass a job that waits.
+
+A policy is a name that the manual, or a site, gives a queue.
+
+    name            who is promised a date              who may pass
+    fcfs            the first job that has to wait      nobody
+    easy            the first job that has to wait      whoever delays nobody with a date, in order
+    easy-sjbf       the same                            the same, the shortest first
+    depth-N         the first N jobs that have to wait  whoever delays nobody with a date, in order
+    depth-N-sjbf    the same                            the same, the shortest first
+    conservative    everybody, and it is kept           whoever delays nobody, in order
+    multifactor     everybody                           whoever delays nobody, by priority
+
+Where everybody has a date, it is a prediction in the manual's schedulers: every pass plans anew, and who comes first
+may take what somebody behind it was told. `conservative` keeps every date, or betters it.
+With `+multifactor` behind another name, jobs come by their priority (`priority`) instead of in order; with `+predict`
+plans are made with the time that jobs will probably take (`predict`), where dates are not kept.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import lru_cache
+
+from oarlock.model.snapshot import Usage, Waiting
+from oarlock.plan.policy.karma import by_karma
+from oarlock.plan.settings import PlanSettings
+
+JobOrder = Callable[[list[Waiting], Usage, PlanSettings], list[Waiting]]
+"""Jobs by increasing id → the jobs to plan, in order; those left out are not planned in this pass."""
+
+_DEPTH = re.compile(r"depth-([1-9][0-9]{0,5})(-sjbf)?")
+
+
+def fifo(jobs: list[Waiting], usage: Usage, settings: PlanSettings) -> list[Waiting]:  # noqa: ARG001
+    """First come, first planned."""
+    return jobs if settings.depth is None else jobs[: settings.depth]
+
+
+def fair(jobs: list[Waiting], usage: Usage, settings: PlanSettings) -> list[Waiting]:
+    """Who used less comes first."""
+    return by_karma(jobs, usage, settings.fairness)[: settings.depth]
+
+
+def by_priority(jobs: list[Waiting], usage: Usage, settings: PlanSettings) -> list[Waiting]:
+    """For whom most speaks comes first. Stands for the order that the planner makes: it knows the instant and sizes."""
+    raise NotImplementedError(f"of {len(jobs)} jobs nothing but {usage} and {settings} is known here")
+
+
+class Backfill(Enum):
+    """Who of the jobs without a date may start now, as long as it delays no job that has one."""
+
+    NOBODY = "nobody"
+    IN_ORDER = "in order"
+    SHORTEST_FIRST = "shortest first"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How a queue is planned.
+
+    `reservations`: how many of the jobs that have to wait get a date (None: all of them). `keeps_dates`: nobody's date
+    gets worse from one pass to the next.
+    """
+
+    order: JobOrder = fifo
+    reservations: int | None = None
+    backfill: Backfill = Backfill.IN_ORDER
+    keeps_dates: bool = False
+
+
+POLICIES: Mapping[str, Policy] = {
+    "oar_sched_gantt_with_timesharing": Policy(),
+    "oar_sched_gantt_with_timesharing_and_fairsharing": Policy(order=fair),
+    "conservative": Policy(keeps_dates=True),
+    "easy": Policy(reservations=1),
+    "easy-sjbf": Policy(reservations=1, backfill=Backfill.SHORTEST_FIRST),
+    "multifactor": Policy(order=by_priority),
+    "fcfs": Policy(reservations=1, backfill=Backfill.NOBODY),
+}
+"""The manual's two schedulers, and what the literature calls the others; `named` knows `depth-N` besides."""
+
+
+@lru_cache(maxsize=64)
+def named(name: str) -> Policy | None:
+    """Give the policy of a name; None if there is none."""
+    name, *options = name.split("+")
+    known = POLICIES.get(name)
+    if known is None and (depth := _DEPTH.fullmatch(name)):
+        known = Policy(reservations=int(depth[1]), backfill=Backfill.SHORTEST_FIRST if depth[2] else Backfill.IN_ORDER)
+    for option in options if len(set(options)) == len(options) else ("twice",):
+        known = None if known is None else _with(known, option)
+    return known
+
+
+def _with(policy: Policy, option: str) -> Policy | None:
+    if option == "multifactor" and policy.order is fifo:
+        return replace(policy, order=by_priority)
+    return policy if option == "predict" and not policy.keeps_dates else None

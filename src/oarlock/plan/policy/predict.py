@@ -1,0 +1,131 @@
+"""Walltime prediction: people ask for more time than they need, so plans are made with what they will probably need.
+
+A job is expected to run as long as its user's last two did, on average, and never longer than it asked for. One that
+exceeds this is expected to take all that it asked for. It is ended when what it asked for is over, never before.
+
+A prediction is a guess, so nothing that was promised is built on it: new reservations are answered as if every job took
+all its time, and no job starts that would be in the way of an accepted one, or of maintenance, if it did. Jobs with a
+deadline, containers and what belongs to one keep all their time; where quotas limit time or change with it, everybody
+does. Dates of waiting jobs are forecasts where a queue predicts; a queue that keeps dates cannot.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
+from oarlock.model.plan import Placement, Plan
+from oarlock.model.snapshot import Choice, Placed, Snapshot, Waiting
+from oarlock.plan import planner
+from oarlock.plan.planner import OutOfTime, never
+from oarlock.plan.rules.containers import inside_of, is_container
+from oarlock.plan.rules.placeholders import placeholder
+from oarlock.plan.settings import PlanSettings
+
+_RUNS = 2
+_MOST_ROUNDS = 4
+"""Passes in which jobs that would break a promise are planned with what they ask for; after that, all are."""
+
+
+def predicted(walltime: int, runs: Sequence[int]) -> int:
+    """Say how long a job will run: the mean of its user's last two runs; with fewer, and at most, what it asks for."""
+    if len(runs) < _RUNS:
+        return walltime
+    return max(1, min(walltime, sum(runs[:_RUNS]) // _RUNS))
+
+
+def expected_stop(job: Placed, runs: Sequence[int], now: int) -> int:
+    """Say when a job that has its resources will be over; one that took longer than foreseen takes all its time."""
+    stop = job.start + predicted(job.stop - job.start, runs)
+    return stop if stop > now else job.stop
+
+
+def make_plan(
+    snapshot: Snapshot,
+    *,
+    now: int,
+    settings: PlanSettings,
+    out_of_time: OutOfTime = never,
+    previous: Plan | None = None,
+) -> Plan:
+    """Plan everything, with predictions in the queues whose policy has them; as without where there are none."""
+    predicting = queues(snapshot)
+    as_asked: set[int] = set()
+    rounds = _MOST_ROUNDS
+    while True:
+        shown = foreseen(snapshot, predicting, now=now, as_asked=as_asked) if predicting else snapshot
+        plan = planner.make_plan(shown, now=now, settings=settings, out_of_time=out_of_time, previous=previous)
+        if not predicting:
+            return plan
+        plan = with_all_their_time(plan, snapshot)
+        broken = set(_breaking(plan, snapshot, settings)) - as_asked
+        if not broken:
+            return plan
+        rounds -= 1
+        as_asked |= broken if rounds else {job.job_id for job in snapshot.waiting}
+
+
+def queues(snapshot: Snapshot) -> set[str]:
+    """Give the queues in which the time that jobs take is predicted."""
+    if snapshot.quota_spans or any(rule.resource_seconds >= 0 for rule in snapshot.quotas):
+        return set()  # somebody counts how long jobs take
+    return {queue.name for queue in snapshot.queues if queue.predicts}
+
+
+def foreseen(snapshot: Snapshot, predicting: Collection[str], *, now: int, as_asked: Collection[int] = ()) -> Snapshot:
+    """Give the snapshot as it would be if people asked for what they need; `as_asked` are jobs that keep their time."""
+    recent = snapshot.recent
+    answering = any(job.reservation == Reservation.TO_SCHEDULE for job in snapshot.waiting)
+
+    def waits(job: Waiting) -> Waiting:
+        runs = recent.get(job.user, ())
+        dated = job.reservation != Reservation.NONE or job.deadline is not None
+        if job.queue not in predicting or job.job_id in as_asked or dated or _is_bound(job.types):
+            return job
+        return replace(job, choices=tuple([replace(c, walltime=predicted(c.walltime, runs)) for c in job.choices]))
+
+    def runs_on(job: Placed) -> Placed:
+        if answering or job.queue not in predicting or job.state not in HOLDS_RESOURCES or _is_bound(job.types):
+            return job
+        return replace(job, stop=expected_stop(job, recent.get(job.user, ()), now))
+
+    return replace(snapshot, waiting=tuple(map(waits, snapshot.waiting)), placed=tuple(map(runs_on, snapshot.placed)))
+
+
+def _is_bound(types: Sequence[str]) -> bool:
+    """Say whether others count on a job's whole time: those inside of it, or those whose place it keeps."""
+    return bool(types) and (is_container(types) or inside_of(types) is not None or placeholder(types) is not None)
+
+
+def with_all_their_time(plan: Plan, snapshot: Snapshot) -> Plan:
+    """Give every placement the time that its job asked for: that is when it is ended."""
+    choices = {choice.moldable_id: choice for job in snapshot.waiting for choice in job.choices}
+    placements = {number: _lasting(place, choices) for number, place in plan.placements.items()}
+    return replace(plan, placements=placements)
+
+
+def _lasting(place: Placement, choices: Mapping[int, Choice]) -> Placement:
+    choice = choices.get(place.moldable_id)
+    return place if choice is None else replace(place, stop=place.start + choice.walltime)
+
+
+def _breaking(plan: Plan, snapshot: Snapshot, settings: PlanSettings) -> Iterator[int]:
+    """Give the jobs that are to start now and would be in the way of a reservation if they took all their time."""
+    bits = {number: 1 << at for at, number in enumerate(plan.ids) if number}
+    undated = {job.job_id for job in snapshot.waiting if job.reservation == Reservation.NONE}
+    promised = [
+        (job.start, _set(job.resources, bits))
+        for job in snapshot.placed
+        if job.state == JobState.WAITING and job.reservation == Reservation.SCHEDULED and job.stop > plan.now
+    ]
+    promised += [(one.start, _set(one.resources, bits)) for one in snapshot.windows if one.stop > plan.now]
+    promised += [(plan.placements[number].start, plan.placements[number].resources) for number in plan.accept]
+    for number in plan.start:
+        place = plan.placements[number]
+        until = place.stop + settings.security_time
+        if number in undated and any(start < until and place.resources & where for start, where in promised):
+            yield number
+
+
+def _set(resources: Sequence[int], bits: Mapping[int, int]) -> int:
+    return sum(bits.get(number, 0) for number in set(resources))

@@ -1,0 +1,111 @@
+"""A queue's turn in a pass: its jobs one after the other, as its policy says.
+
+First those that ask for a date, then the others in order. As long as the policy has dates to promise, a job gets the
+earliest place that delays nobody before it; after that a job is only looked at for starting now. Whoever drives a turn
+may stop between two jobs and go on later.
+"""
+
+from bisect import insort
+from typing import TYPE_CHECKING
+
+from oarlock.model.job import Reservation
+from oarlock.model.plan import Obstacle
+from oarlock.model.snapshot import Usage, Waiting
+from oarlock.plan import commitments, immediate_starts
+from oarlock.plan.policy.policies import Backfill, Policy
+
+if TYPE_CHECKING:
+    from oarlock.plan.planner import Planner
+
+
+class Turn:
+    """One queue being planned: `jobs[at:]` are still to come; the first `dated` of all ask for a date.
+
+    `in_line`: nobody may pass a job that waits. `only_starts`: those to come are only looked at for starting now.
+    """
+
+    def __init__(
+        self, planner: "Planner", policy: Policy, dated: list[Waiting], undated: list[Waiting], usage: Usage
+    ) -> None:
+        self._planner, self._shortest_first = planner, policy.backfill is Backfill.SHORTEST_FIRST
+        self._dates = policy.reservations  # how many may still be promised; None: as many as it takes
+        self.in_line, self.only_starts = policy.backfill is Backfill.NOBODY, False
+        chosen = policy.order(undated, usage, planner.settings)
+        self.jobs, self.at, self.dated = dated + chosen if dated else chosen, 0, len(dated)
+        self._place = planner.better if policy.keeps_dates else planner.place
+        if policy.keeps_dates and planner.promised:
+            commitments.hold(planner, chosen)
+        if len(chosen) < len(undated):
+            among = {job.job_id for job in chosen}
+            left = [job for job in undated if job.job_id not in among]
+            planner.leave(left, Obstacle.FAR_BACK, f"{len(chosen)} jobs of its queue come first")
+
+    def step(self) -> bool:
+        """Plan the next job; False if there is none."""
+        if self.over:
+            return False
+        job = self.jobs[self.at]
+        self.at += 1
+        planner = self._planner
+        if job.reservation == Reservation.TO_SCHEDULE:
+            planner.guarded(job, planner.answer_reservation)
+        elif self.only_starts:
+            planner.guarded(job, self._start_now)
+        elif self._dates is None:
+            planner.guarded(job, self._place)
+        else:
+            self._promise(job)
+        return True
+
+    def skip_to(self, at: int) -> None:
+        """Pass over the next jobs without a word, since it is known that they cannot start now."""
+        self.at = at
+
+    def append(self, job: Waiting) -> None:
+        """Let one job more come, behind all others; where the shortest go first, behind those that are as short."""
+        if self.only_starts and self._shortest_first:
+            insort(self.jobs, job, lo=self.at, key=_shortness)
+        else:
+            self.jobs.append(job)
+
+    @property
+    def over(self) -> bool:
+        """Whether no job is still to come."""
+        return self.at >= len(self.jobs)
+
+    @property
+    def left(self) -> list[Waiting]:
+        """The jobs still to come."""
+        return self.jobs[self.at :]
+
+    @property
+    def _before(self) -> str:
+        count = self.at - 1
+        return f"{count} {'job' if count == 1 else 'jobs'} of its queue {'comes' if count == 1 else 'come'} first"
+
+    def _promise(self, job: Waiting) -> None:
+        """Give a job its place; if that is not now, one date less can be promised."""
+        planner = self._planner
+        planner.guarded(job, self._place_if_free_to_go)
+        placement = planner.placements.get(job.job_id)
+        if placement is None or placement.start <= planner.now or self._dates is None:
+            return
+        self._dates -= 1
+        self.only_starts = not self._dates
+        if self.only_starts and self._shortest_first:
+            self.jobs[self.at :] = sorted(self.jobs[self.at :], key=_shortness)
+
+    def _place_if_free_to_go(self, job: Waiting) -> None:
+        """Give a job its place, unless it waits for other jobs: a date for it would keep one from a job that could."""
+        if not immediate_starts.must_wait(self._planner, job):
+            self._planner.place(job)
+
+    def _start_now(self, job: Waiting) -> None:
+        if self.in_line:
+            self._planner.leave([job], Obstacle.FAR_BACK, f"{self._before}, and nobody passes; no date is promised")
+        else:
+            immediate_starts.start(self._planner, job, otherwise=f"{self._before}; no date is promised")
+
+
+def _shortness(job: Waiting) -> int:
+    return min((choice.walltime for choice in job.choices), default=0)

@@ -1,0 +1,1 @@
+"""What restricts a placement besides free resources: quotas, reservations, containers, windows."""

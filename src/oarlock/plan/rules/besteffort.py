@@ -1,0 +1,37 @@
+"""Best-effort jobs: they run where nobody else wants to, and die when somebody does."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from oarlock.plan.timeline.occupancies import Kind
+
+
+class Holder(NamedTuple):
+    """A job and the resources it has, or is about to have; without those that every job has."""
+
+    job_id: int
+    kind: Kind
+    resources: int
+
+
+def in_danger(holders: Iterable[Holder]) -> dict[str | None, int]:
+    """Give the resources on which somebody would have to die, by the room they are in."""
+    found: dict[str | None, int] = {}
+    for holder in holders:
+        found[holder.kind.room] = found.get(holder.kind.room, 0) | holder.resources
+    return found
+
+
+def to_kill(running: Iterable[Holder], newcomers: Iterable[Holder]) -> tuple[int, ...]:
+    """Give the best-effort jobs in the way of newcomers; one that timeshares with all of them survives."""
+    arriving = list(newcomers)
+    return tuple(job.job_id for job in running if any(in_the_way(job, newcomer) for newcomer in arriving))
+
+
+def in_the_way(job: Holder, newcomer: Holder) -> bool:
+    """Say whether a newcomer can have its resources only when a best-effort job is gone."""
+    if job.job_id == newcomer.job_id or not job.resources & newcomer.resources:
+        return False
+    if job.kind.room != newcomer.kind.room or (job.kind.placeholder and job.kind.placeholder == newcomer.kind.allowed):
+        return False  # who runs inside of a container, or in its place, does not want it to die
+    return job.kind.sharing is None or job.kind.sharing != newcomer.kind.sharing

@@ -1,0 +1,294 @@
+"""Quotas: how much somebody may have at once, counted over time beside the resources themselves.
+
+A rule speaks of a queue, a project, a type and a user: a name, `*` (all of them together) or `/` (each by itself). It
+bounds the resources, the jobs and the resource-seconds (resources times walltime) that are there at the same instant.
+Every rule that speaks of a job holds for it, but where one gives a name its own limit, `/` does not speak of that name.
+Containers are not counted: the jobs inside of them are. Best-effort jobs are in nobody's way but each other's. Of jobs
+of type `no_quotas` no rule speaks, and nobody counts them.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from oarlock.model.snapshot import Placed, QuotaRule, QuotaSpan, Waiting
+from oarlock.plan.rules.containers import is_container
+from oarlock.plan.timeline.occupancy import FOREVER, Stay
+
+ALL_TOGETHER, EACH = "*", "/"
+NO_QUOTAS = "no_quotas"
+_NO_LIMIT = 1 << 80
+
+Span = tuple[int, int]
+Selection = tuple[str, str, str, str]
+"""Whose use is counted: queue, project, type, user."""
+
+
+class Use(NamedTuple):
+    """What a job has while it is there: its resources, itself, and its resources times its walltime."""
+
+    resources: int
+    jobs: int
+    seconds: int
+
+
+class Counter:
+    """What some jobs have together, from an instant on: `used[i]` from `times[i]` on; at last nothing, for ever."""
+
+    __slots__ = ("times", "used")
+
+    def __init__(self) -> None:
+        self.times: list[int] = [0]
+        self.used: list[Use] = [Use(0, 0, 0)]
+
+    def add(self, start: int, stop: int, use: Use) -> None:
+        """Count what a job has during [start, stop); with less than nothing it is counted no more."""
+        first, last = self._cut(start), self._cut(stop)
+        self.used[first:last] = [Use(*map(sum, zip(used, use, strict=True))) for used in self.used[first:last]]
+
+    def over(self, begin: int, end: int, room: Use) -> int | None:
+        """Say until when more than `room` is used for the last time in [begin, end); None: it never is."""
+        for index in range(bisect_left(self.times, end) - 1, bisect_right(self.times, begin) - 2, -1):
+            if any(used > most for used, most in zip(self.used[index], room, strict=True)):
+                return self.times[index + 1]
+        return None
+
+    def most(self, begin: int, end: int) -> Use:
+        """Give the most that is used at once in [begin, end), each for itself."""
+        inside = self.used[bisect_right(self.times, begin) - 1 : bisect_left(self.times, end)]
+        return Use(*map(max, zip(*inside, strict=True)))
+
+    def _cut(self, instant: int) -> int:
+        index = bisect_left(self.times, instant)
+        if index == len(self.times) or self.times[index] != instant:
+            self.times.insert(index, instant)
+            self.used.insert(index, self.used[index - 1])
+        return index
+
+
+class Limit(NamedTuple):
+    """A rule that speaks of a job: when it holds, and who is counted with the job."""
+
+    rule: QuotaRule
+    spans: tuple[Span, ...]
+    counter: Counter
+
+    def room(self, use: Use) -> Use:
+        """Give what others may have beside such a job; less than nothing if it is too much by itself."""
+        most = self.rule.resources, self.rule.jobs, self.rule.resource_seconds
+        return Use(*(_NO_LIMIT if limit < 0 else limit - own for limit, own in zip(most, use, strict=True)))
+
+    def clear_from(self, start: int, length: int, use: Use) -> int:
+        """Give the earliest instant from `start` on at which such a job breaks no rule for `length`."""
+        room = self.room(use)
+        for begin, end in self.spans:
+            while begin < start + length and start < end:
+                over = end if min(room) < 0 else self.counter.over(max(begin, start), min(end, start + length), room)
+                if over is None:
+                    break
+                start = min(over, end)
+        return start
+
+
+class Spoken(NamedTuple):
+    """What rules have to say of a job: what holds for it, and where it is counted."""
+
+    limits: tuple[Limit, ...]
+    counters: tuple[Counter, ...]
+
+
+class Quotas:
+    """All rules, and what jobs that have a place use of them."""
+
+    def __init__(self, always: Sequence[QuotaRule], spans: Iterable[QuotaSpan]) -> None:
+        groups: dict[tuple[QuotaRule, ...], list[Span]] = {tuple(always): [(0, FOREVER)]} if always else {}
+        for span in spans:
+            groups.setdefault(span.rules, []).append((span.begin, span.end))
+        self._groups = [(rules, _joined(times)) for rules, times in groups.items()]
+        self._counters: dict[tuple[bool, Selection], Counter] = {}
+        self._spoken: dict[tuple[bool, Selection], Spoken] = {}
+        self._counted: dict[int, tuple[list[Counter], Stay, Use]] = {}
+
+    def limits(self, job: Waiting | Placed, *, besteffort: bool) -> tuple[Limit, ...]:
+        """Give the rules that hold for a job."""
+        return self._of(job, besteffort=besteffort).limits
+
+    def count(self, job: Waiting | Placed, stay: Stay, use: Use, *, besteffort: bool) -> None:
+        """Count a job that has a place; one that had another is counted here instead."""
+        self.forget(job.job_id)
+        counters = [*self._of(job, besteffort=True).counters]
+        if not besteffort:
+            counters += self._of(job, besteffort=False).counters
+        self._counted[job.job_id] = counters, stay, use
+        self._add(job.job_id, 1)
+
+    def forget(self, job_id: int) -> None:
+        """Count a job no more."""
+        if job_id in self._counted:
+            self._add(job_id, -1)
+            del self._counted[job_id]
+
+    @contextmanager
+    def without(self, job_id: int) -> Iterator[None]:
+        """Count a job no more for a while, if it is counted."""
+        counted = self._counted.get(job_id)
+        self.forget(job_id)
+        yield
+        if counted is not None:
+            self._counted[job_id] = counted
+            self._add(job_id, 1)
+
+    def _add(self, job_id: int, sign: int) -> None:
+        counters, stay, use = self._counted[job_id]
+        for counter in counters:
+            counter.add(stay.start, stay.stop, Use(*(sign * one for one in use)))
+
+    def _of(self, job: Waiting | Placed, *, besteffort: bool) -> "Spoken":
+        """Find out once for all jobs that no rule tells apart."""
+        if is_container(job.types) or NO_QUOTAS in job.types:
+            return Spoken((), ())
+        words = " ".join(sorted({one.partition("=")[0] for one in job.types}))
+        key = besteffort, (job.queue, job.project, words, job.user)
+        known = self._spoken.get(key)
+        if known is None:
+            known = self._spoken[key] = self._find(job, besteffort=besteffort)
+        return known
+
+    def _find(self, job: Waiting | Placed, *, besteffort: bool) -> "Spoken":
+        limits, counters = [], dict[Selection, Counter]()
+        for rules, spans in self._groups:
+            mine = [rule for rule in rules if _speaks_of(rule, job)]
+            for rule in mine:
+                whose = _selection(rule, job)
+                counters[whose] = self._counters.setdefault((besteffort, whose), Counter())
+                if not any(_names(other, rule) for other in mine):
+                    limits.append(Limit(rule, spans, counters[whose]))
+        return Spoken(tuple(limits), tuple(counters.values()))
+
+
+class Share(NamedTuple):
+    """What those have at an instant whom a rule counts together, each user's part, and which jobs that is about.
+
+    `besteffort`: as best-effort jobs see it, who are bounded by what all have; others do not see best-effort jobs.
+    """
+
+    rule: QuotaRule
+    whose: Selection
+    besteffort: bool
+    used: Use
+    resources_by_user: dict[str, int]
+    jobs: tuple[int, ...]
+
+
+class Present(NamedTuple):
+    """A job that is there at an instant, and what it has."""
+
+    job: Placed
+    use: Use
+    besteffort: bool
+
+
+def shares(rules: Sequence[QuotaRule], present: Sequence[Present]) -> list[Share]:
+    """Say what of each rule is used, in the order of the rules; those of whom nobody is there are left out."""
+    book = Quotas(rules, ())
+    found: dict[tuple[int, bool, Selection], list[Present]] = {}
+    for one in present:
+        for besteffort in {one.besteffort, True}:
+            for limit in book.limits(one.job, besteffort=besteffort):
+                key = rules.index(limit.rule), besteffort, _selection(limit.rule, one.job)
+                found.setdefault(key, []).append(one)
+    told = {key for key, members in found.items() if not key[1] or any(one.besteffort for one in members)}
+    return [_share(rules[at], whose, found[at, as_one, whose], besteffort=as_one) for at, as_one, whose in sorted(told)]
+
+
+def _share(rule: QuotaRule, whose: Selection, members: Sequence[Present], *, besteffort: bool) -> Share:
+    by_user: dict[str, int] = {}
+    for one in members:
+        by_user[one.job.user] = by_user.get(one.job.user, 0) + one.use.resources
+    used = Use(*map(sum, zip(*(one.use for one in members), strict=True)))
+    most_first = dict(sorted(by_user.items(), key=lambda pair: (-pair[1], pair[0])))
+    return Share(rule, whose, besteffort, used, most_first, tuple(one.job.job_id for one in members))
+
+
+def clear_from(limits: Sequence[Limit], start: int, length: int, use: Use) -> int | None:
+    """Give the earliest instant from `start` on at which a job breaks none of these rules; None: there is never one."""
+    before = -1
+    while start > before:
+        before = start
+        for limit in limits:
+            start = limit.clear_from(start, length, use)
+            if start >= FOREVER:
+                return None
+    return start
+
+
+def edges(limits: Iterable[Limit]) -> set[int]:
+    """Give the instants at which what these rules allow may change."""
+    return {edge for limit in limits for edge in limit.counter.times} | {
+        edge for limit in limits for span in limit.spans for edge in span
+    }
+
+
+def broken(limits: Sequence[Limit], start: int, length: int, use: Use) -> str:
+    """Say which rule such a job would break, in words; nothing if it breaks none."""
+    for limit in limits:
+        if limit.clear_from(start, length, use) > start:
+            return _told(limit, start, length, use)
+    return ""
+
+
+_MEASURES = ("resource", "job", "resource-hour")
+
+
+def _told(limit: Limit, start: int, length: int, use: Use) -> str:
+    rule = limit.rule
+    taken = limit.counter.most(start, start + length)
+    limits = zip(_MEASURES, (rule.resources, rule.jobs, rule.resource_seconds), use, taken, strict=True)
+    measure, most, own, others = next(one for one in limits if 0 <= one[1] < one[2] + one[3])
+    if measure == _MEASURES[2]:
+        most, own, others = (round(one / 3600, 1) for one in (most, own, others))  # type: ignore[assignment]
+    have = f"{others:g} {'is' if others == 1 else 'are'} taken and it " if others else "it "
+    asks = f"asks for {own:g}" if measure != "job" else "would be one more" if others else "is one"
+    plural = "" if most == 1 else "s"
+    return f"the quota `{','.join(_words(rule))}` is {most:g} {measure}{plural} at once; {have}{asks}"
+
+
+def _words(rule: QuotaRule) -> Selection:
+    return rule.queue, rule.project, rule.job_type, rule.user
+
+
+def _speaks_of(rule: QuotaRule, job: Waiting | Placed) -> bool:
+    named = ((rule.queue, job.queue), (rule.project, job.project), (rule.user, job.user))
+    if any(word not in {ALL_TOGETHER, EACH, own} for word, own in named):
+        return False
+    return rule.job_type == ALL_TOGETHER or any(rule.job_type == one.partition("=")[0] for one in job.types)
+
+
+def _selection(rule: QuotaRule, job: Waiting | Placed) -> Selection:
+    """Give whose use a rule counts, seen from a job."""
+    queue, project, job_type, user = _words(rule)
+    return (
+        job.queue if queue == EACH else queue,
+        job.project if project == EACH else project,
+        job_type,
+        job.user if user == EACH else user,
+    )
+
+
+def _names(other: QuotaRule, rule: QuotaRule) -> bool:
+    """Say whether another rule gives a name, or several, what this one says of each."""
+    mine, its = _words(rule), _words(other)
+    return mine != its and all(
+        one == two or (one == EACH and two != ALL_TOGETHER) for one, two in zip(mine, its, strict=True)
+    )
+
+
+def _joined(spans: Iterable[Span]) -> tuple[Span, ...]:
+    joined: list[Span] = []
+    for begin, end in sorted(spans):
+        if joined and joined[-1][1] >= begin:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        else:
+            joined.append((begin, end))
+    return tuple(joined)

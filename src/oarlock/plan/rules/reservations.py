@@ -1,0 +1,143 @@
+"""Advance reservations: accepted at the asked date or not at all; at the date, started with what is there."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from oarlock.lang.duration import show
+from oarlock.model.event import Event, EventType
+from oarlock.model.job import JobState, Reservation
+from oarlock.model.plan import Obstacle, Placement, Unplaced
+from oarlock.model.snapshot import Placed, Waiting
+from oarlock.plan.fit.demand import Asks
+from oarlock.plan.fit.fit import Fit
+from oarlock.plan.rules.search import Held
+from oarlock.plan.timeline.occupancy import Chart
+from oarlock.plan.timeline.timeline import Found
+
+Later = Callable[[int, int], Found | None]
+"""A hole's length, and from when on it is sought → the earliest place there."""
+
+
+@dataclass(slots=True, eq=False)
+class ReadyFirst:
+    """A shape as a reservation asks for it: of what is ready today if that is enough, else of all that may be back.
+
+    Where groups want the same resources, less to choose from may be enough where more is not. Whether a date is
+    accepted and which one is told instead must be the same question, so this answers both.
+    """
+
+    fit: Fit
+    ready: int
+    least: int
+    of_nodes: bool
+    steady: bool
+    asks: Asks | None = None
+
+    def fits(self, free: int) -> bool:
+        return self.fit.fits(free) or self.fit.fits(free & self.ready)
+
+    def take(self, free: int) -> int:
+        return self.fit.take(free & self.ready) or self.fit.take(free)
+
+    def offers(self, free: int) -> int:
+        return max(self.fit.offers(free), self.fit.offers(free & self.ready))
+
+
+def ready_first(fit: Fit, ready: int) -> Fit:
+    """Let a shape take of what is ready (in its own units) where it can."""
+    return ReadyFirst(fit, ready, fit.least, fit.of_nodes, fit.steady, fit.asks)
+
+
+class Due(NamedTuple):
+    """What becomes of an accepted reservation whose date has come: it starts, or waits and why."""
+
+    placement: Placement | None
+    unplaced: Unplaced | None = None
+    events: tuple[Event, ...] = ()
+
+
+def is_accepted(job: Placed) -> bool:
+    """Say whether a job is a reservation that was accepted and did not start yet; one that is held keeps its place."""
+    return job.state in _NOT_BEGUN and job.reservation == Reservation.SCHEDULED
+
+
+_NOT_BEGUN = (JobState.WAITING, JobState.HOLD)
+
+
+def answer(
+    job: Waiting,
+    fit: Fit,
+    chart: Chart,
+    held: Held,
+    later: Later,
+    *,
+    now: int,
+    security_time: int,
+    conflict: str = "the date is taken",
+) -> Placement | Unplaced:
+    """Give a new reservation its place at the asked date, or refuse it and say when it could be.
+
+    Only the first alternative counts. A date in the past is moved to now, unless it would all be over. What is taken of
+    a free set, and what else holds the job back, is for `held` to say; `later` finds the next place. `conflict` is
+    how a date without enough resources is told of.
+    """
+    choice = job.choices[0]
+    if job.start + choice.walltime <= now:
+        return Unplaced(job.job_id, Obstacle.MISSED, "the reservation would already be over")
+    start = max(job.start, now)
+    duration = choice.walltime + security_time
+    taken = held.choose(chart.free(fit, start, start + duration))
+    broken = held.broken(start, taken) if taken else ""
+    if taken and not broken:
+        return Placement(job.job_id, choice.moldable_id, start, start + choice.walltime, taken)
+    found = later(duration, start)
+    if found is None and broken:
+        return Unplaced(job.job_id, Obstacle.QUOTA, broken)
+    if found is None:
+        return _never(job, fit, chart, held, duration, start)
+    obstacle, why = (Obstacle.QUOTA, broken) if broken else (Obstacle.CONFLICT, conflict)
+    wait = f"it could start {show(found.start - start)} later"
+    return Unplaced(job.job_id, obstacle, f"{why}; {wait}", earliest=found.start)
+
+
+def _never(job: Waiting, fit: Fit, chart: Chart, held: Held, duration: int, start: int) -> Unplaced:
+    found = chart.find(fit, duration, start)
+    if found is None:
+        return Unplaced(job.job_id, Obstacle.TOO_BIG, "the cluster never has what it asks for")
+    return Unplaced(job.job_id, Obstacle.QUOTA, held.broken(found.start, held.choose(found.free)))
+
+
+def due(job: Placed, resources: int, ready: int, *, now: int, patience: int) -> Due:
+    """Decide on an accepted reservation whose start has come; `ready` are the resources a job can start on.
+
+    As long as some are missing (those that no longer exist included) it waits, up to `patience` seconds; then it starts
+    with those that are there. It ends when it was to end, however late it starts. While it is held it does not start.
+    """
+    held = job.state == JobState.HOLD
+    if now >= job.stop:
+        why = "it was held until its end had passed" if held else "its end has passed before it could start"
+        return Due(None, Unplaced(job.job_id, Obstacle.MISSED, why))
+    if held:
+        return Due(None)
+    here = resources & ready
+    total = len(job.resources)
+    missing = total - here.bit_count()
+    if missing and (not here or now - job.start < patience):
+        return Due(None, Unplaced(job.job_id, Obstacle.UNAVAILABLE, f"{missing} of its {total} resources are missing"))
+    placement = Placement(job.job_id, job.moldable_id, now, job.stop, here)
+    return Due(placement, events=tuple(_reductions(job, missing, now)))
+
+
+def _reductions(job: Placed, missing: int, now: int) -> list[Event]:
+    events = []
+    if missing:
+        reduced = EventType.SCHEDULER_REDUCE_NB_NODES_FOR_RESERVATION
+        events.append(Event(reduced, now, f"{missing} resources of job {job.job_id} are missing", job.job_id))
+    if now > job.start:
+        shortened = EventType.REDUCE_RESERVATION_WALLTIME
+        late = show(now - job.start)
+        events.append(
+            Event(shortened, now, f"job {job.job_id} starts {late} late and is that much shorter", job.job_id)
+        )
+    return events

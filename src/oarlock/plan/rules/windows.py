@@ -1,0 +1,187 @@
+"""What holds jobs back besides resources, in one place: quotas and maintenance windows. Without any it costs nothing.
+
+Windows are stays of nobody's in every chart, so nothing is planned into them. A best-effort job is given a hole that is
+shorter than itself; that it does not run into a window is seen to here.
+"""
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from oarlock.model.plan import Obstacle, Placement, Unplaced
+from oarlock.model.resource import DEFAULT_TYPE
+from oarlock.model.snapshot import Choice, Placed, Snapshot, Waiting
+from oarlock.plan.fit.fit import Fit
+from oarlock.plan.rules import reservations
+from oarlock.plan.rules.quotas import Quotas, Use, broken
+from oarlock.plan.rules.search import Choose, Held, Option, fewest, first_place
+from oarlock.plan.sets.bitset import without
+from oarlock.plan.timeline.occupancies import Kind
+from oarlock.plan.timeline.occupancy import Stay
+from oarlock.plan.timeline.timeline import Found
+
+if TYPE_CHECKING:
+    from oarlock.plan.planner import Planner
+
+
+class Limits:
+    """The limits of a pass. `windows` are those that are not over, by time."""
+
+    def __init__(self, planner: "Planner", snapshot: Snapshot) -> None:
+        self._planner = planner
+        layout, now = planner.layout, planner.now
+        self.names = {
+            Stay(one.start, one.stop, layout.bits_of(one.resources)): one.name
+            for one in sorted(snapshot.windows, key=lambda one: (one.start, one.stop))
+            if one.stop > now
+        }
+        self.windows = tuple(self.names)
+        some = bool(snapshot.quotas or snapshot.quota_spans)
+        self._quotas = Quotas(snapshot.quotas, snapshot.quota_spans) if some else None
+        types = layout.by_value("type") if "type" in layout.table.columns else {DEFAULT_TYPE: layout.everything}
+        self._counted = without(types.get(DEFAULT_TYPE, 0), planner.available.always)
+        self._fewest: dict[int, int] = {}
+        self._reserved: dict[int, Fit] = {}
+
+    def __bool__(self) -> bool:
+        """Say whether there is any limit."""
+        return self._quotas is not None or bool(self.windows)
+
+    def hold(self, kind: Kind) -> bool:
+        """Say whether anything could hold back jobs of a kind."""
+        return self._quotas is not None or (kind.besteffort and bool(self.windows))
+
+    def held(self, job: Waiting, kind: Kind, choice: Choice, choose: Choose) -> Held:
+        """Give what holds a job back."""
+        return Held(
+            limits=self._quotas.limits(job, besteffort=kind.besteffort) if self._quotas is not None else (),
+            windows=self.windows if kind.besteffort and not kind.reservation else (),
+            lasting=choice.walltime + self._planner.settings.security_time,
+            walltime=choice.walltime,
+            length=self._planner.duration(kind, choice.walltime),
+            choose=choose,
+            counted=self._counted,
+        )
+
+    def first(self, job: Waiting, kind: Kind, choice: Choice, fit: Fit, earliest: int) -> Found | None:
+        """Find the earliest place for one alternative of a job; None: there is never one."""
+        planner = self._planner
+        hole = planner.sought(kind, choice.walltime)
+        if not self.hold(kind):
+            return planner.board.chart(kind).find(fit, hole, earliest)
+        held = self.held(job, kind, choice, lambda free: planner.taken(kind, fit, free))
+        return self.find(kind, choice, fit, held, hole=hole, not_before=earliest)
+
+    def find(self, kind: Kind, choice: Choice, fit: Fit, held: Held, *, hole: int, not_before: int) -> Found | None:
+        """Find the earliest place that nothing holds back; None: there is never one."""
+        chart = self._planner.board.chart(kind)
+        if not held.limits and not held.windows:
+            return chart.find(fit, hole, not_before)
+        return first_place(
+            self._planner.fitter, chart, fit, held, hole=hole, not_before=not_before, fewest=self._least(choice)
+        )
+
+    def broken(self, job: Waiting, kind: Kind, choice: Choice, free: int) -> str:
+        """Say which quota keeps a job from starting now, with what it could have (`free`) or the least it needs."""
+        if self._quotas is None:
+            return ""
+        fit = self._planner.fit(choice.shape)
+        held = self.held(job, kind, choice, lambda free: self._planner.taken(kind, fit, free))
+        use = held.use(held.choose(free)) if fit.fits(free) else held.use_of(self._least(choice))
+        with self._quotas.without(job.job_id):
+            return broken(held.limits, self._planner.now, held.length, use)
+
+    def now(self, job: Waiting, kind: Kind, option: Option) -> Option | None:
+        """Give what is left of a place that begins now; None if limits leave nothing."""
+        if not self.hold(kind):
+            return option
+        fit, start = option.fit, option.found.start
+        held = self.held(job, kind, option.choice, lambda free: self._planner.taken(kind, fit, free))
+        left = held.free(self._planner.fitter, fit, start, option.found.free)
+        if not fit.fits(left) or not held.lets(start, held.choose(left)):
+            return None
+        return replace(option, found=Found(start, left))
+
+    def broken_by(self, job: Waiting, kind: Kind, option: Option) -> str:
+        """Say which quota keeps a job from a place that is free; nothing if none does."""
+        held = self.held(job, kind, option.choice, lambda free: self._planner.taken(kind, option.fit, free))
+        return held.broken(option.found.start, held.choose(option.found.free))
+
+    def at_its_date(self, job: Waiting, kind: Kind) -> Placement | Unplaced:
+        """Look for the place of a new reservation at its date."""
+        planner, choice = self._planner, job.choices[0]
+        blocked = None if kind.room is None else planner.containers.blocked(kind.room)
+        if blocked is not None:
+            return Unplaced(job.job_id, blocked.obstacle, blocked.detail)
+        fit, security_time = self._dated(choice.shape), planner.settings.security_time
+        held = self.held(job, kind, choice, fit.take)
+        start = max(job.start, planner.now)
+        windows = self.named(start, start + choice.walltime + security_time)
+
+        def later(hole: int, begin: int) -> Found | None:
+            return self.find(kind, choice, fit, held, hole=hole, not_before=begin)
+
+        return reservations.answer(
+            job,
+            fit,
+            planner.board.chart(kind),
+            held,
+            later,
+            now=planner.now,
+            security_time=security_time,
+            conflict=f"the date is taken (maintenance {windows})" if windows else "the date is taken",
+        )
+
+    def _dated(self, shape: int) -> Fit:
+        """Give a shape as reservations ask for it; one for all of them, since charts remember what they were asked."""
+        known = self._reserved.get(shape)
+        if known is None:
+            fit = self._planner.fit(shape)
+            ready = self._planner.units(fit, self._planner.available.ready)
+            known = self._reserved[shape] = reservations.ready_first(fit, ready)
+        return known
+
+    def named(self, start: int, stop: int) -> str:
+        """Name the windows in [start, stop)."""
+        return ", ".join(f"`{name}`" for one, name in self.names.items() if one.start < stop and start < one.stop)
+
+    def let(self, job: Waiting, kind: Kind, place: Placement, resources: int) -> bool:
+        """Say whether a job may have a place that is free."""
+        if not self.hold(kind):
+            return True
+        choice = Choice(place.moldable_id, 0, place.stop - place.start)
+        held = self.held(job, kind, choice, lambda free: free)
+        return not held.soon(place.start) & resources and held.lets(place.start, resources)
+
+    def never(self, job: Waiting, kind: Kind) -> Unplaced:
+        """Say why a job that is not too big for the cluster never has a place: its container, a quota, what is away."""
+        if kind.room is not None:
+            return Unplaced(job.job_id, Obstacle.CONTAINER, "its container never has what it asks for, for so long")
+        planner = self._planner
+        for choice in job.choices if self._quotas is not None else ():
+            fit = planner.fit(choice.shape)
+            found = planner.board.chart(kind).find(fit, planner.sought(kind, choice.walltime))
+            if found is not None:
+                held = self.held(job, kind, choice, lambda free: free)
+                says = held.broken(found.start, planner.taken(kind, fit, found.free))
+                if says:
+                    return Unplaced(job.job_id, Obstacle.QUOTA, says)
+        return Unplaced(job.job_id, Obstacle.UNAVAILABLE, "too many of the resources it could use are away")
+
+    def count(self, job: Waiting | Placed, kind: Kind, stay: Stay, walltime: int) -> None:
+        """Let quotas count a job that has a place."""
+        if self._quotas is not None:
+            size = (stay.resources & self._counted).bit_count()
+            self._quotas.count(job, stay, Use(size, 1, size * walltime), besteffort=kind.besteffort)
+
+    def forget(self, job_id: int) -> None:
+        """Count a job no more."""
+        if self._quotas is not None:
+            self._quotas.forget(job_id)
+
+    def _least(self, choice: Choice) -> int:
+        known = self._fewest.get(choice.shape)
+        if known is None:
+            shape, fit = self._planner.shapes[choice.shape], self._planner.fit(choice.shape)
+            known = self._fewest[choice.shape] = fewest(self._planner.fitter, shape, fit, self._counted)
+        return known

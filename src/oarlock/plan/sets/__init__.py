@@ -1,0 +1,1 @@
+"""Sets of resources: integers, their layout, and which resources a condition names."""

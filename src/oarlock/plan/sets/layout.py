@@ -1,0 +1,183 @@
+"""Where each resource stands in an integer, and which resources make a node.
+
+Nodes get fields of one width, a power of two, one after the other in the order in which the scheduler prefers them: so
+the free cores of all nodes can be counted at once, inside one big number. A node with more resources than a field is
+wide takes several fields. Resources without a node (licences) follow behind. Where the preferred order mixes the
+resources of different nodes, every resource stands alone (those without a node still last) and nodes are found the slow
+way.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from oarlock.model.bits import positions
+from oarlock.model.errors import UnknownProperty
+from oarlock.model.resource import Order, Value
+from oarlock.model.snapshot import ResourceTable
+from oarlock.plan.sets.order import arranged
+
+NODE = "network_address"
+_EMPTY = 4  # fields may be that much larger than what stands in them, so that every node fits into one
+_USUAL = 0.9  # the share of nodes that must fit into one field otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node: its name, its resources, and the bits [low, high) that are its field."""
+
+    name: str
+    bits: int
+    low: int
+    high: int
+
+
+@dataclass(slots=True)
+class Layout:
+    """The positions of all resources. `width` is that of a field, 0 where nodes have none."""
+
+    table: ResourceTable
+    rows: list[int]  # table rows, in preferred order
+    place: list[int]  # the position of each, in the same order
+    width: int
+    nodes: tuple[Node, ...]
+    everything: int = 0
+    ids: tuple[int, ...] = ()  # the resource at each position; 0 where there is none
+    _row_at: dict[int, int] = field(default_factory=dict)
+    _position: dict[int, int] = field(default_factory=dict)
+    _by_value: dict[str, dict[Value, int]] = field(default_factory=dict)
+    _unset: dict[str, int] = field(default_factory=dict)
+    _lows: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        ids = self.table.ids
+        self._row_at = dict(zip(self.place, self.rows, strict=True))
+        self._position = {ids[row]: at for at, row in self._row_at.items()}
+        self.ids = tuple([ids[row] if (row := self._row_at.get(at)) is not None else 0 for at in range(self._end)])
+        self.everything = bits_at(self.place)
+        self._lows = [node.low for node in self.nodes]
+
+    @property
+    def _end(self) -> int:
+        return max(self.place, default=-1) + 1
+
+    def bits_of(self, ids: Iterable[int]) -> int:
+        """Give the set of these resources; ids that are not (or no longer) here are left out."""
+        found = (self._position.get(resource) for resource in ids)
+        return bits_at([at for at in found if at is not None])
+
+    def ids_of(self, bits: int) -> tuple[int, ...]:
+        """Give the resource ids of a set, in preferred order."""
+        return tuple([self.ids[at] for at in positions(bits)])
+
+    def rows_of(self, bits: int) -> list[int]:
+        """Give the table rows of a set, in preferred order."""
+        return [self._row_at[at] for at in positions(bits)]
+
+    def nodes_of(self, bits: int) -> list[str]:
+        """Give the names of the nodes that a set touches, in preferred order."""
+        return [node.name for node in self.nodes if node.bits & bits]
+
+    def node_at(self, position: int) -> Node | None:
+        """Give the node whose field a position is in; None where there are no fields, or behind them."""
+        index = bisect_right(self._lows, position) - 1
+        node = self.nodes[index] if self.width and index >= 0 else None
+        return node if node is not None and position < node.high else None
+
+    def column(self, name: str) -> Sequence[Value]:
+        """Give a property of all resources, by table row. `UnknownProperty` where there is none of that name."""
+        column = self.table.ids if name == "resource_id" else self.table.columns.get(name)
+        if column is None:
+            raise UnknownProperty(f"There is no property `{name}`.", hint="`oarproperty -l` lists the properties.")
+        return column
+
+    def by_value(self, name: str) -> dict[Value, int]:
+        """Give the set of resources of each value of a property, in order of first appearance; made once."""
+        known = self._by_value.get(name)
+        if known is None:
+            known = self._by_value[name] = self._told_apart(self.column(name))
+        return known
+
+    def _told_apart(self, column: Sequence[Value]) -> dict[Value, int]:
+        if len(set(column)) == 1:  # nothing is told apart by it
+            return {column[0]: self.everything}
+        found: dict[Value, list[int]] = {}
+        for row, at in zip(self.rows, self.place, strict=True):
+            found.setdefault(column[row], []).append(at)
+        return {value: bits_at(places) for value, places in found.items()}
+
+    def unset(self, name: str) -> int:
+        """Give the resources without a value. A node without a name is no node: licences may have an empty text."""
+        known = self._unset.get(name)
+        if known is None:
+            column, nothing = self.column(name), {None, ""} if name == NODE else {None}
+            some = not nothing.isdisjoint(column)
+            places = (
+                [at for row, at in zip(self.rows, self.place, strict=True) if column[row] in nothing] if some else []
+            )
+            known = self._unset[name] = bits_at(places)
+        return known
+
+
+def bits_at(places: Sequence[int]) -> int:
+    """Make a set of positions."""
+    if not places:
+        return 0
+    image = bytearray(max(places) // 8 + 1)
+    for at in places:
+        image[at >> 3] |= 1 << (at & 7)
+    return int.from_bytes(image, "little")
+
+
+def lay_out(table: ResourceTable, order: Sequence[Order]) -> Layout:
+    """Give every resource its position."""
+    names = table.columns.get(NODE, (None,) * len(table.ids))
+    rows = sorted(arranged(table, order), key=lambda row: not names[row])
+    runs = _runs(rows, names)
+    if len({name for name, _ in runs}) != len(runs):
+        return _plain(table, rows, names)
+    return _fields(table, runs)
+
+
+def _runs(rows: Sequence[int], names: Sequence[Value]) -> list[tuple[str, list[int]]]:
+    """Cut the order into runs of one node each; resources without a node are the last one, under no name."""
+    return [(name, list(run)) for name, run in groupby(rows, key=lambda row: str(names[row] or ""))]
+
+
+def _fields(table: ResourceTable, runs: Sequence[tuple[str, list[int]]]) -> Layout:
+    width = _field_width(sorted(len(members) for name, members in runs if name))
+    rows: list[int] = []
+    place: list[int] = []
+    nodes: list[Node] = []
+    low = 0
+    for name, run in runs:
+        high = low + -(-len(run) // width) * width
+        rows += run
+        place += range(low, low + len(run))
+        if name:
+            nodes.append(Node(name, ((1 << len(run)) - 1) << low, low, high))
+        low = high
+    return Layout(table, rows, place, width, tuple(nodes))
+
+
+def _field_width(sizes: Sequence[int]) -> int:
+    """Choose a power of two: one that holds every node if fields are not too empty then, else nearly every node."""
+    if not sizes:
+        return _power(1)
+    widest = _power(sizes[-1])
+    return widest if widest * len(sizes) <= _EMPTY * sum(sizes) else _power(sizes[int((len(sizes) - 1) * _USUAL)])
+
+
+def _power(size: int) -> int:
+    """Give the power of two, a byte at least, that holds so many."""
+    return max(8, 1 << (size - 1).bit_length())
+
+
+def _plain(table: ResourceTable, rows: list[int], names: Sequence[Value]) -> Layout:
+    found: dict[str, list[int]] = {}
+    for at, row in enumerate(rows):
+        if names[row]:
+            found.setdefault(str(names[row]), []).append(at)
+    nodes = tuple(Node(name, bits_at(places), 0, 0) for name, places in found.items())
+    return Layout(table, rows, list(range(len(rows))), 0, nodes)

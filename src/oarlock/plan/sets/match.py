@@ -1,0 +1,83 @@
+"""A condition → the set of resources it is true for, all at once.
+
+SQL's logic has three values, so a condition gives two sets: where it is true and where it is unknown. A test is made
+once a distinct value of its column (by `lang.where.truth`, the reading of one row); the logic is `&` and `|` of
+integers.
+"""
+
+from dataclasses import dataclass
+
+from oarlock.lang.where import columns, truth
+from oarlock.model.condition import And, Condition, Not, Or
+from oarlock.model.resource import Value
+from oarlock.plan.sets.bitset import without
+from oarlock.plan.sets.layout import Layout, bits_at
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Where a condition is true, and where it is unknown; everywhere else it is false."""
+
+    true: int
+    unknown: int
+
+
+def matching(layout: Layout, condition: Condition | None) -> int:
+    """Give the resources for which a condition is true (unknown is not true); all of them without a condition.
+
+    `UnknownProperty` if it names what resources do not have.
+    """
+    return layout.everything if condition is None else _answer(layout, condition).true
+
+
+def _answer(layout: Layout, condition: Condition) -> Answer:
+    match condition:
+        case And(parts):
+            return _all(layout, [_answer(layout, part) for part in parts])
+        case Or(parts):
+            negated = [_opposite(layout, _answer(layout, part)) for part in parts]
+            return _opposite(layout, _all(layout, negated))
+        case Not(inner):
+            return _opposite(layout, _answer(layout, inner))
+        case _:
+            return _test(layout, condition)
+
+
+def _all(layout: Layout, answers: list[Answer]) -> Answer:
+    true, possible = layout.everything, layout.everything
+    for answer in answers:
+        true &= answer.true
+        possible &= answer.true | answer.unknown
+    return Answer(true, possible ^ true)
+
+
+def _opposite(layout: Layout, answer: Answer) -> Answer:
+    return Answer(without(layout.everything, answer.true | answer.unknown), answer.unknown)
+
+
+def _test(layout: Layout, test: Condition) -> Answer:
+    names = sorted(columns(test))
+    if len(names) == 1:
+        return _by_value(layout, test, names[0])
+    return _by_row(layout, test, names)
+
+
+def _by_value(layout: Layout, test: Condition, name: str) -> Answer:
+    true = unknown = 0
+    for value, bits in layout.by_value(name).items():
+        answer = truth(test, {name: value})
+        if answer is None:
+            unknown |= bits
+        elif answer:
+            true |= bits
+    return Answer(true, unknown)
+
+
+def _by_row(layout: Layout, test: Condition, names: list[str]) -> Answer:
+    """Test each resource: for what compares two columns, or only literals."""
+    held = [layout.column(name) for name in names]
+    found: dict[bool | None, list[int]] = {True: [], None: [], False: []}
+    for row, at in zip(layout.rows, layout.place, strict=True):
+        values: dict[str, Value] = {name: column[row] for name, column in zip(names, held, strict=True)}
+        found[truth(test, values)].append(at)
+    return Answer(bits_at(found[True]), bits_at(found[None]))

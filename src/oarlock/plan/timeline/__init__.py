@@ -1,0 +1,1 @@
+"""Who occupies what and when: timelines and the occupancy of the cluster over time."""

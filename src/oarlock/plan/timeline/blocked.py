@@ -1,0 +1,296 @@
+"""The timeline for sets so wide that every operation on one counts: slots stand in blocks.
+
+It answers as `timeline.Timeline` does. A block knows what is free in all of its slots (`common`), and remembers what
+was taken from all of them (`taken`) instead of taking it from each: a long stay changes one set a block, and a long
+window is the intersection of a few blocks' sets and of the slots at its two ends.
+"""
+
+from bisect import bisect_left, bisect_right
+from functools import reduce
+from itertools import accumulate, chain
+from operator import and_
+from typing import Self
+
+from oarlock.plan.sets.bitset import without
+from oarlock.plan.timeline.timeline import Found, Slots, Wish
+
+
+class Block:
+    """A run of slots. What is free in one is its set without `taken`, which all of them have in their sets."""
+
+    __slots__ = ("common", "counts", "fewest", "sets", "taken", "taken_size", "times")
+
+    def __init__(self, times: list[int], sets: list[int], counts: list[int]) -> None:
+        self.times, self.sets, self.counts = times, sets, counts
+        self.taken = self.taken_size = 0
+        self.sum_up()
+
+    def copy(self) -> "Block":
+        """Give a block that can be changed apart."""
+        twin = Block.__new__(Block)
+        twin.times, twin.sets, twin.counts = self.times[:], self.sets[:], self.counts[:]
+        twin.taken, twin.taken_size, twin.common, twin.fewest = self.taken, self.taken_size, self.common, self.fewest
+        return twin
+
+    def sum_up(self) -> None:
+        """Find out anew what is free in all slots, and how many units at least in each."""
+        self.common = reduce(and_, self.sets) ^ self.taken
+        self.fewest = min(self.counts) - self.taken_size
+
+    def write_out(self) -> None:
+        """Take from each slot what was taken from all."""
+        if self.taken:
+            self.sets = [units ^ self.taken for units in self.sets]
+            self.counts = [count - self.taken_size for count in self.counts]
+            self.taken = self.taken_size = 0
+
+    def halves(self) -> "tuple[Block, Block]":
+        """Cut the block in two."""
+        self.write_out()
+        half = len(self.times) // 2
+        return (
+            Block(self.times[:half], self.sets[:half], self.counts[:half]),
+            Block(self.times[half:], self.sets[half:], self.counts[half:]),
+        )
+
+    def is_all(self, first: int, last: int) -> bool:
+        """Say whether these slots are all that there are."""
+        return first == 0 and last == len(self.times)
+
+    def during(self, first: int, last: int) -> int:
+        """Give the units that are free in all of these slots."""
+        return self.common if self.is_all(first, last) else reduce(and_, self.sets[first:last]) ^ self.taken
+
+    def occupy(self, first: int, last: int, units: int, size: int) -> None:
+        """Take units that are free in all of these slots."""
+        if self.is_all(first, last):
+            self.taken, self.taken_size = self.taken ^ units, self.taken_size + size
+            self.common, self.fewest = self.common ^ units, self.fewest - size
+        else:
+            self.sets[first:last] = [free ^ units for free in self.sets[first:last]]
+            self.counts[first:last] = counts = [count - size for count in self.counts[first:last]]
+            self.common = without(self.common, units)
+            self.fewest = min(self.fewest, min(counts) - self.taken_size)
+
+    def change(self, first: int, last: int, units: int, *, free: bool) -> None:
+        """Make units free, or not, whatever they were."""
+        self.write_out()
+        if free:
+            changed = [known | units for known in self.sets[first:last]]
+        else:
+            changed = [without(known, units) for known in self.sets[first:last]]
+        self.sets[first:last] = changed
+        self.counts[first:last] = [known.bit_count() for known in changed]
+        self.sum_up()
+
+    def last_short(self, least: int, first: int, last: int) -> int:
+        """Give the last of these slots that has too few units; -1 if all have enough."""
+        if self.is_all(first, last) and self.fewest >= least:
+            return -1
+        least += self.taken_size
+        return next((slot for slot in range(last - 1, first - 1, -1) if self.counts[slot] < least), -1)
+
+
+class WideTimeline:
+    """When which units are free, from an instant on. Units are taken and given back; searching changes nothing."""
+
+    __slots__ = ("blocks", "starts")
+    full = 48  # a block with more slots is cut in two; about twice the square root of the slots in a long window
+
+    def __init__(self, begin: int, free: int) -> None:
+        self.starts: list[int] = [begin]  # of the blocks
+        self.blocks: list[Block] = [Block([begin], [free], [free.bit_count()])]
+
+    @classmethod
+    def of(cls, slots: Slots) -> Self:
+        """Make a timeline of slots that are known already."""
+        made = cls.__new__(cls)
+        counts = [free.bit_count() for free in slots.free]
+        parts = [slice(first, first + cls.full // 2) for first in range(0, len(counts), cls.full // 2)]
+        made.blocks = [Block(slots.times[part], slots.free[part], counts[part]) for part in parts]
+        made.starts = [block.times[0] for block in made.blocks]
+        return made
+
+    @property
+    def times(self) -> list[int]:
+        """The instants at which slots begin."""
+        return list(chain.from_iterable(block.times for block in self.blocks))
+
+    @property
+    def free(self) -> list[int]:
+        """The free set of each slot."""
+        return [units ^ block.taken for block in self.blocks for units in block.sets]
+
+    @property
+    def count(self) -> list[int]:
+        """The number of free units of each slot."""
+        return [count - block.taken_size for block in self.blocks for count in block.counts]
+
+    def copy(self) -> Self:
+        """Give a timeline that can be changed apart."""
+        twin = type(self).__new__(type(self))
+        twin.starts, twin.blocks = self.starts[:], [block.copy() for block in self.blocks]
+        return twin
+
+    def occupy(self, start: int, stop: int, units: int, size: int) -> None:
+        """Take units that are all free during [start, stop); `size` is their number."""
+        for block, first, last in self._span(start, stop):
+            block.occupy(first, last, units, size)
+
+    def cover(self, start: int, stop: int, units: int) -> None:
+        """Take units during [start, stop), whether they are free there or taken already."""
+        if self._has_some(start, stop, units):  # otherwise nothing changes: do without two more instants
+            for block, first, last in self._span(start, stop):
+                block.change(first, last, units, free=False)
+
+    def release(self, start: int, stop: int, units: int) -> None:
+        """Give units back during [start, stop), whether they were taken or not."""
+        for block, first, last in self._span(start, stop):
+            block.change(first, last, units, free=True)
+
+    def forget_before(self, now: int) -> None:
+        """Drop the past: the timeline begins at `now`."""
+        if now < self.starts[0]:
+            return
+        at, slot = self._place(now)
+        del self.starts[:at], self.blocks[:at]
+        block = self.blocks[0]
+        del block.times[:slot], block.sets[:slot], block.counts[:slot]
+        block.times[0] = self.starts[0] = max(block.times[0], now)
+        block.sum_up()
+
+    def during(self, start: int, stop: int) -> int:
+        """Give the units that are free all the time in [start, stop); `start` is not before the begin."""
+        window = Window(self, *self._place(start))
+        window.reach(stop, 0)
+        return window.free()
+
+    def earliest(self, wish: Wish, duration: int, not_before: int) -> Found | None:
+        """Find the earliest start, and what is free then, at which a wish is fulfilled for `duration`, or None: never.
+
+        Starts are `not_before` and the instants at which something becomes free. Windows that offer nothing that the
+        last one, which failed, did not, are not tested.
+        """
+        window, fits, least, failed = Window(self, *self._place(not_before)), wish.fits, wish.least, 0
+        while window.at < len(self.blocks):
+            start = max(self.blocks[window.at].times[window.slot], not_before)
+            short = window.reach(start + duration, least)
+            if short is not None:  # no window that contains this slot will do
+                window = Window(self, *short)
+                window.step()
+                continue
+            free = window.free()
+            if free & failed != free:
+                if fits(free):
+                    return Found(start, free)
+                failed = free
+            window.step()
+        return None
+
+    def _place(self, instant: int) -> tuple[int, int]:
+        """Give the block and the slot in it that an instant is in; the first of all for what is before."""
+        at = max(bisect_right(self.starts, instant) - 1, 0)
+        return at, max(bisect_right(self.blocks[at].times, instant) - 1, 0)
+
+    def _has_some(self, start: int, stop: int, units: int) -> bool:
+        """Say whether some of the units are free at some instant of [start, stop)."""
+        (at, first), last_at = self._place(start), bisect_left(self.starts, stop) - 1
+        for number in range(at, last_at + 1):
+            block = self.blocks[number]
+            last = bisect_left(block.times, stop) if number == last_at else len(block.times)
+            if any(known & units & block.taken != known & units for known in block.sets[first:last]):
+                return True
+            first = 0
+        return False
+
+    def _span(self, start: int, stop: int) -> list[tuple[Block, int, int]]:
+        """Make instants at both ends and give the slots between them; what lies before the begin is cut off."""
+        start = max(start, self.starts[0])
+        if stop <= start:
+            return []
+        self._cut(start)
+        self._cut(stop)
+        at, last_at = bisect_right(self.starts, start) - 1, bisect_left(self.starts, stop) - 1
+        blocks = self.blocks[at : last_at + 1]
+        firsts = [bisect_left(blocks[0].times, start)] + [0] * (last_at - at)
+        lasts = [len(block.times) for block in blocks]
+        lasts[-1] = bisect_left(blocks[-1].times, stop)
+        return list(zip(blocks, firsts, lasts, strict=True))
+
+    def _cut(self, instant: int) -> None:
+        at = bisect_right(self.starts, instant) - 1
+        block = self.blocks[at]
+        slot = bisect_left(block.times, instant)
+        if slot < len(block.times) and block.times[slot] == instant:
+            return
+        block.times.insert(slot, instant)
+        block.sets.insert(slot, block.sets[slot - 1])
+        block.counts.insert(slot, block.counts[slot - 1])
+        if len(block.times) > self.full:
+            self.blocks[at : at + 1] = halves = block.halves()
+            self.starts[at : at + 1] = [half.times[0] for half in halves]
+
+
+class Window:
+    """A window that slides over a timeline: from a slot of block `at` up to, not including, slot `end` of `end_at`.
+
+    What is free in all of it is kept in two parts: `back` has what is free from each slot of the first block up to the
+    block's end, `front` what is free behind it. A step within the first block leaves `front` as it is.
+    """
+
+    def __init__(self, line: WideTimeline, at: int, slot: int) -> None:
+        self.blocks, self.starts = line.blocks, line.starts
+        self.at, self.slot = at, slot
+        self.end_at, self.end = at, slot
+        self.front = 0
+        self.back: list[int] = []
+
+    def reach(self, stop: int, least: int) -> tuple[int, int] | None:
+        """Let the window reach up to an instant. Give instead the last slot on the way that has fewer than `least`."""
+        end_at = bisect_left(self.starts, stop, self.end_at + 1) - 1
+        end = bisect_left(self.blocks[end_at].times, stop)
+        if (end_at, end) == (self.end_at, self.end):
+            return None
+        for at, first, last in reversed(more := self._slots(self.end_at, self.end, end_at, end)):
+            if (short := self.blocks[at].last_short(least, first, last)) >= 0:
+                return at, short
+        for at, first, last in more:
+            if at > self.at and first < last:
+                units = self.blocks[at].during(first, last)
+                self.front = units if at == self.at + 1 and first == 0 else self.front & units
+        self.end_at, self.end = end_at, end
+        return None
+
+    def free(self) -> int:
+        """Give what is free in all of the window."""
+        block = self.blocks[self.at]
+        if self.end_at == self.at:
+            return block.during(self.slot, self.end)
+        if not self.back:
+            self.back = list(accumulate(block.sets[self.slot :][::-1], and_))
+        return (self.back[len(block.times) - 1 - self.slot] ^ block.taken) & self.front
+
+    def step(self) -> None:
+        """Leave a slot behind, and those after it that were in nobody's way."""
+        last = len(self.blocks[self.at].times) - 1
+        self.slot += 1
+        while self.back and self.slot <= last and self.back[last - self.slot] == self.back[last - self.slot + 1]:
+            self.slot += 1
+        if self.slot <= last:
+            if self.end_at == self.at:
+                self.end = max(self.end, self.slot)
+            return
+        self.at, self.slot, self.back = self.at + 1, 0, []
+        if self.end_at < self.at:
+            self.end_at, self.end = self.at, 0
+        for at, first, end in self._slots(self.at + 1, 0, self.end_at, self.end):
+            units = self.blocks[at].during(first, end)
+            self.front = units if at == self.at + 1 else self.front & units
+
+    def _slots(self, at: int, slot: int, end_at: int, end: int) -> list[tuple[int, int, int]]:
+        """Give the slots from one place to another, block by block."""
+        numbers = range(at, end_at + 1)
+        return [
+            (number, slot if number == at else 0, end if number == end_at else len(self.blocks[number].times))
+            for number in numbers
+        ]

@@ -1,0 +1,161 @@
+"""Resources that are all alike: a set of them is nothing but its size.
+
+Where nobody can tell one processor from another, a plan needs only numbers: jobs that fit by count at every instant can
+always be given distinct processors, when they start (intervals can be coloured with as many colours as ever overlap).
+So for a trace of processors a free set of 93,312 becomes one small integer: `&` becomes `min`, `^` becomes `-`. All
+else (queues, policies, turns, the live plan) is the same code. A pool knows ordinary jobs only, which ask for a number.
+"""
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from itertools import accumulate
+
+from oarlock.model.request import ALL, BEST, BESTHALF
+from oarlock.model.snapshot import ResourceTable, Shape
+from oarlock.plan.fit.demand import Asks
+from oarlock.plan.fit.fit import Fit, Fitter
+from oarlock.plan.inputs import Ground
+from oarlock.plan.sets.availability import Availability
+from oarlock.plan.sets.layout import lay_out
+from oarlock.plan.timeline.occupancy import FOREVER, Chart, Stay
+from oarlock.plan.timeline.timeline import Found, FromNow, Timeline
+
+
+def pool(size: int) -> Ground:
+    """Give a ground of so many resources that are all alike and all ready."""
+    layout = lay_out(ResourceTable((), {}), ())
+    fitter = PoolFitter(layout)
+    available = Availability(ready=size, asleep=(), existing=size, always=0, missing_always=0)
+    return Ground(layout, fitter, available, lambda now, usable: PoolChart(fitter, now, usable))
+
+
+@dataclass(slots=True, eq=False)
+class Share:
+    """So many of a pool."""
+
+    least: int
+    steady: bool = True
+    of_nodes: bool = False
+    asks: Asks | None = None
+
+    def fits(self, free: int) -> bool:
+        return free >= self.least
+
+    def take(self, free: int) -> int:
+        return self.least if free >= self.least else 0
+
+    def offers(self, free: int) -> int:
+        return free
+
+
+class PoolFitter(Fitter):
+    """Compiles `resource_id=N`."""
+
+    def compile(self, shape: Shape) -> Fit:
+        """Give the size asked for; whatever a pool cannot tell apart is refused (`ValueError`)."""
+        levels = shape.groups[0].levels
+        count = levels[0].count
+        if len(shape.groups) > 1 or len(levels) > 1 or shape.where or count in {ALL, BEST, BESTHALF}:
+            raise ValueError("resources that are all alike can only be asked for by number")
+        return Share(count)
+
+    def whole_nodes(self, free: int) -> int:  # noqa: ARG002
+        """A pool has no nodes."""
+        return 0
+
+
+class PoolChart(Chart):
+    """How many are free from when on: `_free[i]` from `_times[i]` to `_times[i + 1]`."""
+
+    def __init__(self, fitter: Fitter, now: int, usable: int) -> None:
+        super().__init__(fitter, now, usable)
+        self._times, self._free = [now], [usable]
+
+    def copy(self) -> "PoolChart":
+        """Give a chart that can be changed apart."""
+        twin = PoolChart.__new__(PoolChart)
+        twin.now, twin._fitter, twin.usable = self.now, self._fitter, self.usable
+        twin.stays, twin._times, twin._free = self.stays.copy(), self._times[:], self._free[:]
+        return twin
+
+    def add(self, job_id: int, stay: Stay, *, exclusive: bool = True) -> None:  # noqa: ARG002
+        """Take a job's share."""
+        self.stays[job_id] = stay
+        self._shift(stay, -stay.resources)
+
+    def remove(self, job_id: int) -> None:
+        """Give back a job's share."""
+        self._shift(stay := self.stays.pop(job_id), stay.resources)
+
+    def advance(self, now: int) -> None:
+        """Let time pass."""
+        self.now = now
+        index = bisect_right(self._times, now) - 1
+        if index > 0:
+            del self._times[:index], self._free[:index]
+        self._times[0] = now
+
+    def find(self, fit: Fit, duration: int, not_before: int = 0) -> Found | None:
+        """Find the earliest place of a share, from an instant on; None: never."""
+        times, free, need = self._times, self._free, fit.least
+        start = max(self.now, not_before)
+        for at in range(bisect_right(times, start) - 1, len(times)):
+            if times[at] >= start + duration:
+                break
+            if free[at] < need:
+                start = times[at + 1] if at + 1 < len(times) else FOREVER
+        return None if start >= FOREVER else Found(start, need)
+
+    @property
+    def most_now(self) -> int:
+        """What is free now."""
+        return self._free[0]
+
+    def find_again(self, resources: int, duration: int, not_before: int) -> Found | None:
+        """Find the earliest instant from which on as many are free for so long."""
+        return self.find(Share(resources), duration, not_before)
+
+    def find_now(self, fit: Fit, duration: int) -> Found | None:
+        """Find a place that begins now, or None."""
+        if self._free[0] < fit.least:
+            return None
+        free = min(self._free[: bisect_left(self._times, self.now + duration, 1)])
+        return Found(self.now, free) if free >= fit.least else None
+
+    def free(self, fit: Fit, start: int, stop: int) -> int:  # noqa: ARG002
+        """Say how many are free during all of [start, stop)."""
+        return self.free_resources(start, stop)
+
+    def free_resources(self, start: int, stop: int) -> int:
+        """Say how many are free during all of [start, stop)."""
+        first = max(bisect_right(self._times, start) - 1, 0)
+        return min(self._free[first : bisect_left(self._times, stop, first + 1)])
+
+    def has_free(self, stay: Stay) -> bool:
+        """Say whether a stay takes nothing from anybody."""
+        return self.free_resources(stay.start, stay.stop) >= stay.resources
+
+    def from_now(self, *, of_nodes: bool) -> FromNow:  # noqa: ARG002
+        """Say how many stay free from now on."""
+        seen = FromNow(Timeline(self.now, 0))
+        seen.times, seen.free = self._times[:], list(accumulate(self._free, min))
+        return seen
+
+    def _shift(self, stay: Stay, by: int) -> None:
+        times, free = self._times, self._free
+        start = stay.start
+        if stay.stop <= times[0]:
+            return
+        first = self._cut(start) if start > times[0] else 0
+        last = self._cut(stay.stop)
+        free[first:last] = [count + by for count in free[first:last]]
+        for edge in (last, first):
+            if edge and free[edge] == free[edge - 1]:  # nothing changes here any more
+                del times[edge], free[edge]
+
+    def _cut(self, instant: int) -> int:
+        index = bisect_left(self._times, instant)
+        if index == len(self._times) or self._times[index] != instant:
+            self._times.insert(index, instant)
+            self._free.insert(index, self._free[index - 1])
+        return index

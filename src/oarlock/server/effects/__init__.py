@@ -1,0 +1,1 @@
+"""Effects that steps ask for, carried out: launches, mails, programs of the site."""

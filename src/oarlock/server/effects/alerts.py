@@ -1,0 +1,73 @@
+"""Mails to administrators (MAIL_RECIPIENT): what happened since the last one, together in one."""
+
+import logging
+import time
+from collections.abc import Sequence
+
+from oarlock.job import alerts
+from oarlock.job.run.reports import NotNotified
+from oarlock.model.event import EVENTS, Event, EventType
+from oarlock.server.core import Core
+from oarlock.server.effects.mail import NotSent, Post
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries.events import Noted
+
+log = logging.getLogger(__name__)
+
+PERIOD = 30.0
+"""Seconds between two looks: what happens meanwhile shares a mail."""
+
+_MOST = 200  # events in one mail
+_STOPPED = "  All queues were stopped; `oarnotify -E` starts them again.\n"
+
+
+class Alerts:
+    """Tells administrators of the events that need them. A mail server that is away is tried again at each turn."""
+
+    def __init__(self, core: Core) -> None:
+        self._core, self._post = core, Post(core.config)
+        self._failed = False
+
+    async def tell(self) -> None:
+        """Send a mail about what is new, if anything is."""
+        noted = await self._core.read(_due)
+        if not noted:
+            return
+        recipients = self._core.config.mail_recipient
+        try:
+            await self._post.send(recipients, subject(noted), text(noted))
+        except NotSent as problem:
+            self._complain(str(problem))
+            return
+        self._failed = False
+        await self._core.write(lambda tx: alerts.told(tx, noted))
+
+    def _complain(self, says: str) -> None:
+        """Note once that mails do not go out; they are tried again."""
+        if not self._failed:
+            self._failed = True
+            log.warning("administrators could not be told", extra={"why": says})
+            self._core.tell(NotNotified(0, EventType.MAIL_NOTIFICATION_ERROR, says))
+
+
+def _due(tx: Tx) -> list[Noted]:
+    return alerts.due(tx, most=_MOST)
+
+
+def subject(noted: Sequence[Noted]) -> str:
+    """Name the first event, and how many more there are."""
+    more = f" and {len(noted) - 1} more" if len(noted) > 1 else ""
+    return f"[OAR] {noted[0].event.type}{more}"
+
+
+def text(noted: Sequence[Noted]) -> str:
+    """Describe the events, one paragraph each."""
+    return "\n".join(_paragraph(one.event) for one in noted)
+
+
+def _paragraph(event: Event) -> str:
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.at))
+    about = [f"job {event.job}"] * bool(event.job) + [", ".join(event.hosts)] * bool(event.hosts)
+    stopped = _STOPPED if EVENTS[event.type].stops_queues else ""
+    named = f" ({'; '.join(about)})" if about else ""
+    return f"{at} {event.type}{named}: {EVENTS[event.type].says}.\n  {event.description}\n{stopped}"

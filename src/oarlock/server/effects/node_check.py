@@ -1,0 +1,66 @@
+"""Checking nodes with a program of the site instead of the server's own connections: fping, nmap, or its own."""
+
+import logging
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from oarlock.config import Config
+from oarlock.server.effects import programs
+
+log = logging.getLogger(__name__)
+
+_SECONDS = 120.0
+_NAME = re.compile(r"[A-Za-z0-9_]\S*")  # what starts otherwise could be taken for an option
+_REPORT = re.compile(r"Nmap scan report for (\S+)")
+_OPEN = re.compile(r"\d+/tcp\s+open\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Checker:
+    """A program that looks at nodes: its words before their names, and who of them answered by what it printed."""
+
+    command: tuple[str, ...]
+    answered: Callable[[Sequence[str], str, str], set[str]]
+
+    async def silent(self, names: Sequence[str]) -> dict[str, str] | None:
+        """Give the nodes that do not answer, with the reason; `None` if the program could not look at them."""
+        asked = [name for name in names if _NAME.fullmatch(name)]
+        spoke = await programs.listen([*self.command, *asked], seconds=_SECONDS)
+        if spoke.status is None or spoke.status == -1:
+            log.warning("nodes could not be checked", extra={"command": self.command[0], "why": spoke.err})
+            return None
+        answered = self.answered(asked, spoke.out, spoke.err)
+        return {name: f"{self.command[0]} says so" for name in names if name not in answered}
+
+
+def checker(config: Config) -> Checker | None:
+    """Give the program that the settings name, if they name one; the first of fping, nmap and the site's own."""
+    if config.pingchecker_fping_command:
+        return Checker((*config.pingchecker_fping_command, "-a"), fping)
+    if config.pingchecker_nmap_command:
+        return Checker(config.pingchecker_nmap_command, nmap)
+    if config.pingchecker_generic_command:
+        return Checker(config.pingchecker_generic_command, generic)
+    return None
+
+
+def fping(_: Sequence[str], out: str, __: str) -> set[str]:
+    """Read `fping -a`: the names of those that answer, one a line."""
+    return {line.split()[0] for line in out.splitlines() if line.strip()}
+
+
+def nmap(_: Sequence[str], out: str, __: str) -> set[str]:
+    """Read nmap's report: a node answers if one of the ports looked at is open."""
+    found, node = set(), ""
+    for line in out.splitlines():
+        if about := _REPORT.match(line):
+            node = about[1]
+        elif _OPEN.match(line):
+            found.add(node)
+    return found
+
+
+def generic(names: Sequence[str], _: str, err: str) -> set[str]:
+    """Read what a program of the site says: each line of its standard error that is the name of a node is a bad one."""
+    return set(names) - {line.strip() for line in err.splitlines()}

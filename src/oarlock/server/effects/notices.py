@@ -1,0 +1,90 @@
+"""Notices: telling users of their jobs, by mail or by a program of theirs; not too many at once."""
+
+import asyncio
+import logging
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable
+
+from oarlock.config import Config
+from oarlock.job.run.effects import Notify
+from oarlock.job.run.reports import News, Notified, NotNotified
+from oarlock.lang import options
+from oarlock.model.errors import OarlockError
+from oarlock.model.event import EventType
+from oarlock.node.attempt.notice import Notice
+from oarlock.server.effects.mail import NotSent, Post
+
+log = logging.getLogger(__name__)
+
+_WINDOW, _MOST = 60.0, 30  # mails to one address within so many seconds
+_PROGRAMS, _WAITING = 6, 1000  # programs that run at once; those of one user that wait for their turn
+
+Run = Callable[[Notice], Awaitable[str]]
+"""Runs a program where users submit; gives what went wrong, or nothing."""
+
+
+class Notices:
+    """Tells users as they chose. A user's programs run one after the other; what goes wrong is told as news."""
+
+    def __init__(self, config: Config, tell: Callable[[News], None], run: Run) -> None:
+        self._tell, self._run, self._post = tell, run, Post(config)
+        self._sent: dict[str, deque[float]] = {}
+        self._programs = asyncio.Semaphore(_PROGRAMS)
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._waiting: defaultdict[str, int] = defaultdict(int)
+
+    async def send(self, notice: Notify) -> None:
+        """Tell a user; then the notice is done with, whatever came of it. One that is cut off is sent again later."""
+        kind, _, where = notice.how.partition(":")
+        if kind == "exec":
+            await self._execute(notice, where)
+        elif self._is_too_much(where):
+            log.warning("too many mails; one is left out", extra={"job": notice.job, "user": notice.user})
+        else:
+            await self._mail(notice, where)
+        self._tell(Notified(notice.number))
+
+    def _is_too_much(self, address: str) -> bool:
+        now = asyncio.get_running_loop().time()
+        sent = self._sent.setdefault(address, deque(maxlen=_MOST))
+        if len(sent) == _MOST and now - sent[0] < _WINDOW:
+            return True
+        sent.append(now)
+        return False
+
+    async def _mail(self, notice: Notify, address: str) -> None:
+        named = f" ({notice.name})" if notice.name else ""
+        subject = f"[OAR] {notice.tag}: job {notice.job}{named}"
+        try:
+            await self._post.send([address], subject, f"Job {notice.job}{named} of {notice.user}: {notice.comment}\n")
+        except NotSent as problem:
+            self._tell(NotNotified(notice.job, EventType.USER_MAIL_NOTIFICATION, str(problem)))
+
+    async def _execute(self, notice: Notify, program: str) -> None:
+        if self._waiting[notice.user] >= _WAITING:
+            self._not_run(notice, f"{_WAITING} programs of {notice.user} wait already")
+            return
+        self._waiting[notice.user] += 1
+        try:
+            async with self._turns[notice.user], self._programs:
+                if says := await self._run(_asked(notice, program)):
+                    self._not_run(notice, says)
+        except OarlockError as error:
+            self._not_run(notice, str(error))
+        finally:
+            self._done(notice.user)
+
+    def _not_run(self, notice: Notify, says: str) -> None:
+        self._tell(NotNotified(notice.job, EventType.USER_EXEC_NOTIFICATION_ERROR, says))
+
+    def _done(self, user: str) -> None:
+        self._waiting[user] -= 1
+        if not self._waiting[user]:
+            del self._waiting[user], self._turns[user]
+
+
+def _asked(notice: Notify, program: str) -> Notice:
+    """Put OAR's four arguments behind the user's own."""
+    path, *arguments = options.words(program)
+    about = (str(notice.job), notice.name, notice.tag, notice.comment)
+    return Notice(notice.job, notice.user, path, (*arguments, *about))

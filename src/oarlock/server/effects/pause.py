@@ -1,0 +1,54 @@
+"""Pausing: jobs are stopped and go on, on all their nodes, with the site's scripts on the server around it."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+from oarlock.config import Config
+from oarlock.job.run.effects import Resume, Suspend
+from oarlock.job.run.reports import News, Stopped, WentOn
+from oarlock.server.effects import programs
+from oarlock.server.nodes.fleet import NodeVerbs
+
+Each = Callable[[Sequence[str], Callable[[NodeVerbs], Awaitable[None]]], Awaitable[dict[str, str]]]
+"""Asks several nodes the same at once; gives the reasons of those that did not do it."""
+
+
+class Pausing:
+    """Suspends and resumes jobs. What is asked for again while it is under way is not done twice."""
+
+    def __init__(self, config: Config, each: Each, tell: Callable[[News], None]) -> None:
+        self._config, self._each, self._tell = config, each, tell
+        self._under_way: set[Suspend | Resume] = set()
+
+    async def suspend(self, one: Suspend) -> None:
+        """Stop a job, then run the site's script; a script that fails is told of, with no node to blame."""
+        if one in self._under_way:
+            return
+        self._under_way.add(one)
+        try:
+            failed = await self._each(one.nodes, lambda node: node.suspend(one.job, one.attempt))
+            says = "; ".join(failed.values()) or await self._script(self._config.just_after_suspend_exec_file, one.job)
+        finally:
+            self._under_way.discard(one)
+        self._tell(Stopped(one.job, one.attempt, tuple(failed), says))
+
+    async def resume(self, one: Resume) -> None:
+        """Run the site's script, then let the job go on; where the script fails it does not."""
+        if one in self._under_way:
+            return
+        self._under_way.add(one)
+        failed: dict[str, str] = {}
+        try:
+            says = await self._script(self._config.just_before_resume_exec_file, one.job)
+            if not says:
+                failed = await self._each(one.nodes, lambda node: node.resume(one.job, one.attempt))
+        finally:
+            self._under_way.discard(one)
+        self._tell(WentOn(one.job, one.attempt, tuple(failed), says or "; ".join(failed.values())))
+
+    async def _script(self, path: Path | None, job: int) -> str:
+        """Run a script of the site with the number of a job; say what went wrong."""
+        if path is None:
+            return ""
+        ran = await programs.run([str(path), str(job)], seconds=self._config.suspend_resume_script_timeout)
+        return "" if ran.status == 0 else ran.says

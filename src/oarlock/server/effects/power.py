@@ -1,0 +1,59 @@
+"""Power: the site's commands that put nodes to sleep and wake them, and how woken nodes are awaited."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from oarlock.config import Config
+from oarlock.job.run.reports import News, Woken
+from oarlock.server.effects import programs
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 5.0  # between two looks at nodes that were woken
+
+Ask = Callable[[Sequence[str]], Awaitable[dict[str, str]]]
+"""Asks nodes whether they answer; gives the reasons of those that do not."""
+
+
+class Power:
+    """Wakes nodes and puts them to sleep. What was woken is kept in memory: after a restart it is woken again."""
+
+    def __init__(self, config: Config, ask: Ask, tell: Callable[[News], None]) -> None:
+        self._config, self._ask, self._tell = config, ask, tell
+        self._waking: set[str] = set()
+
+    async def sleep(self, nodes: Sequence[str]) -> None:
+        """Put nodes to sleep."""
+        await self._run(self._config.scheduler_node_manager_sleep_cmd, nodes)
+
+    async def wake(self, nodes: Sequence[str]) -> None:
+        """Wake nodes and wait for them; those that are being woken already are left out."""
+        new = [name for name in nodes if name not in self._waking]
+        if not new:
+            return
+        self._waking.update(new)
+        try:
+            await self._run(self._config.scheduler_node_manager_wake_up_cmd, new)
+            await self._await(new)
+        finally:
+            self._waking.difference_update(new)
+
+    async def _run(self, command: Sequence[str], nodes: Sequence[str]) -> None:
+        ran = await programs.run(command, seconds=self._config.server_prologue_epilogue_timeout, lines=nodes)
+        say = log.info if ran.status == 0 else log.warning
+        say("node manager ran", extra={"command": command[0], "nodes": nodes, "says": ran.says})
+
+    async def _await(self, nodes: Sequence[str]) -> None:
+        """Look again and again; tell of each node as soon as it answers, and of the others when time is over."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._config.scheduler_node_manager_wakeup_time
+        left = list(nodes)
+        while left:
+            silent = await self._ask(left)
+            over = loop.time() >= end
+            if len(silent) < len(left) or over:
+                self._tell(Woken(frozenset(left) - silent.keys(), silent if over else {}))
+            left = [] if over else list(silent)
+            if left:
+                await asyncio.sleep(min(_LOOK_SECONDS, max(0.0, end - loop.time())))

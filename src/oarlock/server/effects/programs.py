@@ -1,0 +1,133 @@
+"""Programs of the site that run on the server: prologue, epilogue, node managers. No shell, and a deadline each."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from oarlock.config import Config, NodeTransport
+from oarlock.job.run import site_programs
+from oarlock.job.run.site_programs import SiteProgram
+from oarlock.model.event import EventType
+from oarlock.node.attempt import site_script
+
+_ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
+_LONGEST_TOLD = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """How a program ended; `status` is None when it was out of time, -1 when it could not be started."""
+
+    status: int | None
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spoke:
+    """How a program ended (as in `Ran`), and all that it printed; `err` is ours where it did not come to its end."""
+
+    status: int | None
+    out: str
+    err: str
+
+
+async def run(command: Sequence[str], *, seconds: float, lines: Sequence[str] = ()) -> Ran:
+    """Run a program with a constant environment and these lines on its standard input; end it when time is over."""
+    spoke = await listen(command, seconds=seconds, lines=lines, out=asyncio.subprocess.DEVNULL)
+    if spoke.status is None or spoke.status == -1:
+        return Ran(spoke.status, spoke.err)
+    told = spoke.err.strip()[-_LONGEST_TOLD:]
+    if spoke.status:
+        told = f"{command[0]} ended with {_described(spoke.status)}" + (f": {told}" if told else "")
+    return Ran(spoke.status, told)
+
+
+def _described(returncode: int) -> str:
+    return f"exit {returncode}" if returncode > 0 else f"signal {-returncode}"
+
+
+async def listen(
+    command: Sequence[str], *, seconds: float, lines: Sequence[str] = (), out: int = asyncio.subprocess.PIPE
+) -> Spoke:
+    """Run a program as `run` does, and keep what it prints."""
+    try:
+        executable = await asyncio.to_thread(checked, command[0])
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            executable=executable,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=out,
+            stderr=asyncio.subprocess.PIPE,
+            env=_ENVIRONMENT,
+            cwd="/",
+            start_new_session=True,
+        )
+    except site_script.Untrusted as error:
+        return Spoke(-1, "", str(error))
+    except OSError as error:
+        return Spoke(-1, "", f"{command[0]} cannot be run: {error.strerror}")
+    given = "".join(f"{line}\n" for line in lines).encode()
+    try:
+        async with asyncio.timeout(seconds):
+            printed, complained = await process.communicate(given)
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+        return Spoke(None, "", f"{command[0]} did not end within {seconds:g} s")
+    return Spoke(process.returncode, (printed or b"").decode(errors="replace"), complained.decode(errors="replace"))
+
+
+def checked(program: str) -> str:
+    """Return the file that a program of the site is, all links followed; `script.Untrusted` if it must not be run.
+
+    Nobody but root can write the file or a folder above it, so it cannot be exchanged between this and its start.
+    """
+    path = program if "/" in program else shutil.which(program, path=_ENVIRONMENT["PATH"])
+    if path is None:
+        raise site_script.Untrusted(f"{program} is not in {_ENVIRONMENT['PATH']}: write its whole path")
+    os.close(site_script.trusted(path))
+    return os.path.realpath(path)
+
+
+def unusable(programs: Iterable[SiteProgram]) -> list[tuple[SiteProgram, str]]:
+    """Return the programs of the site that could not be run on this machine, each with the reason."""
+    found = []
+    for program in programs:
+        try:
+            checked(program.path)
+        except site_script.Untrusted as error:
+            found.append((program, f"{program.key}: {error}"))
+    return found
+
+
+def of_this_machine(config: Config) -> list[SiteProgram]:
+    """List the programs of the site that run on this machine: those of nodes as well where all nodes are this one."""
+    here = config.node_transport is NodeTransport.LOCAL
+    return [*site_programs.on_server(config), *(site_programs.on_nodes(config) if here else ())]
+
+
+PROLOGUE = (
+    EventType.SERVER_PROLOGUE_ERROR,
+    EventType.SERVER_PROLOGUE_TIMEOUT,
+    EventType.SERVER_PROLOGUE_EXIT_CODE_ERROR,
+)
+EPILOGUE = (
+    EventType.SERVER_EPILOGUE_ERROR,
+    EventType.SERVER_EPILOGUE_TIMEOUT,
+    EventType.SERVER_EPILOGUE_EXIT_CODE_ERROR,
+)
+
+
+def problem(ran: Ran, events: tuple[EventType, EventType, EventType]) -> EventType | None:
+    """Name what went wrong with the server's prologue or epilogue, if anything did."""
+    not_found, too_slow, bad_end = events
+    if ran.status is None:
+        return too_slow
+    if ran.status == -1:
+        return not_found
+    return bad_end if ran.status else None

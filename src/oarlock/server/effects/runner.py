@@ -1,0 +1,425 @@
+"""Errands: instructions carried out on real nodes; what comes of them returns as news.
+
+An errand that cannot tell whether it was done says nothing: the node is asked again when it is back.
+"""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from oarlock.config import Config
+from oarlock.job.run.effects import (
+    Check,
+    Checkpoint,
+    Discard,
+    EndUnknown,
+    Expect,
+    Forget,
+    GiveBack,
+    Instruction,
+    Kill,
+    LookAgain,
+    Notify,
+    Reach,
+    Resume,
+    Run,
+    RunEpilogue,
+    Signal,
+    Sleep,
+    Survey,
+    Suspend,
+    Wake,
+)
+from oarlock.job.run.reports import (
+    Checked,
+    Exited,
+    HeldUp,
+    Hello,
+    Missing,
+    News,
+    NodeEvent,
+    NotLaunched,
+    ScriptEnded,
+    Signalled,
+    Started,
+)
+from oarlock.model.errors import DatabaseHeld, NodeRefused, NodeUnreachable, OarlockError
+from oarlock.model.event import EventType
+from oarlock.node.attempt.identity import UserMissing, UserRefused
+from oarlock.node.attempt.notice import Notice
+from oarlock.node.wire.messages import BAD, NOT_NOW, REBOOTED, SEEN, TAKEN, UNKNOWN, UNUSABLE, Launch
+from oarlock.server.accounts import People
+from oarlock.server.effects import programs
+from oarlock.server.effects.node_check import checker
+from oarlock.server.effects.notices import Notices
+from oarlock.server.effects.pause import Pausing
+from oarlock.server.effects.power import Power
+from oarlock.server.nodes.fleet import NodeVerbs
+
+log = logging.getLogger(__name__)
+
+Key = tuple[int, int]
+_FORGET_AFTER = 0.5  # seconds in which attempts to be forgotten are gathered
+_PLACE_SECONDS = 60.0
+_TAKEN_SECONDS = 1.0  # between two tries to launch a job whose number is taken on a node
+
+
+class Nodes(Protocol):
+    """Where nodes come from."""
+
+    def node(self, name: str) -> NodeVerbs:
+        """Give a node by its name."""
+        ...
+
+
+class Errands:
+    """Carries instructions out, each in a task of its own; nothing here waits for a slow node but its own errand."""
+
+    def __init__(
+        self,
+        fleet: Nodes,
+        config: Config,
+        *,
+        tell: Callable[[News], None],
+        look_again: Callable[[int | None], None],
+        reached: Callable[[Sequence[int]], Awaitable[None]],
+    ) -> None:
+        self._fleet, self._config = fleet, config
+        self._tell, self._look_again, self._reached = tell, look_again, reached
+        self.hosts: dict[str, Hello] = {}
+        self._launching: dict[Key, asyncio.Task[None]] = {}
+        self._held_up: dict[Key, asyncio.Event] = {}  # launches that wait for a number; set: they are to end
+        self._places: dict[tuple[int, int, str], asyncio.Future[Exited | None]] = {}
+        self._forgotten: defaultdict[str, list[Key]] = defaultdict(list)
+        self._flushing: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._people = People()
+        self._pausing = Pausing(config, self._each, tell)
+        self._notices = Notices(config, tell, self._notify)
+        self._checker = checker(config)
+        self._power = Power(config, self._silent, tell)
+        self._stopped = False
+
+    def carry_out(self, instructions: Iterable[Instruction]) -> None:
+        """Begin all errands; returns at once."""
+        if self._stopped:
+            return
+        for one in instructions:
+            match one:
+                case LookAgain(at=at):
+                    self._look_again(at)
+                case Run():
+                    key = (one.first[1].job, one.first[1].attempt)
+                    self._launching[key] = self._begin(self._run(one))
+                    self._launching[key].add_done_callback(partial(self._launched, key))
+                case Forget():
+                    self._forgotten[one.node] += one.attempts
+                    self._flush_soon()
+                case Expect():
+                    self._fleet.node(one.node).expect(one.job, one.attempt, one.secret)
+                case _:
+                    self._begin(self._do(one))
+
+    def _launched(self, key: Key, _: "asyncio.Task[None]") -> None:
+        self._launching.pop(key, None)
+        self._held_up.pop(key, None)
+
+    def hear(self, news: NodeEvent) -> bool:
+        """Look at what a node says before the steps do; false if nothing follows from it."""
+        match news:
+            case Started():
+                self._place_known((news.job, news.attempt, news.node), None)
+            case Exited():
+                self._place_known((news.report.job, news.report.attempt, news.node), news)
+            case Missing():
+                # The connection was made anew for this very launch: of course it is not there yet.
+                return (news.job, news.attempt) not in self._launching
+            case _:
+                pass
+        return True
+
+    def stop(self) -> None:
+        """Leave all errands and begin no other; what they were about is written down."""
+        self._stopped = True
+        for task in self._tasks:
+            task.cancel()
+
+    async def close(self) -> None:
+        """Stop, and wait until every errand has ended."""
+        self.stop()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._people.close()
+
+    def _begin(self, errand: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._safely(errand))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _safely(self, errand: Coroutine[Any, Any, None]) -> None:
+        """Run an errand to its end; one that fails in a way nobody thought of is logged, and hurts no other."""
+        try:
+            await errand
+        except DatabaseHeld:
+            pass  # logged where it was found; the server is about to end
+        except Exception:
+            log.exception("errand failed", extra={"errand": getattr(errand, "__qualname__", "")})
+
+    async def _do(self, one: Instruction) -> None:
+        match one:
+            case Reach():
+                await self._reach(one)
+            case Kill():
+                await self._kill(one)
+            case GiveBack():
+                await self._each(one.nodes, lambda node: node.end(one.job, one.attempt))
+            case Signal():
+                await self._politely(one.node, self._fleet.node(one.node).signal(one.job, one.attempt, one.number))
+            case Checkpoint():
+                problem = await self._politely(one.node, self._fleet.node(one.node).checkpoint(one.job, one.attempt))
+                self._tell(Signalled(one.job, one.attempt, problem))
+            case Suspend():
+                await self._pausing.suspend(one)
+            case Resume():
+                await self._pausing.resume(one)
+            case RunEpilogue():
+                await self._epilogue(one)
+            case _:
+                await self._do_rare(one)
+
+    async def _do_rare(self, one: Instruction) -> None:
+        match one:
+            case Wake():
+                await self._power.wake(one.nodes)
+            case Sleep():
+                await self._power.sleep(one.nodes)
+            case Notify():
+                await self._notices.send(one)
+            case Check():
+                await self._check(one)
+            case Survey():
+                await self._silent(one.nodes)
+            case Discard():
+                await self._politely(one.node, self._fleet.node(one.node).discard(one.job, one.attempt, one.tag))
+            case EndUnknown():
+                await self._politely(one.node, self._fleet.node(one.node).end_unknown(one.job, one.attempt, one.tag))
+            case _:
+                raise AssertionError(f"nobody carries out {one}")
+
+    # Launching.
+
+    async def _reach(self, reach: Reach) -> None:
+        found = await asyncio.gather(*(self._greet(name) for name in reach.nodes))
+        silent = {name: problem for name, problem in zip(reach.nodes, found, strict=True) if problem}
+        if not silent:
+            await self._reached(reach.jobs)
+            return
+        says = "; ".join(silent.values())
+        for job in reach.jobs:
+            self._tell(NotLaunched(job, 0, EventType.PING_CHECKER_NODE_SUSPECTED, says, tuple(silent)))
+
+    async def _greet(self, name: str) -> str:
+        """Reach a node; give the reason if that is not possible."""
+        try:
+            self.hosts[name] = await self._fleet.node(name).hello()
+        except OarlockError as error:
+            self.hosts.pop(name, None)
+            return str(error)
+        return ""
+
+    async def _run(self, run: Run) -> None:
+        name, launch = run.first
+        try:
+            uid = await self._people.uid(launch.user)
+        except UserRefused as refusal:
+            missing = isinstance(refusal, UserMissing)
+            event = EventType.USER_UNKNOWN if missing else EventType.USER_LOOKUP_ERROR
+            self._tell(NotLaunched(launch.job, launch.attempt, event, str(refusal), ()))
+            return
+        if launch.uid not in {None, uid}:
+            says = f"the account `{launch.user}` is another one now: its number was {launch.uid} and is {uid}"
+            self._tell(NotLaunched(launch.job, launch.attempt, EventType.USER_SHELL, says, ()))
+            return
+        failed = await self._prepare(run) if run.others else {}
+        if failed:
+            first = next(iter(failed.values()))
+            event, says = _why_not(first), "; ".join(str(error) for error in failed.values())
+            await self._not_launched(run, event, says, tuple(failed), cause=_cause(first))
+            return
+        if self._config.server_prologue_exec_file:
+            ran = await self._script(str(self._config.server_prologue_exec_file), launch.job)
+            if bad := programs.problem(ran, programs.PROLOGUE):
+                await self._not_launched(run, bad, ran.says, ())
+                return
+        try:
+            await self._launch_on(name, launch._replace(uid=uid))
+        except NodeUnreachable as error:
+            self.hosts.pop(name, None)
+            if not error.sent:
+                await self._not_launched(run, EventType.PING_CHECKER_NODE_SUSPECTED, str(error), (name,))
+        except NodeRefused as error:
+            if error.word == REBOOTED:
+                self.hosts.pop(name, None)
+            if error.word != SEEN:
+                # NOT_NOW: it was withdrawn before its turn came, which is no fault of the node.
+                hosts = () if error.word in {REBOOTED, NOT_NOW} else (name,)
+                await self._not_launched(run, _why_not(error), str(error), hosts, cause=_cause(error))
+
+    async def _launch_on(self, name: str, launch: Launch) -> None:
+        """Start an attempt on a node; while an unknown job of its number is there, wait for the end of that."""
+        key = (launch.job, launch.attempt)
+        while True:
+            try:
+                return await self._fleet.node(name).launch(launch)
+            except NodeRefused as error:
+                if error.word != TAKEN:
+                    raise
+                if key not in self._held_up:
+                    self._held_up[key] = asyncio.Event()
+                    self._tell(HeldUp(name, launch.job, launch.attempt, str(error)))
+                await self._wait_for_number(name, key)
+
+    async def _wait_for_number(self, name: str, key: Key) -> None:
+        try:
+            async with asyncio.timeout(_TAKEN_SECONDS):
+                await self._held_up[key].wait()
+        except TimeoutError:
+            return
+        raise NodeRefused(name, NOT_NOW, "it was to end before it began")
+
+    async def _prepare(self, run: Run) -> dict[str, OarlockError]:
+        """Have a place made on each of the other nodes; give those where that failed."""
+        key = (run.first[1].job, run.first[1].attempt)
+        loop = asyncio.get_running_loop()
+        ready = {name: loop.create_future() for name, _ in run.others}
+        self._places |= {(*key, name): future for name, future in ready.items()}
+        try:
+            answers = await asyncio.gather(
+                *(self._prepare_one(name, self._launch_on(name, launch), ready[name]) for name, launch in run.others)
+            )
+        finally:
+            for name in ready:
+                self._places.pop((*key, name), None)
+        return {name: error for (name, _), error in zip(run.others, answers, strict=True) if error is not None}
+
+    async def _prepare_one(
+        self, name: str, launching: Awaitable[None], ready: "asyncio.Future[Exited | None]"
+    ) -> OarlockError | None:
+        try:
+            await launching
+            async with asyncio.timeout(_PLACE_SECONDS):
+                ended = await ready
+        except TimeoutError:
+            return NodeUnreachable(name, f"no place was ready within {_PLACE_SECONDS:.0f} s", sent=True)
+        except OarlockError as error:
+            return error
+        if ended is not None:
+            report = ended.report
+            return NodeRefused(name, report.event, report.says, cause=report.causes.get(report.event, ""))
+        return None
+
+    def _place_known(self, place: tuple[int, int, str], ended: Exited | None) -> None:
+        waiting = self._places.get(place)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(ended)
+
+    async def _not_launched(
+        self, run: Run, event: EventType, says: str, hosts: tuple[str, ...], *, cause: str = ""
+    ) -> None:
+        launch = run.first[1]
+        others = tuple(name for name, _ in run.others if name not in hosts)
+        await self._each(others, lambda node: node.end(launch.job, launch.attempt))
+        self._tell(NotLaunched(launch.job, launch.attempt, event, says, hosts, cause))
+
+    # Ending.
+
+    async def _kill(self, kill: Kill) -> None:
+        launching = self._launching.get((kill.job, kill.attempt))
+        if (held_up := self._held_up.get((kill.job, kill.attempt))) is not None:
+            held_up.set()
+        if launching is not None:
+            await asyncio.wait([launching])
+        try:
+            await self._fleet.node(kill.node).kill(kill.job, kill.attempt, grace=kill.grace)
+        except NodeRefused as error:
+            if error.word == UNKNOWN:
+                self._tell(Missing(kill.node, kill.job, kill.attempt))
+        except NodeUnreachable as error:
+            log.warning("node does not hear a kill", extra={"node": kill.node, "job": kill.job, "why": error.why})
+
+    async def _epilogue(self, one: RunEpilogue) -> None:
+        ran = await self._script(str(self._config.server_epilogue_exec_file), one.job)
+        self._tell(ScriptEnded(one.job, one.attempt, programs.problem(ran, programs.EPILOGUE), ran.says))
+
+    async def _script(self, path: str, job: int) -> programs.Ran:
+        return await programs.run([path, str(job)], seconds=self._config.server_prologue_epilogue_timeout)
+
+    async def _notify(self, notice: Notice) -> str:
+        try:
+            known = notice._replace(uid=await self._people.uid(notice.user))
+        except UserRefused as refusal:
+            return str(refusal)
+        return await self._fleet.node(self._config.notify_hostname).notify(known)
+
+    def _flush_soon(self) -> None:
+        if self._flushing is None or self._flushing.done():
+            self._flushing = self._begin(self._flush())
+
+    async def _flush(self) -> None:
+        await asyncio.sleep(_FORGET_AFTER)
+        gathered, self._forgotten = self._forgotten, defaultdict(list)
+        for name, keys in gathered.items():
+            await self._politely(name, self._fleet.node(name).forget(keys))
+
+    # Others.
+
+    async def _silent(self, names: Sequence[str]) -> dict[str, str]:
+        """Ask nodes whether they answer; give the reasons of those that do not."""
+        return await self._each(names, lambda node: node.ping())
+
+    async def _check(self, check: Check) -> None:
+        silent = await (self._checker.silent if self._checker else self._silent)(check.nodes)
+        if silent is not None:
+            self._tell(Checked(frozenset(check.nodes) - silent.keys(), silent))
+
+    async def _each(self, names: Sequence[str], verb: Callable[[NodeVerbs], Awaitable[None]]) -> dict[str, str]:
+        """Ask several nodes the same at once; give the reasons of those that did not do it."""
+        said = await asyncio.gather(*(self._politely(name, verb(self._fleet.node(name))) for name in names))
+        return {name: problem for name, problem in zip(names, said, strict=True) if problem}
+
+    async def _politely(self, name: str, asking: Awaitable[None]) -> str:
+        """Await an answer; give the reason if there is none. A node that knows nothing more of it has done it."""
+        try:
+            await asking
+        except NodeRefused as error:
+            return "" if error.word in {UNKNOWN, NOT_NOW} else str(error)
+        except OarlockError as error:
+            log.info("node did not do it", extra={"node": name, "why": str(error)})
+            return str(error)
+        return ""
+
+
+_WORDS = {
+    BAD: EventType.BAD_HASHTABLE_DUMP,
+    REBOOTED: EventType.PING_CHECKER_NODE_SUSPECTED,
+    UNUSABLE: EventType.PROLOGUE_ERROR,  # or another program of the site; the sentence names it
+}
+
+
+def _cause(error: OarlockError) -> str:
+    """Return why a program of the site failed, where that kept a node from a launch."""
+    if not isinstance(error, NodeRefused):
+        return ""
+    return UNUSABLE if error.word == UNUSABLE else error.cause
+
+
+def _why_not(error: OarlockError) -> EventType:
+    """Name the manual's event for a launch that did not happen."""
+    if isinstance(error, NodeRefused):
+        if error.word in EventType.__members__:
+            return EventType[error.word]
+        return _WORDS.get(error.word, EventType.CPUSET_ERROR)
+    return EventType.PING_CHECKER_NODE_SUSPECTED

@@ -1,0 +1,1 @@
+"""The listening sockets and their connections."""

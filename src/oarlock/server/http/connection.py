@@ -1,0 +1,257 @@
+"""One connection to the server: who is at its other end, and how long and how much it may keep us busy."""
+
+import asyncio
+import socket
+import struct
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from oarlock.model.errors import BadRequest, OarlockError, TooLong, TooManyAtOnce
+from oarlock.settings.kinds import Network
+from oarlock.web import errors
+from oarlock.web.identity import Peer
+
+HEAD_SECONDS = 5.0
+HEAD_BYTES = 65_536
+UNWANTED_BYTES = 32 * 2**20
+"""How much more somebody may send of a request that was answered already; hanging up earlier loses the answer."""
+
+ANSWER_SECONDS = 30.0
+ANSWER_BYTES = 2**18
+"""A client that takes less of its answer than this in `ANSWER_SECONDS` is hung up on."""
+
+MOST_OF_ONE = 256
+
+_CREDENTIALS = struct.Struct("iII")
+
+
+@dataclass(slots=True)
+class Limits:
+    """What one server lets connections do, and how many each caller (a user id, or a place) has now.
+
+    There may be `most` in all, at the port `most_at_port`: what is between them is kept for the socket.
+    """
+
+    networks: Collection[Network] = ()
+    head_seconds: float = HEAD_SECONDS
+    answer_seconds: float = ANSWER_SECONDS
+    most_of_one: int = MOST_OF_ONE
+    most: int = 4096
+    most_at_port: int = 3072
+    open: Counter[int | str] = field(default_factory=Counter)
+    at_port: int = 0
+    in_all: int = 0
+
+    def admits(self, address: str) -> bool:
+        """Whether an address may talk to the port."""
+        ip = _plain(address)
+        return any(ip in network for network in self.networks)
+
+    def enter(self, caller: int | str) -> OarlockError | None:
+        """Count a connection; return why it is one too many, if it is."""
+        self.open[caller] += 1
+        self.in_all += 1
+        self.at_port += isinstance(caller, str)
+        if self.open[caller] > self.most_of_one:
+            return TooManyAtOnce(
+                f"There are already {self.most_of_one} connections of yours.", hint="Close some first."
+            )
+        if self.in_all > self.most or (isinstance(caller, str) and self.at_port > self.most_at_port):
+            return TooManyAtOnce("The server has as many connections as it can take.", hint="Try again in a moment.")
+        return None
+
+    def leave(self, caller: int | str) -> None:
+        """Count a connection out."""
+        self.open[caller] -= 1
+        if not self.open[caller]:
+            del self.open[caller]
+        self.in_all -= 1
+        self.at_port -= isinstance(caller, str)
+
+
+def place(address: str) -> str:
+    """Name the caller behind an address: whoever has many addresses is one caller.
+
+    That is this machine (127.0.0.0/8 and ::1), and a network of IPv6 (/64), which is what a single host is given.
+    """
+    ip = _plain(address)
+    if ip.is_loopback:
+        return "this machine"
+    return str(ip) if isinstance(ip, IPv4Address) else str(IPv6Network((int(ip) >> 64 << 64, 64)))
+
+
+def _plain(address: str) -> IPv4Address | IPv6Address:
+    """Read an address; one of IPv4 that is written as one of IPv6 is that of IPv4."""
+    ip = ip_address(address.partition("%")[0])
+    return (isinstance(ip, IPv6Address) and ip.ipv4_mapped) or ip
+
+
+class Whole:
+    """A transport that writes the head of an answer together with its body: one call of the system, not two.
+
+    A head whose body does not come in the same breath is written alone, as soon as the loop turns.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._head = b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Write; what ends as a head does is kept for a moment."""
+        head, self._head = self._head, b""
+        if data.endswith(b"\r\n\r\n"):
+            self._head = head + data
+            self._loop.call_soon(self._flush)
+        else:
+            self._transport.write(head + data)
+
+    def close(self) -> None:
+        """Write what is left, and close."""
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._head and not self._transport.is_closing():
+            self._transport.write(self._head)
+        self._head = b""
+
+
+class Connection(HttpToolsProtocol):
+    """uvicorn's connection, which also asks the kernel who calls and does not wait for ever.
+
+    It leans on uvicorn's insides (`app_state`, the parser's callbacks); a test holds uvicorn to them.
+    """
+
+    def __init__(self, limits: Limits, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._limits = limits
+        self._caller: int | str | None = None
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._in_head = False
+        self._head_began = False
+        self._head_bytes = 0
+        self._unwanted_bytes = 0
+        self._answer_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Ask who is there; turn away whom nobody wants."""
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(high=0)  # so that we are told of every byte that nobody takes
+        self.transport = Whole(transport, self.loop)  # type: ignore[assignment]
+        peer = _peer(transport)
+        if peer is None and not self._limits.admits(self.client[0] if self.client else "::"):
+            transport.abort()
+            return
+        # A dictionary of its own: all connections share the one that uvicorn hands out.
+        self.app_state = {**self.app_state, "peer": peer}
+        self._caller = peer.uid if peer is not None else place(self.client[0] if self.client else "::")
+        if refusal := self._limits.enter(self._caller):
+            self._refuse(refusal)
+            return
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Count it out."""
+        self._stop_timer()
+        self._stop_answer_timer()
+        if self._caller is not None:
+            self._limits.leave(self._caller)
+            self._caller = None
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came; a head that goes on and on is refused."""
+        if self.transport.is_closing():
+            return
+        self._head_began = False
+        super().data_received(data)
+        if self._head_began:
+            return
+        if not self._in_head and self.cycle is not None and self.cycle.response_complete:
+            self._unwanted_bytes += len(data)
+            if self._unwanted_bytes > UNWANTED_BYTES:
+                self.transport.abort()
+        elif self._in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES:
+                self._refuse(TooLong(f"The head of the request is over {HEAD_BYTES} bytes."))
+
+    def on_message_begin(self) -> None:
+        """Begin to wait for a whole head."""
+        super().on_message_begin()
+        self._head_began = True
+        self._head_bytes = 0
+        self._await_head()
+
+    def on_headers_complete(self) -> None:
+        """Stop waiting: the head is here."""
+        self._stop_timer()
+        self._in_head = False
+        super().on_headers_complete()
+
+    def pause_writing(self) -> None:
+        """Begin to watch whether the client takes its answer."""
+        super().pause_writing()
+        self._await_taken(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        """Stop watching: the client has all of it."""
+        super().resume_writing()
+        self._stop_answer_timer()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is not HTTP, in our own words."""
+        self._refuse(BadRequest(msg, hint="Speak HTTP/1.1."))
+
+    def _await_head(self) -> None:
+        self._in_head = True
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(self._limits.head_seconds, self._head_late)
+
+    def _head_late(self) -> None:
+        self._head_timer = None
+        if not self.transport.is_closing():
+            self.transport.abort()
+
+    def _await_taken(self, left: int) -> None:
+        self._stop_answer_timer()
+        self._answer_timer = self.loop.call_later(self._limits.answer_seconds, self._look_whether_taken, left)
+
+    def _look_whether_taken(self, before: int) -> None:
+        left = self.transport.get_write_buffer_size()
+        if before - left < ANSWER_BYTES:
+            self.transport.abort()
+        else:
+            self._await_taken(left)
+
+    def _stop_answer_timer(self) -> None:
+        if self._answer_timer is not None:
+            self._answer_timer.cancel()
+            self._answer_timer = None
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _refuse(self, error: OarlockError) -> None:
+        status, content = errors.refusal(error)
+        head = f"HTTP/1.1 {status} Refused\r\ncontent-type: application/json\r\nconnection: close\r\n"
+        self.transport.write(f"{head}content-length: {len(content)}\r\n\r\n".encode() + content)
+        self.transport.close()
+
+
+def _peer(transport: asyncio.Transport) -> Peer | None:
+    """Ask the kernel who opened the other end of a Unix socket; None: it is no such socket."""
+    sock = transport.get_extra_info("socket")
+    if sock.family != socket.AF_UNIX:
+        return None
+    return Peer(*_CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)))

@@ -1,0 +1,176 @@
+"""The server's ears: the Unix socket, where the kernel says who calls, and the TCP port, where a token does."""
+
+import asyncio
+import contextlib
+import functools
+import logging
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from oarlock.model.errors import PortTaken
+from oarlock.server.http import descriptors
+from oarlock.server.http.connection import Connection, Limits
+from oarlock.server.nodes import python_rules
+from oarlock.web import app
+from oarlock.web.core import Core
+from oarlock.web.dispatch import Dispatcher
+from oarlock.web.policy import Site
+from oarlock.web.submission_service import Desk
+
+log = logging.getLogger(__name__)
+
+SOCKET = "server.sock"
+KEEP_ALIVE_SECONDS = 5
+STOP_SECONDS = 2
+_BACKLOG = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Ears:
+    """Sockets that listen: the Unix one, and those of the port."""
+
+    unix: socket.socket
+    tcp: Sequence[socket.socket]
+    path: Path
+
+    @property
+    def port(self) -> int:
+        """The port that was really taken."""
+        return int(self.tcp[0].getsockname()[1])
+
+
+async def serve_http(core: Core) -> None:
+    """Answer requests until cancelled; then finish what is under way, for a moment, and go."""
+    ears = await listen(core)
+    site = Site.of(core.config)
+    shares = descriptors.connection_shares(descriptors.limit())
+    limits = Limits(core.config.allowed_networks, most=shares.most, most_at_port=shares.most_at_port)
+    await answer(core, ears, site, limits)
+
+
+async def listen(core: Core) -> Ears:
+    """Open the socket in the state directory and the port of the settings; `PortTaken` when somebody has it."""
+    config = core.config
+    tcp = await _open_port(config.server_hostname, config.server_port)
+    path = core.state_dir / SOCKET
+    try:
+        return Ears(_open_unix(path), tcp, path)
+    except PortTaken:
+        for sock in tcp:
+            sock.close()
+        raise
+
+
+async def answer(core: Core, ears: Ears, site: Site, limits: Limits) -> None:
+    """Serve on these sockets until cancelled."""
+    dispatcher = Dispatcher(core, site, Desk(core, python_rules.run))
+    server = _Server(_settings(dispatcher, limits))
+    serving = asyncio.create_task(server.serve(sockets=[ears.unix, *ears.tcp]))
+    log.info("listening", extra={"socket": str(ears.path), "port": ears.port})
+    try:
+        await asyncio.shield(serving)
+    except asyncio.CancelledError:
+        server.should_exit = True
+        await asyncio.wait({serving}, timeout=STOP_SECONDS + 1)
+        raise
+    finally:
+        serving.cancel()
+        await _abort_connections(server)
+        dispatcher.accounts.close()
+        ears.path.unlink(missing_ok=True)
+        for sock in (ears.unix, *ears.tcp):
+            sock.close()
+
+
+async def _abort_connections(server: uvicorn.Server) -> None:
+    """Close connections whose clients did not take their answer in time: nobody else would."""
+    for connection in list(server.server_state.connections):
+        connection.transport.abort()
+    await asyncio.sleep(0)  # an aborted transport is closed at the next turn of the loop
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own mind about signals: the server around it has one already."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals alone."""
+        yield
+
+
+def _settings(dispatcher: Dispatcher, limits: Limits) -> uvicorn.Config:
+    return uvicorn.Config(
+        app.build(dispatcher),
+        http=functools.partial(Connection, limits),  # type: ignore[arg-type]
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="error",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=STOP_SECONDS,
+        backlog=_BACKLOG,
+    )
+
+
+def _open_unix(path: Path) -> socket.socket:
+    """Listen at a path; what a dead server left there goes. Whoever may reach the folder may speak.
+
+    The path appears when everything is ready behind it, so that nobody who sees it is turned away.
+    """
+    early = path.with_name(path.name + "~")
+    early.unlink(missing_ok=True)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.bind(str(early))
+        early.chmod(0o600 if os.geteuid() else 0o666)
+        sock.listen(_BACKLOG)
+        early.rename(path)
+    except OSError as problem:
+        sock.close()
+        raise PortTaken(
+            f"Cannot listen at {path}: {problem.strerror or problem}.", hint="Choose another state directory."
+        ) from problem
+    return sock
+
+
+async def _open_port(host: str, port: int) -> list[socket.socket]:
+    """Listen on a port, at every address that the host name stands for."""
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except socket.gaierror as unknown:
+        raise PortTaken(
+            f"Cannot listen on {host}: {unknown.strerror}.", hint="SERVER_HOSTNAME in the settings chooses another."
+        ) from unknown
+    opened: list[socket.socket] = []
+    problem: OSError | None = None
+    for family, kind, protocol, _, address in found:
+        sock = socket.socket(family, kind, protocol)
+        try:
+            _bind(sock, (address[0], opened[0].getsockname()[1] if opened else port, *address[2:]))
+            opened.append(sock)
+        except OSError as error:
+            sock.close()
+            problem = error
+    if not opened:
+        raise PortTaken(
+            f"Cannot listen on port {port} of {host}: {problem.strerror if problem else 'no such host'}.",
+            hint="SERVER_HOSTNAME and SERVER_PORT in the settings choose another.",
+        ) from problem
+    return opened
+
+
+def _bind(sock: socket.socket, address: tuple[object, ...]) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if sock.family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    sock.bind(address)
+    sock.listen(_BACKLOG)

@@ -1,0 +1,269 @@
+"""One connection to a node program: opened with a deadline, then requests and answers, and events in between."""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import secrets
+import signal
+from collections import deque
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import oarlock.node
+from oarlock.job.run.reports import Hello
+from oarlock.model.errors import NodeRefused, NodeUnreachable
+from oarlock.node.wire import loader
+from oarlock.node.wire.channel import ANSWER, EVENT, PROTOCOL, RAW, REQUEST, BadFrame, Body, Frame, Reader, packed
+from oarlock.node.wire.messages import Settings
+from oarlock.server.http import descriptors
+from oarlock.server.nodes.command import Way
+
+log = logging.getLogger(__name__)
+
+_NOISE = 1 << 20  # bytes that a login shell may print before the marker
+_CHUNK = 1 << 16
+_PARTING = 1.0  # seconds for the other side to end by itself
+
+
+@cache
+def node_sources() -> dict[str, str]:
+    """Read the modules that travel: the package `node`, and the empty package above it."""
+    root = Path(oarlock.node.__file__).parent
+    found = {"oarlock": "", "oarlock.node": ""}
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        name = ".".join(("oarlock", "node", *(part for part in parts if part != "__init__")))
+        found[name] = path.read_text()
+    return found
+
+
+@cache
+def node_fingerprint() -> str:
+    """Name what travels, to compare it with what was installed: the same name, the same program."""
+    return hashlib.sha256(json.dumps(node_sources(), sort_keys=True).encode()).hexdigest()[:12]
+
+
+class Channel:
+    """An open connection. It ends by itself when the other side does; `ended` tells."""
+
+    def __init__(self, node: str, process: asyncio.subprocess.Process, on_event: Callable[[Body], None]) -> None:
+        self.node, self._process, self._on_event = node, process, on_event
+        self._number = 0
+        self._waiting: dict[int, asyncio.Future[Body]] = {}
+        self._to_send = bytearray()
+        self._said: deque[str] = deque(maxlen=20)
+        self._hello: asyncio.Future[Body] = asyncio.get_running_loop().create_future()
+        self._tasks: list[asyncio.Task[None]] = []
+        self.on_raw: Callable[[int, bytes], None] = lambda _number, _data: None
+        self.ended = asyncio.Event()
+        self.why = "closed"
+
+    @classmethod
+    async def open(
+        cls, settings: Settings, way: Way, on_event: Callable[[Body], None], *, seconds: float
+    ) -> tuple["Channel", Hello]:
+        """Start the node program; give the channel and what the node says of itself, or `NodeUnreachable`."""
+        nonce = secrets.token_hex(8)
+        process = await asyncio.create_subprocess_exec(
+            *way.arguments(loader.line(nonce)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,  # what ends the server must not end the node program in the same breath
+        )
+        descriptors.lower_again(process.pid)  # before it is sent anything: it starts jobs, which inherit it
+        channel = cls(settings.node, process, on_event)
+        try:
+            async with asyncio.timeout(seconds):
+                hello = await (channel._meet_installed(settings) if way.installed else channel._meet(nonce, settings))
+        except (TimeoutError, OSError, EOFError, BadFrame, KeyError) as error:
+            await channel.close(str(error) or type(error).__name__)
+            raise NodeUnreachable(settings.node, channel._reason(error, seconds)) from error
+        except BaseException:
+            await channel.close("cancelled")
+            raise
+        return channel, hello
+
+    def _reason(self, error: BaseException, seconds: float) -> str:
+        said = " / ".join(self._said)
+        what = f"no answer within {seconds:.0f} s" if isinstance(error, TimeoutError) else str(error)
+        return f"{what}: {said}" if said else what
+
+    async def _meet(self, nonce: str, settings: Settings) -> Hello:
+        stdin, stdout = self._pipes()
+        _, rest = await self._skip_noise(stdout, loader.marker(nonce))
+        sources = await asyncio.to_thread(node_sources)
+        stdin.write(await asyncio.to_thread(loader.packed, sources, settings._asdict()))
+        return await self._begin(stdout, rest)
+
+    async def _meet_installed(self, settings: Settings) -> Hello:
+        """Meet a program that was there before us. It must be the one we know: both sides read the same messages."""
+        stdin, stdout = self._pipes()
+        theirs, rest = await self._skip_noise(stdout, loader.installed_marker())
+        ours = await asyncio.to_thread(node_fingerprint)
+        if theirs != ours:
+            raise EOFError(
+                f"its node program is another ({theirs[:20]}) than this server's ({ours}); run `oarlock node install` "
+                "and put the new file on the node"
+            )
+        chosen = {name: value for name, value in settings._asdict().items() if name in loader.CHOSEN}
+        stdin.write(json.dumps(chosen).encode() + b"\n")
+        return await self._begin(stdout, rest)
+
+    def _pipes(self) -> tuple[asyncio.StreamWriter, asyncio.StreamReader]:
+        stdin, stdout = self._process.stdin, self._process.stdout
+        if stdin is None or stdout is None:
+            raise OSError("no pipes")
+        self._tasks.append(asyncio.create_task(self._listen_stderr()))
+        return stdin, stdout
+
+    async def _begin(self, stdout: asyncio.StreamReader, rest: bytes) -> Hello:
+        self._tasks.append(asyncio.create_task(self._listen(stdout, rest)))
+        return _hello(await self._hello)
+
+    async def _skip_noise(self, stdout: asyncio.StreamReader, marker: bytes) -> tuple[str, bytes]:
+        """Read up to the end of the marker's line; give what stands on it after the marker, and what came after it."""
+        seen = b""
+        while True:
+            at = seen.find(marker)
+            end = seen.find(b"\n", at + len(marker)) if at >= 0 else -1
+            if end >= 0:
+                return seen[at + len(marker) : end].decode(errors="replace"), seen[end + 1 :]
+            if len(seen) > _NOISE:
+                raise EOFError(f"{len(seen)} bytes came, but not our marker")
+            part = await stdout.read(_CHUNK)
+            if not part:
+                raise EOFError("the connection ended before python3 began")
+            seen += part
+
+    async def _listen(self, stdout: asyncio.StreamReader, first: bytes) -> None:
+        reader, data = Reader(), first
+        try:
+            while True:
+                for frame in reader.feed(data):
+                    self._take(frame)
+                data = await stdout.read(_CHUNK)
+                if not data:
+                    self.why = self._said[-1] if self._said else "the connection ended"
+                    break
+        except BadFrame as error:
+            self.why = f"it sent {error}"
+        finally:
+            self._end()
+
+    def _take(self, frame: Frame) -> None:
+        if frame.kind == RAW:
+            self.on_raw(frame.number, frame.data)
+            return
+        body = frame.body()
+        if frame.kind == ANSWER:
+            waiting = self._waiting.pop(frame.number, None)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(body)
+        elif frame.kind == EVENT and body.get("event") == "hello":
+            if not self._hello.done():
+                self._hello.set_result(body)
+        elif frame.kind == EVENT:
+            self._on_event(body)
+
+    def _end(self) -> None:
+        self.ended.set()
+        if not self._hello.done():
+            self._hello.set_exception(EOFError(f"the node program ended ({self.why})"))
+            self._hello.exception()  # seen: whoever opens the channel may have gone already
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(NodeUnreachable(self.node, self.why, sent=True))
+        self._waiting.clear()
+
+    async def _listen_stderr(self) -> None:
+        """Keep the last lines for whoever asks why; ssh's own words come this way."""
+        stderr = self._process.stderr
+        while stderr is not None:
+            line = await stderr.readline()
+            if not line:
+                return
+            text = line.decode(errors="replace").strip()[:500]
+            self._said.append(text)
+            log.info("node program said", extra={"node": self.node, "said": text})
+
+    async def ask(self, verb: str, body: Body | None = None, *, seconds: float) -> Body:
+        """Send a request and wait for its answer. `NodeRefused` carries the node's word.
+
+        After `NodeUnreachable` with `sent` it is not known whether the request was carried out.
+        """
+        if self.ended.is_set() or self._process.stdin is None:
+            raise NodeUnreachable(self.node, self.why)
+        self._number += 1
+        number = self._number
+        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        try:
+            self._send_soon(packed(REQUEST, number, {"verb": verb, **(body or {})}))
+            async with asyncio.timeout(seconds):
+                await self._process.stdin.drain()
+                found: Body = await answer
+        except (TimeoutError, ConnectionError) as error:
+            raise NodeUnreachable(self.node, f"no answer to `{verb}` within {seconds:.0f} s", sent=True) from error
+        finally:
+            self._waiting.pop(number, None)
+        if "refused" in found:
+            raise NodeRefused(self.node, str(found["refused"]), str(found.get("says", "")))
+        return found
+
+    def _send_soon(self, frame: bytes) -> None:
+        """Send a frame together with what else is asked in this turn of the loop: each write wakes the node."""
+        if not self._to_send:
+            asyncio.get_running_loop().call_soon(self._send)
+        self._to_send += frame
+
+    def _send(self) -> None:
+        if self._process.stdin is not None:
+            self._process.stdin.write(bytes(self._to_send))
+        self._to_send.clear()
+
+    async def close(self, why: str = "closed") -> None:
+        """End the connection; jobs on the node go on."""
+        self.why = why
+        self._end()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            await asyncio.wait_for(self._process.wait(), _PARTING)
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._close_pipes()  # asyncio waits for pipes, too, and one that is full of noise would never end
+            await self._process.wait()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._close_pipes()
+
+    def _close_pipes(self) -> None:
+        transport: Any = getattr(self._process, "_transport", None)
+        if transport is not None:
+            transport.close()
+
+
+def _hello(body: Body) -> Hello:
+    if body.get("protocol") != PROTOCOL:
+        raise EOFError(f"the node program speaks protocol {body.get('protocol')!r}, this server {PROTOCOL}")
+    return Hello(
+        boot=str(body["boot"]),
+        cgroups=str(body["cgroups"]),
+        missing=tuple(map(str, body["missing"])),
+        cpus=int(body["cpus"]),
+        memory=int(body["memory"]),
+        python=str(body["python"]),
+        uid=int(body["uid"]),
+        now=float(body["now"]),
+        processes=int(body["processes"]),
+        unusable={str(path): str(why) for path, why in body.get("unusable", {}).items()},
+        instance=str(body.get("instance", "")),
+        highest_job=int(body.get("highest_job", 0)),
+    )

@@ -1,0 +1,143 @@
+"""The fleet: every node the server talks to, reached the way the settings say."""
+
+import hashlib
+import hmac
+import os
+import socket
+from collections.abc import Callable, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from oarlock.config import Config, NodeAccess, NodeTransport
+from oarlock.job.run import site_programs
+from oarlock.job.run.reports import Hello, NodeEvent
+from oarlock.node.attempt.notice import Notice
+from oarlock.node.wire.messages import Launch, Settings
+from oarlock.server.nodes import Doors, Node, Patience, installed, local, ssh
+from oarlock.server.nodes.command import Way
+from oarlock.server.nodes.install import Fixed
+
+_SPOOL, _RUNTIME = Path("/var/lib/oarlock/node"), Path("/run/oarlock")
+
+
+OnSamples = Callable[[str, bytes, Set[int]], None]
+"""Takes what a node measured: its name, the sample, and the jobs that it may speak of."""
+
+
+class NodeVerbs(Protocol):
+    """What can be asked of a node; real ones and virtual ones have the same verbs."""
+
+    async def hello(self) -> Hello: ...
+    async def launch(self, launch: Launch) -> None: ...
+    def expect(self, job: int, attempt: int, secret: str) -> None: ...
+    async def kill(self, job: int, attempt: int, *, grace: int | None = None) -> None: ...
+    async def signal(self, job: int, attempt: int, number: int) -> None: ...
+    async def checkpoint(self, job: int, attempt: int) -> None: ...
+    async def suspend(self, job: int, attempt: int) -> None: ...
+    async def resume(self, job: int, attempt: int) -> None: ...
+    async def notify(self, notice: Notice) -> str: ...
+    async def end(self, job: int, attempt: int) -> None: ...
+    async def forget(self, keys: list[tuple[int, int]]) -> None: ...
+    async def discard(self, job: int, attempt: int, tag: str) -> None: ...
+    async def end_unknown(self, job: int, attempt: int, tag: str) -> None: ...
+    async def ping(self) -> None: ...
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """What nodes know an instance by: the identity of its database, and its key, of which each node has a part."""
+
+    identity: str
+    key: bytes
+
+    def spool_key(self, node: str) -> str:
+        """Return the key that signs what is in the spool of a node."""
+        return hmac.new(self.key, f"spool of {node}".encode(), hashlib.sha256).hexdigest()
+
+
+class Fleet:
+    """Nodes by name, made when they are first needed."""
+
+    def __init__(
+        self,
+        config: Config,
+        state_dir: Path,
+        instance: Instance,
+        on_event: Callable[[NodeEvent], None],
+        on_samples: OnSamples,
+    ) -> None:
+        self._instance = instance
+        self._config, self._state_dir, self._on_event, self._on_samples = config, state_dir, on_event, on_samples
+        self._doors = Doors()
+        self._patience = Patience(connect=config.oar_ssh_connection_timeout + 10.0)
+        self._nodes: dict[str, Node] = {}
+
+    def node(self, name: str) -> NodeVerbs:
+        """Give a node; nothing is done to it yet."""
+        if name not in self._nodes:
+            way, settings = self._way(name), self._settings(name)
+            node = self._nodes[name] = Node(settings, way, self._on_event, self._doors, self._patience)
+            node.on_samples = lambda data: self._on_samples(name, data, node.expected)
+        return self._nodes[name]
+
+    async def close(self) -> None:
+        """Leave all nodes; their jobs go on."""
+        for node in self._nodes.values():
+            await node.close()
+
+    def _is_here(self, name: str) -> bool:
+        match self._config.node_transport:
+            case NodeTransport.LOCAL:
+                return True
+            case NodeTransport.SSH:
+                return False
+            case _:
+                return name in own_names()
+
+    def _way(self, name: str) -> Way:
+        if self._is_here(name):
+            return local()
+        config = self._config
+        reach = installed if config.node_access is NodeAccess.INSTALLED else ssh
+        return reach(name, command=config.openssh_cmd, connect_seconds=config.oar_ssh_connection_timeout)
+
+    def _settings(self, name: str) -> Settings:
+        """Say where the node keeps its files; nodes of this machine have a place each in the state directory."""
+        config = self._config
+        spool, runtime = places(config)
+        if self._is_here(name):
+            spool, runtime = self._state_dir / "spool" / name, self._state_dir / "run" / name
+        lowest = config.job_min_uid if os.geteuid() == 0 else 0
+        return Settings(
+            name,
+            str(spool),
+            str(runtime),
+            lowest_uid=lowest,
+            sample_period=config.sample_period,
+            check=tuple(program.path for program in site_programs.on_nodes(config)),
+            pretended=config.node_transport is NodeTransport.LOCAL,
+            instance=self._instance.identity,
+            spool_key=self._instance.spool_key(name),
+        )
+
+
+def places(config: Config) -> tuple[Path, Path]:
+    """Say where a node keeps its spool, and the files that jobs read."""
+    if config.oar_runtime_directory:
+        return config.oar_runtime_directory / "spool", config.oar_runtime_directory / "run"
+    return _SPOOL, _RUNTIME
+
+
+def fixed(config: Config) -> Fixed:
+    """Say what no server may change on a node where the program was installed."""
+    spool, runtime = places(config)
+    site = (config.prologue_exec_file, config.epilogue_exec_file, config.job_resource_manager_file)
+    return Fixed(spool, runtime, config.job_min_uid, tuple(path for path in site if path))
+
+
+def own_names() -> frozenset[str]:
+    """Give the names that mean this very machine."""
+    name = socket.gethostname()
+    return frozenset({"localhost", "127.0.0.1", "::1", name, name.partition(".")[0]})

@@ -1,0 +1,394 @@
+"""A node as the rest of the server sees it: verbs to call, events to hear.
+
+The connection is opened when it is needed and closed when nothing is expected any more. While attempts are expected it
+is made again after every cut, later and later; what happened meanwhile is then read from the node.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from oarlock.job.run.reports import (
+    Back,
+    BadReport,
+    Checkpointed,
+    Exited,
+    Hello,
+    Lost,
+    Missing,
+    NodeEvent,
+    Started,
+    UnknownEnded,
+)
+from oarlock.model.errors import NodeRefused, NodeUnreachable, OarlockError
+from oarlock.model.unknown import UnknownAttempt
+from oarlock.node.attempt.notice import SECONDS, Notice
+from oarlock.node.wire.channel import Body
+from oarlock.node.wire.mac import fingerprint
+from oarlock.node.wire.messages import SEEN, Launch, Settings, verified
+from oarlock.server.nodes.channel import Channel
+from oarlock.server.nodes.command import Way
+
+log = logging.getLogger(__name__)
+
+Key = tuple[int, int]
+"""A job and its attempt."""
+
+_LONGEST = 64  # characters of a name that only a node vouches for
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Deadlines, in seconds."""
+
+    connect: float = 20.0  # from the start of ssh to the node's hello
+    answer: float = 30.0
+    first_retry: float = 1.0
+    last_retry: float = 60.0
+    ping: float = 30.0  # between two words to a node that has nothing to say
+    idle: float = 300.0  # a connection that nobody needs is closed
+
+
+class Doors:
+    """How many connections may be open, and how many being opened, over all nodes."""
+
+    def __init__(self, *, open_: int = 1000, opening: int = 25) -> None:
+        self.open, self.opening = asyncio.Semaphore(open_), asyncio.Semaphore(opening)
+
+
+class Node:
+    """One compute node. `on_event` is called on the event loop and must not block."""
+
+    def __init__(
+        self, settings: Settings, way: Way, on_event: Callable[[NodeEvent], None], doors: Doors, patience: Patience
+    ) -> None:
+        self.name = settings.node
+        self._settings, self._way, self._on_event, self._doors, self._patience = (
+            settings,
+            way,
+            on_event,
+            doors,
+            patience,
+        )
+        self._channel: Channel | None = None
+        self._hello: Hello | None = None
+        self._secrets: dict[Key, str] = {}  # attempts whose report is awaited
+        self._told: set[Key] = set()  # ... and was passed on already
+        self._unknown: dict[Key, str] = {}  # attempts on the node that nobody here began, with their tags
+        self._opening = asyncio.Lock()
+        self._keeper: asyncio.Task[None] | None = None
+        self._used = time.monotonic()
+        self._retry_at, self._failed = 0.0, ""
+        self._warned = self._warned_of_devices = False
+        self.on_samples: Callable[[bytes], None] = lambda _data: None
+
+    # The verbs of the job steps.
+
+    async def hello(self) -> Hello:
+        """Reach the node and give what it says of itself; its boot id goes into every launch."""
+        await self._open()
+        if self._hello is None:
+            raise NodeUnreachable(self.name, "it said no hello")
+        return self._hello
+
+    async def launch(self, launch: Launch) -> None:
+        """Start an attempt; `Started` and `Exited` follow as events.
+
+        `NodeRefused`: nothing was started by this call. `NodeUnreachable` with `sent`: not known; the attempt stays
+        expected, and the node tells when it is back.
+        """
+        key = launch.job, launch.attempt
+        self._warn_of_open_devices(launch)
+        self._secrets[key] = launch.secret
+        self._keep(after=self._patience.first_retry)
+        try:
+            await self._ask("launch", launch.body())
+        except OarlockError as error:
+            # Seen before or perhaps on its way: its report may still come.
+            known = isinstance(error, NodeRefused) and error.word == SEEN
+            if not known and not (isinstance(error, NodeUnreachable) and error.sent):
+                self._secrets.pop(key, None)
+            raise
+
+    def expect(self, job: int, attempt: int, secret: str) -> None:
+        """Wait for the report of an attempt found in the database after a restart; it may have come long ago."""
+        self._secrets[job, attempt] = secret
+        self._keep(after=0.0)
+
+    async def kill(self, job: int, attempt: int, *, grace: int | None = None) -> None:
+        """Tell a job to end: TERM now, KILL to all of it after the grace (the launch's own if `None`)."""
+        await self._attempt("kill", job, attempt, {} if grace is None else {"grace": grace})
+
+    async def signal(self, job: int, attempt: int, number: int) -> None:
+        """Send a signal to the job's program."""
+        await self._attempt("signal", job, attempt, {"signal": number})
+
+    async def checkpoint(self, job: int, attempt: int) -> None:
+        """Send the checkpoint signal now."""
+        await self._attempt("checkpoint", job, attempt)
+
+    async def suspend(self, job: int, attempt: int) -> None:
+        """Stop the job where it is; its walltime stands still."""
+        await self._attempt("suspend", job, attempt)
+
+    async def resume(self, job: int, attempt: int) -> None:
+        """Let a suspended job go on."""
+        await self._attempt("resume", job, attempt)
+
+    async def walltime(self, job: int, attempt: int, seconds: int) -> None:
+        """Give a running job another walltime, counted from its start."""
+        await self._attempt("walltime", job, attempt, {"seconds": seconds})
+
+    async def end(self, job: int, attempt: int) -> None:
+        """Give back the place of a job on another node than its first."""
+        await self._attempt("end", job, attempt)
+
+    async def notify(self, notice: Notice) -> str:
+        """Run a user's program there; say what went wrong with it, or nothing."""
+        return str((await self._ask("notify", notice.body(), seconds=SECONDS + self._patience.answer))["says"])
+
+    async def status(self) -> list[Body]:
+        """List every attempt the node remembers, with its state and, once it is over, its signed report."""
+        found: list[Body] = (await self._ask("status"))["attempts"]
+        return found
+
+    async def forget(self, keys: Iterable[Key]) -> None:
+        """Let the node forget attempts whose end is written down here."""
+        gone = list(keys)
+        for key in gone:
+            self._secrets.pop(key, None)
+            self._told.discard(key)
+        await self._ask("forget", {"attempts": [list(key) for key in gone]})
+
+    async def discard(self, job: int, attempt: int, tag: str) -> None:
+        """Let the node remove what it remembers of an attempt that is over and that nobody here began."""
+        await self._attempt("discard", job, attempt, {"tag": tag})
+        self._unknown.pop((job, attempt), None)
+
+    async def end_unknown(self, job: int, attempt: int, tag: str) -> None:
+        """End an attempt that nobody here began; `UnknownEnded` follows."""
+        await self._attempt("end-unknown", job, attempt, {"tag": tag})
+
+    @property
+    def expected(self) -> set[int]:
+        """The jobs that are on this node, as far as is known here."""
+        return {job for job, attempt in self._secrets if (job, attempt) not in self._told}
+
+    async def sample(self, body: Body) -> Body:
+        """Change how the node measures; what it takes comes to `on_samples`. To be asked again after `Back`."""
+        return await self._ask("sample", body)
+
+    async def ping(self) -> None:
+        """Make sure that the node answers."""
+        await self._ask("ping")
+
+    async def close(self) -> None:
+        """Leave the node; its jobs go on."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+        await self._drop("the server left")
+
+    # The connection.
+
+    async def _attempt(self, verb: str, job: int, attempt: int, more: Body | None = None) -> None:
+        secret = self._secrets.get((job, attempt))
+        # One of the same number that nobody here began must not be taken for ours.
+        tag = "" if secret is None else fingerprint(secret)
+        await self._ask(verb, {"job": job, "attempt": attempt, "tag": tag, **(more or {})})
+
+    async def _ask(self, verb: str, body: Body | None = None, *, seconds: float | None = None) -> Body:
+        channel = await self._open()
+        self._used = time.monotonic()
+        return await channel.ask(verb, body, seconds=seconds or self._patience.answer)
+
+    async def _open(self) -> Channel:
+        """Give the open channel, or open one. After a failure others are refused at once until it is time to retry."""
+        async with self._opening:
+            if self._channel is not None and not self._channel.ended.is_set():
+                return self._channel
+            if time.monotonic() < self._retry_at:
+                raise NodeUnreachable(self.name, self._failed)
+            await self._lose(self._channel)
+            return await self._connect()
+
+    async def _connect(self) -> Channel:
+        patience = self._patience
+        await self._doors.open.acquire()
+        try:
+            async with self._doors.opening:
+                channel, hello = await Channel.open(self._settings, self._way, self._heard, seconds=patience.connect)
+        except BaseException as error:
+            self._doors.open.release()
+            if isinstance(error, NodeUnreachable):
+                self._failed, self._retry_at = error.why, time.monotonic() + patience.first_retry
+            raise
+        channel.on_raw = lambda _number, data: self.on_samples(data)
+        self._channel, self._hello = channel, hello
+        log.info("node reached", extra={"node": self.name, "cgroups": hello.cgroups})
+        self._warn_of_weak_fence(hello)
+        await self._catch_up(channel, hello)
+        self._keep(after=patience.first_retry)
+        return channel
+
+    def _warn_of_weak_fence(self, hello: Hello) -> None:
+        """Say once that jobs are not limited on this node."""
+        if hello.cgroups == "processes" and not self._warned:
+            self._warned = True
+            log.warning("no writable cgroups: jobs are process trees", extra={"node": self.name})
+
+    def _warn_of_open_devices(self, launch: Launch) -> None:
+        """Say once that jobs can open each other's GPUs on this node: only CUDA_VISIBLE_DEVICES tells them apart."""
+        missing = self._hello.missing if self._hello is not None else ()
+        if launch.limits.deny_devices and "devices" in missing and not self._warned_of_devices:
+            self._warned_of_devices = True
+            log.warning("devices cannot be denied: jobs can open GPUs of others", extra={"node": self.name})
+
+    async def _lose(self, channel: Channel | None) -> None:
+        """Tell once that a connection ended by itself, whoever notices first."""
+        if channel is not None and self._channel is channel:
+            self._on_event(Lost(self.name, channel.why))
+            await self._drop(channel.why)
+
+    async def _drop(self, why: str) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close(why)
+            self._doors.open.release()
+
+    async def _catch_up(self, channel: Channel, hello: Hello) -> None:
+        """Learn what happened while we were away."""
+        found = (await channel.ask("status", seconds=self._patience.answer))["attempts"]
+        self._told.clear()
+        ours = [about for about in found if self._is_ours(about)]
+        unknown = [_unknown(self.name, about) for about in found if not self._is_ours(about)]
+        self._unknown = {(one.job, one.attempt): one.tag for one in unknown if one.alive}
+        self._on_event(Back(self.name, hello, tuple(unknown)))
+        known: set[Key] = set()
+        for about in ours:
+            key = _key(about)
+            known.add(key)
+            if "report" in about:
+                self._reported(about["report"])
+            elif about.get("started"):
+                self._on_event(Started(self.name, *key, about["started"]))
+        for key in set(self._secrets) - known:
+            self._on_event(Missing(self.name, *key))
+
+    def _is_ours(self, about: Body) -> bool:
+        """Return whether a node speaks of an attempt that is awaited; one of its number may have another secret."""
+        secret = self._secrets.get(_key(about))
+        return secret is not None and about.get("tag") == fingerprint(secret)
+
+    def _keep(self, *, after: float) -> None:
+        """Have somebody stay in touch, who reaches a node that is not connected after some seconds."""
+        if self._keeper is None or self._keeper.done():
+            self._keeper = asyncio.create_task(self._keep_up(after))
+
+    async def _keep_up(self, pause: float) -> None:
+        """Stay in touch while anything is expected; close the connection when it has long been of no use."""
+        while self._secrets or self._channel is not None:
+            channel = self._channel
+            if channel is not None and not channel.ended.is_set():
+                pause = self._patience.first_retry
+                if await self._quiet(channel):
+                    return
+                continue
+            if channel is not None:
+                await self._lose(channel)
+                continue
+            await asyncio.sleep(pause)
+            pause = min(max(pause * 2, self._patience.first_retry), self._patience.last_retry)
+            await self._try()
+
+    async def _try(self) -> None:
+        try:
+            await self._open()
+        except NodeUnreachable as error:
+            log.info("node still unreachable", extra={"node": self.name, "why": error.why})
+            # Told again each time: a server that was started while the node is away has not heard it yet.
+            self._on_event(Lost(self.name, error.why))
+
+    async def _quiet(self, channel: Channel) -> bool:
+        """Sit through one period of a connection; true if it was closed because nobody needed it."""
+        try:
+            async with asyncio.timeout(self._patience.ping):
+                await channel.ended.wait()
+        except TimeoutError:
+            pass
+        else:
+            return False
+        if not self._secrets and time.monotonic() - self._used > self._patience.idle:
+            await self._drop("idle")
+            return True
+        try:
+            await channel.ask("ping", seconds=self._patience.answer)
+        except NodeUnreachable as error:
+            await channel.close(error.why)
+        return False
+
+    # What the node says.
+
+    def _heard(self, body: Body) -> None:
+        key = _key(body)
+        if body.get("event") == "unsigned-ended" or self._is_end_of_unknown(key, body):
+            self._on_event(UnknownEnded(self.name, *key, self._unknown.pop(key, "")))
+        elif body.get("event") == "exited":
+            self._reported(body)
+        elif key not in self._secrets:
+            return
+        elif body.get("event") in {"started", "here"} and body.get("started"):
+            # A supervisor may say that it is here after the node was asked what runs there.
+            self._on_event(Started(self.name, *key, body["started"]))
+        elif body.get("event") == "checkpointed":
+            self._on_event(Checkpointed(self.name, *key))
+
+    def _is_end_of_unknown(self, key: Key, body: Body) -> bool:
+        if body.get("event") != "exited" or key not in self._unknown:
+            return False
+        secret = self._secrets.get(key)
+        return secret is None or verified(body, secret) is None
+
+    def _reported(self, body: Any) -> None:
+        """Pass a report on, once, if it is about an attempt of ours and signed with its secret."""
+        if not isinstance(body, dict):
+            return
+        key = _key(body)
+        if key in self._told:
+            return
+        secret = self._secrets.get(key)
+        report = verified(body, secret) if secret is not None else None
+        if secret is None:
+            self._on_event(BadReport(self.name, *key, "no report of this attempt is awaited from this node"))
+        elif report is None or report.node != self.name:
+            self._on_event(BadReport(self.name, *key, "it does not carry the secret of its attempt"))
+        else:
+            self._told.add(key)
+            self._on_event(Exited(self.name, report))
+
+
+def _key(body: Body) -> Key:
+    job, attempt = body.get("job"), body.get("attempt")
+    return (job, attempt) if isinstance(job, int) and isinstance(attempt, int) else (0, 0)
+
+
+def _unknown(node: str, about: Body) -> UnknownAttempt:
+    """Read what a node says of an attempt that is not awaited. Unsigned ones are known by their numbers only."""
+    job, attempt = _key(about)
+    held = about.get("resources")
+    started, walltime = about.get("started"), about.get("walltime")
+    return UnknownAttempt(
+        node=node,
+        job=job,
+        attempt=attempt,
+        tag=str(about.get("tag", "")),
+        generation=str(about.get("generation", ""))[:_LONGEST],
+        user="".join(filter(str.isprintable, str(about.get("user") or "")))[:_LONGEST],
+        since=int(started) if isinstance(started, float | int) else 0,
+        walltime=walltime if isinstance(walltime, int) else 0,
+        resources=tuple(number for number in held if isinstance(number, int)) if isinstance(held, list) else (),
+        alive=bool(about.get("alive", "report" not in about)),
+    )

@@ -1,0 +1,1 @@
+"""Planning off the event loop: in a thread, or in a process of its own."""

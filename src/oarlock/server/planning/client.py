@@ -1,0 +1,202 @@
+"""Planning off the event loop: short queues in a thread, long ones in a process of its own (`planner`)."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from oarlock.config import Config
+from oarlock.job import quotas
+from oarlock.job.run import schedule
+from oarlock.job.run.schedule import Decision
+from oarlock.model.errors import OarlockError
+from oarlock.plan.settings import PlanSettings
+from oarlock.store.engine.database import Database
+from oarlock.store.queries import snapshot
+
+T = TypeVar("T")
+
+LEAST_DEPTH, MOST_DEPTH = 64, 512
+"""Waiting jobs of a queue that a quick pass looks at: what can start now is nearly always among them."""
+
+LENGTH = 4
+"""Bytes that say how long a message between server and planning process is."""
+
+_SLACK = 30.0  # seconds beyond its own limit after which a planning process is given up
+
+
+class PlannerGone(OarlockError):
+    """A planning process that ended or did not answer."""
+
+    http_status = 503
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """One pass: what the database is, how to plan, and for how long at most.
+
+    Not `dates`: who starts now is asked, not when the others will.
+    """
+
+    where: str
+    how: PlanSettings
+    karma_window: int
+    now: int
+    seconds: float
+    dates: bool = True
+
+
+def plan(database: Database, asked: Asked, *, depth: int, memory: snapshot.Memory) -> Decision:
+    """Read a snapshot of the first waiting jobs of each queue, and plan it."""
+    end = time.monotonic() + asked.seconds
+    with database.read() as tx:
+        seen = schedule.read(tx, asked.how, karma_window=asked.karma_window, now=asked.now, depth=depth, memory=memory)
+    return schedule.decide(seen, asked.how, now=asked.now, out_of_time=lambda: time.monotonic() > end)
+
+
+class Helper(NamedTuple):
+    """A planning process: the line to it, how to end it, and how to wait for its end."""
+
+    line: socket.socket
+    kill: Callable[[], None]
+    wait: Callable[[], object]
+
+
+def spawned() -> Helper:
+    """Start a planning process."""
+    ours, theirs = socket.socketpair()
+    command = (sys.executable, "-m", "oarlock.server.planning.worker")
+    line = theirs.fileno()
+    process = subprocess.Popen(command, stdin=line, stdout=line, start_new_session=True)  # noqa: S603 - our own
+    theirs.close()
+    return Helper(ours, process.kill, process.wait)
+
+
+def forked() -> Helper:
+    """Fork a planning process: what the server has loaded it need not load again.
+
+    Only for a process without threads, open files and children of its own: a server that has just been started.
+    """
+    from oarlock.server.planning import worker  # which uses this module
+
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setsid()
+            ours.close()
+            worker.main(theirs.makefile("rb"), theirs.makefile("wb"))
+        except BrokenPipeError:  # the server went away during a pass
+            pass
+        except Exception:  # noqa: BLE001 - the boundary of a forked child
+            traceback.print_exc()
+        finally:
+            os._exit(0)
+    theirs.close()
+    return Helper(ours, lambda: os.kill(pid, signal.SIGKILL), lambda: os.waitpid(pid, 0))
+
+
+class Quick(NamedTuple):
+    """A quick pass: what it decided, the CPU seconds it took, and whether everybody whom it looked at starts."""
+
+    decision: Decision
+    cost: float
+    all_start: bool
+
+
+class Planning:
+    """Makes decisions from the database as it is. The first `helper` may be given; later ones are started."""
+
+    def __init__(self, database: Database, config: Config, helper: Helper | None = None) -> None:
+        self._database, self._config = database, config
+        self._how = schedule.settings(config)
+        self._helper = helper
+        self._line: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._depth = LEAST_DEPTH
+        self._memory = snapshot.Memory()
+        # Threads of its own: a pass waits for nobody who reads.
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="oarlock-planning")
+
+    def _asked(self, now: int, *, dates: bool = True) -> Asked:
+        """Say what to plan. Looks whether the file of quotas changed: not for the event loop."""
+        config = self._config
+        if self._how.quotas is not None:
+            self._how = msgspec.structs.replace(self._how, quotas=quotas.book(config))
+        return Asked(self._database.address, self._how, config.karma_window, now, config.scheduler_timeout, dates)
+
+    async def quick(self, now: int) -> Quick:
+        """Plan the first jobs of each queue (`left`: there are more)."""
+        decision, cost = await self._off_the_loop(partial(self._plan_here, now))
+        made = Quick(decision, cost, len(decision.starts) >= self._depth)
+        self._look_as_far_as_needed(len(decision.starts))
+        return made
+
+    async def _off_the_loop(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def _look_as_far_as_needed(self, started: int) -> None:
+        """Choose the next depth; between the two bounds it stays, lest passes of one kind change it each time."""
+        if 2 * started > self._depth:
+            self._depth = min(2 * self._depth, MOST_DEPTH)
+        elif 4 * started < self._depth:
+            self._depth = max(self._depth // 2, LEAST_DEPTH)
+
+    def _plan_here(self, now: int) -> tuple[Decision, float]:
+        began = time.thread_time()
+        memory = self._memory
+        self._memory = snapshot.Memory()  # a pass that fails leaves nothing behind
+        decision = plan(self._database, self._asked(now), depth=self._depth, memory=memory)
+        if not memory.is_full:
+            self._memory = memory
+        return decision, time.thread_time() - began
+
+    async def whole(self, now: int, *, dates: bool = True) -> Decision:
+        """Look at all jobs, in another process; if that one dies (`PlannerGone`), the next call starts another.
+
+        Without `dates` it only says who starts now, which takes a fraction of the time (`Decision.whole` is False).
+        """
+        asked = await self._off_the_loop(partial(self._asked, now, dates=dates))
+        try:
+            async with asyncio.timeout(asked.seconds + _SLACK):
+                return await self._ask(asked)
+        except (TimeoutError, OSError, EOFError) as error:
+            await self.close()
+            raise PlannerGone(f"The planning process ended: {error!r}.") from error
+
+    async def _ask(self, asked: Asked) -> Decision:
+        if self._line is None:
+            if self._helper is None:
+                self._helper = spawned()  # not in a thread: whoever is cancelled meanwhile would leave it behind
+            self._line = await asyncio.open_unix_connection(sock=self._helper.line)
+        reader, writer = self._line
+        body = msgspec.msgpack.encode(asked)
+        writer.write(len(body).to_bytes(LENGTH, "big") + body)
+        await writer.drain()
+        length = int.from_bytes(await reader.readexactly(LENGTH), "big")
+        return msgspec.msgpack.decode(await reader.readexactly(length), type=Decision)
+
+    def close_threads(self) -> None:
+        """Finish the pass under way, and plan no more."""
+        self._threads.shutdown(cancel_futures=True)
+
+    async def close(self) -> None:
+        """End the planning process."""
+        helper, self._helper = self._helper, None
+        line, self._line = self._line, None
+        if line is not None:
+            line[1].close()
+        if helper is not None:
+            helper.line.close()
+            with contextlib.suppress(ProcessLookupError):
+                helper.kill()
+            await asyncio.to_thread(helper.wait)

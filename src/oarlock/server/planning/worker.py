@@ -1,0 +1,62 @@
+"""The planning process: reads passes on its line, answers decisions; ends when its server does.
+
+Between passes it keeps what did not change (`job/keeping`).
+"""
+
+import sys
+import time
+from typing import BinaryIO
+
+import msgspec
+
+from oarlock.job.plan_cache import Keeper
+from oarlock.job.run import schedule
+from oarlock.job.run.schedule import Decision
+from oarlock.server.planning.client import LENGTH, Asked
+from oarlock.store.engine.database import Database
+from oarlock.store.engine.opening import place
+from oarlock.store.queries import plans
+
+
+def main(asking: BinaryIO, answering: BinaryIO) -> None:
+    """Plan until the other end closes; a pass that fails ends the process, and the server starts another."""
+    opened: dict[str, Planned] = {}
+    while body := _read(asking):
+        asked = msgspec.msgpack.decode(body, type=Asked)
+        if asked.where not in opened:
+            opened[asked.where] = Planned(Database(place(asked.where)))
+        answer = msgspec.msgpack.encode(opened[asked.where].decide(asked))
+        answering.write(len(answer).to_bytes(LENGTH, "big") + answer)
+        answering.flush()
+
+
+class Planned:
+    """A database that is planned from pass to pass."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._how: tuple[object, ...] = ()
+        self._keeper: Keeper | None = None
+
+    def decide(self, asked: Asked) -> Decision:
+        """Make one pass on the database as it is."""
+        end = time.monotonic() + asked.seconds
+        if self._keeper is None or self._how != (asked.how, asked.karma_window):
+            self._keeper = Keeper(asked.how, karma_window=asked.karma_window)
+            self._how = (asked.how, asked.karma_window)
+        with self._database.read() as tx:
+            seen = self._keeper.read(tx, now=asked.now)
+            told = plans.read(tx) if asked.dates else None
+        make = self._keeper.whole if asked.dates else self._keeper.starts
+        decision = make(seen, now=asked.now, out_of_time=lambda: time.monotonic() > end)
+        # Little has to travel, and to be written, where nearly all dates are those of the last pass.
+        return schedule.changes(decision, told) if decision.whole and told is not None else decision
+
+
+def _read(stream: BinaryIO) -> bytes:
+    length = stream.read(LENGTH)
+    return stream.read(int.from_bytes(length, "big")) if len(length) == LENGTH else b""
+
+
+if __name__ == "__main__":
+    main(sys.stdin.buffer, sys.stdout.buffer)

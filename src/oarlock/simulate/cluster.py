@@ -1,0 +1,313 @@
+"""The house: the real steps and the real scheduler on virtual nodes, driven by a virtual clock.
+
+It does what the server does, without waiting: what happens at one instant is taken in one transaction, then planned;
+then time goes to the next thing that happens. Nothing is left to chance: the same calls always give the same story.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeVar
+
+from oarlock.config import Config
+from oarlock.job.cluster import health, node_states
+from oarlock.job.plan_cache import Keeper
+from oarlock.job.run import dispatch, launch, recover, schedule, watch
+from oarlock.job.run.action_result import Answer, Answered
+from oarlock.job.run.effects import Instruction
+from oarlock.job.run.finish import Over
+from oarlock.job.run.reports import News
+from oarlock.job.run.schedule import Decision
+from oarlock.job.run.unit_of_work import Site
+from oarlock.model.job import FINAL, Job
+from oarlock.model.resource import NextState
+from oarlock.simulate.clock import Clock
+from oarlock.simulate.effects import Errands
+from oarlock.simulate.nodes import VirtualNode
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import jobs, resources
+from oarlock.store.queries.jobs import New
+
+T = TypeVar("T")
+
+BEGIN = 1_000_000
+"""The instant at which time begins, unless said otherwise."""
+
+FRONTEND = "127.0.0.1"
+_SERVER = ""  # whom the clock calls when the scheduler has to look again; no node has this name
+_MOST_TURNS = 200
+
+
+class Store(Protocol):
+    """A database, on disk or in memory."""
+
+    def read(self) -> AbstractContextManager[Tx]:
+        """Give a transaction to look with."""
+        ...
+
+    def write(self, change: Callable[[Tx], T]) -> T:
+        """Run a change."""
+        ...
+
+
+class Crash(Exception):
+    """The server is gone."""
+
+
+class NeverSettles(Exception):
+    """Something follows from itself again and again without time passing."""
+
+
+class House:
+    """A server, its database and its nodes. `crash_after`: the server is gone after so many transactions.
+
+    `beat`: the server looks every so many seconds only, and what came meanwhile shares its transactions, as on one that
+    is busy. With the default nothing waits. `decided` is told of every decision, `written` is called after every
+    transaction.
+    """
+
+    def __init__(
+        self,
+        database: Store,
+        names: Sequence[str],
+        config: Config,
+        *,
+        begin: int = BEGIN,
+        beat: int = 1,
+        decided: Callable[[Decision], None] = lambda _decision: None,
+        written: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.database, self.config = database, config
+        self.site = Site(config, b"key")
+        self.clock = Clock(begin)
+        self.nodes = {name: VirtualNode(name, self.clock) for name in names}
+        self.frontend = VirtualNode(FRONTEND, self.clock)
+        self._all: Mapping[str, VirtualNode] = {**self.nodes, FRONTEND: self.frontend}
+        self.errands = Errands(
+            self._all, self.clock, tell=self._tell, look_again=self._look_again, reached=self._reached
+        )
+        self.crash_after: int | None = None
+        self.transactions = 0
+        self._watched = begin
+        self._beat, self._decided, self._written = beat, decided, written
+        self._forget_everything()
+
+    def _forget_everything(self) -> None:
+        self.over, self.unreachable = Over(), dict[str, float]()
+        self._news: list[News] = []
+        self._plan = False
+        self._next_start: int | None = None
+        self._keeper = Keeper(schedule.settings(self.config), karma_window=self.config.karma_window)
+
+    @property
+    def now(self) -> int:
+        """What the clock shows."""
+        return self.clock.now
+
+    # What people do.
+
+    def arrive(self, new: Sequence[New]) -> list[Job]:
+        """Let jobs arrive together; what follows happens when time passes, or at `settle`."""
+        self._plan = True
+        return self.write(lambda tx: jobs.add(tx, new))
+
+    def wish(self, step: Callable[[Tx], Answered]) -> list[Answer]:
+        """Do what somebody asks for."""
+        answered = self.write(step)
+        self.errands.carry_out(answered.instructions)
+        self.settle()
+        return list(answered.answers)
+
+    def look_again(self) -> None:
+        """Let the scheduler look, as after a change that it was not told of."""
+        self._plan = True
+
+    def set_state(self, node: str, state: NextState) -> None:
+        """Let an administrator put a node into a state."""
+
+        def ask(tx: Tx) -> None:
+            ids = [one.id for one in resources.listed(tx) if one.properties["network_address"] == node]
+            resources.ask_state(tx, ids, state)
+
+        self.write(ask)
+        self._step(lambda tx: node_states.apply(tx, self.site, now=self.now))
+        self.settle()
+
+    # What happens to nodes and clocks.
+
+    def unplug(self, node: str) -> None:
+        """Let a node be out of reach; what runs there goes on."""
+        self.nodes[node].up = False
+        self._lose(node)
+
+    def plug_in(self, node: str) -> None:
+        """Let a node be reached again."""
+        self.nodes[node].up = True
+        self._find(node)
+        self.settle()
+
+    def hang(self, node: str) -> None:
+        """Let a node take what it is told and do nothing about it."""
+        self.nodes[node].hangs = True
+        self._lose(node)
+
+    def go_on(self, node: str, *, heard: bool) -> None:
+        """Let a node hang no longer; what it was told meanwhile was `heard`, or is lost."""
+        self.nodes[node].go_on(heard=heard)
+        self._find(node)
+        self.settle()
+
+    def _lose(self, node: str) -> None:
+        self.unreachable.setdefault(node, self.now)
+        self.errands.hosts.pop(node, None)
+
+    def _find(self, name: str) -> None:
+        node = self._all[name]
+        if node.up and not node.hangs:
+            self.unreachable.pop(name, None)
+            self._news += node.catch_up()
+
+    def check_nodes(self) -> None:
+        """Ask all nodes whether they answer."""
+        with self.database.read() as tx:
+            asked = health.due(tx, self.config)
+        self.errands.carry_out(asked)
+        self.settle()
+
+    def clock_jumps(self, seconds: int) -> None:
+        """Let the clock show another time; what runs on nodes lasts as long as before."""
+        self.clock.jump(seconds)
+        self._watched += seconds
+        for node in self._all.values():
+            node.clock_jumped(seconds)
+        self._step(lambda tx: watch.clock_jumped(tx, self.site, now=self.now, seconds=seconds))
+        self.settle()
+
+    def hear(self, news: Sequence[News]) -> None:
+        """Take news from wherever they come."""
+        self._news += news
+        self.settle()
+
+    # Time.
+
+    def pass_time(self, seconds: int) -> None:
+        """Let time pass, doing everything that is due on the way."""
+        self.run_to(self.now + seconds)
+
+    def run_to(self, end: int) -> None:
+        """Let time pass until an instant."""
+        self.settle()
+        while (soon := self.next_event()) <= end:
+            self.step(soon)
+        self.clock.now = max(end, self.clock.now)
+
+    def step(self, to: int) -> None:
+        """Go to an instant, and do what is due there."""
+        self.clock.now = max(self.clock.now, to)
+        if self.now >= self._watched + self.config.watch_frequency:
+            self._watch()
+        if self._next_start is not None and self._next_start <= self.now:
+            self._plan = True
+        self.settle()
+
+    def next_event(self) -> int:
+        """Say when something happens next."""
+        times = (self._watched + self.config.watch_frequency, self.clock.next(), self._next_start)
+        soon = max(min(at for at in times if at is not None), self.now + 1)
+        return -(-soon // self._beat) * self._beat
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing will happen any more by itself but that the server looks around."""
+        return self.clock.next() is None and self._next_start is None and not self._plan
+
+    def all_over(self) -> bool:
+        """Say whether every job has ended."""
+        with self.database.read() as tx:
+            return set(jobs.count(tx)) <= FINAL
+
+    def settle(self) -> None:
+        """Do everything that follows by itself at this instant."""
+        for _ in range(_MOST_TURNS):
+            self._listen()
+            taken, self._news = self._news, []
+            if taken:
+                self._step(lambda tx: dispatch.follow(tx, self.site, taken, self.over, now=self.now))  # noqa: B023
+                self.over.written(taken, ())
+            elif self._plan:
+                self._plan = False
+                self._schedule()
+            else:
+                return
+        raise NeverSettles(f"at {self.now} something follows from itself for ever")
+
+    def _listen(self) -> None:
+        for name in self.clock.due():
+            node = self._all.get(name)
+            if node is None:
+                self._plan = True
+                continue
+            self._news += node.news()
+            if node.cut:
+                self._lose(name)
+
+    def _watch(self) -> None:
+        self._watched = self.now
+        self.errands.look_at_woken(self.config.scheduler_node_manager_wakeup_time)
+        for name, node in self._all.items():
+            if node.cut:
+                self._find(name)
+        away = dict(self.unreachable)
+        self._step(lambda tx: watch.look(tx, self.site, now=self.now, over=self.over, unreachable=away))
+
+    def _schedule(self) -> None:
+        with self.database.read() as tx:
+            seen = self._keeper.read(tx, now=self.now)
+        decision = self._keeper.whole(seen, now=self.now)
+        self._next_start = decision.next_start
+        self._decided(decision)
+        hosts = dict(self.errands.hosts)
+        self._step(lambda tx: schedule.apply(tx, self.site, decision, hosts, now=self.now))
+
+    # The server.
+
+    def write(self, change: Callable[[Tx], T]) -> T:
+        """Run a change; the server may be gone after it."""
+        value = self.database.write(change)
+        self.transactions += 1
+        self._written()
+        if self.crash_after is not None and self.transactions >= self.crash_after:
+            raise Crash
+        return value
+
+    def restart(self) -> None:
+        """Begin again with nothing but the database and the nodes."""
+        self.crash_after = None
+        self._forget_everything()
+        self.errands.forget()
+        for node in self._all.values():
+            node.expected.clear()
+        self._step(lambda tx: recover.begin(tx, self.site, now=self.now))
+        for name in self._all:
+            self._lose(name)
+            self._find(name)
+        self._plan = True
+        self.settle()
+
+    def _step(self, step: Callable[[Tx], list[Instruction]]) -> None:
+        instructions = self.write(step)
+        self.over.written((), instructions)
+        self.errands.carry_out(instructions)
+
+    def _tell(self, news: News) -> None:
+        self._news.append(news)
+
+    def _look_again(self, at: int | None) -> None:
+        if at is None:
+            self._plan = True
+        else:
+            self.clock.call(_SERVER, at)
+
+    def _reached(self, ids: Sequence[int]) -> None:
+        hosts: dict[str, Any] = dict(self.errands.hosts)
+        self.over.boots |= {name: hello.boot for name, hello in hosts.items()}
+        self._step(lambda tx: launch.go_on(tx, self.site, ids, hosts, now=self.now))

@@ -1,0 +1,1 @@
+"""The two databases: connections, transactions, the one writer, the lock."""

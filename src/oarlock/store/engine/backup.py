@@ -1,0 +1,237 @@
+"""Copies of a database: made while its server works, checked, and put in its place when no server does."""
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import URL, Connection, text
+
+from oarlock.model.errors import DatabaseRefused
+from oarlock.store.engine import engines, generation, lock
+from oarlock.store.engine.lock import FileLock
+from oarlock.store.engine.opening import place
+from oarlock.store.migrations import REVISIONS
+
+Say = Callable[[str], None]
+"""Takes a line about work that lasts."""
+
+_PAGES = 2_000  # copied between two looks at the clock
+_SAY_SECONDS = 2.0
+_GOOD_FILE = "Name a file that `oarlock backup` made, or a copy of a whole database."
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A database as a copy has it."""
+
+    file: str
+    bytes: int
+    identity: str
+    jobs: int
+
+
+def copy(source: Path, target: Path, say: Say) -> Copied:
+    """Copy an SQLite database as it is at one instant, and check the copy; `target` appears when it is on disk."""
+    partial = target.with_name(f".{target.name}.partial")
+    try:
+        _copy(source, partial, say)
+        about = check(partial)
+        _to_disk(partial)
+        partial.replace(target)
+        _to_disk(target.parent)
+    except (OSError, sqlite3.Error) as problem:
+        raise _not_copied(source, target, problem) from problem
+    finally:
+        partial.unlink(missing_ok=True)
+    return Copied(str(target), target.stat().st_size, about.identity, about.jobs)
+
+
+def _copy(source: Path, partial: Path, say: Say) -> None:
+    partial.unlink(missing_ok=True)
+    partial.touch(mode=0o600)
+    with closing(_read_only(source)) as here, closing(sqlite3.connect(partial)) as there:
+        here.execute("BEGIN")  # one instant, however long it takes and whatever is written meanwhile
+        here.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        here.backup(there, pages=_PAGES, progress=_progress(say))
+        there.execute("PRAGMA journal_mode = DELETE").fetchone()  # one file, with nothing beside it
+
+
+def _read_only(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+
+
+def _progress(say: Say) -> Callable[[int, int, int], None]:
+    """Return what tells now and then how much was copied."""
+    next_at = time.monotonic() + _SAY_SECONDS
+
+    def told(_status: int, left: int, pages: int) -> None:
+        nonlocal next_at
+        if time.monotonic() >= next_at and pages:
+            next_at = time.monotonic() + _SAY_SECONDS
+            say(f"{100 * (pages - left) // pages} % copied")
+
+    return told
+
+
+def _to_disk(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _not_copied(source: Path, target: Path, problem: OSError | sqlite3.Error) -> DatabaseRefused:
+    says = " ".join(str(problem.strerror if isinstance(problem, OSError) else problem).split())
+    return DatabaseRefused(
+        f"{source} cannot be copied to {target}: {says}.",
+        hint="Nothing was changed. Make room, or name a place that can be written.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a copy says of itself."""
+
+    identity: str
+    jobs: int
+
+
+def check(path: Path) -> About:
+    """Look at all of a copy; refuse one that is cut off, damaged, of something else or of a newer version."""
+    try:
+        with closing(_read_only(path)) as connection:
+            ((found,), *_) = connection.execute("PRAGMA integrity_check(1)").fetchall()
+            if found != "ok":
+                raise sqlite3.DatabaseError(found)
+            (revision,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+            (identity,) = connection.execute("SELECT value FROM instance WHERE name = 'identity'").fetchone()
+            (jobs,) = connection.execute("SELECT count(*) FROM jobs").fetchone()
+    except (sqlite3.Error, TypeError) as problem:
+        says = " ".join(str(problem).split())
+        raise DatabaseRefused(f"{path} is not a whole database of Oarlock: {says}.", hint=_GOOD_FILE) from problem
+    refuse_newer(path, revision)
+    return About(identity, jobs)
+
+
+def refuse_newer(file: Path, revision: str) -> None:
+    """Refuse a copy that a newer version made."""
+    if revision not in REVISIONS:
+        raise DatabaseRefused(
+            f"{file} was written by a newer Oarlock (its form is `{revision}`).",
+            hint=f"Install that version; this one knows forms up to `{REVISIONS[-1]}`.",
+        )
+
+
+def refuse_foreign(file: Path, identity: str, marker: Path) -> None:
+    """Refuse a copy of another instance than the one that the marker remembers."""
+    if marker.exists() and (remembered := marker.read_text().partition("\n")[0]) != identity:
+        raise DatabaseRefused(
+            f"{file} is of another instance: it is {identity}, {marker} says {remembered}.",
+            hint=f"Name a backup of this instance. If that one is meant to replace it, remove {marker} first.",
+        )
+
+
+def restore(file: Path, path: Path, marker: Path, *, now: int, say: Say) -> Path | None:
+    """Put a copy in the place of an SQLite database that no server works on; return where the old one is kept.
+
+    The old one is kept under a name of its own. The server that opens the new one begins a generation.
+    """
+    if not file.is_file():
+        raise DatabaseRefused(f"There is no file {file}.", hint=_GOOD_FILE)
+    held = FileLock(path.with_name(f"{path.name}.lock"), lock.this_process(now))
+    try:
+        say(f"checking {file}")
+        refuse_foreign(file, check(file).identity, marker)
+        new = path.with_name(f"{path.name}.restoring")
+        try:
+            copy(file, new, say)
+            _note_restore(new, file)
+            return _replace(path, new, now)
+        finally:
+            new.unlink(missing_ok=True)
+    finally:
+        held.release()
+
+
+def _note_restore(new: Path, file: Path) -> None:
+    with closing(sqlite3.connect(new)) as connection, connection:
+        connection.execute("DELETE FROM instance WHERE name = ?", (generation.RESTORED,))
+        connection.execute("INSERT INTO instance (name, value) VALUES (?, ?)", (generation.RESTORED, str(file)))
+    _to_disk(new)
+
+
+def _replace(path: Path, new: Path, now: int) -> Path | None:
+    """Exchange the files. What was not yet in the main file of the old one goes into it first, or along with it."""
+    if not path.exists():
+        new.replace(path)
+        _to_disk(path.parent)
+        return None
+    kept = path.with_name(f"{path.name}.before-restore-{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}")
+    try:
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    except sqlite3.Error:
+        pass  # a damaged one is kept with all its parts
+    os.link(path, kept)
+    for ending in ("-wal", "-shm"):
+        beside = path.with_name(path.name + ending)
+        if beside.exists():
+            beside.rename(kept.with_name(kept.name + ending))
+    new.replace(path)
+    _to_disk(path.parent)
+    return kept
+
+
+@dataclass(frozen=True, slots=True)
+class Postgres:
+    """A PostgreSQL database as its own programs are told of it; the password is not in the address."""
+
+    url: URL
+    address: str
+    password: str
+
+
+def located(where: str | Path) -> Path | Postgres:
+    """Return where a database is: a file, or what PostgreSQL's programs need."""
+    found = place(where)
+    if isinstance(found, Path):
+        return found
+    address = found.set(drivername="postgresql", password=None).render_as_string(hide_password=False)
+    return Postgres(found, address, str(found.password or ""))
+
+
+class PostgresExchange:
+    """Makes room for a dump in a PostgreSQL database that no server works on; the old tables stay in another schema."""
+
+    def __init__(self, where: Postgres, *, now: int) -> None:
+        self._engine = engines.writer(where.url)
+        self._kept = f"before_restore_{now}"
+
+    def run(self, load: Callable[[], None], source: str) -> str:
+        """Move the tables aside, have the dump loaded, note where it came from; return the schema of the old tables."""
+        try:
+            with self._engine.connect() as connection:
+                self._exchange(connection, load, source)
+        finally:
+            self._engine.dispose()  # closes the connection, and with it ends the lock
+        return self._kept
+
+    def _exchange(self, connection: Connection, load: Callable[[], None], source: str) -> None:
+        with connection.begin():
+            lock.take_for_restore(connection)
+            connection.execute(text(f"ALTER SCHEMA public RENAME TO {self._kept}"))
+            connection.execute(text("CREATE SCHEMA public"))
+        try:
+            load()
+            with connection.begin():
+                generation.note_restore(connection, source)
+        except BaseException:
+            with connection.begin():
+                connection.execute(text("DROP SCHEMA public CASCADE"))
+                connection.execute(text(f"ALTER SCHEMA {self._kept} RENAME TO public"))
+            raise

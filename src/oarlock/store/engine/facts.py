@@ -1,0 +1,46 @@
+"""Facts about a database itself that must survive it being closed: its identity, its key."""
+
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import Select, delete, insert, select, update
+
+from oarlock.store.engine.tx import Tx
+from oarlock.store.tables import instance
+
+
+def get(tx: Tx, name: str) -> str | None:
+    """Give a fact; nothing if it was never written down."""
+    return tx.execute(select(instance.c.value).where(instance.c.name == name)).scalar()
+
+
+def beginning_with(tx: Tx, words: str) -> dict[str, str]:
+    """Give the facts whose names begin with these words."""
+    return dict(tuple(row) for row in tx.execute(_stored_beginning_with(words)))
+
+
+@lru_cache(maxsize=16)
+def _stored_beginning_with(words: str) -> Select[Any]:
+    return select(instance.c.name, instance.c.value).where(instance.c.name.startswith(words, autoescape=True))
+
+
+def keep(tx: Tx, name: str, value: str) -> str:
+    """Write a fact down unless there is one already; give the one that holds."""
+    known = get(tx, name)
+    if known is None:
+        tx.execute(insert(instance), {"name": name, "value": value})
+    return known or value
+
+
+def take(tx: Tx, name: str) -> str | None:
+    """Return a fact and forget it."""
+    value = get(tx, name)
+    if value is not None:
+        tx.execute(delete(instance).where(instance.c.name == name))
+    return value
+
+
+def put(tx: Tx, name: str, value: str) -> None:
+    """Write a fact down in place of the one there may be."""
+    if keep(tx, name, value) != value:
+        tx.execute(update(instance).where(instance.c.name == name).values(value=value))

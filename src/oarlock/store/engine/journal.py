@@ -1,0 +1,41 @@
+"""Log lines of a transaction: kept with it, and written once it is on disk.
+
+A line written before the commit would tell of moves that a rollback undoes, and twice of a change that is run again.
+Two loggers, so that `LOG_LEVEL` can leave out the moves of jobs: `SITE` for nodes, queues and what needs an
+administrator (as a warning), `JOBS` for jobs.
+"""
+
+import logging
+from collections.abc import Mapping
+
+from oarlock.store.engine.tx import Tx
+
+SITE = logging.getLogger("oarlock.site")
+JOBS = logging.getLogger("oarlock.jobs")
+
+Line = tuple[logging.Logger, int, str, Mapping[str, object]]
+
+_KEY = "log lines"
+
+
+def begin(tx: Tx) -> list[Line]:
+    """Return the list that takes the lines of the change about to run on this connection."""
+    lines: list[Line] = []
+    tx.info[_KEY] = lines
+    return lines
+
+
+def note(tx: Tx, logger: logging.Logger, text: str, about: Mapping[str, object], *, level: int = logging.INFO) -> None:
+    """Keep a line for the time after the commit; outside the writer (a simulation) there is no log."""
+    lines: list[Line] | None = tx.info.get(_KEY)
+    if lines is not None and logger.isEnabledFor(level):
+        lines.append((logger, level, text, about))
+
+
+def write(lines: list[Line]) -> None:
+    """Write lines whose change is on disk.
+
+    The records are made here, because `Logger.log` looks up its caller on the stack for each line.
+    """
+    for logger, level, text, about in lines:
+        logger.handle(logger.makeRecord(logger.name, level, "", 0, text, (), None, extra=about))

@@ -1,0 +1,210 @@
+"""Open a database, or say why it must not be opened: never start empty where there was something."""
+
+import os
+import sqlite3
+import time
+import uuid
+from contextlib import closing
+from pathlib import Path
+
+from sqlalchemy import URL, Engine, func, insert, inspect, make_url, select, text
+from sqlalchemy.exc import DBAPIError
+
+from oarlock.model.errors import DatabaseRefused
+from oarlock.store.engine import engines
+from oarlock.store.engine.database import Database
+from oarlock.store.engine.tx import Tx
+from oarlock.store.migrations import REVISIONS
+from oarlock.store.tables import instance
+
+_CHECK_SECONDS = 3.0
+_MIGRATION_KEY = 0x6F61726D6967  # "oarmig"
+_RESTORE = (
+    "Keep the file as it is and put the last backup in its place; `sqlite3 FILE .recover` saves what can be read."
+)
+
+
+def open_database(where: str | Path, *, create: bool = False, marker: Path | None = None) -> Database:
+    """Open a database: a file (SQLite), or a `postgresql://…` address.
+
+    With `create` one is made where there never was any. The marker file (beside an SQLite file by default) remembers
+    that there was one, so that a database that went missing is refused instead of begun anew. An older one is brought
+    up to date, after a copy on SQLite; a newer, damaged or foreign one is refused. All refusals are `DatabaseRefused`.
+    """
+    found = place(where)
+    engine = engines.writer(found)
+    try:
+        if isinstance(found, Path):
+            marker = marker or _beside(found, "created")
+            _prepare_file(found, create=create, marker=marker)
+        _bring_up_to_date(engine, found, create=create, marker=marker)
+    except (DBAPIError, OSError) as error:
+        raise _unusable(found, error) from error
+    finally:
+        engine.dispose()
+    return Database(found)
+
+
+def migrate(tx: Tx, to: str = "head") -> None:
+    """Run the steps that are missing, inside the given transaction."""
+    # Alembic takes a fifth of a second to import, and is needed once in the life of a database.
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parents[1] / "migrations").replace("%", "%%"))
+    config.attributes["connection"] = tx
+    command.upgrade(config, to)
+
+
+def place(where: str | Path) -> Path | URL:
+    """Say where a database is: a path, or a PostgreSQL address; other kinds are refused (`DatabaseRefused`)."""
+    if isinstance(where, Path) or "://" not in where:
+        return Path(where)
+    url = make_url(where)
+    if url.get_backend_name() != "postgresql":
+        raise DatabaseRefused(
+            f"A database of kind `{url.get_backend_name()}` cannot be used.",
+            hint="Oarlock keeps its data in SQLite (a path) or in PostgreSQL (postgresql://…).",
+        )
+    return url
+
+
+def _beside(path: Path, ending: str) -> Path:
+    return path.with_name(f"{path.name}.{ending}")
+
+
+def _shown(place: Path | URL) -> str:
+    return str(place) if isinstance(place, Path) else place.render_as_string(hide_password=True)
+
+
+def _prepare_file(path: Path, *, create: bool, marker: Path) -> None:
+    """See that there is a whole file that only we can read; an empty one is as good as none."""
+    if not path.exists() or path.stat().st_size == 0:
+        _refuse_gone(path, marker)
+        if not create:
+            raise _missing(path)
+        if not path.parent.is_dir():
+            raise DatabaseRefused(f"There is no directory {path.parent} for the database.", hint="Make it first.")
+        path.touch(mode=0o600)
+        return
+    if not path.is_file():
+        raise DatabaseRefused(f"{path} is no file, so no database can be there.", hint="Name a file in a directory.")
+    path.chmod(0o600)
+    _check_whole(path)
+
+
+def _check_whole(path: Path) -> None:
+    """Refuse a file that is damaged. A very large one is looked at for a few seconds only: `oarlock check` does all."""
+    give_up_at = time.monotonic() + _CHECK_SECONDS
+    try:
+        with closing(sqlite3.connect(path, timeout=engines.BUSY_SECONDS)) as connection:
+            connection.set_progress_handler(lambda: time.monotonic() > give_up_at, 100_000)
+            ((found,), *_) = connection.execute("PRAGMA quick_check(1)").fetchall()
+    except sqlite3.DatabaseError as error:
+        if "interrupted" in str(error):
+            return
+        found = str(error)
+    if found != "ok":
+        raise DatabaseRefused(f"The database {path} is damaged: {' '.join(found.split())}.", hint=_RESTORE)
+
+
+def _bring_up_to_date(engine: Engine, place: Path | URL, *, create: bool, marker: Path | None) -> None:
+    with engine.begin() as tx:
+        if tx.dialect.name == "postgresql":
+            _prepare_postgresql(tx)
+        found = _revision(tx)
+        if found is None:
+            _begin(tx, place, create=create, marker=marker)
+        elif found not in REVISIONS:
+            raise DatabaseRefused(
+                f"The database {_shown(place)} was written by a newer Oarlock (its form is `{found}`).",
+                hint=f"Install that version again; this one knows forms up to `{REVISIONS[-1]}`.",
+            )
+        elif found != REVISIONS[-1]:
+            if isinstance(place, Path):
+                _copy(place, _beside(place, f"before-{REVISIONS[-1]}"))
+            migrate(tx)
+        identity = tx.execute(select(instance.c.value).where(instance.c.name == "identity")).scalar_one()
+    if marker is not None:
+        _mark(marker, identity, place)
+
+
+def _prepare_postgresql(tx: Tx) -> None:
+    """Let one process at a time make or change the tables; SQLite's writers wait for each other anyway."""
+    tx.execute(select(func.pg_advisory_xact_lock(_MIGRATION_KEY)))
+    if (encoding := tx.execute(text("SHOW server_encoding")).scalar_one()) != "UTF8":
+        raise DatabaseRefused(
+            f"The database has the encoding {encoding}; names would not survive it.",
+            hint="Make it with `CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0`.",
+        )
+
+
+def _revision(tx: Tx) -> str | None:
+    """Find which form a database has; nothing if it is empty."""
+    if inspect(tx).has_table("alembic_version"):
+        return tx.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
+    return None
+
+
+def _begin(tx: Tx, place: Path | URL, *, create: bool, marker: Path | None) -> None:
+    """Make the tables in an empty database."""
+    if strangers := sorted(inspect(tx).get_table_names()):
+        raise DatabaseRefused(
+            f"The database {_shown(place)} holds tables of something else ({', '.join(strangers[:3])} …).",
+            hint="Oarlock needs a database of its own; a running OAR's is never touched.",
+        )
+    if marker is not None:
+        _refuse_gone(place, marker)
+    if not create:
+        raise _missing(place)
+    migrate(tx)
+    tx.execute(insert(instance), {"name": "identity", "value": uuid.uuid4().hex})
+
+
+def _refuse_gone(place: Path | URL, marker: Path) -> None:
+    if marker.exists():
+        raise DatabaseRefused(
+            f"The database {_shown(place)} is empty or gone, but there was one: {marker} says so.",
+            hint=f"Put the last backup back. To begin with nothing, and lose every job, remove {marker} first.",
+        )
+
+
+def _missing(place: Path | URL) -> DatabaseRefused:
+    return DatabaseRefused(
+        f"There is no database at {_shown(place)}.", hint="`oarlock serve` makes one at first start."
+    )
+
+
+def _mark(marker: Path, identity: str, place: Path | URL) -> None:
+    """Remember that there is a database; refuse one that is not the one remembered."""
+    if not marker.exists():
+        marker.touch(mode=0o600)
+        with marker.open("w") as file:
+            file.write(f"{identity}\nA database was made here. As long as this file is, none is begun anew.\n")
+            file.flush()
+            os.fsync(file.fileno())
+    elif (remembered := marker.read_text().partition("\n")[0]) != identity:
+        raise DatabaseRefused(
+            f"The database {_shown(place)} is not the one that was here: it is {identity}, {marker} says {remembered}.",
+            hint=f"Put the right database back. If this one is meant to replace it, remove {marker} first.",
+        )
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a database, whole or not at all."""
+    partial = _beside(target, "partial")
+    partial.unlink(missing_ok=True)
+    partial.touch(mode=0o600)
+    with closing(sqlite3.connect(source)) as here, closing(sqlite3.connect(partial)) as there:
+        here.backup(there)
+    partial.replace(target)
+
+
+def _unusable(place: Path | URL, error: DBAPIError | OSError) -> DatabaseRefused:
+    said = " ".join(str(error.orig if isinstance(error, DBAPIError) else error.strerror).split())
+    if isinstance(place, URL):
+        hint = "Is the server running, and are DB_HOSTNAME and DB_BASE_LOGIN right?"
+    else:
+        hint = "The server needs to read and write this file and its directory."
+    return DatabaseRefused(f"The database {_shown(place)} cannot be used: {said}.", hint=hint)

@@ -1,0 +1,128 @@
+"""Many rows in one statement: as the source of an UPDATE or SELECT, and as what an INSERT brings."""
+
+from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from sqlalchemy import (
+    ARRAY,
+    ColumnElement,
+    FromClause,
+    Select,
+    Text,
+    any_,
+    bindparam,
+    column,
+    func,
+    insert,
+    literal_column,
+    select,
+    table,
+    type_coerce,
+)
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.types import TypeEngine
+
+from oarlock.store.engine.tx import Tx
+from oarlock.store.tables.columns import WHOLE
+
+_FEWEST_TO_COPY = 30
+"""Below this, COPY on PostgreSQL costs more than it saves."""
+
+
+class Given:
+    """Rows that a statement is given, usable in it like a table: one JSON text on SQLite, arrays on PostgreSQL."""
+
+    def __init__(self, name: str, **types: TypeEngine[Any]) -> None:
+        self._name = name
+        self._types = types
+        self._tables: dict[str, FromClause] = {}
+
+    def table(self, engine: str) -> FromClause:
+        """Give the rows as a table, in the words of `sqlite` or `postgresql`; made once, since that is slow."""
+        if engine not in self._tables:
+            self._tables[engine] = self._json() if engine == "sqlite" else self._arrays()
+        return self._tables[engine]
+
+    def bound(self, tx: Tx, rows: Collection[Sequence[Any]]) -> dict[str, Any]:
+        """Give the parameters that bring these rows, each in the order of the columns."""
+        if tx.dialect.name == "sqlite":
+            return {self._name: msgspec.json.encode(rows).decode()}
+        columns = zip(*rows, strict=True) if rows else ((),) * len(self._types)
+        return {f"{self._name}_{name}": list(values) for name, values in zip(self._types, columns, strict=True)}
+
+    def _json(self) -> FromClause:
+        each = func.json_each(bindparam(self._name, type_=Text())).table_valued("value", name=f"{self._name}_each")
+        columns = (
+            type_coerce(func.json_extract(each.c.value, literal_column(f"'$[{place}]'")), type_).label(name)
+            for place, (name, type_) in enumerate(self._types.items())
+        )
+        return select(*columns).subquery(self._name)
+
+    def _arrays(self) -> FromClause:
+        arrays = (bindparam(f"{self._name}_{name}", type_=ARRAY(type_)) for name, type_ in self._types.items())
+        return func.unnest(*arrays).table_valued(*self._types, name=self._name).render_derived()
+
+
+_IDS = Given("given", id=WHOLE)
+
+
+@lru_cache(maxsize=256)
+def among(engine: str, column: ColumnElement[int]) -> ColumnElement[bool]:
+    """Say that a column holds one of the numbers that `these` brings, however many they are.
+
+    In the words of `sqlite` or `postgresql`: a statement that is made often is made once for each (`functools.cache`),
+    since SQLAlchemy takes longer to make one and to know it again than SQLite takes to carry it out.
+    """
+    if engine == "sqlite":
+        return column.in_(select(_IDS.table(engine).c.id))
+    return column == any_(bindparam("given_id", type_=ARRAY(WHOLE)))
+
+
+def within(engine: str, column: ColumnElement[int], chosen: Select[Any]) -> ColumnElement[bool]:
+    """Say that a column holds one of the numbers that a query gives.
+
+    PostgreSQL is made to run that query first, and once: what it would do otherwise is chosen by statistics, which a
+    table does not have in the minute after it was filled, and ends in minutes for an array of ten thousand jobs.
+    """
+    if engine == "sqlite":
+        return column.in_(chosen)
+    return column == any_(func.array(chosen.scalar_subquery(), type_=ARRAY(WHOLE)))
+
+
+def these(tx: Tx, ids: Iterable[int]) -> dict[str, Any]:
+    """Give the parameters of a statement that uses `among`."""
+    return _IDS.bound(tx, [(one,) for one in ids])
+
+
+def insert_rows(tx: Tx, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Insert rows into the table of that name: plain values (int, str, float, None) in the order of `columns`."""
+    if not rows:
+        return
+    if tx.dialect.name == "sqlite":
+        tx.exec_driver_sql(_insert_text(name, tuple(columns)), list(map(tuple, rows)))
+    elif len(rows) < _FEWEST_TO_COPY:
+        into = table(name, *map(column, columns))
+        tx.execute(insert(into), [dict(zip(columns, row, strict=True)) for row in rows])
+    else:
+        _copy(tx, name, columns, rows)
+
+
+@lru_cache(maxsize=256)
+def _insert_text(name: str, columns: tuple[str, ...]) -> str:
+    return str(insert(table(name, *map(column, columns))).compile(dialect=sqlite.dialect()))
+
+
+def _copy(tx: Tx, name: str, columns: Iterable[str], rows: Iterable[Sequence[Any]]) -> None:
+    import psycopg  # late: a server on SQLite starts without it
+    from psycopg import sql
+
+    connection = tx.connection.driver_connection
+    assert isinstance(connection, psycopg.Connection)  # noqa: S101  (tells mypy)
+    statement = sql.SQL("COPY {} ({}) FROM STDIN").format(
+        sql.Identifier(name), sql.SQL(", ").join(map(sql.Identifier, columns))
+    )
+    with connection.cursor() as cursor, cursor.copy(statement) as copy:
+        for row in rows:
+            copy.write_row(row)

@@ -1,0 +1,281 @@
+"""The one writer: changes that arrive while it is busy share its next transaction."""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine, RootTransaction
+from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
+
+from oarlock.model.errors import DatabaseAway, DatabaseHeld, DatabaseRefused, OarlockError
+from oarlock.store.engine import journal
+from oarlock.store.engine.engines import BUSY_SECONDS
+from oarlock.store.engine.tx import Tx
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Change = Callable[[Tx], T]
+
+LARGEST_GROUP = 100
+RECONNECT_SECONDS = 10
+_RECONNECT_PAUSE_SECONDS = 0.1
+_PASSING = ("readonly database", "disk I/O error", "unable to open database file")
+"""What SQLite says where an administrator has to mend a disk, and nothing of the change itself is wrong."""
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A change, who waits for it, and what came of it."""
+
+    change: Change[Any]
+    future: Future[Any] = field(default_factory=Future)
+    value: Any = None
+    error: BaseException | None = None
+    broken: DBAPIError | None = None  # the database's own error, when it is the reason
+    lines: list[journal.Line] = field(default_factory=list)  # for the log, once it is on disk
+
+    def run(self, tx: Tx) -> None:
+        self.value = self.error = self.broken = None
+        self.lines = journal.begin(tx)
+        try:
+            self.value = self.change(tx)
+        except DBAPIError as error:
+            self.error, self.broken = refusal(error), error
+        except BaseException as error:  # noqa: BLE001  (it belongs to whoever asked; the writer goes on)
+            self.error = error
+
+    def tell(self) -> None:
+        if self.error is None:
+            self.future.set_result(self.value)
+        else:
+            self.future.set_exception(self.error)
+
+
+class Writer:
+    """A thread that runs changes one after the other, and commits them together.
+
+    A future is done only when the change is on disk. A change that raises is undone alone. When the transaction
+    itself fails, everybody in it is told so. A change may be run a second time on a new connection when the first
+    one broke before the commit: it must do nothing but use its transaction.
+    """
+
+    def __init__(self, engine: Engine, check: Callable[[], None] = lambda: None) -> None:
+        self._engine = engine
+        self._check = check  # raises if what would be written is not where it should be
+        self._asked: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
+        self._connection: Connection | None = None
+        self._on_connect: Change[None] | None = None
+        self._on_loss: Callable[[DatabaseHeld], None] | None = None
+        self._lost: DatabaseHeld | None = None
+        self._closed = False
+        self._closing = threading.Lock()
+        self._thread = threading.Thread(target=self._work, name="oarlock-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, change: Change[T]) -> Future[T]:
+        """Ask for a change; the future has its value once it is on disk. Callable from any thread."""
+        asked = _Asked(change)
+        with self._closing:
+            if self._closed:
+                raise DatabaseRefused("The database is closed.", hint="The server is stopping; ask again later.")
+            self._asked.put(asked)
+        return asked.future
+
+    def write(self, change: Change[T]) -> T:
+        """Ask for a change and wait until it is on disk."""
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("a change cannot wait for another change: both would wait for ever")
+        return self.submit(change).result()
+
+    def hold(self, take: Change[None], take_again: Change[None]) -> None:
+        """Run `take` now, and `take_again` on every later connection before anything is written on it.
+
+        Once `take_again` finds another holder (`DatabaseHeld`), nothing is written any more, on any connection.
+        """
+        self.write(take)
+        self._on_connect = take_again
+
+    def call_on_loss(self, callback: Callable[[DatabaseHeld], None]) -> None:
+        """Call `callback` once, in the writer's thread, when another server is found to hold the database."""
+        self._on_loss = callback
+
+    def close(self) -> None:
+        """Finish what was asked for, then end."""
+        with self._closing:
+            if not self._closed:
+                self._closed = True
+                self._asked.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        while group := self._next_group():
+            if wanted := [one for one in group if one.future.set_running_or_notify_cancel()]:
+                self._commit_together(wanted)
+        self._disconnect()
+
+    def _next_group(self) -> list[_Asked]:
+        """Wait for a first change, then take what is there already; nothing at the end."""
+        group = []
+        asked = self._asked.get()
+        while asked is not None:
+            group.append(asked)
+            if len(group) == LARGEST_GROUP or self._asked.empty():
+                return group
+            asked = self._asked.get()
+        if group:
+            self._asked.put(None)
+        return group
+
+    def _commit_together(self, group: Sequence[_Asked]) -> None:
+        give_up_at = time.monotonic() + RECONNECT_SECONDS
+        try:
+            while lost := self._tried(group):
+                log.warning("connection to the database lost", extra={"error": str(lost)})
+                if time.monotonic() > give_up_at:
+                    raise refusal(lost, away=True)
+                time.sleep(_RECONNECT_PAUSE_SECONDS)
+        except OarlockError as error:
+            for asked in group:
+                asked.error = error
+        for asked in group:
+            asked.tell()
+        for asked in group:
+            if asked.error is None:
+                journal.write(asked.lines)
+
+    def _tried(self, group: Sequence[_Asked]) -> Exception | None:
+        """Run a group in one transaction; gives the error when the connection broke before the commit was sent."""
+        if self._connection is None:
+            self._check()
+        try:
+            tx = self._connected()
+        except (OperationalError, DatabaseAway) as error:
+            return error
+        except SQLAlchemyError as error:
+            raise refusal(error) from error
+        try:
+            with tx.begin() as shared:
+                _run_all(tx, group)
+                if len(group) == 1 and group[0].error is not None:
+                    shared.rollback()
+                else:
+                    self._check()
+                    _commit(shared)
+        except SQLAlchemyError as error:
+            self._disconnect()
+            if isinstance(error, DBAPIError) and error.connection_invalidated:
+                return error
+            raise refusal(error) from error
+        except OarlockError:
+            self._disconnect()
+            raise
+        return None
+
+    def _connected(self) -> Connection:
+        if self._lost is not None:
+            raise self._lost
+        if self._connection is None:
+            self._connection = self._engine.connect()
+            try:
+                self._take_again(self._connection)
+            except BaseException:
+                # A connection that does not hold the database must never be written on.
+                self._disconnect()
+                raise
+        return self._connection
+
+    def _take_again(self, connection: Connection) -> None:
+        if self._on_connect is None:
+            return
+        try:
+            with connection.begin():
+                self._on_connect(connection)
+        except DatabaseHeld as held:
+            self._lost = held
+            log.critical(
+                "another server holds the database; this one writes nothing any more", extra={"why": str(held)}
+            )
+            if self._on_loss is not None:
+                self._on_loss(held)
+            raise
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            # Not back into the pool: what holds the database for us must end with this connection.
+            self._connection.invalidate()
+            self._connection.close()
+            self._connection = None
+
+
+def _run_all(tx: Tx, group: Sequence[_Asked]) -> None:
+    if len(group) == 1:
+        group[0].run(tx)
+        if tx.invalidated and group[0].broken is not None:
+            raise group[0].broken
+    else:
+        for asked in group:
+            _run_apart(tx, asked)
+
+
+def _run_apart(tx: Tx, asked: _Asked) -> None:
+    """Run a change so that it can be undone without the others of its group.
+
+    SQLite ends the whole transaction by itself on a full disk, and a broken connection has none any more: then the
+    savepoint is gone, and what the change met is what the whole group met.
+    """
+    tx.exec_driver_sql("SAVEPOINT change")
+    asked.run(tx)
+    try:
+        if asked.error is not None:
+            tx.exec_driver_sql("ROLLBACK TO SAVEPOINT change")
+        tx.exec_driver_sql("RELEASE SAVEPOINT change")
+    except SQLAlchemyError:
+        if asked.broken is not None:
+            raise asked.broken from None
+        raise
+
+
+def _commit(shared: RootTransaction) -> None:
+    try:
+        shared.commit()
+    except DBAPIError as error:
+        if error.connection_invalidated:
+            raise DatabaseAway(
+                "It is not known whether the change was accepted: the connection to the database broke meanwhile.",
+                hint="Ask again with the same request id: nothing is done twice.",
+            ) from error
+        raise
+
+
+def refusal(error: BaseException, *, away: bool = False) -> OarlockError:
+    """Say in a sentence why a change was not accepted; `DatabaseAway` where the same may be accepted later.
+
+    `away`: the connection was lost, and could not be made again in time.
+    """
+    if isinstance(error, OarlockError):
+        return error
+    text = str(error.orig) if isinstance(error, DBAPIError) else str(error)
+    if "full" in text or "No space left" in text:
+        refused: DatabaseRefused = DatabaseAway(
+            "The change was not accepted: the disk that holds the database is full.",
+            hint="Nothing was half done. Make room there, then ask again.",
+        )
+    elif "locked" in text:
+        refused = DatabaseAway(
+            f"The change was not accepted: another program kept the database locked for {BUSY_SECONDS} s.",
+            hint="Nothing was half done. `fuser` on the database file names the program.",
+        )
+    else:
+        kind = DatabaseAway if away or any(word in text for word in _PASSING) else DatabaseRefused
+        refused = kind(
+            f"The change was not accepted by the database: {' '.join(text.split())}",
+            hint="Nothing was half done. The server's log has more.",
+        )
+    refused.__cause__ = error
+    return refused

@@ -1,0 +1,1 @@
+"""Every query, by the table or subject it is about."""

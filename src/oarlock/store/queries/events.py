@@ -1,0 +1,120 @@
+"""Events: what happened to jobs and nodes, and what somebody still has to look at."""
+
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from functools import cache
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from sqlalchemy import Select, Update, func, literal_column, select, update
+
+from oarlock.model.event import FOR_ADMINISTRATORS, Event, EventType, event_type
+from oarlock.store.engine import journal
+from oarlock.store.engine.rows import among, insert_rows, these
+from oarlock.store.engine.tx import Tx, take_ids
+from oarlock.store.tables import event_log_hostnames, event_logs
+
+_NO_JOB = 0
+
+
+class Noted(NamedTuple):
+    """An event as it is stored; `to_check`: nobody has acted on it yet."""
+
+    id: int
+    event: Event
+    to_check: bool
+
+
+def add(tx: Tx, events: Sequence[Event]) -> list[int]:
+    """Write events down, with the hosts they name."""
+    numbers = take_ids(tx, event_logs.c.event_id, len(events))
+    insert_rows(
+        tx,
+        "event_logs",
+        [column.name for column in event_logs.columns],
+        [
+            (number, one.type.value, one.job or _NO_JOB, one.at, one.description, "YES" if one.to_check else "NO")
+            for number, one in zip(numbers, events, strict=True)
+        ],
+    )
+    hosts = [(number, host) for number, one in zip(numbers, events, strict=True) for host in dict.fromkeys(one.hosts)]
+    insert_rows(tx, "event_log_hostnames", ["event_id", "hostname"], hosts)
+    for event in events:
+        _note(tx, event)
+    return list(numbers)
+
+
+def _note(tx: Tx, event: Event) -> None:
+    """Log an event: as a warning if it needs an administrator, with the jobs if it is about one only."""
+    about: dict[str, object] = {"event": event.type.value}
+    if event.job:
+        about["job"] = event.job
+    if event.hosts:
+        about["node"] = ",".join(dict.fromkeys(event.hosts))
+    about["why"] = event.description
+    if event.type in FOR_ADMINISTRATORS:
+        journal.note(tx, journal.SITE, "event", about, level=logging.WARNING)
+    else:
+        journal.note(tx, journal.JOBS if event.job else journal.SITE, "event", about)
+
+
+def to_check(tx: Tx) -> list[Noted]:
+    """Give the events that somebody still has to act on, oldest first."""
+    return _noted(tx, select(event_logs).where(event_logs.c.to_check == literal_column("'YES'")))
+
+
+def check_off(tx: Tx, ids: Collection[int]) -> None:
+    """Say that these events were acted on."""
+    tx.execute(_check_off(tx.dialect.name), these(tx, ids))
+
+
+@cache
+def _check_off(engine: str) -> Update:
+    return update(event_logs).where(among(engine, event_logs.c.event_id)).values(to_check="NO")
+
+
+def of_jobs(tx: Tx, ids: Collection[int]) -> list[Noted]:
+    """Give the events of jobs, oldest first."""
+    query = select(event_logs).where(
+        among(tx.dialect.name, event_logs.c.job_id), event_logs.c.job_id != literal_column("0")
+    )
+    return _noted(tx, query, these(tx, ids))
+
+
+def after(tx: Tx, number: int, types: Collection[EventType], *, most: int) -> list[Noted]:
+    """Give the first events of some types that were written after one, oldest first."""
+    later, wanted = event_logs.c.event_id > number, event_logs.c.type.in_([kind.value for kind in types])
+    return _noted(tx, select(event_logs).where(later, wanted).order_by("event_id").limit(most))
+
+
+def last(tx: Tx) -> int:
+    """Give the number of the newest event; 0 if there is none."""
+    return tx.execute(select(func.max(event_logs.c.event_id))).scalar() or 0
+
+
+def of_hosts(tx: Tx, hosts: Collection[str] | None = None, *, since: int = 0, most: int | None = None) -> list[Noted]:
+    """Give the events that name one of these hosts (any host, if none is given) from a date on; the last `most`."""
+    named = select(event_log_hostnames.c.event_id)
+    if hosts is not None:
+        named = named.where(event_log_hostnames.c.hostname.in_(hosts))
+    wanted = select(event_logs).where(event_logs.c.event_id.in_(named), event_logs.c.date >= since)
+    return _noted(tx, wanted.order_by(event_logs.c.event_id.desc()).limit(most))
+
+
+def _noted(tx: Tx, query: Select[Any], bound: dict[str, Any] | None = None) -> list[Noted]:
+    rows = sorted(tx.execute(query, bound or {}), key=attrgetter("event_id"))
+    hosts = defaultdict(list)
+    named = (
+        select(event_log_hostnames).where(among(tx.dialect.name, event_log_hostnames.c.event_id)).order_by("hostname")
+    )
+    for number, host in tx.execute(named, these(tx, [row.event_id for row in rows])):
+        hosts[number].append(host)
+    return [
+        Noted(
+            row.event_id,
+            Event(event_type(row.type), row.date, row.description, row.job_id or None, tuple(hosts[row.event_id])),
+            row.to_check == "YES",
+        )
+        for row in rows
+    ]

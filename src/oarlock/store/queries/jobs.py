@@ -1,0 +1,519 @@
+"""Jobs: written when submitted, found again by number or condition, moved from state to state."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Select, func, literal_column, select, update
+
+from oarlock.lang.where import show
+from oarlock.model.condition import Condition
+from oarlock.model.errors import UnknownJob
+from oarlock.model.job import HOLDS_RESOURCES, Job, JobKind, JobState, Reservation
+from oarlock.model.record import changed
+from oarlock.model.request import Request
+from oarlock.store.engine.rows import Given, among, insert_rows, these
+from oarlock.store.engine.tx import Tx, take_ids
+from oarlock.store.queries import where
+from oarlock.store.queries.moves import record
+from oarlock.store.tables import (
+    HIDDEN_JOB_COLUMNS,
+    array_texts,
+    assigned_resources,
+    job_dependencies,
+    job_resource_groups,
+    job_state_logs,
+    job_types,
+    jobs,
+    moldable_job_descriptions,
+)
+from oarlock.store.tables.columns import WHOLE
+
+__all__ = [
+    "VISIBLE",
+    "New",
+    "add",
+    "add_details",
+    "add_texts",
+    "after",
+    "assign",
+    "count",
+    "each",
+    "get",
+    "holders",
+    "in_states",
+    "known",
+    "many",
+    "matching",
+    "not_begun_reservations",
+    "numbers_in",
+    "of_array",
+    "record",
+    "resources_of",
+    "set_message",
+    "story",
+    "suspended_seconds",
+    "uids",
+    "unassign",
+    "wait_for_copy",
+]
+
+VISIBLE: Mapping[str, type] = {
+    column.name: int if column.type is WHOLE else str for column in jobs.c if column.name not in HIDDEN_JOB_COLUMNS
+}
+"""The columns that anybody may ask about (`--sql`), with `int` or `str`: what `lang.where.check` wants."""
+
+_FIELDS: Mapping[str, str] = {
+    "id": "job_id",
+    "state": "state",
+    "user": "job_user",
+    "queue": "queue_name",
+    "kind": "job_type",
+    "name": "job_name",
+    "project": "project",
+    "command": "command",
+    "properties": "properties",
+    "directory": "launching_directory",
+    "environment": "job_env",
+    "stdout": "stdout_file",
+    "stderr": "stderr_file",
+    "notify": "notify",
+    "message": "message",
+    "info": "info_type",
+    "initial_request": "initial_request",
+    "reservation": "reservation",
+    "submitted": "submission_time",
+    "start": "start_time",
+    "stop": "stop_time",
+    "assigned": "assigned_moldable_job",
+    "checkpoint": "checkpoint",
+    "checkpoint_signal": "checkpoint_signal",
+    "exit_code": "exit_code",
+    "resubmit_of": "resubmit_job_id",
+    "array_id": "array_id",
+    "array_index": "array_index",
+    "suspended": "suspended",
+    "accounted": "accounted",
+    "uid": "job_uid",
+}
+"""Field of `Job` → column."""
+
+_SELECT: Select[Any] = select(*(jobs.c[column] for column in _FIELDS.values()), jobs.c.texts_id).order_by(jobs.c.job_id)
+_MESSAGES = Given("said", id=WHOLE, message=jobs.c.message.type)
+_YES_NO = {False: "NO", True: "YES"}
+
+
+@dataclass(frozen=True, slots=True)
+class New:
+    """A job to be stored: its own fields (numbers are given here), what it asks for, whom it waits for.
+
+    Every alternative has its walltime by now. The text in `properties` is made from the request's own condition. What
+    stands in `parameters` comes behind the command, which the members of an array have in common.
+    """
+
+    job: Job
+    request: Request
+    after: tuple[int, ...] = ()
+    parameters: str = ""
+
+
+def add(tx: Tx, new: Sequence[New]) -> list[Job]:
+    """Store jobs with all they ask for, in the states they have, in as many statements for thousands as for one.
+
+    A job whose array index is 1 begins an array (of one, for most); those that follow with other indexes belong to it,
+    and share its command, environment and request as it was typed. The jobs that are returned have no `parameters`.
+    """
+    numbers = take_numbers(tx, len(new))
+    texts: dict[Condition, str] = {}
+    added: list[Job] = []
+    for number, one in zip(numbers, new, strict=True):
+        array_id = number if one.job.array_index == 1 or not added else added[-1].array_id
+        text = text_of(one.request.where, texts)
+        added.append(changed(one.job, id=number, array_id=array_id, properties=text))
+    shared = _add_texts(tx, added)
+    rows = [
+        (*row_of(_in_array(job, one) if job.id in shared else _alone(job, one)), shared.get(job.id, 0))
+        for job, one in zip(added, new, strict=True)
+    ]
+    insert_rows(tx, "jobs", [*COLUMNS, "texts_id"], rows)
+    add_details(tx, numbers, new, texts)
+    return added
+
+
+def take_numbers(tx: Tx, count: int) -> range:
+    """Take numbers for new jobs; those of arrays that are still being written are taken already."""
+    return take_ids(tx, jobs.c.job_id, count, beside=(array_texts.c.last_job_id,))
+
+
+def _add_texts(tx: Tx, added: Sequence[Job]) -> dict[int, int]:
+    """Store what the members of arrays have in common; return the array of each job that has its texts from there."""
+    last = {job.array_id: job.id for job in added if job.id != job.array_id}
+    if not last:
+        return {}
+    firsts = {job.id: job for job in added if job.id in last}
+    for first in firsts.values():
+        add_texts(tx, first, last_job_id=last[first.id], stored=True)
+    return {
+        job.id: job.array_id
+        for job in added
+        if job.array_id in last and _texts_of(job) == _texts_of(firsts[job.array_id])
+    }
+
+
+def _texts_of(job: Job) -> tuple[str | None, str, str]:
+    return job.command, job.environment, job.initial_request
+
+
+def add_texts(tx: Tx, first: Job, *, last_job_id: int, stored: bool) -> None:
+    """Store what the members of one array have in common, its first one given."""
+    columns = ["array_id", "last_job_id", "command", "job_env", "initial_request", "stored"]
+    row = (first.id, last_job_id, first.command, first.environment, first.initial_request, _YES_NO[stored])
+    insert_rows(tx, "array_texts", columns, [row])
+
+
+def _in_array(job: Job, new: New) -> Job:
+    return changed(job, command=new.parameters or None, environment="", initial_request="")
+
+
+def _alone(job: Job, new: New) -> Job:
+    return changed(job, command=with_parameters(job.command, new.parameters)) if new.parameters else job
+
+
+def with_parameters(command: str | None, parameters: str | None) -> str | None:
+    """Return what a job runs: the command, and the parameters behind it, if there are any."""
+    return f"{command or ''} {parameters}".strip() if parameters else command
+
+
+def add_details(tx: Tx, numbers: Sequence[int], new: Sequence[New], texts: dict[Condition, str]) -> None:
+    """Store everything of jobs but their own rows: their histories, what they ask for, their types and dependencies."""
+    _add_logs(tx, numbers, new)
+    _add_requests(tx, numbers, [one.request for one in new], texts)
+    types = [(number, type_) for number, one in zip(numbers, new, strict=True) for type_ in one.job.types]
+    numbered = zip(take_ids(tx, job_types.c.job_type_id, len(types)), types, strict=True)
+    insert_rows(tx, "job_types", ["job_type_id", "job_id", "type"], [(line, *pair) for line, pair in numbered])
+    required = [(number, before) for number, one in zip(numbers, new, strict=True) for before in set(one.after)]
+    insert_rows(tx, "job_dependencies", ["job_id", "job_id_required"], required)
+
+
+def get(tx: Tx, job_id: int) -> Job:
+    """Give one job, or refuse (`UnknownJob`)."""
+    [job] = many(tx, [job_id])
+    return job
+
+
+def many(tx: Tx, ids: Collection[int]) -> list[Job]:
+    """Give jobs by increasing number; each of them must exist (`UnknownJob`)."""
+    found = known(tx, ids)
+    there = {job.id for job in found}
+    for number in ids:
+        if number not in there:
+            raise UnknownJob(number)
+    return found
+
+
+def known(tx: Tx, ids: Collection[int]) -> list[Job]:
+    """Give jobs by increasing number; numbers that were never given are left out."""
+    return _jobs(tx, tx.execute(_known(tx.dialect.name), these(tx, ids)))
+
+
+def uids(tx: Tx, ids: Collection[int]) -> dict[int, int]:
+    """Return the numbers of the accounts that submitted these jobs, by job, where they are known."""
+    query = select(jobs.c.job_id, jobs.c.job_uid).where(
+        jobs.c.job_uid.is_not(None), among(tx.dialect.name, jobs.c.job_id)
+    )
+    return dict(tuple(row) for row in tx.execute(query, these(tx, ids)))
+
+
+def not_begun_reservations(tx: Tx, ids: Collection[int]) -> list[int]:
+    """Return those of these jobs that are accepted reservations and were never given their resources."""
+    query = select(jobs.c.job_id).where(
+        jobs.c.reservation == Reservation.SCHEDULED.value,
+        jobs.c.assigned_moldable_job == 0,
+        among(tx.dialect.name, jobs.c.job_id),
+    )
+    return list(tx.execute(query, these(tx, ids)).scalars())
+
+
+def each(tx: Tx, ids: Collection[int]) -> Iterator[Job]:
+    """Yield jobs by increasing number as `known` returns them, reading on only when asked: their texts may be long."""
+    types = _grouped(tx.execute(_types(tx.dialect.name), these(tx, ids)))
+    streamed = {"stream_results": True, "yield_per": _READ_AT_ONCE}
+    array, shared = 0, {}
+    with tx.execute(_known(tx.dialect.name), these(tx, ids), execution_options=streamed) as rows:
+        for row in rows:
+            fields, texts_id = dict(zip(_FIELDS, row[:-1], strict=True)), row[-1]
+            if texts_id and texts_id != array:  # members follow each other: only the last array is worth keeping
+                array, shared = texts_id, _read_texts(tx, [texts_id])
+            if texts_id:
+                _share_texts(fields, *shared[texts_id])
+            yield _job(fields, tuple(types.get(fields["id"], ())))
+
+
+_READ_AT_ONCE = 50  # rows of jobs that may have long texts
+
+
+@cache
+def _known(engine: str) -> Select[Any]:
+    return _SELECT.where(among(engine, jobs.c.job_id))
+
+
+def in_states(tx: Tx, states: Collection[JobState], *, user: str | None = None) -> list[Job]:
+    """Give the jobs that are in one of these states, of one user or of all, oldest first."""
+    query = _SELECT.where(jobs.c.state.in_([state.value for state in states]))
+    return _jobs(tx, tx.execute(query if user is None else query.where(jobs.c.job_user == user)))
+
+
+def of_type(tx: Tx, word: str) -> list[Job]:
+    """Give the jobs of a type that are not over, oldest first."""
+    current = select(job_types.c.job_id).where(
+        job_types.c.type == word, job_types.c.type_index == literal_column("'CURRENT'")
+    )
+    return _jobs(tx, tx.execute(_SELECT.where(jobs.c.job_id.in_(current))))
+
+
+def numbers_in(tx: Tx, states: Collection[JobState]) -> set[int]:
+    """Give the numbers of the jobs that are in one of these states."""
+    return set(tx.execute(select(jobs.c.job_id).where(jobs.c.state.in_([s.value for s in states]))).scalars())
+
+
+def of_array(tx: Tx, array_id: int) -> list[Job]:
+    """Give the members of an array, in their order; none if there is no such array."""
+    return _jobs(tx, tx.execute(_SELECT.where(jobs.c.array_id == array_id)))
+
+
+def matching(tx: Tx, condition: Condition, *, user: str | None = None) -> list[int]:
+    """Give the numbers of jobs that fulfil a condition checked with `VISIBLE`, oldest first; for `Database.ask`."""
+    query = select(jobs.c.job_id).where(where.bound(condition, dict(jobs.c))).order_by(jobs.c.job_id)
+    return list(tx.execute(query if user is None else query.where(jobs.c.job_user == user)).scalars())
+
+
+def assign(tx: Tx, assigned: Mapping[int, Collection[int]]) -> None:
+    """Give resources to jobs: moldable number → resource numbers. They are released by the move to a final state."""
+    pairs = [(moldable, resource) for moldable, resources in assigned.items() for resource in sorted(resources)]
+    insert_rows(tx, "assigned_resources", ["moldable_job_id", "resource_id"], pairs)
+
+
+def unassign(tx: Tx, moldable_ids: Collection[int]) -> None:
+    """Take resources back from jobs whose launch failed before anything of the user's ran: as if never given."""
+    tx.execute(
+        assigned_resources.delete().where(among(tx.dialect.name, assigned_resources.c.moldable_job_id)),
+        these(tx, moldable_ids),
+    )
+
+
+def resources_of(tx: Tx, ids: Collection[int]) -> dict[int, list[int]]:
+    """Give the resources that jobs have or had, by job; a job that never got any is not in the answer."""
+    rows = tx.execute(
+        select(jobs.c.job_id, assigned_resources.c.resource_id)
+        .join(assigned_resources, assigned_resources.c.moldable_job_id == jobs.c.assigned_moldable_job)
+        .where(among(tx.dialect.name, jobs.c.job_id))
+        .order_by(assigned_resources.c.resource_id),
+        these(tx, ids),
+    )
+    return _grouped(rows)
+
+
+def holders(tx: Tx, resource_ids: Collection[int]) -> dict[int, list[int]]:
+    """Give the jobs that hold these resources now, by resource; one that is free is not in the answer."""
+    return _grouped(tx.execute(_holders(tx.dialect.name), these(tx, resource_ids)))
+
+
+@cache
+def _holders(engine: str) -> Select[Any]:
+    given, moldable = assigned_resources.c, moldable_job_descriptions.c
+    return (
+        select(given.resource_id, moldable.moldable_job_id)
+        .join(moldable_job_descriptions, moldable.moldable_id == given.moldable_job_id)
+        .where(given.assigned_resource_index == literal_column("'CURRENT'"), among(engine, given.resource_id))
+    )
+
+
+def suspended_seconds(tx: Tx, *, now: int) -> dict[int, int]:
+    """Sum the seconds that jobs on resources spent suspended, or waiting to go on."""
+    seconds: defaultdict[int, int] = defaultdict(int)
+    for job_id, start, stop in tx.execute(_SUSPENDED):
+        seconds[job_id] += max(0, (stop or now) - start)
+    return seconds
+
+
+_EVER_SUSPENDED = select(jobs.c.job_id).where(
+    jobs.c.suspended == literal_column("'YES'"), jobs.c.state.in_([state.value for state in HOLDS_RESOURCES])
+)
+_SUSPENDED = select(job_state_logs.c.job_id, job_state_logs.c.date_start, job_state_logs.c.date_stop).where(
+    job_state_logs.c.job_id.in_(_EVER_SUSPENDED),
+    job_state_logs.c.job_state.in_([JobState.SUSPENDED.value, JobState.RESUMING.value]),
+)
+
+
+def after(tx: Tx, ids: Collection[int]) -> dict[int, list[int]]:
+    """Give the jobs that each of these waits for; those that wait for none are not in the answer."""
+    rows = tx.execute(
+        select(job_dependencies.c.job_id, job_dependencies.c.job_id_required)
+        .where(among(tx.dialect.name, job_dependencies.c.job_id))
+        .order_by(job_dependencies.c.job_id_required),
+        these(tx, ids),
+    )
+    return _grouped(rows)
+
+
+def wait_for_copy(tx: Tx, original: int, copy: int) -> None:
+    """Let the jobs that wait for one job wait for its copy instead."""
+    required = job_dependencies.c.job_id_required
+    tx.execute(update(job_dependencies).where(required == original).values(job_id_required=copy))
+
+
+def story(tx: Tx, job_id: int) -> list[tuple[JobState, int, int, str]]:
+    """Tell what a job went through: state, from when, until when (0: still), why."""
+    log = job_state_logs.c
+    rows = tx.execute(
+        select(log.job_state, log.date_start, log.date_stop, log.why)
+        .where(log.job_id == job_id)
+        .order_by(log.job_state_log_id)
+    )
+    return [(JobState(state), start, stop, why) for state, start, stop, why in rows]
+
+
+def set_message(tx: Tx, messages: Mapping[int, str]) -> None:
+    """Say something to the owners of jobs."""
+    said = _MESSAGES.table(tx.dialect.name)
+    tx.execute(
+        update(jobs).where(jobs.c.job_id == said.c.id).values(message=said.c.message),
+        _MESSAGES.bound(tx, list(messages.items())),
+    )
+
+
+def count(tx: Tx) -> dict[JobState, int]:
+    """Count jobs by state."""
+    return {JobState(state): number for state, number in tx.execute(_COUNT)}
+
+
+_COUNT = select(jobs.c.state, func.count()).group_by(jobs.c.state)
+
+
+COLUMNS: Sequence[str] = (*_FIELDS.values(), "cpuset_name")
+"""The columns of a job, in the order of `row_of`."""
+
+
+def row_of(job: Job) -> tuple[Any, ...]:
+    """Return a job as its columns."""
+    return (
+        job.id, job.state.value, job.user, job.queue, job.kind.value, job.name, job.project, job.command,
+        job.properties, job.directory, job.environment, job.stdout, job.stderr, job.notify, job.message, job.info,
+        job.initial_request, job.reservation.value, job.submitted, job.start, job.stop, job.assigned, job.checkpoint,
+        job.checkpoint_signal, job.exit_code, job.resubmit_of, job.array_id, job.array_index,
+        _YES_NO[job.suspended], _YES_NO[job.accounted], job.uid, job.cpuset_name,
+    )  # fmt: skip
+
+
+def _jobs(tx: Tx, rows: Iterable[Any]) -> list[Job]:
+    """Make jobs of rows, with their types, and with what members of an array have in common."""
+    fields, arrays = [], {}
+    for row in rows:
+        fields.append(dict(zip(_FIELDS, row[:-1], strict=True)))
+        if row[-1]:
+            arrays[row[0]] = row[-1]
+    types = _grouped(tx.execute(_types(tx.dialect.name), these(tx, [one["id"] for one in fields])))
+    if arrays:
+        shared = _read_texts(tx, set(arrays.values()))
+        for job in fields:
+            if job["id"] in arrays:
+                _share_texts(job, *shared[arrays[job["id"]]])
+    return [_job(one, tuple(types.get(one["id"], ()))) for one in fields]
+
+
+def _read_texts(tx: Tx, arrays: Collection[int]) -> dict[int, tuple[str | None, str, str]]:
+    return {row[0]: tuple(row[1:]) for row in tx.execute(_texts(tx.dialect.name), these(tx, arrays))}
+
+
+def _share_texts(job: dict[str, Any], command: str | None, environment: str, initial_request: str) -> None:
+    """Fill in what members of an array share: the same text for all of them, since it may be long and they many."""
+    job["command"] = with_parameters(command, job["command"])
+    job["environment"], job["initial_request"] = environment, initial_request
+
+
+@cache
+def _texts(engine: str) -> Select[Any]:
+    texts = array_texts.c
+    query = select(texts.array_id, texts.command, texts.job_env, texts.initial_request)
+    return query.where(among(engine, texts.array_id))
+
+
+@cache
+def _types(engine: str) -> Select[Any]:
+    types = select(job_types.c.job_id, job_types.c.type).order_by(job_types.c.job_type_id)
+    return types.where(among(engine, job_types.c.job_id))
+
+
+def _job(fields: dict[str, Any], types: tuple[str, ...]) -> Job:
+    fields["state"] = JobState(fields["state"])
+    fields["kind"] = JobKind(fields["kind"])
+    fields["reservation"] = Reservation(fields["reservation"])
+    fields["suspended"] = fields["suspended"] == "YES"
+    fields["accounted"] = fields["accounted"] == "YES"
+    return Job(**fields, types=types)
+
+
+def _grouped(rows: Iterable[Any]) -> dict[int, list[Any]]:
+    groups: defaultdict[int, list[Any]] = defaultdict(list)
+    for key, value in rows:
+        groups[key].append(value)
+    return dict(groups)
+
+
+def _add_logs(tx: Tx, numbers: Sequence[int], new: Sequence[New]) -> None:
+    lines = take_ids(tx, job_state_logs.c.job_state_log_id, len(new))
+    insert_rows(
+        tx,
+        "job_state_logs",
+        ["job_state_log_id", "job_id", "job_state", "date_start", "why"],
+        [
+            (line, number, one.job.state.value, one.job.submitted, "submitted")
+            for line, number, one in zip(lines, numbers, new, strict=True)
+        ],
+    )
+
+
+def _add_requests(tx: Tx, numbers: Sequence[int], requests: Sequence[Request], texts: dict[Condition, str]) -> None:
+    alternatives = [(n, a) for n, request in zip(numbers, requests, strict=True) for a in request.alternatives]
+    moldables = take_ids(tx, moldable_job_descriptions.c.moldable_id, len(alternatives))
+    insert_rows(
+        tx,
+        "moldable_job_descriptions",
+        ["moldable_id", "moldable_job_id", "moldable_walltime"],
+        [(m, number, _walltime(a.walltime)) for m, (number, a) in zip(moldables, alternatives, strict=True)],
+    )
+    asked = [(m, group) for m, (_, a) in zip(moldables, alternatives, strict=True) for group in a.groups]
+    groups = take_ids(tx, job_resource_groups.c.res_group_id, len(asked))
+    insert_rows(
+        tx,
+        "job_resource_groups",
+        ["res_group_id", "res_group_moldable_id", "res_group_property"],
+        [(g, m, text_of(group.where, texts)) for g, (m, group) in zip(groups, asked, strict=True)],
+    )
+    insert_rows(
+        tx,
+        "job_resource_descriptions",
+        ["res_job_group_id", "res_job_resource_type", "res_job_value", "res_job_order"],
+        [
+            (g, level.name, level.count, order)
+            for g, (_, group) in zip(groups, asked, strict=True)
+            for order, level in enumerate(group.levels)
+        ],
+    )
+
+
+def _walltime(walltime: int | None) -> int:
+    if walltime is None:
+        raise ValueError("an alternative without a walltime cannot be stored")
+    return walltime
+
+
+def text_of(condition: Condition | None, texts: dict[Condition, str]) -> str:
+    """Write a condition as it is stored; members of an array have the same ones."""
+    if condition is None:
+        return ""
+    if condition not in texts:
+        texts[condition] = show(condition)
+    return texts[condition]

@@ -1,0 +1,34 @@
+"""Jumps of the server's clock: kept, so that an instant written before one can be compared with the clock after it."""
+
+from dataclasses import dataclass
+
+from oarlock.store.engine import facts
+from oarlock.store.engine.tx import Tx
+
+_NAME = "clock jump "
+
+
+@dataclass(frozen=True, slots=True)
+class Jumps:
+    """Jumps ahead, by the instant before each. A jump back needs none: what it makes late is not ended too soon."""
+
+    ahead: tuple[tuple[int, int], ...] = ()  # the instant that it would have been, and by how many seconds it jumped
+
+    def today(self, instant: int) -> int:
+        """Say what the clock of today would have shown at an instant that was written down then."""
+        for before, seconds in self.ahead:
+            if instant <= before:
+                instant += seconds
+        return instant
+
+
+def add(tx: Tx, *, now: int, seconds: int) -> None:
+    """Keep a jump that was just seen; `seconds` below 0 is a jump back."""
+    if seconds > 0:
+        facts.keep(tx, f"{_NAME}{now - seconds}", str(seconds))
+
+
+def read(tx: Tx) -> Jumps:
+    """Give all jumps, oldest first."""
+    known = facts.beginning_with(tx, _NAME)
+    return Jumps(tuple(sorted((int(name.removeprefix(_NAME)), int(value)) for name, value in known.items())))

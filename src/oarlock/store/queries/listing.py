@@ -1,0 +1,228 @@
+"""Jobs as lists show them: many at once, few columns, in as many queries for thousands as for one."""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Select, and_, or_, select
+
+from oarlock.model.job import FINAL, HOLDS_RESOURCES, JobState
+from oarlock.store.engine.rows import among, these
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import jobs as stored_jobs
+from oarlock.store.tables import (
+    assigned_resources,
+    gantt_jobs_predictions_visu,
+    gantt_jobs_resources_visu,
+    job_types,
+    jobs,
+    moldable_job_descriptions,
+    resources,
+)
+
+LIVE = tuple(state for state in JobState if state not in FINAL)
+
+
+class Line(NamedTuple):
+    """A job in one line. `scheduled` is when it starts or started, as far as anybody knows."""
+
+    id: int
+    state: str
+    user: str
+    queue: str
+    name: str | None
+    project: str
+    message: str
+    submitted: int
+    start: int
+    stop: int
+    array_id: int
+    exit_code: int | None
+    walltime: int | None
+    types: list[str]
+    scheduled: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Which:
+    """Which jobs are wanted; what is given must all hold. [since, until) is when they were there at all."""
+
+    ids: Collection[int] | None = None
+    array_id: int | None = None
+    user: str | None = None
+    states: Collection[JobState] | None = None
+    since: int | None = None
+    until: int | None = None
+
+
+_COLUMNS = (
+    jobs.c.job_id,
+    jobs.c.state,
+    jobs.c.job_user,
+    jobs.c.queue_name,
+    jobs.c.job_name,
+    jobs.c.project,
+    jobs.c.message,
+    jobs.c.submission_time,
+    jobs.c.start_time,
+    jobs.c.stop_time,
+    jobs.c.array_id,
+    jobs.c.exit_code,
+    jobs.c.assigned_moldable_job,
+)
+
+
+_START = [column.name for column in _COLUMNS].index("start_time")
+
+
+def lines(tx: Tx, which: Which, *, most: int) -> list[Line]:
+    """Give the wanted jobs, oldest first; not more than `most`."""
+    holds, bound = _chosen(tx, which)
+    rows = tx.execute(select(*_COLUMNS).where(*holds).order_by(jobs.c.job_id).limit(most), bound).all()
+    numbers = select(jobs.c.job_id).where(*holds)
+    types = _types(tx, numbers, bound)
+    choices = _choices(tx, numbers, bound)
+    return [_line(row, types, choices) for row in rows]
+
+
+class Details(NamedTuple):
+    """What a chart shows of a job beside its line."""
+
+    command: str | None
+    kind: str
+    directory: str
+    properties: str
+    uid: int | None
+
+
+def details(tx: Tx, ids: Collection[int]) -> dict[int, Details]:
+    """Return what a chart shows of these jobs, by job."""
+    return {
+        job.id: Details(job.command, job.kind.value, job.directory, job.properties, job.uid)
+        for job in stored_jobs.each(tx, ids)
+    }
+
+
+def on_resources(tx: Tx) -> dict[int, list[int]]:
+    """Give the jobs that hold each resource now; a resource that nobody holds is not in the answer."""
+    rows = tx.execute(
+        select(assigned_resources.c.resource_id, jobs.c.job_id)
+        .join(jobs, jobs.c.assigned_moldable_job == assigned_resources.c.moldable_job_id)
+        .where(
+            jobs.c.state.in_([state.value for state in HOLDS_RESOURCES]),
+            assigned_resources.c.assigned_resource_index == "CURRENT",
+        )
+        .order_by(jobs.c.job_id)
+    )
+    held: defaultdict[int, list[int]] = defaultdict(list)
+    for resource, job in rows:
+        held[resource].append(job)
+    return dict(held)
+
+
+def foreseen(tx: Tx, ids: Collection[int]) -> dict[int, list[int]]:
+    """Give the resources that the last plan has for jobs that still wait, by job."""
+    plan, choice = gantt_jobs_resources_visu.c, moldable_job_descriptions.c
+    rows = tx.execute(
+        select(choice.moldable_job_id, plan.resource_id)
+        .join(gantt_jobs_resources_visu, plan.moldable_job_id == choice.moldable_id)
+        .where(among(tx.dialect.name, choice.moldable_job_id))
+        .order_by(plan.resource_id),
+        these(tx, ids),
+    )
+    found: defaultdict[int, list[int]] = defaultdict(list)
+    for job, resource in rows:
+        found[job].append(resource)
+    return dict(found)
+
+
+def addresses(tx: Tx, ids: Collection[int]) -> dict[int, str]:
+    """Give the node of each of these resources; those that were removed are not in the answer."""
+    rows = tx.execute(
+        select(resources.c.resource_id, resources.c.network_address)
+        .where(among(tx.dialect.name, resources.c.resource_id))
+        .order_by(resources.c.resource_id),
+        these(tx, ids),
+    )
+    return {row.resource_id: row.network_address for row in rows}
+
+
+def at_nodes(tx: Tx, names: Collection[str]) -> dict[str, list[int]]:
+    """Give the resources of nodes, by node; a node that has none is not in the answer."""
+    rows = tx.execute(
+        select(resources.c.network_address, resources.c.resource_id)
+        .where(resources.c.network_address.in_(names))
+        .order_by(resources.c.resource_id)
+    )
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    for name, number in rows:
+        found[name].append(number)
+    return dict(found)
+
+
+def _chosen(tx: Tx, which: Which) -> tuple[list[ColumnElement[bool]], dict[str, Any]]:
+    holds: list[ColumnElement[bool]] = []
+    bound: dict[str, Any] = {}
+    if which.ids is not None:
+        holds.append(among(tx.dialect.name, jobs.c.job_id))
+        bound = these(tx, which.ids)
+    if which.array_id is not None:
+        holds.append(jobs.c.array_id == which.array_id)
+    if which.user is not None:
+        holds.append(jobs.c.job_user == which.user)
+    if which.states is not None:
+        holds.append(jobs.c.state.in_([state.value for state in which.states]))
+    if which.until is not None:
+        holds.append(jobs.c.submission_time < which.until)
+    if which.since is not None:
+        live = jobs.c.state.in_([state.value for state in LIVE])
+        holds.append(or_(live, and_(jobs.c.stop_time > 0, jobs.c.stop_time >= which.since)))
+    return holds, bound
+
+
+def _types(tx: Tx, numbers: Select[Any], bound: Mapping[str, Any]) -> dict[int, list[str]]:
+    rows = tx.execute(
+        select(job_types.c.job_id, job_types.c.type)
+        .where(job_types.c.job_id.in_(numbers))
+        .order_by(job_types.c.job_type_id),
+        bound,
+    )
+    found: defaultdict[int, list[str]] = defaultdict(list)
+    for job, type_ in rows:
+        found[job].append(type_)
+    return found
+
+
+_Choice = tuple[int, int, int | None]
+"""A moldable alternative: its number, its walltime, and when the last plan starts it."""
+
+
+def _choices(tx: Tx, numbers: Select[Any], bound: Mapping[str, Any]) -> dict[int, list[_Choice]]:
+    choice, plan = moldable_job_descriptions.c, gantt_jobs_predictions_visu.c
+    rows = tx.execute(
+        select(choice.moldable_job_id, choice.moldable_id, choice.moldable_walltime, plan.start_time)
+        .outerjoin(gantt_jobs_predictions_visu, plan.moldable_job_id == choice.moldable_id)
+        .where(choice.moldable_job_id.in_(numbers))
+        .order_by(choice.moldable_id),
+        bound,
+    )
+    found: defaultdict[int, list[_Choice]] = defaultdict(list)
+    for job, number, walltime, start in rows:
+        found[job].append((number, walltime, start))
+    return found
+
+
+def _line(row: Sequence[Any], types: Mapping[int, list[str]], choices: Mapping[int, list[_Choice]]) -> Line:
+    """Put a job's line together: of its alternatives counts the one it has, else the planned one, else the first."""
+    number, start, assigned = row[0], row[_START], row[-1]
+    walltime, scheduled = None, start or None
+    alternatives = choices.get(number, ())
+    for choice, length, planned in alternatives:
+        if choice == assigned or (not assigned and planned is not None):
+            walltime, scheduled = length, start or planned
+            break
+    else:
+        if alternatives:
+            walltime = alternatives[0][1]
+    return Line._make((*row[:-1], walltime, types.get(number) or [], scheduled))

@@ -1,0 +1,260 @@
+"""Moves of jobs from state to state, with everything that follows from them: together, or not at all."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Select, Update, and_, case, exists, func, literal_column, select, update
+
+from oarlock.model.errors import IllegalMove, UnknownJob
+from oarlock.model.job import FINAL, JobState, Moved, describe_exit
+from oarlock.store.engine import journal
+from oarlock.store.engine.rows import Given, among, insert_rows, these, within
+from oarlock.store.engine.tx import Tx, take_ids
+from oarlock.store.tables import (
+    assigned_resources,
+    job_dependencies,
+    job_resource_descriptions,
+    job_resource_groups,
+    job_state_logs,
+    job_types,
+    jobs,
+    moldable_job_descriptions,
+    resources,
+)
+from oarlock.store.tables.columns import TEXT_BY_CODE_POINT, WHOLE
+
+_STOPPED = frozenset({JobState.SUSPENDED, JobState.RESUMING})
+
+_IDS = Given("moved", id=WHOLE)
+_MOVES = Given(
+    "moves",
+    id=WHOLE,
+    state=TEXT_BY_CODE_POINT,
+    message=TEXT_BY_CODE_POINT,
+    reservation=TEXT_BY_CODE_POINT,
+    start=WHOLE,
+    stop=WHOLE,
+    assigned=WHOLE,
+    exit_code=WHOLE,
+    suspended=TEXT_BY_CODE_POINT,
+    at=WHOLE,
+)
+
+
+def record(tx: Tx, moves: Sequence[Moved]) -> None:
+    """Write moves and their lines of history, in as many statements for thousands of jobs as for one.
+
+    With the state go the fields that change in a job's life: message, reservation, start, stop, assigned, exit code.
+    A final state sets the stop time (never before the start), makes the job's rows LOG, and tells its resources when
+    they were last used. A job that is no longer where it was read refuses them all (`IllegalMove`), nothing written.
+    A job may move several times in one call, in the order given.
+    """
+    if moves:
+        _write(tx, moves, _checked(tx, moves))
+        _follow(tx, moves)
+        for moved in moves:
+            _note(tx, moved)
+
+
+def _note(tx: Tx, moved: Moved) -> None:
+    job = moved.job
+    about = {"job": job.id, "user": job.user, "state": job.state.value, "was": moved.before.value}
+    if job.exit_code is not None and job.state in FINAL:
+        about["exit"] = describe_exit(job.exit_code)
+    if moved.why:
+        about["why"] = moved.why
+    journal.note(tx, journal.JOBS, "job moved", about)
+
+
+def _checked(tx: Tx, moves: Sequence[Moved]) -> dict[int, int]:
+    """See that every job is where its first move begins; give since when it has been there."""
+    rows = tx.execute(_present(tx.dialect.name), _IDS.bound(tx, [(one,) for one in {m.job.id for m in moves}]))
+    present = {number: (state, since) for number, state, since in rows}
+    states = {number: state for number, (state, _) in present.items()}
+    for moved in moves:
+        state = states.get(moved.job.id)
+        if state is None:
+            raise UnknownJob(moved.job.id)
+        if state != moved.before:
+            raise IllegalMove(
+                f"Job {moved.job.id} is no longer {moved.before}: it is {state}.",
+                hint="Look at it again; somebody else was faster.",
+            )
+        states[moved.job.id] = moved.job.state.value
+    return {number: since for number, (_, since) in present.items()}
+
+
+class _Way:
+    """Where a job stands after its moves, and when it left where it stood before."""
+
+    __slots__ = ("at", "last", "left", "line", "suspended")
+
+    def __init__(self, since: int) -> None:
+        self.at = since  # when it came to where it stands
+        self.left: int | None = None  # when its first move was
+        self.last: Moved
+        self.line: list[Any] = []  # of its history, the last one
+        self.suspended = False  # somewhere on the way
+
+    def go(self, moved: Moved, number: int) -> list[Any]:
+        """Take a move; give the line of history that it adds. The line before ends where it begins."""
+        self.at = max(self.at, moved.at)  # a clock that was set back must not turn intervals round
+        if self.left is None:
+            self.left = self.at
+        else:
+            self.line[-2] = self.at
+        self.last = moved
+        self.suspended |= moved.job.state is JobState.SUSPENDED
+        self.line = [number, moved.job.id, moved.job.state.value, self.at, 0, moved.why]
+        return self.line
+
+
+_LINE = ("job_state_log_id", "job_id", "job_state", "date_start", "date_stop", "why")
+
+
+def _write(tx: Tx, moves: Sequence[Moved], since: Mapping[int, int]) -> None:
+    """Write where the jobs are in the end, and a line of history for each step of the way."""
+    engine = tx.dialect.name
+    numbers = take_ids(tx, job_state_logs.c.job_state_log_id, len(moves))
+    ways = {number: _Way(at) for number, at in since.items()}
+    lines = [ways[moved.job.id].go(moved, number) for moved, number in zip(moves, numbers, strict=True)]
+    bound = _MOVES.bound(tx, [_row(way) for way in ways.values()])
+    tx.execute(_update_jobs(engine), bound)
+    tx.execute(_end_intervals(engine), bound)
+    insert_rows(tx, "job_state_logs", _LINE, lines)
+
+
+def _row(way: _Way) -> tuple[Any, ...]:
+    job = way.last.job
+    stop = max(job.stop or way.at, job.start) if job.state in FINAL else job.stop
+    suspended = "YES" if job.suspended or way.suspended else "NO"
+    return (
+        job.id,
+        job.state.value,
+        job.message,
+        job.reservation.value,
+        job.start,
+        stop,
+        job.assigned,
+        job.exit_code,
+        suspended,
+        way.left,
+    )
+
+
+def _follow(tx: Tx, moves: Sequence[Moved]) -> None:
+    """Do what follows for resources and for the rows beside the job's own."""
+    engine = tx.dialect.name
+    if stopped := [(moved.job.id,) for moved in moves if {moved.before, moved.job.state} & _STOPPED]:
+        tx.execute(_mark_suspended(engine), _IDS.bound(tx, stopped))
+    if ended := [moved.job.id for moved in moves if moved.job.state in FINAL]:
+        tx.execute(_last_used(engine), _IDS.bound(tx, [(one,) for one in ended]))
+        for statement in _retire(engine):
+            tx.execute(statement, these(tx, ended))
+
+
+@cache
+def _present(engine: str) -> Select[Any]:
+    moved = _IDS.table(engine)
+    log = job_state_logs
+    return (
+        select(jobs.c.job_id, jobs.c.state, func.coalesce(log.c.date_start, literal_column("0")))
+        .join(moved, moved.c.id == jobs.c.job_id)
+        .outerjoin(log, and_(log.c.job_id == jobs.c.job_id, log.c.date_stop == literal_column("0")))
+    )
+
+
+@cache
+def _update_jobs(engine: str) -> Update:
+    moves = _MOVES.table(engine)
+    return (
+        update(jobs)
+        .where(jobs.c.job_id == moves.c.id)
+        .values(
+            state=moves.c.state,
+            message=moves.c.message,
+            reservation=moves.c.reservation,
+            start_time=moves.c.start,
+            stop_time=moves.c.stop,
+            assigned_moldable_job=moves.c.assigned,
+            exit_code=moves.c.exit_code,
+            suspended=moves.c.suspended,
+        )
+    )
+
+
+@cache
+def _end_intervals(engine: str) -> Update:
+    moves = _MOVES.table(engine)
+    log = job_state_logs
+    return (
+        update(log)
+        .where(log.c.job_id == moves.c.id, log.c.date_stop == literal_column("0"))
+        .values(date_stop=moves.c.at)
+    )
+
+
+@cache
+def _mark_suspended(engine: str) -> Update:
+    """Say of each resource of these jobs whether a suspended job is on it now."""
+    held = assigned_resources.alias("held")
+    holder = jobs.alias("holder")
+    stopped = (
+        select(held.c.resource_id)
+        .join(holder, holder.c.assigned_moldable_job == held.c.moldable_job_id)
+        .where(
+            held.c.resource_id == resources.c.resource_id,
+            held.c.assigned_resource_index == literal_column("'CURRENT'"),
+            holder.c.state.in_([state.value for state in _STOPPED]),
+        )
+    )
+    touched = _assigned(engine, assigned_resources.c.resource_id)
+    return (
+        update(resources)
+        .where(resources.c.resource_id.in_(touched))
+        .values(suspended_jobs=case((exists(stopped), "YES"), else_="NO"))
+    )
+
+
+@cache
+def _last_used(engine: str) -> Update:
+    used = (
+        _assigned(engine, assigned_resources.c.resource_id, func.max(jobs.c.stop_time).label("at"))
+        .group_by(assigned_resources.c.resource_id)
+        .subquery("used")
+    )
+    return update(resources).where(resources.c.resource_id == used.c.resource_id).values(last_job_date=used.c.at)
+
+
+def _assigned(engine: str, *columns: Any) -> Select[Any]:
+    """Read what is assigned to the moved jobs."""
+    moved = _IDS.table(engine)
+    return (
+        select(*columns)
+        .select_from(moved)
+        .join(jobs, jobs.c.job_id == moved.c.id)
+        .join(assigned_resources, assigned_resources.c.moldable_job_id == jobs.c.assigned_moldable_job)
+    )
+
+
+@cache
+def _retire(engine: str) -> tuple[Update, ...]:
+    """Make the rows of ended jobs LOG."""
+    moldable, group = moldable_job_descriptions.c, job_resource_groups.c
+    moldables = select(moldable.moldable_id).where(among(engine, moldable.moldable_job_id))
+    groups = select(group.res_group_id).where(within(engine, group.res_group_moldable_id, moldables))
+    return (
+        update(job_types).where(among(engine, job_types.c.job_id)).values(type_index="LOG"),
+        update(job_dependencies).where(among(engine, job_dependencies.c.job_id)).values(job_dependency_index="LOG"),
+        update(moldable_job_descriptions).where(among(engine, moldable.moldable_job_id)).values(moldable_index="LOG"),
+        update(job_resource_groups)
+        .where(within(engine, group.res_group_moldable_id, moldables))
+        .values(res_group_index="LOG"),
+        update(job_resource_descriptions)
+        .where(within(engine, job_resource_descriptions.c.res_job_group_id, groups))
+        .values(res_job_index="LOG"),
+        update(assigned_resources)
+        .where(within(engine, assigned_resources.c.moldable_job_id, moldables))
+        .values(assigned_resource_index="LOG"),
+    )

@@ -1,0 +1,47 @@
+"""Notices that are still to be sent: written where the thing happens, taken out when they were sent."""
+
+from collections.abc import Collection, Sequence
+from functools import cache
+from typing import NamedTuple
+
+from sqlalchemy import Delete, delete, select
+
+from oarlock.store.engine.rows import among, insert_rows, these
+from oarlock.store.engine.tx import Tx, take_ids
+from oarlock.store.tables import notices
+
+_COLUMNS = [column.name for column in notices.columns]
+_PENDING = select(notices).order_by(notices.c.notice_id)
+
+
+class Pending(NamedTuple):
+    """A notice: about which job of whom, how it is sent, and what it says."""
+
+    job: int
+    user: str
+    name: str
+    how: str
+    tag: str
+    comment: str
+
+
+def add(tx: Tx, given: Sequence[Pending]) -> range:
+    """Keep notices until they are sent; gives their numbers."""
+    numbers = take_ids(tx, notices.c.notice_id, len(given))
+    insert_rows(tx, "notices", _COLUMNS, [(number, *one) for number, one in zip(numbers, given, strict=True)])
+    return numbers
+
+
+def pending(tx: Tx) -> dict[int, Pending]:
+    """Give the notices that were not sent, oldest first."""
+    return {row[0]: Pending(*row[1:]) for row in tx.execute(_PENDING)}
+
+
+def sent(tx: Tx, numbers: Collection[int]) -> None:
+    """Forget notices that were sent."""
+    tx.execute(_sent(tx.dialect.name), these(tx, numbers))
+
+
+@cache
+def _sent(engine: str) -> Delete:
+    return delete(notices).where(among(engine, notices.c.notice_id))

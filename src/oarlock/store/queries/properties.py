@@ -1,0 +1,146 @@
+"""Properties of resources: columns that a site adds, renames and drops while the server runs."""
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+from sqlalchemy import Column, ColumnElement, String, TableClause, and_, column, table, text, update
+from sqlalchemy.schema import CreateColumn
+from sqlalchemy.types import TypeEngine
+
+from oarlock.lang.limits import closest
+from oarlock.model.errors import BadPropertyName, PropertyExists, SystemColumn, UnknownProperty
+from oarlock.model.resource import PROPERTY_ALIASES, Value
+from oarlock.store.engine.tx import Tx
+from oarlock.store.tables import resource_logs, resources
+from oarlock.store.tables.columns import TEXT_BY_CODE_POINT, WHOLE
+
+_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+LONGEST_TEXT = 255
+_LONGEST = 63  # PostgreSQL cuts longer names off without a word
+_TEXT: TypeEngine[str] = String(LONGEST_TEXT).with_variant(String(LONGEST_TEXT, collation="C"), "postgresql")
+
+KEPT = frozenset(
+    {
+        "resource_id",
+        "state",
+        "state_num",
+        "next_state",
+        "finaud_decision",
+        "next_finaud_decision",
+        "suspended_jobs",
+        "scheduler_priority",
+        "last_job_date",
+    }
+)
+"""What the server itself keeps up to date: nobody sets it as a property."""
+
+_WORDS_OF_REQUESTS = "and or not in like between is null true false all best besthalf node nodes walltime"
+_WORDS_OF_SQL = """
+    add alter as asc by case cast check collate column constraint create cross current_date current_time
+    current_timestamp default delete desc distinct do drop else end escape except exists foreign from full glob grant
+    group having index inner insert intersect into join key left limit natural on order outer primary references
+    right rowid select set some table then to union unique update user using values when where with
+"""
+RESERVED = frozenset((*_WORDS_OF_REQUESTS.split(), *_WORDS_OF_SQL.split()))
+"""Names that a property cannot have: they would be read as something else."""
+
+
+def types(tx: Tx) -> dict[str, type]:
+    """Give every column of resources, the site's own included, with `int` or `str`; those of the manual first."""
+    rows = tx.execute(_SQLITE_COLUMNS if tx.dialect.name == "sqlite" else _POSTGRESQL_COLUMNS)
+    return {name: str if "CHAR" in kind.upper() or "TEXT" in kind.upper() else int for name, kind in rows}
+
+
+_SQLITE_COLUMNS = text("SELECT name, type FROM pragma_table_info('resources') ORDER BY cid")
+_POSTGRESQL_COLUMNS = text(
+    "SELECT attname, format_type(atttypid, NULL) FROM pg_attribute "
+    "WHERE attrelid = 'resources'::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
+)
+
+
+def clause(columns: Mapping[str, type]) -> TableClause:
+    """Give the resources table with these columns, for statements that read or set the site's own."""
+    return _clause(tuple(columns.items()))
+
+
+@lru_cache(maxsize=16)
+def _clause(columns: tuple[tuple[str, type], ...]) -> TableClause:
+    return table("resources", *(column(name, TEXT_BY_CODE_POINT if kind is str else WHOLE) for name, kind in columns))
+
+
+def column_of(name: str) -> str:
+    """Return the column that a name or an alias stands for."""
+    return PROPERTY_ALIASES.get(name, name)
+
+
+def unaliased(values: Mapping[str, Value]) -> dict[str, Value]:
+    """Return values under the names of their columns."""
+    return {column_of(name): value for name, value in values.items()}
+
+
+def add(tx: Tx, name: str, kind: type) -> bool:
+    """Add a property that holds integers (`int`) or texts of at most 255 characters (`str`); nothing at first.
+
+    Return whether it was added: one that is there already and holds the same kind of values is left as it is.
+    """
+    there = types(tx)
+    if there.get(column_of(name)) is kind and column_of(name) not in KEPT:
+        return False
+    _check_new(name, there)
+    made = CreateColumn(Column(name, _TEXT if kind is str else WHOLE, quote=True)).compile(dialect=tx.dialect)
+    tx.exec_driver_sql(f"ALTER TABLE resources ADD COLUMN {made}")
+    return True
+
+
+def rename(tx: Tx, old: str, new: str) -> None:
+    """Give a property another name; its values stay."""
+    there = types(tx)
+    _check_own(old, there)
+    _check_new(new, {name: kind for name, kind in there.items() if name != old})
+    tx.exec_driver_sql(f"ALTER TABLE resources RENAME COLUMN {_quoted(tx, old)} TO {_quoted(tx, new)}")
+    tx.execute(update(resource_logs).where(_present(old)).values(attribute=new))
+
+
+def drop(tx: Tx, name: str, *, at: int) -> None:
+    """Remove a property and its values. Jobs that ask for it can no longer be planned; `snapshot.read` names them."""
+    _check_own(name, types(tx))
+    tx.exec_driver_sql(f"ALTER TABLE resources DROP COLUMN {_quoted(tx, name)}")
+    tx.execute(update(resource_logs).where(_present(name)).values(date_stop=at))
+
+
+def _present(name: str) -> ColumnElement[bool]:
+    """Find the lines of history that still hold."""
+    return and_(resource_logs.c.date_stop == 0, resource_logs.c.attribute == name)
+
+
+def _quoted(tx: Tx, name: str) -> str:
+    return tx.dialect.identifier_preparer.quote_identifier(name)
+
+
+def _check_new(name: str, there: Mapping[str, type]) -> None:
+    if not _NAME.fullmatch(name) or len(name) > _LONGEST:
+        raise BadPropertyName(
+            f"`{name[:_LONGEST]}` cannot be the name of a property.",
+            hint=f"A name has letters, digits and `_`, no digit first, at most {_LONGEST} in all.",
+        )
+    if name.lower() in RESERVED:
+        raise BadPropertyName(f"`{name}` cannot be the name of a property: it is a word of SQL or of requests.")
+    for other in there:
+        if other.lower() == column_of(name.lower()):
+            _refuse_system(other)
+            raise PropertyExists(f"There is already a property `{other}`.", hint="`oarproperty -l` lists them.")
+
+
+def _check_own(name: str, there: Mapping[str, type]) -> None:
+    _refuse_system(name)
+    if name not in there:
+        raise UnknownProperty(f"There is no property `{name}`.", hint=closest(name, there))
+
+
+def _refuse_system(name: str) -> None:
+    if column_of(name) in resources.c:
+        raise SystemColumn(
+            f"`{name}` is a column that every cluster has; it is not added, renamed or dropped.",
+            hint="`oarproperty -l` lists the properties that are the site's own.",
+        )

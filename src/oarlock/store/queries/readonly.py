@@ -1,0 +1,53 @@
+"""The read-only account (DB_BASE_LOGIN_RO): PostgreSQL's own guard over what must not be read.
+
+Statistics, portals and curious administrators log in with it. It reads all tables but those with secrets, and of jobs
+and attempts all columns but the hidden ones.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import psycopg
+from psycopg import sql
+
+from oarlock.store.engine.tx import Tx
+from oarlock.store.tables import HIDDEN_JOB_COLUMNS, metadata
+
+_SECRET_TABLES = frozenset(
+    {"array_members", "array_texts", "audit", "challenges", "tokens", "request_ids", "instance", "notices"}
+)
+_HIDDEN: Mapping[str, frozenset[str]] = {"jobs": HIDDEN_JOB_COLUMNS, "attempts": frozenset({"secret_hash", "nonce"})}
+_SECONDS = 60
+
+
+def grant_reader(tx: Tx, role: str, *, password: str) -> None:
+    """Make the account if it is not there, and give it what it may read and nothing else. PostgreSQL only.
+
+    Called at every start, so that tables of a newer version are readable too.
+    """
+    connection = tx.connection.driver_connection
+    assert isinstance(connection, psycopg.Connection)  # noqa: S101  (tells mypy)
+    known = connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [role]).fetchone()
+    verb = sql.SQL("ALTER" if known else "CREATE")
+    for statement in _statements(verb, sql.Identifier(role), sql.Literal(password), connection.info.dbname):
+        connection.execute(statement)
+
+
+def _statements(verb: sql.SQL, role: sql.Identifier, password: sql.Literal, database: str) -> Iterable[sql.Composed]:
+    yield sql.SQL(
+        "{} ROLE {} LOGIN PASSWORD {} NOSUPERUSER NOCREATEDB NOCREATEROLE NOINHERIT NOREPLICATION NOBYPASSRLS"
+    ).format(verb, role, password)
+    yield sql.SQL("ALTER ROLE {} SET default_transaction_read_only = on").format(role)
+    yield sql.SQL("ALTER ROLE {} SET statement_timeout = {}").format(role, sql.Literal(f"{_SECONDS}s"))
+    yield sql.SQL("GRANT CONNECT ON DATABASE {} TO {}").format(sql.Identifier(database), role)
+    yield sql.SQL("REVOKE ALL ON ALL TABLES IN SCHEMA public FROM {}").format(role)
+    for table in metadata.sorted_tables:
+        hidden = _HIDDEN.get(table.name)
+        if table.name in _SECRET_TABLES:
+            continue
+        if hidden is None:
+            yield sql.SQL("GRANT SELECT ON {} TO {}").format(sql.Identifier(table.name), role)
+        else:
+            columns = [sql.Identifier(column.name) for column in table.columns if column.name not in hidden]
+            yield sql.SQL("GRANT SELECT ({}) ON {} TO {}").format(
+                sql.SQL(", ").join(columns), sql.Identifier(table.name), role
+            )

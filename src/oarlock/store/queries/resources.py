@@ -1,0 +1,343 @@
+"""Resources: what the cluster has, its properties and their history."""
+
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache, lru_cache
+from typing import Any
+
+from sqlalchemy import Select, TableClause, delete, func, literal_column, select, update
+
+from oarlock.lang.limits import closest, short
+from oarlock.model.condition import Condition
+from oarlock.model.errors import (
+    BadPropertyValue,
+    ResourceInUse,
+    SystemColumn,
+    TypesDiffer,
+    UnknownProperty,
+    UnknownResource,
+)
+from oarlock.model.resource import DEFAULT_TYPE, NODE_NAME, STATE_NUMBER, NextState, Resource, ResourceState, Value
+from oarlock.store.engine import journal
+from oarlock.store.engine.rows import Given, among, insert_rows, these
+from oarlock.store.engine.tx import Tx, take_ids
+from oarlock.store.queries import properties, where
+from oarlock.store.tables import assigned_resources, resource_logs, resources
+from oarlock.store.tables.columns import TEXT_BY_CODE_POINT, WHOLE
+
+KEPT = properties.KEPT
+_INTEGERS = range(-(2**63), 2**63)
+_LAST_CHANGE = select(func.max(resource_logs.c.resource_log_id))
+_CHANGES = Given("changed", id=WHOLE, attribute=TEXT_BY_CODE_POINT)
+
+
+def listed(tx: Tx, ids: Collection[int] | None = None) -> list[Resource]:
+    """Give resources by increasing number: those asked for (`UnknownResource` if one is missing), or all."""
+    columns = properties.types(tx)
+    resource = properties.clause(columns)
+    if ids is None:
+        rows = tx.execute(select(resource).order_by(resource.c.resource_id))
+    else:
+        rows = tx.execute(_listed(tx.dialect.name, resource), these(tx, ids))
+    found = [Resource(row[0], dict(zip(columns, row, strict=True))) for row in rows]
+    _refuse_missing(ids or (), {one.id for one in found})
+    return found
+
+
+@lru_cache(maxsize=16)
+def _listed(engine: str, resource: TableClause) -> Select[Any]:
+    return select(resource).where(among(engine, resource.c.resource_id)).order_by(resource.c.resource_id)
+
+
+def version(tx: Tx) -> int:
+    """Give a number that grows whenever a resource is added, or a property or the state of one changes."""
+    return tx.execute(_LAST_CHANGE).scalar_one() or 0
+
+
+def matching(tx: Tx, condition: Condition, types: Mapping[str, type]) -> list[int]:
+    """Give the numbers of resources that fulfil a condition, in order.
+
+    `types` are the columns (`properties.types`) that the condition was checked with; both are read before, so that
+    this alone runs inside `Database.ask`.
+    """
+    resource = properties.clause(types)
+    query = (
+        select(resource.c.resource_id).where(where.bound(condition, dict(resource.c))).order_by(resource.c.resource_id)
+    )
+    return list(tx.execute(query).scalars())
+
+
+def add(tx: Tx, new: Sequence[Mapping[str, Value]], *, at: int) -> list[int]:
+    """Add resources with these properties: `network_address`, `type`, the `state` if it is not Alive, and so on."""
+    types = properties.types(tx)
+    new = [properties.unaliased(one) for one in new]
+    for one in new:
+        _check(one, types, kept=KEPT - {"state"})
+    ids = take_ids(tx, resources.c.resource_id, len(new), beside=(resource_logs.c.resource_id,))
+    given = [{"state": ResourceState.ALIVE.value, **one} for one in new]
+    rows = [
+        {"resource_id": number, "state_num": STATE_NUMBER[ResourceState(str(one["state"]))], **one}
+        for number, one in zip(ids, given, strict=True)
+    ]
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    defaults = {name: _default(name) for name in columns}
+    insert_rows(tx, "resources", columns, [[{**defaults, **row}[name] for name in columns] for row in rows])
+    _log(
+        tx,
+        [(number, name, value) for number, one in zip(ids, given, strict=True) for name, value in one.items()],
+        at=at,
+    )
+    for node, count in Counter(str(one.get("network_address") or "") for one in given).items():
+        journal.note(tx, journal.SITE, "resources added", {"node": node, "resources": count})
+    return list(ids)
+
+
+def set_properties(tx: Tx, ids: Collection[int], values: Mapping[str, Value], *, at: int) -> dict[str, int]:
+    """Set these values; what really changes leaves a line of history. Return how many resources that was, by name."""
+    types = properties.types(tx)
+    given, values = values, properties.unaliased(values)
+    _check(values, types, kept=KEPT)
+    differing = [
+        (resource, name, value)
+        for resource in listed(tx, ids)
+        for name, value in values.items()
+        if resource.properties[name] != value
+    ]
+    changed = [(resource.id, name, value) for resource, name, value in differing]
+    resource = properties.clause(types)
+    tx.execute(
+        update(resource).where(among(tx.dialect.name, resource.c.resource_id)).values(dict(values)),
+        these(tx, ids),
+    )
+    _log(tx, changed, at=at)
+    counts = Counter((_node(resource), name, value) for resource, name, value in differing)
+    for (node, name, new), count in counts.items():
+        about = {"node": node, "property": name, "value": new, "resources": count}
+        journal.note(tx, journal.SITE, "property changed", about)
+    updated = Counter(name for _, name, _ in changed)
+    return {name: updated[properties.column_of(name)] for name in given}
+
+
+def set_state(tx: Tx, ids: Collection[int], state: ResourceState, *, at: int, by_check: bool = False) -> list[int]:
+    """Put resources into a state; give those that were not in it. `by_check`: the node check decided, nobody else.
+
+    A state that was asked for meanwhile is thereby answered.
+    """
+    differing = [resource for resource in listed(tx, ids) if resource.properties["state"] != state.value]
+    changed = [resource.id for resource in differing]
+    decided = "YES" if by_check else "NO"
+    tx.execute(
+        update(resources)
+        .where(among(tx.dialect.name, resources.c.resource_id))
+        .values(
+            state=state.value,
+            state_num=STATE_NUMBER[state],
+            finaud_decision=decided,
+            next_state=NextState.UNCHANGED.value,
+            next_finaud_decision="NO",
+        ),
+        these(tx, ids),
+    )
+    _log(tx, [(number, "state", state.value) for number in changed], at=at, by_check=by_check)
+    level = logging.WARNING if state is ResourceState.SUSPECTED else logging.INFO
+    counts = Counter((_node(resource), resource.properties["state"]) for resource in differing)
+    for (node, was), count in counts.items():
+        about = {"node": node, "state": state.value, "was": was, "resources": count}
+        journal.note(tx, journal.SITE, "node state changed", about, level=level)
+    return changed
+
+
+def _node(resource: Resource) -> str:
+    return str(resource.properties["network_address"] or "")
+
+
+def ask_state(tx: Tx, ids: Collection[int], state: NextState, *, by_check: bool = False) -> None:
+    """Ask for a state; the server applies it when it is time (`asked`, then `set_state`)."""
+    listed(tx, ids)
+    tx.execute(
+        update(resources)
+        .where(among(tx.dialect.name, resources.c.resource_id))
+        .values(next_state=state.value, next_finaud_decision="YES" if by_check else "NO"),
+        these(tx, ids),
+    )
+
+
+def asked(tx: Tx) -> list[tuple[int, NextState, bool]]:
+    """Give the resources for which another state was asked: number, state, and whether the node check asked."""
+    rows = tx.execute(
+        select(resources.c.resource_id, resources.c.next_state, resources.c.next_finaud_decision)
+        .where(resources.c.next_state != literal_column("'UnChanged'"))
+        .order_by(resources.c.resource_id)
+    )
+    return [(number, NextState(state), by_check == "YES") for number, state, by_check in rows]
+
+
+def sizes(tx: Tx) -> dict[str, int]:
+    """Say how many resources of the default type each node has."""
+    return dict(tuple(row) for row in tx.execute(_SIZES))
+
+
+_SIZES = (
+    select(resources.c.network_address, func.count())
+    .where(resources.c.type == DEFAULT_TYPE)
+    .group_by(resources.c.network_address)
+)
+
+
+def values_on_nodes(tx: Tx, name: str) -> dict[str, set[Value]]:
+    """Give the values that a property has on the resources of each node, of whatever type they are."""
+    resource = properties.clause(properties.types(tx))
+    rows = tx.execute(
+        select(resource.c.network_address, resource.c[name]).where(resource.c[name].is_not(None)).distinct()
+    )
+    found: dict[str, set[Value]] = {}
+    for node, value in rows:
+        found.setdefault(node, set()).add(value)
+    return found
+
+
+def unusable(tx: Tx, ids: Collection[int]) -> set[int]:
+    """Give those of the resources on which no job can start now: not Alive, about to leave, or gone."""
+    return set(ids) - set(tx.execute(_usable(tx.dialect.name), these(tx, ids)).scalars())
+
+
+@cache
+def _usable(engine: str) -> Select[Any]:
+    return select(resources.c.resource_id).where(
+        among(engine, resources.c.resource_id),
+        resources.c.state == ResourceState.ALIVE.value,
+        resources.c.next_state.in_([NextState.UNCHANGED.value, NextState.ALIVE.value]),
+    )
+
+
+def end_maintenance(tx: Tx, ids: Collection[int], *, at: int) -> None:
+    """Give resources the cm_availability that they had before their last maintenance set it to 0.
+
+    Maintenance makes a resource Absent and then sets 0. A 0 that is older than that is the site's own and stays.
+    """
+    values: dict[int, list[int]] = {}
+    for resource in listed(tx, ids):
+        if resource.properties["cm_availability"] == 0 and (value := _before_maintenance(tx, resource.id)):
+            values.setdefault(value, []).append(resource.id)
+    for value, some in values.items():
+        set_properties(tx, some, {"cm_availability": value}, at=at)
+
+
+def _before_maintenance(tx: Tx, number: int) -> int | None:
+    """Return the value of cm_availability that the last maintenance of a resource replaced, if it did."""
+    log = resource_logs.c
+    lines = tx.execute(
+        select(log.attribute, log.value, log.resource_log_id)
+        .where(log.resource_id == number, log.attribute.in_(["state", "cm_availability"]))
+        .order_by(log.resource_log_id)
+    ).all()
+    absent = [line for attribute, value, line in lines if (attribute, value) == ("state", ResourceState.ABSENT.value)]
+    dates = [(line, value) for attribute, value, line in lines if attribute == "cm_availability"]
+    if len(dates) < 2 or not absent or dates[-1][0] < absent[-1]:
+        return None
+    return int(dates[-2][1] or 0)
+
+
+def states_since(tx: Tx) -> dict[int, int]:
+    """Say since when each resource has been in its state."""
+    log = resource_logs.c
+    rows = tx.execute(
+        select(log.resource_id, log.date_start).where(log.date_stop == literal_column("0"), log.attribute == "state")
+    )
+    return dict(tuple(row) for row in rows)
+
+
+def remove(tx: Tx, resource_id: int, *, at: int) -> None:
+    """Remove a resource that is Dead and free; its history, and that of jobs that ran on it, stays."""
+    [resource] = listed(tx, [resource_id])
+    if resource.properties["state"] != ResourceState.DEAD.value:
+        raise ResourceInUse(
+            f"Resource {resource_id} is {resource.properties['state']}; only a Dead one can be removed.",
+            hint=f"First: oarnodesetting -r {resource_id} -s Dead",
+        )
+    held = assigned_resources.c.assigned_resource_index == literal_column("'CURRENT'")
+    if tx.execute(select(assigned_resources).where(assigned_resources.c.resource_id == resource_id, held)).first():
+        raise ResourceInUse(f"Resource {resource_id} still belongs to a job.", hint="Wait for its end, or `oardel` it.")
+    tx.execute(delete(resources).where(resources.c.resource_id == resource_id))
+    present = resource_logs.c.date_stop == 0
+    tx.execute(update(resource_logs).where(resource_logs.c.resource_id == resource_id, present).values(date_stop=at))
+    journal.note(tx, journal.SITE, "resource removed", {"node": _node(resource), "resource": resource_id})
+
+
+def _refuse_missing(ids: Iterable[int], found: Collection[int]) -> None:
+    for number in ids:
+        if number not in found:
+            raise UnknownResource(number)
+
+
+def _check(values: Mapping[str, Value], types: Mapping[str, type], *, kept: Collection[str]) -> None:
+    for name, value in values.items():
+        if name not in types:
+            raise UnknownProperty(f"There is no property `{short(name)}`.", hint=closest(name, types))
+        if name in kept:
+            raise SystemColumn(
+                f"`{name}` is kept by the server; it is not set by hand.", hint="`oarnodesetting -s` changes the state."
+            )
+        _check_value(name, value, types[name])
+
+
+def _check_value(name: str, value: Value, kind: type) -> None:
+    column = resources.c.get(name)
+    if value is None:
+        if column is not None and not column.nullable:
+            raise BadPropertyValue(f"`{name}` always has a value.", hint=f"Give {_one(kind)}.")
+    elif not isinstance(value, kind):
+        raise TypesDiffer(f"`{name}` holds {_kind(kind)}; {value!r} is none.", hint=f"Give {_one(kind)}.")
+    elif column is not None and value not in (words := column.info.get("words", (value,))):
+        raise BadPropertyValue(f"`{name}` cannot be '{short(str(value))}'.", hint=f"It is one of {', '.join(words)}.")
+    elif isinstance(value, str) and (len(value) > properties.LONGEST_TEXT or "\0" in value):
+        raise BadPropertyValue(f"The text for `{name}` cannot be stored.", hint="It has at most 255 characters.")
+    elif name == "network_address" and value and not NODE_NAME.fullmatch(str(value)):
+        raise BadPropertyValue(
+            f"`{short(str(value))}` cannot be the name of a node.",
+            hint="A name has letters, digits, `.`, `-`, `_` and `:`, and begins with a letter or a digit.",
+        )
+    elif isinstance(value, int) and value not in _INTEGERS:
+        raise BadPropertyValue(f"{value} is too large for `{name}`.", hint="Integers have 64 bits.")
+
+
+def _kind(kind: type) -> str:
+    return "texts" if kind is str else "integers"
+
+
+def _one(kind: type) -> str:
+    return "a text" if kind is str else "a whole number"
+
+
+def _default(name: str) -> Value:
+    """Give what a resource has when nothing was said: the column's default, nothing for the site's own."""
+    column = resources.c.get(name)
+    default: Value = None if column is None else column.info.get("default")
+    return default
+
+
+def _log(tx: Tx, changes: Sequence[tuple[int, str, Value]], *, at: int, by_check: bool = False) -> None:
+    """End the lines of history that these changes end, and begin new ones."""
+    changed = _CHANGES.table(tx.dialect.name)
+    tx.execute(
+        update(resource_logs)
+        .where(
+            resource_logs.c.date_stop == literal_column("0"),
+            resource_logs.c.resource_id == changed.c.id,
+            resource_logs.c.attribute == changed.c.attribute,
+        )
+        .values(date_stop=at),
+        _CHANGES.bound(tx, [(number, name) for number, name, _ in changes]),
+    )
+    lines = take_ids(tx, resource_logs.c.resource_log_id, len(changes))
+    decided = "YES" if by_check else "NO"
+    insert_rows(
+        tx,
+        "resource_logs",
+        [column.name for column in resource_logs.columns],
+        [
+            (line, number, name, None if value is None else str(value), at, 0, decided)
+            for line, (number, name, value) in zip(lines, changes, strict=True)
+        ],
+    )

@@ -1,0 +1,185 @@
+"""What jobs ask for, read back from their tables: jobs that ask the same share a shape."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from typing import Any
+
+from sqlalchemy import Select, select
+
+from oarlock.lang import request as requests
+from oarlock.lang.where import STORED, Types, parse
+from oarlock.model.condition import Condition
+from oarlock.model.errors import OarlockError
+from oarlock.model.job import JobState
+from oarlock.model.request import Alternative, Group, Level, Request
+from oarlock.model.snapshot import Choice, Shape
+from oarlock.store.engine.rows import among, these
+from oarlock.store.engine.tx import Tx
+from oarlock.store.tables import job_resource_descriptions, job_resource_groups, jobs, moldable_job_descriptions
+
+_Groups = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
+"""Groups as they are stored: each with its condition and its levels."""
+
+_Written = tuple[str, _Groups]
+"""A shape as it is stored: the job's condition, then the groups."""
+
+
+@dataclass(slots=True)
+class Asked:
+    """What was read: shapes, each job's choices in their order, and why some jobs cannot be read any more."""
+
+    shapes: list[Shape] = field(default_factory=list)
+    choices: dict[int, list[Choice]] = field(default_factory=lambda: defaultdict(list))
+    broken: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Memory:
+    """What was read before, for reads that follow each other: shapes keep their numbers, and none is read twice.
+
+    What an alternative asks for never changes; its walltime may, and is always read.
+    """
+
+    types: dict[str, type] = field(default_factory=dict)
+    shapes: list[Shape] = field(default_factory=list)
+    known: dict[_Written, int | str] = field(default_factory=dict)
+    groups: dict[int, _Groups] = field(default_factory=dict)
+
+    def begin(self, types: Types) -> None:
+        """Forget everything if resources have other columns now."""
+        if self.types != types:
+            self.types = dict(types)
+            self.shapes, self.known, self.groups = [], {}, {}
+
+
+WAITING = select(jobs.c.job_id).where(jobs.c.state == JobState.WAITING.value)
+"""The numbers of the jobs that wait, for `read`."""
+
+
+@cache
+def given(engine: str) -> Select[Any]:
+    """The numbers that `these` brings, for `read`."""
+    return select(jobs.c.job_id).where(among(engine, jobs.c.job_id))
+
+
+def read(tx: Tx, which: Select[Any], types: Types, memory: Memory | None = None, **bound: Any) -> Asked:
+    """Read what the jobs whose numbers `which` selects ask for, on resources that have these columns."""
+    rows = tx.execute(_stored_choices(which), bound).all()
+    if memory is None:
+        memory = Memory(dict(types), groups=_groups(tx.execute(_stored_groups(which), bound)))
+    else:
+        memory.begin(types)
+        _remember(tx, [row.moldable_id for row in rows], memory)
+    asked, groups, known = Asked(memory.shapes), memory.groups, memory.known
+    for moldable_id, job_id, walltime, properties in rows:
+        written = (properties, groups.get(moldable_id, ()))
+        if written not in known:
+            known[written] = _intern(written, types, asked.shapes)
+        shape = known[written]
+        if isinstance(shape, str):
+            asked.broken[job_id] = shape
+        else:
+            asked.choices[job_id].append(Choice(moldable_id, shape, walltime))
+    for job_id in asked.broken:
+        asked.choices.pop(job_id, None)
+    return asked
+
+
+def _remember(tx: Tx, moldables: list[int], memory: Memory) -> None:
+    """Read the groups of alternatives that were not there before, and forget those that are no more."""
+    new = [number for number in moldables if number not in memory.groups]
+    found = _groups(tx.execute(_stored_groups_of(tx.dialect.name), these(tx, new))) if new else {}
+    memory.groups = {number: found.get(number) or memory.groups.get(number, ()) for number in moldables}
+
+
+def requests_of(tx: Tx, ids: list[int], types: Types) -> dict[int, Request]:
+    """Give what each of these jobs asked for; a job whose condition can no longer be read is not in the answer."""
+    asked = read(tx, given(tx.dialect.name), types, **these(tx, ids))
+    return {
+        job_id: Request(
+            tuple(Alternative(asked.shapes[choice.shape].groups, choice.walltime) for choice in choices),
+            asked.shapes[choices[0].shape].where,
+        )
+        for job_id, choices in asked.choices.items()
+    }
+
+
+@lru_cache(maxsize=16)
+def _stored_choices(which: Select[Any]) -> Select[Any]:
+    moldable = moldable_job_descriptions.c
+    return (
+        select(moldable.moldable_id, moldable.moldable_job_id, moldable.moldable_walltime, jobs.c.properties)
+        .join(jobs, jobs.c.job_id == moldable.moldable_job_id)
+        .where(moldable.moldable_job_id.in_(which))
+        .order_by(moldable.moldable_id)
+    )
+
+
+@lru_cache(maxsize=16)
+def _stored_groups(which: Select[Any]) -> Select[Any]:
+    return _all_groups().where(moldable_job_descriptions.c.moldable_job_id.in_(which))
+
+
+@cache
+def _stored_groups_of(engine: str) -> Select[Any]:
+    return _all_groups().where(among(engine, job_resource_groups.c.res_group_moldable_id))
+
+
+def _all_groups() -> Select[Any]:
+    group, level = job_resource_groups.c, job_resource_descriptions.c
+    return (
+        select(
+            group.res_group_moldable_id,
+            group.res_group_id,
+            group.res_group_property,
+            level.res_job_resource_type,
+            level.res_job_value,
+        )
+        .select_from(moldable_job_descriptions)
+        .join(job_resource_groups, group.res_group_moldable_id == moldable_job_descriptions.c.moldable_id)
+        .join(job_resource_descriptions, level.res_job_group_id == group.res_group_id)
+        .order_by(group.res_group_id, level.res_job_order)
+    )
+
+
+def _groups(rows: Iterable[Any]) -> dict[int, _Groups]:
+    """Put the groups of every moldable alternative together, as they are stored."""
+    found: defaultdict[int, list[tuple[str, list[tuple[str, int]]]]] = defaultdict(list)
+    last = None
+    for moldable_id, group_id, text, name, count in rows:
+        if group_id != last:
+            last, levels = group_id, list[tuple[str, int]]()
+            found[moldable_id].append((text, levels))
+        levels.append((name, count))
+    return {
+        moldable_id: tuple([(text, tuple(levels)) for text, levels in groups]) for moldable_id, groups in found.items()
+    }
+
+
+def _intern(written: _Written, types: Types, shapes: list[Shape]) -> int | str:
+    """Read a stored shape and give its place among the others, or the sentence that says why it cannot be read."""
+    properties, groups = written
+    try:
+        request = Request(
+            (
+                Alternative(
+                    tuple(
+                        Group(tuple(Level(name, count) for name, count in levels), _condition(text))
+                        for text, levels in groups
+                    )
+                ),
+            ),
+            _condition(properties),
+        )
+        checked = requests.check(request, types)
+    except OarlockError as error:
+        return str(error)
+    shapes.append(Shape(checked.alternatives[0].groups, checked.where))
+    return len(shapes) - 1
+
+
+@lru_cache(maxsize=4096)
+def _condition(text: str) -> Condition | None:
+    return parse(text, limits=STORED) if text else None

@@ -1,0 +1,366 @@
+"""What the scheduler looks at, read in a bounded number of queries whatever the number of jobs."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Select, and_, bindparam, func, literal_column, or_, select
+
+from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
+from oarlock.model.resource import DEFAULT_ORDER, Order
+from oarlock.model.snapshot import Choice, Dependency, Placed, Promise, Queue, Snapshot, Usage, Waiting
+from oarlock.store.engine.rows import among, these
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import jobs as stored_jobs
+from oarlock.store.queries import jumps, maintenance, past, plans, properties, queues, quotas, resource_table, shapes
+from oarlock.store.tables import (
+    accounting,
+    assigned_resources,
+    gantt_jobs_predictions,
+    gantt_jobs_resources,
+    job_dependencies,
+    job_types,
+    jobs,
+    moldable_job_descriptions,
+)
+
+_RESERVATIONS = {word.value: word for word in Reservation}  # a call of the enumeration costs ten times as much
+_MOST_SHAPES = 2_000
+_LIVE = (JobState.WAITING, JobState.TO_ACK_RESERVATION, *sorted(HOLDS_RESOURCES))
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A snapshot, and the jobs left out of it: number and why what they ask for cannot be read any more."""
+
+    snapshot: Snapshot
+    broken: tuple[tuple[int, str], ...] = ()
+    left: int = 0  # waiting jobs that were not looked at
+
+
+@dataclass(slots=True)
+class Memory:
+    """What was read before, for reads that follow each other: what did not change is the same object."""
+
+    asked: shapes.Memory = field(default_factory=shapes.Memory)
+    waiting: dict[int, tuple[tuple[Any, ...], Waiting]] = field(default_factory=dict)
+    table: resource_table.Memory = field(default_factory=resource_table.Memory)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so many different requests were seen that it is better to begin anew."""
+        return len(self.asked.shapes) > _MOST_SHAPES
+
+
+def read(
+    tx: Tx,
+    *,
+    karma_window: int,
+    now: int,
+    order: Sequence[Order] = DEFAULT_ORDER,
+    depth: int | None = None,
+    half_life: int = 0,
+    memory: Memory | None = None,
+) -> Read:
+    """Read everything the scheduler needs of this instant.
+
+    `order` is SCHEDULER_RESOURCE_ORDER; a column there is none of is refused (`UnknownProperty`), equals stay by
+    number, and nothing is less than anything. Accounting windows that begin in [now − `karma_window`, now) make the
+    usage; where a queue weighs its jobs older ones count, too, half as much after each `half_life` (0: not at all).
+    With `depth` only so many waiting jobs of each queue that is served in order are read, the oldest. A reader that has
+    a `memory` gets the same snapshot at less cost.
+    """
+    types, served = properties.types(tx), queues.listed(tx)
+    head = None if depth is None else _head(tx, served, depth)
+    live, promised = _live(tx, head), _promised(tx)
+    asked = _asked(tx, head, types, None if memory is None else memory.asked)
+    places = {**_held(tx, live, now), **promised}
+    kinds, after = _types(tx), _dependencies(tx)
+    waiting = [
+        (row, tuple(asked.choices[number]), kinds.get(number, ()), after.get(number, ()))
+        for row in live
+        if (number := row.job_id) in asked.choices and number not in promised
+    ]
+    placed = [_placed(row, places[row.job_id], kinds.get(row.job_id, ())) for row in live if row.job_id in places]
+    snapshot = Snapshot(
+        resources=resource_table.read(tx, types, order, None if memory is None else memory.table),
+        queues=tuple(served),
+        shapes=tuple(asked.shapes),
+        waiting=_all_waiting(waiting, memory),
+        placed=tuple(placed),
+        usage=_all_usage(tx, served, karma_window=karma_window, half_life=half_life, now=now),
+        quotas=tuple(quotas.listed(tx)),
+        windows=tuple(maintenance.windows(tx, types, now=now)),
+        recent=past.recent(tx, {row.job_user for row in live}) if any(queue.predicts for queue in served) else {},
+        promised=_kept_dates(tx, served),
+    )
+    broken = tuple((number, why) for number, why in sorted(asked.broken.items()) if number not in promised)
+    left = 0 if head is None else _count_waiting(tx) - len(head)
+    return Read(snapshot, broken, left)
+
+
+def _asked(tx: Tx, head: Sequence[int] | None, types: Mapping[str, type], memory: shapes.Memory | None) -> shapes.Asked:
+    """Read what jobs ask for: all that wait, or the `head`."""
+    if head is None:
+        return shapes.read(tx, shapes.WAITING, types, memory)
+    return shapes.read(tx, shapes.given(tx.dialect.name), types, memory, **these(tx, head))
+
+
+def _kept_dates(tx: Tx, served: Iterable[Queue]) -> dict[int, Promise]:
+    """Read the dates that queues keep which keep them."""
+    keep = [queue.name for queue in served if queue.keeps_dates]
+    return {number: promise for name in keep for number, promise in plans.promised(tx, name).items()}
+
+
+def _head(tx: Tx, served: Iterable[Queue], depth: int) -> list[int]:
+    """Find the first waiting jobs of each queue; all of them where anybody may be first, or has a date to keep."""
+    found = set(tx.execute(_DATED).scalars())
+    for queue in served:
+        everybody = queue.weighs or queue.policy.endswith("fairsharing") or queue.keeps_dates
+        found.update(tx.execute(_FIRST, {"queue": queue.name, "most": _ALL if everybody else depth}).scalars())
+    return sorted(found)
+
+
+_WAITS = select(jobs.c.job_id).where(jobs.c.state == JobState.WAITING.value).order_by(jobs.c.job_id)
+_DATED = _WAITS.where(jobs.c.reservation != literal_column("'None'"))
+_FIRST = _WAITS.where(jobs.c.queue_name == bindparam("queue")).limit(bindparam("most"))
+_ALL = 2**62
+
+
+def _count_waiting(tx: Tx) -> int:
+    return tx.execute(_COUNT).scalar_one()
+
+
+_COUNT = select(func.count()).where(jobs.c.state == JobState.WAITING.value)
+
+
+def _live(tx: Tx, head: Sequence[int] | None) -> Sequence[Any]:
+    """Read the jobs that wait for resources or hold some, oldest first, with the walltime of the chosen alternative.
+
+    Of those that wait, only the `head` if there is one.
+    """
+    query = _stored_live(tx.dialect.name, only_head=head is not None)
+    return tx.execute(query, {} if head is None else these(tx, head)).all()
+
+
+@cache
+def _stored_live(engine: str, *, only_head: bool) -> Select[Any]:
+    moldable = moldable_job_descriptions
+    states = [state.value for state in _LIVE if not only_head or state is not JobState.WAITING]
+    chosen = or_(jobs.c.state.in_(states), and_(*plans.ACCEPTED))  # a reservation that is held keeps its place
+    if only_head:
+        chosen = or_(chosen, among(engine, jobs.c.job_id))
+    return (
+        select(
+            jobs.c.job_id,
+            jobs.c.job_user,
+            jobs.c.queue_name,
+            jobs.c.project,
+            jobs.c.job_name,
+            jobs.c.state,
+            jobs.c.reservation,
+            jobs.c.submission_time,
+            jobs.c.start_time,
+            jobs.c.checkpoint,
+            jobs.c.assigned_moldable_job,
+            moldable.c.moldable_walltime,
+        )
+        .outerjoin(moldable, moldable.c.moldable_id == jobs.c.assigned_moldable_job)
+        .where(chosen)
+        .order_by(jobs.c.job_id)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where and when a job that has a place is."""
+
+    moldable_id: int
+    start: int
+    walltime: int
+    resources: tuple[int, ...]
+
+
+def _promised(tx: Tx) -> dict[int, _Place]:
+    """Read the places of reservations that were accepted and did not start yet."""
+    rows = tx.execute(_stored_promises()).all()
+    if not rows:
+        return {}
+    given = these(tx, [moldable_id for _, moldable_id, *_ in rows])
+    resources = _grouped(tx.execute(_stored_promised(tx.dialect.name), given))
+    return {job_id: _Place(m, start, walltime, resources.get(m, ())) for job_id, m, start, walltime in rows}
+
+
+@cache
+def _stored_promises() -> Select[Any]:
+    moldable, predicted = moldable_job_descriptions.c, gantt_jobs_predictions.c
+    return (
+        select(jobs.c.job_id, moldable.moldable_id, predicted.start_time, moldable.moldable_walltime)
+        .join(moldable_job_descriptions, moldable.moldable_job_id == jobs.c.job_id)
+        .join(gantt_jobs_predictions, predicted.moldable_job_id == moldable.moldable_id)
+        .where(*plans.ACCEPTED)
+    )
+
+
+@cache
+def _stored_promised(engine: str) -> Select[Any]:
+    given = gantt_jobs_resources.c
+    promised = select(given.moldable_job_id, given.resource_id).order_by(given.resource_id)
+    return promised.where(among(engine, given.moldable_job_id))
+
+
+def _held(tx: Tx, live: Iterable[Any], now: int) -> dict[int, _Place]:
+    """Read the places of jobs that hold resources; time spent suspended makes them longer.
+
+    Who holds resources holds them now, even when the clock was set back to before they started.
+    """
+    resources = _grouped(tx.execute(_HELD))
+    suspended = stored_jobs.suspended_seconds(tx, now=now)
+    jumped = jumps.read(tx)
+    return {
+        row.job_id: _Place(
+            row.assigned_moldable_job,
+            min(jumped.today(row.start_time), now),
+            (row.moldable_walltime or 0) + suspended.get(row.job_id, 0),
+            resources.get(row.assigned_moldable_job, ()),
+        )
+        for row in live
+        if row.state in HOLDS_RESOURCES
+    }
+
+
+_HELD = (
+    select(assigned_resources.c.moldable_job_id, assigned_resources.c.resource_id)
+    .where(assigned_resources.c.assigned_resource_index == literal_column("'CURRENT'"))
+    .order_by(assigned_resources.c.resource_id)
+)
+
+
+def _placed(row: Any, place: _Place, types: tuple[str, ...]) -> Placed:
+    return Placed(
+        job_id=row.job_id,
+        moldable_id=place.moldable_id,
+        user=row.job_user,
+        queue=row.queue_name,
+        state=JobState(row.state),
+        start=place.start,
+        stop=place.start + place.walltime,
+        resources=place.resources,
+        project=row.project,
+        name=row.job_name,
+        types=types,
+        reservation=_RESERVATIONS[row.reservation],
+        checkpoint=row.checkpoint,
+    )
+
+
+def _all_waiting(read: Sequence[tuple[Any, ...]], memory: Memory | None) -> tuple[Waiting, ...]:
+    """Make the jobs that wait; those of which everything was read before are there."""
+    if memory is None:
+        return tuple([_waiting(*parts) for parts in read])
+    known, memory.waiting = memory.waiting, {}
+    for row, *others in read:
+        parts = (tuple(row), *others)
+        before = known.get(row.job_id)
+        same = before is not None and before[0] == parts
+        memory.waiting[row.job_id] = before if before is not None and same else (parts, _waiting(row, *others))
+    return tuple([job for _, job in memory.waiting.values()])
+
+
+def _waiting(row: Any, choices: tuple[Choice, ...], types: tuple[str, ...], after: tuple[Dependency, ...]) -> Waiting:
+    return Waiting(
+        job_id=row.job_id,
+        user=row.job_user,
+        queue=row.queue_name,
+        choices=choices,
+        project=row.project,
+        name=row.job_name,
+        submitted=row.submission_time,
+        types=types,
+        reservation=_RESERVATIONS[row.reservation],
+        start=row.start_time,
+        after=after,
+    )
+
+
+def _types(tx: Tx) -> dict[int, tuple[str, ...]]:
+    """Read the types of all live jobs."""
+    return _grouped(tx.execute(_TYPES))
+
+
+_TYPES = (
+    select(job_types.c.job_id, job_types.c.type)
+    .where(job_types.c.type_index == literal_column("'CURRENT'"))
+    .order_by(job_types.c.job_type_id)
+)
+
+
+def _dependencies(tx: Tx) -> dict[int, tuple[Dependency, ...]]:
+    """Read whom waiting jobs wait for, and where those stand."""
+    rows = tx.execute(_DEPENDENCIES)
+    return _grouped((number, Dependency(other, JobState(state), code)) for number, other, state, code in rows)
+
+
+_DEPENDENCIES = (
+    select(job_dependencies.c.job_id, jobs.c.job_id, jobs.c.state, jobs.c.exit_code)
+    .select_from(job_dependencies)
+    .join(jobs, jobs.c.job_id == job_dependencies.c.job_id_required)
+    .where(job_dependencies.c.job_id.in_(_WAITS.order_by(None)))
+    .order_by(jobs.c.job_id)
+)
+
+
+def _all_usage(tx: Tx, served: Iterable[Queue], *, karma_window: int, half_life: int, now: int) -> dict[str, Usage]:
+    """Read what was used: in the window, and before it where a queue weighs its jobs."""
+    usage = usage_by_queue(tx, since=now - karma_window, until=now)
+    if half_life and any(queue.weighs for queue in served):
+        return past.with_decayed(tx, usage, half_life=half_life, now=now)
+    return usage
+
+
+def usage_by_queue(tx: Tx, *, since: int, until: int) -> dict[str, Usage]:
+    """Sum what every queue's users and projects used and asked for in windows that begin in [since, until)."""
+    rows = tx.execute(_stored_usage(), {"since": since, "until": until})
+    usage: defaultdict[str, _Sums] = defaultdict(_Sums)
+    for queue, kind, user, project, consumed in rows:
+        usage[queue].add(kind, user, project, int(consumed))
+    return {queue: sums.usage() for queue, sums in sorted(usage.items())}
+
+
+@cache
+def _stored_usage() -> Select[Any]:
+    row = accounting.c
+    who = (row.queue_name, row.consumption_type, row.accounting_user, row.accounting_project)
+    windows = (row.window_start >= bindparam("since"), row.window_start < bindparam("until"))
+    return select(*who, func.sum(row.consumption)).where(*windows).group_by(*who)
+
+
+class _Sums:
+    """Sums of one queue under way."""
+
+    def __init__(self) -> None:
+        self._users = {kind: defaultdict[str, int](int) for kind in ("USED", "ASKED")}
+        self._projects = {kind: defaultdict[str, int](int) for kind in ("USED", "ASKED")}
+
+    def add(self, kind: str, user: str, project: str, consumed: int) -> None:
+        self._users[kind][user] += consumed
+        self._projects[kind][project] += consumed
+
+    def usage(self) -> Usage:
+        used, asked = self._users["USED"], self._users["ASKED"]
+        return Usage(
+            used=sum(used.values()),
+            asked=sum(asked.values()),
+            used_by_user=dict(used),
+            asked_by_user=dict(asked),
+            used_by_project=dict(self._projects["USED"]),
+        )
+
+
+def _grouped(rows: Iterable[Any]) -> dict[int, tuple[Any, ...]]:
+    groups: defaultdict[int, list[Any]] = defaultdict(list)
+    for key, value in rows:
+        groups[key].append(value)
+    return {key: tuple(values) for key, values in groups.items()}

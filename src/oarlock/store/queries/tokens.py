@@ -1,0 +1,52 @@
+"""Tokens of users who come over HTTP: only their hashes are kept."""
+
+from typing import NamedTuple
+
+from sqlalchemy import delete, insert, select
+
+from oarlock.store.engine.tx import Tx
+from oarlock.store.tables import tokens
+
+
+class Token(NamedTuple):
+    """A token, by its hash; from `expires` on it is worth nothing."""
+
+    token_hash: str
+    user: str
+    label: str
+    created: int
+    expires: int
+    uid: int | None = None
+
+
+def add(tx: Tx, token: Token) -> None:
+    """Keep a new token."""
+    columns = [column.name for column in tokens.columns]
+    tx.execute(insert(tokens), dict(zip(columns, token, strict=True)))
+
+
+def owner(tx: Tx, token_hash: str, *, now: int) -> tuple[str, int | None] | None:
+    """Return whose token it is, by name and number; None if it is unknown, revoked or expired.
+
+    The number is unknown (None) of tokens that were made before it was kept.
+    """
+    found = select(tokens.c.user_name, tokens.c.uid).where(tokens.c.token_hash == token_hash, tokens.c.expires > now)
+    row = tx.execute(found).first()
+    return None if row is None else (row.user_name, row.uid)
+
+
+def of_user(tx: Tx, user: str) -> list[Token]:
+    """Give the tokens of a user, oldest first, expired ones included."""
+    rows = tx.execute(select(tokens).where(tokens.c.user_name == user).order_by(tokens.c.created, tokens.c.token_hash))
+    return [Token(*row) for row in rows]
+
+
+def revoke(tx: Tx, *, user: str, token_hash: str) -> bool:
+    """Make a user's token worthless; false if the user has no such token."""
+    revoked = delete(tokens).where(tokens.c.user_name == user, tokens.c.token_hash == token_hash)
+    return tx.execute(revoked).rowcount > 0
+
+
+def forget(tx: Tx, *, now: int) -> int:
+    """Forget expired tokens; say how many."""
+    return tx.execute(delete(tokens).where(tokens.c.expires <= now)).rowcount

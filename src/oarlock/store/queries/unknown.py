@@ -1,0 +1,106 @@
+"""Attempts on nodes that belong to another generation of the database: what they hold is kept free of jobs."""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import delete, select
+
+from oarlock.model.snapshot import Window
+from oarlock.model.unknown import NoUnknownAttempt, UnknownAttempt
+from oarlock.store.engine.rows import insert_rows
+from oarlock.store.engine.tx import Tx, take_ids
+from oarlock.store.tables import resources, unknown_attempts
+
+_COLUMNS = [column.name for column in unknown_attempts.columns]
+_DAY = 86_400
+
+
+def add(tx: Tx, found: Sequence[UnknownAttempt]) -> None:
+    """Write down attempts that were found on nodes."""
+    numbers = take_ids(tx, unknown_attempts.c.unknown_id, len(found))
+    insert_rows(
+        tx, "unknown_attempts", _COLUMNS, [_row(one, number) for one, number in zip(found, numbers, strict=True)]
+    )
+
+
+def _row(one: UnknownAttempt, number: int) -> Sequence[Any]:
+    held = json.dumps(one.resources)
+    return number, one.node, one.job, one.attempt, one.tag, one.generation, one.user, one.since, one.walltime, held
+
+
+def listed(tx: Tx) -> list[UnknownAttempt]:
+    """Return all, in the order in which they were found."""
+    return [_attempt(row) for row in tx.execute(_LISTED)]
+
+
+def get(tx: Tx, number: int) -> UnknownAttempt:
+    """Return one by its number (`NoUnknownAttempt` if there is none)."""
+    row = tx.execute(select(unknown_attempts).where(unknown_attempts.c.unknown_id == number)).one_or_none()
+    if row is None:
+        raise NoUnknownAttempt(number)
+    return _attempt(row)
+
+
+def of_node(tx: Tx, node: str) -> list[UnknownAttempt]:
+    """Return those of one node."""
+    return [_attempt(row) for row in tx.execute(_LISTED.where(unknown_attempts.c.network_address == node))]
+
+
+def remove(tx: Tx, numbers: Iterable[int]) -> None:
+    """Remove those that are over."""
+    for number in numbers:
+        tx.execute(delete(unknown_attempts).where(unknown_attempts.c.unknown_id == number))
+
+
+_LISTED = select(unknown_attempts).order_by(unknown_attempts.c.unknown_id)
+
+
+def _attempt(row: Any) -> UnknownAttempt:
+    return UnknownAttempt(
+        id=row.unknown_id,
+        node=row.network_address,
+        job=row.job_id,
+        attempt=row.number,
+        tag=row.tag,
+        generation=row.generation,
+        user=row.user_name,
+        since=row.since,
+        walltime=row.walltime,
+        resources=tuple(json.loads(row.resources)),
+    )
+
+
+def held(tx: Tx) -> dict[int, set[int]]:
+    """Return the resources that each unknown attempt holds, by its number: all of its node where it is not known."""
+    return _held(tx, listed(tx))
+
+
+def _held(tx: Tx, found: Sequence[UnknownAttempt]) -> dict[int, set[int]]:
+    if not found:
+        return {}
+    nodes: dict[str, set[int]] = {}
+    rows = tx.execute(select(resources.c.resource_id, resources.c.network_address))
+    for number, node in rows:
+        nodes.setdefault(node, set()).add(number)
+    return {one.id: (nodes.get(one.node, set()) & set(one.resources)) or nodes.get(one.node, set()) for one in found}
+
+
+def windows(tx: Tx, *, now: int) -> list[Window]:
+    """Return when which resources are kept free for what runs on them unknown, for the scheduler.
+
+    They end with the walltime where it is known. What lasts longer is looked at again each day: an end that moved with
+    the clock would make every plan a new one.
+    """
+    found = listed(tx)
+    kept = _held(tx, found)
+    return [
+        Window(f"unknown job {one.job}", one.since, _end(one, now), tuple(sorted(kept[one.id])))
+        for one in found
+        if kept[one.id]
+    ]
+
+
+def _end(one: UnknownAttempt, now: int) -> int:
+    end = one.since + one.walltime if one.walltime else one.since
+    return end if end > now else end + ((now - end) // _DAY + 1) * _DAY

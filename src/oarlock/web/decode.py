@@ -1,0 +1,148 @@
+"""What a request asks for, read strictly: a field that is not known, missing or of another kind is refused by name."""
+
+import re
+from collections.abc import Mapping
+from enum import Enum
+from functools import cache
+from typing import Annotated, Any, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+from msgspec import Meta, Struct
+
+from oarlock.lang.limits import closest, short
+from oarlock.model.errors import BadField, BadRequest, OarlockError, UnknownField
+
+LARGEST_BODY = 2**20
+LARGEST_ARRAY_BODY = 10 * 2**20
+_MOST_QUERY_FIELDS = 32
+
+Id = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+Instant = Annotated[int, Meta(ge=0, le=2**53)]
+Word = Annotated[str, Meta(max_length=255)]
+Text = Annotated[str, Meta(max_length=65_536)]
+
+
+class Asked(Struct, kw_only=True, forbid_unknown_fields=True):
+    """What a verb can be asked with; nothing else is accepted. No verb has a field that says who asks."""
+
+
+A = TypeVar("A", bound=Struct)
+
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`(?: - at `\$\.?(.*)`)?", re.DOTALL)
+
+
+def body(content: bytes, kind: type[A]) -> A:
+    """Read a JSON body; an empty one stands for an object without fields."""
+    if _NUL.search(content):
+        raise BadRequest("A text in the request holds a NUL character.", hint="Leave it out: nothing can store it.")
+    try:
+        read: A = _decoder(kind).decode(content or b"{}")
+    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+        raise _refused(problem, kind) from None
+    return read
+
+
+def query(text: str, path: Mapping[str, str], kind: type[A]) -> A:
+    """Read what stands in the address: the variable parts of its path, and what follows the question mark.
+
+    A list is written with commas between; a field that is given twice is refused.
+    """
+    try:
+        pairs = parse_qsl(
+            text, keep_blank_values=True, strict_parsing=bool(text), errors="strict", max_num_fields=_MOST_QUERY_FIELDS
+        )
+    except ValueError:
+        raise BadRequest("The part of the address behind `?` cannot be read.", hint="Write name=value&…") from None
+    values: dict[str, Any] = {}
+    for name, value in [*path.items(), *pairs]:
+        if name in values:
+            raise BadRequest(f"`{short(name)}` is given twice.", hint="Give it once; lists have commas.")
+        if "\0" in value:
+            raise BadRequest(f"`{short(name)}` holds a NUL character.", hint="Leave it out.")
+        values[name] = [part for part in value.split(",") if part] if name in _lists(kind) else value
+    try:
+        return msgspec.convert(values, kind, strict=False)
+    except msgspec.ValidationError as problem:
+        raise _refused(problem, kind) from None
+
+
+@cache
+def _decoder(kind: type[Struct]) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)
+
+
+@cache
+def _lists(kind: type[Struct]) -> frozenset[str]:
+    """Give the names of fields that are lists."""
+    return frozenset(field.name for field in msgspec.structs.fields(kind) if "list[" in str(field.type))
+
+
+def _refused(problem: Exception, kind: type[Struct]) -> OarlockError:
+    known = {field.encode_name: None for field in msgspec.structs.fields(kind)}
+    if unknown := _UNKNOWN.fullmatch(str(problem)):
+        name = unknown[1]
+        return UnknownField(f"There is no field `{short(name)}` in this request.", hint=closest(name[:100], known))
+    if isinstance(problem, msgspec.ValidationError):
+        return _misfit(_printable(str(problem)), kind)
+    return BadRequest("The request is not the JSON that was expected.", hint=_fields(known))
+
+
+_PLACE = re.compile(r" - at `(?:key in )?\$(?:\.(.*))?`$")
+_MISSING = re.compile(r"Object missing required field `(.*?)`.*")
+_NOT_ONE_OF = re.compile(r"Invalid enum value '?(.*?)'?(?: - at .*)?")
+_MISFIT = re.compile(r"Expected `(\w+)(?: \| null)?`(?:( of length)? ([<>]=) (-?\d+))?(?:, got `\w+`)? - at `\$\.(.+)`")
+_KINDS = {"int": "a whole number", "float": "a number", "str": "a text", "bool": "true or false", "array": "a list"}
+_BOUNDS = {"<=": " of at most ", ">=": " of at least "}
+
+
+def _misfit(problem: str, kind: type[Struct]) -> BadField:
+    """Return a refusal that says in words what is wrong with a value; people read it at a terminal, too."""
+    found = _MISFIT.fullmatch(problem)
+    if found is not None and found[1] in _KINDS:
+        return BadField(_bounded(*found.groups()))
+    if missing := _MISSING.fullmatch(problem):
+        return BadField(f"`{missing[1]}` is missing.")
+    place = _PLACE.search(problem)
+    name = (place[1] or "") if place else ""
+    description, choices = _allowed(name.partition("[")[0], kind)
+    if (wrong := _NOT_ONE_OF.fullmatch(problem)) and choices:
+        return BadField(f"`{name}` cannot be `{wrong[1]}`.", hint=f"It is one of {', '.join(choices)}.")
+    if "matching regex" in problem and description:
+        return BadField(f"`{name}` must have {description}.")
+    if kinds := [_KINDS[word] for word in re.findall(r"\w+", problem.partition(",")[0]) if word in _KINDS]:
+        return BadField(f"`{name}` must be {' or '.join(kinds)}.")
+    return BadField(f"`{name}` is not understood." if name else "The request is not understood.")
+
+
+def _bounded(kind: str, counted: str | None, sign: str | None, number: str | None, name: str) -> str:
+    if (counted, sign, number) == (" of length", ">=", "1"):
+        return f"`{name}` must not be empty."
+    parts = " characters" if kind == "str" else " parts"
+    bound = f"{_BOUNDS[sign]}{number}{parts if counted else ''}" if sign else ""
+    return f"`{name}` must be {_KINDS[kind]}{bound}."
+
+
+def _allowed(name: str, kind: type[Struct]) -> tuple[str, list[str]]:
+    """Return what is said of a field's texts, and the words that it can be."""
+    types = [field.type for field in msgspec.structs.fields(kind) if field.encode_name == name]
+    descriptions: list[str] = []
+    choices: list[str] = []
+    while types:
+        one = types.pop()
+        descriptions += [meta.description for meta in getattr(one, "__metadata__", ()) if meta.description]
+        if isinstance(one, type) and issubclass(one, Enum):
+            choices += [str(member.value) for member in one]
+        parts = getattr(one, "__args__", ())
+        choices += [part for part in parts if isinstance(part, str)]
+        types += [part for part in parts if not isinstance(part, str)]
+    return "".join(descriptions[:1]), choices
+
+
+def _printable(text: str) -> str:
+    return ascii(text[:200])[1:-1]
+
+
+def _fields(known: Mapping[str, None]) -> str:
+    return f"Send an object with the fields {', '.join(known)}." if known else "Send an empty object."

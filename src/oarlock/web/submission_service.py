@@ -1,0 +1,202 @@
+"""The desk where submissions are taken: what the rules and the resources say about them."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from msgspec import structs
+
+from oarlock.config import Config
+from oarlock.job.admission import admit, frontend, submit, warnings
+from oarlock.job.admission.admit import Run
+from oarlock.job.admission.feasibility import Existing
+from oarlock.job.admission.payload import Body
+from oarlock.job.admission.rules import Book, Rulebook
+from oarlock.lang.rules import Context
+from oarlock.model.errors import CountsChanged, OarlockError, RuleFailed
+from oarlock.model.job import Job
+from oarlock.model.record import changed
+from oarlock.model.submission import Submission
+from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import arrays
+from oarlock.store.queries.jobs import New
+from oarlock.web.batching import KeyedLocks, Together
+from oarlock.web.core import Core
+from oarlock.web.identity import Account
+
+_LONG_REQUEST = 4096  # characters of resources asked for
+_TRIES = 20  # how often the rules look again at a submission whose counts change all the time
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Jobs that were stored, the first of them and all their numbers, and what the rules said about them."""
+
+    first: Job
+    ids: range
+    messages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What is known about a submission before the rules are asked."""
+
+    book: Book
+    known: Context
+
+
+def _is_long(body: Body) -> bool:
+    """Whether a request is so long that to read it on the event loop would hold others up."""
+    return sum(map(len, body.resources)) > _LONG_REQUEST
+
+
+class Desk:
+    """Takes submissions for one server. `run` runs a site's Python rules; without it they refuse everything.
+
+    Submissions that arrive while others are under way are looked up and stored together, so that a burst of them
+    costs few transactions and few statements.
+    """
+
+    def __init__(self, core: Core, run: Run | None = None) -> None:
+        self._core, self._run = core, run
+        self._existing = Existing(core.config.scheduler_resource_order)
+        self._rulebook = Rulebook(core.config.admission_rules_dir)
+        self._look: Together[Submission, Looked] = Together(self._look_together)
+        self._one_by_one = KeyedLocks()
+        self._slices = asyncio.Lock()
+        self._removals: set[asyncio.Future[None]] = set()
+        self._store: Together[submit.Asked, submit.Stored] = Together(self._store_together)
+
+    @property
+    def _now(self) -> int:
+        return int(self._core.clock.now())
+
+    @property
+    def _config(self) -> Config:
+        return self._core.config
+
+    async def take(self, body: Body, account: Account, *, request_id: str) -> Taken:
+        """Store the jobs that are asked for; asked again with the same id, give them again."""
+        try:
+            return await self._admit_and_store(body, account, request_id)
+        except CountsChanged:
+            # A slow rule looked at counts that changed meanwhile: from now on one submission of this user at a time.
+            async with self._one_by_one.of(account.name):
+                return await self._admit_and_store(body, account, request_id, tries=_TRIES)
+
+    async def _admit_and_store(self, body: Body, account: Account, request_id: str, *, tries: int = 1) -> Taken:
+        try:
+            asked = await self._admitted(body, account, self._now)
+        except OarlockError:
+            # Rules count the jobs that the same request has made already, and may not want more of them.
+            done = await self._core.read(lambda tx: submit.answered(tx, user=account.name, request_id=request_id))
+            if done is None:
+                raise
+            return Taken(done.first, done.ids)
+        asked = replace(asked, request_id=request_id)
+        try:
+            large = submit.is_large(asked.admitted.submission)
+            done = await (self._store_large(asked) if large else self._store(asked))
+            return Taken(done.first, done.ids, asked.admitted.messages)
+        except CountsChanged:
+            if tries <= 1:
+                raise
+        return await self._admit_and_store(body, account, request_id, tries=tries - 1)
+
+    async def try_out(self, body: Body, account: Account) -> tuple[New, tuple[str, ...]]:
+        """Describe the (first) job that a submission would make, and what the rules say; nothing is stored."""
+        now = self._now
+        admitted = (await self._admitted(body, account, now)).admitted
+
+        def describe(tx: Tx) -> New:
+            cluster = self._existing.now(tx)
+            return submit.prepare(tx, admitted, cluster=cluster, config=self._config, now=now)
+
+        return await self._core.read(describe, user=account.name), admitted.messages
+
+    async def _read(self, body: Body, account: Account, now: int) -> Submission:
+        """Read what is asked for; of a job that is to be submitted again, what it was."""
+        number = body.resubmit
+        if number is not None:
+            again = await self._core.read(
+                lambda tx: submit.repeated(tx, number, user=account.name, uid=account.uid, groups=account.groups)
+            )
+            warnings.refuse_beside_resubmit(body)
+            return again
+
+        def read() -> Submission:
+            fields = structs.asdict(body)
+            submission = submit.read(fields, user=account.name, groups=account.groups, config=self._config, now=now)
+            return changed(submission, uid=account.uid)
+
+        return await self._core.compute(read, user=account.name) if _is_long(body) else read()
+
+    async def _admitted(self, body: Body, account: Account, now: int) -> submit.Asked:
+        """Let the rules look at a submission; what a broken rule refuses is written down for the administrator."""
+        submission = await self._read(body, account, now)
+        looked = await self._look(submission)
+        book, known = looked.book, looked.known
+        try:
+            admitting = partial(admit.admit, book, submission, known, config=self._config, now=now, run=self._run)
+            if _is_long(body):
+                # In a thread, with a loop of its own: to check thousands of groups takes long.
+                admitted = await self._core.compute(lambda: asyncio.run(admitting()), user=account.name)
+            else:
+                admitted = await admitting()
+            frontend.check(admitted.submission, self._config)
+            said = warnings.warnings(admitted.submission, self._config)
+            admitted = changed(admitted, messages=admitted.messages + said)
+            return submit.Asked(admitted, counted=admit.counted(book, submission, known))
+        except RuleFailed as failure:
+            problem = failure
+        await self._core.write(lambda tx: admit.note(tx, problem, user=account.name, now=now))
+        raise problem
+
+    async def _look_together(self, submissions: Sequence[Submission]) -> list[Looked | Exception]:
+        now = self._now
+        return await self._core.read(lambda tx: self._looked(tx, submissions, now))
+
+    def _looked(self, tx: Tx, submissions: Sequence[Submission], now: int) -> list[Looked | Exception]:
+        """Read what rules ask about: the same for all jobs of a user, but for reservations and those in containers."""
+        book, cluster = self._rulebook.now(tx, now=now), self._existing.now(tx)
+        found: dict[tuple[object, ...], Looked] = {}
+        answers: list[Looked | Exception] = []
+        for one in submissions:
+            inner = (type_ for type_ in one.types if type_.startswith("inner="))
+            key = one.user, one.reservation is None, *inner
+            if key not in found:
+                found[key] = Looked(book, admit.context(tx, one, book, cluster, self._config))
+            answers.append(found[key])
+        return answers
+
+    async def _store_large(self, asked: submit.Asked) -> submit.Stored:
+        """Store a large array in slices, one slice of all arrays at a time; what fails leaves nothing behind."""
+        now = self._now
+        begun = await self._core.write(
+            lambda tx: submit.begin_large(tx, asked, cluster=self._existing.now(tx), config=self._config, now=now)
+        )
+        if isinstance(begun, submit.Stored):
+            return begun
+        try:
+            for places in begun.slices:
+                async with self._slices:
+                    change = partial(arrays.add_slice, incoming=begun.incoming, places=places)
+                    await self._core.write_slice(change, user=asked.admitted.submission.user)
+            return await self._core.write(lambda tx: submit.finish_large(tx, begun, now=now))
+        except BaseException:
+            await self._remove(begun.incoming.numbers)
+            raise
+
+    async def _remove(self, numbers: range) -> None:
+        """Remove what was stored of an array, even if who asked for it is gone; `recover` does it after a crash."""
+        removal = asyncio.ensure_future(self._core.write(lambda tx: arrays.remove_unfinished(tx, numbers)))
+        self._removals.add(removal)
+        removal.add_done_callback(self._removals.discard)
+        await asyncio.shield(removal)
+
+    async def _store_together(self, asked: Sequence[submit.Asked]) -> Sequence[submit.Stored | Exception]:
+        now = self._now
+        return await self._core.write(
+            lambda tx: submit.submit_all(tx, asked, cluster=self._existing.now(tx), config=self._config, now=now)
+        )
