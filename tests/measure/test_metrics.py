@@ -116,9 +116,9 @@ def test_what_travels_to_nodes_runs_on_python_3_9():
     if python is None:
         pytest.skip("python3.9 is not installed, so nodes with an old Python are not tested")
     program = (
-        "from oarlock.node.sources.assemble import assemble, ALL\nfrom oarlock.node.sampler import Sampler\n"
-        "from oarlock.node.discovery import Finder\nfrom oarlock.node.layout import OARLOCK\n"
-        "from oarlock.node.hierarchies import of_this_machine\ns = assemble(ALL)\n"
+        "from oarlock.node.sources.assemble import assemble, ALL\nfrom oarlock.node.measure.sampler import Sampler\n"
+        "from oarlock.node.measure.discovery import Finder\nfrom oarlock.node.measure.layout import OARLOCK\n"
+        "from oarlock.node.cgroup.hierarchies import of_this_machine\ns = assemble(ALL)\n"
         "sampler = Sampler(Finder([OARLOCK], of_this_machine), s.job, s.node)\n"
         "print(len(sampler.sample(0).node) > 50, sum(sampler.errors.values()))"
     )

@@ -48,8 +48,8 @@ def test_the_next_server_gets_in_when_the_first_was_killed(place: str, database:
 
 _SERVER = """
 import sys
-from oarlock.store.opening import open_database
-from oarlock.store.tx import Tx
+from oarlock.store.engine.opening import open_database
+from oarlock.store.engine.tx import Tx
 from tests.bed import eventually
 database = open_database(sys.argv[1])
 database.lock(now=1000)
