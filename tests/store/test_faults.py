@@ -17,7 +17,7 @@ from tests.store.cluster import add_job, rows
 
 _WRITER = """
 import sys, threading
-from oarlock.store.opening import open_database
+from oarlock.store.engine.opening import open_database
 from tests.store.cluster import add_job
 
 database = open_database(sys.argv[1])
