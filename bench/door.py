@@ -23,7 +23,7 @@ from oarlock.model.resource import Value
 from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import jobs, properties, resources
-from oarlock.store.queries.listing import LIVE, Which
+from oarlock.store.queries.listing import LIVE, JobFilter
 from oarlock.web.identity import Account, Channel, Who
 from oarlock.web.verbs.jobs import listed_jobs
 
@@ -72,12 +72,12 @@ def listing() -> float:
     ):
         database.write(lambda tx: jobs.add(tx, [_waiting(number) for number in range(_LISTED)]))
         with database.read() as tx:
-            return 1000 * cpu_seconds(lambda: listed_jobs(tx, Which(states=LIVE), who, {}, full=False), times=7)
+            return 1000 * cpu_seconds(lambda: listed_jobs(tx, JobFilter(states=LIVE), who, {}, full=False), times=7)
 
 
-def _waiting(number: int) -> jobs.New:
+def _waiting(number: int) -> jobs.NewJob:
     job = Job(id=0, state=JobState.WAITING, user="ada", queue="default", name=f"job{number}", submitted=number)
-    return jobs.New(job, requests.parse(["/network_address=1/core=1,walltime=1"]))
+    return jobs.NewJob(job, requests.parse(["/network_address=1/core=1,walltime=1"]))
 
 
 def _body(**more: Any) -> bytes:
@@ -182,7 +182,7 @@ def _fill(tx: Tx) -> None:
 def serve(folder: str) -> None:
     """Serve until terminated; what the child process runs."""
     from oarlock.server.http import listen
-    from oarlock.server.http.connection import Limits
+    from oarlock.server.http.connection import ConnectionLimits
     from oarlock.web.policy import Site
     from tests.web.house import House
 
@@ -191,6 +191,8 @@ def serve(folder: str) -> None:
 
         async def run() -> None:
             core: Any = House(Path(folder), config, database)
-            await listen.answer(core, await listen.listen(core), Site.of(config), Limits(config.allowed_networks))
+            await listen.answer(
+                core, await listen.listen(core), Site.of(config), ConnectionLimits(config.allowed_networks)
+            )
 
         asyncio.run(run())

@@ -218,10 +218,10 @@ async def _latencies(database: Database, state: Path, user: str) -> list[float]:
     from oarlock.config import Config, NodeTransport
     from oarlock.server import serve
     from oarlock.server.clock import RealClock
-    from oarlock.server.core import Core
+    from oarlock.server.core import ServerCore
 
     serve.prepare(state)
-    core = Core(state, Config(node_transport=NodeTransport.LOCAL), database, RealClock(), serve.key_of(database))
+    core = ServerCore(state, Config(node_transport=NodeTransport.LOCAL), database, RealClock(), serve.key_of(database))
     running = asyncio.create_task(serve.run(core))
     found = []
     for number in range(31):
@@ -232,7 +232,7 @@ async def _latencies(database: Database, state: Path, user: str) -> list[float]:
             directory=str(state / "home"),
         )  # fmt: skip
         begin = time.time()
-        await core.write(lambda tx, job=job, asked=asked: stored.add(tx, [stored.New(job, asked)]))  # type: ignore[misc]
+        await core.write(lambda tx, job=job, asked=asked: stored.add(tx, [stored.NewJob(job, asked)]))  # type: ignore[misc]
         core.wake_scheduler()
         while not mark.exists() or not mark.read_text().strip():  # noqa: ASYNC110
             await asyncio.sleep(0.002)

@@ -8,8 +8,8 @@ from oarlock.config import Config
 from oarlock.job.run import schedule
 from oarlock.lang import request
 from oarlock.model.job import Job, JobState, move
-from oarlock.server.planning.client import Asked
-from oarlock.server.planning.worker import Planned
+from oarlock.server.planning.client import PlanRequest
+from oarlock.server.planning.worker import PlannedDatabase
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import jobs
@@ -23,7 +23,7 @@ def _fill(tx: Tx) -> list[Job]:
     """Let jobs hold the whole cluster."""
     asked = request.parse([f"/resource_id={HELD},walltime=10"])
     job = Job(id=0, state=JobState.WAITING, user="ada", queue="default", submitted=NOW, command="/bin/true")
-    added = jobs.add(tx, [jobs.New(job, asked)] * (RESOURCES // HELD))
+    added = jobs.add(tx, [jobs.NewJob(job, asked)] * (RESOURCES // HELD))
     # In a new database the only alternatives there are have the numbers of their jobs.
     running = [replace(one, start=NOW, assigned=one.id) for one in added]
     jobs.assign(tx, {one.assigned: range(at * HELD + 1, (at + 1) * HELD + 1) for at, one in enumerate(running)})
@@ -41,7 +41,7 @@ def _wait(tx: Tx, count: int) -> None:
         for n, where in enumerate(["type = 'default'", "switch = 's1' OR cpu > 3"] * 96)
     ]
     job = Job(id=0, state=JobState.WAITING, user="", queue="default", submitted=NOW, command="/bin/true")
-    jobs.add(tx, [jobs.New(replace(job, user=f"user{n % 50}"), asked[n % len(asked)]) for n in range(count)])
+    jobs.add(tx, [jobs.NewJob(replace(job, user=f"user{n % 50}"), asked[n % len(asked)]) for n in range(count)])
 
 
 def _furnish(tx: Tx) -> list[Job]:
@@ -51,10 +51,10 @@ def _furnish(tx: Tx) -> list[Job]:
     return running
 
 
-def _pass(database: Database, planned: Planned, now: int, *, dates: bool) -> None:
+def _pass(database: Database, planned: PlannedDatabase, now: int, *, dates: bool) -> None:
     config = Config()
     how, window = schedule.settings(config), config.karma_window
-    planned.decide(Asked(database.address, how, window, now, config.scheduler_timeout, dates))
+    planned.decide(PlanRequest(database.address, how, window, now, config.scheduler_timeout, dates))
 
 
 def _end(tx: Tx, job: Job, now: int) -> None:
@@ -69,7 +69,7 @@ def who_starts() -> float:
     """Read and plan who starts after an early end and a submission: 10,000 jobs wait, 10,240 resources."""
     with _database() as database:
         running = database.write(_furnish)
-        planned = Planned(database)
+        planned = PlannedDatabase(database)
         _pass(database, planned, NOW, dates=False)
         spent: list[float] = []
         for gone in running[:EVENTS]:

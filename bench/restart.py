@@ -73,7 +73,7 @@ def _add_nodes(tx: Tx) -> None:
 def _run(tx: Tx, count: int, now: int, *types: str) -> list[Job]:
     """Let jobs run, one a core."""
     job = Job(id=0, state=JobState.WAITING, user="ada", queue="default", submitted=now, types=types, command="true")
-    running = jobs.add(tx, [jobs.New(job, request.parse(["/resource_id=1,walltime=10"]))] * count)
+    running = jobs.add(tx, [jobs.NewJob(job, request.parse(["/resource_id=1,walltime=10"]))] * count)
     # In a new database the only alternatives there are have the numbers of their jobs.
     running = [replace(one, start=now, assigned=one.id) for one in running]
     jobs.assign(tx, {one.assigned: [at] for at, one in enumerate(running, 1)})
@@ -95,7 +95,7 @@ def _run_on_nodes(tx: Tx) -> None:
     us = now * 1_000_000
     begun = [
         attempts.Attempt(
-            job_id=one.id, secret_hash="", nodes=(attempts.Node(f"node{at // _CORES}", "boot"),), opened_us=us
+            job_id=one.id, secret_hash="", nodes=(attempts.AttemptNode(f"node{at // _CORES}", "boot"),), opened_us=us
         )
         for at, one in enumerate(_run(tx, _RUNNING, now))
     ]

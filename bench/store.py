@@ -36,9 +36,9 @@ def _add_jobs(tx: Tx, count: int) -> list[Job]:
     return jobs.add(tx, [_new(job, n, asked[n % len(asked)]) for n in range(count)])
 
 
-def _new(job: Job, number: int, asked: Request) -> jobs.New:
+def _new(job: Job, number: int, asked: Request) -> jobs.NewJob:
     types = ("besteffort",) if number % 3 == 0 else ()
-    return jobs.New(replace(job, user=f"user{number % 50}", types=types), asked)
+    return jobs.NewJob(replace(job, user=f"user{number % 50}", types=types), asked)
 
 
 def _add_cores(tx: Tx) -> None:

@@ -20,15 +20,15 @@ from typing import Any
 import pytest
 
 from oarlock.node.wire.messages import Launch, Report, Settings
-from oarlock.server.nodes import Back, Doors, Exited, Node, NodeEvent, Patience, Started, local, ssh
-from oarlock.server.nodes.command import Way
+from oarlock.server.nodes import Back, ConnectionSlots, Exited, NodeClient, NodeEvent, Started, Timeouts, local, ssh
+from oarlock.server.nodes.command import NodeCommand
 
 PYTHON = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else shutil.which("python3") or "python3"
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="accounts and cgroups need root")
 needs_v1 = pytest.mark.skipif(not Path("/sys/fs/cgroup/memory").is_dir(), reason="no v1 memory controller here")
 
-QUICK = Patience(connect=15.0, answer=15.0, first_retry=0.1, last_retry=0.5, ping=5.0, idle=300.0)
+QUICK = Timeouts(connect=15.0, answer=15.0, first_retry=0.1, last_retry=0.5, ping=5.0, idle=300.0)
 
 
 def eventually(done: Callable[[], Any], *, seconds: float = 20.0, what: str = "it") -> Any:
@@ -157,7 +157,7 @@ def _removed(group: Path) -> bool:
 class Outpost:
     """A node under test with its events, and launches made for it."""
 
-    node: Node
+    node: NodeClient
     settings: Settings
     user: str
     home: Path
@@ -227,7 +227,7 @@ class Outpost:
 
 @contextlib.asynccontextmanager
 async def outpost(
-    ground: Path, user: str, *, name: str = "", way: Way | None = None, patience: Patience = QUICK, **more: Any
+    ground: Path, user: str, *, name: str = "", way: NodeCommand | None = None, patience: Timeouts = QUICK, **more: Any
 ) -> AsyncIterator[Outpost]:
     """Open a node; leave it, and remove what it left in the cgroup hierarchies, at the end."""
     name = name or f"t{secrets.token_hex(4)}"
@@ -238,7 +238,7 @@ async def outpost(
         if os.geteuid() == 0:
             shutil.chown(home, user)
     post: Outpost
-    node = Node(settings, way or local(PYTHON), lambda event: post.hear(event), Doors(), patience)
+    node = NodeClient(settings, way or local(PYTHON), lambda event: post.hear(event), ConnectionSlots(), patience)
     post = Outpost(node, settings, user, home)
     try:
         post.boot = (await node.hello()).boot
@@ -399,7 +399,7 @@ class Machine:
         )
         return int(children.split()[0])
 
-    def way(self, **more: Any) -> Way:
+    def way(self, **more: Any) -> NodeCommand:
         return ssh(
             self.address, command=self.rack.ssh(), python=PYTHON, **{"connect_seconds": 3, "alive_seconds": 1, **more}
         )

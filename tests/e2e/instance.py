@@ -106,7 +106,7 @@ class Instance:
             **fields,
         }
         new = [
-            jobs.New(Job(id=0, command=one, array_index=n, **given), requests.parse([asked]), after)
+            jobs.NewJob(Job(id=0, command=one, array_index=n, **given), requests.parse([asked]), after)
             for n, one in enumerate(commands, 1)
         ]
         return [job.id for job in self.database.write(lambda tx: jobs.add(tx, new))]

@@ -17,7 +17,7 @@ from oarlock.model.job import FINAL, Job, JobState, Reservation
 from oarlock.model.snapshot import Queue
 from oarlock.server import serve
 from oarlock.server.clock import RealClock
-from oarlock.server.core import Core
+from oarlock.server.core import ServerCore
 from oarlock.store.queries import events, jobs, plans, queues, resources
 from tests import bed
 from tests.bed import needs_root, script, site_directory
@@ -41,7 +41,7 @@ class Site:
     def new(self, command, asked="/resource_id=1,walltime=1", **fields):
         known = {"user": self.user, "queue": "default", "directory": str(self.home), "submitted": int(time.time())}
         job = Job(id=0, state=JobState.WAITING, command=command, **{**known, **fields})
-        return jobs.New(job, requests.parse([asked]))
+        return jobs.NewJob(job, requests.parse([asked]))
 
     async def submit(self, *args, **fields):
         new = self.new(*args, **fields)
@@ -80,7 +80,7 @@ async def site(ground, user, *, node=NODE, cpus=(0, 1), **settings):
         with serve.opened(ground / "state", config) as database:
             rows = [{"network_address": node, "cpuset": cpu} for cpu in cpus]
             database.write(lambda tx: resources.add(tx, rows, at=int(time.time())))
-            core = Core(ground / "state", config, database, RealClock(), serve.key_of(database))
+            core = ServerCore(ground / "state", config, database, RealClock(), serve.key_of(database))
             running = asyncio.create_task(serve.run(core))
             yield Site(core, user, home)
             core.stopping.set()
@@ -314,7 +314,7 @@ def test_jobs_that_can_never_be_placed_and_dependants_of_a_failed_job_say_so_as_
             failed = await here.submit("exit 3")
             await here.until(failed, JobState.TERMINATED)
             big = await here.submit("true", "/resource_id=9,walltime=1")
-            new = jobs.New(here.new("true").job, requests.parse(["/resource_id=1,walltime=1"]), (failed,))
+            new = jobs.NewJob(here.new("true").job, requests.parse(["/resource_id=1,walltime=1"]), (failed,))
             [dependant] = await here.core.write(lambda tx: jobs.add(tx, [new]))
             here.core.wake_scheduler()
             told = {

@@ -20,7 +20,7 @@ from oarlock.model.job import JobState
 from oarlock.node.program import spool
 from oarlock.node.wire.messages import EXITED, Report, signed
 from oarlock.server.http import descriptors
-from oarlock.server.nodes.fleet import Instance
+from oarlock.server.nodes.fleet import InstanceIdentity
 from oarlock.store.engine import facts
 from oarlock.store.queries import attempts, events
 from tests.bed import needs_root
@@ -131,7 +131,7 @@ def leave_behind(site, directory, key):
     """Put the file of an attempt that is over where a node remembers it, as the server would have."""
     with site.database.read() as tx:
         secret_key = bytes.fromhex(facts.get(tx, "attempt key"))
-        mac_key = Instance(facts.get(tx, "identity"), secret_key).spool_key(directory.name)
+        mac_key = InstanceIdentity(facts.get(tx, "identity"), secret_key).spool_key(directory.name)
         secrets = [Site(Config(), secret_key).secret(attempt) for attempt in attempts.of_jobs(tx, [key[0]])]
     launch = json.dumps({"secret": secrets[0] if secrets else "00"}).encode()
     place = spool.enter(str(directory), key, launch, mac_key)

@@ -31,7 +31,7 @@ def tx(tx: Tx) -> Tx:
 
 def wait(tx: Tx, asked: str = "/core=1,walltime=0:1:40", count: int = 1) -> list[int]:
     job = Job(id=0, state=JobState.WAITING, user="ada", queue="default", submitted=NOW, command="true")
-    return [one.id for one in jobs.add(tx, [jobs.New(job, requests.parse([asked]))] * count)]
+    return [one.id for one in jobs.add(tx, [jobs.NewJob(job, requests.parse([asked]))] * count)]
 
 
 def keeper() -> Keeper:

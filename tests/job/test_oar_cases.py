@@ -15,7 +15,7 @@ from oarlock.model.job import FINAL, FragState, Job, JobKind, JobState
 from oarlock.model.resource import NextState, ResourceState
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import attempts, events, jobs, kills, resources
-from oarlock.store.queries.attempts import Attempt, Node
+from oarlock.store.queries.attempts import Attempt, AttemptNode
 from tests.lang.cases import oar_cases
 from tests.store.cluster import add_job, add_nodes, run, step
 
@@ -36,7 +36,9 @@ def job_in(tx: Tx, state: JobState, *, at: int = 0, walltime: int = 60, **fields
         return job if state is S.WAITING else step(tx, job, state, at=at)
     job = run(tx, job, ids, at=at)
     name = str(resources.listed(tx, ids[:1])[0].properties["network_address"])
-    attempts.begin(tx, [Attempt(job_id=job.id, secret_hash="x", nodes=(Node(name, "boot"),), opened_us=at * 1_000_000)])
+    attempts.begin(
+        tx, [Attempt(job_id=job.id, secret_hash="x", nodes=(AttemptNode(name, "boot"),), opened_us=at * 1_000_000)]
+    )
     for one in {S.RESUMING: (S.SUSPENDED, S.RESUMING), S.TERMINATED: (S.FINISHING, S.TERMINATED)}.get(state, (state,)):
         job = job if one is S.RUNNING else step(tx, job, one, at=at)
     return job

@@ -8,7 +8,7 @@ import pytest
 from oarlock.job.admission.rules import SHIPPED, Rulebook, Source, load, sources
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import rules
-from oarlock.store.queries.rules import Stored
+from oarlock.store.queries.rules import StoredRule
 
 
 def text(name: str, does: str = 'print = "hello"') -> str:
@@ -40,7 +40,7 @@ def test_a_file_of_the_site_stands_in_for_the_shipped_one_of_its_name(tmp_path: 
 def test_files_and_rows_apply_by_their_numbers(tmp_path: Path):
     for name in ("20-b.toml", "9-a.toml", "last.toml", "20-a.toml", ".hidden.toml", "notes.txt"):
         (tmp_path / name).write_text(text(name))
-    stored = [Stored(1, text("row at 0"), 0), Stored(2, text("row at 20"), 20)]
+    stored = [StoredRule(1, text("row at 0"), 0), StoredRule(2, text("row at 20"), 20)]
     assert names(sources(tmp_path, stored, shipped=None)) == [
         "row at 0", "9-a.toml", "20-a.toml", "20-b.toml", "row at 20", "last.toml",
     ]  # fmt: skip

@@ -37,7 +37,7 @@ def reserve(tx: Tx, start: int, cores: int = 1) -> int:
         reservation=Reservation.TO_SCHEDULE,
         start=start,
     )
-    return jobs.add(tx, [jobs.New(job, requests.parse([f"/core={cores},walltime=0:1:40"]))])[0].id
+    return jobs.add(tx, [jobs.NewJob(job, requests.parse([f"/core={cores},walltime=0:1:40"]))])[0].id
 
 
 def decided(tx: Tx) -> Decision:

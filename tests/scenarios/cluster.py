@@ -38,7 +38,7 @@ class Cluster(House):
     def submit(self, command: str = "sleep 10", asked: str = "/core=1,walltime=1", **fields: Any) -> int:
         after = fields.pop("after", ())
         given = {"state": JobState.WAITING, "user": "ada", "queue": "default", "submitted": self.now, **fields}
-        [job] = self.arrive([jobs.New(Job(id=0, command=command, **given), requests.parse([asked]), after)])
+        [job] = self.arrive([jobs.NewJob(Job(id=0, command=command, **given), requests.parse([asked]), after)])
         self.settle()
         return job.id
 

@@ -8,7 +8,7 @@ from oarlock.model.job import Job, JobState, Reservation
 from oarlock.model.resource import NextState
 from oarlock.simulate.cluster import BEGIN
 from oarlock.store.engine.database import Database
-from oarlock.store.queries.jobs import New
+from oarlock.store.queries.jobs import NewJob
 from tests.scenarios.cluster import Cluster
 
 DATE = BEGIN + 100
@@ -53,7 +53,7 @@ def _would(cluster: Cluster, start: int) -> explain.When:
         id=0, state=JobState.WAITING, user="ada", queue="default", command="true", submitted=cluster.now,
         reservation=Reservation.TO_SCHEDULE, start=start,
     )  # fmt: skip
-    new = New(job, requests.parse(["/network_address=2,walltime=0:10:0"]))
+    new = NewJob(job, requests.parse(["/network_address=2,walltime=0:10:0"]))
     with cluster.database.read() as tx:
         return explain.when(tx, cluster.config, new, now=cluster.now)
 

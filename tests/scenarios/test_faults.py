@@ -295,10 +295,10 @@ def test_the_memory_of_ended_places_is_not_kept(cluster):
     from oarlock.job.run.reports import Exited
     from oarlock.job.run.unit_of_work import Ledger
     from oarlock.node.wire.messages import EXITED, Report
-    from oarlock.store.queries.attempts import Attempt, Node
+    from oarlock.store.queries.attempts import Attempt, AttemptNode
 
     over, place = Over(), (1, 1, "a")
-    attempt = Attempt(job_id=1, number=1, secret_hash="", nodes=(Node("a"), Node("b")), opened_us=0)
+    attempt = Attempt(job_id=1, number=1, secret_hash="", nodes=(AttemptNode("a"), AttemptNode("b")), opened_us=0)
     with cluster.database.read() as tx:
         step, again, later = (Ledger(tx, cluster.site, cluster.now) for _ in range(3))
     assert (over.add(step, place), over.add(step, place), over.left(attempt)) == (True, False, ["b"])

@@ -7,7 +7,7 @@ from oarlock.config import Config
 from oarlock.job import alerts
 from oarlock.job.run.reports import NotNotified
 from oarlock.model.event import Event, EventType
-from oarlock.server.effects.alerts import Alerts
+from oarlock.server.effects.alerts import AlertSender
 from oarlock.store.queries import events
 from tests.bed import told
 from tests.server.post_office import post_office
@@ -48,7 +48,7 @@ async def test_administrators_are_told_once_of_what_stops_nodes_and_queues_and_o
     _happened(database, EventType.PROLOGUE_ERROR, job=8, hosts=("n1", "n2"))
     _happened(database, EventType.SERVER_EPILOGUE_TIMEOUT, EventType.MAIL_NOTIFICATION_ERROR)
     with post_office() as post:
-        mails = Alerts(_core(database, post.place))
+        mails = AlertSender(_core(database, post.place))
         await mails.tell()
         await mails.tell()
     [text] = post.mails
@@ -65,7 +65,7 @@ async def test_while_the_mail_server_is_away_there_is_one_event_and_then_the_mai
     database.write(alerts.begin)
     _happened(database, EventType.CPUSET_ERROR, hosts=("n1",))
     core = _core(database, "127.0.0.1:1")
-    mails = Alerts(core)
+    mails = AlertSender(core)
     await mails.tell()
     await mails.tell()
     [news] = core.news
@@ -73,5 +73,5 @@ async def test_while_the_mail_server_is_away_there_is_one_event_and_then_the_mai
     assert (news.job, news.event) == (0, EventType.MAIL_NOTIFICATION_ERROR)
     assert news.says.startswith("a mail to root@lab.org, ops@lab.org could not be sent: ")
     with post_office() as post:
-        await Alerts(_core(database, post.place)).tell()
+        await AlertSender(_core(database, post.place)).tell()
     assert "CPUSET_ERROR (n1)" in post.mails[0]

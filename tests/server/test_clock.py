@@ -1,6 +1,6 @@
 """The wall clock is compared with the one that never jumps."""
 
-from oarlock.server.clock import Wall
+from oarlock.server.clock import JumpDetector
 
 
 class _Clock:
@@ -15,7 +15,7 @@ class _Clock:
 
 def test_a_jump_is_seen_once_and_time_that_passes_is_none():
     clock = _Clock()
-    wall = Wall(clock)
+    wall = JumpDetector(clock)
     clock.wall, clock.steady_time = 1010.0, 1010.0
     assert wall.jump() == 0
     clock.wall, clock.steady_time = 4630.0, 1030.0
@@ -26,6 +26,6 @@ def test_a_jump_is_seen_once_and_time_that_passes_is_none():
 
 def test_a_small_correction_is_no_jump():
     clock = _Clock()
-    wall = Wall(clock)
+    wall = JumpDetector(clock)
     clock.wall += 2
     assert wall.jump() == 0

@@ -16,7 +16,7 @@ import pytest
 from oarlock import __version__
 from oarlock.config import Config
 from oarlock.model.errors import PortTaken
-from oarlock.server.http.connection import Limits, place
+from oarlock.server.http.connection import ConnectionLimits, place
 from oarlock.server.http.listen import listen
 from oarlock.store.engine.database import Database
 from tests.web.house import NOW, Client, Running, alone, running
@@ -46,7 +46,7 @@ def test_who_is_asked_over_the_port_without_a_token_has_no_name(database: Databa
 
 
 def test_a_connection_that_says_nothing_or_half_a_word_is_closed(sqlite_path: Path):
-    with alone(sqlite_path, limits=Limits(LOOPBACK, head_seconds=0.2)) as house:
+    with alone(sqlite_path, limits=ConnectionLimits(LOOPBACK, head_seconds=0.2)) as house:
         for beginning in (b"", b"GET /api/v1/version HT", b"GET /api/v1/version HTTP/1.1\r\nHost: x\r\nA: "):
             with house.connect() as sock:
                 sock.sendall(beginning)
@@ -54,7 +54,10 @@ def test_a_connection_that_says_nothing_or_half_a_word_is_closed(sqlite_path: Pa
 
 
 def test_the_time_for_a_head_begins_anew_with_each_request(sqlite_path: Path):
-    with alone(sqlite_path, limits=Limits(LOOPBACK, head_seconds=0.2)) as house, house.client.connected() as mine:
+    with (
+        alone(sqlite_path, limits=ConnectionLimits(LOOPBACK, head_seconds=0.2)) as house,
+        house.client.connected() as mine,
+    ):
         assert house.client.ask_on(mine, "GET", "/version").status == 200
         mine.sock.sendall(b"GET /api/")
         assert mine.sock.recv(100) == b""
@@ -74,7 +77,7 @@ def test_a_head_that_goes_on_and_on_is_refused(sqlite_path: Path):
 
 
 def test_one_user_has_so_many_connections_and_no_more(sqlite_path: Path):
-    with alone(sqlite_path, limits=Limits(LOOPBACK, most_of_one=3)) as house:
+    with alone(sqlite_path, limits=ConnectionLimits(LOOPBACK, most_of_one=3)) as house:
         held = [house.connect() for _ in range(3)]
         refused = house.client.get("/version")
         assert (refused.status, refused.body["kind"]) == (429, "TooManyAtOnce")
@@ -91,7 +94,7 @@ def _from(house: Running, address: str) -> socket.socket:
 
 
 def test_all_addresses_of_this_machine_are_one_caller(sqlite_path: Path):
-    with alone(sqlite_path, limits=Limits(LOOPBACK, most_of_one=3)) as house:
+    with alone(sqlite_path, limits=ConnectionLimits(LOOPBACK, most_of_one=3)) as house:
         held = [_from(house, f"127.1.2.{n}") for n in range(1, 4)]
         refused = Client(lambda: _from(house, "127.9.9.9")).get("/version")
         assert (refused.status, refused.body["kind"]) == (429, "TooManyAtOnce")
@@ -113,7 +116,7 @@ def test_who_has_many_addresses_is_one_caller(address: str, name: str):
 
 
 def test_connections_at_the_port_leave_room_at_the_socket(sqlite_path: Path):
-    with alone(sqlite_path, limits=Limits(LOOPBACK, most=4, most_at_port=3)) as house:
+    with alone(sqlite_path, limits=ConnectionLimits(LOOPBACK, most=4, most_at_port=3)) as house:
         held = [_from(house, "127.0.0.1") for _ in range(3)]
         refused = house.client_at_port().get("/version")
         assert refused.body["error"] == "The server has as many connections as it can take."
@@ -126,7 +129,7 @@ def test_connections_at_the_port_leave_room_at_the_socket(sqlite_path: Path):
 
 
 def test_a_client_that_does_not_take_its_answers_is_hung_up_on(sqlite_path: Path):
-    limits = Limits(LOOPBACK, answer_seconds=0.2)
+    limits = ConnectionLimits(LOOPBACK, answer_seconds=0.2)
     with alone(sqlite_path, limits=limits) as house, house.connect() as sock:
         sock.sendall(b"GET /api/v1/version HTTP/1.1\r\nHost: x\r\n\r\n" * 4000)
         until(lambda: limits.in_all == 0)

@@ -10,16 +10,21 @@ from oarlock.config import Config
 from oarlock.model.errors import BadPath, NodeRefused, NodeUnreachable
 from oarlock.node.wire.messages import EXITED, UNUSABLE, Hooks
 from oarlock.server.nodes import installed
-from oarlock.server.nodes.command import Way
+from oarlock.server.nodes.command import NodeCommand
 from oarlock.server.nodes.fleet import fixed
-from oarlock.server.nodes.install import Fixed, files
+from oarlock.server.nodes.install import FixedNodeSettings, files
 from tests.bed import PYTHON, needs_root, outpost, script, told
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB root@server"
 
 
 def test_the_files_are_a_program_a_forced_command_and_one_sudoers_line():
-    made = files(Fixed(Path("/s"), Path("/r"), 1000), key=f"{KEY}\n", program=Path("/opt/oarlock/node"), account="oar")
+    made = files(
+        FixedNodeSettings(Path("/s"), Path("/r"), 1000),
+        key=f"{KEY}\n",
+        program=Path("/opt/oarlock/node"),
+        account="oar",
+    )
     assert made.authorized_keys == f'restrict,command="sudo -n /opt/oarlock/node" {KEY}\n'
     assert made.sudoers == 'oar ALL=(root) NOPASSWD: /opt/oarlock/node ""\n'
     assert made.program.startswith("#!/usr/bin/python3 -IS\n# The node program of Oarlock ")
@@ -38,12 +43,12 @@ def test_the_files_are_a_program_a_forced_command_and_one_sudoers_line():
 )
 def test_what_could_say_more_than_it_should_is_refused(key, program):
     with pytest.raises(BadPath):
-        files(Fixed(Path("/s"), Path("/r"), 1000), key=key, program=Path(program))
+        files(FixedNodeSettings(Path("/s"), Path("/r"), 1000), key=key, program=Path(program))
 
 
 def test_what_is_fixed_comes_from_the_settings():
     config = Config(oar_runtime_directory=Path("/d"), job_min_uid=500, prologue_exec_file=Path("/site/prologue"))
-    assert fixed(config) == Fixed(Path("/d/spool"), Path("/d/run"), 500, (Path("/site/prologue"),))
+    assert fixed(config) == FixedNodeSettings(Path("/d/spool"), Path("/d/run"), 500, (Path("/site/prologue"),))
 
 
 def test_the_way_to_it_asks_for_nothing_that_is_executed():
@@ -56,14 +61,14 @@ def test_the_way_to_it_asks_for_nothing_that_is_executed():
 def place(ground, site):
     """An installed program, behind a pipe that keeps what the server sends."""
     permitted = script(site / "prologue", "true")
-    made = files(Fixed(ground / "fixed", ground / "fixedrun", 1000, (Path(permitted),)), key=KEY)
+    made = files(FixedNodeSettings(ground / "fixed", ground / "fixedrun", 1000, (Path(permitted),)), key=KEY)
     (site / "node").write_text(made.program)
     return site
 
 
 def _way(place, *more):
     program = shlex.join([PYTHON, "-IS", f"{place}/node", *more])
-    return Way(("sh", "-c", f"tee {place}/sent | {program}"), quoted=False, installed=True)
+    return NodeCommand(("sh", "-c", f"tee {place}/sent | {program}"), quoted=False, installed=True)
 
 
 @needs_root

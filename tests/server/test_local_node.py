@@ -31,8 +31,19 @@ from oarlock.node.wire.messages import (
     Limits,
     Settings,
 )
-from oarlock.server.nodes import BadReport, Doors, Exited, Lost, Missing, Node, Patience, Spread, Started, local
-from oarlock.server.nodes.command import Way
+from oarlock.server.nodes import (
+    BadReport,
+    ConnectionSlots,
+    Exited,
+    Lost,
+    Missing,
+    NodeClient,
+    Spread,
+    Started,
+    Timeouts,
+    local,
+)
+from oarlock.server.nodes.command import NodeCommand
 from tests.bed import PYTHON, QUICK, eventually, needs_root, needs_v1, outpost, script, told
 
 pytestmark = needs_root
@@ -399,7 +410,7 @@ async def test_a_newer_program_of_the_same_spool_ends_the_older(ground, people):
         await post.node.launch(post.launch(1, "sleep 0.5; echo done"))
         await post.started(1)
         older = post.node._channel._process
-        newer = Node(post.settings, local(PYTHON), post.hear, Doors(), QUICK)
+        newer = NodeClient(post.settings, local(PYTHON), post.hear, ConnectionSlots(), QUICK)
         await newer.hello()
         assert await asyncio.wait_for(older.wait(), 10) == -signal.SIGTERM
         await newer.close()
@@ -489,7 +500,7 @@ async def test_an_attempt_that_the_node_does_not_know_is_missing(ground, people)
 @told
 async def test_a_command_that_is_not_there_is_told_within_its_deadline(ground, people):
     settings = Settings("absent", str(ground / "s"), str(ground / "r"))
-    node = Node(settings, local("/bin/false"), lambda _: None, Doors(), Patience(connect=5.0))
+    node = NodeClient(settings, local("/bin/false"), lambda _: None, ConnectionSlots(), Timeouts(connect=5.0))
     with pytest.raises(NodeUnreachable, match="ended before python3 began") as problem:
         await node.hello()
     assert not problem.value.sent
@@ -498,7 +509,7 @@ async def test_a_command_that_is_not_there_is_told_within_its_deadline(ground, p
 
 @told
 async def test_an_idle_connection_is_closed_and_made_again_when_needed(ground, people):
-    patience = Patience(connect=15.0, first_retry=0.1, ping=0.05, idle=0.1)
+    patience = Timeouts(connect=15.0, first_retry=0.1, ping=0.05, idle=0.1)
     async with outpost(ground, people[0], patience=patience) as post:
         await asyncio.wait_for(post.node._keeper, 10)
         assert post.node._channel is None
@@ -507,7 +518,7 @@ async def test_an_idle_connection_is_closed_and_made_again_when_needed(ground, p
 
 @told
 async def test_a_program_that_hears_nothing_ends(ground, people):
-    patience = Patience(connect=15.0, first_retry=0.1, ping=100.0)
+    patience = Timeouts(connect=15.0, first_retry=0.1, ping=100.0)
     async with outpost(ground, people[0], patience=patience, silence=1) as post:
         assert await asyncio.wait_for(post.node._channel._process.wait(), 15) == 0
 
@@ -545,7 +556,7 @@ async def test_a_plain_users_instance_runs_that_users_jobs_as_process_trees(grou
     ada = pwd.getpwnam(people[0])
     os.chown(ground, ada.pw_uid, ada.pw_gid)
     ids = (f"--reuid={ada.pw_uid}", f"--regid={ada.pw_gid}", "--clear-groups")
-    way = Way(("setpriv", *ids, *local(PYTHON).command), quoted=False)
+    way = NodeCommand(("setpriv", *ids, *local(PYTHON).command), quoted=False)
     async with outpost(ground, people[0], way=way) as post:
         hello = await post.node.hello()
         assert (hello.cgroups, hello.uid) == ("processes", ada.pw_uid)
@@ -623,7 +634,7 @@ async def test_a_server_that_was_away_when_a_job_began_hears_of_it_from_a_superv
         os.kill(supervisor, signal.SIGSTOP)
         await post.node.close()
         post.events.clear()
-        later = Node(post.settings, local(PYTHON), post.hear, Doors(), QUICK)
+        later = NodeClient(post.settings, local(PYTHON), post.hear, ConnectionSlots(), QUICK)
         later.expect(1, 1, launch.secret)
         await post.back()
         os.kill(supervisor, signal.SIGCONT)
@@ -652,7 +663,9 @@ async def test_a_job_that_ended_while_nobody_listened_is_on_the_disk(ground, peo
         await asyncio.to_thread(eventually, lambda: place.outcome() is not None)
         place.close()
         # A server that was started again asks at once: it does not wait as after a connection that failed.
-        later = Node(post.settings, local(PYTHON), post.hear, Doors(), replace(QUICK, first_retry=600.0))
+        later = NodeClient(
+            post.settings, local(PYTHON), post.hear, ConnectionSlots(), replace(QUICK, first_retry=600.0)
+        )
         later.expect(1, 1, launch.secret)
         assert (await post.report(1)).status == 6 << 8
         await later.close()
@@ -662,7 +675,7 @@ async def test_a_job_that_ended_while_nobody_listened_is_on_the_disk(ground, peo
 async def test_a_node_that_was_away_from_the_beginning_is_told_of_as_lost(ground, people):
     events = []
     settings = Settings("away", str(ground / "spool"), str(ground / "run"))
-    node = Node(settings, Way(("false",), quoted=False), events.append, Doors(), QUICK)
+    node = NodeClient(settings, NodeCommand(("false",), quoted=False), events.append, ConnectionSlots(), QUICK)
     node.expect(1, 1, "secret")
     async with asyncio.timeout(20):
         while not events:  # noqa: ASYNC110

@@ -11,7 +11,7 @@ from oarlock.model.errors import NodeUnreachable
 from oarlock.model.event import EventType
 from oarlock.node.attempt.notice import Notice
 from oarlock.server.effects.mail import mail
-from oarlock.server.effects.notices import Notices
+from oarlock.server.effects.notices import NoticeSender
 from tests.bed import told
 from tests.server.post_office import post_office
 
@@ -27,7 +27,7 @@ async def _nobody(notice):
 async def test_a_mail_reaches_the_mail_server_and_a_flood_does_not():
     heard = []
     with post_office() as post:
-        notices = Notices(Config(mail_smtp_server=post.place, mail_sender="oar@lab.org"), heard.append, _nobody)
+        notices = NoticeSender(Config(mail_smtp_server=post.place, mail_sender="oar@lab.org"), heard.append, _nobody)
         for _ in range(35):
             await notices.send(NOTICE)
     assert (len(post.mails), heard) == (30, [Notified(5)] * 35)
@@ -38,7 +38,7 @@ async def test_a_mail_reaches_the_mail_server_and_a_flood_does_not():
 @told
 async def test_without_a_mail_server_the_job_has_an_event():
     heard = []
-    await Notices(Config(), heard.append, _nobody).send(NOTICE)
+    await NoticeSender(Config(), heard.append, _nobody).send(NOTICE)
     says = "a mail to ada@lab.org could not be sent: no MAIL_SMTP_SERVER is set"
     assert heard == [NotNotified(7, EventType.USER_MAIL_NOTIFICATION, says), Notified(5)]
 
@@ -56,7 +56,7 @@ async def test_a_program_gets_its_own_arguments_and_then_those_of_the_manual():
         asked.append(notice)
         return ""
 
-    await Notices(Config(), heard.append, run).send(PROGRAM)
+    await NoticeSender(Config(), heard.append, run).send(PROGRAM)
     about = ("7", "it's $(x); *", "START", "its command runs on `n1`")
     assert asked == [Notice(7, "ada", "/opt/tell", ("-v", "two words", *about))]
     assert heard == [Notified(6)]
@@ -72,7 +72,7 @@ async def test_a_program_that_fails_is_an_event_of_the_job(problem):
             return problem
         raise problem
 
-    await Notices(Config(), heard.append, run).send(PROGRAM)
+    await NoticeSender(Config(), heard.append, run).send(PROGRAM)
     assert heard == [NotNotified(7, EventType.USER_EXEC_NOTIFICATION_ERROR, str(problem)), Notified(6)]
 
 
@@ -92,7 +92,7 @@ async def test_programs_of_one_user_run_one_after_the_other_and_hold_up_nobody_e
         ran.append(notice.user)
         return ""
 
-    notices = Notices(Config(), heard.append, run)
+    notices = NoticeSender(Config(), heard.append, run)
     flood = [asyncio.create_task(notices.send(PROGRAM)) for _ in range(1002)]
     await asyncio.sleep(0)  # all of them ask before bob does
     await notices.send(Notify(8, "bob", "", "exec:/opt/tell", "END", "", 9))
@@ -113,7 +113,7 @@ async def test_a_notice_that_is_cut_off_is_not_done_with():
         began.set()
         await asyncio.Event().wait()
 
-    sending = asyncio.create_task(Notices(Config(), heard.append, run).send(PROGRAM))
+    sending = asyncio.create_task(NoticeSender(Config(), heard.append, run).send(PROGRAM))
     await began.wait()
     sending.cancel()
     await asyncio.gather(sending, return_exceptions=True)

@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from oarlock.node.attempt.identity import UserMissing
-from oarlock.server.accounts import People, warn_of_strangers
+from oarlock.server.accounts import AccountLookup, warn_of_strangers
 from tests.node.test_user import exhausted, in_a_child
 
 
@@ -20,7 +20,7 @@ def test_an_administrator_whom_nobody_knows_is_told_of_once(caplog):
 
 def test_a_user_who_does_not_exist_is_missing():
     async def story():
-        people = People()
+        people = AccountLookup()
         assert await people.uid("root") == 0
         with pytest.raises(UserMissing, match="nosuchuser"):
             await people.uid("nosuchuser")
@@ -31,7 +31,7 @@ def test_a_user_who_does_not_exist_is_missing():
 
 def test_a_server_without_descriptors_does_not_say_that_a_user_is_missing():
     async def story():
-        people = People()
+        people = AccountLookup()
         exhausted()
         return await people.uid("daemon")
 

@@ -10,9 +10,9 @@ from oarlock.config import Config
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState, move
 from oarlock.server.clock import RealClock
-from oarlock.server.core import Core
+from oarlock.server.core import ServerCore
 from oarlock.server.loops import Scheduler
-from oarlock.server.planning.client import LEAST_DEPTH, PlannerGone, Planning, forked, spawned
+from oarlock.server.planning.client import LEAST_DEPTH, PlannerGone, PlanningClient, forked, spawned
 from oarlock.store.engine.opening import open_database
 from oarlock.store.queries import jobs, resources
 from tests.store.cluster import add_job, add_nodes
@@ -25,7 +25,7 @@ def test_a_helper_plans_until_it_is_ended(sqlite_path, begin):
     helper = begin()
 
     async def story(database):
-        planning = Planning(database, Config(), helper)
+        planning = PlanningClient(database, Config(), helper)
         decisions = [await planning.whole(NOW), await planning.whole(NOW + 1)]
         assert [(one.now, one.whole) for one in decisions] == [(NOW, True), (NOW + 1, True)]
         await planning.close()
@@ -48,7 +48,7 @@ def test_a_helper_that_dies_is_replaced_by_the_next_call(sqlite_path, begin):
     helper = begin()
 
     async def story(database):
-        planning = Planning(database, Config(), helper)
+        planning = PlanningClient(database, Config(), helper)
         helper.kill()
         with pytest.raises(PlannerGone):
             await planning.whole(NOW)
@@ -61,10 +61,10 @@ def test_a_helper_that_dies_is_replaced_by_the_next_call(sqlite_path, begin):
 
 def test_a_whole_pass_that_is_still_to_come_ends_with_the_scheduler(sqlite_path, tmp_path):
     waiting = Job(id=0, state=JobState.WAITING, user="ada", queue="default")
-    new = [jobs.New(waiting, requests.parse(["/resource_id=1,walltime=1"]))] * (2 * LEAST_DEPTH)
+    new = [jobs.NewJob(waiting, requests.parse(["/resource_id=1,walltime=1"]))] * (2 * LEAST_DEPTH)
 
     async def story(database):
-        core = Core(tmp_path, Config(), database, RealClock(), b"key")
+        core = ServerCore(tmp_path, Config(), database, RealClock(), b"key")
         scheduler = Scheduler(core)
         scheduler._whole_at = core.clock.steady() + 60
         running = asyncio.create_task(scheduler.run())
@@ -91,7 +91,7 @@ def test_quotas_that_change_hold_from_the_next_pass_on_and_bad_ones_never_do(sql
             add_job(tx, "/core=1,walltime=1")
 
     async def story(database):
-        planning = Planning(database, Config(quotas=True, quotas_conf_file=file))
+        planning = PlanningClient(database, Config(quotas=True, quotas_conf_file=file))
         started = []
         for text in (
             '{"quotas": {"*,*,*,/": 1}}',
@@ -119,7 +119,7 @@ def test_a_quick_pass_looks_further_only_while_everybody_whom_it_sees_starts(sql
         jobs.add(tx, [new("/resource_id=1,walltime=1")] * (8 * LEAST_DEPTH))
 
     async def story(database):
-        planning = Planning(database, Config())
+        planning = PlanningClient(database, Config())
         passes = [await planning.quick(NOW) for _ in range(4)]
         assert [len(one.decision.starts) for one in passes] == [LEAST_DEPTH, free, free, free]
         assert [one.all_start for one in passes] == [True, False, False, False]
@@ -150,7 +150,7 @@ def crowd(database):
 
 def new(asked):
     waiting = Job(id=0, state=JobState.WAITING, user="ada", queue="default")
-    return jobs.New(waiting, requests.parse([asked]))
+    return jobs.NewJob(waiting, requests.parse([asked]))
 
 
 @pytest.mark.parametrize("begin", [forked, spawned])
@@ -158,7 +158,7 @@ def test_a_helper_says_who_starts_without_everybodys_dates_and_keeps_what_it_kno
     helper = begin()
 
     async def story(database, small):
-        planning, now = Planning(database, Config(), helper), int(time.time())
+        planning, now = PlanningClient(database, Config(), helper), int(time.time())
         for _ in range(2):
             starts = await planning.whole(now, dates=False)
             assert ([one.job_id for one in starts.starts], starts.whole) == ([small], False)
@@ -173,7 +173,7 @@ def test_a_helper_says_who_starts_without_everybodys_dates_and_keeps_what_it_kno
 
 def test_who_fits_behind_a_crowd_starts_before_all_dates_are_made(sqlite_path, tmp_path):
     async def story(database, small):
-        core = Core(tmp_path, Config(), database, RealClock(), b"key")
+        core = ServerCore(tmp_path, Config(), database, RealClock(), b"key")
         decisions = asyncio.Queue()
         core.apply = decisions.put  # there are no nodes to start anything on
         scheduler = Scheduler(core)

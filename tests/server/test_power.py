@@ -4,7 +4,7 @@ import asyncio
 
 from oarlock.config import Config
 from oarlock.job.run.reports import Woken
-from oarlock.server.effects.power import Power
+from oarlock.server.effects.power import PowerCommands
 from tests.bed import script, told
 
 
@@ -18,7 +18,7 @@ def _power(site, answers, **settings):
     wake = script(site / "wake", f"cat >> {site}/woken")
     sleep = script(site / "sleep", f"cat >> {site}/slept")
     config = Config(scheduler_node_manager_wake_up_cmd=(wake,), scheduler_node_manager_sleep_cmd=(sleep,), **settings)
-    return Power(config, ask, heard.append), heard
+    return PowerCommands(config, ask, heard.append), heard
 
 
 @told

@@ -9,7 +9,7 @@ from oarlock.config import Config
 from oarlock.job.explain import ReservationAnswer
 from oarlock.model.job import JobState, Reservation
 from oarlock.server.clock import RealClock
-from oarlock.server.core import Core
+from oarlock.server.core import ServerCore
 from oarlock.store.engine.database import Database
 from tests.store.cluster import NOW, add_job
 
@@ -19,9 +19,9 @@ def _reservation(database: Database, state: JobState = JobState.WAITING) -> int:
     return database.write(lambda tx: add_job(tx, state=state, **dated)).id
 
 
-def _core(database: Database, folder: Path) -> Core:
+def _core(database: Database, folder: Path) -> ServerCore:
     """A core whose loops do not run: no plan is made."""
-    return Core(folder, Config(), database, RealClock(), b"key")
+    return ServerCore(folder, Config(), database, RealClock(), b"key")
 
 
 def test_nobody_polls_for_the_answer_to_a_reservation(database: Database, tmp_path: Path):

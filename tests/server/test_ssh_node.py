@@ -9,13 +9,13 @@ import pytest
 
 from oarlock.model.errors import NodeRefused, NodeUnreachable
 from oarlock.node.wire.messages import EXITED, FAILED, KILLED, LOST, REBOOTED, SEEN, Hooks
-from oarlock.server.nodes import Lost, Patience, Spread, ssh
+from oarlock.server.nodes import Lost, Spread, Timeouts, ssh
 from tests import bed
 from tests.bed import needs_root, outpost, script, told
 
 pytestmark = [needs_root, pytest.mark.component("sshd"), pytest.mark.component("ip")]
 
-QUICK = Patience(connect=8.0, answer=8.0, first_retry=0.1, last_retry=0.5, ping=2.0)
+QUICK = Timeouts(connect=8.0, answer=8.0, first_retry=0.1, last_retry=0.5, ping=2.0)
 
 
 @pytest.fixture

@@ -31,10 +31,10 @@ def new(
     where: str | None = None,
     after: tuple[int, ...] = (),
     **fields: Any,
-) -> jobs.New:
+) -> jobs.NewJob:
     """Describe a job as the submission step does."""
     job = Job(**{"id": 0, "state": JobState.WAITING, "user": "ada", "queue": "default", "submitted": NOW, **fields})
-    return jobs.New(job, requests.parse([asked] if isinstance(asked, str) else asked, where=where), after)
+    return jobs.NewJob(job, requests.parse([asked] if isinstance(asked, str) else asked, where=where), after)
 
 
 def add_job(tx: Tx, *args: Any, **fields: Any) -> Job:

@@ -10,7 +10,7 @@ import pytest
 from oarlock.model.job import JobState
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import accounting, jobs, resources
-from oarlock.store.queries.accounting import Account
+from oarlock.store.queries.accounting import AccountingRow
 from tests.store.cluster import add_job, add_nodes, run, step
 
 DAY = 86400
@@ -62,10 +62,10 @@ def test_a_job_is_split_at_the_windows_and_counted_once(tx: Tx):
     cores = add_nodes(tx, ["a"], cores=3)
     number = _ran(tx, cores, DAY - 10, DAY + 20, project="p")
     expected = [
-        Account(0, DAY - 1, "ada", "p", "default", "ASKED", 30),
-        Account(0, DAY - 1, "ada", "p", "default", "USED", 30),
-        Account(DAY, 2 * DAY - 1, "ada", "p", "default", "ASKED", 3 * 3590),
-        Account(DAY, 2 * DAY - 1, "ada", "p", "default", "USED", 60),
+        AccountingRow(0, DAY - 1, "ada", "p", "default", "ASKED", 30),
+        AccountingRow(0, DAY - 1, "ada", "p", "default", "USED", 30),
+        AccountingRow(DAY, 2 * DAY - 1, "ada", "p", "default", "ASKED", 3 * 3590),
+        AccountingRow(DAY, 2 * DAY - 1, "ada", "p", "default", "USED", 60),
     ]
     assert accounting.update_accounts(tx, window=DAY) == 1
     assert accounting.listed(tx) == expected
@@ -119,7 +119,7 @@ def test_what_a_job_adds_is_noted_with_the_new_sums(tx: Tx):
     accounting.update_accounts(tx, window=DAY, ids=[first])
     bookings: list[accounting.Booking] = []
     assert accounting.update_accounts(tx, window=DAY, bookings=bookings) == 1
-    row = Account(0, DAY - 1, "ada", "default", "default", "USED", 50)
+    row = AccountingRow(0, DAY - 1, "ada", "default", "default", "USED", 50)
     assert bookings == [
         accounting.Booking(second, row, created=False),
         accounting.Booking(second, row._replace(kind="ASKED", consumption=2 * 3600 + 3600), created=False),

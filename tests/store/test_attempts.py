@@ -7,14 +7,14 @@ import pytest
 from oarlock.model.errors import AttemptOpen, StaleAttempt
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import attempts
-from oarlock.store.queries.attempts import Attempt, Node
+from oarlock.store.queries.attempts import Attempt, AttemptNode
 from tests.store.cluster import add_job
 
 US = 1_000_000_000_123_456
 
 
 def _attempt(job_id: int, *nodes: str) -> Attempt:
-    return Attempt(job_id=job_id, secret_hash="ab12", nodes=tuple(map(Node, nodes)), opened_us=US)
+    return Attempt(job_id=job_id, secret_hash="ab12", nodes=tuple(map(AttemptNode, nodes)), opened_us=US)
 
 
 def test_an_attempt_is_followed_through_its_life(tx: Tx):
@@ -22,7 +22,7 @@ def test_an_attempt_is_followed_through_its_life(tx: Tx):
     first, second = attempts.begin(tx, [_attempt(job, "b", "a"), _attempt(other, "b")])
     assert first == replace(_attempt(job, "b", "a"), number=1)
     assert attempts.live(tx) == [first, second]
-    started = replace(first, started_us=US + 1, nodes=(Node("b", "boot-b"), Node("a", "boot-a")))
+    started = replace(first, started_us=US + 1, nodes=(AttemptNode("b", "boot-b"), AttemptNode("a", "boot-a")))
     ended = replace(second, started_us=US + 2, ended_us=US + 3, exit_code=256)
     attempts.record(tx, [started, ended])
     assert attempts.live(tx) == [started, ended]

@@ -11,11 +11,11 @@ from sqlalchemy import delete, select, update
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import audit
-from oarlock.store.queries.audit import Entry
+from oarlock.store.queries.audit import AuditEntry
 from oarlock.store.tables import audit as rows
 from tests.store.cluster import NOW
 
-ENTRIES = [Entry(NOW + n, "ada" if n % 2 else "root", "", "queues.stop", "socket", f"{n}") for n in range(1, 5)]
+ENTRIES = [AuditEntry(NOW + n, "ada" if n % 2 else "root", "", "queues.stop", "socket", f"{n}") for n in range(1, 5)]
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def _numbers(tx: Tx) -> list[int]:
     return [one.id for one in audit.listed(tx, most=10)]
 
 
-def _told(tx: Tx, **which: Any) -> list[Entry]:
+def _told(tx: Tx, **which: Any) -> list[AuditEntry]:
     return [replace(one, id=0) for one in audit.listed(tx, **{"most": 10, **which})]
 
 
@@ -44,7 +44,7 @@ def test_changes_are_listed_by_user_date_and_number(written: Tx):
 def test_changes_of_a_job_are_those_that_name_it_and_no_number_that_looks_like_it(tx: Tx):
     told = ['{"ids":[7],"where":null}', '{"ids":[17,70]}', '{"ids":[1,7,9]}', '{"names":["7"]}', '{"ids":[8,7']
     for verb, asked in [*(("jobs.delete", one) for one in told), ("resources.state", '{"ids":[7]}')]:
-        audit.add(tx, Entry(NOW, "root", "", verb, "socket", asked))
+        audit.add(tx, AuditEntry(NOW, "root", "", verb, "socket", asked))
     assert [one.asked for one in audit.listed(tx, job=7, most=10)] == [told[0], told[2]]
     assert [one.asked for one in audit.listed(tx, job=8, most=10)] == [told[4]]
     assert [one.asked for one in audit.listed(tx, job=7, most=1)] == [told[2]]

@@ -4,7 +4,7 @@ from oarlock.model.event import Event, EventType
 from oarlock.model.job import FragState
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import events, kills
-from oarlock.store.queries.events import Noted
+from oarlock.store.queries.events import EventRow
 from tests.store.cluster import NOW, add_job
 
 SUSPECTED = Event(EventType.PING_CHECKER_NODE_SUSPECTED, NOW, "no answer", hosts=("b", "a", "b"))
@@ -14,9 +14,9 @@ KILLED = Event(EventType.EXTERMINATE_JOB, NOW + 2, "did not end", job=7, hosts=(
 
 def test_events_are_found_by_job_and_by_host(tx: Tx):
     first, second, third = events.add(tx, [SUSPECTED, WALLTIME, KILLED])
-    suspected = Noted(first, Event(SUSPECTED.type, NOW, "no answer", hosts=("a", "b")), to_check=True)
-    killed = Noted(third, KILLED, to_check=True)
-    assert events.of_jobs(tx, [7, 8]) == [Noted(second, WALLTIME, to_check=False), killed]
+    suspected = EventRow(first, Event(SUSPECTED.type, NOW, "no answer", hosts=("a", "b")), to_check=True)
+    killed = EventRow(third, KILLED, to_check=True)
+    assert events.of_jobs(tx, [7, 8]) == [EventRow(second, WALLTIME, to_check=False), killed]
     assert events.of_jobs(tx, [0]) == []
     assert events.of_hosts(tx, ["a", "c"]) == [suspected, killed]
     assert events.of_hosts(tx, ["a"], since=NOW + 1) == [killed]

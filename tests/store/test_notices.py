@@ -2,9 +2,9 @@
 
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import notices
-from oarlock.store.queries.notices import Pending
+from oarlock.store.queries.notices import PendingNotice
 
-START, END = (Pending(7, "ada", "fit", "mail:ada@lab.org", tag, "it's so") for tag in ("START", "END"))
+START, END = (PendingNotice(7, "ada", "fit", "mail:ada@lab.org", tag, "it's so") for tag in ("START", "END"))
 
 
 def test_notices_are_kept_in_their_order_until_they_were_sent(tx: Tx):

@@ -6,7 +6,7 @@ from oarlock.model.errors import RequestIdReused
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import requests, summaries, tokens
 from oarlock.store.queries.summaries import Summary
-from oarlock.store.queries.tokens import Token
+from oarlock.store.queries.tokens import StoredToken
 from tests.store.cluster import NOW, add_job
 
 
@@ -38,7 +38,7 @@ def test_old_answers_are_forgotten(tx: Tx):
 
 
 def test_a_token_opens_until_it_expires_or_is_revoked(tx: Tx):
-    first, second = Token("h1", "ada", "laptop", NOW, NOW + 10), Token("h2", "ada", "", NOW + 1, NOW + 20)
+    first, second = StoredToken("h1", "ada", "laptop", NOW, NOW + 10), StoredToken("h2", "ada", "", NOW + 1, NOW + 20)
     tokens.add(tx, first)
     tokens.add(tx, second)
     assert [tokens.owner(tx, one, now=NOW + 9) for one in ("h1", "h2", "h3")] == [("ada", None)] * 2 + [None]

@@ -355,7 +355,7 @@ def test_the_number_of_queries_does_not_grow_with_the_jobs(tx: Tx):
 
 def test_a_memory_of_too_many_requests_is_full(tx: Tx):
     add_nodes(tx, ["a"])
-    memory = snapshot.Memory()
+    memory = snapshot.SnapshotCache()
     snapshot.read(tx, karma_window=HOUR, now=NOW, memory=memory)
     for count in (2_000, 2_001):
         add_job(tx, f"/core={count},walltime=1")
@@ -366,7 +366,7 @@ def test_a_memory_of_too_many_requests_is_full(tx: Tx):
 
 @pytest.mark.parametrize("depth", [None, 5])
 def test_a_reader_that_remembers_reads_the_same_snapshot(tx: Tx, depth: int | None):
-    memory = snapshot.Memory()
+    memory = snapshot.SnapshotCache()
 
     def agree() -> Snapshot:
         plain, remembered = (

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oarlock.node.wire.messages import Settings
-from oarlock.server.nodes import Doors, Node, Patience
+from oarlock.server.nodes import ConnectionSlots, NodeClient, Timeouts
 from tests.bed import Outpost, eventually
 from tests.vm.machine import Machine
 
 # Emulated: what takes a second elsewhere takes five here.
-PATIENCE = Patience(connect=60.0, answer=60.0, first_retry=0.5, last_retry=2.0, ping=5.0, idle=300.0)
+PATIENCE = Timeouts(connect=60.0, answer=60.0, first_retry=0.5, last_retry=2.0, ping=5.0, idle=300.0)
 
 
 @dataclass(kw_only=True)
@@ -50,7 +50,7 @@ async def guest(machine: Machine, user: str = "alice", *, node: str = "") -> Asy
     settings = Settings(node=name, spool=f"/var/spool/oarlock/{name}", runtime=f"/run/oarlock/{name}")
     post: Guest
     way = machine.way()
-    made = Node(settings, way, lambda event: post.hear(event), Doors(), PATIENCE)
+    made = NodeClient(settings, way, lambda event: post.hear(event), ConnectionSlots(), PATIENCE)
     post = Guest(made, settings, user, Path(f"/home/{user}"), machine=machine)
     try:
         post.boot = (await made.hello()).boot

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from oarlock.server.nodes import ssh
-from oarlock.server.nodes.command import Way
+from oarlock.server.nodes.command import NodeCommand
 from tests.bed import eventually
 from tests.vm.image import Image
 
@@ -109,7 +109,7 @@ class Machine:
         words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
         return ["ssh", "-F", "none", "-p", str(self.port), "-i", str(self.image.key), *words, *more]
 
-    def way(self) -> Way:
+    def way(self) -> NodeCommand:
         """The way of the server."""
         return ssh("127.0.0.1", command=self.ssh(), connect_seconds=30, alive_seconds=10)
 

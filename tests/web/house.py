@@ -22,11 +22,11 @@ from oarlock.measure.live import Live
 from oarlock.model.plan import Priority, Term
 from oarlock.model.resource import NextState
 from oarlock.server.http import listen as server
-from oarlock.server.http.connection import Limits
+from oarlock.server.http.connection import ConnectionLimits
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries.jobs import New
+from oarlock.store.queries.jobs import NewJob
 from oarlock.web.policy import Site
 
 T = TypeVar("T")
@@ -166,7 +166,7 @@ class House:
         priority = Priority(job_id, 0.5, (Term("age", 0.25, "waits 1:00:00 of 4:00:00", 2.0),))
         return Reason("needs 4 nodes; 1 is free now", NOW + 60, "busy", smaller, priority)
 
-    async def when(self, new: New, *, user: str | None = None) -> Foreseen:
+    async def when(self, new: NewJob, *, user: str | None = None) -> Foreseen:
         self.asked.append(("when", new.job.user))
         return Foreseen(NOW + 60, ("node1", "node2"), "in a minute", None)
 
@@ -294,7 +294,7 @@ socket.send_fds(back, [b"x"], [sock.fileno()])
 
 @contextmanager
 def running(
-    database: Database, *, site: Site | None = None, limits: Limits | None = None, **settings: Any
+    database: Database, *, site: Site | None = None, limits: ConnectionLimits | None = None, **settings: Any
 ) -> Iterator[Running]:
     """Run a server on a fresh state directory that every user of this machine can reach."""
     folder = Path(tempfile.mkdtemp(prefix="oarlock-", dir="/tmp"))
@@ -302,7 +302,7 @@ def running(
     config = Config(server_hostname="127.0.0.1", server_port=0, **settings)
     core = House(folder, config, database)
     try:
-        with _in_thread(core, site or Site.of(config), limits or Limits(config.allowed_networks)) as ears:
+        with _in_thread(core, site or Site.of(config), limits or ConnectionLimits(config.allowed_networks)) as ears:
             yield Running(core, ears.path, ears.port)
     finally:
         shutil.rmtree(folder)
@@ -316,7 +316,7 @@ def alone(path: Path, **options: Any) -> Iterator[Running]:
 
 
 @contextmanager
-def _in_thread(core: House, site: Site, limits: Limits) -> Iterator[server.Ears]:
+def _in_thread(core: House, site: Site, limits: ConnectionLimits) -> Iterator[server.Listeners]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

@@ -136,7 +136,7 @@ def test_what_is_no_token_of_ours_opens_nothing(shared_house: Running, header: s
 def test_a_token_that_expired_or_whose_user_is_gone_opens_nothing(house: Running):
     kept = [("old", "nobody", NOW), ("orphan", "no-such-user", NOW + 60)]
     for name, user, expires in kept:
-        row = tokens.Token(token.hash_of(name), user, name, 0, expires)
+        row = tokens.StoredToken(token.hash_of(name), user, name, 0, expires)
         house.core.database.write(lambda tx, row=row: tokens.add(tx, row))
     assert [_at_port(house, name).get("/jobs").status for name, *_ in kept] == [401, 401]
 

@@ -16,7 +16,7 @@ from oarlock.model.job import JobState
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import events, jobs
-from oarlock.store.queries.listing import LIVE, Which
+from oarlock.store.queries.listing import LIVE, JobFilter
 from oarlock.web import views
 from oarlock.web.identity import Account, Channel, Who
 from oarlock.web.verbs.jobs import listed_jobs
@@ -183,8 +183,8 @@ def test_a_list_costs_as_many_questions_for_thousands_as_for_one(database: Datab
         statements: list[str] = []
         with database.read() as tx:
             event.listen(tx, "before_cursor_execute", lambda *call: statements.append(call[2]))
-            listed_jobs(tx, Which(states=LIVE), who, {}, full=False)
-            listed_jobs(tx, Which(states=LIVE), who, {}, full=True)
+            listed_jobs(tx, JobFilter(states=LIVE), who, {}, full=False)
+            listed_jobs(tx, JobFilter(states=LIVE), who, {}, full=True)
         return len(statements)
 
     database.write(lambda tx: add_job(tx, user="nobody", types=("besteffort",)))

@@ -97,7 +97,7 @@ def _fill(tx: Tx) -> None:
     resources.add(tx, [{"network_address": "gone", "state": "Dead"}], at=NOW)
     for user in (OWNER, OTHER, ADMIN):
         for label in ("spare", "key"):
-            tokens.add(tx, tokens.Token(token.hash_of(f"{label} of {user}"), user, label, NOW, NOW + 60))
+            tokens.add(tx, tokens.StoredToken(token.hash_of(f"{label} of {user}"), user, label, NOW, NOW + 60))
 
 
 def _client(house: Running, caller: str, front: str) -> Client:

@@ -2,24 +2,24 @@
 
 import asyncio
 
-from oarlock.store.queries.audit import Entry
+from oarlock.store.queries.audit import AuditEntry
 from oarlock.web.refusals import MOST_DIFFERENT, MOST_USERS, RefusalRecorder
 
 NO = "Only administrators may do this."
 
 
-def _entry(user: str = "bob", asked: str = "") -> Entry:
-    return Entry(0, user, "", "queues.stop", "socket", asked, NO)
+def _entry(user: str = "bob", asked: str = "") -> AuditEntry:
+    return AuditEntry(0, user, "", "queues.stop", "socket", asked, NO)
 
 
-def _recorded(entries: list[Entry]) -> list[Entry]:
+def _recorded(entries: list[AuditEntry]) -> list[AuditEntry]:
     """Record refusals and let their window end."""
-    written: list[Entry] = []
+    written: list[AuditEntry] = []
 
     async def run() -> None:
         over = asyncio.Event()
 
-        async def write(entry: Entry) -> None:
+        async def write(entry: AuditEntry) -> None:
             written.append(entry)
             if "more)" in entry.refused or "other requests)" in entry.refused:
                 over.set()

@@ -19,7 +19,7 @@ from oarlock.model.resource import Value
 from oarlock.node import commands
 from oarlock.server import serve
 from oarlock.server.clock import RealClock
-from oarlock.server.core import Core
+from oarlock.server.core import ServerCore
 from oarlock.server.http.listen import SOCKET, serve_http
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import accounting, events, jobs, properties, resources
@@ -100,7 +100,7 @@ async def _demo(state: Path, home: Path, user: str, *, tour: bool, say: Callable
     config = Config(node_transport=NodeTransport.LOCAL, watch_frequency=1, jobdel_softwalltime=2, server_port=0)
     with serve.opened(state, config) as database:
         database.write(_add_nodes)
-        core = Core(state, config, database, RealClock(), serve.key_of(database))
+        core = ServerCore(state, config, database, RealClock(), serve.key_of(database))
         say(f"An instance in {state}: nodes {', '.join(NODES)} of {_CORES} cores each; jobs run as {user}.")
         serving = asyncio.create_task(serve.run(core, serve_http))
         try:
@@ -154,7 +154,7 @@ def acts(now: int) -> list[Act]:
     ]
 
 
-async def _play(core: Core, home: Path, user: str, say: Callable[[str], None]) -> None:
+async def _play(core: ServerCore, home: Path, user: str, say: Callable[[str], None]) -> None:
     play = acts(int(core.clock.now()))
     first, *others = play
     await _submit(core, first, home, user)
@@ -172,18 +172,20 @@ async def _play(core: Core, home: Path, user: str, say: Callable[[str], None]) -
     say("Every job ended as it should, and the account agrees.")
 
 
-async def _submit(core: Core, act: Act, home: Path, user: str) -> None:
+async def _submit(core: ServerCore, act: Act, home: Path, user: str) -> None:
     fields = dict(act.fields)
     after = fields.pop("after", ())
     given = {"queue": "default", "project": "demo", "name": "demo", **fields}
     now = int(core.clock.now())
     job = Job(id=0, state=JobState.WAITING, user=user, command=act.command, directory=str(home), submitted=now, **given)
-    new = [jobs.New(replace(job, array_index=n), requests.parse([act.asked]), after) for n in range(1, act.count + 1)]
+    new = [
+        jobs.NewJob(replace(job, array_index=n), requests.parse([act.asked]), after) for n in range(1, act.count + 1)
+    ]
     act.ids = [one.id for one in await core.write(lambda tx: jobs.add(tx, new))]
     core.wake_scheduler()
 
 
-async def _until(core: Core, done: Callable[[], Awaitable[bool]], what: str) -> None:
+async def _until(core: ServerCore, done: Callable[[], Awaitable[bool]], what: str) -> None:
     end = core.clock.steady() + _PATIENCE
     while not await done():
         if core.clock.steady() > end:
@@ -191,11 +193,11 @@ async def _until(core: Core, done: Callable[[], Awaitable[bool]], what: str) -> 
         await asyncio.sleep(0.05)
 
 
-async def _all_in(core: Core, ids: Sequence[int], states: set[JobState]) -> bool:
+async def _all_in(core: ServerCore, ids: Sequence[int], states: set[JobState]) -> bool:
     return {job.state for job in await core.read(lambda tx: jobs.many(tx, ids))} <= states
 
 
-async def _none_left(core: Core) -> bool:
+async def _none_left(core: ServerCore) -> bool:
     return set(await core.read(jobs.count)) <= FINAL
 
 

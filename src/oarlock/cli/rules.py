@@ -18,7 +18,7 @@ from oarlock.server.nodes import python_rules
 from oarlock.server.serve import address, default_state
 from oarlock.store.engine.opening import place
 from oarlock.store.queries import rules as table
-from oarlock.store.queries.rules import Stored
+from oarlock.store.queries.rules import StoredRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def _sources(folder: Path | None, state: Path | None) -> list[Source]:
     return with_lists(found)
 
 
-def _stored(state: Path, config: Config) -> list[Stored]:
+def _stored(state: Path, config: Config) -> list[StoredRule]:
     """Read the rules in the table of an instance; where that is not possible, a line says that they are left out."""
     try:
         return table.of_instance(place(address(state, config)))

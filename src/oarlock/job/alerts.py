@@ -9,7 +9,7 @@ from oarlock.model.event import FOR_ADMINISTRATORS
 from oarlock.store.engine import facts
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import events
-from oarlock.store.queries.events import Noted
+from oarlock.store.queries.events import EventRow
 
 _NAME = "administrators told up to event"
 
@@ -19,11 +19,11 @@ def begin(tx: Tx) -> None:
     facts.keep(tx, _NAME, str(events.last(tx)))
 
 
-def due(tx: Tx, *, most: int) -> list[Noted]:
+def due(tx: Tx, *, most: int) -> list[EventRow]:
     """Give the oldest events that administrators were not told of."""
     return events.after(tx, int(facts.get(tx, _NAME) or 0), FOR_ADMINISTRATORS, most=most)
 
 
-def told(tx: Tx, noted: Sequence[Noted]) -> None:
+def told(tx: Tx, noted: Sequence[EventRow]) -> None:
     """Remember that administrators were told of these."""
     facts.put(tx, _NAME, str(max(one.id for one in noted)))

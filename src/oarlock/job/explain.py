@@ -112,7 +112,7 @@ def _cause(tx: Tx, job: Job) -> str:
     return f": {causes[-1]}" if causes[-1] else ""
 
 
-def when(tx: Tx, config: Config, new: jobs.New, *, now: int) -> When:
+def when(tx: Tx, config: Config, new: jobs.NewJob, *, now: int) -> When:
     """Say when and where a job would start if it were submitted now."""
     planner, _ = _planned(tx, config, now)
     choices = tuple(
@@ -162,7 +162,7 @@ def reservation(tx: Tx, job_id: int) -> ReservationAnswer:
     return ReservationAnswer(accepted=None)
 
 
-def _planned(tx: Tx, config: Config, now: int) -> tuple[Planner, snapshot.Read]:
+def _planned(tx: Tx, config: Config, now: int) -> tuple[Planner, snapshot.SnapshotRead]:
     how = schedule.settings(config)
     seen = schedule.read(tx, how, karma_window=config.karma_window, now=now)
     planner = Planner(seen.snapshot, now=now, settings=how)

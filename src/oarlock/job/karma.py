@@ -9,10 +9,10 @@ from oarlock.model.snapshot import Usage
 from oarlock.plan.policy.karma import karma_of
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import snapshot
-from oarlock.store.queries.accounting import Account
+from oarlock.store.queries.accounting import AccountingRow
 
 
-def by_project(tx: Tx, config: Config, user: str, rows: Iterable[Account], *, now: int) -> dict[str, float]:
+def by_project(tx: Tx, config: Config, user: str, rows: Iterable[AccountingRow], *, now: int) -> dict[str, float]:
     """Return the karma that a job of a user would have now, for each project in these accounting rows.
 
     Queues have shares of their own: of each project counts the queue in which these rows have most of it.

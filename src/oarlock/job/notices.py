@@ -9,7 +9,7 @@ from oarlock.model.event import Event, EventType
 from oarlock.model.job import Job, JobState, Moved
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import notices as stored
-from oarlock.store.queries.notices import Pending
+from oarlock.store.queries.notices import PendingNotice
 
 _TAGS = {
     JobState.RUNNING: "START",
@@ -58,7 +58,9 @@ def kept(tx: Tx, told: Sequence[Notify]) -> list[Notify]:
     """Write notices down, so that they are sent though the server may die before; gives them with their numbers."""
     if not told:
         return []
-    numbers = stored.add(tx, [Pending(one.job, one.user, one.name, one.how, one.tag, one.comment) for one in told])
+    numbers = stored.add(
+        tx, [PendingNotice(one.job, one.user, one.name, one.how, one.tag, one.comment) for one in told]
+    )
     return [replace(one, number=number) for one, number in zip(told, numbers, strict=True)]
 
 

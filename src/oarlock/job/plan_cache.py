@@ -30,20 +30,20 @@ class Keeper:
         self._forget()
 
     def _forget(self) -> None:
-        self._memory, self._kept = snapshot.Memory(), Kept(self._how)
+        self._memory, self._kept = snapshot.SnapshotCache(), Kept(self._how)
 
-    def read(self, tx: Tx, *, now: int) -> snapshot.Read:
+    def read(self, tx: Tx, *, now: int) -> snapshot.SnapshotRead:
         """Read a snapshot of everything."""
         return schedule.read(tx, self._how, karma_window=self._karma_window, now=now, memory=self._memory)
 
-    def starts(self, seen: snapshot.Read, *, now: int, out_of_time: OutOfTime = never) -> Decision:
+    def starts(self, seen: snapshot.SnapshotRead, *, now: int, out_of_time: OutOfTime = never) -> Decision:
         """Say who starts now, as a whole pass would; where nothing can be kept it is one."""
         plan = self._tried(lambda: self._kept.starts(seen.snapshot, now=now), seen, now)
         if plan is None:
             return schedule.decide(seen, self._how, now=now, out_of_time=out_of_time)
         return schedule.decision(plan, seen, self._how, whole=False)
 
-    def whole(self, seen: snapshot.Read, *, now: int, out_of_time: OutOfTime = never) -> Decision:
+    def whole(self, seen: snapshot.SnapshotRead, *, now: int, out_of_time: OutOfTime = never) -> Decision:
         """Plan everything, so that every date is today's."""
         plan = self._tried(lambda: self._kept.whole(seen.snapshot, now=now, out_of_time=out_of_time), seen, now)
         if plan is None:
@@ -52,7 +52,7 @@ class Keeper:
             plan = self._compared(plan, seen, now)
         return schedule.decision(plan, seen, self._how)
 
-    def _tried(self, make: Callable[[], Plan], seen: snapshot.Read, now: int) -> Plan | None:
+    def _tried(self, make: Callable[[], Plan], seen: snapshot.SnapshotRead, now: int) -> Plan | None:
         """Make a plan with what is kept; None, and nothing is kept, where it cannot be, or if that failed."""
         if not can_be_kept(seen.snapshot, self._how):
             self._kept.forget()
@@ -66,7 +66,7 @@ class Keeper:
             self._forget()
             return None
 
-    def _compared(self, plan: Plan, seen: snapshot.Read, now: int) -> Plan:
+    def _compared(self, plan: Plan, seen: snapshot.SnapshotRead, now: int) -> Plan:
         """Give a plan from scratch, log where the kept one differs, and begin to keep anew."""
         fresh = make_plan(seen.snapshot, now=now, settings=self._how)
         other = [number for number, place in fresh.placements.items() if plan.placements.get(number) != place]

@@ -16,7 +16,7 @@ _KEPT_FAILED_SECONDS = 5.0  # look-ups that hang must not queue up
 _PATIENCE = 5.0
 
 
-class People:
+class AccountLookup:
     """The accounts of this machine, remembered for a while."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ def _kept_for(answer: int | UserRefused) -> float:
 
 async def warn_of_strangers(admins: Iterable[str]) -> None:
     """Tell the log of administrators whom this machine does not know: a name that is misspelt gives nobody power."""
-    people = People()
+    people = AccountLookup()
     try:
         for name in admins:
             try:

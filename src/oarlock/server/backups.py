@@ -12,37 +12,37 @@ from oarlock.config import Config
 from oarlock.model.errors import DatabaseRefused
 from oarlock.server.serve import address, prepare
 from oarlock.store.engine import backup as store
-from oarlock.store.engine.backup import Copied, Postgres, PostgresExchange, Say
+from oarlock.store.engine.backup import BackupCopy, PostgresAddress, PostgresExchange, ReportProgress
 
 _PARTS = re.compile(r"^(\S+)\t(.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoreResult:
     """What a restore did: from which file, and where the database is kept that was there before."""
 
     file: str
     kept: str
 
 
-def backup(state_dir: Path, config: Config, file: Path, say: Say) -> Copied:
+def backup(state_dir: Path, config: Config, file: Path, say: ReportProgress) -> BackupCopy:
     """Copy the database of an instance to a file, whether its server runs or not."""
     where = store.located(address(state_dir, config))
-    if isinstance(where, Postgres):
+    if isinstance(where, PostgresAddress):
         return _dump(where, file)
     if not where.exists():
         raise DatabaseRefused(f"There is no database at {where}.", hint="Name the state directory with --state.")
     return store.copy(where, file, say)
 
 
-def restore(state_dir: Path, config: Config, file: Path, say: Say) -> Restored:
+def restore(state_dir: Path, config: Config, file: Path, say: ReportProgress) -> RestoreResult:
     """Put a backup in the place of the database; refused while a server runs. The old database is kept."""
     prepare(state_dir)
     where, marker = store.located(address(state_dir, config)), state_dir / "oarlock.db.created"
     now = int(time.time())
     if isinstance(where, Path):
         kept = store.restore(file.absolute(), where, marker, now=now, say=say)
-        return Restored(str(file), str(kept or ""))
+        return RestoreResult(str(file), str(kept or ""))
     say(f"checking {file}")
     facts = _facts_of(file)
     store.refuse_foreign(file, facts.get("identity", ""), marker)
@@ -51,10 +51,10 @@ def restore(state_dir: Path, config: Config, file: Path, say: Say) -> Restored:
     def load() -> None:
         _run([*loading, f"--dbname={where.address}", str(file)], where, f"{file} cannot be restored")
 
-    return Restored(str(file), f"schema {PostgresExchange(where, now=now).run(load, str(file.absolute()))}")
+    return RestoreResult(str(file), f"schema {PostgresExchange(where, now=now).run(load, str(file.absolute()))}")
 
 
-def _dump(where: Postgres, file: Path) -> Copied:
+def _dump(where: PostgresAddress, file: Path) -> BackupCopy:
     partial = file.with_name(f".{file.name}.partial")
     words = [_program("pg_dump"), "--format=custom", "--exclude-schema=before_restore_*", f"--file={partial}"]
     try:
@@ -71,7 +71,7 @@ def _dump(where: Postgres, file: Path) -> Copied:
         ) from problem
     finally:
         partial.unlink(missing_ok=True)
-    return Copied(str(file), file.stat().st_size, facts.get("identity", ""), _rows(file, "jobs"))
+    return BackupCopy(str(file), file.stat().st_size, facts.get("identity", ""), _rows(file, "jobs"))
 
 
 def _program(name: str) -> str:
@@ -84,7 +84,7 @@ def _program(name: str) -> str:
     return found
 
 
-def _run(words: list[str], where: Postgres | None, refused: str) -> str:
+def _run(words: list[str], where: PostgresAddress | None, refused: str) -> str:
     """Run a program of PostgreSQL; the password goes by the environment, which others cannot read."""
     environment = {**os.environ, "PGPASSWORD": where.password} if where and where.password else None
     ran = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)  # noqa: S603 - a list

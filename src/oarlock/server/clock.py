@@ -30,7 +30,7 @@ class RealClock:
         return time.monotonic()
 
 
-class Wall:
+class JumpDetector:
     """Notices when the wall clock jumps: by comparing it with the clock that does not."""
 
     def __init__(self, clock: Clock) -> None:

@@ -25,17 +25,17 @@ from oarlock.measure.live import Live
 from oarlock.model.errors import DatabaseAway, DatabaseHeld
 from oarlock.model.plan import Reason
 from oarlock.model.resource import NextState
-from oarlock.server.clock import Clock, Wall
+from oarlock.server.clock import Clock, JumpDetector
 from oarlock.server.effects import programs
-from oarlock.server.effects.runner import Errands, Nodes
+from oarlock.server.effects.runner import EffectRunner, NodeDirectory
 from oarlock.server.http.reader_pool import ReaderPool
 from oarlock.server.http.reservation_watch import ReservationWatch
-from oarlock.server.nodes.fleet import Fleet, Instance
-from oarlock.server.planning.client import Helper, Planning
-from oarlock.server.reserve import Reserve
+from oarlock.server.nodes.fleet import Fleet, InstanceIdentity
+from oarlock.server.planning.client import PlanningClient, PlanningProcess
+from oarlock.server.reserve import DiskReserve
 from oarlock.store.engine import facts
 from oarlock.store.engine.database import Database
-from oarlock.store.engine.generation import MarkFile, Marks
+from oarlock.store.engine.generation import GenerationMarks, MarkFile
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import jobs, requests, resources
 
@@ -56,7 +56,7 @@ _OWN_THREADS = 4  # for steps and look-ups: what users read has others
 _AGAIN_SECONDS = 2.0  # between two tries to write what must not be lost
 
 
-class Core:
+class ServerCore:
     """Everything one server knows. A `fleet` may be given (virtual nodes); else the settings say how nodes are met."""
 
     def __init__(
@@ -66,8 +66,8 @@ class Core:
         database: Database,
         clock: Clock,
         key: bytes,
-        fleet: Nodes | None = None,
-        helper: Helper | None = None,
+        fleet: NodeDirectory | None = None,
+        helper: PlanningProcess | None = None,
     ) -> None:
         self.state_dir, self.config, self.database, self.clock = state_dir, config, database, clock
         self.site = Site(config, key)
@@ -81,9 +81,9 @@ class Core:
         self.to_plan = asyncio.Event()
         self.to_watch = asyncio.Event()
         self.to_forget = asyncio.Event()
-        instance = Instance(_identity(database), key)
+        instance = InstanceIdentity(_identity(database), key)
         self.own_fleet = Fleet(config, state_dir, instance, self.hear, self._measured) if fleet is None else None
-        self.errands = Errands(
+        self.errands = EffectRunner(
             fleet or self.own_fleet or _no_fleet(),
             config,
             tell=self.tell,
@@ -91,13 +91,13 @@ class Core:
             reached=self._reached,
         )
         self.live = Live(config.sample_period, config.cluster_name)
-        self.planning = Planning(database, config, helper)
-        self.reserve = Reserve(state_dir / "reserve")
+        self.planning = PlanningClient(database, config, helper)
+        self.reserve = DiskReserve(state_dir / "reserve")
         self.readers = ReaderPool()
         self._own_threads = ThreadPoolExecutor(_OWN_THREADS, thread_name_prefix="oarlock-own")
-        self.marks = Marks(database, mark_file(state_dir))
+        self.marks = GenerationMarks(database, mark_file(state_dir))
         self._reservations = ReservationWatch()
-        self._wall = Wall(clock)
+        self._wall = JumpDetector(clock)
 
     def give_way(self, held: DatabaseHeld) -> None:
         """End this server without another write or launch: another one holds the database."""
@@ -227,7 +227,7 @@ class Core:
 
         return await self.read(ask, user=user, key=("why", job_id))
 
-    async def when(self, new: jobs.New, *, user: str | None = None) -> explain.When:
+    async def when(self, new: jobs.NewJob, *, user: str | None = None) -> explain.When:
         """Say when and where a job would start that is not submitted."""
         return await self.read(lambda tx: explain.when(tx, self.config, new, now=int(self.clock.now())), user=user)
 
@@ -394,5 +394,5 @@ def _identity(database: Database) -> str:
         return facts.get(tx, "identity") or ""
 
 
-def _no_fleet() -> Nodes:
+def _no_fleet() -> NodeDirectory:
     raise AssertionError("a core has a fleet")

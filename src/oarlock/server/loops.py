@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from oarlock.job.run.reports import News
 from oarlock.model.errors import DatabaseHeld
-from oarlock.server.core import Core
+from oarlock.server.core import ServerCore
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ async def safely(step: Step) -> bool:
     return True
 
 
-async def news(core: Core) -> None:
+async def news(core: ServerCore) -> None:
     """Take news as they come; those that arrive while a transaction is under way share the next one."""
     while True:
         await core.heard.wait()
@@ -61,7 +61,7 @@ async def news(core: Core) -> None:
             await asyncio.sleep(min(_LONGEST_GATHERING, _GATHERING * (core.clock.steady() - began)))
 
 
-async def _apart(core: Core, taken: list[News]) -> None:
+async def _apart(core: ServerCore, taken: list[News]) -> None:
     """Take news one by one after a failure together, so that one that cannot be taken hurts no other."""
     for one in taken:
         core.news.insert(0, one)
@@ -78,7 +78,7 @@ class Scheduler:
     Where many wait, the planning process is asked often who starts now, and seldom for everybody's dates.
     """
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: ServerCore) -> None:
         self._core = core
         self._next_start: int | None = None
         self._whole_at = self._dates_at = self._pausing = 0.0

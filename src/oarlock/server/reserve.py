@@ -14,7 +14,7 @@ SIZE = 16 << 20
 _SHARE = 4  # it is made only where so many times as much is free
 
 
-class Reserve:
+class DiskReserve:
     """A file that holds nothing but room."""
 
     def __init__(self, path: Path) -> None:

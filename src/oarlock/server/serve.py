@@ -18,14 +18,14 @@ from oarlock.node import trust
 from oarlock.server import log_filter, loops
 from oarlock.server.accounts import warn_of_strangers
 from oarlock.server.clock import RealClock
-from oarlock.server.core import Core, mark_file
-from oarlock.server.effects.alerts import PERIOD, Alerts
+from oarlock.server.core import ServerCore, mark_file
+from oarlock.server.effects.alerts import PERIOD, AlertSender
 from oarlock.server.http import descriptors
 from oarlock.server.http.listen import serve_http
-from oarlock.server.planning.client import Helper, forked
+from oarlock.server.planning.client import PlanningProcess, forked
 from oarlock.store.engine import facts
 from oarlock.store.engine.database import Database
-from oarlock.store.engine.generation import Marks
+from oarlock.store.engine.generation import GenerationMarks
 from oarlock.store.engine.opening import open_database
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ _SWITCH_SECONDS = 0.0005
 back: with Python's own 5 ms, one reader at work makes each of these statements 5 ms longer."""
 
 _FORGET_SECONDS = 3600.0  # between two looks for what may be forgotten
-Listener = Callable[[Core], Awaitable[None]]
+Listener = Callable[[ServerCore], Awaitable[None]]
 
 
 def serve(state_dir: Path, config: Config) -> None:
@@ -62,7 +62,7 @@ def opened(state_dir: Path, config: Config, *, announce: bool = False) -> Iterat
     with open_database(address(state_dir, config), create=fresh, marker=marker) as database:
         now = int(RealClock().now())
         database.lock(now=now)
-        marks = Marks(database, mark_file(state_dir))
+        marks = GenerationMarks(database, mark_file(state_dir))
         if marks.check(now=now) and announce:
             log.warning("%s held no instance: a new one begins there, without nodes and without jobs", state_dir)
         yield database
@@ -115,8 +115,10 @@ def key_of(database: Database) -> bytes:
     return bytes.fromhex(database.write(lambda tx: facts.keep(tx, "attempt key", secrets.token_hex(32))))
 
 
-async def _serve(state_dir: Path, config: Config, database: Database, helper: Helper) -> None:
-    core = Core(state_dir, config, database, RealClock(), await asyncio.to_thread(key_of, database), helper=helper)
+async def _serve(state_dir: Path, config: Config, database: Database, helper: PlanningProcess) -> None:
+    core = ServerCore(
+        state_dir, config, database, RealClock(), await asyncio.to_thread(key_of, database), helper=helper
+    )
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, core.stopping.set)
@@ -139,7 +141,7 @@ async def _serve(state_dir: Path, config: Config, database: Database, helper: He
     log.info("stopped; jobs go on")
 
 
-async def run(core: Core, listen: Listener | None = None) -> None:
+async def run(core: ServerCore, listen: Listener | None = None) -> None:
     """Run all loops until `core.stopping` is set."""
     await core.recover()
     await core.check_programs()
@@ -155,7 +157,7 @@ async def run(core: Core, listen: Listener | None = None) -> None:
                 group.create_task(loops.every(core.config.finaud_frequency, asyncio.Event(), core.check))
             if core.config.mail_recipient:
                 await core.write(alerts.begin)
-                group.create_task(loops.every(PERIOD, asyncio.Event(), Alerts(core).tell))
+                group.create_task(loops.every(PERIOD, asyncio.Event(), AlertSender(core).tell))
             if listen is not None:
                 group.create_task(_listening(listen, core))
             group.create_task(_until_told(core))
@@ -176,10 +178,10 @@ class _Stop(Exception):
     """Ends the task group."""
 
 
-async def _until_told(core: Core) -> None:
+async def _until_told(core: ServerCore) -> None:
     await core.stopping.wait()
     raise _Stop
 
 
-async def _listening(listen: Listener, core: Core) -> None:
+async def _listening(listen: Listener, core: ServerCore) -> None:
     await listen(core)

@@ -25,7 +25,7 @@ from oarlock.simulate.effects import Errands
 from oarlock.simulate.nodes import VirtualNode
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import jobs, resources
-from oarlock.store.queries.jobs import New
+from oarlock.store.queries.jobs import NewJob
 
 T = TypeVar("T")
 
@@ -105,7 +105,7 @@ class House:
 
     # What people do.
 
-    def arrive(self, new: Sequence[New]) -> list[Job]:
+    def arrive(self, new: Sequence[NewJob]) -> list[Job]:
         """Let jobs arrive together; what follows happens when time passes, or at `settle`."""
         self._plan = True
         return self.write(lambda tx: jobs.add(tx, new))

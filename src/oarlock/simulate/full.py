@@ -98,7 +98,7 @@ class _Replay:
         for one in decision.predictions:
             self._told.setdefault(one.job_id, one.start)
 
-    def _ran(self, everything: stories.History) -> Iterable[Ran]:
+    def _ran(self, everything: stories.FullHistory) -> Iterable[Ran]:
         layout = lay_out(self._site, PlanSettings().order)
         for number, one in sorted(self._numbers.items()):
             job = everything.jobs[number]
@@ -114,7 +114,7 @@ def _as_here(values: Sequence[Value], kind: type | None) -> Sequence[Value]:
     return [int(value) if isinstance(value, str) and value.isdecimal() else value for value in values]
 
 
-def _new(one: TraceJob) -> jobs.New:
+def _new(one: TraceJob) -> jobs.NewJob:
     job = Job(
         id=0,
         state=JobState.WAITING,
@@ -125,4 +125,4 @@ def _new(one: TraceJob) -> jobs.New:
         command=f"sleep {one.run}",
     )
     asked = Alternative(one.shape.groups, max(one.walltime, one.run))
-    return jobs.New(job, Request((asked,), one.shape.where))
+    return jobs.NewJob(job, Request((asked,), one.shape.where))

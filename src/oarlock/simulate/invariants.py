@@ -7,10 +7,10 @@ from oarlock.model.job import FINAL, HOLDS_RESOURCES, MOVES, Job, JobState
 from oarlock.simulate.nodes import VirtualNode
 from oarlock.store.queries.attempts import Attempt
 from oarlock.store.queries.plans import ReservedPlace
-from oarlock.store.queries.stories import History, Stay
+from oarlock.store.queries.stories import FullHistory, StateInterval
 
 
-def broken(history: History, nodes: Iterable[VirtualNode]) -> list[str]:
+def broken(history: FullHistory, nodes: Iterable[VirtualNode]) -> list[str]:
     """Say, a sentence each, what is not as it must be once every job is over; nothing if all is well."""
     everywhere = list(nodes)
     found = [*_of_resources(history), *_of_accounts(history), *_of_nodes(history, everywhere)]
@@ -39,7 +39,7 @@ def overlapping(places: Iterable[ReservedPlace]) -> list[str]:
     ]
 
 
-def _of_story(job: Job, stays: list[Stay]) -> Iterator[str]:
+def _of_story(job: Job, stays: list[StateInterval]) -> Iterator[str]:
     """A story has no gap and no illegal move, ends once, and says what the job's row says."""
     states = [stay.state for stay in stays]
     if not stays or states[0] not in {JobState.WAITING, JobState.HOLD}:
@@ -81,7 +81,7 @@ def _of_end(job: Job, events: list[str]) -> Iterator[str]:
         yield "was not accounted"
 
 
-def _of_resources(history: History) -> Iterator[str]:
+def _of_resources(history: FullHistory) -> Iterator[str]:
     """No resource belongs to two jobs at a time, and none to a job that is over."""
     if history.held:
         yield f"{history.held} resources are held by jobs that are over"
@@ -96,7 +96,7 @@ def _of_resources(history: History) -> Iterator[str]:
                 yield f"resource {resource} was given to job {second} while job {first} had it"
 
 
-def _held(stays: list[Stay]) -> tuple[int, int] | None:
+def _held(stays: list[StateInterval]) -> tuple[int, int] | None:
     """Give the last span of turns in which a job had resources: those of a launch that failed were taken back."""
     span = None
     for before, after in pairwise(stays):
@@ -106,7 +106,7 @@ def _held(stays: list[Stay]) -> tuple[int, int] | None:
     return span
 
 
-def _of_accounts(history: History) -> Iterator[str]:
+def _of_accounts(history: FullHistory) -> Iterator[str]:
     """What was accounted is what jobs used."""
     used = sum(
         (job.stop - job.start) * len(history.resources.get(number, ()))
@@ -117,7 +117,7 @@ def _of_accounts(history: History) -> Iterator[str]:
         yield f"{history.used} resource-seconds were accounted and {used} were used"
 
 
-def _of_nodes(history: History, nodes: list[VirtualNode]) -> Iterator[str]:
+def _of_nodes(history: FullHistory, nodes: list[VirtualNode]) -> Iterator[str]:
     """Every job's command began at most once anywhere, and nothing is left on nodes."""
     began: dict[int, list[str]] = {}
     for node in nodes:

@@ -152,7 +152,7 @@ class _Day:
         if new:
             self.house.arrive(new)
 
-    def _job(self) -> jobs.New:
+    def _job(self) -> jobs.NewJob:
         pick = self.chance
         lasts = pick.randint(1, 120)
         walltime = lasts + 60 if pick.random() < 0.9 else max(1, lasts - 10)
@@ -170,7 +170,7 @@ class _Day:
             types=types,
             **self._date(walltime),
         )
-        return jobs.New(job, _asked(asked, walltime), after)
+        return jobs.NewJob(job, _asked(asked, walltime), after)
 
     def _date(self, walltime: int) -> dict[str, Any]:
         """Choose a date for a job, seldom; users hold and resume it as any other."""
@@ -278,7 +278,7 @@ def _asked(request: str, walltime: int) -> Request:
     return requests.parse([f"{request},walltime=0:0:{walltime}"])
 
 
-def _told(everything: stories.History) -> list[str]:
+def _told(everything: stories.FullHistory) -> list[str]:
     """Write down what became of every job."""
     return [
         f"job {number}: " + ", ".join(f"{stay.state} {stay.start}" for stay in everything.stays[number])

@@ -10,7 +10,7 @@ from msgspec import Struct
 from oarlock.model.errors import NotSignedIn
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import audit, requests
-from oarlock.store.queries.audit import Entry
+from oarlock.store.queries.audit import AuditEntry
 from oarlock.web.core import Core
 from oarlock.web.identity import Account, Who
 from oarlock.web.policy import Power, Site
@@ -157,8 +157,8 @@ class Call:
 
 def entry(
     who: Who | None, behalf: Account | None, verb: str, asked: Struct | None, *, now: int = 0, refused: str = ""
-) -> Entry:
+) -> AuditEntry:
     """Return the entry of the audit for a request; what was asked is cut short when it is very long."""
     text = "" if asked is None else msgspec.json.encode(asked).decode()
     name, channel = (who.name, who.channel) if who else ("", "network")
-    return Entry(now, name, behalf.name if behalf else "", verb, channel, text[:_LONGEST_NOTED], refused)
+    return AuditEntry(now, name, behalf.name if behalf else "", verb, channel, text[:_LONGEST_NOTED], refused)

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from oarlock.lang.limits import short
 from oarlock.model.errors import BadRequest, NotSignedIn, OarlockError, Stopping, TooLong
 from oarlock.store.queries import audit, tokens
-from oarlock.store.queries.audit import Entry
+from oarlock.store.queries.audit import AuditEntry
 from oarlock.web import decode, errors, refusals
 from oarlock.web.context import Call, Later, entry
 from oarlock.web.core import Core
@@ -136,7 +136,7 @@ class Dispatcher:
         if refusals.concerns(verb, error):
             await self._refusals.record(entry(who, behalf, verb.name, asked, refused=str(error)))
 
-    async def _write_refusal(self, refusal: Entry) -> None:
+    async def _write_refusal(self, refusal: AuditEntry) -> None:
         now = int(self.core.clock.now())
         await self.core.write(lambda tx: audit.add(tx, replace(refusal, date=now)))
 

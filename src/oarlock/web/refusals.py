@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
 from oarlock.model.errors import Forbidden, NotSignedIn, OarlockError
-from oarlock.store.queries.audit import Entry
+from oarlock.store.queries.audit import AuditEntry
 from oarlock.web.registry import Verb
 
 log = logging.getLogger(__name__)
@@ -37,20 +37,20 @@ def concerns(verb: Verb, error: OarlockError) -> bool:
 class _Window:
     """The refusals of one user within `WINDOW_SECONDS`: those written, and how often each came again."""
 
-    again: dict[Entry, int] = field(default_factory=dict)
+    again: dict[AuditEntry, int] = field(default_factory=dict)
     beyond: int = 0
-    last: Entry | None = None  # of those beyond
+    last: AuditEntry | None = None  # of those beyond
 
 
 class RefusalRecorder:
     """Writes refusals with `write`, which adds the date; at most so many a user and window. Runs on the event loop."""
 
-    def __init__(self, write: Callable[[Entry], Awaitable[None]], *, window: float = WINDOW_SECONDS) -> None:
+    def __init__(self, write: Callable[[AuditEntry], Awaitable[None]], *, window: float = WINDOW_SECONDS) -> None:
         self._write, self._seconds = write, window
         self._windows: dict[str, _Window] = {}
         self._flushing: set[asyncio.Task[None]] = set()
 
-    async def record(self, entry: Entry) -> None:
+    async def record(self, entry: AuditEntry) -> None:
         """Write a refusal, or count it if it was written a moment ago."""
         window = self._window(entry.user)
         if entry in window.again:
@@ -86,7 +86,7 @@ class RefusalRecorder:
             refused = f"{window.last.refused} (and {window.beyond - 1} other requests)"
             await self._written(replace(window.last, refused=refused))
 
-    async def _written(self, entry: Entry) -> None:
+    async def _written(self, entry: AuditEntry) -> None:
         try:
             await self._write(entry)
         except OarlockError as away:

@@ -20,7 +20,7 @@ from oarlock.model.record import changed
 from oarlock.model.submission import Submission
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import arrays
-from oarlock.store.queries.jobs import New
+from oarlock.store.queries.jobs import NewJob
 from oarlock.web.batching import KeyedLocks, Together
 from oarlock.web.core import Core
 from oarlock.web.identity import Account
@@ -104,12 +104,12 @@ class Desk:
                 raise
         return await self._admit_and_store(body, account, request_id, tries=tries - 1)
 
-    async def try_out(self, body: Body, account: Account) -> tuple[New, tuple[str, ...]]:
+    async def try_out(self, body: Body, account: Account) -> tuple[NewJob, tuple[str, ...]]:
         """Describe the (first) job that a submission would make, and what the rules say; nothing is stored."""
         now = self._now
         admitted = (await self._admitted(body, account, now)).admitted
 
-        def describe(tx: Tx) -> New:
+        def describe(tx: Tx) -> NewJob:
             cluster = self._existing.now(tx)
             return submit.prepare(tx, admitted, cluster=cluster, config=self._config, now=now)
 

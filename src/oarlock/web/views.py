@@ -12,7 +12,7 @@ from oarlock.model.job import FINAL, Job, JobState, filled
 from oarlock.model.resource import PROPERTY_ALIASES
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import attempts, events, jobs, listing, properties, resources, shapes
-from oarlock.store.queries.listing import Line, Which
+from oarlock.store.queries.listing import JobFilter, JobRow
 from oarlock.web.identity import Who
 
 _PRIVATE = frozenset({EventType.USER_MAIL_NOTIFICATION, EventType.USER_EXEC_NOTIFICATION_ERROR})
@@ -104,7 +104,7 @@ Hopeless = Mapping[int, str]
 """Jobs that the last pass of the scheduler could not place, with the message for their owners."""
 
 
-def job_lines(tx: Tx, which: Which, hopeless: Hopeless) -> list[JobLine]:
+def job_lines(tx: Tx, which: JobFilter, hopeless: Hopeless) -> list[JobLine]:
     """Give jobs as lists show them, oldest first; one more than `MOST_LISTED` says that there are too many."""
     lines = listing.lines(tx, which, most=MOST_LISTED + 1)
     if hopeless:
@@ -117,7 +117,7 @@ def _message(number: int, state: str, message: str, hopeless: Hopeless) -> str:
     return hopeless.get(number, message) if state == JobState.WAITING else message
 
 
-def predicted(line: Line) -> int | None:
+def predicted(line: JobRow) -> int | None:
     """Return when a job starts or started, as far as anybody knows; nothing is predicted of a job that is over."""
     return None if line.state in FINAL else line.scheduled
 
@@ -132,7 +132,7 @@ def whole_jobs(tx: Tx, ids: Collection[int], who: Who, hopeless: Hopeless) -> li
 
 def each_whole_job(tx: Tx, ids: Collection[int], who: Who, hopeless: Hopeless) -> Iterator[JobView]:
     """Yield jobs with all that this caller may know of them, oldest first, reading their texts only when asked."""
-    lines = {line.id: line for line in listing.lines(tx, Which(ids=ids), most=len(ids))}
+    lines = {line.id: line for line in listing.lines(tx, JobFilter(ids=ids), most=len(ids))}
     assigned, after = jobs.resources_of(tx, ids), jobs.after(tx, ids)
     wanted = shapes.requests_of(tx, list(ids), properties.types(tx))
     addresses = listing.addresses(tx, {one for held in assigned.values() for one in held})
@@ -189,7 +189,7 @@ def resource_views(tx: Tx, ids: Collection[int] | None = None) -> list[ResourceV
 
 def _job_view(
     job: Job,
-    line: Line,
+    line: JobRow,
     *,
     own: bool,
     wanted: str,

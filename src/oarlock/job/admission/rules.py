@@ -18,7 +18,7 @@ from oarlock.lang.rules.parse import LONGEST_FILE
 from oarlock.model.errors import BadRule, OarlockError, RuleNotTrusted
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import rules as table
-from oarlock.store.queries.rules import Stored
+from oarlock.store.queries.rules import StoredRule
 
 SHIPPED = Path(__file__).parents[2] / "rules"
 OPTIONAL = SHIPPED / "optional"
@@ -93,13 +93,15 @@ class Rulebook:
                 yield path, now.st_mtime_ns, now.st_size, now.st_ino
 
 
-def load(directory: Path | None, stored: Sequence[Stored] = ()) -> Book:
+def load(directory: Path | None, stored: Sequence[StoredRule] = ()) -> Book:
     """Read everything that is in effect, with the files of names that rules ask about."""
     lists, complete = _lists(sources(directory, stored))
     return Book(tuple(_merged(complete)), lists)
 
 
-def sources(directory: Path | None, stored: Sequence[Stored] = (), *, shipped: Path | None = SHIPPED) -> list[Source]:
+def sources(
+    directory: Path | None, stored: Sequence[StoredRule] = (), *, shipped: Path | None = SHIPPED
+) -> list[Source]:
     """Read all rules, in the order in which they apply: by number, files before rows, then by name."""
     files = (_files(shipped) if shipped else {}) | (_files(directory) if directory else {})
     found = [_source(path) for path in files.values()]
@@ -144,7 +146,7 @@ def _source(path: Path) -> Source:
     return Source(path.name, priority, found.rules, found.examples)
 
 
-def _row(stored: Stored) -> Source:
+def _row(stored: StoredRule) -> Source:
     name = f"row {stored.id} of admission_rules"
     try:
         found = rules.read(stored.text, file=name)

@@ -31,8 +31,8 @@ from oarlock.model.submission import Submission
 from oarlock.store.engine import journal
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import arrays, jobs, properties, queues, requests, shapes
-from oarlock.store.queries.arrays import Incoming
-from oarlock.store.queries.jobs import New
+from oarlock.store.queries.arrays import IncomingArray
+from oarlock.store.queries.jobs import NewJob
 
 __all__ = [
     "Asked",
@@ -109,7 +109,7 @@ def submit_all(
     Of two with the same request id the second gets the jobs of the first.
     """
     there = _queues(tx)
-    prepared: dict[int, list[New]] = {}
+    prepared: dict[int, list[NewJob]] = {}
     answers: dict[int, Stored | OarlockError] = {}
     first = {one.key: place for place, one in reversed(list(enumerate(asked))) if one.request_id}
     known = requests.known(tx, [(one.user, one.request_id) for one in asked if one.request_id])
@@ -129,7 +129,7 @@ def submit_all(
     return [answers[first.get(one.key, place)] for place, one in enumerate(asked)]
 
 
-def _recounted(tx: Tx, one: Asked, others: Iterable[Sequence[New]]) -> Admitted:
+def _recounted(tx: Tx, one: Asked, others: Iterable[Sequence[NewJob]]) -> Admitted:
     """Look again at the counts of a submission, of which others may have been stored, or are about to be."""
     if one.counted is None:
         return one.admitted
@@ -139,7 +139,7 @@ def _recounted(tx: Tx, one: Asked, others: Iterable[Sequence[New]]) -> Admitted:
 
 
 def _stored(
-    tx: Tx, asked: Sequence[Asked], prepared: Mapping[int, list[New]], now: int
+    tx: Tx, asked: Sequence[Asked], prepared: Mapping[int, list[NewJob]], now: int
 ) -> Iterator[tuple[int, Stored]]:
     """Store what is ready, with the answers to its requests; give the jobs by the place of their submission."""
     added = iter(jobs.add(tx, [new for some in prepared.values() for new in some]))
@@ -159,7 +159,7 @@ class LargeArray:
     """An array that is stored slice by slice, so that others get their turn between two of them."""
 
     asked: Asked
-    incoming: Incoming
+    incoming: IncomingArray
 
     @property
     def slices(self) -> Iterator[range]:
@@ -205,7 +205,7 @@ def answered(tx: Tx, *, user: str, request_id: str | None) -> Stored | None:
     return Stored(jobs.get(tx, first), count)
 
 
-def prepare(tx: Tx, admitted: Admitted, *, cluster: Cluster, config: Config, now: int) -> New:
+def prepare(tx: Tx, admitted: Admitted, *, cluster: Cluster, config: Config, now: int) -> NewJob:
     """Check a submission against what there is, and describe its (first) job without storing it."""
     first = replace(admitted.submission, array=admitted.submission.array[:1])
     [new] = _prepared(tx, Admitted(first), _queues(tx), cluster=cluster, config=config, now=now)
@@ -214,7 +214,7 @@ def prepare(tx: Tx, admitted: Admitted, *, cluster: Cluster, config: Config, now
 
 def _prepared(
     tx: Tx, admitted: Admitted, there: frozenset[str], *, cluster: Cluster, config: Config, now: int
-) -> list[New]:
+) -> list[NewJob]:
     submission = admitted.submission
     bounded(submission)
     request = _timed(submission.request, config)
@@ -227,7 +227,7 @@ def _prepared(
     first = _job(submission, queue, now, _message(submission, queue, request, counts[0]))
     whole = changed(request, where=_with_rules(request.where, submission.rule_where))
     return [
-        New(changed(first, array_index=place), whole, submission.after, member)
+        NewJob(changed(first, array_index=place), whole, submission.after, member)
         for place, member in enumerate(submission.array, 1)
     ]
 

@@ -138,11 +138,13 @@ def _open(
         ledger.tell(instruction(job, attempt, given[job.id], hosts, ledger.site))
 
 
-def _place(job: Job, node: str, ground: Ground, hello: Hello, config: Config) -> attempts.Node:
+def _place(job: Job, node: str, ground: Ground, hello: Hello, config: Config) -> attempts.AttemptNode:
     """Describe a node of an attempt, with the memory that the job may use there."""
     if ON_FRONTEND & set(job.types):
-        return attempts.Node(node, hello.boot, frontend.limits(config).memory)
-    return attempts.Node(node, hello.boot, share.memory(ground.on(node), ground.sizes.get(node, 0), hello, config))
+        return attempts.AttemptNode(node, hello.boot, frontend.limits(config).memory)
+    return attempts.AttemptNode(
+        node, hello.boot, share.memory(ground.on(node), ground.sizes.get(node, 0), hello, config)
+    )
 
 
 def instruction(job: Job, attempt: Attempt, ground: Ground, hosts: Hosts, site: Site) -> Run:
@@ -152,7 +154,9 @@ def instruction(job: Job, attempt: Attempt, ground: Ground, hosts: Hosts, site: 
     return Run(first, tuple((node, launch._replace(role=OTHER, command="")) for node, launch in others))
 
 
-def _launch(job: Job, attempt: Attempt, place: attempts.Node, ground: Ground, hosts: Hosts, site: Site) -> Launch:
+def _launch(
+    job: Job, attempt: Attempt, place: attempts.AttemptNode, ground: Ground, hosts: Hosts, site: Site
+) -> Launch:
     config = site.config
     on_frontend = bool(ON_FRONTEND & set(job.types))
     own, others = ground.gpus_on(place.name, config.job_gpu_property)

@@ -125,8 +125,8 @@ def read(
     karma_window: int,
     now: int,
     depth: int | None = None,
-    memory: snapshot.Memory | None = None,
-) -> snapshot.Read:
+    memory: snapshot.SnapshotCache | None = None,
+) -> snapshot.SnapshotRead:
     """Read what the scheduler looks at; with `depth`, only the first waiting jobs of each queue."""
     seen = snapshot.read(
         tx,
@@ -147,13 +147,13 @@ def read(
     return replace(seen, snapshot=shot)
 
 
-def decide(seen: snapshot.Read, how: PlanSettings, *, now: int, out_of_time: OutOfTime = never) -> Decision:
+def decide(seen: snapshot.SnapshotRead, how: PlanSettings, *, now: int, out_of_time: OutOfTime = never) -> Decision:
     """Plan a snapshot, and say what has to be done now."""
     plan = make_plan(seen.snapshot, now=now, settings=how, out_of_time=out_of_time)
     return decision(plan, seen, how)
 
 
-def decision(plan: Plan, seen: snapshot.Read, how: PlanSettings, *, whole: bool = True) -> Decision:
+def decision(plan: Plan, seen: snapshot.SnapshotRead, how: PlanSettings, *, whole: bool = True) -> Decision:
     """Say what has to be done now for a plan; not `whole`: dates are there only as far as it had to go."""
     shot: Snapshot = seen.snapshot
     later = _later(plan, shot)

@@ -13,7 +13,7 @@ from oarlock.model.job import FINAL, FragState, Job, JobState
 from oarlock.model.resource import DEFAULT_TYPE, ResourceState
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import jobs, jumps, kills, moldables, resources
-from oarlock.store.queries.jumps import Jumps
+from oarlock.store.queries.jumps import ClockJumps
 
 _ACTIVE = (JobState.LAUNCHING, JobState.RUNNING, JobState.RESUMING, JobState.FINISHING)
 _ON_NODES = (*_ACTIVE, JobState.SUSPENDED)
@@ -51,7 +51,7 @@ def clock_jumped(tx: Tx, site: Site, *, now: float, seconds: int) -> list[Instru
     return ledger.write()
 
 
-def _deadlines_passed(tx: Tx, jumped: Jumps, *, now: int) -> dict[int, int]:
+def _deadlines_passed(tx: Tx, jumped: ClockJumps, *, now: int) -> dict[int, int]:
     """Give the jobs on nodes whose walltime is over, and since when; time spent suspended does not count."""
     waited = jobs.suspended_seconds(tx, now=now)
     ends = {
@@ -87,7 +87,7 @@ def _tell_walltime(ledger: Ledger, job: Job) -> None:
 
 
 def _kills(
-    ledger: Ledger, dying: Sequence[tuple[int, FragState, int]], away: Mapping[str, float], jumped: Jumps
+    ledger: Ledger, dying: Sequence[tuple[int, FragState, int]], away: Mapping[str, float], jumped: ClockJumps
 ) -> None:
     """Tell again those that do not end; give up those that still do not. Nodes out of reach are waited for."""
     config = ledger.config
@@ -112,7 +112,7 @@ def _out_of_reach(ledger: Ledger, number: int, away: Collection[str]) -> bool:
     return attempt is not None and attempt.closed_us is None and any(node.name in away for node in attempt.nodes)
 
 
-def _bury(ledger: Ledger, jumped: Jumps) -> None:
+def _bury(ledger: Ledger, jumped: ClockJumps) -> None:
     """Declare resources Dead that have been Suspected or Absent for DEAD_SWITCH_TIME; those asleep can be woken."""
     limit = ledger.config.dead_switch_time
     if not limit:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from oarlock.job import alerts
 from oarlock.job.run.reports import NotNotified
 from oarlock.model.event import EVENTS, Event, EventType
-from oarlock.server.core import Core
-from oarlock.server.effects.mail import NotSent, Post
+from oarlock.server.core import ServerCore
+from oarlock.server.effects.mail import MailFailed, MailServer
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries.events import Noted
+from oarlock.store.queries.events import EventRow
 
 log = logging.getLogger(__name__)
 
@@ -21,11 +21,11 @@ _MOST = 200  # events in one mail
 _STOPPED = "  All queues were stopped; `oarnotify -E` starts them again.\n"
 
 
-class Alerts:
+class AlertSender:
     """Tells administrators of the events that need them. A mail server that is away is tried again at each turn."""
 
-    def __init__(self, core: Core) -> None:
-        self._core, self._post = core, Post(core.config)
+    def __init__(self, core: ServerCore) -> None:
+        self._core, self._post = core, MailServer(core.config)
         self._failed = False
 
     async def tell(self) -> None:
@@ -36,7 +36,7 @@ class Alerts:
         recipients = self._core.config.mail_recipient
         try:
             await self._post.send(recipients, subject(noted), text(noted))
-        except NotSent as problem:
+        except MailFailed as problem:
             self._complain(str(problem))
             return
         self._failed = False
@@ -50,17 +50,17 @@ class Alerts:
             self._core.tell(NotNotified(0, EventType.MAIL_NOTIFICATION_ERROR, says))
 
 
-def _due(tx: Tx) -> list[Noted]:
+def _due(tx: Tx) -> list[EventRow]:
     return alerts.due(tx, most=_MOST)
 
 
-def subject(noted: Sequence[Noted]) -> str:
+def subject(noted: Sequence[EventRow]) -> str:
     """Name the first event, and how many more there are."""
     more = f" and {len(noted) - 1} more" if len(noted) > 1 else ""
     return f"[OAR] {noted[0].event.type}{more}"
 
 
-def text(noted: Sequence[Noted]) -> str:
+def text(noted: Sequence[EventRow]) -> str:
     """Describe the events, one paragraph each."""
     return "\n".join(_paragraph(one.event) for one in noted)
 

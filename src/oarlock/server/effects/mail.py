@@ -10,11 +10,11 @@ from oarlock.config import Config
 _SECONDS = 20.0
 
 
-class NotSent(Exception):
+class MailFailed(Exception):
     """A mail that the mail server did not take; the text says why."""
 
 
-class Post:
+class MailServer:
     """Sends mails."""
 
     def __init__(self, config: Config) -> None:
@@ -27,7 +27,7 @@ class Post:
             try:
                 await asyncio.to_thread(self._deliver, to, subject, text)
             except (OSError, ValueError, smtplib.SMTPException) as error:
-                raise NotSent(f"a mail to {', '.join(to)} could not be sent: {error}") from error
+                raise MailFailed(f"a mail to {', '.join(to)} could not be sent: {error}") from error
 
     def _deliver(self, to: Sequence[str], subject: str, text: str) -> None:
         if not self._server:

@@ -17,7 +17,7 @@ _OPEN = re.compile(r"\d+/tcp\s+open\b")
 
 
 @dataclass(frozen=True, slots=True)
-class Checker:
+class NodeChecker:
     """A program that looks at nodes: its words before their names, and who of them answered by what it printed."""
 
     command: tuple[str, ...]
@@ -34,14 +34,14 @@ class Checker:
         return {name: f"{self.command[0]} says so" for name in names if name not in answered}
 
 
-def checker(config: Config) -> Checker | None:
+def checker(config: Config) -> NodeChecker | None:
     """Give the program that the settings name, if they name one; the first of fping, nmap and the site's own."""
     if config.pingchecker_fping_command:
-        return Checker((*config.pingchecker_fping_command, "-a"), fping)
+        return NodeChecker((*config.pingchecker_fping_command, "-a"), fping)
     if config.pingchecker_nmap_command:
-        return Checker(config.pingchecker_nmap_command, nmap)
+        return NodeChecker(config.pingchecker_nmap_command, nmap)
     if config.pingchecker_generic_command:
-        return Checker(config.pingchecker_generic_command, generic)
+        return NodeChecker(config.pingchecker_generic_command, generic)
     return None
 
 

@@ -12,7 +12,7 @@ from oarlock.lang import options
 from oarlock.model.errors import OarlockError
 from oarlock.model.event import EventType
 from oarlock.node.attempt.notice import Notice
-from oarlock.server.effects.mail import NotSent, Post
+from oarlock.server.effects.mail import MailFailed, MailServer
 
 log = logging.getLogger(__name__)
 
@@ -23,11 +23,11 @@ Run = Callable[[Notice], Awaitable[str]]
 """Runs a program where users submit; gives what went wrong, or nothing."""
 
 
-class Notices:
+class NoticeSender:
     """Tells users as they chose. A user's programs run one after the other; what goes wrong is told as news."""
 
     def __init__(self, config: Config, tell: Callable[[News], None], run: Run) -> None:
-        self._tell, self._run, self._post = tell, run, Post(config)
+        self._tell, self._run, self._post = tell, run, MailServer(config)
         self._sent: dict[str, deque[float]] = {}
         self._programs = asyncio.Semaphore(_PROGRAMS)
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -57,7 +57,7 @@ class Notices:
         subject = f"[OAR] {notice.tag}: job {notice.job}{named}"
         try:
             await self._post.send([address], subject, f"Job {notice.job}{named} of {notice.user}: {notice.comment}\n")
-        except NotSent as problem:
+        except MailFailed as problem:
             self._tell(NotNotified(notice.job, EventType.USER_MAIL_NOTIFICATION, str(problem)))
 
     async def _execute(self, notice: Notify, program: str) -> None:

@@ -13,7 +13,7 @@ Each = Callable[[Sequence[str], Callable[[NodeVerbs], Awaitable[None]]], Awaitab
 """Asks several nodes the same at once; gives the reasons of those that did not do it."""
 
 
-class Pausing:
+class PauseCommands:
     """Suspends and resumes jobs. What is asked for again while it is under way is not done twice."""
 
     def __init__(self, config: Config, each: Each, tell: Callable[[News], None]) -> None:

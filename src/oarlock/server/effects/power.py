@@ -16,7 +16,7 @@ Ask = Callable[[Sequence[str]], Awaitable[dict[str, str]]]
 """Asks nodes whether they answer; gives the reasons of those that do not."""
 
 
-class Power:
+class PowerCommands:
     """Wakes nodes and puts them to sleep. What was woken is kept in memory: after a restart it is woken again."""
 
     def __init__(self, config: Config, ask: Ask, tell: Callable[[News], None]) -> None:

@@ -19,7 +19,7 @@ _LONGEST_TOLD = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class ProgramResult:
     """How a program ended; `status` is None when it was out of time, -1 when it could not be started."""
 
     status: int | None
@@ -27,7 +27,7 @@ class Ran:
 
 
 @dataclass(frozen=True, slots=True)
-class Spoke:
+class ProgramOutput:
     """How a program ended (as in `Ran`), and all that it printed; `err` is ours where it did not come to its end."""
 
     status: int | None
@@ -35,15 +35,15 @@ class Spoke:
     err: str
 
 
-async def run(command: Sequence[str], *, seconds: float, lines: Sequence[str] = ()) -> Ran:
+async def run(command: Sequence[str], *, seconds: float, lines: Sequence[str] = ()) -> ProgramResult:
     """Run a program with a constant environment and these lines on its standard input; end it when time is over."""
     spoke = await listen(command, seconds=seconds, lines=lines, out=asyncio.subprocess.DEVNULL)
     if spoke.status is None or spoke.status == -1:
-        return Ran(spoke.status, spoke.err)
+        return ProgramResult(spoke.status, spoke.err)
     told = spoke.err.strip()[-_LONGEST_TOLD:]
     if spoke.status:
         told = f"{command[0]} ended with {_described(spoke.status)}" + (f": {told}" if told else "")
-    return Ran(spoke.status, told)
+    return ProgramResult(spoke.status, told)
 
 
 def _described(returncode: int) -> str:
@@ -52,7 +52,7 @@ def _described(returncode: int) -> str:
 
 async def listen(
     command: Sequence[str], *, seconds: float, lines: Sequence[str] = (), out: int = asyncio.subprocess.PIPE
-) -> Spoke:
+) -> ProgramOutput:
     """Run a program as `run` does, and keep what it prints."""
     try:
         executable = await asyncio.to_thread(checked, command[0])
@@ -67,9 +67,9 @@ async def listen(
             start_new_session=True,
         )
     except site_script.Untrusted as error:
-        return Spoke(-1, "", str(error))
+        return ProgramOutput(-1, "", str(error))
     except OSError as error:
-        return Spoke(-1, "", f"{command[0]} cannot be run: {error.strerror}")
+        return ProgramOutput(-1, "", f"{command[0]} cannot be run: {error.strerror}")
     given = "".join(f"{line}\n" for line in lines).encode()
     try:
         async with asyncio.timeout(seconds):
@@ -78,8 +78,10 @@ async def listen(
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
-        return Spoke(None, "", f"{command[0]} did not end within {seconds:g} s")
-    return Spoke(process.returncode, (printed or b"").decode(errors="replace"), complained.decode(errors="replace"))
+        return ProgramOutput(None, "", f"{command[0]} did not end within {seconds:g} s")
+    return ProgramOutput(
+        process.returncode, (printed or b"").decode(errors="replace"), complained.decode(errors="replace")
+    )
 
 
 def checked(program: str) -> str:
@@ -123,7 +125,7 @@ EPILOGUE = (
 )
 
 
-def problem(ran: Ran, events: tuple[EventType, EventType, EventType]) -> EventType | None:
+def problem(ran: ProgramResult, events: tuple[EventType, EventType, EventType]) -> EventType | None:
     """Name what went wrong with the server's prologue or epilogue, if anything did."""
     not_found, too_slow, bad_end = events
     if ran.status is None:

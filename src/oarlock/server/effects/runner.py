@@ -51,12 +51,12 @@ from oarlock.model.event import EventType
 from oarlock.node.attempt.identity import UserMissing, UserRefused
 from oarlock.node.attempt.notice import Notice
 from oarlock.node.wire.messages import BAD, NOT_NOW, REBOOTED, SEEN, TAKEN, UNKNOWN, UNUSABLE, Launch
-from oarlock.server.accounts import People
+from oarlock.server.accounts import AccountLookup
 from oarlock.server.effects import programs
 from oarlock.server.effects.node_check import checker
-from oarlock.server.effects.notices import Notices
-from oarlock.server.effects.pause import Pausing
-from oarlock.server.effects.power import Power
+from oarlock.server.effects.notices import NoticeSender
+from oarlock.server.effects.pause import PauseCommands
+from oarlock.server.effects.power import PowerCommands
 from oarlock.server.nodes.fleet import NodeVerbs
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ _PLACE_SECONDS = 60.0
 _TAKEN_SECONDS = 1.0  # between two tries to launch a job whose number is taken on a node
 
 
-class Nodes(Protocol):
+class NodeDirectory(Protocol):
     """Where nodes come from."""
 
     def node(self, name: str) -> NodeVerbs:
@@ -75,12 +75,12 @@ class Nodes(Protocol):
         ...
 
 
-class Errands:
+class EffectRunner:
     """Carries instructions out, each in a task of its own; nothing here waits for a slow node but its own errand."""
 
     def __init__(
         self,
-        fleet: Nodes,
+        fleet: NodeDirectory,
         config: Config,
         *,
         tell: Callable[[News], None],
@@ -96,11 +96,11 @@ class Errands:
         self._forgotten: defaultdict[str, list[Key]] = defaultdict(list)
         self._flushing: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._people = People()
-        self._pausing = Pausing(config, self._each, tell)
-        self._notices = Notices(config, tell, self._notify)
+        self._people = AccountLookup()
+        self._pausing = PauseCommands(config, self._each, tell)
+        self._notices = NoticeSender(config, tell, self._notify)
         self._checker = checker(config)
-        self._power = Power(config, self._silent, tell)
+        self._power = PowerCommands(config, self._silent, tell)
         self._stopped = False
 
     def carry_out(self, instructions: Iterable[Instruction]) -> None:
@@ -354,7 +354,7 @@ class Errands:
         ran = await self._script(str(self._config.server_epilogue_exec_file), one.job)
         self._tell(ScriptEnded(one.job, one.attempt, programs.problem(ran, programs.EPILOGUE), ran.says))
 
-    async def _script(self, path: str, job: int) -> programs.Ran:
+    async def _script(self, path: str, job: int) -> programs.ProgramResult:
         return await programs.run([path, str(job)], seconds=self._config.server_prologue_epilogue_timeout)
 
     async def _notify(self, notice: Notice) -> str:

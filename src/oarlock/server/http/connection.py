@@ -31,7 +31,7 @@ _CREDENTIALS = struct.Struct("iII")
 
 
 @dataclass(slots=True)
-class Limits:
+class ConnectionLimits:
     """What one server lets connections do, and how many each caller (a user id, or a place) has now.
 
     There may be `most` in all, at the port `most_at_port`: what is between them is kept for the socket.
@@ -91,7 +91,7 @@ def _plain(address: str) -> IPv4Address | IPv6Address:
     return (isinstance(ip, IPv6Address) and ip.ipv4_mapped) or ip
 
 
-class Whole:
+class WholeResponseTransport:
     """A transport that writes the head of an answer together with its body: one call of the system, not two.
 
     A head whose body does not come in the same breath is written alone, as soon as the loop turns.
@@ -130,7 +130,7 @@ class Connection(HttpToolsProtocol):
     It leans on uvicorn's insides (`app_state`, the parser's callbacks); a test holds uvicorn to them.
     """
 
-    def __init__(self, limits: Limits, *args: Any, **options: Any) -> None:
+    def __init__(self, limits: ConnectionLimits, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._limits = limits
         self._caller: int | str | None = None
@@ -145,7 +145,7 @@ class Connection(HttpToolsProtocol):
         """Ask who is there; turn away whom nobody wants."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=0)  # so that we are told of every byte that nobody takes
-        self.transport = Whole(transport, self.loop)  # type: ignore[assignment]
+        self.transport = WholeResponseTransport(transport, self.loop)  # type: ignore[assignment]
         peer = _peer(transport)
         if peer is None and not self._limits.admits(self.client[0] if self.client else "::"):
             transport.abort()

@@ -14,7 +14,7 @@ import uvicorn
 
 from oarlock.model.errors import PortTaken
 from oarlock.server.http import descriptors
-from oarlock.server.http.connection import Connection, Limits
+from oarlock.server.http.connection import Connection, ConnectionLimits
 from oarlock.server.nodes import python_rules
 from oarlock.web import app
 from oarlock.web.core import Core
@@ -31,7 +31,7 @@ _BACKLOG = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Ears:
+class Listeners:
     """Sockets that listen: the Unix one, and those of the port."""
 
     unix: socket.socket
@@ -49,24 +49,24 @@ async def serve_http(core: Core) -> None:
     ears = await listen(core)
     site = Site.of(core.config)
     shares = descriptors.connection_shares(descriptors.limit())
-    limits = Limits(core.config.allowed_networks, most=shares.most, most_at_port=shares.most_at_port)
+    limits = ConnectionLimits(core.config.allowed_networks, most=shares.most, most_at_port=shares.most_at_port)
     await answer(core, ears, site, limits)
 
 
-async def listen(core: Core) -> Ears:
+async def listen(core: Core) -> Listeners:
     """Open the socket in the state directory and the port of the settings; `PortTaken` when somebody has it."""
     config = core.config
     tcp = await _open_port(config.server_hostname, config.server_port)
     path = core.state_dir / SOCKET
     try:
-        return Ears(_open_unix(path), tcp, path)
+        return Listeners(_open_unix(path), tcp, path)
     except PortTaken:
         for sock in tcp:
             sock.close()
         raise
 
 
-async def answer(core: Core, ears: Ears, site: Site, limits: Limits) -> None:
+async def answer(core: Core, ears: Listeners, site: Site, limits: ConnectionLimits) -> None:
     """Serve on these sockets until cancelled."""
     dispatcher = Dispatcher(core, site, Desk(core, python_rules.run))
     server = _Server(_settings(dispatcher, limits))
@@ -103,7 +103,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _settings(dispatcher: Dispatcher, limits: Limits) -> uvicorn.Config:
+def _settings(dispatcher: Dispatcher, limits: ConnectionLimits) -> uvicorn.Config:
     return uvicorn.Config(
         app.build(dispatcher),
         http=functools.partial(Connection, limits),  # type: ignore[arg-type]

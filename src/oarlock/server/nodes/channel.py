@@ -21,7 +21,7 @@ from oarlock.node.wire import loader
 from oarlock.node.wire.channel import ANSWER, EVENT, PROTOCOL, RAW, REQUEST, BadFrame, Body, Frame, Reader, packed
 from oarlock.node.wire.messages import Settings
 from oarlock.server.http import descriptors
-from oarlock.server.nodes.command import Way
+from oarlock.server.nodes.command import NodeCommand
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ def node_fingerprint() -> str:
     return hashlib.sha256(json.dumps(node_sources(), sort_keys=True).encode()).hexdigest()[:12]
 
 
-class Channel:
+class NodeChannel:
     """An open connection. It ends by itself when the other side does; `ended` tells."""
 
     def __init__(self, node: str, process: asyncio.subprocess.Process, on_event: Callable[[Body], None]) -> None:
@@ -65,8 +65,8 @@ class Channel:
 
     @classmethod
     async def open(
-        cls, settings: Settings, way: Way, on_event: Callable[[Body], None], *, seconds: float
-    ) -> tuple["Channel", Hello]:
+        cls, settings: Settings, way: NodeCommand, on_event: Callable[[Body], None], *, seconds: float
+    ) -> tuple["NodeChannel", Hello]:
         """Start the node program; give the channel and what the node says of itself, or `NodeUnreachable`."""
         nonce = secrets.token_hex(8)
         process = await asyncio.create_subprocess_exec(

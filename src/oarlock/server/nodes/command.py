@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class NodeCommand:
     """A command to which the loader's line is appended; `quoted` where a shell at the other end reads it.
 
     `installed`: the command starts a node program that is there already, and no line is appended.

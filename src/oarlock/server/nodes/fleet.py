@@ -14,9 +14,9 @@ from oarlock.job.run import site_programs
 from oarlock.job.run.reports import Hello, NodeEvent
 from oarlock.node.attempt.notice import Notice
 from oarlock.node.wire.messages import Launch, Settings
-from oarlock.server.nodes import Doors, Node, Patience, installed, local, ssh
-from oarlock.server.nodes.command import Way
-from oarlock.server.nodes.install import Fixed
+from oarlock.server.nodes import ConnectionSlots, NodeClient, Timeouts, installed, local, ssh
+from oarlock.server.nodes.command import NodeCommand
+from oarlock.server.nodes.install import FixedNodeSettings
 
 _SPOOL, _RUNTIME = Path("/var/lib/oarlock/node"), Path("/run/oarlock")
 
@@ -46,7 +46,7 @@ class NodeVerbs(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class InstanceIdentity:
     """What nodes know an instance by: the identity of its database, and its key, of which each node has a part."""
 
     identity: str
@@ -64,21 +64,21 @@ class Fleet:
         self,
         config: Config,
         state_dir: Path,
-        instance: Instance,
+        instance: InstanceIdentity,
         on_event: Callable[[NodeEvent], None],
         on_samples: OnSamples,
     ) -> None:
         self._instance = instance
         self._config, self._state_dir, self._on_event, self._on_samples = config, state_dir, on_event, on_samples
-        self._doors = Doors()
-        self._patience = Patience(connect=config.oar_ssh_connection_timeout + 10.0)
-        self._nodes: dict[str, Node] = {}
+        self._doors = ConnectionSlots()
+        self._patience = Timeouts(connect=config.oar_ssh_connection_timeout + 10.0)
+        self._nodes: dict[str, NodeClient] = {}
 
     def node(self, name: str) -> NodeVerbs:
         """Give a node; nothing is done to it yet."""
         if name not in self._nodes:
             way, settings = self._way(name), self._settings(name)
-            node = self._nodes[name] = Node(settings, way, self._on_event, self._doors, self._patience)
+            node = self._nodes[name] = NodeClient(settings, way, self._on_event, self._doors, self._patience)
             node.on_samples = lambda data: self._on_samples(name, data, node.expected)
         return self._nodes[name]
 
@@ -96,7 +96,7 @@ class Fleet:
             case _:
                 return name in own_names()
 
-    def _way(self, name: str) -> Way:
+    def _way(self, name: str) -> NodeCommand:
         if self._is_here(name):
             return local()
         config = self._config
@@ -130,11 +130,11 @@ def places(config: Config) -> tuple[Path, Path]:
     return _SPOOL, _RUNTIME
 
 
-def fixed(config: Config) -> Fixed:
+def fixed(config: Config) -> FixedNodeSettings:
     """Say what no server may change on a node where the program was installed."""
     spool, runtime = places(config)
     site = (config.prologue_exec_file, config.epilogue_exec_file, config.job_resource_manager_file)
-    return Fixed(spool, runtime, config.job_min_uid, tuple(path for path in site if path))
+    return FixedNodeSettings(spool, runtime, config.job_min_uid, tuple(path for path in site if path))
 
 
 def own_names() -> frozenset[str]:

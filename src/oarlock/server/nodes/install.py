@@ -19,7 +19,7 @@ _KEY = re.compile(r"(ssh-|ecdsa-|sk-)[^\s\"]+ [A-Za-z0-9+/=]+( [^\r\n]*)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class FixedNodeSettings:
     """What is fixed on the node, so that no server can change it."""
 
     spool: Path
@@ -29,7 +29,7 @@ class Fixed:
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
+class NodeFiles:
     """The texts of the three files."""
 
     program: str
@@ -37,7 +37,7 @@ class Files:
     sudoers: str
 
 
-def files(fixed: Fixed, *, key: str, program: Path = PROGRAM, account: str = ACCOUNT) -> Files:
+def files(fixed: FixedNodeSettings, *, key: str, program: Path = PROGRAM, account: str = ACCOUNT) -> NodeFiles:
     """Make the files for nodes that a server with this public key may reach."""
     key = key.strip()
     if not _PLAIN.fullmatch(str(program)):
@@ -51,7 +51,7 @@ def files(fixed: Fixed, *, key: str, program: Path = PROGRAM, account: str = ACC
         "programs": [str(one) for one in fixed.programs],
     }
     about = f"The node program of Oarlock {__version__} ({node_fingerprint()}), made by `oarlock node install`."
-    return Files(
+    return NodeFiles(
         loader.installable(node_sources(), settings, fingerprint=node_fingerprint(), about=about),
         f'restrict,command="sudo -n {program}" {key}\n',
         f'{account} ALL=(root) NOPASSWD: {program} ""\n',

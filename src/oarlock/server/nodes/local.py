@@ -2,9 +2,9 @@
 
 import sys
 
-from oarlock.server.nodes.command import Way
+from oarlock.server.nodes.command import NodeCommand
 
 
-def local(python: str = sys.executable) -> Way:
+def local(python: str = sys.executable) -> NodeCommand:
     """Say how the loader's line runs here."""
-    return Way((python, "-I", "-S", "-c"), quoted=False)
+    return NodeCommand((python, "-I", "-S", "-c"), quoted=False)

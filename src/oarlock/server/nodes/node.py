@@ -29,8 +29,8 @@ from oarlock.node.attempt.notice import SECONDS, Notice
 from oarlock.node.wire.channel import Body
 from oarlock.node.wire.mac import fingerprint
 from oarlock.node.wire.messages import SEEN, Launch, Settings, verified
-from oarlock.server.nodes.channel import Channel
-from oarlock.server.nodes.command import Way
+from oarlock.server.nodes.channel import NodeChannel
+from oarlock.server.nodes.command import NodeCommand
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ _LONGEST = 64  # characters of a name that only a node vouches for
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class Timeouts:
     """Deadlines, in seconds."""
 
     connect: float = 20.0  # from the start of ssh to the node's hello
@@ -52,18 +52,23 @@ class Patience:
     idle: float = 300.0  # a connection that nobody needs is closed
 
 
-class Doors:
+class ConnectionSlots:
     """How many connections may be open, and how many being opened, over all nodes."""
 
     def __init__(self, *, open_: int = 1000, opening: int = 25) -> None:
         self.open, self.opening = asyncio.Semaphore(open_), asyncio.Semaphore(opening)
 
 
-class Node:
+class NodeClient:
     """One compute node. `on_event` is called on the event loop and must not block."""
 
     def __init__(
-        self, settings: Settings, way: Way, on_event: Callable[[NodeEvent], None], doors: Doors, patience: Patience
+        self,
+        settings: Settings,
+        way: NodeCommand,
+        on_event: Callable[[NodeEvent], None],
+        doors: ConnectionSlots,
+        patience: Timeouts,
     ) -> None:
         self.name = settings.node
         self._settings, self._way, self._on_event, self._doors, self._patience = (
@@ -73,7 +78,7 @@ class Node:
             doors,
             patience,
         )
-        self._channel: Channel | None = None
+        self._channel: NodeChannel | None = None
         self._hello: Hello | None = None
         self._secrets: dict[Key, str] = {}  # attempts whose report is awaited
         self._told: set[Key] = set()  # ... and was passed on already
@@ -205,7 +210,7 @@ class Node:
         self._used = time.monotonic()
         return await channel.ask(verb, body, seconds=seconds or self._patience.answer)
 
-    async def _open(self) -> Channel:
+    async def _open(self) -> NodeChannel:
         """Give the open channel, or open one. After a failure others are refused at once until it is time to retry."""
         async with self._opening:
             if self._channel is not None and not self._channel.ended.is_set():
@@ -215,12 +220,14 @@ class Node:
             await self._lose(self._channel)
             return await self._connect()
 
-    async def _connect(self) -> Channel:
+    async def _connect(self) -> NodeChannel:
         patience = self._patience
         await self._doors.open.acquire()
         try:
             async with self._doors.opening:
-                channel, hello = await Channel.open(self._settings, self._way, self._heard, seconds=patience.connect)
+                channel, hello = await NodeChannel.open(
+                    self._settings, self._way, self._heard, seconds=patience.connect
+                )
         except BaseException as error:
             self._doors.open.release()
             if isinstance(error, NodeUnreachable):
@@ -247,7 +254,7 @@ class Node:
             self._warned_of_devices = True
             log.warning("devices cannot be denied: jobs can open GPUs of others", extra={"node": self.name})
 
-    async def _lose(self, channel: Channel | None) -> None:
+    async def _lose(self, channel: NodeChannel | None) -> None:
         """Tell once that a connection ended by itself, whoever notices first."""
         if channel is not None and self._channel is channel:
             self._on_event(Lost(self.name, channel.why))
@@ -259,7 +266,7 @@ class Node:
             await channel.close(why)
             self._doors.open.release()
 
-    async def _catch_up(self, channel: Channel, hello: Hello) -> None:
+    async def _catch_up(self, channel: NodeChannel, hello: Hello) -> None:
         """Learn what happened while we were away."""
         found = (await channel.ask("status", seconds=self._patience.answer))["attempts"]
         self._told.clear()
@@ -312,7 +319,7 @@ class Node:
             # Told again each time: a server that was started while the node is away has not heard it yet.
             self._on_event(Lost(self.name, error.why))
 
-    async def _quiet(self, channel: Channel) -> bool:
+    async def _quiet(self, channel: NodeChannel) -> bool:
         """Sit through one period of a connection; true if it was closed because nobody needed it."""
         try:
             async with asyncio.timeout(self._patience.ping):

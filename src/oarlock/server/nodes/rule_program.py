@@ -20,13 +20,13 @@ CPU_SECONDS = 1
 MEMORY_BYTES = 256 * 1024 * 1024
 
 
-class Refused(Exception):
+class RuleRejected(Exception):
     """The rule does not let the job in."""
 
 
 def refuse(why: object) -> NoReturn:
     """Do not let the job in."""
-    raise Refused(str(why))
+    raise RuleRejected(str(why))
 
 
 def limit() -> None:
@@ -45,7 +45,7 @@ def answer(path: str, question: dict[str, Any]) -> dict[str, Any]:
             rule = runpy.run_path(path, {"refuse": refuse})["admit"]
             changed = rule(question["job"], question["context"])
         told["job"] = question["job"] if changed is None else changed
-    except Refused as refused:
+    except RuleRejected as refused:
         told["reject"] = str(refused)
     except BaseException as problem:  # noqa: BLE001  (a rule may fail in any way; all of them refuse the job)
         lines = [frame.lineno for frame in traceback.extract_tb(problem.__traceback__) if frame.filename == path]

@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from oarlock.model.errors import OarlockError
 from oarlock.node.wire.messages import OTHER, Launch
-from oarlock.server.nodes.node import Node
+from oarlock.server.nodes.node import NodeClient
 
 
 class Spread:
     """The other nodes of one attempt."""
 
-    def __init__(self, others: Sequence[tuple[Node, Launch]]) -> None:
+    def __init__(self, others: Sequence[tuple[NodeClient, Launch]]) -> None:
         self._others = [(node, launch._replace(role=OTHER, command="")) for node, launch in others]
 
     async def prepare(self) -> dict[str, OarlockError]:
@@ -33,7 +33,7 @@ class Spread:
         """Let it go on."""
         return await self._each(lambda node, launch: node.resume(launch.job, launch.attempt))
 
-    async def _each(self, verb: Callable[[Node, Launch], Awaitable[None]]) -> dict[str, OarlockError]:
+    async def _each(self, verb: Callable[[NodeClient, Launch], Awaitable[None]]) -> dict[str, OarlockError]:
         answers = await asyncio.gather(*(verb(node, launch) for node, launch in self._others), return_exceptions=True)
         failed: dict[str, OarlockError] = {}
         for (node, _), answer in zip(self._others, answers, strict=True):

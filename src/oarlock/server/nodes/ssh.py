@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Sequence
 
-from oarlock.server.nodes.command import Way
+from oarlock.server.nodes.command import NodeCommand
 
 ACCOUNT = "oarlock"
 """Who we are on nodes where the program was installed."""
@@ -27,13 +27,13 @@ def ssh(
     python: str = "python3",
     connect_seconds: int = 10,
     alive_seconds: int = 15,
-) -> Way:
+) -> NodeCommand:
     """Say how the loader's line runs on a node.
 
     `command` is OPENSSH_CMD as an argument list. Whatever stands in it comes first, so that a site's own option wins.
     """
     words = _words(node, command, user, connect_seconds, alive_seconds)
-    return Way((*words, "exec", shlex.quote(python), "-I", "-S", "-c"), quoted=True)
+    return NodeCommand((*words, "exec", shlex.quote(python), "-I", "-S", "-c"), quoted=True)
 
 
 def installed(
@@ -43,10 +43,10 @@ def installed(
     user: str = ACCOUNT,
     connect_seconds: int = 10,
     alive_seconds: int = 15,
-) -> Way:
+) -> NodeCommand:
     """Say how a node program is started that a site installed: sshd there runs it, whatever we ask for."""
     words = _words(node, command, user, connect_seconds, alive_seconds)
-    return Way((*words, "oarlock-node"), quoted=True, installed=True)
+    return NodeCommand((*words, "oarlock-node"), quoted=True, installed=True)
 
 
 def _words(node: str, command: Sequence[str], user: str, connect: int, alive: int) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ class PlannerGone(OarlockError):
     http_status = 503
 
 
-class Asked(msgspec.Struct, frozen=True):
+class PlanRequest(msgspec.Struct, frozen=True):
     """One pass: what the database is, how to plan, and for how long at most.
 
     Not `dates`: who starts now is asked, not when the others will.
@@ -56,7 +56,7 @@ class Asked(msgspec.Struct, frozen=True):
     dates: bool = True
 
 
-def plan(database: Database, asked: Asked, *, depth: int, memory: snapshot.Memory) -> Decision:
+def plan(database: Database, asked: PlanRequest, *, depth: int, memory: snapshot.SnapshotCache) -> Decision:
     """Read a snapshot of the first waiting jobs of each queue, and plan it."""
     end = time.monotonic() + asked.seconds
     with database.read() as tx:
@@ -64,7 +64,7 @@ def plan(database: Database, asked: Asked, *, depth: int, memory: snapshot.Memor
     return schedule.decide(seen, asked.how, now=asked.now, out_of_time=lambda: time.monotonic() > end)
 
 
-class Helper(NamedTuple):
+class PlanningProcess(NamedTuple):
     """A planning process: the line to it, how to end it, and how to wait for its end."""
 
     line: socket.socket
@@ -72,17 +72,17 @@ class Helper(NamedTuple):
     wait: Callable[[], object]
 
 
-def spawned() -> Helper:
+def spawned() -> PlanningProcess:
     """Start a planning process."""
     ours, theirs = socket.socketpair()
     command = (sys.executable, "-m", "oarlock.server.planning.worker")
     line = theirs.fileno()
     process = subprocess.Popen(command, stdin=line, stdout=line, start_new_session=True)  # noqa: S603 - our own
     theirs.close()
-    return Helper(ours, process.kill, process.wait)
+    return PlanningProcess(ours, process.kill, process.wait)
 
 
-def forked() -> Helper:
+def forked() -> PlanningProcess:
     """Fork a planning process: what the server has loaded it need not load again.
 
     Only for a process without threads, open files and children of its own: a server that has just been started.
@@ -103,10 +103,10 @@ def forked() -> Helper:
         finally:
             os._exit(0)
     theirs.close()
-    return Helper(ours, lambda: os.kill(pid, signal.SIGKILL), lambda: os.waitpid(pid, 0))
+    return PlanningProcess(ours, lambda: os.kill(pid, signal.SIGKILL), lambda: os.waitpid(pid, 0))
 
 
-class Quick(NamedTuple):
+class QuickPass(NamedTuple):
     """A quick pass: what it decided, the CPU seconds it took, and whether everybody whom it looked at starts."""
 
     decision: Decision
@@ -114,30 +114,30 @@ class Quick(NamedTuple):
     all_start: bool
 
 
-class Planning:
+class PlanningClient:
     """Makes decisions from the database as it is. The first `helper` may be given; later ones are started."""
 
-    def __init__(self, database: Database, config: Config, helper: Helper | None = None) -> None:
+    def __init__(self, database: Database, config: Config, helper: PlanningProcess | None = None) -> None:
         self._database, self._config = database, config
         self._how = schedule.settings(config)
         self._helper = helper
         self._line: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._depth = LEAST_DEPTH
-        self._memory = snapshot.Memory()
+        self._memory = snapshot.SnapshotCache()
         # Threads of its own: a pass waits for nobody who reads.
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="oarlock-planning")
 
-    def _asked(self, now: int, *, dates: bool = True) -> Asked:
+    def _asked(self, now: int, *, dates: bool = True) -> PlanRequest:
         """Say what to plan. Looks whether the file of quotas changed: not for the event loop."""
         config = self._config
         if self._how.quotas is not None:
             self._how = msgspec.structs.replace(self._how, quotas=quotas.book(config))
-        return Asked(self._database.address, self._how, config.karma_window, now, config.scheduler_timeout, dates)
+        return PlanRequest(self._database.address, self._how, config.karma_window, now, config.scheduler_timeout, dates)
 
-    async def quick(self, now: int) -> Quick:
+    async def quick(self, now: int) -> QuickPass:
         """Plan the first jobs of each queue (`left`: there are more)."""
         decision, cost = await self._off_the_loop(partial(self._plan_here, now))
-        made = Quick(decision, cost, len(decision.starts) >= self._depth)
+        made = QuickPass(decision, cost, len(decision.starts) >= self._depth)
         self._look_as_far_as_needed(len(decision.starts))
         return made
 
@@ -154,7 +154,7 @@ class Planning:
     def _plan_here(self, now: int) -> tuple[Decision, float]:
         began = time.thread_time()
         memory = self._memory
-        self._memory = snapshot.Memory()  # a pass that fails leaves nothing behind
+        self._memory = snapshot.SnapshotCache()  # a pass that fails leaves nothing behind
         decision = plan(self._database, self._asked(now), depth=self._depth, memory=memory)
         if not memory.is_full:
             self._memory = memory
@@ -173,7 +173,7 @@ class Planning:
             await self.close()
             raise PlannerGone(f"The planning process ended: {error!r}.") from error
 
-    async def _ask(self, asked: Asked) -> Decision:
+    async def _ask(self, asked: PlanRequest) -> Decision:
         if self._line is None:
             if self._helper is None:
                 self._helper = spawned()  # not in a thread: whoever is cancelled meanwhile would leave it behind

@@ -12,7 +12,7 @@ import msgspec
 from oarlock.job.plan_cache import Keeper
 from oarlock.job.run import schedule
 from oarlock.job.run.schedule import Decision
-from oarlock.server.planning.client import LENGTH, Asked
+from oarlock.server.planning.client import LENGTH, PlanRequest
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import place
 from oarlock.store.queries import plans
@@ -20,17 +20,17 @@ from oarlock.store.queries import plans
 
 def main(asking: BinaryIO, answering: BinaryIO) -> None:
     """Plan until the other end closes; a pass that fails ends the process, and the server starts another."""
-    opened: dict[str, Planned] = {}
+    opened: dict[str, PlannedDatabase] = {}
     while body := _read(asking):
-        asked = msgspec.msgpack.decode(body, type=Asked)
+        asked = msgspec.msgpack.decode(body, type=PlanRequest)
         if asked.where not in opened:
-            opened[asked.where] = Planned(Database(place(asked.where)))
+            opened[asked.where] = PlannedDatabase(Database(place(asked.where)))
         answer = msgspec.msgpack.encode(opened[asked.where].decide(asked))
         answering.write(len(answer).to_bytes(LENGTH, "big") + answer)
         answering.flush()
 
 
-class Planned:
+class PlannedDatabase:
     """A database that is planned from pass to pass."""
 
     def __init__(self, database: Database) -> None:
@@ -38,7 +38,7 @@ class Planned:
         self._how: tuple[object, ...] = ()
         self._keeper: Keeper | None = None
 
-    def decide(self, asked: Asked) -> Decision:
+    def decide(self, asked: PlanRequest) -> Decision:
         """Make one pass on the database as it is."""
         end = time.monotonic() + asked.seconds
         if self._keeper is None or self._how != (asked.how, asked.karma_window):

@@ -16,7 +16,7 @@ from oarlock.store.engine.lock import FileLock
 from oarlock.store.engine.opening import place
 from oarlock.store.migrations import REVISIONS
 
-Say = Callable[[str], None]
+ReportProgress = Callable[[str], None]
 """Takes a line about work that lasts."""
 
 _PAGES = 2_000  # copied between two looks at the clock
@@ -25,7 +25,7 @@ _GOOD_FILE = "Name a file that `oarlock backup` made, or a copy of a whole datab
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class BackupCopy:
     """A database as a copy has it."""
 
     file: str
@@ -34,7 +34,7 @@ class Copied:
     jobs: int
 
 
-def copy(source: Path, target: Path, say: Say) -> Copied:
+def copy(source: Path, target: Path, say: ReportProgress) -> BackupCopy:
     """Copy an SQLite database as it is at one instant, and check the copy; `target` appears when it is on disk."""
     partial = target.with_name(f".{target.name}.partial")
     try:
@@ -47,10 +47,10 @@ def copy(source: Path, target: Path, say: Say) -> Copied:
         raise _not_copied(source, target, problem) from problem
     finally:
         partial.unlink(missing_ok=True)
-    return Copied(str(target), target.stat().st_size, about.identity, about.jobs)
+    return BackupCopy(str(target), target.stat().st_size, about.identity, about.jobs)
 
 
-def _copy(source: Path, partial: Path, say: Say) -> None:
+def _copy(source: Path, partial: Path, say: ReportProgress) -> None:
     partial.unlink(missing_ok=True)
     partial.touch(mode=0o600)
     with closing(_read_only(source)) as here, closing(sqlite3.connect(partial)) as there:
@@ -64,7 +64,7 @@ def _read_only(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
 
 
-def _progress(say: Say) -> Callable[[int, int, int], None]:
+def _progress(say: ReportProgress) -> Callable[[int, int, int], None]:
     """Return what tells now and then how much was copied."""
     next_at = time.monotonic() + _SAY_SECONDS
 
@@ -94,14 +94,14 @@ def _not_copied(source: Path, target: Path, problem: OSError | sqlite3.Error) ->
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class BackupFacts:
     """What a copy says of itself."""
 
     identity: str
     jobs: int
 
 
-def check(path: Path) -> About:
+def check(path: Path) -> BackupFacts:
     """Look at all of a copy; refuse one that is cut off, damaged, of something else or of a newer version."""
     try:
         with closing(_read_only(path)) as connection:
@@ -115,7 +115,7 @@ def check(path: Path) -> About:
         says = " ".join(str(problem).split())
         raise DatabaseRefused(f"{path} is not a whole database of Oarlock: {says}.", hint=_GOOD_FILE) from problem
     refuse_newer(path, revision)
-    return About(identity, jobs)
+    return BackupFacts(identity, jobs)
 
 
 def refuse_newer(file: Path, revision: str) -> None:
@@ -136,7 +136,7 @@ def refuse_foreign(file: Path, identity: str, marker: Path) -> None:
         )
 
 
-def restore(file: Path, path: Path, marker: Path, *, now: int, say: Say) -> Path | None:
+def restore(file: Path, path: Path, marker: Path, *, now: int, say: ReportProgress) -> Path | None:
     """Put a copy in the place of an SQLite database that no server works on; return where the old one is kept.
 
     The old one is kept under a name of its own. The server that opens the new one begins a generation.
@@ -188,7 +188,7 @@ def _replace(path: Path, new: Path, now: int) -> Path | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Postgres:
+class PostgresAddress:
     """A PostgreSQL database as its own programs are told of it; the password is not in the address."""
 
     url: URL
@@ -196,19 +196,19 @@ class Postgres:
     password: str
 
 
-def located(where: str | Path) -> Path | Postgres:
+def located(where: str | Path) -> Path | PostgresAddress:
     """Return where a database is: a file, or what PostgreSQL's programs need."""
     found = place(where)
     if isinstance(found, Path):
         return found
     address = found.set(drivername="postgresql", password=None).render_as_string(hide_password=False)
-    return Postgres(found, address, str(found.password or ""))
+    return PostgresAddress(found, address, str(found.password or ""))
 
 
 class PostgresExchange:
     """Makes room for a dump in a PostgreSQL database that no server works on; the old tables stay in another schema."""
 
-    def __init__(self, where: Postgres, *, now: int) -> None:
+    def __init__(self, where: PostgresAddress, *, now: int) -> None:
         self._engine = engines.writer(where.url)
         self._kept = f"before_restore_{now}"
 

@@ -94,7 +94,7 @@ class MarkFile:
         partial.replace(self._path)
 
 
-class Marks:
+class GenerationMarks:
     """Raises the count of a database and of its file while the database is written to; an idle server does not."""
 
     def __init__(self, database: Database, file: MarkFile) -> None:

@@ -16,7 +16,7 @@ from oarlock.store.tables import instance
 _ADVISORY_KEY = 0x6F61726C6F636B  # "oarlock"
 
 
-class Holder(msgspec.Struct, frozen=True):
+class LockHolder(msgspec.Struct, frozen=True):
     """Who holds a database: a process, its machine, and since when."""
 
     pid: int
@@ -24,15 +24,15 @@ class Holder(msgspec.Struct, frozen=True):
     since: int
 
 
-def this_process(since: int) -> Holder:
+def this_process(since: int) -> LockHolder:
     """Say who we are."""
-    return Holder(os.getpid(), socket.gethostname(), since)
+    return LockHolder(os.getpid(), socket.gethostname(), since)
 
 
 class FileLock:
     """A lock on a file beside the database; the kernel ends it with the process that has it."""
 
-    def __init__(self, path: Path, holder: Holder) -> None:
+    def __init__(self, path: Path, holder: LockHolder) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -57,7 +57,7 @@ def take_for_restore(tx: Tx) -> None:
 class AdvisoryLock:
     """The lock of a PostgreSQL database: it lives as long as the connection on which it was taken."""
 
-    def __init__(self, holder: Holder) -> None:
+    def __init__(self, holder: LockHolder) -> None:
         self._holder = msgspec.json.encode(holder).decode()
         self._backend = 0  # the session that has it
 
@@ -109,7 +109,7 @@ def _last_holder(tx: Tx) -> str:
 
 def _held(said: bytes) -> DatabaseHeld:
     try:
-        holder = msgspec.json.decode(said, type=Holder)
+        holder = msgspec.json.decode(said, type=LockHolder)
     except msgspec.DecodeError:  # the first is between taking the lock and saying so
         return DatabaseHeld("Another server already works on this database.", hint="Stop it before starting this one.")
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(holder.since))

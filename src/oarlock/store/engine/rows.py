@@ -31,7 +31,7 @@ _FEWEST_TO_COPY = 30
 """Below this, COPY on PostgreSQL costs more than it saves."""
 
 
-class Given:
+class BoundRows:
     """Rows that a statement is given, usable in it like a table: one JSON text on SQLite, arrays on PostgreSQL."""
 
     def __init__(self, name: str, **types: TypeEngine[Any]) -> None:
@@ -65,7 +65,7 @@ class Given:
         return func.unnest(*arrays).table_valued(*self._types, name=self._name).render_derived()
 
 
-_IDS = Given("given", id=WHOLE)
+_IDS = BoundRows("given", id=WHOLE)
 
 
 @lru_cache(maxsize=256)

@@ -30,7 +30,7 @@ _PASSING = ("readonly database", "disk I/O error", "unable to open database file
 
 
 @dataclass(slots=True)
-class _Asked:
+class _PendingChange:
     """A change, who waits for it, and what came of it."""
 
     change: Change[Any]
@@ -68,7 +68,7 @@ class Writer:
     def __init__(self, engine: Engine, check: Callable[[], None] = lambda: None) -> None:
         self._engine = engine
         self._check = check  # raises if what would be written is not where it should be
-        self._asked: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
+        self._asked: queue.SimpleQueue[_PendingChange | None] = queue.SimpleQueue()
         self._connection: Connection | None = None
         self._on_connect: Change[None] | None = None
         self._on_loss: Callable[[DatabaseHeld], None] | None = None
@@ -80,7 +80,7 @@ class Writer:
 
     def submit(self, change: Change[T]) -> Future[T]:
         """Ask for a change; the future has its value once it is on disk. Callable from any thread."""
-        asked = _Asked(change)
+        asked = _PendingChange(change)
         with self._closing:
             if self._closed:
                 raise DatabaseRefused("The database is closed.", hint="The server is stopping; ask again later.")
@@ -119,7 +119,7 @@ class Writer:
                 self._commit_together(wanted)
         self._disconnect()
 
-    def _next_group(self) -> list[_Asked]:
+    def _next_group(self) -> list[_PendingChange]:
         """Wait for a first change, then take what is there already; nothing at the end."""
         group = []
         asked = self._asked.get()
@@ -132,7 +132,7 @@ class Writer:
             self._asked.put(None)
         return group
 
-    def _commit_together(self, group: Sequence[_Asked]) -> None:
+    def _commit_together(self, group: Sequence[_PendingChange]) -> None:
         give_up_at = time.monotonic() + RECONNECT_SECONDS
         try:
             while lost := self._tried(group):
@@ -149,7 +149,7 @@ class Writer:
             if asked.error is None:
                 journal.write(asked.lines)
 
-    def _tried(self, group: Sequence[_Asked]) -> Exception | None:
+    def _tried(self, group: Sequence[_PendingChange]) -> Exception | None:
         """Run a group in one transaction; gives the error when the connection broke before the commit was sent."""
         if self._connection is None:
             self._check()
@@ -213,7 +213,7 @@ class Writer:
             self._connection = None
 
 
-def _run_all(tx: Tx, group: Sequence[_Asked]) -> None:
+def _run_all(tx: Tx, group: Sequence[_PendingChange]) -> None:
     if len(group) == 1:
         group[0].run(tx)
         if tx.invalidated and group[0].broken is not None:
@@ -223,7 +223,7 @@ def _run_all(tx: Tx, group: Sequence[_Asked]) -> None:
             _run_apart(tx, asked)
 
 
-def _run_apart(tx: Tx, asked: _Asked) -> None:
+def _run_apart(tx: Tx, asked: _PendingChange) -> None:
     """Run a change so that it can be undone without the others of its group.
 
     SQLite ends the whole transaction by itself on a full disk, and a broken connection has none any more: then the

@@ -17,7 +17,7 @@ from oarlock.store.engine.tx import Tx
 from oarlock.store.tables import accounting, assigned_resources, jobs, moldable_job_descriptions, resources
 
 
-class Account(NamedTuple):
+class AccountingRow(NamedTuple):
     """One row of the table: resource-seconds of a user, for a project, in a queue, in one window."""
 
     window_start: int
@@ -33,7 +33,7 @@ class Booking(NamedTuple):
     """What one job added to one row: the row with its new sum, and whether it is a new row."""
 
     job_id: int
-    account: Account
+    account: AccountingRow
     created: bool
 
 
@@ -63,7 +63,7 @@ def update_accounts(
     }
     if bookings is not None:
         bookings += _booked(tx, amounts)
-    sums: Counter[Account] = Counter()
+    sums: Counter[AccountingRow] = Counter()
     for account, amount in chain.from_iterable(amounts.values()):
         sums[account] += amount
     _store(tx, sums)
@@ -71,7 +71,7 @@ def update_accounts(
     return len(rows)
 
 
-def listed(tx: Tx, *, since: int = 0, until: int = 2**62, user: str | None = None) -> list[Account]:
+def listed(tx: Tx, *, since: int = 0, until: int = 2**62, user: str | None = None) -> list[AccountingRow]:
     """Give the rows of windows that touch [since, until), of one user or of all, oldest first."""
     row = accounting.c
     query = (
@@ -144,13 +144,13 @@ def _check_off(engine: str) -> Update:
     return update(jobs).where(among(engine, jobs.c.job_id)).values(accounted="YES")
 
 
-def _amounts(job: Any, kind: str, stop: int, window: int) -> Iterator[tuple[Account, int]]:
+def _amounts(job: Any, kind: str, stop: int, window: int) -> Iterator[tuple[AccountingRow, int]]:
     """Yield what a job adds, a row (with a sum of 0) and an amount each."""
     for begin, end, seconds in shares(job.start_time, stop, window):
-        yield Account(begin, end, job.job_user, job.project, job.queue_name, kind, 0), seconds * job.resources
+        yield AccountingRow(begin, end, job.job_user, job.project, job.queue_name, kind, 0), seconds * job.resources
 
 
-def _booked(tx: Tx, amounts: Mapping[int, Sequence[tuple[Account, int]]]) -> list[Booking]:
+def _booked(tx: Tx, amounts: Mapping[int, Sequence[tuple[AccountingRow, int]]]) -> list[Booking]:
     """Return what jobs are about to add, one after the other, with the sums that follow from it."""
     begins = [account.window_start for account, _ in chain.from_iterable(amounts.values())]
     row = accounting.c
@@ -165,11 +165,11 @@ def _booked(tx: Tx, amounts: Mapping[int, Sequence[tuple[Account, int]]]) -> lis
     return bookings
 
 
-def _accounts(tx: Tx, query: Select[Any]) -> list[Account]:
-    return [Account(*row) for row in tx.execute(query)]
+def _accounts(tx: Tx, query: Select[Any]) -> list[AccountingRow]:
+    return [AccountingRow(*row) for row in tx.execute(query)]
 
 
-def _store(tx: Tx, sums: Counter[Account]) -> None:
+def _store(tx: Tx, sums: Counter[AccountingRow]) -> None:
     """Add to the rows that are there, and make those that are not."""
     if not sums:
         return

@@ -15,7 +15,7 @@ from oarlock.model.job import Job
 from oarlock.model.record import changed
 from oarlock.store.engine.rows import insert_rows
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries.jobs import COLUMNS, New, add_details, add_texts, row_of, take_numbers, text_of
+from oarlock.store.queries.jobs import COLUMNS, NewJob, add_details, add_texts, row_of, take_numbers, text_of
 from oarlock.store.tables import (
     array_members,
     array_texts,
@@ -31,11 +31,11 @@ from oarlock.store.tables.columns import WHOLE
 
 
 @dataclass(frozen=True, slots=True)
-class Incoming:
+class IncomingArray:
     """An array that is being written: its first member, and what all members have in common."""
 
     first: Job
-    new: New
+    new: NewJob
     parameters: Sequence[str]
 
     @property
@@ -44,16 +44,16 @@ class Incoming:
         return range(self.first.id, self.first.id + len(self.parameters))
 
 
-def begin(tx: Tx, new: New, parameters: Sequence[str]) -> Incoming:
+def begin(tx: Tx, new: NewJob, parameters: Sequence[str]) -> IncomingArray:
     """Take numbers for an array, and store what its members have in common; `new` describes each of them."""
     numbers = take_numbers(tx, len(parameters))
     text = text_of(new.request.where, {})
     first = changed(new.job, id=numbers[0], array_id=numbers[0], array_index=1, properties=text)
     add_texts(tx, first, last_job_id=numbers[-1], stored=False)
-    return Incoming(first, new, parameters)
+    return IncomingArray(first, new, parameters)
 
 
-def add_slice(tx: Tx, incoming: Incoming, places: range) -> None:
+def add_slice(tx: Tx, incoming: IncomingArray, places: range) -> None:
     """Store some members of an array, but for their rows in `jobs`: those at these places, counted from 0."""
     numbers = [incoming.numbers[place] for place in places]
     members = [
@@ -65,7 +65,7 @@ def add_slice(tx: Tx, incoming: Incoming, places: range) -> None:
     add_details(tx, numbers, [incoming.new] * len(numbers), texts)
 
 
-def finish(tx: Tx, incoming: Incoming) -> None:
+def finish(tx: Tx, incoming: IncomingArray) -> None:
     """Let all members of an array be there."""
     first = incoming.first
     constants = dict(zip(COLUMNS, row_of(changed(first, environment="", initial_request="")), strict=True))

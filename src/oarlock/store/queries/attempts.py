@@ -12,14 +12,14 @@ from sqlalchemy.types import TypeEngine
 from oarlock.model.errors import AttemptOpen, StaleAttempt
 from oarlock.model.record import changed
 from oarlock.store.engine import journal
-from oarlock.store.engine.rows import Given, among, insert_rows, these
+from oarlock.store.engine.rows import BoundRows, among, insert_rows, these
 from oarlock.store.engine.tx import Tx
 from oarlock.store.tables import attempt_nodes, attempts
 from oarlock.store.tables.columns import TEXT_BY_CODE_POINT, WHOLE
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class AttemptNode:
     """A node of an attempt; the boot id is known once it answered. `memory`: bytes that the job may use, None: all."""
 
     name: str
@@ -34,7 +34,7 @@ class Attempt:
     job_id: int
     number: int = 0  # given by `begin`
     secret_hash: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[AttemptNode, ...]
     opened_us: int
     started_us: int | None = None
     ended_us: int | None = None
@@ -53,8 +53,8 @@ _CHANGING: dict[str, TypeEngine[Any]] = {
     "exit_code": WHOLE,
     "outcome": TEXT_BY_CODE_POINT,
 }
-_NEWS = Given("news", job_id=WHOLE, number=WHOLE, **_CHANGING)
-_BOOTS = Given("boots", job_id=WHOLE, number=WHOLE, position=WHOLE, boot_id=TEXT_BY_CODE_POINT)
+_NEWS = BoundRows("news", job_id=WHOLE, number=WHOLE, **_CHANGING)
+_BOOTS = BoundRows("boots", job_id=WHOLE, number=WHOLE, position=WHOLE, boot_id=TEXT_BY_CODE_POINT)
 
 
 def begin(tx: Tx, new: Sequence[Attempt]) -> list[Attempt]:
@@ -153,5 +153,5 @@ def _attempts(tx: Tx, query: Select[Any], bound: dict[str, Any]) -> list[Attempt
     nodes = defaultdict(list)
     numbers = these(tx, [row.job_id for row in rows])
     for job_id, number, _, name, boot_id, memory in tx.execute(_nodes_of_jobs(tx.dialect.name), numbers):
-        nodes[job_id, number].append(Node(name, boot_id, memory))
+        nodes[job_id, number].append(AttemptNode(name, boot_id, memory))
     return [Attempt(**row._mapping, nodes=tuple(nodes[row.job_id, row.number])) for row in rows]

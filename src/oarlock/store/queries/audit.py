@@ -20,7 +20,7 @@ _LAST = select(audit.c.chain).order_by(audit.c.id.desc()).limit(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AuditEntry:
     """One change: who asked (`behalf`: for whom), by which way in, what for. `id` is given when it is written."""
 
     date: int
@@ -33,7 +33,7 @@ class Entry:
     id: int = 0
 
 
-def add(tx: Tx, entry: Entry) -> None:
+def add(tx: Tx, entry: AuditEntry) -> None:
     """Write a change down, in its own transaction; or a request that was refused."""
     [number] = take_ids(tx, audit.c.id, 1)
     chain = _chained(tx.execute(_LAST).scalar() or "", number, entry)
@@ -45,7 +45,7 @@ def add(tx: Tx, entry: Entry) -> None:
         journal.note(tx, journal.JOBS, "request refused", about)
 
 
-def listed(tx: Tx, *, user: str | None = None, job: int | None = None, since: int = 0, most: int) -> list[Entry]:
+def listed(tx: Tx, *, user: str | None = None, job: int | None = None, since: int = 0, most: int) -> list[AuditEntry]:
     """Give the last changes from a date on, oldest first; only those of one user, or about one job, if one is named.
 
     Whom a very long list of jobs names behind the place where it was cut off is not found.
@@ -60,7 +60,7 @@ def listed(tx: Tx, *, user: str | None = None, job: int | None = None, since: in
     return list(islice(found, most))[::-1]
 
 
-def _jobs(entry: Entry) -> set[int]:
+def _jobs(entry: AuditEntry) -> set[int]:
     """Read which jobs a change was about."""
     named = _NUMBERS.search(entry.asked)
     if named is None:
@@ -79,12 +79,12 @@ def broken(tx: Tx) -> int | None:
     return None
 
 
-def _chained(before: str, number: int, entry: Entry) -> str:
+def _chained(before: str, number: int, entry: AuditEntry) -> str:
     told = [before, number, *astuple(entry)[:6]]
     if entry.refused:  # rows of older versions have none, and their hashes stay true
         told.append(entry.refused)
     return hashlib.sha256(msgspec.json.encode(told)).hexdigest()
 
 
-def _entry(row: Row[tuple[object, ...]]) -> Entry:
-    return Entry(row.date, row.user_name, row.behalf, row.verb, row.channel, row.asked, row.refused, row.id)
+def _entry(row: Row[tuple[object, ...]]) -> AuditEntry:
+    return AuditEntry(row.date, row.user_name, row.behalf, row.verb, row.channel, row.asked, row.refused, row.id)

@@ -18,7 +18,7 @@ from oarlock.store.tables import event_log_hostnames, event_logs
 _NO_JOB = 0
 
 
-class Noted(NamedTuple):
+class EventRow(NamedTuple):
     """An event as it is stored; `to_check`: nobody has acted on it yet."""
 
     id: int
@@ -59,7 +59,7 @@ def _note(tx: Tx, event: Event) -> None:
         journal.note(tx, journal.JOBS if event.job else journal.SITE, "event", about)
 
 
-def to_check(tx: Tx) -> list[Noted]:
+def to_check(tx: Tx) -> list[EventRow]:
     """Give the events that somebody still has to act on, oldest first."""
     return _noted(tx, select(event_logs).where(event_logs.c.to_check == literal_column("'YES'")))
 
@@ -74,7 +74,7 @@ def _check_off(engine: str) -> Update:
     return update(event_logs).where(among(engine, event_logs.c.event_id)).values(to_check="NO")
 
 
-def of_jobs(tx: Tx, ids: Collection[int]) -> list[Noted]:
+def of_jobs(tx: Tx, ids: Collection[int]) -> list[EventRow]:
     """Give the events of jobs, oldest first."""
     query = select(event_logs).where(
         among(tx.dialect.name, event_logs.c.job_id), event_logs.c.job_id != literal_column("0")
@@ -82,7 +82,7 @@ def of_jobs(tx: Tx, ids: Collection[int]) -> list[Noted]:
     return _noted(tx, query, these(tx, ids))
 
 
-def after(tx: Tx, number: int, types: Collection[EventType], *, most: int) -> list[Noted]:
+def after(tx: Tx, number: int, types: Collection[EventType], *, most: int) -> list[EventRow]:
     """Give the first events of some types that were written after one, oldest first."""
     later, wanted = event_logs.c.event_id > number, event_logs.c.type.in_([kind.value for kind in types])
     return _noted(tx, select(event_logs).where(later, wanted).order_by("event_id").limit(most))
@@ -93,7 +93,9 @@ def last(tx: Tx) -> int:
     return tx.execute(select(func.max(event_logs.c.event_id))).scalar() or 0
 
 
-def of_hosts(tx: Tx, hosts: Collection[str] | None = None, *, since: int = 0, most: int | None = None) -> list[Noted]:
+def of_hosts(
+    tx: Tx, hosts: Collection[str] | None = None, *, since: int = 0, most: int | None = None
+) -> list[EventRow]:
     """Give the events that name one of these hosts (any host, if none is given) from a date on; the last `most`."""
     named = select(event_log_hostnames.c.event_id)
     if hosts is not None:
@@ -102,7 +104,7 @@ def of_hosts(tx: Tx, hosts: Collection[str] | None = None, *, since: int = 0, mo
     return _noted(tx, wanted.order_by(event_logs.c.event_id.desc()).limit(most))
 
 
-def _noted(tx: Tx, query: Select[Any], bound: dict[str, Any] | None = None) -> list[Noted]:
+def _noted(tx: Tx, query: Select[Any], bound: dict[str, Any] | None = None) -> list[EventRow]:
     rows = sorted(tx.execute(query, bound or {}), key=attrgetter("event_id"))
     hosts = defaultdict(list)
     named = (
@@ -111,7 +113,7 @@ def _noted(tx: Tx, query: Select[Any], bound: dict[str, Any] | None = None) -> l
     for number, host in tx.execute(named, these(tx, [row.event_id for row in rows])):
         hosts[number].append(host)
     return [
-        Noted(
+        EventRow(
             row.event_id,
             Event(event_type(row.type), row.date, row.description, row.job_id or None, tuple(hosts[row.event_id])),
             row.to_check == "YES",

@@ -42,7 +42,7 @@ class PastJob:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class PastJobs:
     """Jobs by the instant of their submission, and the resources: those of today, and those that these jobs had.
 
     `dead`: how many of the resources are Dead today. `inner`: jobs that ran inside of others' resources, left out here.
@@ -54,7 +54,7 @@ class History:
     inner: int
 
 
-def read(where: Path | URL, *, since: int, until: int) -> History:
+def read(where: Path | URL, *, since: int, until: int) -> PastJobs:
     """Read the jobs that were submitted in [since, until) and ran; nothing is ever written. `DatabaseRefused`."""
     if isinstance(where, Path) and not where.is_file():
         raise DatabaseRefused(f"There is no database at {where}.", hint="Name the file of SQLite, or postgresql://….")
@@ -86,14 +86,14 @@ def _ran(since: int, until: int) -> tuple[ColumnElement[bool], ...]:
     )
 
 
-def _history(tx: Tx, ran: tuple[ColumnElement[bool], ...]) -> History:
+def _history(tx: Tx, ran: tuple[ColumnElement[bool], ...]) -> PastJobs:
     types = properties.types(tx)
     inner = jobs.c.job_id.in_(select(job_types.c.job_id).where(job_types.c.type.startswith("inner=")))
     used = select(assigned_resources.c.resource_id).where(
         assigned_resources.c.moldable_job_id.in_(select(jobs.c.assigned_moldable_job).where(*ran))
     )
     table = resource_table.read(tx, types, DEFAULT_ORDER, also=used)
-    return History(
+    return PastJobs(
         _past(tx, types, (*ran, ~inner)),
         table,
         dead=sum(state == ResourceState.DEAD.value for state in table.columns["state"]),

@@ -14,7 +14,7 @@ from oarlock.model.errors import UnknownJob
 from oarlock.model.job import HOLDS_RESOURCES, Job, JobKind, JobState, Reservation
 from oarlock.model.record import changed
 from oarlock.model.request import Request
-from oarlock.store.engine.rows import Given, among, insert_rows, these
+from oarlock.store.engine.rows import BoundRows, among, insert_rows, these
 from oarlock.store.engine.tx import Tx, take_ids
 from oarlock.store.queries import where
 from oarlock.store.queries.moves import record
@@ -33,7 +33,7 @@ from oarlock.store.tables.columns import WHOLE
 
 __all__ = [
     "VISIBLE",
-    "New",
+    "NewJob",
     "add",
     "add_details",
     "add_texts",
@@ -101,12 +101,12 @@ _FIELDS: Mapping[str, str] = {
 """Field of `Job` → column."""
 
 _SELECT: Select[Any] = select(*(jobs.c[column] for column in _FIELDS.values()), jobs.c.texts_id).order_by(jobs.c.job_id)
-_MESSAGES = Given("said", id=WHOLE, message=jobs.c.message.type)
+_MESSAGES = BoundRows("said", id=WHOLE, message=jobs.c.message.type)
 _YES_NO = {False: "NO", True: "YES"}
 
 
 @dataclass(frozen=True, slots=True)
-class New:
+class NewJob:
     """A job to be stored: its own fields (numbers are given here), what it asks for, whom it waits for.
 
     Every alternative has its walltime by now. The text in `properties` is made from the request's own condition. What
@@ -119,7 +119,7 @@ class New:
     parameters: str = ""
 
 
-def add(tx: Tx, new: Sequence[New]) -> list[Job]:
+def add(tx: Tx, new: Sequence[NewJob]) -> list[Job]:
     """Store jobs with all they ask for, in the states they have, in as many statements for thousands as for one.
 
     A job whose array index is 1 begins an array (of one, for most); those that follow with other indexes belong to it,
@@ -173,11 +173,11 @@ def add_texts(tx: Tx, first: Job, *, last_job_id: int, stored: bool) -> None:
     insert_rows(tx, "array_texts", columns, [row])
 
 
-def _in_array(job: Job, new: New) -> Job:
+def _in_array(job: Job, new: NewJob) -> Job:
     return changed(job, command=new.parameters or None, environment="", initial_request="")
 
 
-def _alone(job: Job, new: New) -> Job:
+def _alone(job: Job, new: NewJob) -> Job:
     return changed(job, command=with_parameters(job.command, new.parameters)) if new.parameters else job
 
 
@@ -186,7 +186,7 @@ def with_parameters(command: str | None, parameters: str | None) -> str | None:
     return f"{command or ''} {parameters}".strip() if parameters else command
 
 
-def add_details(tx: Tx, numbers: Sequence[int], new: Sequence[New], texts: dict[Condition, str]) -> None:
+def add_details(tx: Tx, numbers: Sequence[int], new: Sequence[NewJob], texts: dict[Condition, str]) -> None:
     """Store everything of jobs but their own rows: their histories, what they ask for, their types and dependencies."""
     _add_logs(tx, numbers, new)
     _add_requests(tx, numbers, [one.request for one in new], texts)
@@ -462,7 +462,7 @@ def _grouped(rows: Iterable[Any]) -> dict[int, list[Any]]:
     return dict(groups)
 
 
-def _add_logs(tx: Tx, numbers: Sequence[int], new: Sequence[New]) -> None:
+def _add_logs(tx: Tx, numbers: Sequence[int], new: Sequence[NewJob]) -> None:
     lines = take_ids(tx, job_state_logs.c.job_state_log_id, len(new))
     insert_rows(
         tx,

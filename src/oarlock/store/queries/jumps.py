@@ -9,7 +9,7 @@ _NAME = "clock jump "
 
 
 @dataclass(frozen=True, slots=True)
-class Jumps:
+class ClockJumps:
     """Jumps ahead, by the instant before each. A jump back needs none: what it makes late is not ended too soon."""
 
     ahead: tuple[tuple[int, int], ...] = ()  # the instant that it would have been, and by how many seconds it jumped
@@ -28,7 +28,7 @@ def add(tx: Tx, *, now: int, seconds: int) -> None:
         facts.keep(tx, f"{_NAME}{now - seconds}", str(seconds))
 
 
-def read(tx: Tx) -> Jumps:
+def read(tx: Tx) -> ClockJumps:
     """Give all jumps, oldest first."""
     known = facts.beginning_with(tx, _NAME)
-    return Jumps(tuple(sorted((int(name.removeprefix(_NAME)), int(value)) for name, value in known.items())))
+    return ClockJumps(tuple(sorted((int(name.removeprefix(_NAME)), int(value)) for name, value in known.items())))

@@ -24,7 +24,7 @@ from oarlock.store.tables import (
 LIVE = tuple(state for state in JobState if state not in FINAL)
 
 
-class Line(NamedTuple):
+class JobRow(NamedTuple):
     """A job in one line. `scheduled` is when it starts or started, as far as anybody knows."""
 
     id: int
@@ -45,7 +45,7 @@ class Line(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Which:
+class JobFilter:
     """Which jobs are wanted; what is given must all hold. [since, until) is when they were there at all."""
 
     ids: Collection[int] | None = None
@@ -76,7 +76,7 @@ _COLUMNS = (
 _START = [column.name for column in _COLUMNS].index("start_time")
 
 
-def lines(tx: Tx, which: Which, *, most: int) -> list[Line]:
+def lines(tx: Tx, which: JobFilter, *, most: int) -> list[JobRow]:
     """Give the wanted jobs, oldest first; not more than `most`."""
     holds, bound = _chosen(tx, which)
     rows = tx.execute(select(*_COLUMNS).where(*holds).order_by(jobs.c.job_id).limit(most), bound).all()
@@ -86,7 +86,7 @@ def lines(tx: Tx, which: Which, *, most: int) -> list[Line]:
     return [_line(row, types, choices) for row in rows]
 
 
-class Details(NamedTuple):
+class JobDetails(NamedTuple):
     """What a chart shows of a job beside its line."""
 
     command: str | None
@@ -96,10 +96,10 @@ class Details(NamedTuple):
     uid: int | None
 
 
-def details(tx: Tx, ids: Collection[int]) -> dict[int, Details]:
+def details(tx: Tx, ids: Collection[int]) -> dict[int, JobDetails]:
     """Return what a chart shows of these jobs, by job."""
     return {
-        job.id: Details(job.command, job.kind.value, job.directory, job.properties, job.uid)
+        job.id: JobDetails(job.command, job.kind.value, job.directory, job.properties, job.uid)
         for job in stored_jobs.each(tx, ids)
     }
 
@@ -161,7 +161,7 @@ def at_nodes(tx: Tx, names: Collection[str]) -> dict[str, list[int]]:
     return dict(found)
 
 
-def _chosen(tx: Tx, which: Which) -> tuple[list[ColumnElement[bool]], dict[str, Any]]:
+def _chosen(tx: Tx, which: JobFilter) -> tuple[list[ColumnElement[bool]], dict[str, Any]]:
     holds: list[ColumnElement[bool]] = []
     bound: dict[str, Any] = {}
     if which.ids is not None:
@@ -213,7 +213,7 @@ def _choices(tx: Tx, numbers: Select[Any], bound: Mapping[str, Any]) -> dict[int
     return found
 
 
-def _line(row: Sequence[Any], types: Mapping[int, list[str]], choices: Mapping[int, list[_Choice]]) -> Line:
+def _line(row: Sequence[Any], types: Mapping[int, list[str]], choices: Mapping[int, list[_Choice]]) -> JobRow:
     """Put a job's line together: of its alternatives counts the one it has, else the planned one, else the first."""
     number, start, assigned = row[0], row[_START], row[-1]
     walltime, scheduled = None, start or None
@@ -225,4 +225,4 @@ def _line(row: Sequence[Any], types: Mapping[int, list[str]], choices: Mapping[i
     else:
         if alternatives:
             walltime = alternatives[0][1]
-    return Line._make((*row[:-1], walltime, types.get(number) or [], scheduled))
+    return JobRow._make((*row[:-1], walltime, types.get(number) or [], scheduled))

@@ -7,12 +7,12 @@ from typing import Any
 from sqlalchemy import Select, select, update
 
 from oarlock.model.job import JobState
-from oarlock.store.engine.rows import Given, among, these
+from oarlock.store.engine.rows import BoundRows, among, these
 from oarlock.store.engine.tx import Tx
 from oarlock.store.tables import jobs, moldable_job_descriptions
 from oarlock.store.tables.columns import WHOLE
 
-_WALLTIMES = Given("lasting", id=WHOLE, seconds=WHOLE)
+_WALLTIMES = BoundRows("lasting", id=WHOLE, seconds=WHOLE)
 
 
 def walltimes(tx: Tx, ids: Collection[int]) -> dict[int, int]:

@@ -9,7 +9,7 @@ from sqlalchemy import Select, Update, and_, case, exists, func, literal_column,
 from oarlock.model.errors import IllegalMove, UnknownJob
 from oarlock.model.job import FINAL, JobState, Moved, describe_exit
 from oarlock.store.engine import journal
-from oarlock.store.engine.rows import Given, among, insert_rows, these, within
+from oarlock.store.engine.rows import BoundRows, among, insert_rows, these, within
 from oarlock.store.engine.tx import Tx, take_ids
 from oarlock.store.tables import (
     assigned_resources,
@@ -26,8 +26,8 @@ from oarlock.store.tables.columns import TEXT_BY_CODE_POINT, WHOLE
 
 _STOPPED = frozenset({JobState.SUSPENDED, JobState.RESUMING})
 
-_IDS = Given("moved", id=WHOLE)
-_MOVES = Given(
+_IDS = BoundRows("moved", id=WHOLE)
+_MOVES = BoundRows(
     "moves",
     id=WHOLE,
     state=TEXT_BY_CODE_POINT,
@@ -85,7 +85,7 @@ def _checked(tx: Tx, moves: Sequence[Moved]) -> dict[int, int]:
     return {number: since for number, (_, since) in present.items()}
 
 
-class _Way:
+class _MovePath:
     """Where a job stands after its moves, and when it left where it stood before."""
 
     __slots__ = ("at", "last", "left", "line", "suspended")
@@ -117,7 +117,7 @@ def _write(tx: Tx, moves: Sequence[Moved], since: Mapping[int, int]) -> None:
     """Write where the jobs are in the end, and a line of history for each step of the way."""
     engine = tx.dialect.name
     numbers = take_ids(tx, job_state_logs.c.job_state_log_id, len(moves))
-    ways = {number: _Way(at) for number, at in since.items()}
+    ways = {number: _MovePath(at) for number, at in since.items()}
     lines = [ways[moved.job.id].go(moved, number) for moved, number in zip(moves, numbers, strict=True)]
     bound = _MOVES.bound(tx, [_row(way) for way in ways.values()])
     tx.execute(_update_jobs(engine), bound)
@@ -125,7 +125,7 @@ def _write(tx: Tx, moves: Sequence[Moved], since: Mapping[int, int]) -> None:
     insert_rows(tx, "job_state_logs", _LINE, lines)
 
 
-def _row(way: _Way) -> tuple[Any, ...]:
+def _row(way: _MovePath) -> tuple[Any, ...]:
     job = way.last.job
     stop = max(job.stop or way.at, job.start) if job.state in FINAL else job.stop
     suspended = "YES" if job.suspended or way.suspended else "NO"

@@ -14,7 +14,7 @@ _COLUMNS = [column.name for column in notices.columns]
 _PENDING = select(notices).order_by(notices.c.notice_id)
 
 
-class Pending(NamedTuple):
+class PendingNotice(NamedTuple):
     """A notice: about which job of whom, how it is sent, and what it says."""
 
     job: int
@@ -25,16 +25,16 @@ class Pending(NamedTuple):
     comment: str
 
 
-def add(tx: Tx, given: Sequence[Pending]) -> range:
+def add(tx: Tx, given: Sequence[PendingNotice]) -> range:
     """Keep notices until they are sent; gives their numbers."""
     numbers = take_ids(tx, notices.c.notice_id, len(given))
     insert_rows(tx, "notices", _COLUMNS, [(number, *one) for number, one in zip(numbers, given, strict=True)])
     return numbers
 
 
-def pending(tx: Tx) -> dict[int, Pending]:
+def pending(tx: Tx) -> dict[int, PendingNotice]:
     """Give the notices that were not sent, oldest first."""
-    return {row[0]: Pending(*row[1:]) for row in tx.execute(_PENDING)}
+    return {row[0]: PendingNotice(*row[1:]) for row in tx.execute(_PENDING)}
 
 
 def sent(tx: Tx, numbers: Collection[int]) -> None:

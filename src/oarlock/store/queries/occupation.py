@@ -14,7 +14,7 @@ _GIVEN = select(assigned_resources.c.resource_id).where(
 )
 
 
-class Occupied(NamedTuple):
+class JobOccupation(NamedTuple):
     """Resources of the default type that a node has in one state; `leaving`: they are to change it."""
 
     node: str
@@ -24,7 +24,7 @@ class Occupied(NamedTuple):
     taken: int
 
 
-def of_nodes(tx: Tx) -> list[Occupied]:
+def of_nodes(tx: Tx) -> list[JobOccupation]:
     """Count resources by node and state."""
     row = resources.c
     taken = func.sum(case((row.resource_id.in_(_GIVEN), 1), else_=0))
@@ -36,12 +36,12 @@ def of_nodes(tx: Tx) -> list[Occupied]:
     )
     stays = {NextState.UNCHANGED.value, NextState.ALIVE.value}
     return [
-        Occupied(node, ResourceState(state), following not in stays, total, int(used))
+        JobOccupation(node, ResourceState(state), following not in stays, total, int(used))
         for node, state, following, total, used in tx.execute(query)
     ]
 
 
-class Gpus(NamedTuple):
+class GpuAllocation(NamedTuple):
     """GPUs of the site: all, those of jobs, and those free for jobs."""
 
     total: int
@@ -49,11 +49,11 @@ class Gpus(NamedTuple):
     free: int
 
 
-def gpus(tx: Tx, name: str) -> Gpus:
+def gpus(tx: Tx, name: str) -> GpuAllocation:
     """Count GPUs: a node and a value of the property `name` are one, however many resources share it."""
     columns = properties.types(tx)
     if columns.get(name) is not int:
-        return Gpus(0, 0, 0)
+        return GpuAllocation(0, 0, 0)
     resource = properties.clause(columns)
     device, alive = resource.c[name], resource.c.state == ResourceState.ALIVE.value
     query = (
@@ -65,4 +65,4 @@ def gpus(tx: Tx, name: str) -> Gpus:
         .group_by(resource.c.network_address, device)
     )
     found = tx.execute(query).all()
-    return Gpus(len(found), sum(taken for taken, _ in found), sum(up and not taken for taken, up in found))
+    return GpuAllocation(len(found), sum(taken for taken, _ in found), sum(up and not taken for taken, up in found))

@@ -10,7 +10,7 @@ from sqlalchemy import Select, bindparam, func, select
 
 from oarlock.model.job import FINAL
 from oarlock.model.snapshot import Usage
-from oarlock.store.engine.rows import Given
+from oarlock.store.engine.rows import BoundRows
 from oarlock.store.engine.tx import Tx
 from oarlock.store.tables import accounting, jobs
 from oarlock.store.tables.columns import TEXT_BY_CODE_POINT
@@ -42,7 +42,7 @@ def with_decayed(tx: Tx, usage: Mapping[str, Usage], *, half_life: int, now: int
 
 
 _RECENT = 2
-_PEOPLE = Given("people", person=TEXT_BY_CODE_POINT)
+_PEOPLE = BoundRows("people", person=TEXT_BY_CODE_POINT)
 
 
 def recent(tx: Tx, users: Collection[str]) -> dict[str, tuple[int, ...]]:

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Select, and_, bindparam, delete, func, insert, select, tuple_
 
 from oarlock.model.errors import RequestIdReused
-from oarlock.store.engine.rows import Given, insert_rows
+from oarlock.store.engine.rows import BoundRows, insert_rows
 from oarlock.store.engine.tx import Tx
 from oarlock.store.tables import request_ids
 from oarlock.store.tables.columns import TEXT_BY_CODE_POINT
@@ -30,7 +30,7 @@ def answer(tx: Tx, *, user: str, request_id: str, verb: str) -> str | None:
     return str(row.answer)
 
 
-_KEYS = Given("asked", user=TEXT_BY_CODE_POINT, request_id=TEXT_BY_CODE_POINT)
+_KEYS = BoundRows("asked", user=TEXT_BY_CODE_POINT, request_id=TEXT_BY_CODE_POINT)
 
 
 def known(tx: Tx, keys: Collection[tuple[str, str]]) -> set[tuple[str, str]]:

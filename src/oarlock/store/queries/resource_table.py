@@ -15,7 +15,7 @@ from oarlock.store.queries import properties
 
 
 @dataclass(slots=True)
-class Memory:
+class ResourceTableCache:
     """The table that was read last; as long as nothing changed the next one is the same object."""
 
     rows: Sequence[tuple[Any, ...]] = ()
@@ -27,7 +27,7 @@ def read(
     tx: Tx,
     types: Mapping[str, type],
     order: Sequence[Order],
-    memory: Memory | None = None,
+    memory: ResourceTableCache | None = None,
     also: Select[Any] | None = None,
 ) -> ResourceTable:
     """Read the resources that are not Dead, and those whose numbers `also` selects, in the order that is preferred."""

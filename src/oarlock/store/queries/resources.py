@@ -20,7 +20,7 @@ from oarlock.model.errors import (
 )
 from oarlock.model.resource import DEFAULT_TYPE, NODE_NAME, STATE_NUMBER, NextState, Resource, ResourceState, Value
 from oarlock.store.engine import journal
-from oarlock.store.engine.rows import Given, among, insert_rows, these
+from oarlock.store.engine.rows import BoundRows, among, insert_rows, these
 from oarlock.store.engine.tx import Tx, take_ids
 from oarlock.store.queries import properties, where
 from oarlock.store.tables import assigned_resources, resource_logs, resources
@@ -29,7 +29,7 @@ from oarlock.store.tables.columns import TEXT_BY_CODE_POINT, WHOLE
 KEPT = properties.KEPT
 _INTEGERS = range(-(2**63), 2**63)
 _LAST_CHANGE = select(func.max(resource_logs.c.resource_log_id))
-_CHANGES = Given("changed", id=WHOLE, attribute=TEXT_BY_CODE_POINT)
+_CHANGES = BoundRows("changed", id=WHOLE, attribute=TEXT_BY_CODE_POINT)
 
 
 def listed(tx: Tx, ids: Collection[int] | None = None) -> list[Resource]:

@@ -22,7 +22,7 @@ _ENABLED = (
 )
 
 
-class Stored(NamedTuple):
+class StoredRule(NamedTuple):
     """A row: rules with a lower priority apply first, then those with the lower number."""
 
     id: int
@@ -30,12 +30,12 @@ class Stored(NamedTuple):
     priority: int
 
 
-def enabled(tx: Tx) -> list[Stored]:
+def enabled(tx: Tx) -> list[StoredRule]:
     """Give the rules that are switched on, in the order in which they apply."""
-    return [Stored(*row) for row in tx.execute(_ENABLED)]
+    return [StoredRule(*row) for row in tx.execute(_ENABLED)]
 
 
-def of_instance(where: Path | URL) -> list[Stored]:
+def of_instance(where: Path | URL) -> list[StoredRule]:
     """Read the rules that are switched on, beside a server that may run (`DatabaseRefused` if there is nothing)."""
     if isinstance(where, Path) and not where.exists():
         raise DatabaseRefused(f"There is no instance in {where.parent}.")

@@ -27,7 +27,7 @@ _Written = tuple[str, _Groups]
 
 
 @dataclass(slots=True)
-class Asked:
+class RequestRow:
     """What was read: shapes, each job's choices in their order, and why some jobs cannot be read any more."""
 
     shapes: list[Shape] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Asked:
 
 
 @dataclass(slots=True)
-class Memory:
+class ShapeCache:
     """What was read before, for reads that follow each other: shapes keep their numbers, and none is read twice.
 
     What an alternative asks for never changes; its walltime may, and is always read.
@@ -64,15 +64,15 @@ def given(engine: str) -> Select[Any]:
     return select(jobs.c.job_id).where(among(engine, jobs.c.job_id))
 
 
-def read(tx: Tx, which: Select[Any], types: Types, memory: Memory | None = None, **bound: Any) -> Asked:
+def read(tx: Tx, which: Select[Any], types: Types, memory: ShapeCache | None = None, **bound: Any) -> RequestRow:
     """Read what the jobs whose numbers `which` selects ask for, on resources that have these columns."""
     rows = tx.execute(_stored_choices(which), bound).all()
     if memory is None:
-        memory = Memory(dict(types), groups=_groups(tx.execute(_stored_groups(which), bound)))
+        memory = ShapeCache(dict(types), groups=_groups(tx.execute(_stored_groups(which), bound)))
     else:
         memory.begin(types)
         _remember(tx, [row.moldable_id for row in rows], memory)
-    asked, groups, known = Asked(memory.shapes), memory.groups, memory.known
+    asked, groups, known = RequestRow(memory.shapes), memory.groups, memory.known
     for moldable_id, job_id, walltime, properties in rows:
         written = (properties, groups.get(moldable_id, ()))
         if written not in known:
@@ -87,7 +87,7 @@ def read(tx: Tx, which: Select[Any], types: Types, memory: Memory | None = None,
     return asked
 
 
-def _remember(tx: Tx, moldables: list[int], memory: Memory) -> None:
+def _remember(tx: Tx, moldables: list[int], memory: ShapeCache) -> None:
     """Read the groups of alternatives that were not there before, and forget those that are no more."""
     new = [number for number in moldables if number not in memory.groups]
     found = _groups(tx.execute(_stored_groups_of(tx.dialect.name), these(tx, new))) if new else {}

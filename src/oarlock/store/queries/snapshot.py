@@ -32,7 +32,7 @@ _LIVE = (JobState.WAITING, JobState.TO_ACK_RESERVATION, *sorted(HOLDS_RESOURCES)
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class SnapshotRead:
     """A snapshot, and the jobs left out of it: number and why what they ask for cannot be read any more."""
 
     snapshot: Snapshot
@@ -41,12 +41,12 @@ class Read:
 
 
 @dataclass(slots=True)
-class Memory:
+class SnapshotCache:
     """What was read before, for reads that follow each other: what did not change is the same object."""
 
-    asked: shapes.Memory = field(default_factory=shapes.Memory)
+    asked: shapes.ShapeCache = field(default_factory=shapes.ShapeCache)
     waiting: dict[int, tuple[tuple[Any, ...], Waiting]] = field(default_factory=dict)
-    table: resource_table.Memory = field(default_factory=resource_table.Memory)
+    table: resource_table.ResourceTableCache = field(default_factory=resource_table.ResourceTableCache)
 
     @property
     def is_full(self) -> bool:
@@ -62,8 +62,8 @@ def read(
     order: Sequence[Order] = DEFAULT_ORDER,
     depth: int | None = None,
     half_life: int = 0,
-    memory: Memory | None = None,
-) -> Read:
+    memory: SnapshotCache | None = None,
+) -> SnapshotRead:
     """Read everything the scheduler needs of this instant.
 
     `order` is SCHEDULER_RESOURCE_ORDER; a column there is none of is refused (`UnknownProperty`), equals stay by
@@ -98,10 +98,12 @@ def read(
     )
     broken = tuple((number, why) for number, why in sorted(asked.broken.items()) if number not in promised)
     left = 0 if head is None else _count_waiting(tx) - len(head)
-    return Read(snapshot, broken, left)
+    return SnapshotRead(snapshot, broken, left)
 
 
-def _asked(tx: Tx, head: Sequence[int] | None, types: Mapping[str, type], memory: shapes.Memory | None) -> shapes.Asked:
+def _asked(
+    tx: Tx, head: Sequence[int] | None, types: Mapping[str, type], memory: shapes.ShapeCache | None
+) -> shapes.RequestRow:
     """Read what jobs ask for: all that wait, or the `head`."""
     if head is None:
         return shapes.read(tx, shapes.WAITING, types, memory)
@@ -256,7 +258,7 @@ def _placed(row: Any, place: _Place, types: tuple[str, ...]) -> Placed:
     )
 
 
-def _all_waiting(read: Sequence[tuple[Any, ...]], memory: Memory | None) -> tuple[Waiting, ...]:
+def _all_waiting(read: Sequence[tuple[Any, ...]], memory: SnapshotCache | None) -> tuple[Waiting, ...]:
     """Make the jobs that wait; those of which everything was read before are there."""
     if memory is None:
         return tuple([_waiting(*parts) for parts in read])

@@ -14,7 +14,7 @@ from oarlock.store.tables import jobs as job_table
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
+class StateInterval:
     """A state that a job was in: [start, stop), 0 while it still is; and why it came there.
 
     `turn` counts everything that happened to all jobs, in order: what no clock says that was set back meanwhile.
@@ -28,11 +28,11 @@ class Stay:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class FullHistory:
     """Everything about all jobs, by their number. `held`: resources that somebody has at this moment."""
 
     jobs: dict[int, Job]
-    stays: dict[int, list[Stay]]
+    stays: dict[int, list[StateInterval]]
     attempts: dict[int, list[Attempt]]
     resources: dict[int, list[int]]
     events: dict[int, list[str]]
@@ -40,7 +40,7 @@ class History:
     used: int
 
 
-def read(tx: Tx) -> History:
+def read(tx: Tx) -> FullHistory:
     """Read everything."""
     numbers = list(tx.execute(select(job_table.c.job_id)).scalars())
     log = job_state_logs.c
@@ -50,7 +50,7 @@ def read(tx: Tx) -> History:
             log.job_state_log_id
         )
     ):
-        stays[number].append(Stay(turn, JobState(state), start, stop, why))
+        stays[number].append(StateInterval(turn, JobState(state), start, stop, why))
     tries = defaultdict(list)
     for attempt in attempts.of_jobs(tx, numbers):
         tries[attempt.job_id].append(attempt)
@@ -58,7 +58,7 @@ def read(tx: Tx) -> History:
     for number, kind in tx.execute(select(event_logs.c.job_id, event_logs.c.type).order_by(event_logs.c.event_id)):
         noted[number].append(kind)
     current = assigned_resources.c.assigned_resource_index == literal_column("'CURRENT'")
-    return History(
+    return FullHistory(
         jobs={job.id: job for job in jobs.many(tx, numbers)},
         stays=dict(stays),
         attempts=dict(tries),

@@ -8,7 +8,7 @@ from oarlock.store.engine.tx import Tx
 from oarlock.store.tables import tokens
 
 
-class Token(NamedTuple):
+class StoredToken(NamedTuple):
     """A token, by its hash; from `expires` on it is worth nothing."""
 
     token_hash: str
@@ -19,7 +19,7 @@ class Token(NamedTuple):
     uid: int | None = None
 
 
-def add(tx: Tx, token: Token) -> None:
+def add(tx: Tx, token: StoredToken) -> None:
     """Keep a new token."""
     columns = [column.name for column in tokens.columns]
     tx.execute(insert(tokens), dict(zip(columns, token, strict=True)))
@@ -35,10 +35,10 @@ def owner(tx: Tx, token_hash: str, *, now: int) -> tuple[str, int | None] | None
     return None if row is None else (row.user_name, row.uid)
 
 
-def of_user(tx: Tx, user: str) -> list[Token]:
+def of_user(tx: Tx, user: str) -> list[StoredToken]:
     """Give the tokens of a user, oldest first, expired ones included."""
     rows = tx.execute(select(tokens).where(tokens.c.user_name == user).order_by(tokens.c.created, tokens.c.token_hash))
-    return [Token(*row) for row in rows]
+    return [StoredToken(*row) for row in rows]
 
 
 def revoke(tx: Tx, *, user: str, token_hash: str) -> bool:

@@ -27,7 +27,7 @@ class SomeChanges(Asked):
 class Changes(Struct, frozen=True):
     """Changes, oldest first; `broken` is the first entry that somebody edited, or before which one was taken out."""
 
-    changes: list[audit.Entry]
+    changes: list[audit.AuditEntry]
     broken: int | None = None
 
 

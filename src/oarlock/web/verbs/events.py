@@ -57,7 +57,7 @@ async def listed(call: Call, asked: NodeEvents) -> Happened:
     return await call.read(read)
 
 
-def _view(noted: events.Noted, admin: bool) -> NodeEvent:
+def _view(noted: events.EventRow, admin: bool) -> NodeEvent:
     event = noted.event
     return NodeEvent(
         noted.id, event.type, event.at, views.description(event, own=admin), event.job, event.hosts, noted.to_check

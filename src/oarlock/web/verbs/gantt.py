@@ -9,7 +9,7 @@ from oarlock.model.errors import BadRequest, TooMuch
 from oarlock.model.job import HOLDS_RESOURCES
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import jobs, listing
-from oarlock.store.queries.listing import Details, Line, Which
+from oarlock.store.queries.listing import JobDetails, JobFilter, JobRow
 from oarlock.web import views
 from oarlock.web.context import Call
 from oarlock.web.decode import Asked, Instant
@@ -70,7 +70,7 @@ async def gantt(call: Call, asked: Between) -> bytes:
 def _chart(tx: Tx, since: int, until: int, who: Who) -> bytes:
     lines = [
         (line, stay)
-        for line in listing.lines(tx, Which(since=since, until=until), most=views.MOST_LISTED)
+        for line in listing.lines(tx, JobFilter(since=since, until=until), most=views.MOST_LISTED)
         if (stay := _stay(line)) and stay[0] < until and stay[1] > since
     ]
     if len(lines) > MOST_BARS:
@@ -81,20 +81,20 @@ def _chart(tx: Tx, since: int, until: int, who: Who) -> bytes:
     return msgspec.json.encode(Chart(bars, views.resource_views(tx)))
 
 
-def _stay(line: Line) -> tuple[int, int] | None:
+def _stay(line: JobRow) -> tuple[int, int] | None:
     """Say from when until when a job is on its resources, as far as anybody knows."""
     if line.scheduled is None:
         return None
     return line.scheduled, line.stop or line.scheduled + (line.walltime or 0)
 
 
-def _places(tx: Tx, lines: Collection[Line]) -> dict[int, list[int]]:
+def _places(tx: Tx, lines: Collection[JobRow]) -> dict[int, list[int]]:
     ids = [line.id for line in lines]
     waiting = [line.id for line in lines if line.state not in HOLDS_RESOURCES and not line.stop]
     return {**listing.foreseen(tx, waiting), **jobs.resources_of(tx, ids)}
 
 
-def _bar(line: Line, stay: tuple[int, int], resources: list[int], details: Details, who: Who) -> Bar:
+def _bar(line: JobRow, stay: tuple[int, int], resources: list[int], details: JobDetails, who: Who) -> Bar:
     start, stop = stay
     command = details.command if who.admin or who.owns(line.user, details.uid) else None
     return Bar(

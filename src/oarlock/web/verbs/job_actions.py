@@ -8,7 +8,7 @@ from msgspec import Meta, Struct, structs
 from oarlock.model.errors import BadRequest, Forbidden, OarlockError, UnknownArray, UnknownJob
 from oarlock.model.job import JobState
 from oarlock.store.queries import jobs, listing
-from oarlock.store.queries.listing import LIVE, Line, Which
+from oarlock.store.queries.listing import LIVE, JobFilter, JobRow
 from oarlock.web import views
 from oarlock.web.context import Call
 from oarlock.web.core import Answer
@@ -60,7 +60,7 @@ class JobAnswers(Struct, frozen=True):
 
 
 Action = Callable[[Sequence[int]], Awaitable[Sequence[Answer]]]
-Needs = Callable[[Line], Power]
+Needs = Callable[[JobRow], Power]
 
 
 @verb(
@@ -106,7 +106,7 @@ async def hold(call: Call, asked: Holding) -> JobAnswers:
 async def resume(call: Call, asked: SomeJobs) -> JobAnswers:
     """Resume jobs; what ran and was stopped needs the power to stop it."""
 
-    def needs(line: Line) -> Power:
+    def needs(line: JobRow) -> Power:
         return call.site.suspending if line.state == JobState.SUSPENDED else VERBS["jobs.resume"]
 
     async def go_on(ids: Sequence[int]) -> Sequence[Answer]:
@@ -120,7 +120,7 @@ async def _act(call: Call, asked: SomeJobs, action: Action, needs: Needs) -> Job
 
     async def act() -> JobAnswers:
         ids = await _chosen(call, asked)
-        lines = {line.id: line for line in await _lines(call, Which(ids=ids))}
+        lines = {line.id: line for line in await _lines(call, JobFilter(ids=ids))}
         uids = {} if call.who.admin else await call.read(lambda tx: jobs.uids(tx, ids))
         answers: dict[int, JobAnswer] = {}
         for number in ids:
@@ -144,7 +144,7 @@ async def _act(call: Call, asked: SomeJobs, action: Action, needs: Needs) -> Job
     return answers
 
 
-def _refusal(call: Call, number: int, line: Line | None, needs: Needs, uid: int | None) -> OarlockError | None:
+def _refusal(call: Call, number: int, line: JobRow | None, needs: Needs, uid: int | None) -> OarlockError | None:
     if line is None:
         return UnknownJob(number)
     if line.user == call.who.name and not call.who.account.is_number(uid):
@@ -162,14 +162,14 @@ async def _chosen(call: Call, asked: SomeJobs) -> list[int]:
     if asked.ids is not None:
         return list(dict.fromkeys(asked.ids))
     if asked.array is not None:
-        members = await _lines(call, Which(array_id=asked.array))
+        members = await _lines(call, JobFilter(array_id=asked.array))
         if not members:
             raise UnknownArray(asked.array)
     else:
         own = None if call.who.admin else call.who.name
-        members = await _lines(call, Which(ids=await fulfilling(call, asked.where or "", user=own)))
+        members = await _lines(call, JobFilter(ids=await fulfilling(call, asked.where or "", user=own)))
     return [line.id for line in members if line.state in LIVE]
 
 
-async def _lines(call: Call, which: Which) -> list[Line]:
+async def _lines(call: Call, which: JobFilter) -> list[JobRow]:
     return await call.read(lambda tx: listing.lines(tx, which, most=views.MOST_LISTED))

@@ -11,7 +11,7 @@ from oarlock.model.job import JobState
 from oarlock.model.plan import Priority
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import jobs, listing
-from oarlock.store.queries.listing import LIVE, Which
+from oarlock.store.queries.listing import LIVE, JobFilter
 from oarlock.web import views
 from oarlock.web.context import Call
 from oarlock.web.decode import Asked, Id, Instant, Text, Word
@@ -74,17 +74,19 @@ async def fulfilling(call: Call, text: str, *, user: str | None = None) -> list[
     return await call.ask(lambda tx: jobs.matching(tx, condition, user=user), ("jobs", text, user))
 
 
-async def _which(call: Call, asked: ListJobs) -> Which:
+async def _which(call: Call, asked: ListJobs) -> JobFilter:
     ids: Collection[int] | None = asked.ids
     if asked.where is not None:
         found = await fulfilling(call, asked.where)
         ids = found if ids is None else set(ids) & set(found)
     history = any(one is not None for one in (ids, asked.array, asked.since, asked.until))
     states = asked.states if asked.states is not None or history else LIVE
-    return Which(ids=ids, array_id=asked.array, user=asked.user, states=states, since=asked.since, until=asked.until)
+    return JobFilter(
+        ids=ids, array_id=asked.array, user=asked.user, states=states, since=asked.since, until=asked.until
+    )
 
 
-def listed_jobs(tx: Tx, which: Which, who: Who, hopeless: views.Hopeless, *, full: bool, after: int = 0) -> bytes:
+def listed_jobs(tx: Tx, which: JobFilter, who: Who, hopeless: views.Hopeless, *, full: bool, after: int = 0) -> bytes:
     """Read jobs and write the answer, in few queries however many they are."""
     lines = views.job_lines(tx, which, hopeless)
     most = MOST_WHOLE if full else views.MOST_LISTED

@@ -271,7 +271,7 @@ async def add_token(call: Call, asked: NewToken) -> Made:
         tokens.forget(tx, now=now)
         if any(one.label == asked.name for one in tokens.of_user(tx, user)):
             raise _exists(asked.name)
-        tokens.add(tx, tokens.Token(own_hash, user, asked.name, now, now + asked.days * _DAY_SECONDS, uid))
+        tokens.add(tx, tokens.StoredToken(own_hash, user, asked.name, now, now + asked.days * _DAY_SECONDS, uid))
         return own_hash
 
     if await call.change(step, str) != own_hash:
