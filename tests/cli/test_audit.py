@@ -25,7 +25,7 @@ def test_changes_are_a_line_each_without_what_was_left_open(run, server):
 
 
 def test_a_refused_request_says_why(run, server):
-    refused = {**ENDED, "user": "bob", "asked": '{"ids":[4]}', "refused": "This belongs to ada, not to bob."}
+    refused = {**ENDED, "user": "bob", "asked": '{"ids":[4]}', "refused": "This belongs to ada,\n not to bob."}
     server.says(ok({"changes": [refused, {**refused, "user": "", "asked": ""}], "broken": None}))
     assert run("oarlock", "audit").out == (
         "     7  1970-01-12 13:46:40  bob (socket)  jobs.delete  ids=4  refused: This belongs to ada, not to bob.\n"

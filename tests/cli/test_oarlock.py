@@ -114,3 +114,14 @@ def test_a_host_that_is_none_is_a_sentence_as_well(run, tmp_path):
     ran = run("oarlock", "serve", "--state", str(tmp_path / "state"), "--config", "oar.conf")
     assert (ran.code, "Traceback" in ran.err) == (2, False)
     assert "oarlock: Cannot listen on no.such.host.invalid: " in ran.err
+
+
+@pytest.mark.parametrize("server", ["{state}/server.sock", "http://127.0.0.1:6680"])
+def test_a_backup_is_of_the_instance_that_commands_speak_to(server, tmp_path, monkeypatch, capsys):
+    state, own = tmp_path / "state", tmp_path / "home/.local/state"
+    monkeypatch.setenv("OARLOCK_SERVER", server.format(state=state))
+    monkeypatch.setenv("XDG_STATE_HOME", str(own))
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert main(["backup", str(tmp_path / "copy")]) == 2
+    expected = state if server.startswith("{") else own / "oarlock"
+    assert f"There is no database at {expected}/oarlock.db." in capsys.readouterr().err

@@ -72,7 +72,7 @@ def _line(one: dict[str, Any]) -> str:
     asked = _told(one["asked"])
     date = time_format.date(one["date"])
     line = f"{one['id']:>6}  {date}  {who or 'unknown'} ({one['channel']})  {one['verb']}  {asked}"
-    return f"{line.rstrip()}  refused: {one['refused']}" if one["refused"] else line.rstrip()
+    return f"{line.rstrip()}  refused: {' '.join(one['refused'].split())}" if one["refused"] else line.rstrip()
 
 
 def _told(asked: str) -> str:

@@ -32,16 +32,18 @@ def options(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     restoring.set_defaults(run=_restore)
     for command in (copying, restoring):
         command.add_argument("file", metavar="FILE", type=Path, help="the copy")
-        command.add_argument("--state", metavar="DIR", type=Path, help="the state directory")
+        command.add_argument(
+            "--state", metavar="DIR", type=Path, help="the state directory (default: that of OARLOCK_SERVER)"
+        )
         command.add_argument("--config", metavar="FILE", type=Path, help="the settings file")
         command.add_argument("-J", "--json", action="store_true", help="as JSON, for programs")
 
 
 def _place(asked: argparse.Namespace) -> tuple[Path, Config]:
     from oarlock.config import load
-    from oarlock.server.serve import default_state
+    from oarlock.server.serve import state_of_commands
 
-    return asked.state or default_state(), load(asked.config).config
+    return asked.state or state_of_commands(), load(asked.config).config
 
 
 def _say(line: str) -> None:

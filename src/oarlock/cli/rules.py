@@ -15,7 +15,7 @@ from oarlock.job.admission.examples import NOW, plain_job, tried
 from oarlock.job.admission.rules import SHIPPED, Book, Source, sources, with_lists
 from oarlock.model.errors import BadRule, DatabaseRefused, ExamplesFailed, OarlockError, RefusedByRule
 from oarlock.server.nodes import python_rules
-from oarlock.server.serve import address, default_state
+from oarlock.server.serve import address, state_of_commands
 from oarlock.store.engine.opening import place
 from oarlock.store.queries import rules as table
 from oarlock.store.queries.rules import StoredRule
@@ -36,7 +36,7 @@ def _sources(folder: Path | None, state: Path | None) -> list[Source]:
     """Read a folder's rules, or those in effect: of the settings, and of the database."""
     if folder is None:
         config = load().config
-        return with_lists(sources(config.admission_rules_dir, _stored(state or default_state(), config)))
+        return with_lists(sources(config.admission_rules_dir, _stored(state or state_of_commands(), config)))
     if not folder.is_dir():
         raise BadRule(f"There is no folder {folder}.", hint=f"The rules that are shipped are in {SHIPPED}.")
     found = sources(folder, shipped=None)

@@ -77,6 +77,12 @@ def default_state() -> Path:
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "oarlock"
 
 
+def state_of_commands() -> Path:
+    """Return the state directory of the instance that commands speak to: the one of a socket in OARLOCK_SERVER."""
+    address = os.environ.get("OARLOCK_SERVER", "")
+    return Path(address).parent if address.startswith("/") else default_state()
+
+
 def prepare(state_dir: Path) -> None:
     """Make the directories of an instance; others may pass through, to the socket and to the files of their jobs."""
     try:
