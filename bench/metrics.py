@@ -6,10 +6,10 @@ Every node runs two jobs of 16 cores and sends what a node really sends; all val
 import time
 
 from bench.harness import figure
-from oarlock.measure.live import Live
+from oarlock.measure.live import LiveUsage
 from oarlock.measure.metrics import catalogue
-from oarlock.measure.owners import Facts
-from oarlock.node.measure.stream import packed
+from oarlock.measure.owners import JobFacts
+from oarlock.node.measure.stream import encode_sample
 from oarlock.node.sources.metrics import series
 
 NODES, JOBS_A_NODE, CORES = 200, 2, 16
@@ -29,7 +29,7 @@ def page() -> float:
 
 
 def _measured() -> tuple[list[float], list[float]]:
-    live = Live(10, "bench")
+    live = LiveUsage(10, "bench")
     taking, writing = [], []
     for turn in range(1, _TURNS + 1):
         samples = [(f"node{node}", *_sample(node, turn)) for node in range(NODES)]
@@ -37,7 +37,7 @@ def _measured() -> tuple[list[float], list[float]]:
         for name, data, jobs in samples:
             live.take(name, data, jobs, at=float(turn))
         taking.append((time.process_time() - begin) * 1000)
-        live.learn({job: Facts("root", "bench", "") for job in live.unknown()})
+        live.learn({job: JobFacts("root", "bench", "") for job in live.unknown()})
         begin = time.process_time()
         text = live.page(live.batches(now=float(turn)))
         writing.append((time.process_time() - begin) * 1000)
@@ -50,7 +50,7 @@ def _sample(node: int, turn: int) -> tuple[bytes, set[int]]:
     numbers = range(node * JOBS_A_NODE + 1, (node + 1) * JOBS_A_NODE + 1)
     values = {name: float(turn * 1000 + at) for at, name in enumerate(_series("job"))}
     whole = {name: float(turn * 1000 + at) for at, name in enumerate(_series("node"))}
-    return packed(float(turn), whole, dict.fromkeys(numbers, values)), set(numbers)
+    return encode_sample(float(turn), whole, dict.fromkeys(numbers, values)), set(numbers)
 
 
 def _series(scope: str) -> list[str]:

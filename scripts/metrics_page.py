@@ -3,7 +3,7 @@
 from itertools import groupby
 
 from oarlock.measure import names
-from oarlock.measure.metrics import Measured, catalogue
+from oarlock.measure.metrics import MetricDefinition, catalogue
 
 HEAD = """\
 # Metrics reference
@@ -51,7 +51,7 @@ def metrics() -> str:
     return "\n".join([HEAD, *sections, _elsewhere()])
 
 
-def _section(scope: str, source: str, rows: list[Measured]) -> str:
+def _section(scope: str, source: str, rows: list[MetricDefinition]) -> str:
     whose = {"job": "Of a job", "node": "Of a node", "agent": "Of the agent itself"}[scope]
     table = "\n".join(_row(row) for row in rows)
     columns = "| metric | labels | kind | unit | meaning | read from | elsewhere |"
@@ -60,13 +60,13 @@ def _section(scope: str, source: str, rows: list[Measured]) -> str:
 
 
 def _elsewhere() -> str:
-    tables = [_family(family) for name, family in names.known().items() if name != names.OURS]
+    tables = [_family(family) for name, family in names.all_families().items() if name != names.OURS]
     return "\n".join([ELSEWHERE, *tables])
 
 
-def _family(family: names.Family) -> str:
+def _family(family: names.NameFamily) -> str:
     labels = ", ".join(f"`{label}` ({said})" for label, said in family.labels.items())
-    rows: dict[str, list[names.Name]] = {}
+    rows: dict[str, list[names.MetricName]] = {}
     scope = next(iter(family.names))
     for name in family.names[scope]:
         rows.setdefault(name.name, []).append(name)
@@ -76,7 +76,7 @@ def _family(family: names.Family) -> str:
     return f"{head}| name | kind | meaning | made of | labels of its own |\n| --- | --- | --- | --- | --- |\n{table}\n"
 
 
-def _name(scope: str, called: str, made_of: list[names.Name]) -> str:
+def _name(scope: str, called: str, made_of: list[names.MetricName]) -> str:
     first = made_of[0]
     own = {label: "" for name in made_of for label in _own_labels(scope, name)}
     what = ", ".join(f"`{name.metric}`" for name in made_of)
@@ -89,12 +89,12 @@ def _name(scope: str, called: str, made_of: list[names.Name]) -> str:
     return f"| `{called}` | {first.kind} | {first.help} | {what}{factor}{form[first.form]} | {', '.join(own) or '–'} |"
 
 
-def _own_labels(scope: str, name: names.Name) -> list[str]:
+def _own_labels(scope: str, name: names.MetricName) -> list[str]:
     ours = catalogue()[scope, name.metric].labels
     return [*(name.rename.get(label, label) for label in ours if label not in name.drop), *name.add]
 
 
-def _row(row: Measured) -> str:
+def _row(row: MetricDefinition) -> str:
     peers = "; ".join(f"{peer}: `{name}`" for peer, name in row.peers.items()) or "–"
     labels = ", ".join(row.labels) or "–"
     unit = "–" if row.unit == "1" else row.unit

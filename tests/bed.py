@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from oarlock.node.wire.messages import Launch, Report, Settings
+from oarlock.node.wire.messages import Launch, NodeSettings, Report
 from oarlock.server.nodes import Back, ConnectionSlots, Exited, NodeClient, NodeEvent, Started, Timeouts, local, ssh
 from oarlock.server.nodes.command import NodeCommand
 
@@ -158,7 +158,7 @@ class Outpost:
     """A node under test with its events, and launches made for it."""
 
     node: NodeClient
-    settings: Settings
+    settings: NodeSettings
     user: str
     home: Path
     boot: str = ""
@@ -231,7 +231,7 @@ async def outpost(
 ) -> AsyncIterator[Outpost]:
     """Open a node; leave it, and remove what it left in the cgroup hierarchies, at the end."""
     name = name or f"t{secrets.token_hex(4)}"
-    settings = Settings(**{"node": name, "spool": str(ground / "spool"), "runtime": str(ground / "run"), **more})
+    settings = NodeSettings(**{"node": name, "spool": str(ground / "spool"), "runtime": str(ground / "run"), **more})
     home = ground / "home"
     if not home.exists():
         home.mkdir(parents=True)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from oarlock.node.cgroup.hierarchies import UNIFIED, Hierarchy, of_this_machine
-from oarlock.node.measure.discovery import Found, Spot
-from oarlock.node.measure.layout import Place
+from oarlock.node.measure.discovery import CgroupDirectory, FoundCgroup
+from oarlock.node.measure.layout import CgroupIdentity
 
 ROOT = Path(__file__).resolve().parent.parent
 CASES = ROOT.parent / "shared" / "data" / "monitoring-cases.json"
@@ -37,11 +37,11 @@ def recorded(folder: Path, files: Mapping[str, str]) -> Path:
     return folder
 
 
-def job_at(directories: Mapping[str, Path | str], job: str = "1") -> Found:
+def job_at(directories: Mapping[str, Path | str], job: str = "1") -> FoundCgroup:
     """Give a job whose directory for each controller is known."""
-    found = Found(Place("oarlock", job, user="ada"))
+    found = FoundCgroup(CgroupIdentity("oarlock", job, user="ada"))
     for controller, directory in directories.items():
-        found.add(Spot(Hierarchy(str(directory), (controller,)), ""))
+        found.add(CgroupDirectory(Hierarchy(str(directory), (controller,)), ""))
     return found
 
 

@@ -85,7 +85,7 @@ def test_the_options_of_colmet_are_options_here(capsys):
 PLAIN = """
 import logging, os, sys
 from oarlock.measure import options, run_agent
-asked = options.made({"enable": "perf", "listen": "none", "control": "none", "layout": "oarlock"})
+asked = options.make_options({"enable": "perf", "listen": "none", "control": "none", "layout": "oarlock"})
 logging.basicConfig(stream=sys.stdout, format="%(message)s", level="WARNING")
 os.setgid(65534)
 os.setuid(65534)

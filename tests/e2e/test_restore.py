@@ -17,7 +17,7 @@ from sqlalchemy import make_url
 from oarlock.cli.unknown import UnknownJobs
 from oarlock.model.event import EventType
 from oarlock.model.job import FINAL, JobState
-from oarlock.node.wire.messages import Hooks, Launch
+from oarlock.node.wire.messages import Launch, SiteHooks
 from oarlock.store.engine import facts
 from oarlock.store.engine.opening import open_database
 from oarlock.store.queries import events, jobs, unknown
@@ -225,7 +225,7 @@ def test_a_file_that_somebody_put_into_the_spool_runs_nothing(alone, ground):
         spool = alone.state / "spool" / alone.nodes[0]
         spool.mkdir(parents=True)
         (alone.state / "spool").chmod(0o700)
-        launch = Launch(666, 1, "00" * 32, "", alone.user, "true", hooks=Hooks(manager=program))
+        launch = Launch(666, 1, "00" * 32, "", alone.user, "true", hooks=SiteHooks(manager=program))
         (spool / "666.1").write_bytes(b"0" * 64 + b" " + json.dumps(launch.body()).encode())
         (spool / "667.1").write_text(json.dumps({**launch.body(), "job": 667}))
         job = alone.submit("exit 0")

@@ -18,7 +18,7 @@ from oarlock.config import Config
 from oarlock.job.run.unit_of_work import Site
 from oarlock.model.job import JobState
 from oarlock.node.program import spool
-from oarlock.node.wire.messages import EXITED, Report, signed
+from oarlock.node.wire.messages import EXITED, Report, sign_report
 from oarlock.server.http import descriptors
 from oarlock.server.nodes.fleet import InstanceIdentity
 from oarlock.store.engine import facts
@@ -135,7 +135,7 @@ def leave_behind(site, directory, key):
         secrets = [Site(Config(), secret_key).secret(attempt) for attempt in attempts.of_jobs(tx, [key[0]])]
     launch = json.dumps({"secret": secrets[0] if secrets else "00"}).encode()
     place = spool.enter(str(directory), key, launch, mac_key)
-    place.write(signed(Report(*key, directory.name, "", EXITED), "00"))
+    place.write(sign_report(Report(*key, directory.name, "", EXITED), "00"))
     place.close()
 
 

@@ -42,7 +42,7 @@ def agent_of(trees):
             "layout": "oar2",
             **{key: asked.pop(key) for key in GIVEN & asked.keys()},
         }
-        agents.append(Agent(options.made(chosen), hierarchies=lambda: trees, **asked))
+        agents.append(Agent(options.make_options(chosen), hierarchies=lambda: trees, **asked))
         return agents[-1]
 
     yield make
@@ -238,18 +238,18 @@ def test_a_management_controller_is_named_in_a_file_that_keeps_its_secret(tmp_pa
     file = tmp_path / "redfish.toml"
     file.touch(mode=0o600)
     file.write_text('url = "https://bmc.example"\nuser = "ada"\npassword = "pw"\n')
-    assert source_settings(options.made({"redfish": str(file)})).redfish is not None
+    assert source_settings(options.make_options({"redfish": str(file)})).redfish is not None
     for text in ("url =", "uri = 'x'", "url = 'bmc'\nuser = ''\npassword = ''"):
         file.write_text(text)
         with pytest.raises(ConfigRefused, match="does not say how to reach"):
-            source_settings(options.made({"redfish": str(file)}))
+            source_settings(options.make_options({"redfish": str(file)}))
 
 
 @pytest.fixture
 def real_agent():
     """Make an agent of real cgroups, and put sleeping processes into them."""
     with real_groups() as groups, ExitStack() as stack:
-        agent = Agent(options.made({"layout": "slurm", "sources": ("cpu", "processes"), "control": "none"}),
+        agent = Agent(options.make_options({"layout": "slurm", "sources": ("cpu", "processes"), "control": "none"}),
                       hierarchies=lambda: groups.hierarchies)  # fmt: skip
         stack.callback(agent.close)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from oarlock.measure import control
-from oarlock.measure.control import Control, ControlRefused, ask
-from oarlock.measure.options import AgentOptions, made
+from oarlock.measure.control import ControlRefused, ControlSocket, ask
+from oarlock.measure.options import AgentOptions, make_options
 from oarlock.model.errors import ConfigRefused
 
 
@@ -24,9 +24,9 @@ def heard():
 def listening(tmp_path, heard):
     def change(wishes):
         heard.append(wishes)
-        return made(wishes)
+        return make_options(wishes)
 
-    made_control = Control(tmp_path / "run" / "agent.sock", change)
+    made_control = ControlSocket(tmp_path / "run" / "agent.sock", change)
     yield made_control.path
     made_control.close()
     assert not made_control.path.exists()
@@ -84,7 +84,7 @@ def test_a_stranger_is_refused_by_what_the_kernel_says_even_where_the_files_woul
     """The socket is opened to all for this, so that only the kernel's word on the other end is left."""
     with tempfile.TemporaryDirectory(prefix="oarlock-control-") as folder:
         Path(folder).chmod(0o755)
-        open_to_all = Control(Path(folder) / "agent.sock", lambda wishes: made(wishes))
+        open_to_all = ControlSocket(Path(folder) / "agent.sock", lambda wishes: make_options(wishes))
         try:
             open_to_all.path.chmod(0o666)
             command = [sys.executable, "-c", STRANGER, str(open_to_all.path)]
@@ -96,11 +96,11 @@ def test_a_stranger_is_refused_by_what_the_kernel_says_even_where_the_files_woul
 
 def test_two_agents_do_not_share_a_socket_but_a_dead_one_leaves_its_own(listening, tmp_path):
     with pytest.raises(ConfigRefused, match="Another agent has the socket"):
-        Control(listening, lambda wishes: made(wishes))
+        ControlSocket(listening, lambda wishes: make_options(wishes))
     dead = tmp_path / "dead.sock"
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(dead))
-    Control(dead, lambda wishes: made(wishes)).close()
+    ControlSocket(dead, lambda wishes: make_options(wishes)).close()
 
 
 def test_where_nobody_listens_that_is_told(tmp_path):
@@ -108,7 +108,7 @@ def test_where_nobody_listens_that_is_told(tmp_path):
         ask(tmp_path / "agent.sock", {})
     (tmp_path / "file").touch()
     with pytest.raises(ConfigRefused, match="cannot be made"):
-        Control(tmp_path / "file" / "agent.sock", lambda wishes: made(wishes))
+        ControlSocket(tmp_path / "file" / "agent.sock", lambda wishes: make_options(wishes))
 
 
 def test_each_user_has_a_socket_of_his_own(monkeypatch):

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from oarlock.measure import layouts
 from oarlock.model.errors import ConfigRefused
-from oarlock.node.measure.layout import Place, match
+from oarlock.node.measure.layout import CgroupIdentity, match
 from tests.monitoring import cases
 
-KNOWN = layouts.known()
+KNOWN = layouts.all_layouts()
 DETAILS = {"session": "session", "pod_uid": "pod"}
 
 
@@ -39,11 +39,11 @@ def test_what_is_below_a_slurm_job_is_its_step_and_its_task(case):
 
 
 def test_a_user_with_underscores_is_cut_off_at_the_last_one():
-    assert match(KNOWN.values(), "/oar/ada_b_lovelace_77") == Place("oar2", "77", user="ada_b_lovelace")
+    assert match(KNOWN.values(), "/oar/ada_b_lovelace_77") == CgroupIdentity("oar2", "77", user="ada_b_lovelace")
 
 
 def test_our_own_jobs_say_their_node():
-    assert match(KNOWN.values(), "oarlock/node3/ada_9") == Place("oarlock", "9", user="ada", host="node3")
+    assert match(KNOWN.values(), "oarlock/node3/ada_9") == CgroupIdentity("oarlock", "9", user="ada", host="node3")
 
 
 def test_a_slurm_job_without_a_number_is_called_by_its_sluid():
@@ -82,14 +82,14 @@ def test_directories_in_which_jobs_may_appear_are_known(path, names):
 
 @given(user=st.from_regex(r"[a-z_][a-z0-9_-]{0,20}", fullmatch=True), job=st.integers(1, 10**9))
 def test_every_user_and_number_come_back_out_of_the_path_they_made(user, job):
-    assert match(KNOWN.values(), f"/oar/{user}_{job}") == Place("oar2", str(job), user=user)
+    assert match(KNOWN.values(), f"/oar/{user}_{job}") == CgroupIdentity("oar2", str(job), user=user)
 
 
 def test_a_site_adds_its_own_and_replaces_ours(tmp_path):
     (tmp_path / "site.toml").write_text('[lab]\njob = ["lab/{job}"]\n[oar2]\njob = ["batch/{user}_{job}"]\n')
-    site = layouts.known(tmp_path / "site.toml")
-    assert match(site.values(), "lab/12") == Place("lab", "12")
-    assert match(site.values(), "batch/ada_3") == Place("oar2", "3", user="ada")
+    site = layouts.all_layouts(tmp_path / "site.toml")
+    assert match(site.values(), "lab/12") == CgroupIdentity("lab", "12")
+    assert match(site.values(), "batch/ada_3") == CgroupIdentity("oar2", "3", user="ada")
     assert match(site.values(), "oar/ada_3") is None
 
 
@@ -106,13 +106,13 @@ def test_a_site_adds_its_own_and_replaces_ours(tmp_path):
 def test_a_file_of_layouts_that_makes_no_sense_is_refused_with_a_reason(tmp_path, text, sentence):
     (tmp_path / "site.toml").write_text(text)
     with pytest.raises(ConfigRefused, match=sentence):
-        layouts.known(tmp_path / "site.toml")
+        layouts.all_layouts(tmp_path / "site.toml")
 
 
 def test_a_layout_is_chosen_by_its_name_or_all_are():
-    assert [layout.name for layout in layouts.chosen("slurm")] == ["slurm"]
-    assert [layout.name for layout in layouts.chosen("auto")] == list(KNOWN)
+    assert [layout.name for layout in layouts.select_layouts("slurm")] == ["slurm"]
+    assert [layout.name for layout in layouts.select_layouts("auto")] == list(KNOWN)
     with pytest.raises(ConfigRefused, match="no layout `pbs`"):
-        layouts.chosen("pbs")
+        layouts.select_layouts("pbs")
     with pytest.raises(ConfigRefused, match="cannot be read"):
-        layouts.chosen("auto", Path("/nonexistent/layouts.toml"))
+        layouts.select_layouts("auto", Path("/nonexistent/layouts.toml"))

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.measure.metrics import Measured, catalogue
+from oarlock.measure.metrics import MetricDefinition, catalogue
 from oarlock.model.sample import MetricKind
-from oarlock.node.measure.discovery import Finder
+from oarlock.node.measure.discovery import CgroupFinder
 from oarlock.node.measure.layout import OARLOCK
 from oarlock.node.measure.sampler import Sampler
 from oarlock.node.sources import assemble
@@ -19,13 +19,16 @@ ALL = list(catalogue().values())
 
 
 def test_kind_and_unit_are_in_the_name():
-    metric = Measured("job", "cpu", "cpu_seconds_total", "", "")
+    metric = MetricDefinition("job", "cpu", "cpu_seconds_total", "", "")
     assert (metric.full_name, metric.kind, metric.unit) == (
         "oarlock_job_cpu_seconds_total",
         MetricKind.COUNTER,
         "seconds",
     )
-    assert (Measured("node", "machine", "load_1min", "", "").kind, Measured("node", "x", "jobs", "", "").unit) == (
+    assert (
+        MetricDefinition("node", "machine", "load_1min", "", "").kind,
+        MetricDefinition("node", "x", "jobs", "", "").unit,
+    ) == (
         MetricKind.GAUGE,
         "1",
     )
@@ -66,7 +69,7 @@ def test_whatever_is_read_on_this_machine_is_in_the_catalogue():
         child = subprocess.Popen(["sleep", "60"])
         names = [name for name in assemble.ALL if name not in {"ipmi", "redfish"}]
         sources = assemble.assemble(names)
-        sampler = Sampler(Finder([OARLOCK], lambda: groups.hierarchies), sources.job, sources.node)
+        sampler = Sampler(CgroupFinder([OARLOCK], lambda: groups.hierarchies), sources.job, sources.node)
         try:
             groups.join(made, child.pid)
             sample = sampler.sample(0)
@@ -97,7 +100,7 @@ def test_an_unknown_source_is_refused_with_the_list():
 
 def test_sources_that_this_machine_has_nothing_for_are_left_out(caplog):
     caplog.set_level("INFO")
-    options = assemble.Options(nvidia_library="libnvidia-ml-of-nowhere.so")
+    options = assemble.SourceOptions(nvidia_library="libnvidia-ml-of-nowhere.so")
     sources = assemble.assemble(["gpu", "redfish", "pids"], options)
     assert ([source.name for source in sources.job], sources.node) == (["pids"], [])
     assert len(caplog.records) == 2
@@ -117,9 +120,9 @@ def test_what_travels_to_nodes_runs_on_python_3_9():
         pytest.skip("python3.9 is not installed, so nodes with an old Python are not tested")
     program = (
         "from oarlock.node.sources.assemble import assemble, ALL\nfrom oarlock.node.measure.sampler import Sampler\n"
-        "from oarlock.node.measure.discovery import Finder\nfrom oarlock.node.measure.layout import OARLOCK\n"
+        "from oarlock.node.measure.discovery import CgroupFinder\nfrom oarlock.node.measure.layout import OARLOCK\n"
         "from oarlock.node.cgroup.hierarchies import of_this_machine\ns = assemble(ALL)\n"
-        "sampler = Sampler(Finder([OARLOCK], of_this_machine), s.job, s.node)\n"
+        "sampler = Sampler(CgroupFinder([OARLOCK], of_this_machine), s.job, s.node)\n"
         "print(len(sampler.sample(0).node) > 50, sum(sampler.errors.values()))"
     )
     source = Path(__file__).resolve().parent.parent.parent / "src"

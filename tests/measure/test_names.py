@@ -106,7 +106,7 @@ def test_every_seed_name_has_the_type_and_unit_the_portal_expects():
     if not PORTAL.exists():
         pytest.skip("the portal's queries are not here")
     wanted = json.loads(PORTAL.read_text())["metrics"]
-    ours = {name.name: name for family in names.known().values() for name in family.names.get("job", ())}
+    ours = {name.name: name for family in names.all_families().values() for name in family.names.get("job", ())}
     named = [name for name in ours if name.startswith("slurm_job_")]
     assert len(named) == len([name for name in wanted if name.startswith("slurm_job_")])
     for name in named:
@@ -121,7 +121,7 @@ def test_a_family_of_the_node_has_exactly_the_names_that_the_portal_asks_for(fam
         pytest.skip("the portal's queries are not here")
     asked = json.loads(PORTAL.read_text())["metrics"]
     wanted = {name: row for name, row in asked.items() if row["exporter"] == f"{family}_exporter"}
-    ours = {name.name: name for name in names.known()[family].names["node"]}
+    ours = {name.name: name for name in names.all_families()[family].names["node"]}
     assert {name: ours[name].kind for name in ours} == {name: row["type"] for name, row in wanted.items()}
     for name, row in wanted.items():
         labels = {ours[name].rename.get(label, label) for label in catalogue()["node", ours[name].metric].labels}
@@ -153,7 +153,7 @@ help = "Memory in kB."
 
 def test_a_site_adds_names_of_its_own(tmp_path):
     (tmp_path / "lab.toml").write_text(SITE)
-    [family] = names.chosen(["lab"], tmp_path / "lab.toml")
+    [family] = names.select_families(["lab"], tmp_path / "lab.toml")
     [name] = family.names["job"]
     assert (name.name, name.kind, name.times) == ("lab_memory_", MetricKind.GAUGE, 0.001)
     exposition = Exposition(Naming([family]))
@@ -177,15 +177,15 @@ def test_a_site_adds_names_of_its_own(tmp_path):
 def test_a_file_of_names_that_makes_no_sense_is_refused_with_a_reason(tmp_path, text, sentence):
     (tmp_path / "lab.toml").write_text(text)
     with pytest.raises(ConfigRefused, match=sentence):
-        names.known(tmp_path / "lab.toml")
+        names.all_families(tmp_path / "lab.toml")
 
 
 def test_an_unknown_family_is_refused_with_the_list(tmp_path):
     with pytest.raises(ConfigRefused, match="no family of names `slrum`") as refused:
-        names.chosen(["slrum"])
+        names.select_families(["slrum"])
     assert refused.value.hint == "There are oarlock, alumet, jobs, node, redfish, slurm."
     with pytest.raises(ConfigRefused, match="cannot be read"):
-        names.known(tmp_path / "absent.toml")
+        names.all_families(tmp_path / "absent.toml")
 
 
 @pytest.mark.skipif(not CASES.exists(), reason="the recorded cases of peers are not here")

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from oarlock.measure import options
-from oarlock.measure.options import AgentOptions, address, made, read_file, seconds
+from oarlock.measure.options import AgentOptions, address, make_options, read_file, seconds
 from oarlock.model.errors import ConfigRefused
 from oarlock.node.sources import assemble
 
@@ -19,7 +19,7 @@ output_path = "x.csv"
 
 def test_the_keys_of_alumets_plugin_are_understood(tmp_path):
     (tmp_path / "agent.toml").write_text(ALUMET)
-    asked = made(read_file(tmp_path / "agent.toml"))
+    asked = make_options(read_file(tmp_path / "agent.toml"))
     assert (asked.layout, asked.period, asked.jobs_only) == ("oar3", 1.0, False)
 
 
@@ -27,7 +27,7 @@ def test_our_own_table_wins_over_alumets(tmp_path):
     (tmp_path / "agent.toml").write_text(
         '[plugins.oar]\npoll_interval = "1s"\n[agent]\nperiod = 0.5\nenable = "rapl"\n'
     )
-    asked = made(read_file(tmp_path / "agent.toml"))
+    asked = make_options(read_file(tmp_path / "agent.toml"))
     assert (asked.period, asked.sources) == (0.5, (*assemble.USUAL, "rapl"))
 
 
@@ -85,17 +85,17 @@ def test_where_to_listen():
 )
 def test_what_there_is_not_is_refused_with_what_there_is(given, sentence, hint):
     with pytest.raises(ConfigRefused, match=sentence) as refused:
-        made(given)
+        make_options(given)
     assert refused.value.hint == hint
 
 
 def test_words_may_stand_one_by_one_or_with_commas():
-    asked = made({"perf_events": ["instructions", "cpu_cycles,cache_misses"], "disable": "gpu lustre"})
+    asked = make_options({"perf_events": ["instructions", "cpu_cycles,cache_misses"], "disable": "gpu lustre"})
     assert asked.perf_events == ("instructions", "cpu_cycles", "cache_misses")
     assert set(assemble.USUAL) - set(asked.sources) == {"gpu", "lustre"}
 
 
 def test_what_is_not_given_stays_as_it_was():
-    base = made({"period": "2s", "tls_key": "/k"})
-    assert made({"layout": "slurm"}, base) == AgentOptions(period=2.0, tls_key=Path("/k"), layout="slurm")
-    assert options.made({}) == AgentOptions()
+    base = make_options({"period": "2s", "tls_key": "/k"})
+    assert make_options({"layout": "slurm"}, base) == AgentOptions(period=2.0, tls_key=Path("/k"), layout="slurm")
+    assert options.make_options({}) == AgentOptions()

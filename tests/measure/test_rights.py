@@ -1,8 +1,8 @@
-from oarlock.measure.permissions import Rights, capabilities, missing, of_this_process
+from oarlock.measure.permissions import Permissions, capabilities, missing, of_this_process
 
 ALL = ("cpu", "processes", "perf", "rapl", "ipmi")
 ENERGY, MANAGEMENT = "/sys/class/powercap/intel-rapl:0/energy_uj", "/dev/ipmi0"
-PLAIN = Rights(frozenset(), 2, frozenset({ENERGY, MANAGEMENT}))
+PLAIN = Permissions(frozenset(), 2, frozenset({ENERGY, MANAGEMENT}))
 
 
 def test_a_plain_user_is_told_in_one_line_each_what_cannot_be_read():

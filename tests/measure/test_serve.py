@@ -6,12 +6,12 @@ import time
 
 import pytest
 
-from oarlock.measure.exposition import CONTENT_TYPE, Page
-from oarlock.measure.http import MOST_CONNECTIONS, Access, Server, check_address, parse
+from oarlock.measure.exposition import CONTENT_TYPE, MetricsPage
+from oarlock.measure.http import MOST_CONNECTIONS, MetricsAccess, MetricsServer, check_address, parse
 from oarlock.model.errors import ConfigRefused
 from tests.monitoring import wait_until
 
-PAGE = Page(0.0, [b"a 1\n", b"b 2\n" * 200_000], 200_001)
+PAGE = MetricsPage(0.0, [b"a 1\n", b"b 2\n" * 200_000], 200_001)
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def serve():
     servers = []
 
     def start(page=PAGE, **options):
-        servers.append(Server(("127.0.0.1", 0), lambda: page, **options))
+        servers.append(MetricsServer(("127.0.0.1", 0), lambda: page, **options))
         return servers[-1]
 
     yield start
@@ -60,13 +60,13 @@ def test_what_else_is_asked_for_is_answered_too(serve):
 
 def test_before_the_first_sample_and_after_the_last_there_is_no_page(serve):
     assert get(serve(page=None))[0] == 503
-    old = Page(time.time() - 60, [b"a 1\n"], 1)
+    old = MetricsPage(time.time() - 60, [b"a 1\n"], 1)
     assert get(serve(page=old, oldest_seconds=lambda: 30.0))[0] == 503
     assert get(serve(page=old, oldest_seconds=lambda: 90.0))[0] == 200
 
 
 def test_a_token_is_asked_for_where_there_is_one(serve):
-    server = serve(access=Access(token="s3cret"))
+    server = serve(access=MetricsAccess(token="s3cret"))
     assert get(server)[0] == 401
     assert get(server, Authorization="Bearer wrong")[0] == 401
     assert get(server, Authorization="Bearer s3cret")[0] == 200
@@ -115,7 +115,7 @@ def test_with_a_certificate_the_page_travels_by_tls(serve, tmp_path):
     files = [str(tmp_path / name) for name in ("key.pem", "cert.pem")]
     subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost",
                     "-keyout", files[0], "-out", files[1]], check=True, capture_output=True, timeout=60)  # fmt: skip
-    server = serve(access=Access(tmp_path / "cert.pem", tmp_path / "key.pem", "s3cret"))
+    server = serve(access=MetricsAccess(tmp_path / "cert.pem", tmp_path / "key.pem", "s3cret"))
     context = ssl.create_default_context(cafile=files[1])
     context.check_hostname = False
     connection = http.client.HTTPSConnection(*server.address, context=context, timeout=10)
@@ -123,23 +123,23 @@ def test_with_a_certificate_the_page_travels_by_tls(serve, tmp_path):
     assert connection.getresponse().read() == b"".join(PAGE.pieces)
     connection.close()
     with pytest.raises(ConfigRefused, match="cannot be used"):
-        serve(access=Access(tmp_path / "absent.pem", None, "s3cret"))
+        serve(access=MetricsAccess(tmp_path / "absent.pem", None, "s3cret"))
 
 
 def test_beyond_this_machine_tls_and_a_token_are_wanted(tmp_path):
-    whole = Access(tmp_path / "cert.pem", tmp_path / "key.pem", "s3cret")
+    whole = MetricsAccess(tmp_path / "cert.pem", tmp_path / "key.pem", "s3cret")
     for host in ("127.0.0.1", "::1", "localhost"):
-        check_address(host, Access(), open_to_all=False)
+        check_address(host, MetricsAccess(), open_to_all=False)
     check_address("0.0.0.0", whole, open_to_all=False)
-    check_address("node7", Access(), open_to_all=True)
-    for access in (Access(), whole._replace(token=None), whole._replace(certificate=None)):
+    check_address("node7", MetricsAccess(), open_to_all=True)
+    for access in (MetricsAccess(), whole._replace(token=None), whole._replace(certificate=None)):
         with pytest.raises(ConfigRefused, match=r"Listening on 0\.0\.0\.0"):
             check_address("0.0.0.0", access, open_to_all=False)
 
 
 def test_a_port_that_is_taken_is_told(serve):
     with pytest.raises(ConfigRefused, match="Address already in use"):
-        Server(serve().address, lambda: PAGE)
+        MetricsServer(serve().address, lambda: PAGE)
 
 
 def test_a_request_is_read_and_what_is_none_is_not():

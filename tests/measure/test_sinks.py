@@ -7,7 +7,7 @@ import urllib.request
 import pytest
 
 from oarlock.measure.exposition import Exposition
-from oarlock.measure.outputs import COLUMNS, Csv, JsonLines
+from oarlock.measure.outputs import COLUMNS, CsvOutput, JsonLinesOutput
 from oarlock.measure.push import PushGateway
 from oarlock.model.errors import ConfigRefused
 from tests.measure.batches import batch, job, naming
@@ -20,7 +20,7 @@ SECOND = batch(job("7", {"cpu_seconds_total": 1.5, "cpus": 2}), at=1001.5, node=
 
 
 def test_json_lines_carry_a_job_with_its_owner_and_the_node_with_its_jobs(tmp_path):
-    sink = JsonLines(str(tmp_path / "out.jsonl"))
+    sink = JsonLinesOutput(str(tmp_path / "out.jsonl"))
     sink.take(FIRST, naming("alumet", "oarlock"))
     sink.take(SECOND, naming("alumet", "oarlock"))
     sink.close()
@@ -45,7 +45,7 @@ def test_json_lines_carry_a_job_with_its_owner_and_the_node_with_its_jobs(tmp_pa
 def test_csv_has_a_row_a_measurement_and_writes_its_head_once(tmp_path):
     path = tmp_path / "out.csv"
     for taken in (FIRST, SECOND):
-        sink = Csv(str(path))
+        sink = CsvOutput(str(path))
         sink.take(taken, naming("oarlock"))
         sink.close()
     head, *rows = csv.reader(path.read_text().splitlines(), delimiter=";")
@@ -73,7 +73,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
-@pytest.mark.parametrize("make", [Csv, JsonLines])
+@pytest.mark.parametrize("make", [CsvOutput, JsonLinesOutput])
 def test_a_disk_that_is_full_and_then_free_again_leaves_no_part_of_a_row(small_disk, make):
     path = small_disk / "out"
     sink, named, refused = make(str(path)), naming("oarlock"), 0
@@ -87,7 +87,7 @@ def test_a_disk_that_is_full_and_then_free_again_leaves_no_part_of_a_row(small_d
     sink.take(batch(job("8", values)), named)
     sink.close()
     text = path.read_text()
-    if make is Csv:
+    if make is CsvOutput:
         rows = list(csv.reader(text.splitlines(), delimiter=";"))
         assert {len(row) for row in rows} == {len(COLUMNS)}
         assert [row[7] for row in rows[1:]] == ["7"] * (len(rows) - 65) + ["8"] * 64
@@ -100,14 +100,14 @@ def test_a_disk_that_is_full_and_then_free_again_leaves_no_part_of_a_row(small_d
 def test_what_a_killed_agent_left_of_a_row_does_not_spoil_the_next(tmp_path):
     path = tmp_path / "out.csv"
     path.write_text(";".join(COLUMNS) + "\noarlock_job_cp")
-    sink = Csv(str(path))
+    sink = CsvOutput(str(path))
     sink.take(FIRST, naming("oarlock"))
     sink.close()
     assert [len(line.split(";")) for line in path.read_text().splitlines()] == [13, 1, 13, 13, 13]
 
 
 def test_a_cgroup_that_is_no_job_says_which_it_is(tmp_path):
-    sink = JsonLines(str(tmp_path / "out.jsonl"))
+    sink = JsonLinesOutput(str(tmp_path / "out.jsonl"))
     sink.take(batch(job("system.slice", {"cpus": 2}, scope="cgroup", manager="cgroup")), naming("oarlock"))
     sink.close()
     first = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0])

@@ -7,11 +7,11 @@ import psycopg
 import pytest
 
 from oarlock.measure import cluster_lookup
-from oarlock.measure.cluster_lookup import Site, ask_slurm, made, sacct, scontrol
+from oarlock.measure.cluster_lookup import ClusterLookup, ask_slurm, sacct, scontrol, start_lookup
 from oarlock.measure.options import AgentOptions
-from oarlock.measure.owners import Facts, described
+from oarlock.measure.owners import JobFacts, described
 from oarlock.model.errors import ConfigRefused, SecretExposed
-from oarlock.node.measure.layout import Place
+from oarlock.node.measure.layout import CgroupIdentity
 from oarlock.store.queries import foreign
 from oarlock.store.queries.foreign import ForeignJob
 from tests.monitoring import ROOT, wait_until
@@ -29,7 +29,7 @@ def site_of():
     made_sites = []
 
     def make(ask, **options):
-        made_sites.append(Site(ask, pause=0.0, **options))
+        made_sites.append(ClusterLookup(ask, pause=0.0, **options))
         return made_sites[-1]
 
     yield make
@@ -38,7 +38,7 @@ def site_of():
 
 
 def test_slurms_answer_is_read_in_one_line_or_in_many():
-    assert scontrol(ONE_LINE) == {"18": Facts("bob", "", "two words")}
+    assert scontrol(ONE_LINE) == {"18": JobFacts("bob", "", "two words")}
     many = ONE_LINE.replace(" UserId", "\n   UserId").replace(" Account", "\n   Account")
     assert scontrol(many + "\n" + ONE_LINE.replace("JobId=18", "JobId=19")).keys() == {"18", "19"}
     assert scontrol("slurm_load_jobs error: Invalid job id specified\n") == {}
@@ -46,11 +46,11 @@ def test_slurms_answer_is_read_in_one_line_or_in_many():
 
 @pytest.mark.skipif(not GOLDEN.exists(), reason="the recorded answers of Slurm are not here")
 def test_a_recorded_answer_of_slurm_names_user_account_and_job():
-    assert scontrol((GOLDEN / "scontrol_show_job.txt").read_text()) == {"17": Facts("alice", "science", "golden")}
+    assert scontrol((GOLDEN / "scontrol_show_job.txt").read_text()) == {"17": JobFacts("alice", "science", "golden")}
 
 
 def test_the_accountings_answer_is_read_with_bars_in_names():
-    assert sacct("17|alice|science|a|b\n17.batch|||batch\n\n") == {"17": Facts("alice", "science", "a|b")}
+    assert sacct("17|alice|science|a|b\n17.batch|||batch\n\n") == {"17": JobFacts("alice", "science", "a|b")}
 
 
 def test_a_job_is_asked_for_once_whatever_the_number_of_samples(site_of):
@@ -58,11 +58,11 @@ def test_a_job_is_asked_for_once_whatever_the_number_of_samples(site_of):
 
     def ask(jobs):
         asked.append(list(jobs))
-        return {job: Facts("ada") for job in jobs}
+        return {job: JobFacts("ada") for job in jobs}
 
     site = site_of(ask)
     assert site.facts("7") is None
-    wait_until(lambda: site.facts("7") == Facts("ada"), "the answer")
+    wait_until(lambda: site.facts("7") == JobFacts("ada"), "the answer")
     for _ in range(100):
         site.facts("7")
     assert asked == [["7"]]
@@ -70,7 +70,7 @@ def test_a_job_is_asked_for_once_whatever_the_number_of_samples(site_of):
 
 def test_a_slow_answer_makes_nobody_wait(site_of):
     go = threading.Event()
-    site = site_of(lambda jobs: go.wait(30) and {"7": Facts("ada")})
+    site = site_of(lambda jobs: go.wait(30) and {"7": JobFacts("ada")})
     assert site.facts("7") is None
     assert site.facts("7") is None
     go.set()
@@ -78,7 +78,7 @@ def test_a_slow_answer_makes_nobody_wait(site_of):
 
 
 def test_a_job_that_nobody_knew_is_asked_for_again_later_and_a_failure_is_told_once(site_of, caplog):
-    now, answers = [0.0], [OSError("down"), OSError("down"), {"7": Facts("ada")}]
+    now, answers = [0.0], [OSError("down"), OSError("down"), {"7": JobFacts("ada")}]
 
     def ask(jobs):
         answer = answers.pop(0)
@@ -88,12 +88,12 @@ def test_a_job_that_nobody_knew_is_asked_for_again_later_and_a_failure_is_told_o
 
     site = site_of(ask, again=60.0, clock=lambda: now[0])
     site.facts("7")
-    wait_until(lambda: site.facts("7") == Facts(), "the failure")
+    wait_until(lambda: site.facts("7") == JobFacts(), "the failure")
     for later, left in ((60.0, 1), (120.0, 0)):
         now[0] = later
         site.facts("7")
         wait_until(lambda left=left: len(answers) == left, "another try")
-    wait_until(lambda: site.facts("7") == Facts("ada"), "the answer")
+    wait_until(lambda: site.facts("7") == JobFacts("ada"), "the answer")
     assert len(caplog.records) == 1
 
 
@@ -101,7 +101,7 @@ def test_only_names_that_a_manager_knows_are_asked_for_and_what_is_over_is_forgo
     asked = []
     site = site_of(lambda jobs: asked.extend(jobs) or {})
     site.facts("system.slice")
-    wait_until(lambda: site.facts("system.slice") == Facts(), "the answer")
+    wait_until(lambda: site.facts("system.slice") == JobFacts(), "the answer")
     assert asked == []
     site.keep([])
     assert site.facts("system.slice") is None
@@ -121,25 +121,25 @@ def test_slurmctld_is_asked_first_and_the_accounting_for_the_rest_at_once(tmp_pa
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setenv("LINE", ONE_LINE)
     monkeypatch.setenv("ASKED", str(tmp_path / "asked"))
-    assert ask_slurm(["9", "18", "10"]) == {"18": Facts("bob", "", "two words"), "9": Facts("eve", "arts", "old")}
+    assert ask_slurm(["9", "18", "10"]) == {"18": JobFacts("bob", "", "two words"), "9": JobFacts("eve", "arts", "old")}
     [line] = (tmp_path / "asked").read_text().splitlines()
     assert "--jobs=9,10 " in line
 
 
 def test_what_the_options_ask_for_must_be_there(tmp_path, monkeypatch):
     with pytest.raises(ConfigRefused, match="no look-up `pbs`"):
-        made(AgentOptions(look_up="pbs"))
+        start_lookup(AgentOptions(look_up="pbs"))
     with pytest.raises(ConfigRefused, match="needs --database"):
-        made(AgentOptions(look_up="oar"))
+        start_lookup(AgentOptions(look_up="oar"))
     with pytest.raises(ConfigRefused, match="not the name of a cluster"):
-        made(AgentOptions(look_up="slurmdbd", database=tmp_path / "my.cnf", slurm_cluster="x; drop"))
+        start_lookup(AgentOptions(look_up="slurmdbd", database=tmp_path / "my.cnf", slurm_cluster="x; drop"))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigRefused, match="is not installed"):
-        made(AgentOptions(look_up="slurmdbd", database=tmp_path / "my.cnf", slurm_cluster="alpha"))
+        start_lookup(AgentOptions(look_up="slurmdbd", database=tmp_path / "my.cnf", slurm_cluster="alpha"))
     (tmp_path / "conninfo").write_text("host=x")
     (tmp_path / "conninfo").chmod(0o644)
     with pytest.raises(SecretExposed):
-        made(AgentOptions(look_up="oar", database=tmp_path / "conninfo"))
+        start_lookup(AgentOptions(look_up="oar", database=tmp_path / "conninfo"))
 
 
 def test_the_statement_for_slurm_reads_only_and_holds_nothing_but_numbers():
@@ -173,7 +173,10 @@ def test_oars_database_says_whose_jobs_they_are(oar_database, tmp_path, site_of)
     file = tmp_path / "conninfo"
     file.touch(mode=0o600)
     file.write_text(oar_database)
-    assert cluster_lookup._oar(file)(["7", "8", "9"]) == {"7": Facts("ada", "physics", ""), "8": Facts("bob", "", "x")}
+    assert cluster_lookup._oar(file)(["7", "8", "9"]) == {
+        "7": JobFacts("ada", "physics", ""),
+        "8": JobFacts("bob", "", "x"),
+    }
 
 
 TABLES = """
@@ -222,7 +225,7 @@ def slurm_database(tmp_path_factory):
 @pytest.mark.component("mariadb")
 def test_slurmdbds_database_says_whose_jobs_they_are(slurm_database: Path):
     ask = cluster_lookup._slurmdbd(slurm_database, "alpha")
-    assert ask(["17", "18", "19"]) == {"17": Facts("alice", "science", "two\twords"), "18": Facts("", "", "gone")}
+    assert ask(["17", "18", "19"]) == {"17": JobFacts("alice", "science", "two\twords"), "18": JobFacts("", "", "gone")}
     assert ask([]) == {}
 
 
@@ -233,6 +236,6 @@ def test_slurm_tells_the_number_of_a_job_whose_cgroup_is_named_by_its_sluid(tmp_
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setenv("LINE", ONE_LINE)
     found = ask_slurm(["s0123456789ABC", "s0000000000000"])
-    assert found == {"s0123456789ABC": Facts("bob", "", "two words", job="18")}
-    place = Place("slurm", "s0123456789ABC", uid=1002)
+    assert found == {"s0123456789ABC": JobFacts("bob", "", "two words", job="18")}
+    place = CgroupIdentity("slurm", "s0123456789ABC", uid=1002)
     assert described(place, found["s0123456789ABC"]).job == "18"

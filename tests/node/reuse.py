@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from oarlock.node.attempt import signals
 from oarlock.node.cgroup import drivers
-from oarlock.node.cgroup.drivers import Mounts, detect
-from oarlock.node.wire.messages import Limits
+from oarlock.node.cgroup.drivers import CgroupMounts, detect
+from oarlock.node.wire.messages import JobLimits
 
 LAST = Path("/proc/sys/kernel/ns_last_pid")
 
@@ -65,8 +65,8 @@ def lists_then_replaces(group, first, others):
 
 def main(kind, node):
     mounts = drivers.mounted()
-    driver = detect(node, mounts if kind == "tree" else Mounts(mounts.v1, None))
-    group = driver.create("ada_1", Limits())
+    driver = detect(node, mounts if kind == "tree" else CgroupMounts(mounts.v1, None))
+    group = driver.create("ada_1", JobLimits())
     first, others = paused(group.join), []
     signals.send(signal.SIGTERM, lists_then_replaces(group, first, others))
     [other] = others

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from oarlock.node.cgroup import drivers
-from oarlock.node.cgroup.drivers import CgroupError, Mounts, detect, here, mounts, numbers, select_cpus
-from oarlock.node.cgroup.processes import Processes
-from oarlock.node.cgroup.v1 import V1
-from oarlock.node.cgroup.v2 import V2, V2Group
-from oarlock.node.wire.messages import Limits
+from oarlock.node.cgroup.drivers import CgroupError, CgroupMounts, detect, here, mounts, numbers, select_cpus
+from oarlock.node.cgroup.processes import ProcessTreeDriver
+from oarlock.node.cgroup.v1 import V1Driver
+from oarlock.node.cgroup.v2 import V2Cgroup, V2Driver
+from oarlock.node.wire.messages import JobLimits
 from tests.bed import eventually, needs_root, needs_v1, remove_roots
 
 # One parent, a bounded number of children, none of which forks: where no limit holds it, it must do no harm.
@@ -71,12 +71,15 @@ def test_a_real_node_refuses_cpu_numbers_that_it_does_not_have():
 
 
 def test_without_a_hierarchy_the_fence_is_the_tree_of_processes():
-    assert detect("n1", Mounts({}, None)).kind == "processes"
+    assert detect("n1", CgroupMounts({}, None)).kind == "processes"
 
 
 def test_a_hierarchy_that_cannot_be_written_is_none(tmp_path):
     (tmp_path / "file").touch()
-    assert detect("n1", Mounts({"memory": f"{tmp_path}/file", "cpuset": f"{tmp_path}/file"}, None)).kind == "processes"
+    assert (
+        detect("n1", CgroupMounts({"memory": f"{tmp_path}/file", "cpuset": f"{tmp_path}/file"}, None)).kind
+        == "processes"
+    )
 
 
 @pytest.fixture
@@ -89,12 +92,12 @@ def node():
 def available_drivers():
     """Every kind of driver that this machine can show: as it is, the freezer alone, the cgroup2 tree alone."""
     found = mounts(Path("/proc/self/mountinfo").read_text())
-    kinds = [pytest.param(lambda _: Processes("n"), id="processes")]
+    kinds = [pytest.param(lambda _: ProcessTreeDriver("n"), id="processes")]
     if os.geteuid() == 0 and found.v1:
-        kinds.append(pytest.param(lambda node: V1(found, node), id="hybrid"))
-        kinds.append(pytest.param(lambda node: V1(Mounts(found.v1, None), node), id="freezer"))
+        kinds.append(pytest.param(lambda node: V1Driver(found, node), id="hybrid"))
+        kinds.append(pytest.param(lambda node: V1Driver(CgroupMounts(found.v1, None), node), id="freezer"))
     if os.geteuid() == 0 and found.v2:
-        kinds.append(pytest.param(lambda node: V2(found.v2 or "", node), id="v2"))
+        kinds.append(pytest.param(lambda node: V2Driver(found.v2 or "", node), id="v2"))
     return kinds
 
 
@@ -120,19 +123,19 @@ def test_kills_for_memory_are_counted_in_the_files_of_the_cgroup2_tree(tmp_path)
     }
     for name, text in recorded.items():
         (tmp_path / name).write_text(text)
-    counters = V2Group(str(tmp_path), "").counters()
+    counters = V2Cgroup(str(tmp_path), "").counters()
     assert (counters["oom_kills"], counters["memory_limit_bytes"]) == (2.0, float(64 << 20))
 
 
 def test_a_group_with_a_cpu_that_is_not_there_is_not_made(driver):
     with pytest.raises(CgroupError, match="CPU 4095"):
-        driver.create("ada_3", Limits(cpus=(0, 4095)))
+        driver.create("ada_3", JobLimits(cpus=(0, 4095)))
     assert list(Path("/sys/fs/cgroup").glob(f"**/{Path(driver._root).name}/ada_3")) == []
 
 
 def test_everything_in_a_group_is_killed_daemons_and_bombs_included(driver):
     for code in (DAEMON, FORK_BOMB):
-        group = driver.create("ada_1", Limits(pids=100))
+        group = driver.create("ada_1", JobLimits(pids=100))
         child = inside(group, code)
         eventually(lambda group=group: len(group.pids()) >= 2, what="the second process")
         group.kill()
@@ -154,7 +157,7 @@ def reap():
 
 def test_a_frozen_group_stands_still_and_goes_on(driver, tmp_path):
     beat = tmp_path / "beat"
-    group = driver.create("ada_2", Limits())
+    group = driver.create("ada_2", JobLimits())
     child = inside(group, f"import time\nwhile True: open({str(beat)!r}, 'a').write('.'); time.sleep(0.001)")
     eventually(lambda: beat.exists() and beat.stat().st_size > 3)
     group.freeze()
@@ -175,7 +178,7 @@ def still(path):
 
 
 def test_a_frozen_group_can_be_killed(driver):
-    group = driver.create("ada_3", Limits())
+    group = driver.create("ada_3", JobLimits())
     child = inside(group, "import time; time.sleep(600)")
     eventually(group.pids)
     group.freeze()
@@ -186,7 +189,7 @@ def test_a_frozen_group_can_be_killed(driver):
 
 
 def test_cpu_time_is_counted(driver):
-    group = driver.create("ada_4", Limits())
+    group = driver.create("ada_4", JobLimits())
     child = inside(group, "import time\nend = time.process_time() + 0.2\nwhile time.process_time() < end: pass")
     child.wait()
     assert group.wait_empty(10)
@@ -198,10 +201,10 @@ def test_cpu_time_is_counted(driver):
 def test_what_an_earlier_attempt_left_is_ended_and_made_anew(driver):
     if driver.kind == "processes":
         pytest.skip("without groups nothing is left to be found")
-    left = driver.create("ada_5", Limits(pids=7))
+    left = driver.create("ada_5", JobLimits(pids=7))
     child = inside(left, "import time; time.sleep(600)")
     eventually(left.pids)
-    group = driver.create("ada_5", Limits())
+    group = driver.create("ada_5", JobLimits())
     assert group.pids() == []
     assert child.wait() == -signal.SIGKILL
     group.remove()
@@ -209,7 +212,7 @@ def test_what_an_earlier_attempt_left_is_ended_and_made_anew(driver):
 
 @needs_root
 def test_removing_leaves_nothing_in_any_hierarchy(driver, node):
-    driver.create("ada_6", Limits(deny_devices=("/dev/zero", "/dev/none-such"))).remove()
+    driver.create("ada_6", JobLimits(deny_devices=("/dev/zero", "/dev/none-such"))).remove()
     driver.leave()
     assert list(Path("/sys/fs/cgroup").glob(f"*/oarlock/{node}")) == []
 
@@ -217,7 +220,7 @@ def test_removing_leaves_nothing_in_any_hierarchy(driver, node):
 @needs_root
 def test_roots_that_another_program_removed_are_made_again(driver):
     driver.leave()
-    driver.create("ada_11", Limits(cpus=(0,))).remove()
+    driver.create("ada_11", JobLimits(cpus=(0,))).remove()
 
 
 @pytest.fixture
@@ -230,7 +233,7 @@ def real(node):
 @needs_root
 @needs_v1
 def test_a_memory_hog_dies_in_its_own_group(real):
-    group = real.create("ada_7", Limits(memory=64 << 20))
+    group = real.create("ada_7", JobLimits(memory=64 << 20))
     child = inside(group, HOG)
     assert child.wait() == -signal.SIGKILL
     found = group.counters()
@@ -242,7 +245,7 @@ def test_a_memory_hog_dies_in_its_own_group(real):
 @needs_root
 @needs_v1
 def test_a_fork_bomb_is_stopped_by_its_limit(real):
-    group = real.create("ada_8", Limits(pids=20))
+    group = real.create("ada_8", JobLimits(pids=20))
     child = inside(group, FORK_BOMB)
     eventually(lambda: group.counters()["pids_refused"] >= 50, what="a refused fork")
     assert len(group.pids()) <= 20
@@ -255,7 +258,7 @@ def test_a_fork_bomb_is_stopped_by_its_limit(real):
 @needs_root
 @needs_v1
 def test_a_job_sees_only_its_cpus(real):
-    group = real.create("ada_9", Limits(cpus=(1,)))
+    group = real.create("ada_9", JobLimits(cpus=(1,)))
     code = "import os; os._exit(sum(1 << cpu for cpu in os.sched_getaffinity(0)))"
     assert inside(group, code).wait() == 1 << 1
     group.remove()
@@ -266,7 +269,7 @@ def test_denied_devices_cannot_be_opened_and_all_others_can(driver):
     if "devices" in driver.missing:
         pytest.skip(f"{driver.kind} limits no devices here")
     denied = ("/dev/none-such", "/etc/passwd", "/dev/zero", "/dev/full")
-    group = driver.create("ada_10", Limits(deny_devices=denied))
+    group = driver.create("ada_10", JobLimits(deny_devices=denied))
     for path, status in (("/dev/zero", 1), ("/dev/full", 1), ("/dev/null", 0), ("/dev/urandom", 0)):
         code = f"import sys\ntry: open('{path}', 'rb')\nexcept PermissionError: sys.exit(1)"
         assert inside(group, code).wait() == status, path
@@ -277,7 +280,7 @@ def test_denied_devices_cannot_be_opened_and_all_others_can(driver):
 def test_one_job_is_not_denied_what_another_is(driver):
     if "devices" in driver.missing:
         pytest.skip(f"{driver.kind} limits no devices here")
-    one, other = (driver.create(name, Limits(deny_devices=(path,))) for name, path in _GPUS.items())
+    one, other = (driver.create(name, JobLimits(deny_devices=(path,))) for name, path in _GPUS.items())
     assert [inside(group, "open('/dev/zero')").wait() for group in (one, other)] == [1, 0]
     assert [inside(group, "open('/dev/full')").wait() for group in (one, other)] == [0, 1]
     for group in (one, other):
@@ -300,12 +303,12 @@ def test_supervisors_leave_the_session_of_their_login(node):
 
 
 def test_what_a_vanished_supervisor_left_is_found_by_its_variable():
-    driver = Processes("n1")
+    driver = ProcessTreeDriver("n1")
     left = subprocess.Popen(["sleep", "600"], env={"OAR_CPUSET": "/n1/ada_1"}, start_new_session=True)
     stranger = subprocess.Popen(["sleep", "600"], env={"OAR_CPUSET": "/n1/ada_11"}, start_new_session=True)
     eventually(lambda: b"OAR_CPUSET" in Path(f"/proc/{left.pid}/environ").read_bytes())
     eventually(lambda: b"OAR_CPUSET" in Path(f"/proc/{stranger.pid}/environ").read_bytes())
-    driver.create("ada_1", Limits())
+    driver.create("ada_1", JobLimits())
     assert (left.wait(10), stranger.poll()) == (-signal.SIGKILL, None)
     stranger.kill()
     stranger.wait()

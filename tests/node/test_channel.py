@@ -14,11 +14,11 @@ from oarlock.node.wire.channel import (
     RAW,
     REQUEST,
     BadFrame,
-    Closed,
+    ChannelClosed,
     Endpoint,
     Frame,
-    Reader,
-    packed,
+    FrameReader,
+    encode_frame,
 )
 
 frames = st.lists(
@@ -28,8 +28,8 @@ frames = st.lists(
 
 @given(frames, st.data())
 def test_the_way_a_stream_is_cut_does_not_matter(sent, data):
-    stream = b"".join(packed(*frame) for frame in sent)
-    reader, got = Reader(), []
+    stream = b"".join(encode_frame(*frame) for frame in sent)
+    reader, got = FrameReader(), []
     while stream:
         size = data.draw(st.integers(1, len(stream)))
         got += reader.feed(stream[:size])
@@ -40,15 +40,15 @@ def test_the_way_a_stream_is_cut_does_not_matter(sent, data):
 @given(st.binary(min_size=9, max_size=100))
 def test_bytes_are_frames_or_refused_and_never_anything_else(noise):
     try:
-        found = Reader().feed(noise)
+        found = FrameReader().feed(noise)
     except BadFrame:
         return
-    assert b"".join(packed(*frame) for frame in found) == noise[: sum(9 + len(frame.data) for frame in found)]
+    assert b"".join(encode_frame(*frame) for frame in found) == noise[: sum(9 + len(frame.data) for frame in found)]
 
 
 def test_a_frame_that_announces_too_much_is_refused_before_it_comes():
     with pytest.raises(BadFrame, match=f"{LONGEST + 1} bytes"):
-        Reader().feed(struct.pack(">IBI", LONGEST + 1, EVENT, 0))
+        FrameReader().feed(struct.pack(">IBI", LONGEST + 1, EVENT, 0))
 
 
 @pytest.mark.parametrize("data", [b"[1]", b"", b"{", b"[" * 100_000])
@@ -62,7 +62,7 @@ def test_what_the_other_end_does_not_read_waits_in_memory():
     endpoint = Endpoint(os.dup(reading), writing)
     endpoint.send(RAW, 1, b"x" * 1_000_000)
     assert endpoint.pending > 0
-    reader, got = Reader(), []
+    reader, got = FrameReader(), []
     while not got:
         got = reader.feed(os.read(reading, 1 << 16))
         endpoint.flush()
@@ -76,10 +76,10 @@ def test_the_end_of_a_stream_is_told():
     os.close(writing)
     other_reading, other_writing = os.pipe()
     endpoint = Endpoint(reading, other_writing)
-    with pytest.raises(Closed):
+    with pytest.raises(ChannelClosed):
         endpoint.receive()
     os.close(other_reading)
-    with pytest.raises(Closed):
+    with pytest.raises(ChannelClosed):
         endpoint.send(EVENT, 0, {})
     endpoint.close()
 

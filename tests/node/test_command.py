@@ -8,7 +8,7 @@ import pytest
 
 from oarlock.node.attempt import command
 from oarlock.node.attempt.command import CannotStart, opened
-from oarlock.node.attempt.environment import Files
+from oarlock.node.attempt.environment import JobFiles
 from oarlock.node.attempt.identity import become, resolve
 from oarlock.node.wire.messages import Launch
 from tests.bed import needs_root
@@ -140,8 +140,8 @@ class Free:
 
 
 def ordered(launch, ground, known=None):
-    command.write_files(launch, Files.of(str(ground), "1.1"))
-    return command.ordered(launch, Free(), Files.of(str(ground), "1.1"), known, lowest_uid=1000)
+    command.write_files(launch, JobFiles.of(str(ground), "1.1"))
+    return command.ordered(launch, Free(), JobFiles.of(str(ground), "1.1"), known, lowest_uid=1000)
 
 
 @needs_root

@@ -6,11 +6,11 @@ import pytest
 from oarlock.measure import layouts
 from oarlock.node.cgroup.hierarchies import UNIFIED, Hierarchy, mounted, of_this_machine
 from oarlock.node.measure import discovery, inotify
-from oarlock.node.measure.discovery import Finder
+from oarlock.node.measure.discovery import CgroupFinder
 from oarlock.node.measure.layout import OARLOCK
 from tests.monitoring import needs_cgroups, real_groups
 
-ALL = layouts.chosen("auto")
+ALL = layouts.select_layouts("auto")
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def look_at():
     finders = []
 
     def make(hierarchies, **options):
-        finders.append(Finder(ALL, lambda: hierarchies, **options))
+        finders.append(CgroupFinder(ALL, lambda: hierarchies, **options))
         return finders[-1]
 
     yield make
@@ -214,7 +214,7 @@ def test_lost_events_bring_a_scan_at_once(tmp_path, look_at):
     finder = look_at(plain(tmp_path, "cpuacct"))
     finder.look(0)
     (tmp_path / "cpuacct" / "x" / "oar" / "ada_7").mkdir(parents=True)
-    finder._take(inotify.Change(-1, "", inotify.OVERFLOWN))
+    finder._take(inotify.InotifyEvent(-1, "", inotify.OVERFLOWN))
     assert jobs(finder, 1) == ["7"]
 
 
@@ -273,4 +273,4 @@ def test_this_machine_has_the_hierarchies_that_its_mounts_say():
 
 
 def test_the_layout_that_travels_is_the_one_the_server_knows():
-    assert layouts.known()["oarlock"] is OARLOCK
+    assert layouts.all_layouts()["oarlock"] is OARLOCK

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.node.attempt.environment import LONGEST, Files, TooMuch, node_file, property_file, variables
-from oarlock.node.wire.messages import Launch, Limits
+from oarlock.node.attempt.environment import LONGEST, EnvironmentTooLarge, JobFiles, node_file, property_file, variables
+from oarlock.node.wire.messages import JobLimits, Launch
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared/data/oar2-golden/job_env.txt"
 JOB = Launch(
@@ -26,7 +26,7 @@ JOB = Launch(
     nodes=("node1", "node3", "node3"),
     resources=({"host": "node1", "cpu": 1, "drain": None}, {"host": "node3", "cpu": 5}),
 )
-FILES = Files("/var/lib/oar/66", "/var/lib/oar/66_resources")
+FILES = JobFiles("/var/lib/oar/66", "/var/lib/oar/66_resources")
 
 
 def made(job=JOB):
@@ -52,7 +52,7 @@ def test_a_user_brings_variables_but_not_ours():
 
 
 def test_too_many_variables_are_refused_with_their_size():
-    with pytest.raises(TooMuch, match=str(LONGEST)):
+    with pytest.raises(EnvironmentTooLarge, match=str(LONGEST)):
         made(JOB._replace(environment={"A": "x" * LONGEST}))
 
 
@@ -67,7 +67,7 @@ def test_too_many_variables_are_refused_with_their_size():
     ],
 )
 def test_gpus_are_named_to_cuda_as_it_counts_those_that_it_can_open(own, others, denied, cuda):
-    job = JOB._replace(gpus=own, other_gpus=others, limits=Limits(deny_devices=denied), environment={"X": "1"})
+    job = JOB._replace(gpus=own, other_gpus=others, limits=JobLimits(deny_devices=denied), environment={"X": "1"})
     found = made(job)
     assert (found["CUDA_VISIBLE_DEVICES"], found["OAR_JOB_GPUS"]) == (cuda, ",".join(map(str, own)))
 

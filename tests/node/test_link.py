@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from oarlock.node.attempt.link import MOMENT, Link
-from oarlock.node.wire.channel import ANSWER, EVENT, Reader
+from oarlock.node.attempt.link import MOMENT, ProgramLink
+from oarlock.node.wire.channel import ANSWER, EVENT, FrameReader
 
 LAUNCHING = {"state": "launching"}
 STARTED = {"event": "started"}
@@ -20,14 +20,14 @@ def ends():
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     with ours, theirs:
-        yield Link(ours), theirs
+        yield ProgramLink(ours), theirs
 
 
 def heard(line, *, within=0.0):
     """Give what one read finds, as kinds and bodies."""
     if not select.select([line], [], [], within)[0]:
         return []
-    return [(frame.kind, frame.body()) for frame in Reader().feed(line.recv(1 << 16))]
+    return [(frame.kind, frame.body()) for frame in FrameReader().feed(line.recv(1 << 16))]
 
 
 def test_what_may_wait_is_said_together_with_what_may_not(ends):
@@ -68,10 +68,10 @@ def test_whoever_is_about_to_do_something_long_speaks_first(ends):
 
 
 def test_without_a_program_there_is_nothing_to_say(ends, tmp_path):
-    from oarlock.node.program.spool import Place
+    from oarlock.node.program.spool import SpoolEntry
 
     link, program = ends
-    link.serve(Place(str(tmp_path), (7, 1), -1))
+    link.serve(SpoolEntry(str(tmp_path), (7, 1), -1))
     link.tell(STARTED, may_wait=True)
     program.close()
     link.speak()

@@ -6,7 +6,7 @@ import traceback
 
 import pytest
 
-from oarlock.node.wire.loader import Sources, line, marker, packed
+from oarlock.node.wire.loader import SourceImporter, line, marker, packed
 from oarlock.server.nodes.channel import node_sources
 
 
@@ -37,7 +37,7 @@ def test_everything_that_travels_imports_on_the_other_side():
 HARMLESS = """
 def start(sources, settings):
     import importlib
-    sys.meta_path.insert(0, Sources(sources))
+    sys.meta_path.insert(0, SourceImporter(sources))
     for name in sources:
         importlib.import_module(name)
     print(len(sources))
@@ -46,7 +46,7 @@ def start(sources, settings):
 
 def test_a_traceback_shows_the_lines_that_were_sent():
     sys.meta_path.insert(
-        0, finder := Sources({"far_away": "", "far_away.place": "def f():\n    raise KeyError('x')\n"})
+        0, finder := SourceImporter({"far_away": "", "far_away.place": "def f():\n    raise KeyError('x')\n"})
     )
     try:
         from far_away.place import f  # type: ignore[import-not-found]

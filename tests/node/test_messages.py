@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oarlock.node.wire.mac import mac, same
+from oarlock.node.wire.mac import mac, same_mac
 from oarlock.node.wire.messages import (
     EXITED,
-    Hooks,
+    JobLimits,
     Launch,
-    Limits,
-    Refused,
+    NodeRefused,
     Report,
-    launch,
-    settings,
-    signed,
-    verified,
+    SiteHooks,
+    parse_launch,
+    parse_settings,
+    sign_report,
+    verify_report,
 )
 
 SECRET, OTHER = "a1" * 32, "b2" * 32
@@ -35,14 +35,14 @@ def over_the_wire(body):
 def test_a_launch_is_the_same_after_its_journey():
     sent = Launch(
         **GOOD,
-        limits=Limits((0, 3), 1 << 30, 50, ("c 195:1 rwm",)),
-        hooks=Hooks("/p", "/e", 5),
+        limits=JobLimits((0, 3), 1 << 30, 50, ("c 195:1 rwm",)),
+        hooks=SiteHooks("/p", "/e", 5),
         nodes=("n1", "n1"),
         resources=({"cpu": 1},),
         environment={"A": "b"},
         gpus=(0, 1),
     )
-    assert launch(over_the_wire(sent.body())) == sent
+    assert parse_launch(over_the_wire(sent.body())) == sent
 
 
 @pytest.mark.parametrize(
@@ -62,37 +62,37 @@ def test_a_launch_is_the_same_after_its_journey():
     ],
 )
 def test_an_odd_launch_is_refused(change, says):
-    with pytest.raises(Refused, match=says):
-        launch({**GOOD, **change})
+    with pytest.raises(NodeRefused, match=says):
+        parse_launch({**GOOD, **change})
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "-x", "a b"])
 def test_a_node_name_that_would_be_another_path_is_refused(name):
-    with pytest.raises(Refused, match="not the name of a node"):
-        settings({"node": name, "spool": "/s", "runtime": "/r"})
+    with pytest.raises(NodeRefused, match="not the name of a node"):
+        parse_settings({"node": name, "spool": "/s", "runtime": "/r"})
 
 
 def test_a_report_is_believed_with_its_secret():
-    assert verified(over_the_wire(signed(REPORT, SECRET)), SECRET) == REPORT
+    assert verify_report(over_the_wire(sign_report(REPORT, SECRET)), SECRET) == REPORT
 
 
 def test_a_report_of_another_attempt_or_with_another_secret_is_not():
-    body = signed(REPORT, SECRET)
-    assert verified(body, OTHER) is None
-    assert verified({**body, "attempt": 3}, SECRET) is None
-    assert verified({**body, "mac": ""}, SECRET) is None
-    assert verified({**body, "mac": None}, SECRET) is None
-    assert verified({**body, "report": body["report"] + " "}, SECRET) is None
-    assert verified({**body, "mac": body["mac"][:-1] + "é"}, SECRET) is None
+    body = sign_report(REPORT, SECRET)
+    assert verify_report(body, OTHER) is None
+    assert verify_report({**body, "attempt": 3}, SECRET) is None
+    assert verify_report({**body, "mac": ""}, SECRET) is None
+    assert verify_report({**body, "mac": None}, SECRET) is None
+    assert verify_report({**body, "report": body["report"] + " "}, SECRET) is None
+    assert verify_report({**body, "mac": body["mac"][:-1] + "é"}, SECRET) is None
 
 
 @given(st.data())
 def test_a_report_with_one_changed_character_is_not_believed(data):
-    body = signed(REPORT, SECRET)
+    body = sign_report(REPORT, SECRET)
     field = data.draw(st.sampled_from(["report", "mac"]))
     at = data.draw(st.integers(0, len(body[field]) - 1))
     other = data.draw(st.characters().filter(lambda c: c != body[field][at]))
-    assert verified({**body, field: body[field][:at] + other + body[field][at + 1 :]}, SECRET) is None
+    assert verify_report({**body, field: body[field][:at] + other + body[field][at + 1 :]}, SECRET) is None
 
 
 @given(st.text(), st.binary(min_size=1, max_size=100))
@@ -104,4 +104,4 @@ def test_the_signature_is_hmac_sha256(text, key):
 
 @given(st.text(), st.text())
 def test_signatures_are_the_same_only_if_they_are(one, other):
-    assert same(one, other) == (one == other)
+    assert same_mac(one, other) == (one == other)

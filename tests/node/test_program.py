@@ -8,9 +8,9 @@ import pytest
 
 from oarlock.node.cgroup import processes
 from oarlock.node.program import spool, supervisor_pool
-from oarlock.node.program.program import SAMPLES, Program
-from oarlock.node.wire.channel import ANSWER, EVENT, RAW, REQUEST, Endpoint, Frame, Reader, packed
-from oarlock.node.wire.messages import Settings
+from oarlock.node.program.program import SAMPLES, NodeProgram
+from oarlock.node.wire.channel import ANSWER, EVENT, RAW, REQUEST, Endpoint, Frame, FrameReader, encode_frame
+from oarlock.node.wire.messages import NodeSettings
 
 
 class Counting:
@@ -36,10 +36,10 @@ class Talk:
     """The server's end of the pipes."""
 
     def __init__(self, write_fd, read_fd):
-        self.write_fd, self.read_fd, self.reader, self.frames = write_fd, read_fd, Reader(), []
+        self.write_fd, self.read_fd, self.reader, self.frames = write_fd, read_fd, FrameReader(), []
 
     def say(self, number, body):
-        os.write(self.write_fd, packed(REQUEST, number, body))
+        os.write(self.write_fd, encode_frame(REQUEST, number, body))
 
     def hear(self) -> Frame:
         while not self.frames:
@@ -54,10 +54,12 @@ def talk(tmp_path):
     child = os.fork()
     if child == 0:
         os.close(from_server)
-        settings = Settings("n1", str(tmp_path / "spool"), str(tmp_path / "run"))
+        settings = NodeSettings("n1", str(tmp_path / "spool"), str(tmp_path / "run"))
         spool.prepare(settings.spool)
-        driver = processes.Processes("n1")
-        program = Program(settings, driver, "boot", supervisor_pool.start_launcher(settings, lambda: driver, "boot"))
+        driver = processes.ProcessTreeDriver("n1")
+        program = NodeProgram(
+            settings, driver, "boot", supervisor_pool.start_launcher(settings, lambda: driver, "boot")
+        )
         program.sampling = Counting()
         try:
             program.serve(Endpoint(to_program, to_server))
@@ -103,12 +105,12 @@ def test_a_request_that_makes_no_sense_is_answered_and_the_program_goes_on(talk,
 
 
 def test_a_body_that_is_not_json_is_answered(talk):
-    os.write(talk.write_fd, packed(REQUEST, 5, b"{"))
+    os.write(talk.write_fd, encode_frame(REQUEST, 5, b"{"))
     assert talk.hear().body()["refused"] == "bad"
 
 
 def test_frames_of_other_kinds_are_not_requests(talk):
-    os.write(talk.write_fd, packed(EVENT, 0, {"verb": "status"}))
+    os.write(talk.write_fd, encode_frame(EVENT, 0, {"verb": "status"}))
     talk.say(9, {"verb": "ping"})
     assert (json.loads(talk.hear().data)["boot"]) == "boot"
 
@@ -116,7 +118,7 @@ def test_frames_of_other_kinds_are_not_requests(talk):
 def held(number, job):
     """Ask for a place that stays until it is given back; no command runs in it."""
     body = {"verb": "launch", "job": job, "attempt": 1, "secret": "00", "boot": "boot", "user": "nobody"}
-    return packed(REQUEST, number, {**body, "command": "", "role": "other"})
+    return encode_frame(REQUEST, number, {**body, "command": "", "role": "other"})
 
 
 def test_more_attempts_than_processors_begin_one_after_the_other(talk):
@@ -137,7 +139,7 @@ def test_more_attempts_than_processors_begin_one_after_the_other(talk):
 
 
 def test_an_attempt_that_is_to_end_before_it_began_was_never_here(talk):
-    end = packed(REQUEST, 2, {"verb": "end", "job": 7, "attempt": 1})
+    end = encode_frame(REQUEST, 2, {"verb": "end", "job": 7, "attempt": 1})
     os.write(talk.write_fd, held(1, 7) + end)
     heard = [talk.hear(), talk.hear()]
     assert {frame.number: frame.body()["refused"] for frame in heard} == {1: "not-now", 2: "unknown"}

@@ -8,10 +8,10 @@ import time
 import pytest
 
 from oarlock.node.attempt import supervisor as supervisors
-from oarlock.node.attempt.command import Begun, sockets
-from oarlock.node.attempt.link import Link
-from oarlock.node.cgroup.processes import Processes
-from oarlock.node.wire.messages import Settings
+from oarlock.node.attempt.command import StartedCommand, sockets
+from oarlock.node.attempt.link import ProgramLink
+from oarlock.node.cgroup.processes import ProcessTreeDriver
+from oarlock.node.wire.messages import NodeSettings
 
 
 class Told:
@@ -44,9 +44,9 @@ def supervisor(tmp_path):
     ours, theirs = socket.socketpair()
     wake, waking = os.pipe()
     os.set_blocking(wake, False)
-    settings = Settings("n1", str(tmp_path / "spool"), str(tmp_path / "run"))
-    link = Link(ours)
-    yield supervisors.Supervisor(settings, Processes("n1"), "boot", link, wake)
+    settings = NodeSettings("n1", str(tmp_path / "spool"), str(tmp_path / "run"))
+    link = ProgramLink(ours)
+    yield supervisors.Supervisor(settings, ProcessTreeDriver("n1"), "boot", link, wake)
     theirs.close()
     with pytest.raises(SystemExit):  # without work, and nobody there to give it any
         link.wait([], 1000)
@@ -62,7 +62,7 @@ def test_a_child_that_closes_its_socket_after_the_spawner_told_of_it_is_seen_at_
     os.write(telling, b"pid!")
     threading.Timer(0.2, theirs.close).start()
     began = time.monotonic()
-    supervisor._listen(Begun(None, ours), supervisors.now() + 60)
+    supervisor._listen(StartedCommand(None, ours), supervisors.now() + 60)
     assert 0.1 < time.monotonic() - began < 10  # it would look again by itself after fifteen seconds
     for fd in (news, telling):
         os.close(fd)

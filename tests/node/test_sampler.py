@@ -12,11 +12,11 @@ import pytest
 
 from oarlock.measure import layouts
 from oarlock.node.cgroup.hierarchies import UNIFIED, Hierarchy
-from oarlock.node.measure.discovery import Finder
-from oarlock.node.measure.probes import REST_SECONDS, Meter
+from oarlock.node.measure.discovery import CgroupFinder
+from oarlock.node.measure.probes import REST_SECONDS, JobProbes
 from oarlock.node.measure.sampler import LEFT_OVER_SECONDS, Sampler
 from oarlock.node.sources.cpu import CpuSource
-from oarlock.node.sources.files import RESERVED, Ended
+from oarlock.node.sources.files import RESERVED, CgroupGone
 from oarlock.node.sources.memory import MemorySource
 from oarlock.node.sources.pressure import PressureSource
 from oarlock.node.sources.processes import ProcessSource
@@ -39,7 +39,7 @@ def sampler_of():
     samplers = []
 
     def make(hierarchies, *sources, nodes=()):
-        finder = Finder(layouts.chosen("auto"), lambda: hierarchies)
+        finder = CgroupFinder(layouts.select_layouts("auto"), lambda: hierarchies)
         samplers.append(Sampler(finder, sources or (CpuSource(), MemorySource()), nodes))
         return samplers[-1]
 
@@ -261,12 +261,12 @@ def test_a_real_job_is_measured_as_it_is(groups, sampler_of):
 
 @needs_cgroups
 def test_kept_files_tell_the_end_of_a_job_even_when_its_path_is_there_again(groups):
-    meter, errors = Meter(job_at(groups.make("oar/ada_7"))), Counter()
+    meter, errors = JobProbes(job_at(groups.make("oar/ada_7"))), Counter()
     meter.refresh([CpuSource(), MemorySource()], errors)
     assert meter.read(0, errors)["cpu_seconds_total"] == 0
     groups.remove("oar/ada_7")
     groups.make("oar/ada_7")
-    with pytest.raises(Ended):
+    with pytest.raises(CgroupGone):
         meter.read(0, errors)
     meter.close()
     assert errors == Counter()

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from oarlock.node.cgroup import drivers, scope
-from oarlock.node.cgroup.drivers import Mounts, detect
-from oarlock.node.cgroup.v2 import V2
+from oarlock.node.cgroup.drivers import CgroupMounts, detect
+from oarlock.node.cgroup.v2 import V2Driver
 from oarlock.node.measure import layout
 from oarlock.node.measure.layout import OARLOCK
-from oarlock.node.wire.messages import Limits
+from oarlock.node.wire.messages import JobLimits
 from tests.bed import eventually, needs_root, script
 
 TREE = drivers.mounted().v2
@@ -98,10 +98,10 @@ def test_a_node_knows_its_own_jobs_in_a_scope_and_by_hand_and_nobody_elses():
 def test_groups_are_made_in_the_scope_where_there_is_one_and_systemd_removes_it(node):
     at = Path(f"{TREE}{scope.path(node)}")
     at.mkdir(parents=True)
-    driver = detect(node, Mounts({}, TREE))
-    group = driver.create("ada_7", Limits())
+    driver = detect(node, CgroupMounts({}, TREE))
+    group = driver.create("ada_7", JobLimits())
     place = OARLOCK.match(group.path)
     assert (group.path, (place.host, place.user, place.job)) == (f"{scope.path(node)}/ada_7", (node, "ada", "7"))
     group.remove()
     driver.leave()
-    assert (isinstance(driver, V2), at.exists()) == (True, True)
+    assert (isinstance(driver, V2Driver), at.exists()) == (True, True)

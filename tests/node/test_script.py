@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from oarlock.node.attempt.site_script import Untrusted, problem_of, start, trusted
+from oarlock.node.attempt.site_script import UntrustedScript, problem_of, start, trusted
 from tests.bed import eventually, needs_root
 
 
@@ -21,13 +21,13 @@ def test_a_script_of_roots_own_is_opened(site):
 
 @needs_root
 def test_a_script_that_others_could_write_is_refused(site):
-    with pytest.raises(Untrusted, match="may be written by others"):
+    with pytest.raises(UntrustedScript, match="may be written by others"):
         trusted(str(written(site / "open", mode=0o777)))
 
 
 @needs_root
 def test_a_script_below_a_directory_that_others_could_write_is_refused(ground):
-    with pytest.raises(Untrusted, match="/tmp may be written by others"):
+    with pytest.raises(UntrustedScript, match="/tmp may be written by others"):
         trusted(str(written(ground / "script")))
 
 
@@ -35,7 +35,7 @@ def test_a_script_below_a_directory_that_others_could_write_is_refused(ground):
 def test_a_script_of_another_user_is_refused(site, people):
     path = written(site / "theirs")
     os.chown(path, 4242, 4242)
-    with pytest.raises(Untrusted, match="may be written by others"):
+    with pytest.raises(UntrustedScript, match="may be written by others"):
         trusted(str(path))
 
 
@@ -44,7 +44,7 @@ def test_a_script_of_another_user_is_refused(site, people):
     ("path", "says"), [("relative", "not an absolute path"), ("/root/absent-xyz", "cannot be opened")]
 )
 def test_a_script_that_is_not_there_is_refused_by_name(path, says):
-    with pytest.raises(Untrusted, match=says):
+    with pytest.raises(UntrustedScript, match=says):
         trusted(path)
 
 
@@ -64,7 +64,7 @@ def test_a_script_that_cannot_be_executed_is_refused_with_the_reason(site, text,
 @needs_root
 def test_what_the_kernel_does_not_execute_is_told_as_such(site):
     path = written(site / "garbage", "no program at all")
-    with pytest.raises(Untrusted, match="garbage cannot be executed: Exec format error"):
+    with pytest.raises(UntrustedScript, match="garbage cannot be executed: Exec format error"):
         start(str(path), [], {}, {}, lambda: None)
 
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import pytest
 
 from oarlock.node.attempt import command
-from oarlock.node.attempt.children import Children
-from oarlock.node.attempt.command import Order
-from oarlock.node.attempt.environment import Files
+from oarlock.node.attempt.children import ChildProcesses
+from oarlock.node.attempt.command import CommandSpec
+from oarlock.node.attempt.environment import JobFiles
 from oarlock.node.attempt.identity import User, become, resolve
 from oarlock.node.attempt.spawner import Spawner, _packed, _unpacked
 from oarlock.node.cgroup.drivers import homes
@@ -48,7 +48,7 @@ class Said(NamedTuple):
 def ordered(user, text, ground):
     """An order to run a command in `ground`."""
     ground.chmod(0o777)
-    files = Files.of(str(ground), "1.1")
+    files = JobFiles.of(str(ground), "1.1")
     for path in map(Path, files):
         path.unlink(missing_ok=True)
     launch = Launch(1, 1, "", "", user, text, directory=str(ground))
@@ -83,7 +83,7 @@ def ran(children, order, place):
 @pytest.fixture
 def children():
     """Children whose spawner ends with the test."""
-    made = Children()
+    made = ChildProcesses()
     yield made
     made._let_go()
 
@@ -285,5 +285,5 @@ def test_homes_are_where_a_process_is_in_the_hierarchies_that_are_used():
 
 @pytest.mark.parametrize("known", [None, User("ada", 1001, 1002, (1002, 50), "/home/ada", "/bin/sh")])
 def test_an_order_arrives_as_it_was_given_whatever_bytes_are_in_it(known):
-    order = Order("ada", None, 1000, "/d\udcff", "out", "err", "echo '\udc80\0'", ("n", "r"), {"A": "ä\n"}, known)
+    order = CommandSpec("ada", None, 1000, "/d\udcff", "out", "err", "echo '\udc80\0'", ("n", "r"), {"A": "ä\n"}, known)
     assert _unpacked(_packed(order, ("/door",))) == (("/door",), order)

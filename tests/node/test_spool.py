@@ -5,7 +5,7 @@ import os
 import pytest
 
 from oarlock.node.program.spool import HighestJob, enter, forget, listed, open_place, prepare, remove
-from oarlock.node.wire.messages import Refused
+from oarlock.node.wire.messages import NodeRefused
 
 KEY = "ab" * 32
 
@@ -23,7 +23,7 @@ def place(tmp_path):
 
 
 def test_an_attempt_passes_the_gate_once(tmp_path, place):
-    with pytest.raises(Refused, match=r"attempt 7\.1 was here before"):
+    with pytest.raises(NodeRefused, match=r"attempt 7\.1 was here before"):
         enter(str(tmp_path), (7, 1), b"{}", KEY)
     assert place.asked(KEY) == {"job": 7}
     assert names(tmp_path) == ["7.1"]
@@ -37,7 +37,7 @@ def test_of_two_that_come_at_once_one_passes(tmp_path):
         if pid == 0:
             try:
                 enter(str(tmp_path), (7, 1), b"{}", KEY)
-            except Refused:
+            except NodeRefused:
                 os._exit(1)
             os._exit(0)
         children.append(pid)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from oarlock.node.program.start_queue import LONGEST, Starting
+from oarlock.node.program.start_queue import LONGEST, StartQueue
 from oarlock.node.wire.channel import REQUEST, Frame
 
 
@@ -12,7 +12,7 @@ def frame(number: int) -> Frame:
 
 @pytest.fixture
 def starting():
-    line = Starting(most=2)
+    line = StartQueue(most=2)
     for job in range(1, 6):
         line.queue((job, 1), frame(job))
     return line
@@ -48,7 +48,7 @@ def test_what_takes_its_time_to_begin_keeps_the_others_waiting_for_a_second_at_m
 
 def test_nobody_waits_where_there_is_room(starting):
     assert starting.wait(10.0) == 0.0
-    assert Starting(most=2).wait(10.0) is None
+    assert StartQueue(most=2).wait(10.0) is None
 
 
 def test_who_is_withdrawn_never_begins(starting):

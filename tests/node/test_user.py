@@ -12,8 +12,8 @@ import pytest
 from oarlock.node.attempt import identity
 from oarlock.node.attempt.identity import (
     KNOWN_SECONDS,
-    Acquaintances,
-    NotDropped,
+    AccountCache,
+    PrivilegesNotDropped,
     User,
     UserMissing,
     UserRefused,
@@ -111,7 +111,7 @@ def test_a_call_that_fails_ends_the_way_down(people, monkeypatch, call):
 def test_a_call_that_lies_is_found_out(people, monkeypatch, call):
     monkeypatch.setattr(os, call, lambda *_: None)
     ada = resolve(people[0], None)
-    assert in_a_child(lambda: become(ada)) == "NotDropped"
+    assert in_a_child(lambda: become(ada)) == "PrivilegesNotDropped"
 
 
 @needs_root
@@ -122,7 +122,7 @@ def test_root_that_could_come_back_is_found_out(people):
         os.setresuid(ada.uid, ada.uid, 0)
         identity._check_irreversible(ada)
 
-    assert in_a_child(work) == NotDropped.__name__
+    assert in_a_child(work) == PrivilegesNotDropped.__name__
 
 
 @needs_root
@@ -162,7 +162,7 @@ ADA = User("ada", 1001, 1001, (1001, 50), "/home/ada", "/bin/sh")
 
 
 def test_an_account_is_known_for_a_minute_under_the_uid_that_was_asked_for():
-    met = Acquaintances()
+    met = AccountCache()
     assert met.get("ada", 1001, now=100.0) is None
     met.meet(ADA, 1001, now=100.0)
     assert met.get("ada", 1001, now=100.0 + KNOWN_SECONDS - 1) == ADA
@@ -171,7 +171,7 @@ def test_an_account_is_known_for_a_minute_under_the_uid_that_was_asked_for():
 
 
 def test_accounts_that_are_not_asked_for_are_forgotten():
-    met = Acquaintances()
+    met = AccountCache()
     met.meet(ADA, None, now=100.0)
     met.meet(ADA._replace(name="bob"), None, now=100.0 + KNOWN_SECONDS)
     assert met.get("ada", None, now=100.0) is None

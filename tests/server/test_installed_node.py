@@ -8,7 +8,7 @@ import pytest
 
 from oarlock.config import Config
 from oarlock.model.errors import BadPath, NodeRefused, NodeUnreachable
-from oarlock.node.wire.messages import EXITED, UNUSABLE, Hooks
+from oarlock.node.wire.messages import EXITED, UNUSABLE, SiteHooks
 from oarlock.server.nodes import installed
 from oarlock.server.nodes.command import NodeCommand
 from oarlock.server.nodes.fleet import fixed
@@ -75,7 +75,7 @@ def _way(place, *more):
 @told
 async def test_jobs_run_and_all_that_was_sent_are_settings_and_messages(ground, people, place):
     async with outpost(ground, people[0], way=_way(place), lowest_uid=0, spool="/nowhere") as post:
-        report = await post.run(1, "id -un", hooks=Hooks(prologue=f"{place}/prologue"))
+        report = await post.run(1, "id -un", hooks=SiteHooks(prologue=f"{place}/prologue"))
         assert (report.outcome, post.out(1)) == (EXITED, f"{people[0]}\n")
         assert (ground / "fixed" / "lock").exists()
         settings, _, rest = (place / "sent").read_bytes().partition(b"\n")
@@ -92,7 +92,7 @@ async def test_a_program_of_the_site_that_was_not_permitted_is_not_run(ground, p
     async with outpost(ground, people[0], way=_way(place)) as post:
         for word in ("prologue", "epilogue", "manager"):
             with pytest.raises(NodeRefused) as refusal:
-                await post.node.launch(post.launch(1, "true", hooks=Hooks(**{word: f"{place}/other"})))
+                await post.node.launch(post.launch(1, "true", hooks=SiteHooks(**{word: f"{place}/other"})))
             assert refusal.value.word == UNUSABLE
         assert f"{place}/other is not among the programs" in str(refusal.value)
         assert not (ground / "ran").exists()

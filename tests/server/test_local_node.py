@@ -27,9 +27,9 @@ from oarlock.node.wire.messages import (
     SEEN,
     UNKNOWN,
     WALLTIME,
-    Hooks,
-    Limits,
-    Settings,
+    JobLimits,
+    NodeSettings,
+    SiteHooks,
 )
 from oarlock.server.nodes import (
     BadReport,
@@ -220,7 +220,7 @@ async def test_verbs_for_an_attempt_that_is_not_there_are_refused(ground, people
         ({"stdout": "/etc/shadow"}, "OUTPUT_FILES", "/etc/shadow"),
         ({"stderr": "/dev/zero"}, "OUTPUT_FILES", "not a regular file"),
         ({"environment": {"A": "x" * (1 << 18)}}, "USER_SHELL", "bytes of variables"),
-        ({"hooks": Hooks(prologue="/root/absent-xyz")}, "PROLOGUE_ERROR", "cannot be opened"),
+        ({"hooks": SiteHooks(prologue="/root/absent-xyz")}, "PROLOGUE_ERROR", "cannot be opened"),
     ],
 )
 def test_what_fails_before_the_users_code_is_an_event_of_the_manual(ground, people, change, event, says):
@@ -247,7 +247,7 @@ async def test_a_full_or_closed_spool_refuses_the_launch(ground, people):
 @told
 async def test_prologue_and_epilogue_run_around_the_job_with_nothing_of_the_users(ground, people, site):
     log = site / "log"
-    hooks = Hooks(
+    hooks = SiteHooks(
         prologue=script(site / "p", f"echo before $@ >> {log}; env >> {log}"),
         epilogue=script(site / "e", f"echo after >> {log}"),
     )
@@ -264,7 +264,7 @@ async def test_prologue_and_epilogue_run_around_the_job_with_nothing_of_the_user
 
 @told
 async def test_a_prologue_that_fails_keeps_the_job_from_running_and_the_epilogue_still_runs(ground, people, site):
-    hooks = Hooks(prologue=script(site / "p", "exit 4"), epilogue=script(site / "e", f"touch {site}/cleaned"))
+    hooks = SiteHooks(prologue=script(site / "p", "exit 4"), epilogue=script(site / "e", f"touch {site}/cleaned"))
     async with outpost(ground, people[0]) as post:
         report = await post.run(1, "echo ran", hooks=hooks)
         assert (report.outcome, report.event, report.causes) == (FAILED, "PROLOGUE_ERROR", {"PROLOGUE_ERROR": "exit"})
@@ -274,7 +274,7 @@ async def test_a_prologue_that_fails_keeps_the_job_from_running_and_the_epilogue
 
 @told
 async def test_a_prologue_that_hangs_is_ended_with_its_daemons_and_holds_nobody_else(ground, people, site):
-    hooks = Hooks(prologue=script(site / "p", f"setsid sleep 600 & echo $! > {site}/pid; sleep 600"), timeout=1)
+    hooks = SiteHooks(prologue=script(site / "p", f"setsid sleep 600 & echo $! > {site}/pid; sleep 600"), timeout=1)
     async with outpost(ground, people[0]) as post:
         await post.node.launch(post.launch(1, "echo ran", hooks=hooks))
         assert (await post.run(2, "true")).outcome == EXITED
@@ -287,7 +287,7 @@ async def test_a_prologue_that_hangs_is_ended_with_its_daemons_and_holds_nobody_
 
 @told
 async def test_a_job_can_be_killed_during_its_prologue(ground, people, site):
-    hooks = Hooks(prologue=script(site / "p", f"touch {site}/begun; sleep 600"))
+    hooks = SiteHooks(prologue=script(site / "p", f"touch {site}/begun; sleep 600"))
     async with outpost(ground, people[0]) as post:
         await post.node.launch(post.launch(1, "echo ran", hooks=hooks))
         await asyncio.to_thread(eventually, (site / "begun").exists)
@@ -299,7 +299,7 @@ async def test_a_job_can_be_killed_during_its_prologue(ground, people, site):
 @told
 async def test_an_epilogue_that_fails_leaves_the_exit_code_alone(ground, people, site):
     async with outpost(ground, people[0]) as post:
-        report = await post.run(1, "exit 7", hooks=Hooks(epilogue=script(site / "e", "exit 1")))
+        report = await post.run(1, "exit 7", hooks=SiteHooks(epilogue=script(site / "e", "exit 1")))
         assert (report.outcome, report.status, report.events[0][0]) == (EXITED, 7 << 8, "EPILOGUE_ERROR")
 
 
@@ -307,7 +307,7 @@ async def test_an_epilogue_that_fails_leaves_the_exit_code_alone(ground, people,
 async def test_a_sites_own_program_that_vanishes_is_told_of_and_the_exit_code_is_kept(ground, people, site):
     body = f"rm {site}/m; echo '{{}}'"
     async with outpost(ground, people[0]) as post:
-        report = await post.run(1, "exit 7", hooks=Hooks(manager=script(site / "m", body)))
+        report = await post.run(1, "exit 7", hooks=SiteHooks(manager=script(site / "m", body)))
         assert (report.outcome, report.status) == (EXITED, 7 << 8)
         assert report.events[0][0] == "CPUSET_CLEAN_ERROR"
         assert report.causes == {"CPUSET_CLEAN_ERROR": "unusable"}
@@ -329,7 +329,7 @@ async def test_a_sites_own_program_may_take_the_place_of_the_cgroup_step(ground,
     )
     async with outpost(ground, people[0]) as post:
         command = "grep pids /proc/self/cgroup | cut -d: -f3; echo $OAR_CPUSET; sleep 600 &"
-        report = await post.run(1, command, hooks=Hooks(manager=script(site / "m", body)))
+        report = await post.run(1, command, hooks=SiteHooks(manager=script(site / "m", body)))
         assert (report.outcome, report.events) == (EXITED, ())
         assert post.out(1) == "/oarlock-site-test\n/oarlock-site-test\n"
         assert [line for line in (site / "log").read_text().splitlines() if line.isalpha()] == ["init", "clean"]
@@ -340,7 +340,7 @@ async def test_a_sites_own_program_may_take_the_place_of_the_cgroup_step(ground,
 async def test_that_a_job_began_is_told_before_the_sites_own_program_cleans_up(ground, people, site):
     slow = f'case $1 in clean) while [ ! -e {site}/told ]; do sleep 0.01; done;; esac; echo "{{}}"'
     async with outpost(ground, people[0]) as post:
-        await post.node.launch(post.launch(1, "true", hooks=Hooks(manager=script(site / "m", slow))))
+        await post.node.launch(post.launch(1, "true", hooks=SiteHooks(manager=script(site / "m", slow))))
         await post.started(1)
         assert [event for event in post.events if isinstance(event, Exited)] == []
         (site / "told").touch()
@@ -353,7 +353,7 @@ async def test_a_memory_hog_dies_and_its_neighbour_lives(ground, people):
     async with outpost(ground, people[0]) as post:
         await post.node.launch(post.launch(1, "for i in 1 2 3 4 5 6 7 8 9; do sleep 0.1; done; echo alive"))
         hog = f"{PYTHON} -c \"x = []\nwhile True: x.append(b'x' * (1 << 20))\""
-        report = await post.run(2, hog, limits=Limits(memory=64 << 20, pids=50))
+        report = await post.run(2, hog, limits=JobLimits(memory=64 << 20, pids=50))
         assert (report.counters["oom_kills"], report.status) in [(1, 9), (1, 137 << 8)]
         says = "the kernel killed a process of the job for want of memory; the job reached its limit of 64 MiB"
         assert report.events == (("OUT_OF_MEMORY", says),)
@@ -369,7 +369,7 @@ async def test_a_fork_bomb_is_contained_and_the_node_still_answers(ground, peopl
     code = "import os, time\nfor _ in range(100):\n  try:\n    if os.fork() == 0: break\n  except OSError: pass\n"
     bomb = f'{PYTHON} -c "{code}time.sleep(60)"'
     async with outpost(ground, people[0]) as post:
-        await post.node.launch(post.launch(1, bomb, limits=Limits(pids=20), grace=1))
+        await post.node.launch(post.launch(1, bomb, limits=JobLimits(pids=20), grace=1))
         await post.started(1)
         group = Path(f"/sys/fs/cgroup/pids/oarlock/{post.settings.node}/{people[0]}_1")
         await asyncio.to_thread(eventually, lambda: "max 0" not in (group / "pids.events").read_text())
@@ -499,7 +499,7 @@ async def test_an_attempt_that_the_node_does_not_know_is_missing(ground, people)
 
 @told
 async def test_a_command_that_is_not_there_is_told_within_its_deadline(ground, people):
-    settings = Settings("absent", str(ground / "s"), str(ground / "r"))
+    settings = NodeSettings("absent", str(ground / "s"), str(ground / "r"))
     node = NodeClient(settings, local("/bin/false"), lambda _: None, ConnectionSlots(), Timeouts(connect=5.0))
     with pytest.raises(NodeUnreachable, match="ended before python3 began") as problem:
         await node.hello()
@@ -674,7 +674,7 @@ async def test_a_job_that_ended_while_nobody_listened_is_on_the_disk(ground, peo
 @told
 async def test_a_node_that_was_away_from_the_beginning_is_told_of_as_lost(ground, people):
     events = []
-    settings = Settings("away", str(ground / "spool"), str(ground / "run"))
+    settings = NodeSettings("away", str(ground / "spool"), str(ground / "run"))
     node = NodeClient(settings, NodeCommand(("false",), quoted=False), events.append, ConnectionSlots(), QUICK)
     node.expect(1, 1, "secret")
     async with asyncio.timeout(20):

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from oarlock.model.errors import NodeRefused, NodeUnreachable
-from oarlock.node.wire.messages import EXITED, FAILED, KILLED, LOST, REBOOTED, SEEN, Hooks
+from oarlock.node.wire.messages import EXITED, FAILED, KILLED, LOST, REBOOTED, SEEN, SiteHooks
 from oarlock.server.nodes import Lost, Spread, Timeouts, ssh
 from tests import bed
 from tests.bed import needs_root, outpost, script, told
@@ -159,7 +159,7 @@ async def test_jobs_outlive_the_end_of_ssh_and_of_the_server(rack, people):
 
 @told
 async def test_a_prologue_that_hangs_holds_up_only_its_own_job(rack, people, site):
-    hooks = Hooks(prologue=script(site / "hang", "sleep 600"), timeout=1)
+    hooks = SiteHooks(prologue=script(site / "hang", "sleep 600"), timeout=1)
     machine = rack.machine()
     async with reached(machine, people[0]) as post:
         await post.node.launch(post.launch(1, "echo ran", hooks=hooks))

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from oarlock.node.wire.messages import Settings
+from oarlock.node.wire.messages import NodeSettings
 from oarlock.server.nodes import ConnectionSlots, NodeClient, Timeouts
 from tests.bed import Outpost, eventually
 from tests.vm.machine import Machine
@@ -47,7 +47,7 @@ class Guest(Outpost):
 async def guest(machine: Machine, user: str = "alice", *, node: str = "") -> AsyncIterator[Guest]:
     """Open a node program on a machine, with a spool of its own; leave nothing of it."""
     name = node or f"{machine.name}-{secrets.token_hex(3)}"
-    settings = Settings(node=name, spool=f"/var/spool/oarlock/{name}", runtime=f"/run/oarlock/{name}")
+    settings = NodeSettings(node=name, spool=f"/var/spool/oarlock/{name}", runtime=f"/run/oarlock/{name}")
     post: Guest
     way = machine.way()
     made = NodeClient(settings, way, lambda event: post.hear(event), ConnectionSlots(), PATIENCE)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from oarlock.config import Config
-from oarlock.measure.live import Live
+from oarlock.measure.live import LiveUsage
 from oarlock.model.plan import Priority, Term
 from oarlock.model.resource import NextState
 from oarlock.server.http import listen as server
@@ -110,7 +110,7 @@ class House:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     asked: list[Any] = field(default_factory=list)
     answer: Answered = field(default_factory=lambda: Answered(True, "accepted", NOW + 600))
-    live: Live = field(default_factory=lambda: Live(10, "cluster"))
+    live: LiveUsage = field(default_factory=lambda: LiveUsage(10, "cluster"))
     gate: Gate | None = None
     hopeless: dict[int, str] = field(default_factory=dict)
 

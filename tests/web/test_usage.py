@@ -4,7 +4,7 @@ import http.client
 
 from oarlock.model.job import JobState
 from oarlock.model.resource import ResourceState
-from oarlock.node.measure.stream import packed
+from oarlock.node.measure.stream import encode_sample
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import accounting, jobs, resources, summaries
@@ -103,7 +103,7 @@ def test_usage_is_that_of_the_last_sample_then_that_of_the_report(database: Data
     database.write(lambda tx: summaries.save(tx, [Summary(job_id=1, date=NOW, detail=counters)]))
     with running(database) as house:
         values = {"cpu_seconds_total": 1.5, "memory_usage_bytes": 300.0, "memory_anonymous_bytes": 5.0, "cpus": 2.0}
-        house.core.live.take("n1.site", packed(1.0, {}, {1: values}), {1}, at=NOW + 4)
+        house.core.live.take("n1.site", encode_sample(1.0, {}, {1: values}), {1}, at=NOW + 4)
         so_far = house.client.get("/jobs/1/usage").body
         house.core.live.ended("n1.site", 1)
         between = house.client.get("/jobs/1/usage").body
@@ -127,8 +127,10 @@ def test_usage_is_that_of_the_last_sample_then_that_of_the_report(database: Data
 def test_what_a_node_says_of_jobs_that_are_not_there_is_counted(database: Database):
     database.write(_fill)
     with running(database) as house:
-        house.core.live.take("n1.site", packed(1.0, {}, {1: {"cpus": 1.0}, 8: {"cpus": 1.0}, 9: {}}), {1}, at=NOW)
-        house.core.live.take("n2.site", packed(1.0, {}, {}), set(), at=NOW)
+        house.core.live.take(
+            "n1.site", encode_sample(1.0, {}, {1: {"cpus": 1.0}, 8: {"cpus": 1.0}, 9: {}}), {1}, at=NOW
+        )
+        house.core.live.take("n2.site", encode_sample(1.0, {}, {}), set(), at=NOW)
         house.core.live.take("n2.site", b"nonsense", set(), at=NOW)
         page = _page(house)
     assert "# TYPE oarlock_refused_samples_total counter" in page

@@ -51,7 +51,7 @@ def _run(asked: argparse.Namespace) -> None:
     level = logging.DEBUG if getattr(asked, "verbose", False) else logging.INFO
     log_lines.to_stderr("oarlock agent: %(message)s", level=level)
     given = options.read_file(asked.config) if hasattr(asked, "config") else {}
-    run_agent.run(options.made(_given(asked), options.made(given)))
+    run_agent.run(options.make_options(_given(asked), options.make_options(given)))
 
 
 def _ask(asked: argparse.Namespace) -> None:

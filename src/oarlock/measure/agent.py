@@ -15,22 +15,21 @@ from typing import TYPE_CHECKING, Any
 
 from oarlock import __version__
 from oarlock.measure import layouts, names, options
-from oarlock.measure.batch import Assembler, Batch
-from oarlock.measure.exposition import Exposition, Page
+from oarlock.measure.batch import BatchAssembler, SampleBatch
+from oarlock.measure.exposition import Exposition, MetricsPage
 from oarlock.measure.naming import Naming
 from oarlock.measure.options import AgentOptions
-from oarlock.measure.outputs import Sink
-from oarlock.measure.owners import LookUp, Owners
+from oarlock.measure.outputs import SampleOutput
+from oarlock.measure.owners import JobOwners, OwnerLookup
 from oarlock.model.errors import ConfigRefused
 from oarlock.node.cgroup.hierarchies import Hierarchy, of_this_machine
-from oarlock.node.measure.discovery import Finder
+from oarlock.node.measure.discovery import CgroupFinder
 from oarlock.node.measure.sampler import Sampler
-from oarlock.node.sources.assemble import Options as SourceOptions
-from oarlock.node.sources.assemble import Sources, assemble
+from oarlock.node.sources.assemble import EnabledSources, SourceOptions, assemble
 from oarlock.node.sources.metrics import series
 
 if TYPE_CHECKING:
-    from oarlock.node.sources.redfish import Controller
+    from oarlock.node.sources.redfish import RedfishController
 
 log = logging.getLogger(__name__)
 
@@ -52,32 +51,32 @@ class Agent:
         asked: AgentOptions,
         *,
         hierarchies: Callable[[], Sequence[Hierarchy]] = of_this_machine,
-        look_up: LookUp | None = None,
-        sinks: Sequence[Sink] = (),
+        look_up: OwnerLookup | None = None,
+        sinks: Sequence[SampleOutput] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.options = asked
         self.sinks = list(sinks)
-        self.on_page: list[Callable[[Page], None]] = []
+        self.on_page: list[Callable[[MetricsPage], None]] = []
         self.failures: dict[str, Callable[[], int]] = {}  # of outputs that take pages
         self._clock = clock
-        wanted = layouts.chosen(asked.layout, asked.layouts_file)
-        finder = Finder(wanted, hierarchies, others=not asked.jobs_only)
+        wanted = layouts.select_layouts(asked.layout, asked.layouts_file)
+        finder = CgroupFinder(wanted, hierarchies, others=not asked.jobs_only)
         sources = assemble(asked.sources, source_settings(asked))
         self._sampler = Sampler(finder, sources.job, sources.node)
         job_layouts = {layout.name for layout in wanted if layout.is_job}
-        self._assembler = Assembler(Owners(look_up), job_layouts, socket.gethostname())
+        self._assembler = BatchAssembler(JobOwners(look_up), job_layouts, socket.gethostname())
         self._counts: Counter[str] = Counter(samples_total=0, late_samples_total=0, failed_samples_total=0)
         self._dropped: Counter[str] = Counter({sink.name: 0 for sink in self.sinks})
         self._duration = 0.0
         self._wishes: queue.SimpleQueue[tuple[Mapping[str, Any], Future[AgentOptions]]] = queue.SimpleQueue()
         self._wake = threading.Event()
         self._over = False
-        self._page: Page | None = None
+        self._page: MetricsPage | None = None
         self._name()
 
     @property
-    def page(self) -> Page | None:
+    def page(self) -> MetricsPage | None:
         """Give the page of the last sample."""
         return self._page
 
@@ -111,7 +110,7 @@ class Agent:
         self._wake.set()
         return granted.result(timeout)
 
-    def sample(self) -> Batch:
+    def sample(self) -> SampleBatch:
         """Take one sample now and hand it out."""
         begin = time.perf_counter()
         batch = self._assembler.batch(self._sampler.sample(self._clock()), self._about_itself())
@@ -137,7 +136,7 @@ class Agent:
             self._counts["failed_samples_total"] += 1
             log.exception("a sample failed")
 
-    def _hand(self, sink: Sink, batch: Batch) -> None:
+    def _hand(self, sink: SampleOutput, batch: SampleBatch) -> None:
         try:
             sink.take(batch, self._naming)
         except OSError as error:
@@ -170,14 +169,14 @@ class Agent:
             self._name()
         log.info("settings changed", extra={"period": wanted.period, "sources": wanted.sources})
 
-    def _switch_on(self, sources: Sources) -> None:
+    def _switch_on(self, sources: EnabledSources) -> None:
         for job_source in sources.job:
             self._sampler.switch(job_source)
         for node_source in sources.node:
             self._sampler.switch_node(node_source)
 
     def _name(self) -> None:
-        self._naming = Naming(names.chosen(self.options.names, self.options.names_file))
+        self._naming = Naming(names.select_families(self.options.names, self.options.names_file))
         constant = {"cluster": self.options.cluster} if self.options.cluster else {}
         self._exposition = Exposition(self._naming, constant)
 
@@ -204,7 +203,7 @@ def _allowed(wishes: Mapping[str, Any], now: AgentOptions) -> AgentOptions:
         raise ConfigRefused(
             f"`{settled[0]}` is settled when the agent starts.", hint=f"Changed can be {', '.join(CHANGEABLE)}."
         )
-    return options.made(wishes, now)
+    return options.make_options(wishes, now)
 
 
 def source_settings(asked: AgentOptions) -> SourceOptions:
@@ -217,14 +216,14 @@ def source_settings(asked: AgentOptions) -> SourceOptions:
     )
 
 
-def _controller(file: Path) -> "Controller":
+def _controller(file: Path) -> "RedfishController":
     """Read how to reach the management controller: `url`, `user` and `password` in TOML, in a file of mode 0600."""
-    from oarlock.node.sources.redfish import Controller, RedfishRefused
+    from oarlock.node.sources.redfish import RedfishController, RedfishError
     from oarlock.settings import secret
 
     text = secret.read(f"{secret.PREFIX}{file.absolute()}")
     try:
-        return Controller(**tomllib.loads(text.value if text else ""))
-    except (tomllib.TOMLDecodeError, TypeError, RedfishRefused) as error:
+        return RedfishController(**tomllib.loads(text.value if text else ""))
+    except (tomllib.TOMLDecodeError, TypeError, RedfishError) as error:
         raise ConfigRefused(f"{file} does not say how to reach a management controller: {error}.",
                             hint='It holds url = "https://…", user = "…", password = "…".') from error  # fmt: skip

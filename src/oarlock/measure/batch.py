@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from oarlock.measure.owners import Owner, Owners
+from oarlock.measure.owners import JobOwner, JobOwners
 from oarlock.node.measure.discovery import Key
 from oarlock.node.measure.sampler import Sample
 
@@ -14,23 +14,23 @@ log = logging.getLogger(__name__)
 JOB, CGROUP, NODE, AGENT = "job", "cgroup", "node", "agent"
 
 
-class Subject(NamedTuple):
+class MeasuredSubject(NamedTuple):
     """A job, or a cgroup that is none. `values` are shared with other samples: do not change them."""
 
     key: Key
     scope: str
-    owner: Owner
+    owner: JobOwner
     values: Mapping[str, float]
     path: str = ""  # of its cgroup
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class SampleBatch:
     """What was measured at one instant (epoch seconds): subjects, the node, and the agent itself."""
 
     at: float
     host: str
-    subjects: Sequence[Subject]
+    subjects: Sequence[MeasuredSubject]
     node: Mapping[str, float]
     agent: Mapping[str, float] = field(default_factory=dict)
 
@@ -41,14 +41,14 @@ class Batch:
         return sorted((int(job) if job.isdigit() else job for job in ids), key=lambda job: (isinstance(job, str), job))
 
 
-class Assembler:
+class BatchAssembler:
     """Turn samples into batches. `job_layouts` are those whose cgroups are jobs."""
 
-    def __init__(self, owners: Owners, job_layouts: Collection[str], host: str) -> None:
+    def __init__(self, owners: JobOwners, job_layouts: Collection[str], host: str) -> None:
         self._owners, self._job_layouts, self._host = owners, job_layouts, host
         self._told: set[tuple[str, str]] = set()
 
-    def batch(self, sample: Sample, agent: Mapping[str, float]) -> Batch:
+    def batch(self, sample: Sample, agent: Mapping[str, float]) -> SampleBatch:
         """Say whose each reading is. A job whose owner is still being looked up is left out."""
         taken: dict[tuple[str, str], str] = {}
         subjects = []
@@ -60,10 +60,10 @@ class Assembler:
             owner = self._owners.owner(key, reading.place)
             if owner is not None:
                 scope = JOB if layout in self._job_layouts else CGROUP
-                subjects.append(Subject(key, scope, owner, reading.values, reading.path))
+                subjects.append(MeasuredSubject(key, scope, owner, reading.values, reading.path))
         self._owners.keep(sample.jobs)
         jobs = sum(key[0] in self._job_layouts for key in sample.jobs)
-        return Batch(sample.at, self._host, subjects, {**sample.node, "jobs": jobs}, agent)
+        return SampleBatch(sample.at, self._host, subjects, {**sample.node, "jobs": jobs}, agent)
 
     def _tell_twins(self, layout: str, job: str) -> None:
         """Two managers on one machine may number alike; the series of the second would be taken for the first's."""

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from oarlock.measure.options import AgentOptions
-from oarlock.measure.owners import Facts
+from oarlock.measure.owners import JobFacts
 from oarlock.model.errors import ConfigRefused
 from oarlock.node.commands import CommandFailed, output
 from oarlock.node.measure.layout import SHAPES
 
 log = logging.getLogger(__name__)
 
-Ask = Callable[[Sequence[str]], Mapping[str, Facts]]
+Ask = Callable[[Sequence[str]], Mapping[str, JobFacts]]
 
 HOW = ("slurm", "slurmdbd", "oar")
 PAUSE_SECONDS = 0.5
@@ -27,10 +27,10 @@ MOST_AT_ONCE = 100
 _SCONTROL = re.compile(r"JobId=(\d+) .*?JobName=(.*?)\s+UserId=([^\s(]+)\(\d+\).*?\sAccount=(\S+)", re.DOTALL)
 _SLUID = re.compile(SHAPES["sluid"])
 _SACCT = ("JobIDRaw", "User", "Account", "JobName")
-_NOBODY = Facts()
+_NOBODY = JobFacts()
 
 
-class Site:
+class ClusterLookup:
     """Remember what was found out. `ask` runs in a thread and may take its time; it may fail, too."""
 
     def __init__(
@@ -38,7 +38,7 @@ class Site:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self._ask, self._pause, self._again, self._clock = ask, pause, again, clock
-        self._known: dict[str, tuple[Facts, float]] = {}
+        self._known: dict[str, tuple[JobFacts, float]] = {}
         self._wanted: dict[str, None] = {}
         self._lock, self._wake = threading.Lock(), threading.Event()
         self._over = False
@@ -46,7 +46,7 @@ class Site:
         self._thread = threading.Thread(target=self._run, name="look-up", daemon=True)
         self._thread.start()
 
-    def facts(self, job: str) -> Facts | None:
+    def facts(self, job: str) -> JobFacts | None:
         """Give what is known of a job; None until it was asked for. Of a job that nobody knew, nothing is given."""
         known = self._known.get(job)
         if known is None or (known[0] is _NOBODY and self._clock() >= known[1]):
@@ -92,25 +92,25 @@ class Site:
                 self._wanted.pop(job, None)
 
 
-def made(options: AgentOptions) -> Site:
+def start_lookup(options: AgentOptions) -> ClusterLookup:
     """Make the look-up that the options ask for."""
     if options.look_up not in HOW:
         raise ConfigRefused(f"There is no look-up `{options.look_up}`.", hint=f"There are none, {', '.join(HOW)}.")
     if options.look_up == "slurm":
-        return Site(ask_slurm)
+        return ClusterLookup(ask_slurm)
     if options.database is None:
         raise ConfigRefused(f"The look-up `{options.look_up}` needs --database FILE.",
                             hint="The agent's page says what stands in it.")  # fmt: skip
-    return Site(_slurmdbd(options.database, options.slurm_cluster) if options.look_up == "slurmdbd"
+    return ClusterLookup(_slurmdbd(options.database, options.slurm_cluster) if options.look_up == "slurmdbd"
                 else _oar(options.database))  # fmt: skip
 
 
-def ask_slurm(jobs: Sequence[str]) -> dict[str, Facts]:
+def ask_slurm(jobs: Sequence[str]) -> dict[str, JobFacts]:
     """Ask slurmctld about each job; those it has forgotten already, all at once, in the accounting.
 
     A job that is known by its SLUID is found by it, and has its number told.
     """
-    found: dict[str, Facts] = {}
+    found: dict[str, JobFacts] = {}
     for job in jobs:
         try:
             answer = scontrol(output(["scontrol", "--oneliner", "show", "job", job]))
@@ -132,16 +132,16 @@ def ask_slurm(jobs: Sequence[str]) -> dict[str, Facts]:
     return found
 
 
-def scontrol(text: str) -> dict[str, Facts]:
+def scontrol(text: str) -> dict[str, JobFacts]:
     """Read `scontrol show job`, in one line a job or in many."""
-    found = {job: Facts(user, _said(account), name) for job, name, user, account in _SCONTROL.findall(text)}
+    found = {job: JobFacts(user, _said(account), name) for job, name, user, account in _SCONTROL.findall(text)}
     return {job: facts._replace(name=_said(facts.name)) for job, facts in found.items()}
 
 
-def sacct(text: str) -> dict[str, Facts]:
+def sacct(text: str) -> dict[str, JobFacts]:
     """Read `sacct` printed with bars between the columns. A job's name is the last of them, as it may hold bars."""
     rows = (line.split("|", len(_SACCT) - 1) for line in text.splitlines())
-    return {row[0]: Facts(row[1], row[2], row[3]) for row in rows if len(row) == len(_SACCT) and row[0].isdigit()}
+    return {row[0]: JobFacts(row[1], row[2], row[3]) for row in rows if len(row) == len(_SACCT) and row[0].isdigit()}
 
 
 def _said(text: str) -> str:
@@ -158,10 +158,10 @@ def _slurmdbd(file: Path, cluster: str) -> Ask:
                             hint="Install `mariadb-client`, or give --look-up slurm.")  # fmt: skip
     command = [client, f"--defaults-extra-file={file.absolute()}", "--batch", "--skip-column-names"]
 
-    def ask(jobs: Sequence[str]) -> dict[str, Facts]:
+    def ask(jobs: Sequence[str]) -> dict[str, JobFacts]:
         numbers = [int(job) for job in jobs if job.isdigit()]
         answer = output(command, text_in=foreign.slurm_statement(cluster, numbers)) if numbers else ""
-        return {str(job.id): Facts(job.user, job.account, job.name) for job in foreign.slurm_jobs(answer)}
+        return {str(job.id): JobFacts(job.user, job.account, job.name) for job in foreign.slurm_jobs(answer)}
 
     return ask
 
@@ -172,8 +172,8 @@ def _oar(file: Path) -> Ask:
 
     conninfo = secret.read(f"{secret.PREFIX}{file.absolute()}")
 
-    def ask(jobs: Sequence[str]) -> dict[str, Facts]:
+    def ask(jobs: Sequence[str]) -> dict[str, JobFacts]:
         rows = foreign.oar_jobs(conninfo.value if conninfo else "", [int(job) for job in jobs if job.isdigit()])
-        return {str(job.id): Facts(job.user, job.account, job.name) for job in rows}
+        return {str(job.id): JobFacts(job.user, job.account, job.name) for job in rows}
 
     return ask

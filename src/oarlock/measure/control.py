@@ -43,7 +43,7 @@ def shown(options: AgentOptions) -> dict[str, Any]:
     return {field.name: getattr(options, field.name) for field in fields(options) if field.name in SHOWN}
 
 
-class Control:
+class ControlSocket:
     """Listen for wishes in a thread; `change` is called with each, and its answer is sent back."""
 
     def __init__(self, path: Path, change: Callable[[Mapping[str, Any]], AgentOptions]) -> None:

@@ -8,10 +8,10 @@ the format wants it. The page is made once a sample and handed out as it is, how
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from oarlock.measure.batch import AGENT, CGROUP, JOB, NODE, Batch, Subject
-from oarlock.measure.names import Family
-from oarlock.measure.naming import Naming, Output
-from oarlock.measure.owners import Owner
+from oarlock.measure.batch import AGENT, CGROUP, JOB, NODE, MeasuredSubject, SampleBatch
+from oarlock.measure.names import NameFamily
+from oarlock.measure.naming import Naming, OutputSeries
+from oarlock.measure.owners import JobOwner
 from oarlock.model.sample import MetricKind
 from oarlock.node.measure.discovery import Key
 from oarlock.node.sources.metrics import series, split
@@ -19,10 +19,10 @@ from oarlock.node.sources.metrics import series, split
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 JOB_INFO = "oarlock_node_job_info"
 _JOB_INFO_HELP = "A job that is on the node now; always 1."
-_NOBODY = Owner("")
+_NOBODY = JobOwner("")
 
 
-class Page(NamedTuple):
+class MetricsPage(NamedTuple):
     """A page in pieces, the instant (epoch seconds) of its sample, and how many series it holds."""
 
     at: float
@@ -35,7 +35,7 @@ class _Known:
 
     __slots__ = ("at", "before", "number", "owner", "scope", "seconds", "tails", "values")
 
-    def __init__(self, number: int, scope: str, owner: Owner, tails: Sequence[str]) -> None:
+    def __init__(self, number: int, scope: str, owner: JobOwner, tails: Sequence[str]) -> None:
         self.number, self.scope, self.owner, self.tails = number, scope, owner, tails
         self.values: Mapping[str, float] = {}
         self.before: Mapping[str, float] = {}
@@ -47,7 +47,7 @@ class _Line:
 
     __slots__ = ("moves", "output", "start", "text", "times", "whole", "whose")
 
-    def __init__(self, output: Output, start: str, whose: int) -> None:
+    def __init__(self, output: OutputSeries, start: str, whose: int) -> None:
         self.output, self.start, self.whose = output, start, whose
         self.times, self.whole, self.moves = output.name.times, output.name.whole, output.moves
         self.text = b""
@@ -136,9 +136,9 @@ class Exposition:
         self._scopes = {scope: _Scope() for scope in (JOB, CGROUP, NODE, AGENT)}
         self._info: dict[int, bytes] = {}
         self._numbers = 0
-        self.page: Page | None = None
+        self.page: MetricsPage | None = None
 
-    def take(self, batch: Batch) -> Page:
+    def take(self, batch: SampleBatch) -> MetricsPage:
         """Bring the page up to a new sample, and give it."""
         subjects = [*batch.subjects, *_scalars(batch)]
         present = {(subject.scope, subject.key) for subject in subjects}
@@ -152,7 +152,7 @@ class Exposition:
         self.page = self._page(batch.at)
         return self.page
 
-    def _note(self, scope: _Scope, subject: Subject, at: float) -> None:
+    def _note(self, scope: _Scope, subject: MeasuredSubject, at: float) -> None:
         """Remember a subject's values, and mark what changed."""
         known = scope.known.get(subject.key)
         if known is None or (known.owner is not subject.owner and known.owner != subject.owner):
@@ -191,7 +191,7 @@ class Exposition:
                 if not part.size:
                     self._drop_part(scope, part)
 
-    def _page(self, at: float) -> Page:
+    def _page(self, at: float) -> MetricsPage:
         pieces = []
         if self._info:
             head = _Column(JOB_INFO, MetricKind.GAUGE, _JOB_INFO_HELP).head
@@ -199,9 +199,9 @@ class Exposition:
         for column in self._columns.values():
             pieces += column.pieces()
         parts = [part for scope in self._scopes.values() for part in scope.parts.values()]
-        return Page(at, pieces, len(self._info) + sum(part.size * len(part.lines) for part in parts))
+        return MetricsPage(at, pieces, len(self._info) + sum(part.size * len(part.lines) for part in parts))
 
-    def _meet(self, scope: _Scope, subject: Subject) -> _Known:
+    def _meet(self, scope: _Scope, subject: MeasuredSubject) -> _Known:
         self._numbers += 1
         scalar = subject.scope in {NODE, AGENT}
         tails = [] if scalar else [tail(family, subject, self._constant) for family in self._naming.families]
@@ -236,7 +236,7 @@ class Exposition:
         for line in part.lines:
             self._columns[line.output.name.name].lines.pop(line)
 
-    def _start(self, output: Output, scope: str) -> str:
+    def _start(self, output: OutputSeries, scope: str) -> str:
         """Write what comes before a subject's labels; for the node, which has none, all up to the value."""
         if scope in {JOB, CGROUP}:
             return f"{output.name.name}{{{output.own}{output.own and ','}"
@@ -258,17 +258,17 @@ def together(pages: Iterable[Exposition]) -> list[bytes]:
     return [*about, *infos, *(piece for pieces in columns.values() for piece in pieces)]
 
 
-def _scalars(batch: Batch) -> list[Subject]:
-    return [Subject((scope, "", ""), scope, _NOBODY, values) for scope, values in
+def _scalars(batch: SampleBatch) -> list[MeasuredSubject]:
+    return [MeasuredSubject((scope, "", ""), scope, _NOBODY, values) for scope, values in
             ((NODE, batch.node), (AGENT, batch.agent))]  # fmt: skip
 
 
-def tail(family: Family, subject: Subject, constant: str) -> str:
+def tail(family: NameFamily, subject: MeasuredSubject, constant: str) -> str:
     """Write the labels that say whose a line is, its closing brace, and the space before the value."""
     return f"{_labels(**labels(family, subject))}{constant and ','}{constant}}} "
 
 
-def labels(family: Family, subject: Subject) -> dict[str, str]:
+def labels(family: NameFamily, subject: MeasuredSubject) -> dict[str, str]:
     """Give the labels that say whose a measurement is; `node` only where several nodes share a machine."""
     owner = subject.owner
     if subject.scope != JOB:
@@ -277,7 +277,7 @@ def labels(family: Family, subject: Subject) -> dict[str, str]:
     return {**told, "node": owner.node} if owner.node else told
 
 
-def info(owner: Owner, constant: str) -> str:
+def info(owner: JobOwner, constant: str) -> str:
     """Write all that is known of a job as labels."""
     told = _labels(
         job_id=owner.job,

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import NamedTuple
 
-from oarlock.measure.exposition import CONTENT_TYPE, Page
+from oarlock.measure.exposition import CONTENT_TYPE, MetricsPage
 from oarlock.model.errors import ConfigRefused
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ _PLAIN = "text/plain; charset=utf-8"
 LANDING = b'<!doctype html><title>oarlock agent</title><p><a href="/metrics">Metrics</a> of the jobs on this node.\n'
 
 
-class Access(NamedTuple):
+class MetricsAccess(NamedTuple):
     """Who may read: the certificate of TLS, and a token that scrapes must carry."""
 
     certificate: Path | None = None
@@ -35,7 +35,7 @@ class Access(NamedTuple):
     token: str | None = None
 
 
-class Request(NamedTuple):
+class HttpRequest(NamedTuple):
     """What was asked; the names of headers are in small letters."""
 
     method: str
@@ -48,7 +48,7 @@ class Request(NamedTuple):
         return self.headers.get("connection", "").lower() != "close"
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     """What is sent back."""
 
     status: HTTPStatus
@@ -56,7 +56,7 @@ class Answer(NamedTuple):
     pieces: Iterable[bytes]
 
 
-def parse(head: bytes) -> Request | None:
+def parse(head: bytes) -> HttpRequest | None:
     """Read a request without a body; None when it is none."""
     first, *lines = head.decode("latin-1").split("\r\n")
     words = first.split(" ")
@@ -66,10 +66,10 @@ def parse(head: bytes) -> Request | None:
     headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
     if words[2] == "HTTP/1.0":
         headers.setdefault("connection", "close")
-    return Request(words[0], words[1].partition("?")[0], headers)
+    return HttpRequest(words[0], words[1].partition("?")[0], headers)
 
 
-def check_address(host: str, access: Access, *, open_to_all: bool) -> None:
+def check_address(host: str, access: MetricsAccess, *, open_to_all: bool) -> None:
     """Refuse to listen beyond this machine without TLS and a token, unless it was asked for in so many words."""
     loopback = host in {"localhost", "::1"} or host.startswith("127.")
     if open_to_all or loopback or (access.certificate and access.token):
@@ -80,14 +80,14 @@ def check_address(host: str, access: Access, *, open_to_all: bool) -> None:
     )
 
 
-class Server:
+class MetricsServer:
     """Serve the latest page, in a thread for each connection. A page older than `oldest_seconds` is not handed out."""
 
     def __init__(
         self,
         address: tuple[str, int],
-        page: Callable[[], Page | None],
-        access: Access | None = None,
+        page: Callable[[], MetricsPage | None],
+        access: MetricsAccess | None = None,
         oldest_seconds: Callable[[], float] = lambda: float("inf"),
     ) -> None:
         self._page, self._oldest_seconds = page, oldest_seconds
@@ -111,20 +111,20 @@ class Server:
         self._socket.close()
         self._thread.join()
 
-    def answer(self, asked: Request | None) -> Answer:
+    def answer(self, asked: HttpRequest | None) -> HttpResponse:
         """Say what is sent back."""
         if asked is None or asked.method not in {"GET", "HEAD"}:
-            return Answer(HTTPStatus.BAD_REQUEST, _PLAIN, [b"Only GET is understood.\n"])
+            return HttpResponse(HTTPStatus.BAD_REQUEST, _PLAIN, [b"Only GET is understood.\n"])
         if asked.path == "/":
-            return Answer(HTTPStatus.OK, "text/html; charset=utf-8", [LANDING])
+            return HttpResponse(HTTPStatus.OK, "text/html; charset=utf-8", [LANDING])
         if asked.path != "/metrics":
-            return Answer(HTTPStatus.NOT_FOUND, _PLAIN, [b"There is only /metrics.\n"])
+            return HttpResponse(HTTPStatus.NOT_FOUND, _PLAIN, [b"There is only /metrics.\n"])
         if self._token and not _equal(asked.headers.get("authorization", ""), f"Bearer {self._token}"):
-            return Answer(HTTPStatus.UNAUTHORIZED, _PLAIN, [b"A token is needed.\n"])
+            return HttpResponse(HTTPStatus.UNAUTHORIZED, _PLAIN, [b"A token is needed.\n"])
         page = self._page()
         if page is None or time.time() - page.at > self._oldest_seconds():
-            return Answer(HTTPStatus.SERVICE_UNAVAILABLE, _PLAIN, [b"There is no fresh sample.\n"])
-        return Answer(HTTPStatus.OK, CONTENT_TYPE, page.pieces)
+            return HttpResponse(HTTPStatus.SERVICE_UNAVAILABLE, _PLAIN, [b"There is no fresh sample.\n"])
+        return HttpResponse(HTTPStatus.OK, CONTENT_TYPE, page.pieces)
 
     def _accept(self) -> None:
         while True:
@@ -177,7 +177,7 @@ def _head(connection: socket.socket) -> bytes:
     return received.partition(b"\r\n\r\n")[0]
 
 
-def _send(connection: socket.socket, answer: Answer, *, body: bool) -> None:
+def _send(connection: socket.socket, answer: HttpResponse, *, body: bool) -> None:
     pieces = list(answer.pieces)
     head = [f"HTTP/1.1 {answer.status.value} {answer.status.phrase}", f"Content-Type: {answer.kind}",
             f"Content-Length: {sum(map(len, pieces))}"]  # fmt: skip
@@ -204,7 +204,7 @@ def _listening(address: tuple[str, int]) -> socket.socket:
         ) from error
 
 
-def _securing(access: Access) -> Callable[[socket.socket], socket.socket]:
+def _securing(access: MetricsAccess) -> Callable[[socket.socket], socket.socket]:
     import ssl  # it is large, and most agents are scraped on their own machine
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from oarlock.model.errors import ConfigRefused
-from oarlock.node.measure.layout import OARLOCK, Layout
+from oarlock.node.measure.layout import OARLOCK, CgroupLayout
 
 AUTO = "auto"
 _KEYS = {"about", "job", "inside", "is_job"}
 
 
-def known(site: Path | None = None) -> dict[str, Layout]:
+def all_layouts(site: Path | None = None) -> dict[str, CgroupLayout]:
     """Give all layouts by name; those of a site's file stand first and replace ours of the same name."""
     theirs = {} if site is None else read(_text(site), str(site))
     ours = read(Path(__file__).with_name("layouts.toml").read_text(), "layouts.toml")
@@ -19,9 +19,9 @@ def known(site: Path | None = None) -> dict[str, Layout]:
     return {**theirs, **{name: layout for name, layout in everyone.items() if name not in theirs}}
 
 
-def chosen(name: str, site: Path | None = None) -> list[Layout]:
+def select_layouts(name: str, site: Path | None = None) -> list[CgroupLayout]:
     """Give the layouts to look for: one by name, or with `auto` all of them."""
-    layouts = known(site)
+    layouts = all_layouts(site)
     if name == AUTO:
         return list(layouts.values())
     if name not in layouts:
@@ -29,7 +29,7 @@ def chosen(name: str, site: Path | None = None) -> list[Layout]:
     return [layouts[name]]
 
 
-def read(text: str, where: str) -> dict[str, Layout]:
+def read(text: str, where: str) -> dict[str, CgroupLayout]:
     """Read layouts from TOML; `where` names the file in a refusal."""
     try:
         tables = tomllib.loads(text)
@@ -38,7 +38,7 @@ def read(text: str, where: str) -> dict[str, Layout]:
     return {name: _layout(name, table, where) for name, table in tables.items()}
 
 
-def _layout(name: str, table: Any, where: str) -> Layout:
+def _layout(name: str, table: Any, where: str) -> CgroupLayout:
     if not isinstance(table, dict) or not table.get("job"):
         raise ConfigRefused(
             f"The layout `{name}` in {where} does not say where its jobs are.",
@@ -52,7 +52,7 @@ def _layout(name: str, table: Any, where: str) -> Layout:
         )
     try:
         inside = [(level, template) for level, template in table.get("inside", ())]
-        return Layout(name, table["job"], inside, is_job=table.get("is_job", True))
+        return CgroupLayout(name, table["job"], inside, is_job=table.get("is_job", True))
     except (TypeError, ValueError) as error:
         raise ConfigRefused(f"The layout `{name}` in {where} cannot be used: {error}.") from error
 

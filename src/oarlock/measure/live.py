@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 from oarlock.measure import names
-from oarlock.measure.batch import JOB, Batch, Subject
+from oarlock.measure.batch import JOB, MeasuredSubject, SampleBatch
 from oarlock.measure.exposition import Exposition, together
 from oarlock.measure.naming import Naming
-from oarlock.measure.owners import Facts, Owner, user_number
-from oarlock.node.measure.stream import Unreadable, unpacked
+from oarlock.measure.owners import JobFacts, JobOwner, user_number
+from oarlock.node.measure.stream import UnreadableSample, decode_sample
 from oarlock.node.sources.metrics import split
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ _MOST_SERIES = 200_000
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class MeasuredUsage:
     """What a job used so far, over all its nodes. Absent is not zero.
 
     `memory_bytes` is all that is charged to the job. Its own part (anonymous and shared memory) is what it would miss;
@@ -64,15 +64,15 @@ class _Latest:
     own_peaks: dict[int, float] = field(default_factory=dict)
 
 
-class Live:
+class LiveUsage:
     """The last sample of every node. All but `page` is for one thread."""
 
     def __init__(self, period: float, cluster: str = "", families: Iterable[str] = FAMILIES) -> None:
         self._oldest = period * _FRESH_PERIODS + _FRESH_SECONDS
         self._cluster = cluster
-        self._naming = Naming(names.chosen(families))
+        self._naming = Naming(names.select_families(families))
         self._latest: dict[str, _Latest] = {}
-        self._facts: dict[int, Facts] = {}
+        self._facts: dict[int, JobFacts] = {}
         self._pages: dict[str, Exposition] = {}
         self._writing = threading.Lock()
         self.refused: Counter[str] = Counter()
@@ -80,8 +80,8 @@ class Live:
     def take(self, node: str, data: bytes, expected: Set[int], *, at: float) -> None:
         """Keep what a node sent; what it says of jobs that are not on it is dropped and counted."""
         try:
-            sample = unpacked(data)
-        except Unreadable as error:
+            sample = decode_sample(data)
+        except UnreadableSample as error:
             self._refuse(node, str(error))
             return
         if sum(map(len, sample.jobs.values())) + len(sample.node) > _MOST_SERIES:
@@ -108,7 +108,7 @@ class Live:
                  "written_bytes": _traffic("written", values)}  # fmt: skip
         return {name: value for name, value in found.items() if value is not None}
 
-    def usage(self, job: int) -> Usage | None:
+    def usage(self, job: int) -> MeasuredUsage | None:
         """Give what a job used so far; None when no node told of it yet."""
         found = {name: latest for name, latest in self._latest.items() if job in latest.jobs}
         if not found:
@@ -116,7 +116,7 @@ class Live:
         readings = [latest.jobs[job] for latest in found.values()]
         sums = {called: _sum([values.get(metric) for values in readings]) for called, metric in _SUMS.items()}
         bounds = {called: [values.get(metric) for values in readings] for called, metric in _BOUNDS.items()}
-        return Usage(
+        return MeasuredUsage(
             max(latest.at for latest in found.values()),
             tuple(sorted(found)),
             memory_own_bytes=_sum([own_memory(values) for values in readings]),
@@ -132,27 +132,27 @@ class Live:
         """Give the jobs of which it is not known whose they are."""
         return {job for latest in self._latest.values() for job in latest.jobs} - self._facts.keys()
 
-    def learn(self, facts: Mapping[int, Facts]) -> None:
+    def learn(self, facts: Mapping[int, JobFacts]) -> None:
         """Remember whose jobs are, for as long as they are measured."""
         self._facts |= facts
         here = {job for latest in self._latest.values() for job in latest.jobs}
         self._facts = {job: known for job, known in self._facts.items() if job in here}
 
-    def batches(self, *, now: float) -> list[Batch]:
+    def batches(self, *, now: float) -> list[SampleBatch]:
         """Give what is known now, node by node; what is too old is forgotten. `page` makes text of it."""
         for name in [name for name, latest in self._latest.items() if now - latest.at > self._oldest]:
             del self._latest[name]
         return [self._batch(name, latest) for name, latest in sorted(self._latest.items())]
 
-    def _batch(self, name: str, latest: _Latest) -> Batch:
+    def _batch(self, name: str, latest: _Latest) -> SampleBatch:
         subjects = [
-            Subject((MANAGER, name, str(job)), JOB, _owner(job, self._facts[job]), values)
+            MeasuredSubject((MANAGER, name, str(job)), JOB, _owner(job, self._facts[job]), values)
             for job, values in latest.jobs.items()
             if job in self._facts
         ]
-        return Batch(latest.at, name, subjects, {**latest.node, "jobs": len(latest.jobs)})
+        return SampleBatch(latest.at, name, subjects, {**latest.node, "jobs": len(latest.jobs)})
 
-    def page(self, batches: Iterable[Batch]) -> bytes:
+    def page(self, batches: Iterable[SampleBatch]) -> bytes:
         """Write the page of these batches. May run in any thread; one at a time works on it."""
         with self._writing:
             present = {batch.host: batch for batch in batches}
@@ -165,8 +165,8 @@ class Live:
         return Exposition(self._naming, {"instance": host, **({"cluster": self._cluster} if self._cluster else {})})
 
 
-def _owner(job: int, facts: Facts) -> Owner:
-    return Owner(str(job), facts.user, user_number(facts.user), facts.account, "", facts.name, MANAGER)
+def _owner(job: int, facts: JobFacts) -> JobOwner:
+    return JobOwner(str(job), facts.user, user_number(facts.user), facts.account, "", facts.name, MANAGER)
 
 
 def own_memory(values: Mapping[str, float]) -> float | None:

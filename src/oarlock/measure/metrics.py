@@ -15,7 +15,7 @@ _COUNT = "1"
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MetricDefinition:
     """One metric. `source` is the switch that turns it on; `peers` maps a program to its name for the same thing."""
 
     scope: str  # `job` or `node`
@@ -44,32 +44,35 @@ class Measured:
 
 
 @cache
-def catalogue() -> Mapping[tuple[str, str], Measured]:
+def catalogue() -> Mapping[tuple[str, str], MetricDefinition]:
     """Give all metrics by scope and name, in the order of the reference page."""
     tables = tomllib.loads(Path(__file__).with_name("metrics.toml").read_text())
     everything = [*_written(tables), *_events(), *_memory_of_the_node()]
     return {(metric.scope, metric.name): metric for metric in everything}
 
 
-def _written(tables: Mapping[str, Any]) -> Iterator[Measured]:
+def _written(tables: Mapping[str, Any]) -> Iterator[MetricDefinition]:
     for scope, sources in tables.items():
         for source, metrics in sources.items():
             for name, row in metrics.items():
                 labels, peers = tuple(row.get("labels", ())), row.get("peers", {})
-                yield Measured(scope, source, name, row["help"], row["files"], labels, peers, row.get("own", True))
+                yield MetricDefinition(
+                    scope, source, name, row["help"], row["files"], labels, peers, row.get("own", True)
+                )
 
 
-def _events() -> Iterator[Measured]:
+def _events() -> Iterator[MetricDefinition]:
     for event, (kind, code) in perf.EVENTS.items():
         what = f"Event {event.replace('_', ' ')} counted for the job" + (", as time." if event in perf.CLOCKS else ".")
         peers = {} if event in perf.BEYOND_COLMET else {"colmet": event}
-        yield Measured("job", "perf", perf.metric(event), what, f"perf_event_open type {kind}, config {code:#x}",
-                       peers=peers)  # fmt: skip
+        yield MetricDefinition(
+            "job", "perf", perf.metric(event), what, f"perf_event_open type {kind}, config {code:#x}", peers=peers
+        )
 
 
-def _memory_of_the_node() -> Iterator[Measured]:
+def _memory_of_the_node() -> Iterator[MetricDefinition]:
     for key in machine.MEMINFO:
         peers = {"colmet": f"meminfo_{key.lower()} (kB)"}
-        yield Measured(
+        yield MetricDefinition(
             "node", "machine", machine.meminfo_metric(key), f"{key} of the node.", "/proc/meminfo", peers=peers
         )

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from oarlock.measure.names import Family, Name
+from oarlock.measure.names import MetricName, NameFamily
 from oarlock.node.sources.metrics import series as written
 from oarlock.node.sources.metrics import split
 
@@ -14,11 +14,11 @@ _MOST_REMEMBERED = 20_000
 """Series whose outputs are remembered; users choose the names of executables, so they are without end."""
 
 
-class Output(NamedTuple):
+class OutputSeries(NamedTuple):
     """What one of our series becomes in one family. `own` are its labels beside those that say whose job it is."""
 
-    family: Family
-    name: Name
+    family: NameFamily
+    name: MetricName
     own: str
 
     @property
@@ -63,16 +63,16 @@ def percent(part: float, whole: float) -> float:
 class Naming:
     """The families that are switched on."""
 
-    def __init__(self, families: Sequence[Family]) -> None:
+    def __init__(self, families: Sequence[NameFamily]) -> None:
         self.families = families
-        self._names: dict[tuple[str, str], list[tuple[Family, Name]]] = {}
+        self._names: dict[tuple[str, str], list[tuple[NameFamily, MetricName]]] = {}
         for family in families:
             for scope, names in family.names.items():
                 for name in names:
                     self._names.setdefault((scope, name.metric), []).append((family, name))
-        self._outputs: dict[tuple[str, str], tuple[Output, ...]] = {}
+        self._outputs: dict[tuple[str, str], tuple[OutputSeries, ...]] = {}
 
-    def outputs(self, scope: str, series: str) -> tuple[Output, ...]:
+    def outputs(self, scope: str, series: str) -> tuple[OutputSeries, ...]:
         """Give what a series of a scope (`job`, `cgroup`, `node`, `agent`) becomes."""
         found = self._outputs.get((scope, series))
         if found is None:
@@ -86,7 +86,7 @@ class Naming:
 
     def measurements(
         self, scope: str, values: Mapping[str, float], before: Mapping[str, float], seconds: float
-    ) -> Iterator[tuple[Output, float]]:
+    ) -> Iterator[tuple[OutputSeries, float]]:
         """Give every value under every name; `before` are the values `seconds` ago."""
         for series, value in values.items():
             for output in self.outputs(scope, series):
@@ -95,18 +95,18 @@ class Naming:
                     yield output, told
 
 
-def _applies(name: Name, labels: str) -> bool:
+def _applies(name: MetricName, labels: str) -> bool:
     return not name.where or name.where.items() <= dict(pairs(labels)).items()
 
 
-def _output(family: Family, name: Name, labels: str) -> Output:
+def _output(family: NameFamily, name: MetricName, labels: str) -> OutputSeries:
     if name.rename or name.drop:
         pairs = [
             (name.rename.get(label, label), text) for label, text in _LABEL.findall(labels) if label not in name.drop
         ]
         labels = ",".join(f'{label}="{text}"' for label, text in pairs)
     added = split(written("", **name.add))[1]
-    return Output(family, name, ",".join(part for part in (labels, added) if part))
+    return OutputSeries(family, name, ",".join(part for part in (labels, added) if part))
 
 
 def pairs(own: str) -> Iterable[tuple[str, str]]:

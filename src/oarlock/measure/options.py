@@ -51,7 +51,7 @@ class AgentOptions:
     redfish: Path | None = None
 
 
-def made(given: Mapping[str, Any], base: AgentOptions = AgentOptions()) -> AgentOptions:
+def make_options(given: Mapping[str, Any], base: AgentOptions = AgentOptions()) -> AgentOptions:
     """Make options of texts and values, checked; what is not given is as in `base`."""
     known = {field.name for field in fields(AgentOptions)}
     values: dict[str, Any] = {}
@@ -62,7 +62,7 @@ def made(given: Mapping[str, Any], base: AgentOptions = AgentOptions()) -> Agent
             values[key] = _READERS.get(key, _as_is)(value)
     options = replace(base, **values)
     sources = _switched(options.sources, given.get("enable", ()), given.get("disable", ()), _needed(options.names))
-    names.chosen(options.names, options.names_file)
+    names.select_families(options.names, options.names_file)
     return replace(options, sources=sources)
 
 

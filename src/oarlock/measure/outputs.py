@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from oarlock.measure.batch import AGENT, NODE, Batch, Subject
-from oarlock.measure.naming import Naming, Output, pairs
+from oarlock.measure.batch import AGENT, NODE, MeasuredSubject, SampleBatch
+from oarlock.measure.naming import Naming, OutputSeries, pairs
 from oarlock.model.errors import ConfigRefused
 from oarlock.node.measure.discovery import Key
 
@@ -27,12 +27,12 @@ COLUMNS = (
 """The first seven as Alumet writes them; then whose measurement it is, and the labels of its own."""
 
 
-class Sink(Protocol):
+class SampleOutput(Protocol):
     """Takes every sample. What it cannot write it drops, and raises OSError to be counted."""
 
     name: str
 
-    def take(self, batch: Batch, naming: Naming) -> None:
+    def take(self, batch: SampleBatch, naming: Naming) -> None:
         """Write one sample."""
 
     def close(self) -> None:
@@ -47,20 +47,22 @@ class _Before:
         self._at = 0.0
         self.is_known = False
 
-    def measurements(self, batch: Batch, naming: Naming) -> Iterator[tuple[Subject, list[tuple[Output, float]]]]:
+    def measurements(
+        self, batch: SampleBatch, naming: Naming
+    ) -> Iterator[tuple[MeasuredSubject, list[tuple[OutputSeries, float]]]]:
         """Give each subject's measurements."""
         seconds = batch.at - self._at
         for subject in batch.subjects:
             before = self._values.get(subject.key, {})
             yield subject, list(naming.measurements(subject.scope, subject.values, before, seconds))
 
-    def advance(self, batch: Batch) -> None:
+    def advance(self, batch: SampleBatch) -> None:
         """Make this sample the one before."""
         self._values, self._at = {subject.key: subject.values for subject in batch.subjects}, batch.at
         self.is_known = True
 
 
-class Appender:
+class FileAppender:
     """A text file that grows by whole samples: one that does not fit on the disk leaves no part of itself behind."""
 
     def __init__(self, path: str) -> None:
@@ -115,16 +117,16 @@ def _ends_within_a_line(path: str) -> bool:
         return False
 
 
-class JsonLines:
+class JsonLinesOutput:
     """A line a subject: a job's with its owner, the node's with the jobs that were on it."""
 
     name = "json"
 
     def __init__(self, path: str) -> None:
-        self._file = Appender(path)
+        self._file = FileAppender(path)
         self._before = _Before()
 
-    def take(self, batch: Batch, naming: Naming) -> None:
+    def take(self, batch: SampleBatch, naming: Naming) -> None:
         """Write a sample."""
         lines = [
             _line(batch, _whose(subject), {output.key: value for output, value in told})
@@ -139,21 +141,21 @@ class JsonLines:
         self._file.close()
 
 
-def _line(batch: Batch, whose: Mapping[str, Any], told: Mapping[str, float]) -> str:
+def _line(batch: SampleBatch, whose: Mapping[str, Any], told: Mapping[str, float]) -> str:
     line = {"timestamp": batch.at, "hostname": batch.host, **whose, "measurements": told}
     return json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
-class Csv:
+class CsvOutput:
     """A row a measurement, in columns that never change."""
 
     name = "csv"
 
     def __init__(self, path: str) -> None:
-        self._file = Appender(path)
+        self._file = FileAppender(path)
         self._before = _Before()
 
-    def take(self, batch: Batch, naming: Naming) -> None:
+    def take(self, batch: SampleBatch, naming: Naming) -> None:
         """Write a sample, with the head before the first."""
         text = io.StringIO()
         rows = csv.writer(text, delimiter=";", lineterminator="\n")
@@ -167,7 +169,7 @@ class Csv:
         """Close the file."""
         self._file.close()
 
-    def _rows(self, batch: Batch, naming: Naming) -> Iterator[tuple[str | float, ...]]:
+    def _rows(self, batch: SampleBatch, naming: Naming) -> Iterator[tuple[str | float, ...]]:
         at = datetime.fromtimestamp(batch.at, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         for subject, told in self._before.measurements(batch, naming):
             owner = subject.owner
@@ -180,12 +182,12 @@ class Csv:
                 yield _row(output, at, value, ("local_machine", "", "", "", "", "", jobs))
 
 
-def _row(output: Output, at: str, value: float, whose: tuple[str, ...]) -> tuple[str | float, ...]:
+def _row(output: OutputSeries, at: str, value: float, whose: tuple[str, ...]) -> tuple[str | float, ...]:
     own = ",".join(f"{label}={text}" for label, text in pairs(output.own))
     return (output.name.name, at, value, "local_machine", "", *whose, own)
 
 
-def _whose(subject: Subject) -> dict[str, Any]:
+def _whose(subject: MeasuredSubject) -> dict[str, Any]:
     owner = subject.owner
     if subject.scope != "job":
         return labels_of_a_cgroup(subject)
@@ -195,12 +197,12 @@ def _whose(subject: Subject) -> dict[str, Any]:
     return {"job_id": job, **told, "manager": owner.manager, **{word: text for word, text in more.items() if text}}
 
 
-def labels_of_a_cgroup(subject: Subject) -> dict[str, Any]:
+def labels_of_a_cgroup(subject: MeasuredSubject) -> dict[str, Any]:
     """Say which cgroup it is that belongs to no job."""
     return {"cgroup": "/".join(part for part in subject.key[1:] if part), "manager": subject.owner.manager}
 
 
-def _of_the_node(batch: Batch, naming: Naming) -> dict[str, float]:
+def _of_the_node(batch: SampleBatch, naming: Naming) -> dict[str, float]:
     return {
         output.key: value
         for scope, values in ((NODE, batch.node), (AGENT, batch.agent))

@@ -10,13 +10,13 @@ from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 from oarlock.node.measure.discovery import Key
-from oarlock.node.measure.layout import Place
+from oarlock.node.measure.layout import CgroupIdentity
 
 PATIENCE_SECONDS = 10.0
 """How long the series of a new job wait for a look-up, so that they do not change their labels soon after."""
 
 
-class Facts(NamedTuple):
+class JobFacts(NamedTuple):
     """What a resource manager knows about a job; empty is "it does not say"."""
 
     user: str = ""
@@ -25,10 +25,10 @@ class Facts(NamedTuple):
     job: str = ""  # its number, where its cgroup is called otherwise
 
 
-_NOTHING = Facts()
+_NOTHING = JobFacts()
 
 
-class Owner(NamedTuple):
+class JobOwner(NamedTuple):
     """Whose a measured cgroup is; the fields that families turn into labels."""
 
     job: str
@@ -40,26 +40,26 @@ class Owner(NamedTuple):
     manager: str = ""
 
 
-class LookUp(Protocol):
+class OwnerLookup(Protocol):
     """Somebody who knows jobs. Asking never waits: what is not known yet is None, and will be asked for."""
 
-    def facts(self, job: str) -> Facts | None:
+    def facts(self, job: str) -> JobFacts | None:
         """Give what is known of a job."""
 
     def keep(self, jobs: Iterable[str]) -> None:
         """Forget all jobs but these."""
 
 
-class Owners:
+class JobOwners:
     """Remember the owner of each job; ask the look-up, if there is one, until it knows."""
 
-    def __init__(self, look_up: LookUp | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, look_up: OwnerLookup | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._look_up = look_up
         self._clock = clock
-        self._known: dict[Key, tuple[Place, Facts, Owner]] = {}
+        self._known: dict[Key, tuple[CgroupIdentity, JobFacts, JobOwner]] = {}
         self._since: dict[Key, float] = {}
 
-    def owner(self, key: Key, place: Place) -> Owner | None:
+    def owner(self, key: Key, place: CgroupIdentity) -> JobOwner | None:
         """Give a job's owner; the same object while nothing changed. None while a look-up may still tell more."""
         if self._look_up:
             facts = self._look_up.facts(place.job)
@@ -89,17 +89,17 @@ class Owners:
                 self._look_up.keep(named | {key[2] for key in present})
 
 
-def described(place: Place, facts: Facts) -> Owner:
+def described(place: CgroupIdentity, facts: JobFacts) -> JobOwner:
     """Put together what the path says and what was looked up; the resource manager's word on the user wins."""
     user = facts.user or place.user or (user_name(place.uid) if place.uid is not None else "")
     uid = str(place.uid) if place.uid is not None else user_number(user)
-    return Owner(facts.job or place.job, user, uid, facts.account, place.host or "", facts.name, place.layout)
+    return JobOwner(facts.job or place.job, user, uid, facts.account, place.host or "", facts.name, place.layout)
 
 
 @lru_cache(maxsize=4096)
-def _of_account(account: str) -> Facts:
+def _of_account(account: str) -> JobFacts:
     """Return one object for an account, so that nothing seems to have changed."""
-    return Facts(account=account)
+    return JobFacts(account=account)
 
 
 @lru_cache(maxsize=4096)

@@ -11,7 +11,7 @@ _ENERGY = "/sys/class/powercap/intel-rapl:0/energy_uj"
 _MANAGEMENT = "/dev/ipmi0"
 
 
-class Rights(NamedTuple):
+class Permissions(NamedTuple):
     """What this process may do."""
 
     capabilities: frozenset[str]
@@ -19,10 +19,10 @@ class Rights(NamedTuple):
     unreadable: frozenset[str]  # files that are there and may not be read
 
 
-def of_this_process() -> Rights:
+def of_this_process() -> Permissions:
     """Ask the kernel."""
     unreadable = {path for path in (_ENERGY, _MANAGEMENT) if os.path.exists(path) and not os.access(path, os.R_OK)}  # noqa: PTH110
-    return Rights(capabilities(Path("/proc/self/status").read_text()), _number(_PARANOID), frozenset(unreadable))
+    return Permissions(capabilities(Path("/proc/self/status").read_text()), _number(_PARANOID), frozenset(unreadable))
 
 
 def capabilities(status: str) -> frozenset[str]:
@@ -32,7 +32,7 @@ def capabilities(status: str) -> frozenset[str]:
     return frozenset(name for name, bit in _BITS.items() if mask >> bit & 1)
 
 
-def missing(sources: Iterable[str], rights: Rights) -> Iterator[str]:
+def missing(sources: Iterable[str], rights: Permissions) -> Iterator[str]:
     """Say what of these sources cannot be read, and what would be needed."""
     sources, has = set(sources), rights.capabilities
     if "processes" in sources and "CAP_SYS_PTRACE" not in has:

@@ -5,7 +5,7 @@ import logging
 import threading
 from urllib.parse import quote, urlsplit
 
-from oarlock.measure.exposition import CONTENT_TYPE, Page
+from oarlock.measure.exposition import CONTENT_TYPE, MetricsPage
 from oarlock.model.errors import ConfigRefused
 
 log = logging.getLogger(__name__)
@@ -26,13 +26,13 @@ class PushGateway:
             raise ConfigRefused(f"`{url}` is not the http address of a push gateway.", hint="Write http://host:9091.")
         self._https, self._address = parts.scheme == "https", (parts.hostname, parts.port)
         self._path = f"{parts.path.rstrip('/')}/metrics/job/{GROUP}/instance/{quote(host, safe='')}"
-        self._page: Page | None = None
+        self._page: MetricsPage | None = None
         self._wake, self._over = threading.Event(), False
         self.failures = 0
         self._thread = threading.Thread(target=self._run, name="push", daemon=True)
         self._thread.start()
 
-    def offer(self, page: Page) -> None:
+    def offer(self, page: MetricsPage) -> None:
         """Have this page pushed, unless a newer one comes first."""
         self._page = page
         self._wake.set()

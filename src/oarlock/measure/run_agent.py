@@ -10,10 +10,10 @@ from pathlib import Path
 
 from oarlock.measure import control, options, permissions
 from oarlock.measure.agent import Agent
-from oarlock.measure.http import Access, Server, check_address
+from oarlock.measure.http import MetricsAccess, MetricsServer, check_address
 from oarlock.measure.options import NOWHERE, AgentOptions
-from oarlock.measure.outputs import Csv, JsonLines, Sink
-from oarlock.measure.owners import LookUp
+from oarlock.measure.outputs import CsvOutput, JsonLinesOutput, SampleOutput
+from oarlock.measure.owners import OwnerLookup
 from oarlock.node.sources.files import allow_many_files
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ def started(asked: AgentOptions) -> Iterator[Agent]:
         _serve(asked, agent, stack)
         if asked.control != NOWHERE:
             path = Path(asked.control) if asked.control else control.default_path()
-            stack.callback(control.Control(path, agent.change).close)
+            stack.callback(control.ControlSocket(path, agent.change).close)
         yield agent
 
 
@@ -47,27 +47,29 @@ def run(asked: AgentOptions) -> None:
         agent.run()
 
 
-def _look_up(asked: AgentOptions, stack: ExitStack) -> LookUp | None:
+def _look_up(asked: AgentOptions, stack: ExitStack) -> OwnerLookup | None:
     if asked.look_up == NOWHERE:
         return None
     from oarlock.measure import cluster_lookup  # databases and processes are large; most agents ask nobody
 
-    site = cluster_lookup.made(asked)
+    site = cluster_lookup.start_lookup(asked)
     stack.callback(site.close)
     return site
 
 
-def _sinks(asked: AgentOptions) -> list[Sink]:
-    wanted: list[tuple[str, Callable[[str], Sink]]] = [(asked.json, JsonLines), (asked.csv, Csv)]
+def _sinks(asked: AgentOptions) -> list[SampleOutput]:
+    wanted: list[tuple[str, Callable[[str], SampleOutput]]] = [(asked.json, JsonLinesOutput), (asked.csv, CsvOutput)]
     return [make(path) for path, make in wanted if path]
 
 
 def _serve(asked: AgentOptions, agent: Agent, stack: ExitStack) -> None:
     address = options.address(asked.listen)
     if address:
-        access = Access(asked.tls_certificate, asked.tls_key, _token(asked.token_file) if asked.token_file else None)
+        access = MetricsAccess(
+            asked.tls_certificate, asked.tls_key, _token(asked.token_file) if asked.token_file else None
+        )
         check_address(address[0], access, open_to_all=asked.open_to_all)
-        server = Server(address, lambda: agent.page, access, lambda: _oldest(agent))
+        server = MetricsServer(address, lambda: agent.page, access, lambda: _oldest(agent))
         stack.callback(server.close)
         log.info("serving /metrics", extra={"address": "{}:{}".format(*server.address)})
     if asked.push:

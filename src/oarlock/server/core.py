@@ -21,7 +21,7 @@ from oarlock.job.run.finish import Over
 from oarlock.job.run.reports import Back, Exited, Lost, News, NodeEvent
 from oarlock.job.run.schedule import Decision
 from oarlock.job.run.unit_of_work import Site
-from oarlock.measure.live import Live
+from oarlock.measure.live import LiveUsage
 from oarlock.model.errors import DatabaseAway, DatabaseHeld
 from oarlock.model.plan import Reason
 from oarlock.model.resource import NextState
@@ -90,7 +90,7 @@ class ServerCore:
             look_again=self._look_again,
             reached=self._reached,
         )
-        self.live = Live(config.sample_period, config.cluster_name)
+        self.live = LiveUsage(config.sample_period, config.cluster_name)
         self.planning = PlanningClient(database, config, helper)
         self.reserve = DiskReserve(state_dir / "reserve")
         self.readers = ReaderPool()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from oarlock.config import Config
-from oarlock.measure.live import Live
+from oarlock.measure.live import LiveUsage
 from oarlock.model.plan import Priority
 from oarlock.model.resource import NextState
 from oarlock.store.engine.database import Database
@@ -90,7 +90,7 @@ class Core(Protocol):
     @property
     def clock(self) -> Clock: ...
     @property
-    def live(self) -> Live: ...
+    def live(self) -> LiveUsage: ...
     @property
     def hopeless(self) -> Mapping[int, str]: ...
     @property

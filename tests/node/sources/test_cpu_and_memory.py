@@ -202,7 +202,7 @@ def test_limits_are_numbers_or_none(case):
 @given(st.dictionaries(st.sampled_from([b"anon", b"file", b"shmem", b"pgfault", b"other", b"more"]), st.integers(0)))
 def test_picking_by_position_finds_what_a_dictionary_finds(lines):
     wanted = {b"anon": "a", b"file": "f", b"shmem": "s"}
-    positions = parse.Positions(wanted)
+    positions = parse.WordPositions(wanted)
     positions.pick(b"file 1\nanon 2\n".split(), {})  # another order was learnt before
     text, values = b"".join(b"%s %d\n" % line for line in lines.items()), {}
     positions.pick(text.split(), values)

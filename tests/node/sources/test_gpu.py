@@ -3,7 +3,7 @@ import logging
 import pytest
 
 from oarlock.node.sources import gpu, nvml
-from oarlock.node.sources.gpu import Gpus, JobGpuSource, NodeGpuSource
+from oarlock.node.sources.gpu import JobGpuSource, NodeGpuSource, NvidiaGpus
 from tests.monitoring import job_at, recorded
 from tests.nvml_stub import build
 
@@ -15,7 +15,7 @@ def stub(tmp_path_factory):
 
 @pytest.fixture
 def gpus(stub):
-    made = Gpus(nvml.load(stub))
+    made = NvidiaGpus(nvml.load(stub))
     yield made
     made.close()
 

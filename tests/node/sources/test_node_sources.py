@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oarlock.node.sources import ipmi, machine, network, rapl, redfish, temperature
-from oarlock.node.sources.background import Background
-from oarlock.node.sources.disks import DiskSource, Mount, local_mounts, sizes
+from oarlock.node.sources.background import BackgroundSource
+from oarlock.node.sources.disks import DiskSource, LocalMount, local_mounts, sizes
 from oarlock.node.sources.machine import MachineSource
 from oarlock.node.sources.network import InfinibandSource, LustreSource, NetworkSource
 from oarlock.node.sources.rapl import RaplSource
@@ -38,7 +38,7 @@ def test_energy_counters_read_as_peers_read_them(case, tmp_path):
         assert [zone._asdict() for zone in rapl.zones(names)] == expected["zones"]
         return
     readings = given_["energy_uj"] if isinstance(given_["energy_uj"], list) else [given_["energy_uj"]]
-    counter = rapl.Counter(given_.get("max_energy_range_uj", 2**64 - 1))
+    counter = rapl.WrappingCounter(given_.get("max_energy_range_uj", 2**64 - 1))
     totals = [counter.total(reading) for reading in readings]
     if "joules_total" in expected:
         assert totals[0] / 1e6 == expected["joules_total"]
@@ -48,7 +48,7 @@ def test_energy_counters_read_as_peers_read_them(case, tmp_path):
 
 @given(st.lists(st.integers(0, 99), min_size=1))
 def test_a_counter_that_turns_over_grows_for_ever(steps):
-    counter, position, true = rapl.Counter(last_value=99), 0, 0
+    counter, position, true = rapl.WrappingCounter(last_value=99), 0, 0
     counter.total(0)
     for step in steps:
         true += step
@@ -253,7 +253,7 @@ def test_a_question_that_fails_is_told_once_and_asked_again():
             raise RuntimeError("the controller is asleep")
         return {"power_watts": 5.0}
 
-    source = Background("test", ask, period=0.01)
+    source = BackgroundSource("test", ask, period=0.01)
     try:
         wait_until(lambda: len(asked) > 1, "a second question")
         with pytest.raises(RuntimeError, match="asleep"):
@@ -272,7 +272,7 @@ def test_an_old_answer_is_no_answer():
             hang.wait(30)
         return {"power_watts": 5.0}
 
-    source = Background("test", ask, period=0.05)
+    source = BackgroundSource("test", ask, period=0.05)
     try:
         wait_until(lambda: read(source) == {"power_watts": 5.0}, "the first answer")
         wait_until(lambda: read(source) == {}, "the answer to grow old")
@@ -351,7 +351,7 @@ POWER = {
 
 
 def test_redfish_keeps_its_session_and_makes_another_when_it_ran_out(bmc):
-    controller = redfish.Controller(f"http://127.0.0.1:{bmc.server_port}", "root", "secret")
+    controller = redfish.RedfishController(f"http://127.0.0.1:{bmc.server_port}", "root", "secret")
     assert controller() == controller() == POWER
     assert bmc.logins == 1
     bmc.logins += 1  # the old token is worth nothing any more
@@ -362,18 +362,18 @@ def test_redfish_keeps_its_session_and_makes_another_when_it_ran_out(bmc):
 
 def test_redfish_without_sessions_says_each_time_who_asks(bmc):
     bmc.has_sessions = False
-    controller = redfish.Controller(f"http://127.0.0.1:{bmc.server_port}", "root", "secret")
+    controller = redfish.RedfishController(f"http://127.0.0.1:{bmc.server_port}", "root", "secret")
     assert controller() == POWER
     controller._connection.close()
-    wrong = redfish.Controller(f"http://127.0.0.1:{bmc.server_port}", "root", "wrong")
-    with pytest.raises(redfish.RedfishRefused, match="answers 401 to /redfish/v1/Chassis"):
+    wrong = redfish.RedfishController(f"http://127.0.0.1:{bmc.server_port}", "root", "wrong")
+    with pytest.raises(redfish.RedfishError, match="answers 401 to /redfish/v1/Chassis"):
         wrong()
     wrong._connection.close()
 
 
 def test_an_address_that_is_none_is_refused():
-    with pytest.raises(redfish.RedfishRefused, match=re.escape("'bmc7' is not the http address")):
-        redfish.Controller("bmc7", "root", "secret")
+    with pytest.raises(redfish.RedfishError, match=re.escape("'bmc7' is not the http address")):
+        redfish.RedfishController("bmc7", "root", "secret")
 
 
 DISKSTATS = """   8       0 sda 100 5 2000 40 50 6 1000 30 0 60 70
@@ -398,8 +398,10 @@ def test_only_file_systems_of_this_machine_are_measured():
         "overlay /o overlay rw 0 0\n"
     )
     assert local_mounts(mounts) == [
-        Mount("/dev/vda1", "/", "ext4"), Mount("tmpfs", "/local scratch", "tmpfs"), Mount("tank/data", "/data", "zfs"),
-    ]  # fmt: skip
+        LocalMount("/dev/vda1", "/", "ext4"),
+        LocalMount("tmpfs", "/local scratch", "tmpfs"),
+        LocalMount("tank/data", "/data", "zfs"),
+    ]
 
 
 def test_a_node_without_disks_has_no_series_of_them(tmp_path):

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from oarlock.node.sources.processes import MOST_EXECUTABLES, ProcessSource, Stat, io_values, owner
+from oarlock.node.sources.processes import MOST_EXECUTABLES, ProcessSource, ProcessStat, io_values, owner
 from tests.bed import eventually
 from tests.monitoring import job_at, needs_cgroups, real_groups, recorded, wait_until
 
@@ -63,7 +63,7 @@ def cpu(values):
 
 def test_a_name_may_hold_brackets_and_spaces():
     fields = {"name": "a) R (b", "state": "D", "parent": 3, "cpu": 2, "children": 5, "threads": 5, "pages": 6}
-    stat = Stat(STAT.format(pid=7, **fields).encode())
+    stat = ProcessStat(STAT.format(pid=7, **fields).encode())
     assert (stat.name, stat.state, stat.parent, stat.own, stat.children, stat.threads, stat.pages) == (
         b"a) R (b", "D", 3, 3, 7, 5, 6,
     )  # fmt: skip

@@ -18,7 +18,7 @@ from oarlock.model.event import EVENTS, Blame, EventType
 from oarlock.model.job import Job, JobState, Reservation, output_file
 from oarlock.model.record import changed
 from oarlock.model.resource import DEFAULT_TYPE, Resource, Value
-from oarlock.node.wire.messages import OTHER, Hooks, Launch
+from oarlock.node.wire.messages import OTHER, Launch, SiteHooks
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import account_doubts, attempts, jobs, moldables, resources
 from oarlock.store.queries import unknown as stored_unknown
@@ -198,9 +198,9 @@ def _keep_resources(walltime: int) -> str:
     return f"sleep {max(walltime - 1, 1)}"
 
 
-def _hooks(config: Config, *, frontend: bool) -> Hooks:
+def _hooks(config: Config, *, frontend: bool) -> SiteHooks:
     """Name the site's programs; its resource manager looks after compute nodes, not after frontends."""
-    return Hooks(
+    return SiteHooks(
         prologue=str(config.prologue_exec_file or ""),
         epilogue=str(config.epilogue_exec_file or ""),
         timeout=config.prologue_epilogue_timeout,

@@ -26,7 +26,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from oarlock.measure.metrics import Measured, catalogue
+from oarlock.measure.metrics import MetricDefinition, catalogue
 from oarlock.model.errors import ConfigRefused
 from oarlock.model.sample import MetricKind
 
@@ -41,7 +41,7 @@ _NAME_KEYS = {"kind", "help", "of", "times", "whole", "form", "rename", "drop", 
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class MetricName:
     """What one of our metrics is called elsewhere, and how our value becomes theirs."""
 
     name: str
@@ -58,16 +58,16 @@ class Name:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class NameFamily:
     """Names that belong together. `labels` maps a label to what it says of the job; `names` are given by scope."""
 
     name: str
     about: str
     labels: Mapping[str, str]
-    names: Mapping[str, Sequence[Name]]
+    names: Mapping[str, Sequence[MetricName]]
 
 
-def known(site: Path | None = None) -> dict[str, Family]:
+def all_families(site: Path | None = None) -> dict[str, NameFamily]:
     """Give all families; those of a site's file (one family, called as the file) replace ours of the same name."""
     families = dict(_shipped())
     if site is not None:
@@ -76,14 +76,14 @@ def known(site: Path | None = None) -> dict[str, Family]:
 
 
 @cache
-def _shipped() -> Mapping[str, Family]:
+def _shipped() -> Mapping[str, NameFamily]:
     files = sorted(Path(__file__).parent.glob("*.toml"))
     return {OURS: _ours(), **{file.stem: read(file.stem, file.read_text(), file.name) for file in files}}
 
 
-def chosen(names: Iterable[str], site: Path | None = None) -> list[Family]:
+def select_families(names: Iterable[str], site: Path | None = None) -> list[NameFamily]:
     """Give families by their names; a stranger is refused with the list."""
-    families = known(site)
+    families = all_families(site)
     for name in names:
         if name not in families:
             raise ConfigRefused(f"There is no family of names `{name}`.", hint=f"There are {', '.join(families)}.")
@@ -95,7 +95,7 @@ def prometheus_name(text: str) -> str:
     return re.sub(r"[^a-zA-Z0-9_:]", "_", re.sub(r"\A[0-9]", "_", text))
 
 
-def read(name: str, text: str, where: str) -> Family:
+def read(name: str, text: str, where: str) -> NameFamily:
     """Read a family from TOML; `where` names the file in a refusal."""
     try:
         table = tomllib.loads(text)
@@ -113,14 +113,14 @@ def read(name: str, text: str, where: str) -> Family:
     if unknown or not scopes:
         raise ConfigRefused(f"{where} has the scope `{', '.join(unknown)}`.", hint=f"Known are {', '.join(SCOPES)}.")
     rows = [one for called, row in table.get("names", {}).items() for one in _names(called, row, scopes, where)]
-    return Family(name, table.get("about", name), labels, dict.fromkeys(scopes, rows))
+    return NameFamily(name, table.get("about", name), labels, dict.fromkeys(scopes, rows))
 
 
 def _is_measured(scope: str, metric: Any) -> bool:
     return ("job" if scope == "cgroup" else scope, metric) in catalogue()
 
 
-def _names(called: str, row: Mapping[str, Any], scopes: Sequence[str], where: str) -> Iterator[Name]:
+def _names(called: str, row: Mapping[str, Any], scopes: Sequence[str], where: str) -> Iterator[MetricName]:
     _refuse_strangers(row, _NAME_KEYS, f"`{called}` of {where}")
     sources = [{"metric": row["of"]}] if isinstance(row.get("of"), str) else row.get("of", [])
     for source in sources:
@@ -129,7 +129,7 @@ def _names(called: str, row: Mapping[str, Any], scopes: Sequence[str], where: st
         if row.get("form", "value") not in FORMS:
             raise ConfigRefused(f"`{called}` of {where} has the unknown form `{row['form']}`.",
                                 hint=f"Known are {', '.join(FORMS)}.")  # fmt: skip
-        yield Name(
+        yield MetricName(
             prometheus_name(called), MetricKind(row.get("kind", "gauge")), row.get("help", called), source["metric"],
             row.get("times", 1), row.get("whole", False), row.get("form", "value"), source.get("labels", {}),
             row.get("rename", {}), frozenset(row.get("drop", ())), row.get("where", {}),
@@ -143,19 +143,19 @@ def _refuse_strangers(table: Mapping[str, Any], keys: set[str], where: str) -> N
                             hint=f"Known are {', '.join(sorted(keys))}.")  # fmt: skip
 
 
-def _ours() -> Family:
+def _ours() -> NameFamily:
     everything = [row for row in catalogue().values() if row.own]
     names = {scope: [_own(row, row.full_name) for row in everything if row.scope == scope] for scope in _scopes()}
     names["cgroup"] = [_own(row, f"{OURS}_cgroup_{row.name}") for row in everything if row.scope == "job"]
-    return Family(OURS, "our own, in base units", {"job_id": "job", "user": "user", "account": "account"}, names)
+    return NameFamily(OURS, "our own, in base units", {"job_id": "job", "user": "user", "account": "account"}, names)
 
 
 def _scopes() -> list[str]:
     return list(dict.fromkeys(scope for scope, _ in catalogue()))
 
 
-def _own(row: Measured, called: str) -> Name:
-    return Name(called, row.kind, row.help, row.name)
+def _own(row: MetricDefinition, called: str) -> MetricName:
+    return MetricName(called, row.kind, row.help, row.name)
 
 
 def _text(path: Path) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 
 from oarlock.node.attempt import command
-from oarlock.node.attempt.spawner import Spawner, Unable, Vanished
-from oarlock.node.cgroup.drivers import Group
+from oarlock.node.attempt.spawner import Spawner, SpawnerUnavailable, SpawnerVanished
+from oarlock.node.cgroup.drivers import JobCgroup
 
 
-class Children:
+class ChildProcesses:
     """Who was started for an attempt, and how each of them ended."""
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Children:
         self.main = 0  # the process of the command; 0: not known yet
         self.is_lost = False  # nobody will ever know how the command ended
 
-    def begin(self, order: command.Order, group: Group) -> command.Begun:
+    def begin(self, order: command.CommandSpec, group: JobCgroup) -> command.StartedCommand:
         """Have the command started: by a spawner where it can enter and leave the group, else by a fork of our own."""
         spawner = self._spawner_for(order, group)
         if spawner is None:
@@ -37,7 +37,7 @@ class Children:
             self._spawner = Spawner(spawner.user, group.homes)
             return self._spawner.begin(order, group)
 
-    def _spawner_for(self, order: command.Order, group: Group) -> Spawner | None:
+    def _spawner_for(self, order: command.CommandSpec, group: JobCgroup) -> Spawner | None:
         """Give the spawner of a user, who has had none of another user's."""
         user = order.user, order.uid
         if self._spawner is not None and (self._spawner.user != user or not group.homes):
@@ -45,7 +45,7 @@ class Children:
         if self._spawner is None and group.homes and self._able:
             try:
                 self._spawner = Spawner(user, group.homes)
-            except Unable:
+            except SpawnerUnavailable:
                 self._able = False
         return self._spawner
 
@@ -76,7 +76,7 @@ class Children:
             return
         try:
             heard = self._spawner.heard()
-        except Vanished:
+        except SpawnerVanished:
             self.is_lost = True
             return
         self.main = heard.get("pid", self.main)

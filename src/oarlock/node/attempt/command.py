@@ -14,9 +14,9 @@ import socket
 import stat
 from typing import Callable, NamedTuple
 
-from oarlock.node.attempt.environment import Files, TooMuch, node_file, property_file, variables
+from oarlock.node.attempt.environment import EnvironmentTooLarge, JobFiles, node_file, property_file, variables
 from oarlock.node.attempt.identity import LookUpFailed, User, UserMissing, UserRefused, become, resolve
-from oarlock.node.cgroup.drivers import Group
+from oarlock.node.cgroup.drivers import JobCgroup
 from oarlock.node.program.spool import write_all
 from oarlock.node.wire.messages import Launch
 
@@ -41,14 +41,14 @@ class CannotStart(Exception):
         self.event = event
 
 
-class Begun(NamedTuple):
+class StartedCommand(NamedTuple):
     """A child on its way to the user's command, and the socket on which it would complain."""
 
     pid: int | None  # `None`: told later
     status: socket.socket
 
 
-class Order(NamedTuple):
+class CommandSpec(NamedTuple):
     """All that a child needs: made before the fork, because every page a child writes is copied for it."""
 
     user: str
@@ -63,13 +63,15 @@ class Order(NamedTuple):
     known: User | None = None  # who is not known is looked up by the child: that may hang
 
 
-def ordered(launch: Launch, group: Group, files: Files, known: User | None = None, *, lowest_uid: int) -> Order:
+def ordered(
+    launch: Launch, group: JobCgroup, files: JobFiles, known: User | None = None, *, lowest_uid: int
+) -> CommandSpec:
     """Make what the child will need, or say why there can be none."""
     try:
         environment = variables(launch, home="", shell="", files=files, cpuset=group.path)
-    except TooMuch as refusal:
+    except EnvironmentTooLarge as refusal:
         raise CannotStart("USER_SHELL", str(refusal)) from refusal
-    return Order(
+    return CommandSpec(
         user=launch.user,
         uid=launch.uid,
         lowest_uid=lowest_uid,
@@ -90,15 +92,15 @@ def sockets() -> tuple[socket.socket, socket.socket]:
     return ours, theirs
 
 
-def begin(order: Order, join: Callable[[], None]) -> Begun:
+def begin(order: CommandSpec, join: Callable[[], None]) -> StartedCommand:
     """Fork the child here; it says on its socket what it cannot do."""
     ours, theirs = sockets()
     pid = forked(order, join, theirs)
     theirs.close()
-    return Begun(pid, ours)
+    return StartedCommand(pid, ours)
 
 
-def forked(order: Order, join: Callable[[], None], status: socket.socket) -> int:
+def forked(order: CommandSpec, join: Callable[[], None], status: socket.socket) -> int:
     """Fork a child that becomes the user for good and then the command; return its number."""
     pid = os.fork()
     if pid == 0:
@@ -106,7 +108,7 @@ def forked(order: Order, join: Callable[[], None], status: socket.socket) -> int
     return pid
 
 
-def _child(order: Order, join: Callable[[], None], status: socket.socket) -> None:
+def _child(order: CommandSpec, join: Callable[[], None], status: socket.socket) -> None:
     """Go all the way or die: a child never returns into the code of whoever forked it."""
     try:
         _go(order, join, status)
@@ -123,7 +125,7 @@ def complain(status: socket.socket, event: str, says: str) -> None:
     status.send(json.dumps([event, says]).encode())
 
 
-def _go(order: Order, join: Callable[[], None], status: socket.socket) -> None:
+def _go(order: CommandSpec, join: Callable[[], None], status: socket.socket) -> None:
     os.setsid()
     step("CPUSET_ERROR", join)
     user = order.known or found(order, status)
@@ -150,7 +152,7 @@ def step(event: str, what: Callable[[], object]) -> None:
         raise CannotStart(event, f"{where}{error.strerror or error}") from error
 
 
-def look_up(order: Order) -> User:
+def look_up(order: CommandSpec) -> User:
     """Find out who the user is here; that may hang."""
     try:
         return resolve(order.user, order.uid, lowest=order.lowest_uid)
@@ -162,7 +164,7 @@ def look_up(order: Order) -> User:
         raise CannotStart("USER_SHELL", str(refusal)) from refusal
 
 
-def found(order: Order, status: socket.socket) -> User:
+def found(order: CommandSpec, status: socket.socket) -> User:
     """Look the user up, and say who that is while nobody but root can speak here."""
     user = look_up(order)
     text = json.dumps(user._asdict()).encode()
@@ -171,7 +173,7 @@ def found(order: Order, status: socket.socket) -> User:
     return user
 
 
-def write_files(launch: Launch, files: Files) -> None:
+def write_files(launch: Launch, files: JobFiles) -> None:
     """Write node and property file, in a directory where only root writes; nobody else reads them yet."""
     try:
         _write_file(files.nodes, node_file(launch))

@@ -15,23 +15,23 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OURS = ("HOME", "USER", "LOGNAME", "SHELL")
 
 
-class Files(NamedTuple):
+class JobFiles(NamedTuple):
     """Where the job finds what is written for it."""
 
     nodes: str
     resources: str
 
     @classmethod
-    def of(cls, runtime: str, name: str) -> Files:
+    def of(cls, runtime: str, name: str) -> JobFiles:
         """Name the files of an attempt."""
         return cls(f"{runtime}/{name}.nodes", f"{runtime}/{name}.resources")
 
 
-class TooMuch(Exception):
+class EnvironmentTooLarge(Exception):
     """More variables than a job may bring."""
 
 
-def variables(launch: Launch, *, home: str, shell: str, files: Files, cpuset: str) -> dict[str, str]:
+def variables(launch: Launch, *, home: str, shell: str, files: JobFiles, cpuset: str) -> dict[str, str]:
     """Make the environment from nothing: who the user is, what the user brought, then ours, which nobody overrides."""
     mine = {"PATH": PATH, **_brought(launch.environment)}
     return {
@@ -53,11 +53,11 @@ def _brought(environment: dict[str, str]) -> dict[str, str]:
     }
     size = sum(len(name) + len(value) + 2 for name, value in kept.items())
     if size > LONGEST:
-        raise TooMuch(f"the job brings {size} bytes of variables; at most {LONGEST} are passed on")
+        raise EnvironmentTooLarge(f"the job brings {size} bytes of variables; at most {LONGEST} are passed on")
     return kept
 
 
-def _oar(launch: Launch, files: Files, cpuset: str) -> dict[str, str]:
+def _oar(launch: Launch, files: JobFiles, cpuset: str) -> dict[str, str]:
     seconds = launch.walltime
     same = {
         files.nodes: ("OAR_NODEFILE", "OAR_NODE_FILE", "OAR_FILE_NODES", "OAR_RESOURCE_FILE"),

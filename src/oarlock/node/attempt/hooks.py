@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from oarlock.node.attempt import site_script
-from oarlock.node.attempt.site_script import Problem
-from oarlock.node.cgroup.drivers import CgroupError, Driver
+from oarlock.node.attempt.site_script import ScriptProblem
+from oarlock.node.cgroup.drivers import CgroupDriver, CgroupError
 from oarlock.node.wire.channel import Body
-from oarlock.node.wire.messages import EXIT, TIMEOUT, UNUSABLE, Launch, Limits
+from oarlock.node.wire.messages import EXIT, TIMEOUT, UNUSABLE, JobLimits, Launch
 
 _KILL_AFTER = 10.0  # seconds between TERM and KILL
 _EMPTY_SECONDS = 60.0
@@ -19,7 +19,7 @@ Wait = Callable[[int, float], "int | None"]
 """Waits so many seconds for a process; gives its status, or `None`."""
 
 
-class About(NamedTuple):
+class HookContext(NamedTuple):
     """Which script runs, and for which job."""
 
     word: str  # `prologue` or `epilogue`
@@ -39,17 +39,17 @@ class About(NamedTuple):
         return {name: value for name, value in found.items() if name not in {"secret", "environment", "command"}}
 
 
-def run(about: About, driver: Driver, wait: Wait) -> Problem | None:
+def run(about: HookContext, driver: CgroupDriver, wait: Wait) -> ScriptProblem | None:
     """Run a script to its end or its deadline; return what went wrong, if anything did."""
     job, path, seconds = about.launch.job, about.path, about.launch.hooks.timeout
     variables = {"OARLOCK_JOB_ID": str(job), "OARLOCK_HOOK": about.word}
     try:
-        group = driver.create(f"{about.word}.{job}", Limits())
+        group = driver.create(f"{about.word}.{job}", JobLimits())
         pid = site_script.start(path, about.arguments(), about.body(), variables, group.join)
-    except site_script.Untrusted as error:
-        return Problem(str(error), UNUSABLE)
+    except site_script.UntrustedScript as error:
+        return ScriptProblem(str(error), UNUSABLE)
     except (CgroupError, OSError) as error:
-        return Problem(f"{path}: {error}", "")
+        return ScriptProblem(f"{path}: {error}", "")
     status = wait(pid, seconds)
     if status is None:
         group.signal(signal.SIGTERM)
@@ -58,5 +58,5 @@ def run(about: About, driver: Driver, wait: Wait) -> Problem | None:
     if group.wait_empty(_EMPTY_SECONDS):
         group.remove()
     if status is None:
-        return Problem(f"{path} did not end within {seconds} s", TIMEOUT)
-    return Problem(f"{path} ended with {site_script.describe_exit(status)}", EXIT) if status else None
+        return ScriptProblem(f"{path} did not end within {seconds} s", TIMEOUT)
+    return ScriptProblem(f"{path} ended with {site_script.describe_exit(status)}", EXIT) if status else None

@@ -29,7 +29,7 @@ class LookUpFailed(UserRefused):
     """The account could not be looked up: nobody knows whether it exists."""
 
 
-class NotDropped(Exception):
+class PrivilegesNotDropped(Exception):
     """Root could not be given up for good; nothing may be executed."""
 
 
@@ -101,7 +101,7 @@ def resolve(name: str, uid: int | None, *, lowest: int = LOWEST_UID) -> User:
     return User(name, found.pw_uid, found.pw_gid, tuple(groups), found.pw_dir, found.pw_shell or "/bin/sh")
 
 
-class Acquaintances:
+class AccountCache:
     """Accounts that were looked up not long ago: a directory service may be slow, and jobs of a user come in crowds."""
 
     def __init__(self) -> None:
@@ -126,7 +126,7 @@ def become(user: User) -> None:
     os.setresgid(user.gid, user.gid, user.gid)
     os.setresuid(user.uid, user.uid, user.uid)
     if os.getresuid() != (user.uid,) * 3 or os.getresgid() != (user.gid,) * 3:
-        raise NotDropped(f"the ids are {os.getresuid()} and {os.getresgid()} after the drop to {user.name}")
+        raise PrivilegesNotDropped(f"the ids are {os.getresuid()} and {os.getresgid()} after the drop to {user.name}")
     _check_irreversible(user)
 
 
@@ -141,7 +141,9 @@ def borrow(user: User) -> None:
     os.setresgid(user.gid, user.gid, 0)
     os.setresuid(user.uid, user.uid, 0)
     if os.getresuid() != (user.uid, user.uid, 0) or os.getresgid() != (user.gid, user.gid, 0):
-        raise NotDropped(f"the ids are {os.getresuid()} and {os.getresgid()} when {user.name} is to be served")
+        raise PrivilegesNotDropped(
+            f"the ids are {os.getresuid()} and {os.getresgid()} when {user.name} is to be served"
+        )
 
 
 def come_back(groups: list[int]) -> None:
@@ -160,7 +162,7 @@ def _check_irreversible(user: User) -> None:
             regain()
         except PermissionError:
             continue
-        raise NotDropped(f"root could be had back after the drop to {user.name}")
+        raise PrivilegesNotDropped(f"root could be had back after the drop to {user.name}")
 
 
 def _all_ids_root() -> None:

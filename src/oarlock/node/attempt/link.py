@@ -15,21 +15,21 @@ import socket
 import time
 from typing import Callable
 
-from oarlock.node.program.spool import Place, open_directory, remove
-from oarlock.node.wire.channel import ANSWER, EVENT, REQUEST, Body, Closed, Endpoint, Frame
-from oarlock.node.wire.messages import Refused
+from oarlock.node.program.spool import SpoolEntry, open_directory, remove
+from oarlock.node.wire.channel import ANSWER, EVENT, REQUEST, Body, ChannelClosed, Endpoint, Frame
+from oarlock.node.wire.messages import NodeRefused
 
 MOMENT = 0.1
 """Seconds for which may wait what need not be said at once."""
 
 
-class Link:
+class ProgramLink:
     """The line to a node program."""
 
     def __init__(self, line: socket.socket) -> None:
         self._line: Endpoint | None = Endpoint(line.fileno(), line.detach())
         self._door: socket.socket | None = None
-        self._place: Place | None = None
+        self._place: SpoolEntry | None = None
         self._about: Callable[[], Body] = dict
         self._speak_at: float | None = None  # when to say what waits, in seconds of `time.monotonic`
 
@@ -38,7 +38,7 @@ class Link:
         """Whether a node program listens."""
         return self._line is not None
 
-    def serve(self, place: Place | None, about: Callable[[], Body] = dict) -> None:
+    def serve(self, place: SpoolEntry | None, about: Callable[[], Body] = dict) -> None:
         """Say to whose place a successor comes, and how the work is described to it; `None` when it is done."""
         self._close_door()
         self._place, self._about = place, about
@@ -79,7 +79,7 @@ class Link:
         try:
             line.flush()
             return [frame for frame in line.receive() if frame.kind == REQUEST]
-        except Closed:
+        except ChannelClosed:
             self._lost()
             return []
 
@@ -111,7 +111,7 @@ class Link:
         """Answer a request."""
         self._send(ANSWER, number, body, may_wait=may_wait)
 
-    def refuse(self, number: int, refusal: Refused) -> None:
+    def refuse(self, number: int, refusal: NodeRefused) -> None:
         """Answer a request with no."""
         self._send(ANSWER, number, refusal.body())
 
@@ -131,11 +131,11 @@ class Link:
             return
         try:
             self._line.flush()
-        except Closed:
+        except ChannelClosed:
             self._lost()
 
 
-def _door(place: Place) -> socket.socket:
+def _door(place: SpoolEntry) -> socket.socket:
     remove(f"{place.spool}/{place.door}")
     directory = open_directory(place.spool)
     try:

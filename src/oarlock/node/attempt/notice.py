@@ -15,14 +15,14 @@ from oarlock.node.attempt.command import FDS
 from oarlock.node.attempt.environment import PATH
 from oarlock.node.attempt.identity import User, become, resolve
 from oarlock.node.attempt.link import drain
-from oarlock.node.cgroup.drivers import CgroupError, Driver, Group
+from oarlock.node.cgroup.drivers import CgroupDriver, CgroupError, JobCgroup
 from oarlock.node.wire.channel import Body
-from oarlock.node.wire.messages import BAD, Limits, Refused
+from oarlock.node.wire.messages import BAD, JobLimits, NodeRefused
 
 SECONDS = 30.0
 """How long a program may take."""
 
-_LIMITS = Limits(memory=1 << 30, pids=256)
+_LIMITS = JobLimits(memory=1 << 30, pids=256)
 _EMPTY_SECONDS = 10.0
 _LONGEST_TOLD = 500
 
@@ -46,10 +46,10 @@ def read(body: Body) -> Notice:
     job, uid, words = body.get("job"), body.get("uid"), body.get("arguments")
     texts = [body.get("user"), body.get("program"), *(words if isinstance(words, list) else [None])]
     if type(job) is not int or not (uid is None or type(uid) is int) or not all(map(_is_word, texts)):
-        raise Refused(BAD, "the notice cannot be read")
+        raise NodeRefused(BAD, "the notice cannot be read")
     user, program, *arguments = map(str, texts)
     if not os.path.isabs(program):
-        raise Refused(BAD, f"{program} is not an absolute path")
+        raise NodeRefused(BAD, f"{program} is not an absolute path")
     return Notice(job, user, program, tuple(arguments), uid)
 
 
@@ -57,7 +57,7 @@ def _is_word(word: object) -> bool:
     return isinstance(word, str) and "\0" not in word
 
 
-def run(notice: Notice, driver: Driver, wake: int, *, lowest_uid: int, seconds: float = SECONDS) -> str:
+def run(notice: Notice, driver: CgroupDriver, wake: int, *, lowest_uid: int, seconds: float = SECONDS) -> str:
     """Run the program to its end or its deadline; say what went wrong, or nothing.
 
     `wake` can be read when a child of this process ended. Nothing the program started is left behind.
@@ -104,7 +104,7 @@ def _ended(pid: int, wake: int, seconds: float) -> int | None:
         drain(wake)
 
 
-def _child(notice: Notice, group: Group, lowest_uid: int, status: int) -> None:
+def _child(notice: Notice, group: JobCgroup, lowest_uid: int, status: int) -> None:
     """Go all the way or die: the child never returns into the supervisor's code."""
     try:
         _go(notice, group, lowest_uid, keep=status)
@@ -116,7 +116,7 @@ def _child(notice: Notice, group: Group, lowest_uid: int, status: int) -> None:
         os._exit(127)
 
 
-def _go(notice: Notice, group: Group, lowest_uid: int, *, keep: int) -> None:
+def _go(notice: Notice, group: JobCgroup, lowest_uid: int, *, keep: int) -> None:
     os.setsid()
     group.join()
     user = resolve(notice.user, notice.uid, lowest=lowest_uid)

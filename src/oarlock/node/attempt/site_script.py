@@ -20,11 +20,11 @@ _EXEC = "cannot be executed: "
 _SAFE_PLACE = "/etc/oarlock"
 
 
-class Untrusted(Exception):
+class UntrustedScript(Exception):
     """A program that cannot be run: missing, somebody else could have written it, or the kernel does not execute it."""
 
 
-class Problem(NamedTuple):
+class ScriptProblem(NamedTuple):
     """What went wrong with a program of the site: a sentence, and a word for the server (`messages.UNUSABLE`, …)."""
 
     says: str
@@ -35,7 +35,7 @@ def problem_of(path: str) -> str:
     """Return why a program of the site could not be run, or nothing."""
     try:
         os.close(trusted(path))
-    except Untrusted as error:
+    except UntrustedScript as error:
         return str(error)
     return ""
 
@@ -43,7 +43,7 @@ def problem_of(path: str) -> str:
 def trusted(path: str) -> int:
     """Open a program of the site; every directory on the way must be as safe as itself."""
     if not os.path.isabs(path):
-        raise Untrusted(f"{path} is not an absolute path")
+        raise UntrustedScript(f"{path} is not an absolute path")
     parts = os.path.realpath(path).strip("/").split("/")
     fd = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     for place, part in enumerate(parts):
@@ -51,14 +51,14 @@ def trusted(path: str) -> int:
         try:
             below = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | kind, dir_fd=fd)
         except OSError as error:
-            raise Untrusted(f"{path} cannot be opened: {error.strerror}") from error
+            raise UntrustedScript(f"{path} cannot be opened: {error.strerror}") from error
         finally:
             os.close(fd)
         fd = below
         _check(fd, "/" + "/".join(parts[: place + 1]))
     try:
         _check_program(fd, path)
-    except Untrusted:
+    except UntrustedScript:
         os.close(fd)
         raise
     return fd
@@ -67,13 +67,15 @@ def trusted(path: str) -> int:
 def _check_program(fd: int, path: str) -> None:
     mode = os.fstat(fd).st_mode
     if not stat.S_ISREG(mode):
-        raise Untrusted(f"{path} is not a regular file")
+        raise UntrustedScript(f"{path} is not a regular file")
     if not mode & 0o111:
-        raise Untrusted(f"{path} is not executable: `chmod +x {path}`")
+        raise UntrustedScript(f"{path} is not executable: `chmod +x {path}`")
     first, *_ = os.pread(fd, 256, 0).split(b"\n")
     words = first[2:].split()
     if first.startswith(b"#!") and words and not os.path.exists(words[0]):
-        raise Untrusted(f"{path} cannot be executed: its interpreter {words[0].decode(errors='replace')} is missing")
+        raise UntrustedScript(
+            f"{path} cannot be executed: its interpreter {words[0].decode(errors='replace')} is missing"
+        )
 
 
 def describe_exit(status: int) -> str:
@@ -89,7 +91,7 @@ def _check(fd: int, path: str) -> None:
     found = os.fstat(fd)
     if found.st_uid not in {0, os.geteuid()} or found.st_mode & 0o022:
         os.close(fd)
-        raise Untrusted(f"{path} may be written by others than root: {way_out(path, found)}")
+        raise UntrustedScript(f"{path} may be written by others than root: {way_out(path, found)}")
 
 
 def way_out(path: str, found: os.stat_result) -> str:
@@ -134,7 +136,7 @@ def start(
     os.close(status)
     if why:
         os.waitpid(pid, 0)
-        raise Untrusted(f"{path} {why}") if why.startswith(_EXEC) else OSError(why)
+        raise UntrustedScript(f"{path} {why}") if why.startswith(_EXEC) else OSError(why)
     return pid
 
 

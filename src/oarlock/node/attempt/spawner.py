@@ -17,9 +17,9 @@ import struct
 
 from oarlock.node.attempt.command import (
     FDS,
-    Begun,
     CannotStart,
-    Order,
+    CommandSpec,
+    StartedCommand,
     complain,
     forked,
     found,
@@ -32,8 +32,8 @@ from oarlock.node.attempt.command import (
 )
 from oarlock.node.attempt.identity import User, borrow, come_back
 from oarlock.node.attempt.link import received
-from oarlock.node.cgroup.drivers import Group, join
-from oarlock.node.wire.channel import encoded
+from oarlock.node.cgroup.drivers import JobCgroup, join
+from oarlock.node.wire.channel import encode_body
 
 _NUMBER = struct.Struct("=I")
 _CHUNK = 1 << 18
@@ -41,11 +41,11 @@ _PATIENCE = struct.pack("ll", 10, 0)  # seconds for an order to be taken: whoeve
 _NOTHING = 0
 
 
-class Unable(Exception):
+class SpawnerUnavailable(Exception):
     """Commands cannot be started in this way here."""
 
 
-class Vanished(Exception):
+class SpawnerVanished(Exception):
     """Whoever started the command is gone, and with it the knowledge of how it ended."""
 
 
@@ -65,9 +65,9 @@ class Spawner:
         self._expects: list[str] = []
         if self._number() == _NOTHING:
             self._line.close()
-            raise Unable
+            raise SpawnerUnavailable
 
-    def begin(self, order: Order, group: Group) -> Begun:
+    def begin(self, order: CommandSpec, group: JobCgroup) -> StartedCommand:
         """Have the command started; what is said meanwhile is the same as a child would say.
 
         `BrokenPipeError` if the spawner was gone before it had the whole order.
@@ -77,7 +77,7 @@ class Spawner:
         with theirs:
             self._give(text, theirs, ours)
         self._expects = ["pid", "status"]
-        return Begun(None, ours)
+        return StartedCommand(None, ours)
 
     def _give(self, text: bytes, theirs: socket.socket, ours: socket.socket) -> None:
         order = _NUMBER.pack(len(text)) + text
@@ -90,7 +90,7 @@ class Spawner:
             raise
         except OSError as error:
             ours.close()
-            raise Vanished(f"the order was not taken: {error}") from error
+            raise SpawnerVanished(f"the order was not taken: {error}") from error
 
     def heard(self) -> dict[str, int]:
         """Give what became known since the last time: the number of the command's process, its raw wait status."""
@@ -114,7 +114,7 @@ class Spawner:
             number = b""
         if not number:
             self._expects = []
-            raise Vanished("the process that waited for the command is gone")
+            raise SpawnerVanished("the process that waited for the command is gone")
         return int(_NUMBER.unpack(number)[0])
 
     @property
@@ -141,7 +141,7 @@ def _serve(line: socket.socket, homes: tuple[str, ...]) -> None:
         os.closerange(line.fileno() + 1, FDS)
         os.umask(0o022)
         raise_oom_score()
-        back = _WayBack(homes)
+        back = _SupervisorCgroup(homes)
         line.send(_NUMBER.pack(_is_able(back)))
         while _served(line, back):
             pass
@@ -149,7 +149,7 @@ def _serve(line: socket.socket, homes: tuple[str, ...]) -> None:
         os._exit(0)
 
 
-class _WayBack:
+class _SupervisorCgroup:
     """The way back to the groups where supervisors are: their doors are kept open, since every job needs them."""
 
     def __init__(self, homes: tuple[str, ...]) -> None:
@@ -164,7 +164,7 @@ class _WayBack:
             os.write(door, b"0")
 
 
-def _is_able(back: _WayBack) -> bool:
+def _is_able(back: _SupervisorCgroup) -> bool:
     """Tell whether we can return to where we are, and whether this Python can make a session without a fork."""
     try:
         back.go()
@@ -176,7 +176,7 @@ def _is_able(back: _WayBack) -> bool:
     return False
 
 
-def _served(line: socket.socket, back: _WayBack) -> bool:
+def _served(line: socket.socket, back: _SupervisorCgroup) -> bool:
     head, speak = received(line, _NUMBER.size)
     if not head:
         return False
@@ -189,7 +189,7 @@ def _served(line: socket.socket, back: _WayBack) -> bool:
     return True
 
 
-def _started(order: Order, doors: tuple[str, ...], back: _WayBack, status: socket.socket) -> int:
+def _started(order: CommandSpec, doors: tuple[str, ...], back: _SupervisorCgroup, status: socket.socket) -> int:
     """Start the command, or say why that cannot be. Whoever cannot come back from where it was does not return."""
     try:
         step("CPUSET_ERROR", lambda: join(doors))
@@ -211,7 +211,7 @@ def _started(order: Order, doors: tuple[str, ...], back: _WayBack, status: socke
     return _NOTHING
 
 
-def _as_user(order: Order, user: User, status: socket.socket) -> int:
+def _as_user(order: CommandSpec, user: User, status: socket.socket) -> int:
     groups = os.getgroups()
     try:
         borrow(user)
@@ -230,7 +230,7 @@ def _return(groups: list[int]) -> None:
         os._exit(1)
 
 
-def _wired(order: Order, user: User, status: socket.socket) -> int:
+def _wired(order: CommandSpec, user: User, status: socket.socket) -> int:
     """Open the outputs, hand a copy of stderr to the supervisor, and spawn."""
     out = opened(order.stdout)
     try:
@@ -244,7 +244,7 @@ def _wired(order: Order, user: User, status: socket.socket) -> int:
         os.close(out)
 
 
-def _spawned(order: Order, user: User, out: int, err: int) -> int:
+def _spawned(order: CommandSpec, user: User, out: int, err: int) -> int:
     shell, arguments = login_shell(user, order.command)
     environment = {**order.environment, "HOME": user.home, "SHELL": user.shell}
     null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -267,14 +267,14 @@ def _received(line: socket.socket, length: int) -> bytes:
     return text
 
 
-def _packed(order: Order, doors: tuple[str, ...]) -> bytes:
-    return encoded([doors, order, order.known]).encode()
+def _packed(order: CommandSpec, doors: tuple[str, ...]) -> bytes:
+    return encode_body([doors, order, order.known]).encode()
 
 
-def _unpacked(text: bytes) -> tuple[tuple[str, ...], Order]:
+def _unpacked(text: bytes) -> tuple[tuple[str, ...], CommandSpec]:
     """Read what the supervisor packed a moment ago; in JSON a record is a list."""
     doors, fields, known = json.loads(text)
-    order = Order(*fields)
+    order = CommandSpec(*fields)
     user = User(*known) if known else None
     user = user and user._replace(groups=tuple(user.groups))
     return tuple(doors), order._replace(files=tuple(order.files), known=user)

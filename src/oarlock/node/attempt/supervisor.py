@@ -11,20 +11,20 @@ import signal
 import time
 
 from oarlock.node.attempt import command, hooks, logind, site_script
-from oarlock.node.attempt.children import Children
+from oarlock.node.attempt.children import ChildProcesses
 from oarlock.node.attempt.command import CannotStart
-from oarlock.node.attempt.environment import Files
-from oarlock.node.attempt.identity import Acquaintances
+from oarlock.node.attempt.environment import JobFiles
+from oarlock.node.attempt.identity import AccountCache
 from oarlock.node.attempt.lease import CHECKPOINT, END, KILL, Lease
-from oarlock.node.attempt.link import Link, drain, received
+from oarlock.node.attempt.link import ProgramLink, drain, received
 from oarlock.node.attempt.signals import NoteWriter, chosen_for, told
-from oarlock.node.attempt.spawner import Vanished
+from oarlock.node.attempt.spawner import SpawnerVanished
 from oarlock.node.cgroup import confinement
-from oarlock.node.cgroup.drivers import CgroupError, Driver, Group
+from oarlock.node.cgroup.drivers import CgroupDriver, CgroupError, JobCgroup
 from oarlock.node.cgroup.site import ManagerUnusable
 from oarlock.node.program import spool
-from oarlock.node.program.spool import Place
-from oarlock.node.wire.channel import BadFrame, Body, Frame, encoded
+from oarlock.node.program.spool import SpoolEntry
+from oarlock.node.wire.channel import BadFrame, Body, Frame, encode_body
 from oarlock.node.wire.messages import (
     BAD,
     CLEANED,
@@ -39,10 +39,10 @@ from oarlock.node.wire.messages import (
     UNUSABLE,
     WALLTIME,
     Launch,
-    Refused,
+    NodeRefused,
+    NodeSettings,
     Report,
-    Settings,
-    signed,
+    sign_report,
 )
 
 _LONGEST_WAIT = 15.0  # poll sleeps by a clock that stops while the machine sleeps; ours does not
@@ -62,7 +62,7 @@ def memory_kill(kills: int, limit: int | None) -> str:
     return f"the kernel killed {count} of the job for want of memory; {over}"
 
 
-class Over(Exception):
+class EndedBeforeStart(Exception):
     """The attempt was told to end before the user's code began."""
 
 
@@ -71,11 +71,11 @@ class Supervisor:
 
     _report: Report
 
-    def __init__(self, settings: Settings, driver: Driver, boot: str, link: Link, wake: int) -> None:
+    def __init__(self, settings: NodeSettings, driver: CgroupDriver, boot: str, link: ProgramLink, wake: int) -> None:
         self._settings, self._driver, self._boot, self._link, self._wake = settings, driver, boot, link, wake
-        self._acquaintances, self._children, self._notes = Acquaintances(), Children(), NoteWriter()
+        self._acquaintances, self._children, self._notes = AccountCache(), ChildProcesses(), NoteWriter()
 
-    def run(self, launch: Launch, place: Place) -> None:
+    def run(self, launch: Launch, place: SpoolEntry) -> None:
         """Live through the attempt; afterwards the report is on the disk and told."""
         self._launch, self._place = launch, place
         self._begin_anew()
@@ -85,10 +85,10 @@ class Supervisor:
             self._watch()
         except CannotStart as failure:
             self._report = self._report._replace(outcome=FAILED, event=failure.event, says=str(failure))
-        except Vanished as failure:
+        except SpawnerVanished as failure:
             if not self._ending:
                 self._report = self._report._replace(outcome=LOST, event="EXIT_VALUE_OAREXEC", says=str(failure))
-        except Over:
+        except EndedBeforeStart:
             pass
         self._clean()
         self._children.settle()
@@ -101,13 +101,13 @@ class Supervisor:
         self._notes.pending = []
         self._check_writer()
         self._children.begin_anew()
-        self._group: Group | None = None
+        self._group: JobCgroup | None = None
         self._stderr = -1
         self._ending = self._lingers = False
         # Other nodes keep the place a little longer: the first may still be within its grace.
         margin = self._launch.grace + _OTHER_MARGIN if self._launch.role == OTHER else 0.0
         self._lease = Lease(self._launch.walltime, checkpoint=self._launch.checkpoint, margin=margin)
-        self._files = Files.of(self._settings.runtime, spool.named(self._place.key))
+        self._files = JobFiles.of(self._settings.runtime, spool.named(self._place.key))
 
     # The beginning.
 
@@ -146,7 +146,7 @@ class Supervisor:
         if self._launch.hooks.manager:
             self._blame(event, UNUSABLE if isinstance(error, ManagerUnusable) else EXIT)
 
-    def _fenced(self) -> Group:
+    def _fenced(self) -> JobCgroup:
         if self._group is None:
             raise CannotStart("CPUSET_ERROR", "the job has no cgroup")
         return self._group
@@ -167,7 +167,7 @@ class Supervisor:
         finally:
             child.status.close()
 
-    def _listen(self, child: command.Begun, deadline: float) -> None:
+    def _listen(self, child: command.StartedCommand, deadline: float) -> None:
         """Hear what is said until the command runs. A spawner tells when it is worth listening: each waking costs."""
         while True:
             try:
@@ -192,13 +192,13 @@ class Supervisor:
 
     def _too_late(self) -> Exception:
         if self._stderr >= 0:
-            return Vanished("the command was about to run, and nobody said that it did")
+            return SpawnerVanished("the command was about to run, and nobody said that it did")
         seconds = self._launch.start_timeout
         return CannotStart("WORKING_DIRECTORY", f"the user's directory did not answer within {seconds} s")
 
     def _leave_if_told(self) -> None:
         if self._ending:
-            raise Over
+            raise EndedBeforeStart
 
     # Scripts of the site.
 
@@ -221,11 +221,11 @@ class Supervisor:
         """Note in the report why a program of the site failed."""
         self._report = self._report._replace(causes={**self._report.causes, event: cause})
 
-    def _hook(self, word: str, path: str) -> site_script.Problem | None:
+    def _hook(self, word: str, path: str) -> site_script.ScriptProblem | None:
         """Run a script of the site, if there is one; return what went wrong."""
         if not path:
             return None
-        about = hooks.About(word, path, self._launch, self._settings.node, self._files.nodes)
+        about = hooks.HookContext(word, path, self._launch, self._settings.node, self._files.nodes)
         return hooks.run(about, self._driver, lambda pid, seconds: self._ended_by(pid, now() + seconds))
 
     def _ended_by(self, pid: int, deadline: float) -> int | None:
@@ -245,7 +245,7 @@ class Supervisor:
             self._keep_time()
             self._turn(self._lease.next())
         if self._children.is_lost:
-            raise Vanished("the process that waited for the command is gone")
+            raise SpawnerVanished("the process that waited for the command is gone")
 
     def _done(self) -> bool:
         return self._ending if self._launch.role == OTHER else self._children.is_over
@@ -277,14 +277,14 @@ class Supervisor:
             body = frame.body()
             _VERBS.get(str(body.get("verb")), Supervisor._asked_what)(self, body)
         except BadFrame as error:
-            self._link.refuse(frame.number, Refused(BAD, str(error)))
-        except Refused as refusal:
+            self._link.refuse(frame.number, NodeRefused(BAD, str(error)))
+        except NodeRefused as refusal:
             self._link.refuse(frame.number, refusal)
         else:
             self._link.answer(frame.number, {"state": self._state})
 
     def _asked_what(self, body: Body) -> None:
-        raise Refused(BAD, f"a supervisor has no verb {body.get('verb')!r}")
+        raise NodeRefused(BAD, f"a supervisor has no verb {body.get('verb')!r}")
 
     def _asked_kill(self, body: Body) -> None:
         grace = body.get("grace", self._launch.grace)
@@ -292,7 +292,7 @@ class Supervisor:
 
     def _asked_end(self, _: Body) -> None:
         if self._launch.role != OTHER:
-            raise Refused(NOT_NOW, "only a place on another node than the first is given back; the first is killed")
+            raise NodeRefused(NOT_NOW, "only a place on another node than the first is given back; the first is killed")
         self._ending, self._report = True, self._report._replace(outcome=CLEANED)
 
     def _finish(self, outcome: str, grace: int) -> None:
@@ -309,7 +309,7 @@ class Supervisor:
     def _asked_signal(self, body: Body) -> None:
         number = body.get("signal")
         if not isinstance(number, int) or not 0 < number < signal.NSIG:
-            raise Refused(BAD, f"{number!r} is not the number of a signal")
+            raise NodeRefused(BAD, f"{number!r} is not the number of a signal")
         self._running()
         self._note(f"SIGNALED with {number}")
         self._signal(number)
@@ -333,17 +333,17 @@ class Supervisor:
 
     def _running(self) -> None:
         if self._state != "running" or self._ending or self._launch.role != FIRST:
-            raise Refused(NOT_NOW, f"the job is {'ending' if self._ending else self._state} here")
+            raise NodeRefused(NOT_NOW, f"the job is {'ending' if self._ending else self._state} here")
 
     def _asked_suspend(self, _: Body) -> None:
         if self._lease.is_suspended:
             return
         if self._state != "running" or self._ending:
-            raise Refused(NOT_NOW, f"the job is {self._state} here; it cannot be suspended")
+            raise NodeRefused(NOT_NOW, f"the job is {self._state} here; it cannot be suspended")
         try:
             self._fenced().freeze()
         except (CgroupError, OSError) as error:
-            raise Refused("SUSPEND_ERROR", str(error)) from error
+            raise NodeRefused("SUSPEND_ERROR", str(error)) from error
         self._state = "suspended"
         self._lease.suspend(now())
 
@@ -353,7 +353,7 @@ class Supervisor:
         try:
             self._go_on()
         except (CgroupError, OSError) as error:
-            raise Refused("RESUME_ERROR", str(error)) from error
+            raise NodeRefused("RESUME_ERROR", str(error)) from error
 
     def _go_on(self) -> None:
         self._fenced().thaw()
@@ -363,7 +363,7 @@ class Supervisor:
     def _asked_walltime(self, body: Body) -> None:
         seconds = body.get("seconds")
         if not isinstance(seconds, int) or seconds <= 0:
-            raise Refused(BAD, f"{seconds!r} is not a walltime in seconds")
+            raise NodeRefused(BAD, f"{seconds!r} is not a walltime in seconds")
         self._lease.walltime = seconds
 
     def _happened(self, event: str, says: str) -> None:
@@ -399,7 +399,7 @@ class Supervisor:
             self._notes.pid = 0
             self._notes.go_on(self._stderr)
 
-    def _empty(self, group: Group) -> None:
+    def _empty(self, group: JobCgroup) -> None:
         try:
             if self._is_empty(group):
                 self._children.reap()
@@ -422,15 +422,15 @@ class Supervisor:
         self._happened("OUT_OF_MEMORY", says)
         self._note(f"OUT OF MEMORY: {says}")
 
-    def _is_empty(self, group: Group) -> bool:
+    def _is_empty(self, group: JobCgroup) -> bool:
         if group.wait_empty(0):
             return True
         self._link.speak()
         return confinement.cleared(group)
 
     def _tell_end(self) -> None:
-        body = signed(self._report._replace(suspended=self._lease.suspended), self._launch.secret)
-        text = encoded({"event": "exited", **body}).encode()
+        body = sign_report(self._report._replace(suspended=self._lease.suspended), self._launch.secret)
+        text = encode_body({"event": "exited", **body}).encode()
         self._save(text)
         self._link.tell(text)
 

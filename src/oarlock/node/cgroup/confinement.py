@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
-from oarlock.node.cgroup.drivers import CgroupError, Driver, Group
-from oarlock.node.cgroup.site import SiteGroup
-from oarlock.node.wire.messages import Launch, Limits
+from oarlock.node.cgroup.drivers import CgroupDriver, CgroupError, JobCgroup
+from oarlock.node.cgroup.site import SiteCgroup
+from oarlock.node.wire.messages import JobLimits, Launch
 
 _EMPTY_SECONDS = 10.0
 _PATIENCE_SECONDS = 60.0
 
 
-def make(launch: Launch, driver: Driver, node: str) -> Group:
+def make(launch: Launch, driver: CgroupDriver, node: str) -> JobCgroup:
     """Make the group of a job, with its limits."""
     if launch.hooks.manager:
-        return SiteGroup(launch, node)
+        return SiteCgroup(launch, node)
     return driver.create(launch.cpuset, launch.limits)
 
 
-def told(launch: Launch, driver: Driver) -> Launch:
+def told(launch: Launch, driver: CgroupDriver) -> Launch:
     """Leave out what nobody denies here: such devices keep their places when CUDA counts them."""
     if launch.hooks.manager or "devices" in driver.missing:
         return launch._replace(limits=launch.limits._replace(deny_devices=()))
     return launch
 
 
-def cleared(group: Group) -> bool:
+def cleared(group: JobCgroup) -> bool:
     """Kill what is in a group and wait for its end; tell whether nothing is left."""
     group.kill()
     return group.wait_empty(_PATIENCE_SECONDS)
 
 
-def end(launch: Launch, driver: Driver, node: str) -> None:
+def end(launch: Launch, driver: CgroupDriver, node: str) -> None:
     """End what is left of a job. Making its group anew does that; the site's program names the old one again."""
     if not launch.hooks.manager:
-        driver.create(launch.cpuset, Limits()).remove()
+        driver.create(launch.cpuset, JobLimits()).remove()
         return
-    group = SiteGroup(launch, node)
+    group = SiteCgroup(launch, node)
     if not group.wait_empty(_EMPTY_SECONDS):
         raise CgroupError(f"processes are left in {group.path}: {group.pids()[:5]}")
     group.remove()

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Callable, NamedTuple, Protocol
 
-from oarlock.node.wire.messages import Limits
+from oarlock.node.wire.messages import JobLimits
 
 ROOT = "oarlock"
 
@@ -21,7 +21,7 @@ class CgroupError(Exception):
     """A group that could not be made, frozen or emptied; the text is a sentence for the event."""
 
 
-class Group(Protocol):
+class JobCgroup(Protocol):
     """The processes of one job, or of one script of the site, and their limits."""
 
     path: str  # below the root of every hierarchy, for OAR_CPUSET
@@ -66,27 +66,27 @@ class Freezable(Protocol):
         """Let it go on."""
 
 
-class Driver(Protocol):
+class CgroupDriver(Protocol):
     """Makes groups of one kind."""
 
     kind: str
     missing: tuple[str, ...]  # what it cannot limit here
 
-    def create(self, name: str, limits: Limits) -> Group:
+    def create(self, name: str, limits: JobLimits) -> JobCgroup:
         """Make a group. One left over by an earlier attempt is emptied and made anew."""
 
     def leave(self) -> None:
         """Remove the root of this node if no group is left in it."""
 
 
-class Mounts(NamedTuple):
+class CgroupMounts(NamedTuple):
     """Where the hierarchies are: one path a v1 controller, and that of the cgroup2 tree."""
 
     v1: dict[str, str]
     v2: str | None
 
 
-def mounts(mountinfo: str) -> Mounts:
+def mounts(mountinfo: str) -> CgroupMounts:
     """Read `/proc/self/mountinfo`. Several mounts of one hierarchy are one; the first counts."""
     v1: dict[str, str] = {}
     v2 = None
@@ -98,46 +98,46 @@ def mounts(mountinfo: str) -> Mounts:
         elif kind == "cgroup":
             for option in options.split(","):
                 v1.setdefault(option, where)
-    return Mounts(v1, v2)
+    return CgroupMounts(v1, v2)
 
 
-def detect(node: str, found: Mounts, *, pretended: bool = False) -> Driver:
+def detect(node: str, found: CgroupMounts, *, pretended: bool = False) -> CgroupDriver:
     """Choose the strongest fence there is. Without any writable hierarchy it is the tree of processes.
 
     `pretended`: other nodes share this machine, which has fewer CPUs than all of them together.
     """
     from oarlock.node.cgroup import scope
-    from oarlock.node.cgroup.processes import Processes
-    from oarlock.node.cgroup.v1 import V1
-    from oarlock.node.cgroup.v2 import V2
+    from oarlock.node.cgroup.processes import ProcessTreeDriver
+    from oarlock.node.cgroup.v1 import V1Driver
+    from oarlock.node.cgroup.v2 import V2Driver
 
     try:
         if found.v2 and unified(found):
             own = scope.path(node) if os.path.isdir(found.v2 + scope.path(node)) else ""
-            return V2(found.v2, node, scope=own, pretended=pretended)
+            return V2Driver(found.v2, node, scope=own, pretended=pretended)
         if found.v1:
-            return V1(found, node, pretended=pretended)
+            return V1Driver(found, node, pretended=pretended)
     except OSError:
         pass
-    return Processes(node, pretended=pretended)
+    return ProcessTreeDriver(node, pretended=pretended)
 
 
-def unified(found: Mounts) -> bool:
+def unified(found: CgroupMounts) -> bool:
     """Whether the controllers are those of the cgroup2 tree."""
     return bool(found.v2) and (not found.v1 or "memory" in read(f"{found.v2}/cgroup.controllers").split())
 
 
-def here(node: str, *, pretended: bool = False) -> Driver:
+def here(node: str, *, pretended: bool = False) -> CgroupDriver:
     """Choose for this machine."""
     return detect(node, mounted(), pretended=pretended)
 
 
-def mounted() -> Mounts:
+def mounted() -> CgroupMounts:
     """Read where the hierarchies of this machine are."""
     return mounts(read("/proc/self/mountinfo"))
 
 
-def shelter(node: str, found: Mounts, *, systemd: bool) -> None:
+def shelter(node: str, found: CgroupMounts, *, systemd: bool) -> None:
     """Leave the login session that ssh made, so that its end is not ours: logind ends a session by its cgroup.
 
     Only where systemd runs. Where the tree is systemd's it makes us a scope; where it does not, and in the older

@@ -13,7 +13,7 @@ from collections.abc import Collection
 
 from oarlock.node.attempt.signals import send
 from oarlock.node.cgroup.drivers import CgroupError, backed_off, numbers, read, select_cpus
-from oarlock.node.wire.messages import Limits
+from oarlock.node.wire.messages import JobLimits
 
 _PR_SET_CHILD_SUBREAPER = 36
 _LEFTOVER_SECONDS = 10.0
@@ -126,7 +126,7 @@ class ProcessTree:
         """Nothing was made."""
 
 
-class Processes:
+class ProcessTreeDriver:
     """The fence of last resort."""
 
     kind = "processes"
@@ -135,7 +135,7 @@ class Processes:
     def __init__(self, node: str, *, pretended: bool = False) -> None:
         self._root, self._pretended = f"/{node}", pretended
 
-    def create(self, name: str, limits: Limits) -> ProcessTree:
+    def create(self, name: str, limits: JobLimits) -> ProcessTree:
         there = sorted(os.sched_getaffinity(0)) or numbers(read("/sys/devices/system/cpu/online"))
         cpus = set(select_cpus(limits.cpus, there, pretended=self._pretended))
         path = f"{self._root}/{name}"

@@ -26,7 +26,7 @@ class ManagerUnusable(CgroupError):
     """The site's program is missing, others could have written it, or it cannot be executed."""
 
 
-class SiteGroup:
+class SiteCgroup:
     """A job in what the site's program made for it. Nobody told us how to leave that."""
 
     homes: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class SiteGroup:
     def _start(self, verb: str, into: int) -> int:
         try:
             return site_script.start(self._program, [verb], {**self._about, "action": verb}, {}, lambda: None, into)
-        except site_script.Untrusted as error:
+        except site_script.UntrustedScript as error:
             raise ManagerUnusable(str(error)) from error
         finally:
             os.close(into)

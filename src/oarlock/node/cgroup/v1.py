@@ -11,7 +11,7 @@ from oarlock.node.attempt.signals import send
 from oarlock.node.cgroup.drivers import (
     ROOT,
     CgroupError,
-    Mounts,
+    CgroupMounts,
     allowed_processes,
     as_list,
     backed_off,
@@ -28,8 +28,8 @@ from oarlock.node.cgroup.drivers import (
     select_cpus,
     write,
 )
-from oarlock.node.cgroup.v2 import Tree, leave
-from oarlock.node.wire.messages import Limits
+from oarlock.node.cgroup.v2 import V2Tree, leave
+from oarlock.node.wire.messages import JobLimits
 
 # In every job: limits, then what is only counted. The freezer serves where there is no cgroup2 tree.
 _USED = ("cpuset", "memory", "pids", "cpuacct", "blkio", "perf_event")
@@ -83,10 +83,10 @@ class Freezer:
         remove(self.at)
 
 
-class V1Group:
+class V1Cgroup:
     """A job in several hierarchies at once."""
 
-    def __init__(self, path: str, hold: Tree | Freezer, at: dict[str, str], homes: tuple[str, ...]) -> None:
+    def __init__(self, path: str, hold: V2Tree | Freezer, at: dict[str, str], homes: tuple[str, ...]) -> None:
         self.path, self._hold, self._at, self.homes = path, hold, at, homes
         self.doors = (*hold.doors, *(f"{place}/cgroup.procs" for place in dict.fromkeys(at.values())))
 
@@ -122,7 +122,7 @@ class V1Group:
         return found
 
     def _cpu(self) -> dict[str, float]:
-        if isinstance(self._hold, Tree):
+        if isinstance(self._hold, V2Tree):
             return self._hold.cpu()
         return {"cpu_seconds": int(read(self._at["cpuacct"] + "/cpuacct.usage")) / 1e9}
 
@@ -157,10 +157,10 @@ class V1Group:
             remove(at)
 
 
-class V1:
+class V1Driver:
     """Groups of a machine whose controllers are v1."""
 
-    def __init__(self, found: Mounts, node: str, *, pretended: bool = False) -> None:
+    def __init__(self, found: CgroupMounts, node: str, *, pretended: bool = False) -> None:
         self._pretended, self._root = pretended, f"/{ROOT}/{node}"
         self._v1 = {name: found.v1[name] for name in _USED if name in found.v1}
         self._devices = found.v1.get("devices")
@@ -192,12 +192,12 @@ class V1:
         if "pids" in self._v1:
             write(f"{self._v1['pids']}{self._root}/pids.max", str(allowed_processes()))
 
-    def create(self, name: str, limits: Limits) -> V1Group:
+    def create(self, name: str, limits: JobLimits) -> V1Cgroup:
         path, cpus = f"{self._root}/{name}", select_cpus(limits.cpus, self._there, pretended=self._pretended)
         bases = self._v1 if not (limits.deny_devices and self._devices) else {**self._v1, "devices": self._devices}
-        hold = Tree(self._tree, path) if self._tree else Freezer(self._held_by(), path)
+        hold = V2Tree(self._tree, path) if self._tree else Freezer(self._held_by(), path)
         at = {control: base + path for control, base in bases.items()}
-        group = V1Group(path, hold, at, self._homes(bases))
+        group = V1Cgroup(path, hold, at, self._homes(bases))
         insist(lambda: self._make(hold, group))
         self._limit(group, limits, cpus)
         return group
@@ -209,7 +209,7 @@ class V1:
             self._found[key] = homes({**bases, **held}, self._memberships)
         return self._found[key]
 
-    def _make(self, hold: Tree | Freezer, group: V1Group) -> None:
+    def _make(self, hold: V2Tree | Freezer, group: V1Cgroup) -> None:
         try:
             self._make_all(hold, group)
         except FileNotFoundError:
@@ -223,12 +223,12 @@ class V1:
             self._make_all(hold, group)
 
     @staticmethod
-    def _make_all(hold: Tree | Freezer, group: V1Group) -> None:
+    def _make_all(hold: V2Tree | Freezer, group: V1Cgroup) -> None:
         hold.make()
         for at in dict.fromkeys(group._at.values()):
             os.mkdir(at)
 
-    def _limit(self, group: V1Group, limits: Limits, cpus: list[int]) -> None:
+    def _limit(self, group: V1Cgroup, limits: JobLimits, cpus: list[int]) -> None:
         at = group._at
         if "cpuset" in at:
             write(at["cpuset"] + "/cpuset.cpus", as_list(cpus))

@@ -28,7 +28,7 @@ from oarlock.node.cgroup.drivers import (
     select_cpus,
     write,
 )
-from oarlock.node.wire.messages import Limits
+from oarlock.node.wire.messages import JobLimits
 
 WANTED = ("cpuset", "cpu", "memory", "pids", "io")
 _FREEZE_SECONDS = 10.0
@@ -39,7 +39,7 @@ def controllers(path: str) -> set[str]:
     return set(read(path + "/cgroup.controllers").split())
 
 
-class Tree:
+class V2Tree:
     """One group of the tree and what needs no controller: join, list, freeze, kill, watch."""
 
     def __init__(self, base: str, path: str) -> None:
@@ -121,12 +121,12 @@ class Tree:
         remove(self.at)
 
 
-class V2Group(Tree):
+class V2Cgroup(V2Tree):
     """A job on a machine whose controllers are all v2."""
 
     homes: tuple[str, ...] = ()
 
-    def limit(self, limits: Limits, cpus: list[int]) -> None:
+    def limit(self, limits: JobLimits, cpus: list[int]) -> None:
         """Write the limits that this tree has files for."""
         wanted = {"cpuset.cpus": as_list(cpus)}
         if limits.memory is not None:
@@ -178,7 +178,7 @@ class V2Group(Tree):
         return known_traffic(found)
 
 
-class V2:
+class V2Driver:
     """Groups of a machine with the unified hierarchy."""
 
     kind = "v2"
@@ -209,9 +209,9 @@ class V2:
         except OSError:  # no such controller, or a machine whose only group this is
             pass
 
-    def create(self, name: str, limits: Limits) -> V2Group:
+    def create(self, name: str, limits: JobLimits) -> V2Cgroup:
         cpus = select_cpus(limits.cpus, self._there, pretended=self._pretended)
-        group = V2Group(self._base, f"{self._root}/{name}")
+        group = V2Cgroup(self._base, f"{self._root}/{name}")
         group.homes = self._homes
         insist(lambda: self._make(group))
         group.limit(limits, cpus)
@@ -219,7 +219,7 @@ class V2:
             _deny(group, limits.deny_devices)
         return group
 
-    def _make(self, group: V2Group) -> None:
+    def _make(self, group: V2Cgroup) -> None:
         try:
             group.make()
         except FileNotFoundError:
@@ -239,7 +239,7 @@ def _device_filter() -> ModuleType:
     return devices
 
 
-def _deny(group: V2Group, paths: tuple[str, ...]) -> None:
+def _deny(group: V2Cgroup, paths: tuple[str, ...]) -> None:
     filters = _device_filter()
     denied = [device for path in paths if (device := filters.device(path)) is not None]
     try:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from oarlock.node.cgroup.hierarchies import UNIFIED, Hierarchy
 from oarlock.node.measure import inotify
-from oarlock.node.measure.layout import OARLOCK, Layout, Place, match
+from oarlock.node.measure.layout import OARLOCK, CgroupIdentity, CgroupLayout, match
 from oarlock.node.sources.files import is_exhausted
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ _LINKS_OF_A_LEAF = 2  # its name and its own dot; each directory inside adds one
 Key = tuple[str, str, str]
 
 
-class Spot(NamedTuple):
+class CgroupDirectory(NamedTuple):
     """One directory of one hierarchy; the path is relative, without a leading slash."""
 
     hierarchy: Hierarchy
@@ -42,7 +42,7 @@ class Spot(NamedTuple):
         return f"{self.hierarchy.root}/{self.path}" if self.path else self.hierarchy.root
 
 
-class Found:
+class FoundCgroup:
     """A job that is here now. `is_empty`: it had no process when it was last read.
 
     `identify_at` is when its processes are next asked whose it is, after `looks` times in vain.
@@ -53,9 +53,9 @@ class Found:
     changed, when there are others.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: CgroupIdentity) -> None:
         self.place = place
-        self.spots: list[Spot] = []
+        self.spots: list[CgroupDirectory] = []
         self.directories: dict[str, str] = {}
         self.process_directories: list[str] = []
         self.path = ""
@@ -65,11 +65,11 @@ class Found:
         self.is_empty = False
 
     @property
-    def home(self) -> Spot:
+    def home(self) -> CgroupDirectory:
         """Give the directory whose tree holds its processes."""
         return min(self.spots, key=lambda spot: min(_HOMES.index(name) for name in spot.hierarchy.controllers))
 
-    def add(self, spot: Spot) -> bool:
+    def add(self, spot: CgroupDirectory) -> bool:
         """Take a directory as one of its own; false when a directory of these controllers is known already."""
         if any(known.hierarchy.root == spot.hierarchy.root for known in self.spots):
             return False
@@ -83,11 +83,11 @@ class Found:
 
 
 class _Watched(NamedTuple):
-    spot: Spot
-    owner: Found | None  # the job it lies in, if it does
+    spot: CgroupDirectory
+    owner: FoundCgroup | None  # the job it lies in, if it does
 
 
-class Finder:
+class CgroupFinder:
     """Keep the list of jobs. `look` is cheap when nothing changed; no call raises because a cgroup vanishes.
 
     `hierarchies` is asked again at each rescan, since a hierarchy may be mounted later. With `others`, cgroups that
@@ -97,7 +97,7 @@ class Finder:
 
     def __init__(
         self,
-        layouts: Sequence[Layout],
+        layouts: Sequence[CgroupLayout],
         hierarchies: Callable[[], Sequence[Hierarchy]],
         *,
         others: bool = False,
@@ -107,9 +107,9 @@ class Finder:
         self._hierarchies = hierarchies
         self._others = others
         self._rescan_seconds = rescan_seconds
-        self._jobs: dict[Key, Found] = {}
-        self._where: dict[Spot, Key] = {}
-        self._left_over: set[Spot] = set()
+        self._jobs: dict[Key, FoundCgroup] = {}
+        self._where: dict[CgroupDirectory, Key] = {}
+        self._left_over: set[CgroupDirectory] = set()
         self._watched: dict[int, _Watched] = {}
         self._mounted: Sequence[Hierarchy] = ()
         self._inotify = _inotify_or_none()
@@ -118,11 +118,11 @@ class Finder:
         self._next_scan = float("-inf")
 
     @property
-    def jobs(self) -> Mapping[Key, Found]:
+    def jobs(self) -> Mapping[Key, FoundCgroup]:
         """Give the jobs known since the last look."""
         return self._jobs
 
-    def look(self, now: float) -> Mapping[Key, Found]:
+    def look(self, now: float) -> Mapping[Key, FoundCgroup]:
         """Take in what changed since the last look; scan everything when it is time to."""
         for change in self._inotify.changes() if self._inotify else ():
             self._take_or_rescan(change)
@@ -144,7 +144,7 @@ class Finder:
             self._inotify.close()
             self._inotify = None
 
-    def _take_or_rescan(self, change: inotify.Change) -> None:
+    def _take_or_rescan(self, change: inotify.InotifyEvent) -> None:
         try:
             self._take(change)
         except OSError as error:
@@ -152,7 +152,7 @@ class Finder:
                 raise
             self._next_scan = float("-inf")
 
-    def _take(self, change: inotify.Change) -> None:
+    def _take(self, change: inotify.InotifyEvent) -> None:
         if change.what == inotify.OVERFLOWN:
             self._next_scan = float("-inf")
             return
@@ -162,7 +162,7 @@ class Finder:
         watched = self._watched.get(change.watch)
         if watched is None:
             return
-        spot = Spot(watched.spot.hierarchy, f"{watched.spot.path}/{change.name}".lstrip("/"))
+        spot = CgroupDirectory(watched.spot.hierarchy, f"{watched.spot.path}/{change.name}".lstrip("/"))
         if watched.owner:
             self._look_inside(watched.owner)
         elif change.what == inotify.APPEARED:
@@ -170,19 +170,19 @@ class Finder:
         else:
             self._vanished(spot)
 
-    def _appeared(self, spot: Spot) -> None:
+    def _appeared(self, spot: CgroupDirectory) -> None:
         place = match(self._layouts, spot.path)
         if place is None:
             self._step_in(spot, set(), deepest=0)
             return
         # Its directories in other hierarchies may be older than this one, and may have been an ended job's.
         for hierarchy in self._mounted:
-            twin = Spot(hierarchy, spot.path)
+            twin = CgroupDirectory(hierarchy, spot.path)
             if twin == spot or os.path.isdir(twin.absolute):
                 self._left_over.discard(twin)
                 self._add(twin, place)
 
-    def _vanished(self, spot: Spot) -> None:
+    def _vanished(self, spot: CgroupDirectory) -> None:
         self._left_over.discard(spot)
         key = self._where.get(spot)
         if key:
@@ -201,10 +201,10 @@ class Finder:
         return True
 
     def _scan(self) -> None:
-        present: set[Spot] = set()
+        present: set[CgroupDirectory] = set()
         self._mounted = self._hierarchies()
         for hierarchy in self._mounted:
-            self._step_in(Spot(hierarchy, ""), present, deepest=DEEPEST)
+            self._step_in(CgroupDirectory(hierarchy, ""), present, deepest=DEEPEST)
         self._left_over &= present
         for key in [key for key, found in self._jobs.items() if not present.issuperset(found.spots)]:
             self.forget(key)
@@ -212,7 +212,7 @@ class Finder:
         for found in self._jobs.values():
             self._look_inside(found)
 
-    def _step_in(self, spot: Spot, present: set[Spot], *, deepest: int) -> None:
+    def _step_in(self, spot: CgroupDirectory, present: set[CgroupDirectory], *, deepest: int) -> None:
         """Look for jobs below a directory, and watch it when jobs may appear in it."""
         on_the_way = not spot.path or any(layout.on_the_way(spot.path) for layout in self._layouts)
         if on_the_way:
@@ -220,9 +220,9 @@ class Finder:
         elif spot.path.count("/") >= deepest:
             return
         for name in _directories_in(spot.absolute):
-            self._see(Spot(spot.hierarchy, f"{spot.path}/{name}".lstrip("/")), present, deepest=deepest)
+            self._see(CgroupDirectory(spot.hierarchy, f"{spot.path}/{name}".lstrip("/")), present, deepest=deepest)
 
-    def _see(self, spot: Spot, present: set[Spot], *, deepest: int) -> None:
+    def _see(self, spot: CgroupDirectory, present: set[CgroupDirectory], *, deepest: int) -> None:
         present.add(spot)
         if spot in self._left_over:
             return
@@ -230,24 +230,24 @@ class Finder:
             place = match(self._layouts, spot.path)
             if place is None:
                 self._step_in(spot, present, deepest=deepest)
-                place = Place("cgroup", spot.path) if self._others else None
+                place = CgroupIdentity("cgroup", spot.path) if self._others else None
             if place:
                 self._add(spot, place)
 
-    def _add(self, spot: Spot, place: Place) -> None:
-        found = self._jobs.setdefault(place.key, Found(place))
+    def _add(self, spot: CgroupDirectory, place: CgroupIdentity) -> None:
+        found = self._jobs.setdefault(place.key, FoundCgroup(place))
         if found.add(spot):
             self._where[spot] = place.key
             if found.home == spot:
                 self._look_inside(found)
 
-    def _look_inside(self, found: Found) -> None:
+    def _look_inside(self, found: FoundCgroup) -> None:
         """List the directories inside a job's own, where Slurm and OAR 3 put the processes."""
         directories = [spot.absolute for spot in self._watched_tree(found.home, found)]
         if directories != found.process_directories:
             found.process_directories = directories
 
-    def _watched_tree(self, spot: Spot, owner: Found) -> Iterator[Spot]:
+    def _watched_tree(self, spot: CgroupDirectory, owner: FoundCgroup) -> Iterator[CgroupDirectory]:
         """Yield a directory and all below it, parents first, each watched before it is listed.
 
         In the other order, a directory made between the listing and the watch would stay unknown until the rescan.
@@ -258,9 +258,9 @@ class Finder:
         if _is_leaf(spot.absolute):
             return
         for name in _directories_in(spot.absolute):
-            yield from self._watched_tree(Spot(spot.hierarchy, f"{spot.path}/{name}"), owner)
+            yield from self._watched_tree(CgroupDirectory(spot.hierarchy, f"{spot.path}/{name}"), owner)
 
-    def _watch(self, spot: Spot, owner: Found | None) -> None:
+    def _watch(self, spot: CgroupDirectory, owner: FoundCgroup | None) -> None:
         if self._inotify is None or self._blind:
             return
         try:

@@ -20,7 +20,7 @@ _BUFFER_BYTES = 1 << 16
 APPEARED, VANISHED, UNWATCHED, OVERFLOWN = "appeared", "vanished", "unwatched", "overflown"
 
 
-class Change(NamedTuple):
+class InotifyEvent(NamedTuple):
     """What happened in the directory with this watch: APPEARED and VANISHED name a directory in it.
 
     UNWATCHED: the watched directory itself is gone. OVERFLOWN (no watch): changes were lost, look everywhere.
@@ -56,7 +56,7 @@ class Inotify:
         """Give the descriptor that becomes readable when something changed."""
         return self._fd
 
-    def changes(self) -> Iterator[Change]:
+    def changes(self) -> Iterator[InotifyEvent]:
         """Give what happened since the last time, in order."""
         while True:
             try:
@@ -70,7 +70,7 @@ class Inotify:
         os.close(self._fd)
 
 
-def parse(data: bytes) -> Iterator[Change]:
+def parse(data: bytes) -> Iterator[InotifyEvent]:
     """Read the kernel's event records; those about plain files are passed over."""
     at = 0
     while at < len(data):
@@ -80,7 +80,7 @@ def parse(data: bytes) -> Iterator[Change]:
         at += length
         what = _meaning(mask)
         if what:
-            yield Change(watch, name, what)
+            yield InotifyEvent(watch, name, what)
 
 
 def _meaning(mask: int) -> str | None:

@@ -27,7 +27,7 @@ SHAPES: Mapping[str, str] = {
 _TOKEN = re.compile(r"(?P<any>\*\*/?)|\{(?P<field>[a-z]+)\}|\[(?P<maybe>[^\]]*)\]|(?P<text>[^*{\[]+)")
 
 
-class Place(NamedTuple):
+class CgroupIdentity(NamedTuple):
     """What a path says. `job` is text, as not all ids are numbers; None is "the path does not say"."""
 
     layout: str
@@ -48,7 +48,7 @@ class Place(NamedTuple):
         return (self.layout, self.host or "", self.job)
 
 
-class Layout:
+class CgroupLayout:
     """The places one resource manager gives to its jobs.
 
     `jobs` are templates of a job's directory; `inside` pairs a level with a template relative to it; `is_job` is
@@ -63,7 +63,7 @@ class Layout:
         self._inside = [(level, re.compile(_regex(template))) for level, template in inside]
         self._on_the_way = [re.compile(way) for template in jobs for way in _ways(template)]
 
-    def match(self, path: str) -> Place | None:
+    def match(self, path: str) -> CgroupIdentity | None:
         """Read a path, relative to the root of its hierarchy; None when it is not of this layout."""
         for template in self._jobs:
             found = template.fullmatch(path.rstrip("/"))
@@ -87,7 +87,7 @@ class Layout:
         """Whether directories of jobs may appear, sooner or later, below this one."""
         return any(way.fullmatch(path.strip("/")) for way in self._on_the_way)
 
-    def _place(self, fields: dict[str, str], rest: str) -> Place:
+    def _place(self, fields: dict[str, str], rest: str) -> CgroupIdentity:
         fields.update(self.inside(rest) or {})
         known = {name: fields.pop(name) for name in _TEXTS if name in fields}
         uid = fields.pop("uid", None)
@@ -95,14 +95,14 @@ class Layout:
         job = fields.pop("job", None) or next((fields[name] for name in _NAMES if name in fields), uid or "")
         host = fields.pop("node", None) or fields.pop("host", None)
         details = tuple(sorted((name, _plain(name, value)) for name, value in fields.items()))
-        return Place(self.name, job, uid=int(uid) if uid else None, host=host, details=details, **known)
+        return CgroupIdentity(self.name, job, uid=int(uid) if uid else None, host=host, details=details, **known)
 
 
 _TEXTS = ("user", "level", "step", "part", "task")
 _NAMES = ("sluid", "pod", "name")  # what stands for a job's number where there is none
 
 
-def match(layouts: Iterable[Layout], path: str) -> Place | None:
+def match(layouts: Iterable[CgroupLayout], path: str) -> CgroupIdentity | None:
     """Read a path with the first layout that knows it."""
     for layout in layouts:
         place = layout.match(path)
@@ -154,10 +154,10 @@ def _plain(field: str, value: str) -> str:
 
 _OURS = ("**/oarlock/{node}/{user}_{job}", "**/oarlock.slice/oarlock-{node}.scope/{user}_{job}")
 
-OARLOCK = Layout("oarlock", _OURS)
+OARLOCK = CgroupLayout("oarlock", _OURS)
 """The only layout that travels to nodes; the others are read from `measure/layouts.toml`."""
 
 
-def of_node(node: str) -> Layout:
+def of_node(node: str) -> CgroupLayout:
     """Give the layout that knows the jobs of one node only: others may share its kernel."""
-    return Layout("oarlock", [template.replace("{node}", node) for template in _OURS])
+    return CgroupLayout("oarlock", [template.replace("{node}", node) for template in _OURS])

@@ -6,8 +6,8 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from oarlock.node.measure.discovery import Found
-from oarlock.node.sources.files import Ended, Values, is_end, is_exhausted
+from oarlock.node.measure.discovery import FoundCgroup
+from oarlock.node.sources.files import CgroupGone, Values, is_end, is_exhausted
 from oarlock.node.sources.probe import JobSource, Probe
 
 log = logging.getLogger(__name__)
@@ -29,14 +29,14 @@ _SIGN_OF_REST = "cpu"
 """The source without whose sign of life no job is thought to rest."""
 
 
-class Meter:
+class JobProbes:
     """Read one job. `turn` spreads the thorough readings of many jobs over time, so that no sample is much dearer."""
 
     __slots__ = ("_beat_calls", "_beating", "_costly", "_costly_at", "_costly_beats", "_due", "_has_costly", "_known",
                  "_last", "_may_rest", "_probes", "_readings", "_share", "_thorough_due", "_unopened", "_values", "job",
                  "revision")  # fmt: skip
 
-    def __init__(self, job: Found, turn: int = 0) -> None:
+    def __init__(self, job: FoundCgroup, turn: int = 0) -> None:
         self.job = job
         self.revision = -1
         self._probes: dict[str, Probe] = {}
@@ -183,7 +183,7 @@ class Meter:
     def _failed(self, name: str, error: Exception, errors: Counter[str]) -> None:
         """Tell the end of the job from a fault. A source that fails for one job costs that job its series only."""
         if isinstance(error, OSError) and is_end(error):
-            raise Ended from error
+            raise CgroupGone from error
         if isinstance(error, OSError) and is_exhausted(error):
             self._unopened.add(name)
         count_error(errors, name, self.job.place.job, error)

@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from oarlock.node.measure.discovery import Finder, Found, Key
-from oarlock.node.measure.layout import Place
-from oarlock.node.measure.probes import Meter, count_error
+from oarlock.node.measure.discovery import CgroupFinder, FoundCgroup, Key
+from oarlock.node.measure.layout import CgroupIdentity
+from oarlock.node.measure.probes import JobProbes, count_error
 from oarlock.node.sources.environ import identify
-from oarlock.node.sources.files import Ended, Values
+from oarlock.node.sources.files import CgroupGone, Values
 from oarlock.node.sources.metrics import series
 from oarlock.node.sources.probe import JobSource, NodeSource
 from oarlock.node.sources.processes import owner
@@ -22,7 +22,7 @@ from oarlock.node.sources.processes import owner
 class Reading(NamedTuple):
     """One job's values. They are shared with the next sample when the job did nothing: do not change them."""
 
-    place: Place
+    place: CgroupIdentity
     values: Values
     path: str = ""  # of its cgroup
 
@@ -52,12 +52,12 @@ class Sampler:
     """
 
     def __init__(
-        self, finder: Finder, job_sources: Sequence[JobSource], node_sources: Sequence[NodeSource] = ()
+        self, finder: CgroupFinder, job_sources: Sequence[JobSource], node_sources: Sequence[NodeSource] = ()
     ) -> None:
         self._finder = finder
         self._job_sources = {source.name: source for source in job_sources}
         self._node_sources = {source.name: source for source in node_sources}
-        self._meters: dict[Key, Meter] = {}
+        self._meters: dict[Key, JobProbes] = {}
         self._empty_since: dict[Key, float] = {}
         self.errors: Counter[str] = Counter(dict.fromkeys([*self._job_sources, *self._node_sources], 0))
 
@@ -71,7 +71,7 @@ class Sampler:
         for key, job in list(found.items()):
             try:
                 values = self._meter(key, job).read(now, self.errors)
-            except Ended:
+            except CgroupGone:
                 self._end(key)
                 continue
             if job.is_empty and self._is_left_over(key, were_empty, now):
@@ -112,10 +112,10 @@ class Sampler:
             self._close_node(name)
         self._finder.close()
 
-    def _meter(self, key: Key, job: Found) -> Meter:
+    def _meter(self, key: Key, job: FoundCgroup) -> JobProbes:
         meter = self._meters.get(key)
         if meter is None:
-            meter = self._meters[key] = Meter(job, turn=len(self._meters))
+            meter = self._meters[key] = JobProbes(job, turn=len(self._meters))
         if meter.revision != job.revision:
             meter.refresh(self._job_sources.values(), self.errors)
         return meter
@@ -149,7 +149,7 @@ class Sampler:
         return values
 
 
-def _identify(job: Found, now: float) -> None:
+def _identify(job: FoundCgroup, now: float) -> None:
     """Look at what the job's processes tell; when they do not tell it yet, look again, less and less often."""
     job.place, settled = identify(job.place, job.process_directories)
     job.looks += 1

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from oarlock.node.wire.channel import Body
-from oarlock.node.wire.messages import BAD, Refused
+from oarlock.node.wire.messages import BAD, NodeRefused
 
 if TYPE_CHECKING:
     from oarlock.node.measure.sampler import Sample, Sampler
@@ -37,11 +37,11 @@ _LABEL = r'[A-Za-z_]\w*="(?:[^"\\\n]|\\["\\n])*"'
 _SERIES = re.compile(rf"[A-Za-z_]\w*(?:\{{{_LABEL}(?:,{_LABEL})*\}})?", re.ASCII)
 
 
-class Unreadable(ValueError):
+class UnreadableSample(ValueError):
     """Samples that cannot be read."""
 
 
-class Unpacked(NamedTuple):
+class ReceivedSample(NamedTuple):
     """A sample as it arrived. `at` is by the node's clock, epoch seconds."""
 
     at: float
@@ -49,7 +49,7 @@ class Unpacked(NamedTuple):
     jobs: dict[int, dict[str, float]]
 
 
-def packed(at: float, node: Mapping[str, float], jobs: Mapping[int, Mapping[str, float]]) -> bytes:
+def encode_sample(at: float, node: Mapping[str, float], jobs: Mapping[int, Mapping[str, float]]) -> bytes:
     """Give a sample the form in which it travels."""
     places: dict[str, int] = {}
     tables = [_table(values, places) for values in (node, *jobs.values())]
@@ -63,7 +63,7 @@ def _table(values: Mapping[str, float], places: dict[str, int]) -> bytes:
     return struct.pack(f"<I{count}I{count}d", count, *which, *values.values())
 
 
-def unpacked(data: bytes) -> Unpacked:
+def decode_sample(data: bytes) -> ReceivedSample:
     """Read a sample, or refuse it (`Unreadable`)."""
     try:
         (length,) = _COUNT.unpack_from(data)
@@ -74,8 +74,8 @@ def unpacked(data: bytes) -> Unpacked:
         _check_series(names)
         tables = _tables(data, _COUNT.size + length, names, len(jobs) + 1)
     except (struct.error, ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
-        raise Unreadable(f"{len(data)} bytes are no sample: {error}") from error
-    return Unpacked(at, tables[0], dict(zip(jobs, tables[1:])))
+        raise UnreadableSample(f"{len(data)} bytes are no sample: {error}") from error
+    return ReceivedSample(at, tables[0], dict(zip(jobs, tables[1:])))
 
 
 def _check(found: object, kind: type) -> None:
@@ -103,7 +103,7 @@ def _tables(data: bytes, at: int, names: Sequence[str], tables: int) -> list[dic
     return found
 
 
-class Measuring:
+class SamplingThread:
     """The program's `Sampling`: on from the start, unless the period is 0. `make` is called in the thread."""
 
     def __init__(self, period: float, make: Callable[[], Sampler]) -> None:
@@ -120,7 +120,7 @@ class Measuring:
         """Change the period, in seconds; 0 ends measuring."""
         period = body.get("period")
         if not isinstance(period, (int, float)) or not (period == 0 or _LEAST_PERIOD <= period < _NEVER):
-            raise Refused(BAD, f"the period is {period!r}, not 0 or at least {_LEAST_PERIOD} s")
+            raise NodeRefused(BAD, f"the period is {period!r}, not 0 or at least {_LEAST_PERIOD} s")
         self._period = float(period)
         if not self._under_way:
             self._due = self._next = time.monotonic() if period else _NEVER
@@ -169,16 +169,16 @@ class Measuring:
 
 def _sent(sample: Sample) -> bytes:
     jobs = {int(reading.place.job): reading.values for reading in sample.jobs.values()}
-    return packed(sample.at, sample.node, jobs)
+    return encode_sample(sample.at, sample.node, jobs)
 
 
 def of_node(node: str) -> Sampler:
     """Make the sampler of a node of ours: its own jobs only, whatever costs little. Imports here, not at a launch."""
     from oarlock.node.cgroup.hierarchies import of_this_machine
     from oarlock.node.measure import layout
-    from oarlock.node.measure.discovery import Finder
+    from oarlock.node.measure.discovery import CgroupFinder
     from oarlock.node.measure.sampler import Sampler
     from oarlock.node.sources.assemble import assemble
 
     sources = assemble()
-    return Sampler(Finder([layout.of_node(node)], of_this_machine), sources.job, sources.node)
+    return Sampler(CgroupFinder([layout.of_node(node)], of_this_machine), sources.job, sources.node)

@@ -19,8 +19,8 @@ from oarlock.node.attempt import site_script
 from oarlock.node.cgroup import drivers
 from oarlock.node.program import recovery, spool, supervisor_pool
 from oarlock.node.program.spool import HighestJob, Key
-from oarlock.node.program.start_queue import Starting
-from oarlock.node.program.workers import Attempt, Worker, key_of, keys_of, report_in, tag_of
+from oarlock.node.program.start_queue import StartQueue
+from oarlock.node.program.workers import NodeAttempt, Worker, key_of, keys_of, report_in, tag_of
 from oarlock.node.wire.channel import (
     ANSWER,
     EVENT,
@@ -29,13 +29,23 @@ from oarlock.node.wire.channel import (
     REQUEST,
     BadFrame,
     Body,
-    Closed,
+    ChannelClosed,
     Endpoint,
     Frame,
-    encoded,
+    encode_body,
 )
 from oarlock.node.wire.mac import fingerprint
-from oarlock.node.wire.messages import BAD, NOT_NOW, REBOOTED, SEEN, TAKEN, UNKNOWN, Refused, Settings, not_permitted
+from oarlock.node.wire.messages import (
+    BAD,
+    NOT_NOW,
+    REBOOTED,
+    SEEN,
+    TAKEN,
+    UNKNOWN,
+    NodeRefused,
+    NodeSettings,
+    why_not_permitted,
+)
 
 _FORGOTTEN = 10_000  # jobs whose last attempt is remembered after it was forgotten
 _TURN = 5.0
@@ -60,13 +70,15 @@ class Sampling(Protocol):
         """Take the sample that is due, in the form in which it travels."""
 
 
-class Program:
+class NodeProgram:
     """One node, one channel."""
 
-    def __init__(self, settings: Settings, driver: drivers.Driver, boot: str, launcher: socket.socket) -> None:
+    def __init__(
+        self, settings: NodeSettings, driver: drivers.CgroupDriver, boot: str, launcher: socket.socket
+    ) -> None:
         self._settings, self._driver, self._boot, self._launcher = settings, driver, boot, launcher
-        self._attempts: dict[Key, Attempt] = {}
-        self._unsigned: dict[Key, recovery.Unsigned] = {}  # files that another server wrote, or somebody else
+        self._attempts: dict[Key, NodeAttempt] = {}
+        self._unsigned: dict[Key, recovery.UnsignedEntry] = {}  # files that another server wrote, or somebody else
         self._look_at_unsigned = 0.0
         self._recovered: set[int] = set()  # jobs that were in the spool before this program was
         self._highest = HighestJob(settings.spool, settings.instance)
@@ -78,7 +90,7 @@ class Program:
         self._wires: dict[int, tuple[Endpoint, Callable[[Frame], None], Callable[[], None]]] = {}
         self._masks: dict[int, int] = {}
         self._stirred: set[int] = set()  # descriptors on which something was written or may be written now
-        self._starting = Starting(most=max(2, len(os.sched_getaffinity(0))))
+        self._starting = StartQueue(most=max(2, len(os.sched_getaffinity(0))))
         self._heard = time.monotonic()
         self.sampling: Sampling | None = None
 
@@ -143,7 +155,7 @@ class Program:
         try:
             endpoint.flush()
             frames = endpoint.receive()
-        except Closed:
+        except ChannelClosed:
             on_end()
             return
         for frame in frames:
@@ -164,7 +176,7 @@ class Program:
         """Write together what was said in one turn: each write wakes the server."""
         try:
             self._channel.flush()
-        except Closed:
+        except ChannelClosed:
             self._leave()
 
     def _hello(self) -> Body:
@@ -192,7 +204,7 @@ class Program:
         found: dict[str, str] = {}
         for path in self._settings.check:
             unknown = permitted is not None and path not in permitted
-            problem = not_permitted(path) if unknown else site_script.problem_of(path)
+            problem = why_not_permitted(path) if unknown else site_script.problem_of(path)
             if problem:
                 found[path] = problem
         return found
@@ -207,8 +219,8 @@ class Program:
             body = frame.body()
             answer = self._do(str(body.get("verb")), body, frame)
         except BadFrame as error:
-            answer = Refused(BAD, str(error)).body()
-        except Refused as refusal:
+            answer = NodeRefused(BAD, str(error)).body()
+        except NodeRefused as refusal:
             answer = refusal.body()
         if answer is not None:
             self._send(ANSWER, frame.number, answer)
@@ -233,7 +245,7 @@ class Program:
             return {"now": time.time(), "boot": self._boot}
         if verb == "sample":
             if self.sampling is None:
-                raise Refused(UNKNOWN, "this node program does not measure")
+                raise NodeRefused(UNKNOWN, "this node program does not measure")
             return self.sampling.asked(body)
         self._pass_on(body, frame)
         return None
@@ -242,12 +254,12 @@ class Program:
         key = key_of(body)
         boot = body.get("boot")
         if boot and boot != self._boot:
-            raise Refused(REBOOTED, f"this node was started again: its boot id is {self._boot}, not {boot}")
+            raise NodeRefused(REBOOTED, f"this node was started again: its boot id is {self._boot}, not {boot}")
         if key[0] in self._recovered:
             self._refuse_taken(key, body)
         if key in self._attempts or key[1] <= self._forgotten.get(key[0], 0):
-            raise Refused(SEEN, f"attempt {spool.named(key)} was here before")
-        self._attempts[key] = Attempt(None, "launching", body)
+            raise NodeRefused(SEEN, f"attempt {spool.named(key)} was here before")
+        self._attempts[key] = NodeAttempt(None, "launching", body)
         self._highest.see(key[0])
         self._starting.queue(key, frame)
 
@@ -263,7 +275,9 @@ class Program:
             or (same is not None and same.tag != fingerprint(str(body.get("secret"))))
             or any(other.generation != body.get("generation", "") for other in others if other is not same)
         ):
-            raise Refused(TAKEN, f"a job {key[0]} that was begun by another generation of the database is still here")
+            raise NodeRefused(
+                TAKEN, f"a job {key[0]} that was begun by another generation of the database is still here"
+            )
 
     def _start(self) -> None:
         """Give the attempts whose turn it is to supervisors."""
@@ -277,12 +291,12 @@ class Program:
     def _withdraw(self, key: Key, frame: Frame) -> None:
         """End an attempt that has not begun: it never was here."""
         del self._attempts[key]
-        refusal = Refused(NOT_NOW, f"attempt {spool.named(key)} was to end before it began")
+        refusal = NodeRefused(NOT_NOW, f"attempt {spool.named(key)} was to end before it began")
         self._send(ANSWER, frame.number, refusal.body())
 
     def _notify(self, frame: Frame) -> None:
         if len(self._notifying) >= _NOTICES:
-            raise Refused(NOT_NOW, f"{_NOTICES} programs tell users of their jobs already")
+            raise NodeRefused(NOT_NOW, f"{_NOTICES} programs tell users of their jobs already")
         worker = self._idle.pop() if self._idle else self._new_worker()
         self._notifying.add(worker)
         self._hand(worker, frame)
@@ -291,19 +305,19 @@ class Program:
         key = key_of(body)
         attempt = self._attempts.get(key)
         if attempt is None or body.get("tag", attempt.tag) != attempt.tag:
-            raise Refused(UNKNOWN, f"there is no attempt {spool.named(key)} here")
+            raise NodeRefused(UNKNOWN, f"there is no attempt {spool.named(key)} here")
         if body["verb"] in _ENDS and (waiting := self._starting.withdraw(key)) is not None:
             self._withdraw(key, waiting)
-            raise Refused(UNKNOWN, f"attempt {spool.named(key)} had not begun")
+            raise NodeRefused(UNKNOWN, f"attempt {spool.named(key)} had not begun")
         if attempt.worker is None:
-            raise Refused(NOT_NOW, f"attempt {spool.named(key)} is {attempt.state}")
+            raise NodeRefused(NOT_NOW, f"attempt {spool.named(key)} is {attempt.state}")
         self._hand(attempt.worker, frame)
 
     def _hand(self, worker: Worker, frame: Frame) -> None:
         self._stirred.add(worker.line.write_fd)
         try:
             worker.line.send(REQUEST, frame.number, frame.data)
-        except Closed:
+        except ChannelClosed:
             self._vanished(worker)
 
     def _forget(self, body: Body) -> Body:
@@ -335,7 +349,7 @@ class Program:
         self._look_at_unsigned = now + _UNSIGNED_SECONDS
         for key, before in list(self._unsigned.items()):
             file = recovery.look(self._settings, self._driver, self._boot, key) if before.alive else before
-            if isinstance(file, recovery.Unsigned) and file.alive != before.alive:
+            if isinstance(file, recovery.UnsignedEntry) and file.alive != before.alive:
                 self._unsigned[key] = file
                 self._tell({"event": "unsigned-ended", "job": key[0], "attempt": key[1]})
 
@@ -344,14 +358,14 @@ class Program:
         attempt, unsigned = self._attempts.get(key), self._unsigned.get(key)
         if unsigned is not None and tag == "":
             if unsigned.alive:
-                raise Refused(NOT_NOW, f"a process still holds {spool.named(key)}")
+                raise NodeRefused(NOT_NOW, f"a process still holds {spool.named(key)}")
             del self._unsigned[key]
         elif attempt is not None and attempt.tag == tag:
             if attempt.report is None:
-                raise Refused(NOT_NOW, f"attempt {spool.named(key)} is {attempt.state}")
+                raise NodeRefused(NOT_NOW, f"attempt {spool.named(key)} is {attempt.state}")
             del self._attempts[key]
         else:
-            raise Refused(UNKNOWN, f"there is no such attempt {spool.named(key)} here")
+            raise NodeRefused(UNKNOWN, f"there is no such attempt {spool.named(key)} here")
         spool.forget(self._settings.spool, key)
         return {}
 
@@ -359,14 +373,14 @@ class Program:
         """Tell an attempt to end that the server's database does not have. `None`: its supervisor answers."""
         if key in self._unsigned and tag == "":
             if not recovery.tell_to_end(self._settings, key):
-                raise Refused(NOT_NOW, f"nobody answers for {spool.named(key)}; end its processes on the node")
+                raise NodeRefused(NOT_NOW, f"nobody answers for {spool.named(key)}; end its processes on the node")
             return {}
         attempt = self._attempts.get(key)
         if attempt is None or attempt.tag != tag:
-            raise Refused(UNKNOWN, f"there is no such attempt {spool.named(key)} here")
+            raise NodeRefused(UNKNOWN, f"there is no such attempt {spool.named(key)} here")
         if attempt.worker is None:
-            raise Refused(NOT_NOW, f"attempt {spool.named(key)} is {attempt.state}")
-        kill = encoded({"verb": "kill", "job": key[0], "attempt": key[1]}).encode()
+            raise NodeRefused(NOT_NOW, f"attempt {spool.named(key)} is {attempt.state}")
+        kill = encode_body({"verb": "kill", "job": key[0], "attempt": key[1]}).encode()
         self._hand(attempt.worker, frame._replace(data=kill))
         return None
 
@@ -462,15 +476,15 @@ class Program:
     def _recover(self) -> None:
         for key, found, launch in recovery.found(self._settings, self._driver, self._boot):
             self._recovered.add(key[0])
-            if isinstance(found, recovery.Unsigned):
+            if isinstance(found, recovery.UnsignedEntry):
                 self._unsigned[key] = found
             else:
-                self._attempts[key] = Attempt(None, "running", launch)
+                self._attempts[key] = NodeAttempt(None, "running", launch)
                 self._take_up(key, found)
 
     def _take_up(self, key: Key, found: recovery.Found) -> None:
         attempt = self._attempts[key]
-        if found is None or isinstance(found, recovery.Unsigned):
+        if found is None or isinstance(found, recovery.UnsignedEntry):
             self._busy.add(key)
             return
         self._busy.discard(key)
@@ -489,7 +503,7 @@ class Program:
                 self._tell({"event": "exited", **report})
 
 
-def main(settings: Settings, read_fd: int, write_fd: int) -> None:
+def main(settings: NodeSettings, read_fd: int, write_fd: int) -> None:
     """Run the node program on two descriptors."""
     try:
         spool.prepare(settings.spool)
@@ -503,13 +517,13 @@ def main(settings: Settings, read_fd: int, write_fd: int) -> None:
     )
     # Only now: what measures brings threads and logging along, and with them every fork of a supervisor costs more.
     from oarlock.node import log_lines
-    from oarlock.node.measure.stream import Measuring, of_node
+    from oarlock.node.measure.stream import SamplingThread, of_node
 
     log_lines.to_stderr("%(message)s", level=30)
     driver = drivers.here(settings.node, pretended=settings.pretended)
     try:
-        program = Program(settings, driver, boot, launcher)
-        program.sampling = Measuring(settings.sample_period, lambda: of_node(settings.node))
+        program = NodeProgram(settings, driver, boot, launcher)
+        program.sampling = SamplingThread(settings.sample_period, lambda: of_node(settings.node))
         program.serve(Endpoint(read_fd, write_fd))
     finally:
         driver.leave()

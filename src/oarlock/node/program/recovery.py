@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from typing import NamedTuple, Union
 
 from oarlock.node.attempt import logind
-from oarlock.node.attempt.environment import Files
+from oarlock.node.attempt.environment import JobFiles
 from oarlock.node.attempt.signals import send
 from oarlock.node.cgroup import confinement
-from oarlock.node.cgroup.drivers import CgroupError, Driver
+from oarlock.node.cgroup.drivers import CgroupDriver, CgroupError
 from oarlock.node.program import spool
-from oarlock.node.program.spool import Key, Place
-from oarlock.node.wire.channel import REQUEST, Body, packed
-from oarlock.node.wire.messages import LOST, Refused, Report, Settings, launch, signed
+from oarlock.node.program.spool import Key, SpoolEntry
+from oarlock.node.wire.channel import REQUEST, Body, encode_frame
+from oarlock.node.wire.messages import LOST, NodeRefused, NodeSettings, Report, parse_launch, sign_report
 
 _FLOCK = struct.Struct("hhqqi")
 _OLDER_SECONDS = 5.0
@@ -53,26 +53,26 @@ def _holders(fd: int) -> list[int]:
     return [int(pid)] if kind != fcntl.F_UNLCK and pid > 0 else []
 
 
-class Unsigned(NamedTuple):
+class UnsignedEntry(NamedTuple):
     """A file in the spool that this server did not sign; `alive` while a process holds its lock."""
 
     alive: bool
     user: str  # as the file says
 
 
-Found = Union[Body, socket.socket, Unsigned, None]
+Found = Union[Body, socket.socket, UnsignedEntry, None]
 """The report of an attempt that is over, a line to its supervisor, a file of somebody else, or nothing: a supervisor
 lives but is busy."""
 
 
-def found(settings: Settings, driver: Driver, boot: str) -> Iterator[tuple[Key, Found, Body]]:
+def found(settings: NodeSettings, driver: CgroupDriver, boot: str) -> Iterator[tuple[Key, Found, Body]]:
     """Go through the spool; give each attempt with what its signed launch says."""
     end = time.monotonic() + _DOOR_SECONDS
     for key in _listed(settings):
         yield key, look(settings, driver, boot, key, until=end), _signed_launch(settings, key)
 
 
-def _signed_launch(settings: Settings, key: Key) -> Body:
+def _signed_launch(settings: NodeSettings, key: Key) -> Body:
     place = spool.open_place(settings.spool, key)
     if place is None:
         return {}
@@ -82,7 +82,7 @@ def _signed_launch(settings: Settings, key: Key) -> Body:
         place.close()
 
 
-def _listed(settings: Settings) -> list[Key]:
+def _listed(settings: NodeSettings) -> list[Key]:
     """List the attempts; users who are kept for others, which a power cut took from the spool, are let go."""
     held = logind.held(settings.node)  # first: an attempt is in the spool before anything is held for it
     keys = spool.listed(settings.spool)
@@ -92,14 +92,14 @@ def _listed(settings: Settings) -> list[Key]:
     return keys
 
 
-def look(settings: Settings, driver: Driver, boot: str, key: Key, *, until: float = 0.0) -> Found:
+def look(settings: NodeSettings, driver: CgroupDriver, boot: str, key: Key, *, until: float = 0.0) -> Found:
     """Find out about one attempt. A supervisor that was just orphaned opens its door in a moment: wait for it."""
     place = spool.open_place(settings.spool, key)
     if place is None:
         return None
     try:
         if place.asked(settings.spool_key) is None:
-            return Unsigned(place.locked_elsewhere(), str(place.claimed().get("user", ""))[:64])
+            return UnsignedEntry(place.locked_elsewhere(), str(place.claimed().get("user", ""))[:64])
         while _told(place) is None and place.locked_elsewhere():
             line = _call(place)
             if line is not None or time.monotonic() >= until:
@@ -110,7 +110,7 @@ def look(settings: Settings, driver: Driver, boot: str, key: Key, *, until: floa
         place.close()
 
 
-def _call(place: Place) -> socket.socket | None:
+def _call(place: SpoolEntry) -> socket.socket | None:
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     directory = spool.open_directory(place.spool)
     try:
@@ -123,7 +123,7 @@ def _call(place: Place) -> socket.socket | None:
     return line
 
 
-def tell_to_end(settings: Settings, key: Key) -> bool:
+def tell_to_end(settings: NodeSettings, key: Key) -> bool:
     """Tell the supervisor of an unsigned file to end its attempt; return whether it could be reached.
 
     Nothing in the file is read: whoever listens at the door got there as we did, through a directory that is ours.
@@ -133,7 +133,7 @@ def tell_to_end(settings: Settings, key: Key) -> bool:
     if place is None or line is None:
         return False
     try:
-        line.sendall(packed(REQUEST, 1, {"verb": "kill", "job": key[0], "attempt": key[1]}))
+        line.sendall(encode_frame(REQUEST, 1, {"verb": "kill", "job": key[0], "attempt": key[1]}))
         line.settimeout(_DOOR_SECONDS)
         return bool(line.recv(1))  # its answer: it has read the request, and may be left
     except OSError:
@@ -143,13 +143,13 @@ def tell_to_end(settings: Settings, key: Key) -> bool:
         place.close()
 
 
-def _told(place: Place) -> Body | None:
+def _told(place: SpoolEntry) -> Body | None:
     """Read the report, if the supervisor lived to write one."""
     outcome = place.outcome()
     return outcome if outcome is not None and "report" in outcome else None
 
 
-def lost(settings: Settings, driver: Driver, boot: str, key: Key) -> Body | None:
+def lost(settings: NodeSettings, driver: CgroupDriver, boot: str, key: Key) -> Body | None:
     """Report an attempt whose supervisor is gone; `None` if it never passed the gate."""
     place = spool.open_place(settings.spool, key)
     if place is None:
@@ -160,30 +160,30 @@ def lost(settings: Settings, driver: Driver, boot: str, key: Key) -> Body | None
         place.close()
 
 
-def _ended(settings: Settings, driver: Driver, boot: str, place: Place) -> Body:
+def _ended(settings: NodeSettings, driver: CgroupDriver, boot: str, place: SpoolEntry) -> Body:
     """Give the report, or write one: whatever the job left behind is ended first."""
     body = _told(place)
     if body is not None:
         return body
     report, secret = _obituary(settings, driver, boot, place)
-    body = signed(report, secret)
+    body = sign_report(report, secret)
     place.write(body, durable=True)
     return body
 
 
-def _obituary(settings: Settings, driver: Driver, boot: str, place: Place) -> tuple[Report, str]:
+def _obituary(settings: NodeSettings, driver: CgroupDriver, boot: str, place: SpoolEntry) -> tuple[Report, str]:
     job, attempt = place.key
     crash = (place.outcome() or {}).get("crash")
     says = f"its supervisor failed: {crash}" if crash else "its supervisor vanished"
     report = Report(job, attempt, settings.node, boot, LOST, event=_LOST, says=says)
     try:
-        asked = launch(place.asked(settings.spool_key) or {})
-    except Refused as refusal:
+        asked = parse_launch(place.asked(settings.spool_key) or {})
+    except NodeRefused as refusal:
         return report._replace(says=f"{says}; {refusal}"), "00" * 32
     logind.give_back(asked.user, settings.node, place.key)
     if asked.boot and asked.boot != boot:
         return report._replace(says="the node was started again while it ran"), asked.secret
-    for path in Files.of(settings.runtime, spool.named(place.key)):
+    for path in JobFiles.of(settings.runtime, spool.named(place.key)):
         spool.remove(path)
     try:
         confinement.end(asked, driver, settings.node)

@@ -16,9 +16,9 @@ import os
 import re
 
 from oarlock.node import trust
-from oarlock.node.wire.channel import Body, encoded
-from oarlock.node.wire.mac import mac_of_bytes, same
-from oarlock.node.wire.messages import SEEN, Refused
+from oarlock.node.wire.channel import Body, encode_body
+from oarlock.node.wire.mac import mac_of_bytes, same_mac
+from oarlock.node.wire.messages import SEEN, NodeRefused
 
 _NAME = re.compile(r"(\d+)\.(\d+)")
 _DOOR = ".control"
@@ -27,7 +27,7 @@ Key = tuple[int, int]
 """A job and its attempt."""
 
 
-class Place:
+class SpoolEntry:
     """The file of one attempt, held open."""
 
     def __init__(self, spool: str, key: Key, fd: int, *, is_new: bool = False) -> None:
@@ -46,7 +46,7 @@ class Place:
     def asked(self, key: str) -> Body | None:
         """Read the launch; `None` if it makes no sense, or does not carry a MAC made with this key."""
         mac, _, text = self._lines()[0].partition(b" ")
-        if not same(mac.decode("ascii", "replace"), mac_of_bytes(text, key)):
+        if not same_mac(mac.decode("ascii", "replace"), mac_of_bytes(text, key)):
             return None
         return _read(text)
 
@@ -69,7 +69,7 @@ class Place:
             os.ftruncate(self.fd, len(first))
             os.lseek(self.fd, 0, os.SEEK_END)
         self._ends_with_launch = False
-        write_all(self.fd, b"\n" + (outcome if isinstance(outcome, bytes) else encoded(outcome).encode()))
+        write_all(self.fd, b"\n" + (outcome if isinstance(outcome, bytes) else encode_body(outcome).encode()))
         if durable:
             os.fsync(self.fd)
             self._save_name()
@@ -123,12 +123,12 @@ def open_directory(spool: str) -> int:
     return os.open(spool, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-def enter(spool: str, key: Key, asked: bytes, mac_key: str) -> Place:
+def enter(spool: str, key: Key, asked: bytes, mac_key: str) -> SpoolEntry:
     """Pass the gate: make the file of an attempt with its launch, locked. Refuse one that was here before."""
     text = asked.replace(b"\n", b" ")  # in JSON it stands only where a space may
     making = os.path.join(spool, f"new.{os.getpid()}")
     fd = os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    place = Place(spool, key, fd, is_new=True)
+    place = SpoolEntry(spool, key, fd, is_new=True)
     try:
         fcntl.flock(place.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         write_all(place.fd, mac_of_bytes(text, mac_key).encode() + b" " + text)
@@ -136,20 +136,20 @@ def enter(spool: str, key: Key, asked: bytes, mac_key: str) -> Place:
     except OSError as error:
         place.close()
         if isinstance(error, FileExistsError):
-            raise Refused(SEEN, f"attempt {named(key)} was here before") from error
+            raise NodeRefused(SEEN, f"attempt {named(key)} was here before") from error
         raise
     finally:
         os.unlink(making)
     return place
 
 
-def open_place(spool: str, key: Key) -> Place | None:
+def open_place(spool: str, key: Key) -> SpoolEntry | None:
     """Open the file of an attempt, if there is one."""
     try:
         fd = os.open(os.path.join(spool, named(key)), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         return None
-    return Place(spool, key, fd)
+    return SpoolEntry(spool, key, fd)
 
 
 def listed(spool: str) -> list[Key]:

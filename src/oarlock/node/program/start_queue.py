@@ -17,7 +17,7 @@ LONGEST = 1.0
 """Seconds for which an attempt counts at most: a prologue may take its time."""
 
 
-class Starting:
+class StartQueue:
     """The attempts that have just begun, and the line of those that will."""
 
     def __init__(self, most: int) -> None:

@@ -15,19 +15,19 @@ from collections.abc import Callable
 from functools import partial
 
 from oarlock.node.attempt import notice
-from oarlock.node.attempt.link import Link, received
+from oarlock.node.attempt.link import ProgramLink, received
 from oarlock.node.attempt.supervisor import Supervisor
 from oarlock.node.cgroup import drivers
-from oarlock.node.cgroup.drivers import Driver
+from oarlock.node.cgroup.drivers import CgroupDriver
 from oarlock.node.program import spool
 from oarlock.node.wire.channel import BadFrame, Frame
-from oarlock.node.wire.messages import BAD, FIRST, Launch, Refused, Settings, launch, permit
+from oarlock.node.wire.messages import BAD, FIRST, Launch, NodeRefused, NodeSettings, check_site_programs, parse_launch
 
 _UNTOUCHED = {signal.SIGKILL, signal.SIGSTOP, 32, 33}
 """Signals that cannot be changed, or that libc keeps."""
 
 
-def start_launcher(settings: Settings, fence: Callable[[], Driver], boot: str) -> socket.socket:
+def start_launcher(settings: NodeSettings, fence: Callable[[], CgroupDriver], boot: str) -> socket.socket:
     """Fork the launcher; give the line on which it is sent one end of a socket for each supervisor wanted.
 
     On return it is where it stays. `fence` is asked there: where systemd runs, the place of all groups begins with it.
@@ -88,7 +88,7 @@ def plain_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def _launcher(orders: socket.socket, settings: Settings, driver: Driver, boot: str) -> None:
+def _launcher(orders: socket.socket, settings: NodeSettings, driver: CgroupDriver, boot: str) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries the supervisors
     while True:
         order, line = received(orders, 1)
@@ -100,12 +100,12 @@ def _launcher(orders: socket.socket, settings: Settings, driver: Driver, boot: s
         os.close(line)
 
 
-def _supervisor(line: socket.socket, settings: Settings, driver: Driver, boot: str) -> None:
+def _supervisor(line: socket.socket, settings: NodeSettings, driver: CgroupDriver, boot: str) -> None:
     """Work for whoever holds the other end of the line, one attempt after the other, until it is closed."""
     try:
         os.setsid()
         wake = _woken_by_children()
-        link = Link(line)
+        link = ProgramLink(line)
         supervisor = Supervisor(settings, driver, boot, link, wake)
         notify = partial(notice.run, driver=driver, wake=wake, lowest_uid=settings.lowest_uid)
         while True:
@@ -127,7 +127,11 @@ def _woken_by_children() -> int:
 
 
 def _attempt(
-    link: Link, supervisor: Supervisor, settings: Settings, frame: Frame, notify: Callable[[notice.Notice], str]
+    link: ProgramLink,
+    supervisor: Supervisor,
+    settings: NodeSettings,
+    frame: Frame,
+    notify: Callable[[notice.Notice], str],
 ) -> None:
     """Do what is asked: one attempt to run a job, or one notice."""
     try:
@@ -135,12 +139,12 @@ def _attempt(
         if body.get("verb") == "notify":
             link.answer(frame.number, {"says": notify(notice.read(body))})
             return
-        asked = launch(body)
-        permit(asked, settings.programs)
+        asked = parse_launch(body)
+        check_site_programs(asked, settings.programs)
         place = _enter(settings, asked, frame.data)
     except BadFrame as error:
-        link.refuse(frame.number, Refused(BAD, str(error)))
-    except Refused as refusal:
+        link.refuse(frame.number, NodeRefused(BAD, str(error)))
+    except NodeRefused as refusal:
         link.refuse(frame.number, refusal)
     else:
         # A script of the site may take its time before the next word, and other nodes are waited for.
@@ -158,8 +162,8 @@ def _attempt(
             place.close()
 
 
-def _enter(settings: Settings, asked: Launch, text: bytes) -> spool.Place:
+def _enter(settings: NodeSettings, asked: Launch, text: bytes) -> spool.SpoolEntry:
     try:
         return spool.enter(settings.spool, (asked.job, asked.attempt), text, settings.spool_key)
     except OSError as error:
-        raise Refused("CANNOT_CREATE_TMP_DIRECTORY", f"{settings.spool}: {error}") from error
+        raise NodeRefused("CANNOT_CREATE_TMP_DIRECTORY", f"{settings.spool}: {error}") from error

@@ -10,7 +10,7 @@ from oarlock.node.sources import disks, ipmi, nvml, perf
 from oarlock.node.sources.blockio import BlockIoSource
 from oarlock.node.sources.cpu import CpuSource
 from oarlock.node.sources.disks import DiskSource
-from oarlock.node.sources.gpu import Gpus, JobGpuSource, NodeGpuSource
+from oarlock.node.sources.gpu import JobGpuSource, NodeGpuSource, NvidiaGpus
 from oarlock.node.sources.machine import CoreSource, MachineSource
 from oarlock.node.sources.memory import MemorySource
 from oarlock.node.sources.network import InfinibandSource, LustreSource, NetworkSource
@@ -24,7 +24,7 @@ from oarlock.node.sources.steps import StepSource
 from oarlock.node.sources.temperature import TemperatureSource
 
 if TYPE_CHECKING:
-    from oarlock.node.sources.redfish import Controller
+    from oarlock.node.sources.redfish import RedfishController
 
 log = logging.getLogger(__name__)
 
@@ -34,44 +34,44 @@ USUAL = (*CGROUP, "steps", "processes", "gpu", "machine", "disk", "filesystem", 
 ALL = (*USUAL, "cores", "perf", "rapl", "temperature", "ipmi", "redfish")
 
 
-class Options(NamedTuple):
+class SourceOptions(NamedTuple):
     """What some sources need to know."""
 
     scratch: Sequence[str] = ("/scratch",)
     perf_events: Sequence[str] = perf.DEFAULT
     nvidia_library: str = nvml.LIBRARY
     ipmi_command: Sequence[str] | None = None  # None: the first that is installed
-    redfish: Controller | None = None
+    redfish: RedfishController | None = None
 
 
-class Sources(NamedTuple):
+class EnabledSources(NamedTuple):
     """Sources that are switched on."""
 
     job: list[JobSource]
     node: list[NodeSource]
 
 
-def assemble(names: Iterable[str] = USUAL, options: Options | None = None) -> Sources:
+def assemble(names: Iterable[str] = USUAL, options: SourceOptions | None = None) -> EnabledSources:
     """Make the sources of these names; those that this machine has nothing for are left out, with a log line."""
-    wanted, options = list(dict.fromkeys(names)), options or Options()
+    wanted, options = list(dict.fromkeys(names)), options or SourceOptions()
     unknown = [name for name in wanted if name not in ALL]
     if unknown:
         raise ValueError(f"there is no source `{unknown[0]}`; there are {', '.join(ALL)}")
-    sources = Sources([], [])
+    sources = EnabledSources([], [])
     for name in wanted:
         _MAKERS[name](sources, options)
     return sources
 
 
-def _add_gpus(sources: Sources, options: Options) -> None:
+def _add_gpus(sources: EnabledSources, options: SourceOptions) -> None:
     library = nvml.load(options.nvidia_library)
     if library:
-        gpus = Gpus(library)
+        gpus = NvidiaGpus(library)
         sources.job.append(JobGpuSource(gpus))
         sources.node.append(NodeGpuSource(gpus))
 
 
-def _add_ipmi(sources: Sources, options: Options) -> None:
+def _add_ipmi(sources: EnabledSources, options: SourceOptions) -> None:
     command = options.ipmi_command or ipmi.installed()
     if command:
         sources.node.append(ipmi.source(command))
@@ -79,7 +79,7 @@ def _add_ipmi(sources: Sources, options: Options) -> None:
         log.info("no program for IPMI is installed: power is not measured by it")
 
 
-def _add_redfish(sources: Sources, options: Options) -> None:
+def _add_redfish(sources: EnabledSources, options: SourceOptions) -> None:
     if options.redfish:
         from oarlock.node.sources import redfish  # HTTP and TLS are large; few nodes need them
 
@@ -88,7 +88,7 @@ def _add_redfish(sources: Sources, options: Options) -> None:
         log.info("no management controller is named: power is not measured by Redfish")
 
 
-_MAKERS: dict[str, Callable[[Sources, Options], None]] = {
+_MAKERS: dict[str, Callable[[EnabledSources, SourceOptions], None]] = {
     "cpu": lambda sources, _: sources.job.append(CpuSource()),
     "memory": lambda sources, _: sources.job.append(MemorySource()),
     "blockio": lambda sources, _: sources.job.append(BlockIoSource()),

@@ -12,7 +12,7 @@ STALE_AFTER = 3
 """Periods after which an old answer is no answer any more."""
 
 
-class Background:
+class BackgroundSource:
     """Ask again and again in a thread of its own; samples take the latest answer and never wait.
 
     A question that fails is told to the sampler once, and asked again at the next period.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from oarlock.node.cgroup.hierarchies import UNIFIED
 from oarlock.node.sources.files import Values, close_all, open_all, open_in, read_list, read_once
 from oarlock.node.sources.metrics import series
-from oarlock.node.sources.probe import Probe, Subject
+from oarlock.node.sources.probe import Probe, ProbedJob
 
 Traffic = dict[tuple[str, str], int]
 """(metric, major:minor) → value."""
@@ -30,7 +30,7 @@ class BlockIoSource:
         self._proc = proc
         self._names: dict[str, str] = {}
 
-    def open(self, job: Subject) -> Probe | None:
+    def open(self, job: ProbedJob) -> Probe | None:
         """Open what this job has."""
         directories = job.directories
         requests, bytes_ = open_all(

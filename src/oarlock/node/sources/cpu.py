@@ -10,7 +10,7 @@ from oarlock.node.cgroup.hierarchies import UNIFIED
 from oarlock.node.sources.files import Values, close_all, open_all, open_in, read_record, read_seldom
 from oarlock.node.sources.metrics import series
 from oarlock.node.sources.parse import cpu_list, word_values
-from oarlock.node.sources.probe import Probe, Subject
+from oarlock.node.sources.probe import Probe, ProbedJob
 
 _NANO, _MICRO = 1e9, 1e6
 _NUMBER_BYTES, _TEXT_BYTES, _BY_CPU_BYTES = 32, 448, 448
@@ -44,7 +44,7 @@ class CpuSource:
     def __init__(self, user_hz: int | None = None) -> None:
         self._user_hz = user_hz or os.sysconf("SC_CLK_TCK")
 
-    def open(self, job: Subject) -> Probe | None:
+    def open(self, job: ProbedJob) -> Probe | None:
         """Open what this job has."""
         directories = job.directories
         if "cpuacct" in directories:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from oarlock.node.sources.background import Background
+from oarlock.node.sources.background import BackgroundSource
 from oarlock.node.sources.files import Values, close_all, open_kept, read_list, read_once
 from oarlock.node.sources.metrics import series
 
@@ -59,7 +59,7 @@ def disks(text: str) -> Iterator[tuple[str, list[tuple[str, int]]]]:
             yield words[2], [(name, int(words[at]) * unit) for at, (name, unit) in _COLUMNS.items()]
 
 
-class Mount(NamedTuple):
+class LocalMount(NamedTuple):
     """A mounted file system."""
 
     device: str
@@ -67,17 +67,17 @@ class Mount(NamedTuple):
     fstype: str
 
 
-def local_mounts(text: str) -> list[Mount]:
+def local_mounts(text: str) -> list[LocalMount]:
     """Read /proc/mounts: file systems on devices of this machine, or in its memory, each device once.
 
     File systems of the network are left out: they belong to a server, and asking one that is gone would wait for ever.
     """
-    found: dict[str, Mount] = {}
+    found: dict[str, LocalMount] = {}
     for line in text.splitlines():
         device, mountpoint, fstype, *_ = (_unescaped(word) for word in line.split())
         in_memory = fstype == _IN_MEMORY and not _KERNELS_OWN.fullmatch(mountpoint)
         if in_memory or device.startswith("/dev/") or fstype in {"zfs", "btrfs"}:
-            found.setdefault(mountpoint if in_memory else device, Mount(device, mountpoint, fstype))
+            found.setdefault(mountpoint if in_memory else device, LocalMount(device, mountpoint, fstype))
     return list(found.values())
 
 
@@ -95,9 +95,9 @@ def sizes(proc: str = "/proc") -> Values:
     return values
 
 
-def filesystems(period: float = PERIOD_SECONDS) -> Background:
+def filesystems(period: float = PERIOD_SECONDS) -> BackgroundSource:
     """Measure file systems every `period` seconds, in a thread: a disk that hangs must not hold up a sample."""
-    return Background("filesystem", sizes, period)
+    return BackgroundSource("filesystem", sizes, period)
 
 
 def _unescaped(word: str) -> str:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from oarlock.node.measure.layout import Place
+from oarlock.node.measure.layout import CgroupIdentity
 from oarlock.node.sources.files import open_briefly, read_list
 
 _PROCESSES = 32
@@ -30,7 +30,7 @@ _VARIABLES: Mapping[str, _Variables] = {
 }
 
 
-def identify(place: Place, directories: Sequence[str], proc: str = "/proc") -> tuple[Place, bool]:
+def identify(place: CgroupIdentity, directories: Sequence[str], proc: str = "/proc") -> tuple[CgroupIdentity, bool]:
     """Add what a process tells to what the path says; false while a later look may tell more.
 
     A process that does not execute the job's own program yet has the environment of whoever started it.

@@ -18,7 +18,7 @@ RESERVED = 64
 _FEW, _MANY = 448, 65536  # bytes; the small size is one that Python has ready
 
 
-class Ended(Exception):
+class CgroupGone(Exception):
     """What was measured is over: its cgroup or its process is gone. The normal end, not an error."""
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from oarlock.node.sources.files import Values, open_kept, read_list, read_seldom
 from oarlock.node.sources.metrics import series
 from oarlock.node.sources.nvml import Gpu, Nvml
-from oarlock.node.sources.probe import Probe, Subject
+from oarlock.node.sources.probe import Probe, ProbedJob
 
 _SHARED_SECONDS = 0.1
 _NVIDIA_MAJOR = "195"
@@ -19,7 +19,7 @@ _ENVIRONMENT = ("OAR_JOB_GPUS", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "CUDA_VISIB
 """Where a process says which GPUs are its own; the first that is set counts."""
 
 
-class Gpus:
+class NvidiaGpus:
     """All GPUs of the node. Jobs and the node ask for the same within a sample: answers are shared for a moment."""
 
     def __init__(self, nvml: Nvml) -> None:
@@ -56,7 +56,7 @@ class NodeGpuSource:
 
     name = "gpu"
 
-    def __init__(self, gpus: Gpus) -> None:
+    def __init__(self, gpus: NvidiaGpus) -> None:
         self._gpus = gpus
 
     def read(self, values: Values) -> None:
@@ -75,10 +75,10 @@ class JobGpuSource:
     name = "gpu"
     controllers = frozenset({"devices"})
 
-    def __init__(self, gpus: Gpus, proc: str = "/proc") -> None:
+    def __init__(self, gpus: NvidiaGpus, proc: str = "/proc") -> None:
         self.gpus, self.proc = gpus, proc
 
-    def open(self, job: Subject) -> Probe | None:
+    def open(self, job: ProbedJob) -> Probe | None:
         """A job may start to use a GPU at any time, if there is one."""
         return JobGpus(self, job) if self.gpus.all else None
 
@@ -89,7 +89,7 @@ class JobGpus(Probe):
     __slots__ = ("_job", "_own", "_source", "_values")
     beats = True
 
-    def __init__(self, source: JobGpuSource, job: Subject) -> None:
+    def __init__(self, source: JobGpuSource, job: ProbedJob) -> None:
         self._source, self._job = source, job
         self._own: list[Gpu] = []
         self._values: Values = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from oarlock.node.sources.background import Background
+from oarlock.node.sources.background import BackgroundSource
 from oarlock.node.sources.files import Values
 from oarlock.node.sources.metrics import series
 
@@ -61,6 +61,6 @@ class _Meter:
         return self._last
 
 
-def source(command: Sequence[str], period: float = PERIOD_SECONDS) -> Background:
+def source(command: Sequence[str], period: float = PERIOD_SECONDS) -> BackgroundSource:
     """Measure with this command, every `period` seconds."""
-    return Background("ipmi", _Meter(command), period)
+    return BackgroundSource("ipmi", _Meter(command), period)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from oarlock.node.cgroup.hierarchies import UNIFIED
 from oarlock.node.sources.files import Values, close_all, open_all, read_record, read_seldom
-from oarlock.node.sources.parse import Positions, limit, word_values
-from oarlock.node.sources.probe import Probe, Subject
+from oarlock.node.sources.parse import WordPositions, limit, word_values
+from oarlock.node.sources.probe import Probe, ProbedJob
 
 _NUMBER_BYTES, _TEXT_BYTES, _STAT_BYTES = 32, 448, 4096
 _INFINITE = float("inf")
@@ -64,9 +64,9 @@ class MemorySource:
 
     def __init__(self) -> None:
         # One kernel, one order of lines: what is learnt from the first job holds for all.
-        self._v1, self._v2 = Positions(STAT_V1), Positions(STAT_V2)
+        self._v1, self._v2 = WordPositions(STAT_V1), WordPositions(STAT_V2)
 
-    def open(self, job: Subject) -> Probe | None:
+    def open(self, job: ProbedJob) -> Probe | None:
         """Open what this job has."""
         directories = job.directories
         if "memory" in directories:
@@ -82,7 +82,7 @@ class MemoryV1(Probe):
     __slots__ = ("_counts_swap", "_directories", "_peak", "_positions", "_seldom", "_stat", "_usage", "_used")
     beats = True
 
-    def __init__(self, directories: Mapping[str, str], positions: Positions) -> None:
+    def __init__(self, directories: Mapping[str, str], positions: WordPositions) -> None:
         self._directories, self._positions = directories, positions
         self._used = b""
         self._seldom: Values = {}
@@ -143,7 +143,7 @@ class MemoryV2(Probe):
                  "_used")  # fmt: skip
     beats = True
 
-    def __init__(self, directories: Mapping[str, str], positions: Positions) -> None:
+    def __init__(self, directories: Mapping[str, str], positions: WordPositions) -> None:
         self._directories, self._positions = directories, positions
         self._used = b""
         self._seldom: Values = {}

@@ -40,7 +40,7 @@ def word_values(text: bytes) -> dict[bytes, int]:
     return dict(zip(words[::2], map(int, words[1::2])))
 
 
-class Positions:
+class WordPositions:
     """Where wanted words stand in a file of `word number` lines, whose order a kernel never changes.
 
     Looking the places up once and picking by position costs a third of building a dict a job a sample.

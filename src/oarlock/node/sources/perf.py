@@ -11,8 +11,8 @@ from oarlock.node.cgroup.hierarchies import UNIFIED
 from oarlock.node.sources import perf_event
 from oarlock.node.sources.files import Values, close_all, read_once
 from oarlock.node.sources.parse import cpu_list
-from oarlock.node.sources.perf_event import CACHE, HARDWARE, SOFTWARE, Counts
-from oarlock.node.sources.probe import Probe, Subject
+from oarlock.node.sources.perf_event import CACHE, HARDWARE, SOFTWARE, EventCounts
+from oarlock.node.sources.probe import Probe, ProbedJob
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class PerfSource:
         self.cpus = online_cpus() if cpus is None else list(cpus)
         self._refused = self._said_missing = False
 
-    def open(self, job: Subject) -> Probe | None:
+    def open(self, job: ProbedJob) -> Probe | None:
         """Open one group a CPU on the job's cgroup; None where that is not possible."""
         directory = job.directories.get("perf_event") or job.directories.get(UNIFIED)
         if directory is None:
@@ -103,7 +103,7 @@ class PerfSource:
         if self._refused:
             return None
         cgroup = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        groups: list[Group] = []
+        groups: list[EventGroup] = []
         try:
             for cpu in self.cpus:
                 groups += self._open_cpu(cgroup, cpu)
@@ -115,8 +115,8 @@ class PerfSource:
             os.close(cgroup)
         return Perf(groups) if groups else None
 
-    def _open_cpu(self, cgroup: int, cpu: int) -> list[Group]:
-        groups: list[Group] = []
+    def _open_cpu(self, cgroup: int, cpu: int) -> list[EventGroup]:
+        groups: list[EventGroup] = []
         for event in list(self.events):
             try:
                 _open_into(groups, event, cgroup, cpu)
@@ -134,7 +134,7 @@ class PerfSource:
                 log.info("this machine does not count an event", extra={"event": event})
         return groups
 
-    def say_missing(self, job: Subject) -> None:
+    def say_missing(self, job: ProbedJob) -> None:
         """Log, once, that a job has no directory to count events for."""
         if not self._said_missing:
             self._said_missing = True
@@ -154,7 +154,7 @@ class NoEvents(Probe):
 
     __slots__ = ("_job", "_readings", "_source")
 
-    def __init__(self, source: PerfSource, job: Subject) -> None:
+    def __init__(self, source: PerfSource, job: ProbedJob) -> None:
         self._source, self._job = source, job
         self._readings = 0
 
@@ -165,7 +165,7 @@ class NoEvents(Probe):
             self._source.say_missing(self._job)
 
 
-class Group:
+class EventGroup:
     """Counters of one CPU that are read with one call."""
 
     __slots__ = ("_fds", "_last", "counted", "events")
@@ -174,7 +174,7 @@ class Group:
         self.events = [event]
         self.counted = True
         self._fds = [leader]
-        self._last = Counts(0, 0, ())
+        self._last = EventCounts(0, 0, ())
 
     @property
     def leader(self) -> int:
@@ -208,7 +208,7 @@ class Perf(Probe):
 
     __slots__ = ("_groups", "_totals")
 
-    def __init__(self, groups: list[Group]) -> None:
+    def __init__(self, groups: list[EventGroup]) -> None:
         self._groups = groups
         self._totals: Values = {}
 
@@ -229,7 +229,7 @@ class Perf(Probe):
             group.close()
 
 
-def _open_into(groups: list[Group], event: str, cgroup: int, cpu: int) -> None:
+def _open_into(groups: list[EventGroup], event: str, cgroup: int, cpu: int) -> None:
     """Open a counter in the last group; in a group of its own when the hardware cannot count all at once."""
     kind, config = EVENTS[event]
     if groups:
@@ -243,4 +243,4 @@ def _open_into(groups: list[Group], event: str, cgroup: int, cpu: int) -> None:
             groups[-1].add(event, fd)
             return
     fd = perf_event.open_event(kind, config, pid=cgroup, cpu=cpu, flags=perf_event.FOR_CGROUP)
-    groups.append(Group(event, fd))
+    groups.append(EventGroup(event, fd))

@@ -24,7 +24,7 @@ _WORD_BYTES = 8
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Counts(NamedTuple):
+class EventCounts(NamedTuple):
     """One reading of a group. Times are nanoseconds; `running` is less than `enabled` when counters were shared."""
 
     enabled: int
@@ -48,11 +48,11 @@ def open_event(
     return kept(fd)
 
 
-def read_group(leader: int, events: int) -> Counts:
+def read_group(leader: int, events: int) -> EventCounts:
     """Read all events of a group with one call."""
     words = 3 + events
     _, enabled, running, *values = struct.unpack(f"={words}Q", os.read(leader, words * _WORD_BYTES))
-    return Counts(enabled, running, tuple(values))
+    return EventCounts(enabled, running, tuple(values))
 
 
 def scaled(value: int, enabled: int, running: int) -> float | None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from oarlock.node.cgroup.hierarchies import UNIFIED
 from oarlock.node.sources.files import Values, close_all, open_in, read_seldom
 from oarlock.node.sources.parse import limit
-from oarlock.node.sources.probe import Probe, Subject
+from oarlock.node.sources.probe import Probe, ProbedJob
 
 _NUMBER_BYTES = 32
 
@@ -19,7 +19,7 @@ class PidsSource:
     name = "pids"
     controllers = frozenset({"pids", UNIFIED})
 
-    def open(self, job: Subject) -> Probe | None:
+    def open(self, job: ProbedJob) -> Probe | None:
         """Open what this job has."""
         for controller in ("pids", UNIFIED):
             current = open_in(job.directories, controller, "pids.current")

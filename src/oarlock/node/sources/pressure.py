@@ -7,7 +7,7 @@ import os
 from oarlock.node.cgroup.hierarchies import UNIFIED
 from oarlock.node.sources.files import Values, close_all, open_all
 from oarlock.node.sources.parse import U64_MOST
-from oarlock.node.sources.probe import Probe, Subject
+from oarlock.node.sources.probe import Probe, ProbedJob
 
 _MICRO = 1e6
 _TEXT_BYTES = 256
@@ -21,7 +21,7 @@ class PressureSource:
     name = "pressure"
     controllers = frozenset({UNIFIED})
 
-    def open(self, job: Subject) -> Probe | None:
+    def open(self, job: ProbedJob) -> Probe | None:
         """Open what this job has."""
         directory = job.directories.get(UNIFIED)
         opened = open_all(*((directory, f"{resource}.pressure") for resource in RESOURCES))

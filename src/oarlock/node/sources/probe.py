@@ -8,7 +8,7 @@ from typing import Protocol
 from oarlock.node.sources.files import Values
 
 
-class Subject(Protocol):
+class ProbedJob(Protocol):
     """The job to measure, as discovery knows it. It is live: directories may be added while the job runs."""
 
     @property
@@ -56,7 +56,7 @@ class JobSource(Protocol):
     name: str
     controllers: frozenset[str]
 
-    def open(self, job: Subject) -> Probe | None:
+    def open(self, job: ProbedJob) -> Probe | None:
         """Open a job's files; None when this job has nothing that this source could read."""
 
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from oarlock.node.sources.files import Values, close_all, is_end, open_all, open_briefly, read_list, read_once
 from oarlock.node.sources.metrics import series
-from oarlock.node.sources.probe import Probe, Subject
+from oarlock.node.sources.probe import Probe, ProbedJob
 
 STATES = {
     "R": "running", "S": "sleeping", "D": "disk-sleep", "Z": "zombie", "T": "stopped", "t": "tracing-stop",
@@ -56,12 +56,12 @@ class ProcessSource:
         self.user_hz = os.sysconf("SC_CLK_TCK")
         self.page_bytes = os.sysconf("SC_PAGE_SIZE")
 
-    def open(self, job: Subject) -> Probe | None:
+    def open(self, job: ProbedJob) -> Probe | None:
         """Every job may have processes, sooner or later."""
-        return Processes(self, job)
+        return JobProcesses(self, job)
 
 
-class Stat:
+class ProcessStat:
     """One line of /proc/PID/stat."""
 
     __slots__ = ("children", "name", "own", "pages", "parent", "state", "threads")
@@ -98,12 +98,12 @@ class Process:
         self._owed = list(_NOTHING)
         self._stat, self._io = open_all((f"{proc}/{pid}", "stat"), (f"{proc}/{pid}", "io"))
 
-    def read(self, proc: str) -> Stat | None:
+    def read(self, proc: str) -> ProcessStat | None:
         """Read its state; None when it is gone. `exe` follows when it executes another program."""
         if self._stat is None:
             return None
         try:
-            stat = Stat(os.pread(self._stat, _STAT_BYTES, 0))
+            stat = ProcessStat(os.pread(self._stat, _STAT_BYTES, 0))
         except OSError as error:
             if is_end(error):
                 return None
@@ -148,7 +148,7 @@ class Process:
         close_all(self._stat, self._io)
 
 
-class Processes(Probe):
+class JobProcesses(Probe):
     """All processes of one job."""
 
     __slots__ = ("_by_exe", "_directories", "_fds", "_io_totals", "_job", "_pids", "_processes",
@@ -156,7 +156,7 @@ class Processes(Probe):
     beats = True
     costly = True
 
-    def __init__(self, source: ProcessSource, job: Subject) -> None:
+    def __init__(self, source: ProcessSource, job: ProbedJob) -> None:
         self._source, self._job = source, job
         self._directories: Sequence[str] = ()
         self._fds: list[int] = []
@@ -232,7 +232,7 @@ class Processes(Probe):
         """Give the name an executable has in the series: a job can make names without end."""
         return exe if exe in self._by_exe or len(self._by_exe) < MOST_EXECUTABLES else OTHERS
 
-    def _account(self, process: Process, stat: Stat, exe: str) -> None:
+    def _account(self, process: Process, stat: ProcessStat, exe: str) -> None:
         io = process.io()
         if io is not None and self._io_totals is None:
             self._io_totals = [0] * len(IO_METRICS)
@@ -244,7 +244,7 @@ class Processes(Probe):
         else:
             self._by_exe.setdefault(exe, 0)
 
-    def _thread_states(self, pid: int, stat: Stat) -> list[str]:
+    def _thread_states(self, pid: int, stat: ProcessStat) -> list[str]:
         return [STATES.get(stat.state, UNKNOWN)] if stat.threads == 1 else thread_states(self._source.proc, pid)
 
     def _put_totals(self, values: Values) -> None:
@@ -296,7 +296,7 @@ def thread_states(proc: str, pid: int) -> list[str]:
         for thread in os.listdir(f"{proc}/{pid}/task"):
             fd = os.open(f"{proc}/{pid}/task/{thread}/stat", os.O_RDONLY | os.O_CLOEXEC)
             try:
-                found.append(STATES.get(Stat(os.pread(fd, _STAT_BYTES, 0)).state, UNKNOWN))
+                found.append(STATES.get(ProcessStat(os.pread(fd, _STAT_BYTES, 0)).state, UNKNOWN))
             finally:
                 os.close(fd)
     except OSError as error:

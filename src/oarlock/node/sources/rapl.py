@@ -28,7 +28,7 @@ _PMU_EVENTS = {
 }
 
 
-class Zone(NamedTuple):
+class RaplZone(NamedTuple):
     """A part of the machine whose energy is counted. core and uncore lie inside their package: never add them."""
 
     path: str
@@ -36,7 +36,7 @@ class Zone(NamedTuple):
     socket: int | None
 
 
-class Counter:
+class WrappingCounter:
     """A counter that starts again at zero after `last_value`, made to grow for ever."""
 
     def __init__(self, last_value: int) -> None:
@@ -52,14 +52,14 @@ class Counter:
         return now + self._turns * self._span
 
 
-def zones(names: Mapping[str, str]) -> list[Zone]:
+def zones(names: Mapping[str, str]) -> list[RaplZone]:
     """Read zones out of their names: `intel-rapl:0:1` → `dram`. A zone inside a package is of its socket."""
     found = []
     for path in sorted(names, key=lambda path: [int(number) for number in path.split(":")[1:]]):
         outer = path.rpartition(":")[0] if path.count(":") > 1 else path
         _, _, socket = names.get(outer, "").strip().partition("package-")
         domain = "package" if names[path].startswith("package") else names[path].strip()
-        found.append(Zone(path, domain, int(socket) if socket.isdigit() else None))
+        found.append(RaplZone(path, domain, int(socket) if socket.isdigit() else None))
     return found
 
 
@@ -97,13 +97,13 @@ class _PmuCounter(NamedTuple):
 class _PowercapCounter(NamedTuple):
     key: str
     fd: int
-    counter: Counter
+    counter: WrappingCounter
 
     def joules(self) -> float:
         return self.counter.total(int(os.pread(self.fd, _NUMBER_BYTES, 0))) / _MICRO
 
 
-def _key(zone: Zone) -> str:
+def _key(zone: RaplZone) -> str:
     labels = {"zone": zone.path, "domain": zone.domain}
     if zone.socket is not None:
         labels["socket"] = str(zone.socket)
@@ -117,7 +117,7 @@ def _powercap_counters(sys: str) -> Iterator[_PowercapCounter]:
         last = read_once(f"{root}/{zone.path}/max_energy_range_uj")
         fd = open_kept(f"{root}/{zone.path}", "energy_uj")
         if fd is not None:
-            yield _PowercapCounter(_key(zone), fd, Counter(int(last) if last else 2**64 - 1))
+            yield _PowercapCounter(_key(zone), fd, WrappingCounter(int(last) if last else 2**64 - 1))
 
 
 def _pmu_counters(sys: str) -> Iterator[_PmuCounter]:
@@ -131,7 +131,7 @@ def _pmu_counters(sys: str) -> Iterator[_PmuCounter]:
             continue
         for cpu in cpu_list(mask.encode()):
             socket = int(read_once(f"{sys}/devices/system/cpu/cpu{cpu}/topology/physical_package_id") or 0)
-            zone = Zone(event, domain, None if domain == "psys" else socket)
+            zone = RaplZone(event, domain, None if domain == "psys" else socket)
             fd = _open_pmu(int(kind), pmu_config(description), cpu)
             if fd is not None:
                 yield _PmuCounter(_key(zone), fd, float(scale))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from oarlock.node.sources.background import Background
+from oarlock.node.sources.background import BackgroundSource
 from oarlock.node.sources.files import Values
 from oarlock.node.sources.metrics import series
 
@@ -24,7 +24,7 @@ _METRICS = {
 }
 
 
-class RedfishRefused(Exception):
+class RedfishError(Exception):
     """A management controller that does not answer as Redfish does."""
 
 
@@ -50,13 +50,13 @@ def _add(values: Values, name: str, value: Any) -> None:
         values[name] = values.get(name, 0) + value
 
 
-class Controller:
+class RedfishController:
     """A management controller. It is asked for a session once; where it gives none, each request says who we are."""
 
     def __init__(self, url: str, user: str, password: str, *, verify: bool = True) -> None:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise RedfishRefused(f"{url!r} is not the http address of a management controller")
+            raise RedfishError(f"{url!r} is not the http address of a management controller")
         context = ssl.create_default_context()
         if not verify:  # many controllers sign their certificate themselves
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -97,7 +97,7 @@ class Controller:
             self._log_in()
             status, body, _ = self._request("GET", path)
         if status != http.client.OK:
-            raise RedfishRefused(f"the management controller answers {status} to {path}")
+            raise RedfishError(f"the management controller answers {status} to {path}")
         return json.loads(body)
 
     def _log_in(self) -> None:
@@ -122,6 +122,6 @@ class Controller:
             raise
 
 
-def source(controller: Controller, period: float = PERIOD_SECONDS) -> Background:
+def source(controller: RedfishController, period: float = PERIOD_SECONDS) -> BackgroundSource:
     """Measure with this controller, every `period` seconds."""
-    return Background("redfish", controller, period)
+    return BackgroundSource("redfish", controller, period)

@@ -13,7 +13,7 @@ from oarlock.node.cgroup.hierarchies import UNIFIED
 from oarlock.node.sources.cpu import stat_v2
 from oarlock.node.sources.files import Values, close_all, is_end, open_all
 from oarlock.node.sources.metrics import series
-from oarlock.node.sources.probe import Probe, Subject
+from oarlock.node.sources.probe import Probe, ProbedJob
 
 MOST = 64
 """Steps of a job that are told apart; each costs two open files."""
@@ -38,7 +38,7 @@ class StepSource:
     name = "steps"
     controllers = frozenset({"cpuacct", "memory", UNIFIED})
 
-    def open(self, job: Subject) -> Probe | None:
+    def open(self, job: ProbedJob) -> Probe | None:
         """Watch for steps; most jobs never have any, which costs next to nothing."""
         return Steps(job)
 
@@ -48,7 +48,7 @@ class Steps(Probe):
 
     __slots__ = ("_incomplete", "_job", "_seen", "_steps")
 
-    def __init__(self, job: Subject) -> None:
+    def __init__(self, job: ProbedJob) -> None:
         self._job = job
         self._seen: Sequence[str] | None = None
         self._steps: dict[str, _Step] = {}

@@ -24,11 +24,11 @@ _CHUNK = 1 << 16
 
 Body = dict[str, Any]
 
-encoded = json.JSONEncoder(separators=(",", ":")).encode
+encode_body = json.JSONEncoder(separators=(",", ":")).encode
 """JSON without spaces; `json.dumps` would make an encoder for each call."""
 
 
-class Closed(Exception):
+class ChannelClosed(Exception):
     """The other end went away."""
 
 
@@ -54,15 +54,15 @@ class Frame(NamedTuple):
         return found
 
 
-def packed(kind: int, number: int, body: Body | bytes) -> bytes:
+def encode_frame(kind: int, number: int, body: Body | bytes) -> bytes:
     """Make the bytes of one frame."""
-    data = body if isinstance(body, bytes) else encoded(body).encode()
+    data = body if isinstance(body, bytes) else encode_body(body).encode()
     if len(data) > LONGEST:
         raise BadFrame(f"a body of {len(data)} bytes; at most {LONGEST} travel in one frame")
     return _HEAD.pack(len(data), kind, number) + data
 
 
-class Reader:
+class FrameReader:
     """Cuts a stream of bytes into frames."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class Endpoint:
         os.set_blocking(read_fd, False)
         os.set_blocking(write_fd, False)
         self.read_fd, self.write_fd = read_fd, write_fd
-        self._reader, self._out = Reader(), bytearray()
+        self._reader, self._out = FrameReader(), bytearray()
 
     @property
     def pending(self) -> int:
@@ -105,7 +105,7 @@ class Endpoint:
 
     def queue(self, kind: int, number: int, body: Body | bytes) -> None:
         """Keep one frame for the next `flush`."""
-        self._out += packed(kind, number, body)
+        self._out += encode_frame(kind, number, body)
 
     def send(self, kind: int, number: int, body: Body | bytes) -> None:
         """Queue one frame and write what the other end takes now."""
@@ -120,7 +120,7 @@ class Endpoint:
             except BlockingIOError:
                 return
             except OSError as error:
-                raise Closed(str(error)) from error
+                raise ChannelClosed(str(error)) from error
             del self._out[:written]
 
     def receive(self) -> list[Frame]:
@@ -130,9 +130,9 @@ class Endpoint:
         except BlockingIOError:
             return []
         except OSError as error:
-            raise Closed(str(error)) from error
+            raise ChannelClosed(str(error)) from error
         if not data:
-            raise Closed("end of stream")
+            raise ChannelClosed("end of stream")
         return self._reader.feed(data)
 
     def close(self) -> None:

@@ -58,7 +58,7 @@ def installable(
     return f"{head}{sources['oarlock.node.wire.loader']}\nserve_installed({sources!r}, {fixed!r}, {fingerprint!r})\n"
 
 
-class Sources:
+class SourceImporter:
     """Imports modules from texts; tracebacks show their lines."""
 
     def __init__(self, sources: dict[str, str]) -> None:
@@ -121,7 +121,7 @@ CHOSEN = ("node", "silence", "idle", "sample_period", "check", "instance", "spoo
 def _run(sources: dict[str, str], told: Callable[[], dict[str, Any]]) -> None:
     import os
 
-    sys.meta_path.insert(0, Sources(sources))
+    sys.meta_path.insert(0, SourceImporter(sources))
     sys.excepthook = _with_lines
     settings = told()
     channel = os.dup(0), os.dup(1)
@@ -132,4 +132,4 @@ def _run(sources: dict[str, str], told: Callable[[], dict[str, Any]]) -> None:
     from oarlock.node.program import program
     from oarlock.node.wire import messages
 
-    program.main(messages.settings(settings), *channel)
+    program.main(messages.parse_settings(settings), *channel)

@@ -41,7 +41,7 @@ def fingerprint(secret: str) -> str:
     return str(_SHA256(secret.encode("utf-8", "surrogatepass")).hexdigest())
 
 
-def same(one: str, other: str) -> bool:
+def same_mac(one: str, other: str) -> bool:
     """Compare two signatures in a time that does not tell where they differ."""
     from hmac import compare_digest  # late: only who reads reports compares, and that is no supervisor
 

@@ -9,8 +9,8 @@ import json
 import re
 from typing import Any, NamedTuple
 
-from oarlock.node.wire.channel import Body, encoded
-from oarlock.node.wire.mac import mac, same
+from oarlock.node.wire.channel import Body, encode_body
+from oarlock.node.wire.mac import mac, same_mac
 
 FIRST, OTHER = "first", "other"
 """Roles of a node in a job: the command runs on the first; the others only hold a place for it."""
@@ -41,7 +41,7 @@ _TEXTS = ("secret", "boot", "user", "command", "directory", "stdout", "stderr", 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*\$?")
 
 
-class Refused(Exception):
+class NodeRefused(Exception):
     """A request that the node will not carry out: one word for programs, a sentence for people."""
 
     def __init__(self, word: str, says: str) -> None:
@@ -53,7 +53,7 @@ class Refused(Exception):
         return {"refused": self.word, "says": str(self)}
 
 
-class Limits(NamedTuple):
+class JobLimits(NamedTuple):
     """What a job may use of one node. `None` is no limit."""
 
     cpus: tuple[int, ...] = ()  # as the site numbers them
@@ -62,7 +62,7 @@ class Limits(NamedTuple):
     deny_devices: tuple[str, ...] = ()  # device files of what the job was not given
 
 
-class Hooks(NamedTuple):
+class SiteHooks(NamedTuple):
     """Programs of the site that run around a job on its first node."""
 
     prologue: str = ""
@@ -89,8 +89,8 @@ class Launch(NamedTuple):
     grace: int = 20  # seconds between TERM and KILL
     checkpoint: int = 0  # seconds before the end of the walltime; 0: no signal
     checkpoint_signal: int = 12
-    limits: Limits = Limits()
-    hooks: Hooks = Hooks()
+    limits: JobLimits = JobLimits()
+    hooks: SiteHooks = SiteHooks()
     name: str = ""
     project: str = "default"
     array_id: int = 0
@@ -114,15 +114,15 @@ class Launch(NamedTuple):
         return {**self._asdict(), "limits": self.limits._asdict(), "hooks": self.hooks._asdict()}
 
 
-def launch(body: Body) -> Launch:
+def parse_launch(body: Body) -> Launch:
     """Read a launch, or refuse it: unknown fields, odd names and wrong types go no further."""
     try:
-        limits = _record(Limits, body.get("limits", {}))
-        hooks = _record(Hooks, body.get("hooks", {}))
+        limits = _record(JobLimits, body.get("limits", {}))
+        hooks = _record(SiteHooks, body.get("hooks", {}))
         fields = {name: value for name, value in body.items() if name != "verb"}
         found: Launch = _record(Launch, {**fields, "limits": limits, "hooks": hooks})
     except TypeError as error:
-        raise Refused(BAD, f"the launch cannot be read: {error}") from error
+        raise NodeRefused(BAD, f"the launch cannot be read: {error}") from error
     _check(found)
     return found
 
@@ -130,16 +130,16 @@ def launch(body: Body) -> Launch:
 def _check(found: Launch) -> None:
     for name in _NUMBERS:
         if type(getattr(found, name)) is not int:
-            raise Refused(BAD, f"{name} is {getattr(found, name)!r}, not a number")
+            raise NodeRefused(BAD, f"{name} is {getattr(found, name)!r}, not a number")
     for name in _TEXTS:
         if type(getattr(found, name)) is not str:
-            raise Refused(BAD, f"{name} is {getattr(found, name)!r}, not a text")
+            raise NodeRefused(BAD, f"{name} is {getattr(found, name)!r}, not a text")
     if found.job <= 0 or found.attempt <= 0:
-        raise Refused(BAD, f"job {found.job}, attempt {found.attempt}: both must be above 0")
+        raise NodeRefused(BAD, f"job {found.job}, attempt {found.attempt}: both must be above 0")
     if not _NAME.fullmatch(found.user):
-        raise Refused(BAD, f"{found.user!r} is not the name of a user")
+        raise NodeRefused(BAD, f"{found.user!r} is not the name of a user")
     if found.role not in {FIRST, OTHER}:
-        raise Refused(BAD, f"{found.role!r} is no role of a node")
+        raise NodeRefused(BAD, f"{found.role!r} is no role of a node")
 
 
 def _record(kind: Any, body: Body) -> Any:
@@ -167,16 +167,16 @@ class Report(NamedTuple):
     causes: dict[str, str] = {}  # noqa: RUF012 - event of a program of the site → why it failed (UNUSABLE, …)
 
 
-def signed(report: Report, secret: str) -> Body:
+def sign_report(report: Report, secret: str) -> Body:
     """Put a report under the secret of its attempt. The text itself is signed, so no two readings of it exist."""
-    text = encoded(report._asdict())
+    text = encode_body(report._asdict())
     return {"job": report.job, "attempt": report.attempt, "report": text, "mac": mac(text, secret)}
 
 
-def verified(body: Body, secret: str) -> Report | None:
+def verify_report(body: Body, secret: str) -> Report | None:
     """Read a signed report; `None` if it was not signed with this secret or is not about this attempt."""
     text, given = body.get("report"), body.get("mac")
-    if not (isinstance(text, str) and isinstance(given, str) and same(given, mac(text, secret))):
+    if not (isinstance(text, str) and isinstance(given, str) and same_mac(given, mac(text, secret))):
         return None
     try:
         report: Report = _record(Report, json.loads(text))
@@ -187,7 +187,7 @@ def verified(body: Body, secret: str) -> Report | None:
     return report._replace(events=tuple((str(event), str(says)) for event, says in report.events))
 
 
-class Settings(NamedTuple):
+class NodeSettings(NamedTuple):
     """What the server tells a node program about itself when it starts it."""
 
     node: str  # its network address
@@ -207,15 +207,15 @@ class Settings(NamedTuple):
     )
 
 
-def permit(launch: Launch, programs: tuple[str, ...] | None) -> None:
+def check_site_programs(launch: Launch, programs: tuple[str, ...] | None) -> None:
     """Refuse a launch that names a program of the site which this node was not installed with."""
     hooks = launch.hooks
     for path in (hooks.prologue, hooks.epilogue, hooks.manager):
         if path and programs is not None and path not in programs:
-            raise Refused(UNUSABLE, not_permitted(path))
+            raise NodeRefused(UNUSABLE, why_not_permitted(path))
 
 
-def not_permitted(path: str) -> str:
+def why_not_permitted(path: str) -> str:
     """Return why an installed node does not run a program."""
     return (
         f"{path} is not among the programs that were permitted when this node was installed: run `oarlock node install`"
@@ -223,9 +223,9 @@ def not_permitted(path: str) -> str:
     )
 
 
-def settings(body: Body) -> Settings:
+def parse_settings(body: Body) -> NodeSettings:
     """Read the settings, or refuse them: they become paths."""
-    found: Settings = _record(Settings, body)
+    found: NodeSettings = _record(NodeSettings, body)
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*", found.node):
-        raise Refused(BAD, f"{found.node!r} is not the name of a node")
+        raise NodeRefused(BAD, f"{found.node!r} is not the name of a node")
     return found

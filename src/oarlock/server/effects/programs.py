@@ -66,7 +66,7 @@ async def listen(
             cwd="/",
             start_new_session=True,
         )
-    except site_script.Untrusted as error:
+    except site_script.UntrustedScript as error:
         return ProgramOutput(-1, "", str(error))
     except OSError as error:
         return ProgramOutput(-1, "", f"{command[0]} cannot be run: {error.strerror}")
@@ -91,7 +91,7 @@ def checked(program: str) -> str:
     """
     path = program if "/" in program else shutil.which(program, path=_ENVIRONMENT["PATH"])
     if path is None:
-        raise site_script.Untrusted(f"{program} is not in {_ENVIRONMENT['PATH']}: write its whole path")
+        raise site_script.UntrustedScript(f"{program} is not in {_ENVIRONMENT['PATH']}: write its whole path")
     os.close(site_script.trusted(path))
     return os.path.realpath(path)
 
@@ -102,7 +102,7 @@ def unusable(programs: Iterable[SiteProgram]) -> list[tuple[SiteProgram, str]]:
     for program in programs:
         try:
             checked(program.path)
-        except site_script.Untrusted as error:
+        except site_script.UntrustedScript as error:
             found.append((program, f"{program.key}: {error}"))
     return found
 

@@ -18,8 +18,19 @@ import oarlock.node
 from oarlock.job.run.reports import Hello
 from oarlock.model.errors import NodeRefused, NodeUnreachable
 from oarlock.node.wire import loader
-from oarlock.node.wire.channel import ANSWER, EVENT, PROTOCOL, RAW, REQUEST, BadFrame, Body, Frame, Reader, packed
-from oarlock.node.wire.messages import Settings
+from oarlock.node.wire.channel import (
+    ANSWER,
+    EVENT,
+    PROTOCOL,
+    RAW,
+    REQUEST,
+    BadFrame,
+    Body,
+    Frame,
+    FrameReader,
+    encode_frame,
+)
+from oarlock.node.wire.messages import NodeSettings
 from oarlock.server.http import descriptors
 from oarlock.server.nodes.command import NodeCommand
 
@@ -65,7 +76,7 @@ class NodeChannel:
 
     @classmethod
     async def open(
-        cls, settings: Settings, way: NodeCommand, on_event: Callable[[Body], None], *, seconds: float
+        cls, settings: NodeSettings, way: NodeCommand, on_event: Callable[[Body], None], *, seconds: float
     ) -> tuple["NodeChannel", Hello]:
         """Start the node program; give the channel and what the node says of itself, or `NodeUnreachable`."""
         nonce = secrets.token_hex(8)
@@ -94,14 +105,14 @@ class NodeChannel:
         what = f"no answer within {seconds:.0f} s" if isinstance(error, TimeoutError) else str(error)
         return f"{what}: {said}" if said else what
 
-    async def _meet(self, nonce: str, settings: Settings) -> Hello:
+    async def _meet(self, nonce: str, settings: NodeSettings) -> Hello:
         stdin, stdout = self._pipes()
         _, rest = await self._skip_noise(stdout, loader.marker(nonce))
         sources = await asyncio.to_thread(node_sources)
         stdin.write(await asyncio.to_thread(loader.packed, sources, settings._asdict()))
         return await self._begin(stdout, rest)
 
-    async def _meet_installed(self, settings: Settings) -> Hello:
+    async def _meet_installed(self, settings: NodeSettings) -> Hello:
         """Meet a program that was there before us. It must be the one we know: both sides read the same messages."""
         stdin, stdout = self._pipes()
         theirs, rest = await self._skip_noise(stdout, loader.installed_marker())
@@ -142,7 +153,7 @@ class NodeChannel:
             seen += part
 
     async def _listen(self, stdout: asyncio.StreamReader, first: bytes) -> None:
-        reader, data = Reader(), first
+        reader, data = FrameReader(), first
         try:
             while True:
                 for frame in reader.feed(data):
@@ -203,7 +214,7 @@ class NodeChannel:
         number = self._number
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         try:
-            self._send_soon(packed(REQUEST, number, {"verb": verb, **(body or {})}))
+            self._send_soon(encode_frame(REQUEST, number, {"verb": verb, **(body or {})}))
             async with asyncio.timeout(seconds):
                 await self._process.stdin.drain()
                 found: Body = await answer

@@ -13,7 +13,7 @@ from oarlock.config import Config, NodeAccess, NodeTransport
 from oarlock.job.run import site_programs
 from oarlock.job.run.reports import Hello, NodeEvent
 from oarlock.node.attempt.notice import Notice
-from oarlock.node.wire.messages import Launch, Settings
+from oarlock.node.wire.messages import Launch, NodeSettings
 from oarlock.server.nodes import ConnectionSlots, NodeClient, Timeouts, installed, local, ssh
 from oarlock.server.nodes.command import NodeCommand
 from oarlock.server.nodes.install import FixedNodeSettings
@@ -103,14 +103,14 @@ class Fleet:
         reach = installed if config.node_access is NodeAccess.INSTALLED else ssh
         return reach(name, command=config.openssh_cmd, connect_seconds=config.oar_ssh_connection_timeout)
 
-    def _settings(self, name: str) -> Settings:
+    def _settings(self, name: str) -> NodeSettings:
         """Say where the node keeps its files; nodes of this machine have a place each in the state directory."""
         config = self._config
         spool, runtime = places(config)
         if self._is_here(name):
             spool, runtime = self._state_dir / "spool" / name, self._state_dir / "run" / name
         lowest = config.job_min_uid if os.geteuid() == 0 else 0
-        return Settings(
+        return NodeSettings(
             name,
             str(spool),
             str(runtime),

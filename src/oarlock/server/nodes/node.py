@@ -28,7 +28,7 @@ from oarlock.model.unknown import UnknownAttempt
 from oarlock.node.attempt.notice import SECONDS, Notice
 from oarlock.node.wire.channel import Body
 from oarlock.node.wire.mac import fingerprint
-from oarlock.node.wire.messages import SEEN, Launch, Settings, verified
+from oarlock.node.wire.messages import SEEN, Launch, NodeSettings, verify_report
 from oarlock.server.nodes.channel import NodeChannel
 from oarlock.server.nodes.command import NodeCommand
 
@@ -64,7 +64,7 @@ class NodeClient:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: NodeSettings,
         way: NodeCommand,
         on_event: Callable[[NodeEvent], None],
         doors: ConnectionSlots,
@@ -357,7 +357,7 @@ class NodeClient:
         if body.get("event") != "exited" or key not in self._unknown:
             return False
         secret = self._secrets.get(key)
-        return secret is None or verified(body, secret) is None
+        return secret is None or verify_report(body, secret) is None
 
     def _reported(self, body: Any) -> None:
         """Pass a report on, once, if it is about an attempt of ours and signed with its secret."""
@@ -367,7 +367,7 @@ class NodeClient:
         if key in self._told:
             return
         secret = self._secrets.get(key)
-        report = verified(body, secret) if secret is not None else None
+        report = verify_report(body, secret) if secret is not None else None
         if secret is None:
             self._on_event(BadReport(self.name, *key, "no report of this attempt is awaited from this node"))
         elif report is None or report.node != self.name:

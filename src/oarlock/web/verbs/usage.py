@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from oarlock.job.run import final_usage
 from oarlock.measure.exposition import CONTENT_TYPE
-from oarlock.measure.live import Live, Usage
-from oarlock.measure.owners import Facts
+from oarlock.measure.live import LiveUsage, MeasuredUsage
+from oarlock.measure.owners import JobFacts
 from oarlock.model.job import FINAL, Job
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import jobs, summaries
@@ -67,7 +67,7 @@ async def usage(call: Call, asked: OneJob) -> UsageView:
     return await call.read(read)
 
 
-def _so_far(job: Job, now: Usage) -> UsageView:
+def _so_far(job: Job, now: MeasuredUsage) -> UsageView:
     seconds = max(0.0, now.at - job.start) if job.start else None
     sizes: dict[str, Any] = {name: _whole(getattr(now, name)) for name in _BYTES}
     offered = None if seconds is None or now.cpus is None else seconds * now.cpus
@@ -103,7 +103,7 @@ def _reported(job: Job, summary: Summary) -> UsageView:
 )  # fmt: skip
 async def metrics(call: Call, _asked: Nothing) -> bytes:
     """Take what is known on the loop, write it elsewhere."""
-    live: Live = call.core.live
+    live: LiveUsage = call.core.live
     unknown = live.unknown()
     config, now = call.core.config, call.now
     found, site = await call.read(lambda tx: (_facts(tx, unknown), site_metrics.read(tx, config, now=now)))
@@ -113,8 +113,8 @@ async def metrics(call: Call, _asked: Nothing) -> bytes:
     return page + site_metrics.page(site, config) + refused
 
 
-def _facts(tx: Tx, ids: set[int]) -> dict[int, Facts]:
-    return {job.id: Facts(job.user, job.project, job.name or "") for job in jobs.known(tx, ids)} if ids else {}
+def _facts(tx: Tx, ids: set[int]) -> dict[int, JobFacts]:
+    return {job.id: JobFacts(job.user, job.project, job.name or "") for job in jobs.known(tx, ids)} if ids else {}
 
 
 class TargetsOf(Asked):
