@@ -220,8 +220,10 @@ async def _latencies(database: Database, state: Path, user: str) -> list[float]:
     from oarlock.server.clock import RealClock
     from oarlock.server.core import ServerCore
 
-    serve.prepare(state)
-    core = ServerCore(state, Config(node_transport=NodeTransport.LOCAL), database, RealClock(), serve.key_of(database))
+    serve.prepare_state_dir(state)
+    core = ServerCore(
+        state, Config(node_transport=NodeTransport.LOCAL), database, RealClock(), serve.attempt_key(database)
+    )
     running = asyncio.create_task(serve.run(core))
     found = []
     for number in range(31):

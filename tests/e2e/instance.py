@@ -113,7 +113,7 @@ class Instance:
 
     def story(self, job: int) -> list[str]:
         with self.database.read() as tx:
-            return [str(state) for state, *_ in jobs.story(tx, job)]
+            return [str(state) for state, *_ in jobs.state_history(tx, job)]
 
     def job(self, job: int) -> Job:
         with self.database.read() as tx:

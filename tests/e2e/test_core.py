@@ -63,7 +63,7 @@ class Site:
         return await self.core.read(lambda tx: jobs.get(tx, job))
 
     async def story(self, job):
-        return [str(state) for state, *_ in await self.core.read(lambda tx: jobs.story(tx, job))]
+        return [str(state) for state, *_ in await self.core.read(lambda tx: jobs.state_history(tx, job))]
 
     async def events(self, job):
         return [str(one.event.type) for one in await self.core.read(lambda tx: events.of_jobs(tx, [job]))]
@@ -77,10 +77,10 @@ async def site(ground, user, *, node=NODE, cpus=(0, 1), **settings):
     home.mkdir()
     home.chmod(0o777)
     try:
-        with serve.opened(ground / "state", config) as database:
+        with serve.open_instance(ground / "state", config) as database:
             rows = [{"network_address": node, "cpuset": cpu} for cpu in cpus]
             database.write(lambda tx: resources.add(tx, rows, at=int(time.time())))
-            core = ServerCore(ground / "state", config, database, RealClock(), serve.key_of(database))
+            core = ServerCore(ground / "state", config, database, RealClock(), serve.attempt_key(database))
             running = asyncio.create_task(serve.run(core))
             yield Site(core, user, home)
             core.stopping.set()

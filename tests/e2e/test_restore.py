@@ -267,7 +267,7 @@ def test_restores_among_running_ended_and_starting_jobs_mix_nothing_up(lone):
     lone.until(lambda: lone.all_over() and not lone.held(), seconds=180)
     words = (lone.home / "words").read_text().split()
     with lone.database.read() as tx:
-        found = jobs.known(tx, jobs.numbers_in(tx, FINAL))
+        found = jobs.existing(tx, jobs.numbers_in(tx, FINAL))
     ended = [job for job in found if job.state is JobState.TERMINATED]
     wrong = [job.id for job in ended if job.exit_code != int(job.command.rpartition(" ")[2]) << 8]
     never_ran = [job.id for job in ended if job.command.split("echo ")[1].split()[0] not in words]

@@ -72,7 +72,7 @@ def watchdog(tx: Tx, given: dict[str, Any], expected: dict[str, Any]) -> None:
         about = given["job"]
         job = job_in(tx, JobState(about["state"]), walltime=about.get("walltime", 3600))
         if frag := given.get("frag"):
-            kills.ask(tx, [job.id], at=frag["date"])
+            kills.request(tx, [job.id], at=frag["date"])
             kills.set_state(tx, [job.id], FragState(frag["state"]))
     instructions = watch.look(tx, known, now=now, over=Over())
     if "resource" in given:
@@ -90,7 +90,7 @@ def watchdog(tx: Tx, given: dict[str, Any], expected: dict[str, Any]) -> None:
 
 def resource_next_state(tx: Tx, given: dict[str, Any], expected: dict[str, Any]) -> None:
     job = job_in(tx, S.RUNNING, types=tuple(given.get("types", ())))
-    resources.ask_state(tx, jobs.resources_of(tx, [job.id])[job.id], NextState(given["next_state"]))
+    resources.request_state(tx, jobs.resources_of(tx, [job.id])[job.id], NextState(given["next_state"]))
     node_states.apply(tx, site(), now=10)
     assert {"job_must_be_killed": bool(kills.under_way(tx))} == expected
 

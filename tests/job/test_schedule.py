@@ -75,7 +75,7 @@ def test_a_reservation_is_accepted_once(tx: Tx):
     older = decided(tx)
     apply(tx, older)
     apply(tx, older)
-    assert [state for state, *_ in jobs.story(tx, job)] == ["Waiting", "toAckReservation", "Waiting"]
+    assert [state for state, *_ in jobs.state_history(tx, job)] == ["Waiting", "toAckReservation", "Waiting"]
 
 
 def test_a_place_that_an_older_plan_would_give_away_again_is_not_given(tx: Tx):

@@ -41,7 +41,7 @@ def test_a_job_is_stored_as_it_was_asked_for(desk: FrontDesk):
         (600,),
         (7200,),
     ]
-    assert jobs.story(desk.tx, job.id) == [(JobState.WAITING, NOW, 0, "submitted")]
+    assert jobs.state_history(desk.tx, job.id) == [(JobState.WAITING, NOW, 0, "submitted")]
 
 
 def test_a_held_job_a_reservation_and_an_interactive_one_say_so(desk: FrontDesk):
@@ -92,7 +92,7 @@ def test_many_submissions_are_stored_together_and_refused_alone(desk: FrontDesk)
     asked = [Asked(good, "g"), Asked(bad, "b"), Asked(array, "r"), Asked(good, "g"), Asked(good), Asked(good)]
     cluster = desk.existing.now(desk.tx)
     done = submit.submit_all(desk.tx, asked, cluster=cluster, config=desk.config, now=NOW)
-    found = [one if isinstance(one, Exception) else jobs.many(desk.tx, one.ids) for one in done]
+    found = [one if isinstance(one, Exception) else jobs.get_many(desk.tx, one.ids) for one in done]
     assert [type(one) if isinstance(one, Exception) else [job.command for job in one] for one in found] == [
         ["a"], errors.NotEnoughResources, ["b 1", "b 2"], ["a"], ["a"], ["a"],
     ]  # fmt: skip
@@ -178,7 +178,7 @@ def test_a_queue_that_is_not_there_is_refused(desk: FrontDesk):
 def test_a_job_waits_for_others_that_are_known_and_for_no_others(desk: FrontDesk):
     [first], [second] = desk.submit(), desk.submit()
     [third] = desk.submit(after=[second.id, first.id])
-    assert jobs.after(desk.tx, [third.id]) == {third.id: [first.id, second.id]}
+    assert jobs.dependencies(desk.tx, [third.id]) == {third.id: [first.id, second.id]}
     with pytest.raises(errors.UnknownDependency, match="There is no job 99999 to wait for"):
         desk.submit(after=[first.id, 99999])
 

@@ -62,11 +62,11 @@ class Cluster(House):
 
     def story(self, job_id: int) -> list[str]:
         with self.database.read() as tx:
-            return [str(state) for state, *_ in jobs.story(tx, job_id)]
+            return [str(state) for state, *_ in jobs.state_history(tx, job_id)]
 
     def story_why(self, job_id: int) -> list[str]:
         with self.database.read() as tx:
-            return [why for *_, why in jobs.story(tx, job_id)]
+            return [why for *_, why in jobs.state_history(tx, job_id)]
 
     def events(self, job_id: int) -> list[str]:
         with self.database.read() as tx:

@@ -12,7 +12,7 @@ from oarlock.model.event import EventType
 from oarlock.model.job import JobState
 from oarlock.simulate import invariants, scenario
 from oarlock.simulate.scenario import Weather
-from oarlock.store.queries import stories
+from oarlock.store.queries import full_history
 
 KNOWN = (0, 1, 4, 100, 114)
 """Seeds that found something once: jobs started where others ran after the clock was set back (0, 1), or where a
@@ -72,7 +72,7 @@ def test_a_seed_gives_the_same_day_to_the_last_event_in_any_process():
 
 def _history(cluster):
     with cluster.database.read() as tx:
-        return stories.read(tx)
+        return full_history.read(tx)
 
 
 def _told(cluster, everything):

@@ -3,7 +3,7 @@
 import pytest
 
 from oarlock.config import Config
-from oarlock.server.effects.node_check import checker
+from oarlock.server.effects.node_check import configured_checker
 from tests.bed import script, told
 
 _NMAP = """\
@@ -33,7 +33,7 @@ def _config(site, kind, body):
 
 
 def test_without_a_program_nodes_are_checked_through_their_connections():
-    assert checker(Config()) is None
+    assert configured_checker(Config()) is None
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_without_a_program_nodes_are_checked_through_their_connections():
 )
 @told
 async def test_a_program_is_given_the_names_and_says_who_is_bad(site, kind, body, given, bad):
-    silent = await checker(_config(site, kind, body)).silent(_NAMES)
+    silent = await configured_checker(_config(site, kind, body)).silent(_NAMES)
     assert list(silent) == bad
     assert (site / "given").read_text() == f"{given}\n"
 
@@ -55,11 +55,11 @@ async def test_a_program_is_given_the_names_and_says_who_is_bad(site, kind, body
 @told
 async def test_a_program_that_cannot_be_run_says_nothing_about_nodes(site):
     config = Config(pingchecker_generic_command=(str(site / "none"),))
-    assert await checker(config).silent(_NAMES) is None
+    assert await configured_checker(config).silent(_NAMES) is None
 
 
 @told
 async def test_a_name_that_could_be_an_option_is_not_given_to_a_program(site):
-    silent = await checker(_config(site, "generic", "exit 0")).silent(["n1", "--rm"])
+    silent = await configured_checker(_config(site, "generic", "exit 0")).silent(["n1", "--rm"])
     assert list(silent) == ["--rm"]
     assert (site / "given").read_text() == "-x n1\n"

@@ -16,7 +16,7 @@ import pytest
 from oarlock import __version__
 from oarlock.config import Config
 from oarlock.model.errors import PortTaken
-from oarlock.server.http.connection import ConnectionLimits, place
+from oarlock.server.http.connection import ConnectionLimits, caller_of
 from oarlock.server.http.listen import listen
 from oarlock.store.engine.database import Database
 from tests.web.house import NOW, Client, Running, alone, running
@@ -112,7 +112,7 @@ def test_all_addresses_of_this_machine_are_one_caller(sqlite_path: Path):
     ],
 )  # fmt: skip
 def test_who_has_many_addresses_is_one_caller(address: str, name: str):
-    assert place(address) == name
+    assert caller_of(address) == name
 
 
 def test_connections_at_the_port_leave_room_at_the_socket(sqlite_path: Path):

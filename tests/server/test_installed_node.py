@@ -11,15 +11,15 @@ from oarlock.model.errors import BadPath, NodeRefused, NodeUnreachable
 from oarlock.node.wire.messages import EXITED, UNUSABLE, SiteHooks
 from oarlock.server.nodes import installed
 from oarlock.server.nodes.command import NodeCommand
-from oarlock.server.nodes.fleet import fixed
-from oarlock.server.nodes.install import FixedNodeSettings, files
+from oarlock.server.nodes.fleet import fixed_settings
+from oarlock.server.nodes.install import FixedNodeSettings, node_files
 from tests.bed import PYTHON, needs_root, outpost, script, told
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB root@server"
 
 
 def test_the_files_are_a_program_a_forced_command_and_one_sudoers_line():
-    made = files(
+    made = node_files(
         FixedNodeSettings(Path("/s"), Path("/r"), 1000),
         key=f"{KEY}\n",
         program=Path("/opt/oarlock/node"),
@@ -43,12 +43,12 @@ def test_the_files_are_a_program_a_forced_command_and_one_sudoers_line():
 )
 def test_what_could_say_more_than_it_should_is_refused(key, program):
     with pytest.raises(BadPath):
-        files(FixedNodeSettings(Path("/s"), Path("/r"), 1000), key=key, program=Path(program))
+        node_files(FixedNodeSettings(Path("/s"), Path("/r"), 1000), key=key, program=Path(program))
 
 
 def test_what_is_fixed_comes_from_the_settings():
     config = Config(oar_runtime_directory=Path("/d"), job_min_uid=500, prologue_exec_file=Path("/site/prologue"))
-    assert fixed(config) == FixedNodeSettings(Path("/d/spool"), Path("/d/run"), 500, (Path("/site/prologue"),))
+    assert fixed_settings(config) == FixedNodeSettings(Path("/d/spool"), Path("/d/run"), 500, (Path("/site/prologue"),))
 
 
 def test_the_way_to_it_asks_for_nothing_that_is_executed():
@@ -61,7 +61,7 @@ def test_the_way_to_it_asks_for_nothing_that_is_executed():
 def place(ground, site):
     """An installed program, behind a pipe that keeps what the server sends."""
     permitted = script(site / "prologue", "true")
-    made = files(FixedNodeSettings(ground / "fixed", ground / "fixedrun", 1000, (Path(permitted),)), key=KEY)
+    made = node_files(FixedNodeSettings(ground / "fixed", ground / "fixedrun", 1000, (Path(permitted),)), key=KEY)
     (site / "node").write_text(made.program)
     return site
 

@@ -6,13 +6,13 @@ import logging
 import pytest
 
 from oarlock.node.attempt.identity import UserMissing
-from oarlock.server.accounts import AccountLookup, warn_of_strangers
+from oarlock.server.accounts import AccountLookup, warn_of_unknown_admins
 from tests.node.test_user import exhausted, in_a_child
 
 
 def test_an_administrator_whom_nobody_knows_is_told_of_once(caplog):
     with caplog.at_level(logging.WARNING):
-        asyncio.run(warn_of_strangers(("root", "nosuchuser")))
+        asyncio.run(warn_of_unknown_admins(("root", "nosuchuser")))
     [warning] = caplog.records
     assert (warning.levelname, warning.user) == ("WARNING", "nosuchuser")
     assert "ADMINS" in warning.getMessage()

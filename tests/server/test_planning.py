@@ -12,7 +12,7 @@ from oarlock.model.job import Job, JobState, move
 from oarlock.server.clock import RealClock
 from oarlock.server.core import ServerCore
 from oarlock.server.loops import Scheduler
-from oarlock.server.planning.client import LEAST_DEPTH, PlannerGone, PlanningClient, forked, spawned
+from oarlock.server.planning.client import LEAST_DEPTH, PlannerGone, PlanningClient, fork, spawn
 from oarlock.store.engine.opening import open_database
 from oarlock.store.queries import jobs, resources
 from tests.store.cluster import add_job, add_nodes
@@ -20,7 +20,7 @@ from tests.store.cluster import add_job, add_nodes
 NOW = 1_000_000
 
 
-@pytest.mark.parametrize("begin", [forked, spawned])
+@pytest.mark.parametrize("begin", [fork, spawn])
 def test_a_helper_plans_until_it_is_ended(sqlite_path, begin):
     helper = begin()
 
@@ -36,14 +36,14 @@ def test_a_helper_plans_until_it_is_ended(sqlite_path, begin):
     assert helper.line.fileno() == -1
 
 
-@pytest.mark.parametrize("begin", [forked, spawned])
+@pytest.mark.parametrize("begin", [fork, spawn])
 def test_a_helper_ends_when_its_server_does(begin):
     helper = begin()
     helper.line.close()
     helper.wait()
 
 
-@pytest.mark.parametrize("begin", [forked, spawned])
+@pytest.mark.parametrize("begin", [fork, spawn])
 def test_a_helper_that_dies_is_replaced_by_the_next_call(sqlite_path, begin):
     helper = begin()
 
@@ -153,7 +153,7 @@ def new(asked):
     return jobs.NewJob(waiting, requests.parse([asked]))
 
 
-@pytest.mark.parametrize("begin", [forked, spawned])
+@pytest.mark.parametrize("begin", [fork, spawn])
 def test_a_helper_says_who_starts_without_everybodys_dates_and_keeps_what_it_knows(sqlite_path, begin):
     helper = begin()
 

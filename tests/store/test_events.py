@@ -35,8 +35,8 @@ def test_events_to_be_acted_on_are_listed_until_they_are_checked_off(tx: Tx):
 
 def test_a_kill_is_asked_for_once_and_followed_to_its_end(tx: Tx):
     first, second = add_job(tx).id, add_job(tx).id
-    assert kills.ask(tx, [second, second], at=NOW) == [second]
-    assert kills.ask(tx, [first, second], at=NOW + 5) == [first]
+    assert kills.request(tx, [second, second], at=NOW) == [second]
+    assert kills.request(tx, [first, second], at=NOW + 5) == [first]
     assert kills.under_way(tx) == [(second, FragState.LEON, NOW), (first, FragState.LEON, NOW + 5)]
     kills.set_state(tx, [first], FragState.TIMER_ARMED)
     kills.set_state(tx, [second], FragState.FRAGGED)

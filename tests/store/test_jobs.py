@@ -64,13 +64,13 @@ def test_a_job_is_read_back_as_it_was_written(tx: Tx):
 
 def test_many_jobs_are_read_back_in_their_order(tx: Tx):
     added = jobs.add(tx, [new(types=("besteffort",) * (n % 2), name=f"job {n}") for n in range(100)])
-    assert jobs.many(tx, [job.id for job in reversed(added)]) == added
+    assert jobs.get_many(tx, [job.id for job in reversed(added)]) == added
 
 
 def test_a_job_that_never_was_is_refused(tx: Tx):
     job = add_job(tx)
     with pytest.raises(UnknownJob, match=f"no job {job.id + 1}"):
-        jobs.many(tx, [job.id, job.id + 1])
+        jobs.get_many(tx, [job.id, job.id + 1])
 
 
 def test_what_is_asked_for_is_stored_in_the_manuals_tables(tx: Tx):
@@ -97,8 +97,8 @@ def test_what_is_asked_for_is_stored_in_the_manuals_tables(tx: Tx):
         (job.id, 1, "CURRENT"),
         (job.id, 2, "CURRENT"),
     ]
-    assert jobs.after(tx, [job.id]) == {job.id: [1, 2]}
-    assert jobs.story(tx, job.id) == [(JobState.WAITING, job.submitted, 0, "submitted")]
+    assert jobs.dependencies(tx, [job.id]) == {job.id: [1, 2]}
+    assert jobs.state_history(tx, job.id) == [(JobState.WAITING, job.submitted, 0, "submitted")]
     assert rows(tx, "SELECT cpuset_name FROM jobs") == [(f"ada_{job.id}",)]
 
 
@@ -177,7 +177,7 @@ def test_who_waits_for_a_job_can_wait_for_its_copy(tx: Tx):
     original, copy = add_job(tx), add_job(tx)
     waiting = add_job(tx, after=(original.id,))
     jobs.wait_for_copy(tx, original.id, copy.id)
-    assert jobs.after(tx, [waiting.id]) == {waiting.id: [copy.id]}
+    assert jobs.dependencies(tx, [waiting.id]) == {waiting.id: [copy.id]}
 
 
 def test_owners_can_be_told_something(tx: Tx):
@@ -198,4 +198,4 @@ def test_what_a_job_asked_for_can_be_asked_again(tx: Tx):
 
 def test_members_of_an_array_may_have_commands_of_their_own(tx: Tx):
     added = jobs.add(tx, [new(command=text, array_index=place) for place, text in enumerate("aba", 1)])
-    assert [job.command for job in jobs.many(tx, [job.id for job in added])] == ["a", "b", "a"]
+    assert [job.command for job in jobs.get_many(tx, [job.id for job in added])] == ["a", "b", "a"]

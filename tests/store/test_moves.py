@@ -26,7 +26,7 @@ def test_a_move_is_written_with_its_line_of_history(tx: Tx):
     job = add_job(tx)
     jobs.record(tx, [move(job, S.HOLD, at=NOW + 5, why="held by ada")])
     assert jobs.get(tx, job.id) == replace(job, state=S.HOLD)
-    assert jobs.story(tx, job.id) == [
+    assert jobs.state_history(tx, job.id) == [
         (S.WAITING, NOW, NOW + 5, "submitted"),
         (S.HOLD, NOW + 5, 0, "held by ada"),
     ]
@@ -68,7 +68,7 @@ def test_a_job_may_move_several_times_at_once(tx: Tx):
     chain.append(move(chain[-1].job, S.WAITING, at=NOW + 2, why="b"))
     chain.append(move(chain[-1].job, S.TO_LAUNCH, at=NOW + 3, why="c"))
     jobs.record(tx, [*chain[:1], *_moves([second], S.HOLD), *chain[1:]])
-    assert [(state, why) for state, _, _, why in jobs.story(tx, first.id)] == [
+    assert [(state, why) for state, _, _, why in jobs.state_history(tx, first.id)] == [
         (S.WAITING, "submitted"),
         (S.HOLD, "a"),
         (S.WAITING, "b"),
@@ -87,7 +87,7 @@ def test_moves_at_once_leave_what_the_same_moves_leave_one_by_one(tx: Tx):
         chain.append(move(chain[-1].job if chain else one, state, at=NOW + seconds, why="test"))
         step(tx, jobs.get(tx, other.id), state, at=NOW + seconds)
     jobs.record(tx, chain)
-    stories = [[line[:3] for line in jobs.story(tx, job.id)] for job in (one, other)]
+    stories = [[line[:3] for line in jobs.state_history(tx, job.id)] for job in (one, other)]
     ends = [rows(tx, f"SELECT state, stop_time, suspended FROM jobs WHERE job_id = {job.id}") for job in (one, other)]
     assert stories[0] == stories[1]
     assert ends == [[("Terminated", NOW + 40, "YES")]] * 2
@@ -187,7 +187,11 @@ def test_a_clock_set_back_does_not_turn_intervals_round(tx: Tx):
     job = add_job(tx)
     job = step(tx, job, S.HOLD, at=NOW + 50)
     job = step(tx, job, S.WAITING, at=NOW + 20)
-    assert [line[1:3] for line in jobs.story(tx, job.id)] == [(NOW, NOW + 50), (NOW + 50, NOW + 50), (NOW + 50, 0)]
+    assert [line[1:3] for line in jobs.state_history(tx, job.id)] == [
+        (NOW, NOW + 50),
+        (NOW + 50, NOW + 50),
+        (NOW + 50, 0),
+    ]
 
 
 walks = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 11), st.integers(0, 30)), max_size=25)
@@ -209,7 +213,7 @@ def test_history_is_without_gaps_and_its_last_line_is_the_present(database: Data
                 here[job.id] = moved[-1].job
         jobs.record(tx, moved)
         for number, job in here.items():
-            lines = jobs.story(tx, number)
+            lines = jobs.state_history(tx, number)
             assert [state for state, *_ in lines][1:] == [m.job.state for m in moved if m.job.id == number]
             assert all(start <= stop for _, start, stop, _ in lines[:-1])
             assert [stop for _, _, stop, _ in lines] == [start for _, start, *_ in lines[1:]] + [0]

@@ -11,7 +11,7 @@ def test_resources_are_counted_by_node_and_state(tx: Tx):
     cores = add_nodes(tx, ["a", "b"])
     run(tx, add_job(tx), cores[:1])
     resources.set_state(tx, cores[3:], ResourceState.SUSPECTED, at=NOW)
-    resources.ask_state(tx, cores[2:3], NextState.ABSENT)
+    resources.request_state(tx, cores[2:3], NextState.ABSENT)
     alive, suspected = ResourceState.ALIVE, ResourceState.SUSPECTED
     assert occupation.of_nodes(tx) == [
         JobOccupation("a", alive, leaving=False, total=2, taken=1),

@@ -18,7 +18,7 @@ def test_holders_are_the_jobs_that_have_resources_now(tx):
 
 def test_numbers_that_were_never_given_are_left_out(tx):
     job = add_job(tx)
-    assert [one.id for one in jobs.known(tx, [job.id, job.id + 1000])] == [job.id]
+    assert [one.id for one in jobs.existing(tx, [job.id, job.id + 1000])] == [job.id]
     assert jobs.numbers_in(tx, [JobState.WAITING]) == {job.id}
     assert jobs.numbers_in(tx, [JobState.RUNNING]) == set()
 
@@ -26,7 +26,7 @@ def test_numbers_that_were_never_given_are_left_out(tx):
 def test_resources_that_are_not_alive_or_about_to_leave_are_unusable(tx):
     a, b, c, d = add_nodes(tx, ["n1", "n2"])
     resources.set_state(tx, [b], ResourceState.SUSPECTED, at=NOW + 5)
-    resources.ask_state(tx, [c], NextState.ABSENT)
+    resources.request_state(tx, [c], NextState.ABSENT)
     assert resources.unusable(tx, [a, b, c, d, 99]) == {b, c, 99}
     assert resources.states_since(tx) == {a: NOW, b: NOW + 5, c: NOW, d: NOW}
     assert resources.sizes(tx) == {"n1": 2, "n2": 2}
@@ -53,7 +53,7 @@ def test_a_shallow_snapshot_has_the_oldest_waiting_jobs_of_each_queue_and_says_h
 
 
 def test_a_fact_is_kept_as_it_was_first_said(tx):
-    assert (facts.get(tx, "colour"), facts.keep(tx, "colour", "red"), facts.keep(tx, "colour", "blue")) == (
+    assert (facts.get(tx, "colour"), facts.get_or_set(tx, "colour", "red"), facts.get_or_set(tx, "colour", "blue")) == (
         None,
         "red",
         "red",

@@ -65,8 +65,8 @@ def test_many_requests_are_looked_up_at_once(tx):
     requests.remember(tx, user="ada", request_id="r1", verb="submit", answer="7", at=0)
     requests.remember(tx, user="bob", request_id="r2", verb="delete", answer="8", at=0)
     asked = [("ada", "r1"), ("ada", "r2"), ("bob", "r2"), ("bob", "r1")]
-    assert requests.known(tx, asked) == {("ada", "r1"), ("bob", "r2")}
-    assert requests.known(tx, []) == set()
+    assert requests.answered_keys(tx, asked) == {("ada", "r1"), ("bob", "r2")}
+    assert requests.answered_keys(tx, []) == set()
 
 
 def test_old_answers_and_those_beyond_the_most_are_forgotten_in_slices(tx):
@@ -79,4 +79,4 @@ def test_old_answers_and_those_beyond_the_most_are_forgotten_in_slices(tx):
     assert requests.forget(tx, before=4, most_of_user=2, at_once=3) == 1
     assert requests.forget(tx, before=4, most_of_user=2, at_once=3) == 0
     every = [("ada", f"r{place}") for place in range(10)] + [("bob", "r")]
-    assert requests.known(tx, every) == {("ada", "r8"), ("ada", "r9"), ("bob", "r")}
+    assert requests.answered_keys(tx, every) == {("ada", "r8"), ("ada", "r9"), ("bob", "r")}

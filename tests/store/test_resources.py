@@ -125,7 +125,7 @@ def test_a_resource_that_is_not_there_is_named(tx: Tx):
     for change in (
         lambda ids: resources.set_properties(tx, ids, {"cpu": 1}, at=NOW),
         lambda ids: resources.set_state(tx, ids, ResourceState.DEAD, at=NOW),
-        lambda ids: resources.ask_state(tx, ids, NextState.DEAD),
+        lambda ids: resources.request_state(tx, ids, NextState.DEAD),
     ):
         with pytest.raises(UnknownResource, match=f"no resource {number + 1}"):
             change([number, number + 1])
@@ -134,10 +134,10 @@ def test_a_resource_that_is_not_there_is_named(tx: Tx):
 
 def test_a_state_is_asked_for_and_then_applied(tx: Tx):
     first, second, third = resources.add(tx, [{}] * 3, at=NOW)
-    resources.ask_state(tx, [first, second], NextState.SUSPECTED, by_check=True)
-    assert resources.asked(tx) == [(first, NextState.SUSPECTED, True), (second, NextState.SUSPECTED, True)]
+    resources.request_state(tx, [first, second], NextState.SUSPECTED, by_check=True)
+    assert resources.requested_states(tx) == [(first, NextState.SUSPECTED, True), (second, NextState.SUSPECTED, True)]
     assert resources.set_state(tx, [first], ResourceState.SUSPECTED, at=NOW + 1, by_check=True) == [first]
-    assert resources.asked(tx) == [(second, NextState.SUSPECTED, True)]
+    assert resources.requested_states(tx) == [(second, NextState.SUSPECTED, True)]
     assert resources.set_state(tx, [first, third], ResourceState.SUSPECTED, at=NOW + 2) == [third]
     found = {one.id: one.properties for one in resources.listed(tx)}
     assert [

@@ -16,21 +16,21 @@ from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.rows import insert_rows
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import jobs, properties, resources, where
-from oarlock.store.tables.columns import TEXT_BY_CODE_POINT, WHOLE
+from oarlock.store.queries import condition_sql, jobs, properties, resources
+from oarlock.store.tables.columns import INTEGER, TEXT_BY_CODE_POINT
 from tests.lang.trees import TYPES, conditions, rows
 from tests.store.cluster import NOW, new
 
 _ROWS = table(
     "looked_at",
-    column("id", WHOLE),
-    *(column(name, TEXT_BY_CODE_POINT if kind is str else WHOLE) for name, kind in TYPES.items()),
+    column("id", INTEGER),
+    *(column(name, TEXT_BY_CODE_POINT if kind is str else INTEGER) for name, kind in TYPES.items()),
 )
 
 
 def _answers(tx: Tx, condition: Condition, looked_at: list[dict[str, Any]]) -> list[bool | None]:
     """Give what the database says of each row: SQL's own TRUE, FALSE and NULL."""
-    said = where.bound(condition, dict(_ROWS.c)).label("said")
+    said = condition_sql.sql_condition(condition, dict(_ROWS.c)).label("said")
     tx.exec_driver_sql("DELETE FROM looked_at")
     insert_rows(tx, "looked_at", ["id", *TYPES], [(n, *(row[t] for t in TYPES)) for n, row in enumerate(looked_at)])
     return [

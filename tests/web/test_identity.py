@@ -34,7 +34,7 @@ def shared_house(module_database: Database) -> Iterator[Running]:
 
 def _owners(house: Running, ids: list[int]) -> list[str]:
     with house.core.database.read() as tx:
-        return [job.user for job in jobs.many(tx, ids)]
+        return [job.user for job in jobs.get_many(tx, ids)]
 
 
 def test_a_hundred_interleaved_requests_of_two_users_each_get_their_own_name(house: Running):

@@ -98,9 +98,9 @@ def account() -> str | None:
 async def _demo(state: Path, home: Path, user: str, *, tour: bool, say: Callable[[str], None]) -> None:
     # Any port that is free: an instance that serves people may have its own on this machine.
     config = Config(node_transport=NodeTransport.LOCAL, watch_frequency=1, jobdel_softwalltime=2, server_port=0)
-    with serve.opened(state, config) as database:
+    with serve.open_instance(state, config) as database:
         database.write(_add_nodes)
-        core = ServerCore(state, config, database, RealClock(), serve.key_of(database))
+        core = ServerCore(state, config, database, RealClock(), serve.attempt_key(database))
         say(f"An instance in {state}: nodes {', '.join(NODES)} of {_CORES} cores each; jobs run as {user}.")
         serving = asyncio.create_task(serve.run(core, serve_http))
         try:
@@ -194,7 +194,7 @@ async def _until(core: ServerCore, done: Callable[[], Awaitable[bool]], what: st
 
 
 async def _all_in(core: ServerCore, ids: Sequence[int], states: set[JobState]) -> bool:
-    return {job.state for job in await core.read(lambda tx: jobs.many(tx, ids))} <= states
+    return {job.state for job in await core.read(lambda tx: jobs.get_many(tx, ids))} <= states
 
 
 async def _none_left(core: ServerCore) -> bool:
@@ -216,7 +216,7 @@ def _wrong(tx: Tx, act: Act, home: Path) -> list[str]:
     """Compare how the jobs of an act ended with how they should have: database, events, output files."""
     said = []
     noted = events.of_jobs(tx, act.ids)
-    for job in jobs.many(tx, act.ids):
+    for job in jobs.get_many(tx, act.ids):
         if (job.state, job.exit_code) != (act.ends, act.exit_code):
             said.append(f"job {job.id} ({act.shows}) is {job.state} with {job.exit_code}")
         seen = {str(one.event.type) for one in noted if one.event.job == job.id}

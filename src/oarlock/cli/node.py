@@ -32,12 +32,12 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def _install(asked: argparse.Namespace) -> None:
     from oarlock.config import load
-    from oarlock.server.nodes.fleet import fixed
-    from oarlock.server.nodes.install import PROGRAM, files
+    from oarlock.server.nodes.fleet import fixed_settings
+    from oarlock.server.nodes.install import PROGRAM, node_files
     from oarlock.server.nodes.ssh import ACCOUNT
 
     program, account = asked.program or PROGRAM, asked.account or ACCOUNT
-    made = files(fixed(load(asked.config).config), key=_read(asked.key), program=program, account=account)
+    made = node_files(fixed_settings(load(asked.config).config), key=_read(asked.key), program=program, account=account)
     written = {"node": made.program, "authorized_keys": made.authorized_keys, "sudoers": made.sudoers}
     _write(asked.to, written)
     sys.stdout.write(_STEPS.format(dir=asked.to, program=program, account=account))

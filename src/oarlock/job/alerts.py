@@ -16,7 +16,7 @@ _NAME = "administrators told up to event"
 
 def begin(tx: Tx) -> None:
     """Tell of what happens from now on, where nobody was ever told."""
-    facts.keep(tx, _NAME, str(events.last(tx)))
+    facts.get_or_set(tx, _NAME, str(events.last(tx)))
 
 
 def due(tx: Tx, *, most: int) -> list[EventRow]:

@@ -56,7 +56,7 @@ def _kept_for(answer: int | UserRefused) -> float:
     return _KEPT_UNKNOWN_SECONDS if isinstance(answer, UserMissing) else _KEPT_FAILED_SECONDS
 
 
-async def warn_of_strangers(admins: Iterable[str]) -> None:
+async def warn_of_unknown_admins(admins: Iterable[str]) -> None:
     """Tell the log of administrators whom this machine does not know: a name that is misspelt gives nobody power."""
     people = AccountLookup()
     try:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from oarlock.config import Config
 from oarlock.model.errors import DatabaseRefused
-from oarlock.server.serve import address, prepare
+from oarlock.server.serve import database_address, prepare_state_dir
 from oarlock.store.engine import backup as store
 from oarlock.store.engine.backup import BackupCopy, PostgresAddress, PostgresExchange, ReportProgress
 
@@ -27,7 +27,7 @@ class RestoreResult:
 
 def backup(state_dir: Path, config: Config, file: Path, say: ReportProgress) -> BackupCopy:
     """Copy the database of an instance to a file, whether its server runs or not."""
-    where = store.located(address(state_dir, config))
+    where = store.locate(database_address(state_dir, config))
     if isinstance(where, PostgresAddress):
         return _dump(where, file)
     if not where.exists():
@@ -37,8 +37,8 @@ def backup(state_dir: Path, config: Config, file: Path, say: ReportProgress) -> 
 
 def restore(state_dir: Path, config: Config, file: Path, say: ReportProgress) -> RestoreResult:
     """Put a backup in the place of the database; refused while a server runs. The old database is kept."""
-    prepare(state_dir)
-    where, marker = store.located(address(state_dir, config)), state_dir / "oarlock.db.created"
+    prepare_state_dir(state_dir)
+    where, marker = store.locate(database_address(state_dir, config)), state_dir / "oarlock.db.created"
     now = int(time.time())
     if isinstance(where, Path):
         kept = store.restore(file.absolute(), where, marker, now=now, say=say)

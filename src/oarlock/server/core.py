@@ -252,7 +252,7 @@ class ServerCore:
         """Put resources into a state at once; give the jobs that are on them. Absent and Dead end those jobs."""
 
         def ask(tx: Tx) -> list[int]:
-            resources.ask_state(tx, ids, state)
+            resources.request_state(tx, ids, state)
             return [job.id for job in node_states.jobs_on(tx, ids)]
 
         there = await self.write(ask)
@@ -345,7 +345,7 @@ class ServerCore:
     async def apply(self, decision: Decision) -> None:
         """Make a decision of the scheduler true."""
         self.hopeless = schedule.hopeless_after(self.hopeless, decision)
-        if worth_writing(decision):
+        if has_changes(decision):
             hosts = dict(self.errands.hosts)
             await self._step(lambda tx: schedule.apply(tx, self.site, decision, hosts, now=self.clock.now()))
             self._reservations.wake(job_id for job_id, _ in decision.accept)
@@ -370,7 +370,7 @@ class ServerCore:
         self._own_threads.shutdown(cancel_futures=True)
 
 
-def worth_writing(decision: Decision) -> bool:
+def has_changes(decision: Decision) -> bool:
     """Say whether a decision changes anything: an idle server must not write."""
     return bool(
         decision.starts

@@ -34,10 +34,10 @@ async def every(period: float, wakeup: asyncio.Event, step: Step) -> None:
             async with asyncio.timeout(period):
                 await wakeup.wait()
         wakeup.clear()
-        await safely(step)
+        await run_safely(step)
 
 
-async def safely(step: Step) -> bool:
+async def run_safely(step: Step) -> bool:
     """Run a step; what it raises is logged, and does not end the loop that calls it. Say whether it went well."""
     try:
         await step()
@@ -49,12 +49,12 @@ async def safely(step: Step) -> bool:
     return True
 
 
-async def news(core: ServerCore) -> None:
+async def process_reports(core: ServerCore) -> None:
     """Take news as they come; those that arrive while a transaction is under way share the next one."""
     while True:
         await core.heard.wait()
         taken, began = list(core.news), core.clock.steady()
-        if not await safely(core.follow):
+        if not await run_safely(core.follow):
             await _apart(core, taken)
         elif len(taken) > _FEW:
             # Under load, waiting a little makes the next transaction carry more.
@@ -66,7 +66,7 @@ async def _apart(core: ServerCore, taken: list[News]) -> None:
     for one in taken:
         core.news.insert(0, one)
         rest, core.news = core.news[1:], core.news[:1]
-        await safely(core.follow)
+        await run_safely(core.follow)
         core.news += rest
     if core.news:
         core.heard.set()
@@ -100,7 +100,7 @@ class Scheduler:
             async with asyncio.timeout(self._pause()):
                 await self._core.to_plan.wait()
         self._core.to_plan.clear()
-        await safely(self.quick)
+        await run_safely(self.quick)
         # Under load, what happens meanwhile is looked at together.
         await asyncio.sleep(self._pausing)
 
@@ -136,7 +136,7 @@ class Scheduler:
             began = clock.steady()
             dates = began >= self._dates_at
             self._dated = False
-            well = await safely(self._see_dates if dates else self._see_starts)
+            well = await run_safely(self._see_dates if dates else self._see_starts)
             took = clock.steady() - began
             if dates or self._dated:
                 self._dates_at = clock.steady() + _WHOLE_SHARE * took

@@ -16,13 +16,13 @@ from oarlock.job import alerts
 from oarlock.model.errors import DatabaseHeld, DatabaseRefused, OarlockError
 from oarlock.node import trust
 from oarlock.server import log_filter, loops
-from oarlock.server.accounts import warn_of_strangers
+from oarlock.server.accounts import warn_of_unknown_admins
 from oarlock.server.clock import RealClock
 from oarlock.server.core import ServerCore, mark_file
 from oarlock.server.effects.alerts import PERIOD, AlertSender
 from oarlock.server.http import descriptors
 from oarlock.server.http.listen import serve_http
-from oarlock.server.planning.client import PlanningProcess, forked
+from oarlock.server.planning.client import PlanningProcess, fork
 from oarlock.store.engine import facts
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.generation import GenerationMarks
@@ -40,26 +40,26 @@ Listener = Callable[[ServerCore], Awaitable[None]]
 
 def serve(state_dir: Path, config: Config) -> None:
     """Serve until SIGTERM or SIGINT; jobs that run go on without a server."""
-    helper = forked()
+    helper = fork()
     descriptors.raise_limit()
     sys.setswitchinterval(_SWITCH_SECONDS)
     filters = log_filter.install()
-    with opened(state_dir, config, announce=True) as database:
+    with open_instance(state_dir, config, announce=True) as database:
         asyncio.run(_serve(state_dir, config, database, helper))
     for one in filters:
         one.flush(final=True)
 
 
 @contextlib.contextmanager
-def opened(state_dir: Path, config: Config, *, announce: bool = False) -> Iterator[Database]:
+def open_instance(state_dir: Path, config: Config, *, announce: bool = False) -> Iterator[Database]:
     """Open the database of a state directory as its one server; a fresh directory gets a new one.
 
     `announce`: log that it is new, since a mistyped name makes a new one as well.
     """
-    prepare(state_dir)
+    prepare_state_dir(state_dir)
     marker = state_dir / "oarlock.db.created"
     fresh = not marker.exists()
-    with open_database(address(state_dir, config), create=fresh, marker=marker) as database:
+    with open_database(database_address(state_dir, config), create=fresh, marker=marker) as database:
         now = int(RealClock().now())
         database.lock(now=now)
         marks = GenerationMarks(database, mark_file(state_dir))
@@ -79,11 +79,11 @@ def default_state() -> Path:
 
 def state_of_commands() -> Path:
     """Return the state directory of the instance that commands speak to: the one of a socket in OARLOCK_SERVER."""
-    address = os.environ.get("OARLOCK_SERVER", "")
-    return Path(address).parent if address.startswith("/") else default_state()
+    server = os.environ.get("OARLOCK_SERVER", "")
+    return Path(server).parent if server.startswith("/") else default_state()
 
 
-def prepare(state_dir: Path) -> None:
+def prepare_state_dir(state_dir: Path) -> None:
     """Make the directories of an instance; others may pass through, to the socket and to the files of their jobs."""
     try:
         for path, mode in ((state_dir, 0o755), (state_dir / "spool", 0o700), (state_dir / "run", 0o755)):
@@ -102,7 +102,7 @@ def prepare(state_dir: Path) -> None:
         ) from error
 
 
-def address(state_dir: Path, config: Config) -> str | Path:
+def database_address(state_dir: Path, config: Config) -> str | Path:
     """Say where the database is."""
     if config.db_type is DbType.SQLITE:
         return state_dir / "oarlock.db"
@@ -116,14 +116,14 @@ def address(state_dir: Path, config: Config) -> str | Path:
     return f"postgresql://{who}@{host}:{config.db_port}/{config.db_base_name}"
 
 
-def key_of(database: Database) -> bytes:
+def attempt_key(database: Database) -> bytes:
     """Give the key from which the secrets of attempts are made; made once in the life of a database."""
-    return bytes.fromhex(database.write(lambda tx: facts.keep(tx, "attempt key", secrets.token_hex(32))))
+    return bytes.fromhex(database.write(lambda tx: facts.get_or_set(tx, "attempt key", secrets.token_hex(32))))
 
 
 async def _serve(state_dir: Path, config: Config, database: Database, helper: PlanningProcess) -> None:
     core = ServerCore(
-        state_dir, config, database, RealClock(), await asyncio.to_thread(key_of, database), helper=helper
+        state_dir, config, database, RealClock(), await asyncio.to_thread(attempt_key, database), helper=helper
     )
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -153,8 +153,8 @@ async def run(core: ServerCore, listen: Listener | None = None) -> None:
     await core.check_programs()
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(warn_of_strangers(core.config.admins))
-            group.create_task(loops.news(core))
+            group.create_task(warn_of_unknown_admins(core.config.admins))
+            group.create_task(loops.process_reports(core))
             group.create_task(loops.Scheduler(core).run())
             group.create_task(loops.every(core.config.watch_frequency, core.to_watch, core.watch))
             core.to_forget.set()

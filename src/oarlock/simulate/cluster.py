@@ -126,7 +126,7 @@ class House:
 
         def ask(tx: Tx) -> None:
             ids = [one.id for one in resources.listed(tx) if one.properties["network_address"] == node]
-            resources.ask_state(tx, ids, state)
+            resources.request_state(tx, ids, state)
 
         self.write(ask)
         self._step(lambda tx: node_states.apply(tx, self.site, now=self.now))

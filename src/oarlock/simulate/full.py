@@ -21,7 +21,7 @@ from oarlock.simulate.replay import Ran
 from oarlock.simulate.trace import Trace, TraceJob
 from oarlock.store.engine.memory import MemoryDatabase
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import jobs, properties, queues, resources, stories
+from oarlock.store.queries import full_history, jobs, properties, queues, resources
 
 _QUEUE = "trace"
 _WATCH_SECONDS = 3600
@@ -85,7 +85,7 @@ class _Replay:
         while not house.idle:
             house.step(house.next_event())
         with house.database.read() as tx:
-            return list(self._ran(stories.read(tx)))
+            return list(self._ran(full_history.read(tx)))
 
     def _arrive(self, coming: Iterable[TraceJob]) -> int:
         new = list(coming)
@@ -98,7 +98,7 @@ class _Replay:
         for one in decision.predictions:
             self._told.setdefault(one.job_id, one.start)
 
-    def _ran(self, everything: stories.FullHistory) -> Iterable[Ran]:
+    def _ran(self, everything: full_history.FullHistory) -> Iterable[Ran]:
         layout = lay_out(self._site, PlanSettings().order)
         for number, one in sorted(self._numbers.items()):
             job = everything.jobs[number]

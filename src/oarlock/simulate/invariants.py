@@ -6,8 +6,8 @@ from itertools import pairwise
 from oarlock.model.job import FINAL, HOLDS_RESOURCES, MOVES, Job, JobState
 from oarlock.simulate.nodes import VirtualNode
 from oarlock.store.queries.attempts import Attempt
+from oarlock.store.queries.full_history import FullHistory, StateInterval
 from oarlock.store.queries.plans import ReservedPlace
-from oarlock.store.queries.stories import FullHistory, StateInterval
 
 
 def broken(history: FullHistory, nodes: Iterable[VirtualNode]) -> list[str]:

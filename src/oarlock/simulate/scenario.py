@@ -18,7 +18,7 @@ from oarlock.simulate import invariants
 from oarlock.simulate.cluster import Crash, House
 from oarlock.store.engine.memory import MemoryDatabase
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import jobs, plans, properties, resources, stories
+from oarlock.store.queries import full_history, jobs, plans, properties, resources
 
 _FAILURES = ("PROLOGUE_ERROR", "CPUSET_ERROR", "CANNOT_CREATE_TMP_DIRECTORY", "SSH_TRANSFER_TIMEOUT")
 _LONGEST = 1000  # beats after the last arrival within which everything must be over
@@ -122,7 +122,7 @@ class _Day:
         # What was left on nodes by launches that nobody waited for ends with its walltime.
         self._safely(lambda: self.house.pass_time(400))
         with self.database.read() as tx:
-            all_of_it = stories.read(tx)
+            all_of_it = full_history.read(tx)
         problems += invariants.broken(all_of_it, self.house.nodes.values())
         if len(all_of_it.jobs) < self.submitted:
             problems.append(f"{self.submitted - len(all_of_it.jobs)} jobs were lost")
@@ -268,7 +268,7 @@ class _Day:
         away = [one.id for one in resources.listed(tx) if one.properties["state"] == ResourceState.SUSPECTED]
         if away:
             resources.set_state(tx, away, ResourceState.ALIVE, at=self.house.now)
-        required = jobs.after(tx, jobs.numbers_in(tx, [JobState.WAITING]))
+        required = jobs.dependencies(tx, jobs.numbers_in(tx, [JobState.WAITING]))
         failed = {job.id for job in jobs.in_states(tx, [JobState.TERMINATED]) if job.exit_code}
         hopeless = [number for number, others in required.items() if not failed.isdisjoint(others)]
         return sorted(jobs.numbers_in(tx, [JobState.HOLD, JobState.SUSPENDED])), sorted(hopeless)
@@ -278,7 +278,7 @@ def _asked(request: str, walltime: int) -> Request:
     return requests.parse([f"{request},walltime=0:0:{walltime}"])
 
 
-def _told(everything: stories.FullHistory) -> list[str]:
+def _told(everything: full_history.FullHistory) -> list[str]:
     """Write down what became of every job."""
     return [
         f"job {number}: " + ", ".join(f"{stay.state} {stay.start}" for stay in everything.stays[number])

@@ -106,7 +106,7 @@ Hopeless = Mapping[int, str]
 
 def job_lines(tx: Tx, which: JobFilter, hopeless: Hopeless) -> list[JobLine]:
     """Give jobs as lists show them, oldest first; one more than `MOST_LISTED` says that there are too many."""
-    lines = listing.lines(tx, which, most=MOST_LISTED + 1)
+    lines = listing.rows(tx, which, most=MOST_LISTED + 1)
     if hopeless:
         lines = [line._replace(message=_message(line.id, line.state, line.message, hopeless)) for line in lines]
     return [JobLine(*line[:-1], predicted(line)) for line in lines]
@@ -132,15 +132,15 @@ def whole_jobs(tx: Tx, ids: Collection[int], who: Who, hopeless: Hopeless) -> li
 
 def each_whole_job(tx: Tx, ids: Collection[int], who: Who, hopeless: Hopeless) -> Iterator[JobView]:
     """Yield jobs with all that this caller may know of them, oldest first, reading their texts only when asked."""
-    lines = {line.id: line for line in listing.lines(tx, JobFilter(ids=ids), most=len(ids))}
-    assigned, after = jobs.resources_of(tx, ids), jobs.after(tx, ids)
+    lines = {line.id: line for line in listing.rows(tx, JobFilter(ids=ids), most=len(ids))}
+    assigned, after = jobs.resources_of(tx, ids), jobs.dependencies(tx, ids)
     wanted = shapes.requests_of(tx, list(ids), properties.types(tx))
     addresses = listing.addresses(tx, {one for held in assigned.values() for one in held})
     uids = {} if who.admin else jobs.uids(tx, ids)
     own = {line.id for line in lines.values() if who.admin or who.owns(line.user, uids.get(line.id))}
     noted, limits = job_events(tx, ids, own), _memory_limits(tx, ids)
-    reserved = listing.foreseen(tx, jobs.not_begun_reservations(tx, ids))
-    for job in jobs.each(tx, ids):
+    reserved = listing.planned_resources(tx, jobs.not_begun_reservations(tx, ids))
+    for job in jobs.iterate(tx, ids):
         yield _job_view(
             job,
             lines[job.id],

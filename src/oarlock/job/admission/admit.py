@@ -219,6 +219,6 @@ def _container(tx: Tx, submission: Submission) -> tuple[bool | None, bool | None
     named = inside_of(submission.types)
     if named is None:
         return None, None
-    found = jobs.known(tx, [int(named)]) if named.isdecimal() else jobs.of_type(tx, f"container={named}")
+    found = jobs.existing(tx, [int(named)]) if named.isdecimal() else jobs.of_type(tx, f"container={named}")
     live = [job for job in found if is_container(job.types) and job.state not in FINAL]
     return bool(live), any(job.reservation is not Reservation.NONE for job in live)

@@ -98,7 +98,7 @@ def submit(
     [done] = submit_all(tx, [Asked(admitted, request_id)], cluster=cluster, config=config, now=now)
     if isinstance(done, OarlockError):
         raise done
-    return jobs.many(tx, done.ids)
+    return jobs.get_many(tx, done.ids)
 
 
 def submit_all(
@@ -112,7 +112,7 @@ def submit_all(
     prepared: dict[int, list[NewJob]] = {}
     answers: dict[int, Stored | OarlockError] = {}
     first = {one.key: place for place, one in reversed(list(enumerate(asked))) if one.request_id}
-    known = requests.known(tx, [(one.user, one.request_id) for one in asked if one.request_id])
+    known = requests.answered_keys(tx, [(one.user, one.request_id) for one in asked if one.request_id])
     for place, one in enumerate(asked):
         if first.get(one.key, place) != place:
             continue
@@ -304,7 +304,7 @@ def _known(tx: Tx, after: Sequence[int]) -> None:
     if not after:
         return
     try:
-        jobs.many(tx, after)
+        jobs.get_many(tx, after)
     except UnknownJob as unknown:
         raise UnknownDependency(unknown.job_id) from None
 

@@ -36,7 +36,7 @@ def add(
     condition = _condition(tx, nodes, where)
     written = conditions.show(condition) if condition is not None else ""
     window = maintenance.add(tx, Maintenance(0, name, start, stop, written, by))
-    ids = set(maintenance.of(tx, written, properties.types(tx)))
+    ids = set(maintenance.resources_of_window(tx, written, properties.types(tx)))
     there = [one for one in snapshot.read(tx, karma_window=0, now=now, depth=0).snapshot.placed if one.stop > start]
     met = [one for one in there if one.start < stop and ids.intersection(one.resources)]
     return Met(

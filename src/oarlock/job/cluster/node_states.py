@@ -22,7 +22,7 @@ _STAY = frozenset({NOOP, "cosystem"})
 
 def apply(tx: Tx, site: Site, *, now: float) -> list[Instruction]:
     """Put resources into the states that were asked for; going Absent or Dead ends the jobs there."""
-    asked = resources.asked(tx)
+    asked = resources.requested_states(tx)
     if not asked:
         return []
     groups: dict[tuple[ResourceState, bool], list[int]] = {}

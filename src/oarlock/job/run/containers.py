@@ -15,7 +15,7 @@ def end_orphans(ledger: Ledger, ids: Collection[int]) -> None:
     """End inner jobs whose container is over. One that is held is not; and whoever waits for a name waits on."""
     orphans = [ledger.jobs[number] for number in ids if number in ledger.jobs]
     numbers = {int(name) for job in orphans if (name := inside_of(job.types) or "").isdecimal()}
-    live = {job.id for job in jobs.known(ledger.tx, numbers) if is_container(job.types) and not _is_over(job)}
+    live = {job.id for job in jobs.existing(ledger.tx, numbers) if is_container(job.types) and not _is_over(job)}
     lost = [job for job in orphans if _is_lost(job, live)]
     for job in lost:
         kill.end_all(ledger, [job.id], f"its container `{inside_of(job.types)}` is over")
@@ -38,7 +38,7 @@ def enterable(tx: Tx, user: str, types: Collection[str]) -> None:
 def _of_the_same_room(tx: Tx, types: Collection[str]) -> list[Job]:
     """Return the containers that a job would share a room with: by the number it names, and by names."""
     named = inside_of(types) or ""
-    numbered = jobs.known(tx, [int(named)]) if named.isdecimal() else []
+    numbered = jobs.existing(tx, [int(named)]) if named.isdecimal() else []
     names = {"" if named.isdecimal() else named, _name(types), *(_name(job.types) for job in numbered)} - {""}
     found = [*numbered, *(job for name in sorted(names) for job in jobs.of_type(tx, f"container={name}"))]
     return [job for job in found if is_container(job.types) and not _is_over(job)]

@@ -25,8 +25,10 @@ def ask(tx: Tx, site: Site, ids: Sequence[int], *, by: str, now: float, extermin
     """
     ledger = Ledger(tx, site, now, ids)
     over = {number for number, job in ledger.jobs.items() if job.state in FINAL}
-    killed = kills.asked(tx, over)
-    new = set(kills.ask(tx, [number for number in ids if number in ledger.jobs and number not in over], at=ledger.now))
+    killed = kills.requested(tx, over)
+    new = set(
+        kills.request(tx, [number for number in ids if number in ledger.jobs and number not in over], at=ledger.now)
+    )
     answers = []
     for number in ids:
         job = ledger.jobs.get(number)
@@ -56,7 +58,7 @@ def _over(job: Job, *, killed: bool) -> Answer:
 
 def end_all(ledger: Ledger, ids: Collection[int], why: str) -> None:
     """End jobs for a reason of the system's own; those that are being ended already are left alone."""
-    for number in kills.ask(ledger.tx, ids, at=ledger.now):
+    for number in kills.request(ledger.tx, ids, at=ledger.now):
         ledger.event(EventType.FRAG_JOB_REQUEST, why, number)
         end(ledger, ledger.jobs[number], why)
 

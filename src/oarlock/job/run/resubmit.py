@@ -31,7 +31,7 @@ def perhaps(ledger: Ledger, job: Job, attempt: Attempt) -> int | None:
     asked = shapes.requests_of(ledger.tx, [job.id], properties.types(ledger.tx)).get(job.id)
     if asked is None:
         return None
-    after = tuple(jobs.after(ledger.tx, [job.id]).get(job.id, ()))
+    after = tuple(jobs.dependencies(ledger.tx, [job.id]).get(job.id, ()))
     [copy] = jobs.add(ledger.tx, [jobs.NewJob(_fresh(job, ledger.now), asked, after)])
     jobs.wait_for_copy(ledger.tx, job.id, copy.id)
     ledger.event(EventType.RESUBMIT_JOB_AUTOMATICALLY, f"job {copy.id} is a copy of job {job.id}", job.id)

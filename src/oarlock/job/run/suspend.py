@@ -131,7 +131,7 @@ def again(tx: Tx, site: Site, *, now: float) -> list[Instruction]:
 def forget_answers(tx: Tx) -> None:
     """Check off what was asked of jobs that are over: no node will answer any more."""
     asked = [one for one in events.to_check(tx) if one.event.type in LATER]
-    over = {job.id for job in jobs.known(tx, [one.event.job or 0 for one in asked]) if job.state in FINAL}
+    over = {job.id for job in jobs.existing(tx, [one.event.job or 0 for one in asked]) if job.state in FINAL}
     done = [one.id for one in asked if one.event.job in over]
     if done:
         events.check_off(tx, done)
@@ -145,7 +145,7 @@ def _check_off(ledger: Ledger, job: Job, kind: EventType) -> None:
 
 
 def _end(ledger: Ledger, job: Job, why: str) -> None:
-    if kills.ask(ledger.tx, [job.id], at=ledger.now):
+    if kills.request(ledger.tx, [job.id], at=ledger.now):
         kill.end(ledger, job, why)
 
 

@@ -91,7 +91,7 @@ class Ledger:
 
     def load(self, ids: Collection[int]) -> None:
         """Read jobs and their last attempts; numbers that were never given are left out."""
-        self.jobs |= {job.id: job for job in jobs.known(self.tx, ids)}
+        self.jobs |= {job.id: job for job in jobs.existing(self.tx, ids)}
         self.attempts |= {attempt.job_id: attempt for attempt in attempts.of_jobs(self.tx, ids)}
 
     def live(self, job_id: int, number: int) -> Attempt | None:

@@ -25,7 +25,7 @@ def load(tx: Tx, site: Site) -> list[Instruction]:
     """Read the generation and what is unknown; after a new generation began, ask all nodes what they run."""
     site.lineage.generation = generation.current(tx)
     site.lineage.unknown_nodes = {found.node for found in unknown.listed(tx)}
-    return [Survey(_nodes(tx))] if generation.is_to_survey(tx) else []
+    return [Survey(_nodes(tx))] if generation.pop_survey_request(tx) else []
 
 
 def _nodes(tx: Tx) -> tuple[str, ...]:
@@ -36,7 +36,7 @@ def _nodes(tx: Tx) -> tuple[str, ...]:
 
 def compare(ledger: Ledger, node: str, hello: Hello) -> None:
     """Begin a generation if a node has seen jobs of this instance that the database does not know."""
-    if not generation.reached_job(ledger.tx) < hello.highest_job < _MOST_JOBS:
+    if not generation.highest_job(ledger.tx) < hello.highest_job < _MOST_JOBS:
         return
     if hello.instance == facts.get(ledger.tx, "identity"):
         _begin(ledger, node, hello.highest_job)
@@ -48,7 +48,7 @@ def compare(ledger: Ledger, node: str, hello: Hello) -> None:
 def _begin(ledger: Ledger, node: str, job: int) -> None:
     why = f"{node} has seen job {job}, which this database does not know: an older state of it was put back"
     ledger.site.lineage.generation = generation.begin(ledger.tx, why, above=job, now=ledger.now)
-    if generation.is_to_survey(ledger.tx):
+    if generation.pop_survey_request(ledger.tx):
         ledger.tell(Survey(_nodes(ledger.tx)))
 
 

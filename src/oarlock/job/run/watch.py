@@ -12,8 +12,8 @@ from oarlock.model.event import EventType
 from oarlock.model.job import FINAL, FragState, Job, JobState
 from oarlock.model.resource import DEFAULT_TYPE, ResourceState
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import jobs, jumps, kills, moldables, resources
-from oarlock.store.queries.jumps import ClockJumps
+from oarlock.store.queries import clock_jumps, jobs, kills, moldables, resources
+from oarlock.store.queries.clock_jumps import ClockJumps
 
 _ACTIVE = (JobState.LAUNCHING, JobState.RUNNING, JobState.RESUMING, JobState.FINISHING)
 _ON_NODES = (*_ACTIVE, JobState.SUSPENDED)
@@ -26,7 +26,7 @@ def look(
 ) -> list[Instruction]:
     """Do what its time has come for. `unreachable`: nodes whose connection is lost, with since when."""
     away = unreachable or {}
-    jumped = jumps.read(tx)
+    jumped = clock_jumps.read(tx)
     overdue = _deadlines_passed(tx, jumped, now=int(now))
     dying = kills.under_way(tx)
     # Thousands may run; those for whom something has to happen are few.
@@ -44,7 +44,7 @@ def look(
 
 def clock_jumped(tx: Tx, site: Site, *, now: float, seconds: int) -> list[Instruction]:
     """Note that the server's clock jumped; nobody's time is over because of it. Reservations keep to the clock."""
-    jumps.add(tx, now=int(now), seconds=seconds)
+    clock_jumps.add(tx, now=int(now), seconds=seconds)
     ledger = Ledger(tx, site, now)
     ledger.event(EventType.CLOCK_JUMP, f"the server's clock jumped by {seconds:+d} s")
     ledger.tell(LookAgain())
@@ -56,7 +56,7 @@ def _deadlines_passed(tx: Tx, jumped: ClockJumps, *, now: int) -> dict[int, int]
     waited = jobs.suspended_seconds(tx, now=now)
     ends = {
         number: jumped.today(start) + walltime + waited.get(number, 0)
-        for number, start, walltime in moldables.lasting(tx, _ACTIVE)
+        for number, start, walltime in moldables.starts_and_walltimes(tx, _ACTIVE)
     }
     return {number: end for number, end in ends.items() if end <= now}
 
@@ -81,7 +81,7 @@ def _overdue(ledger: Ledger, job: Job, deadline: int, away: Mapping[str, float],
 
 
 def _tell_walltime(ledger: Ledger, job: Job) -> None:
-    if kills.ask(ledger.tx, [job.id], at=ledger.now):
+    if kills.request(ledger.tx, [job.id], at=ledger.now):
         ledger.event(EventType.WALLTIME, "its walltime is over and its node has not ended it", job.id)
         kill.end(ledger, job, "its walltime is over")
 

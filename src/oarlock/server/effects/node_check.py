@@ -26,7 +26,7 @@ class NodeChecker:
     async def silent(self, names: Sequence[str]) -> dict[str, str] | None:
         """Give the nodes that do not answer, with the reason; `None` if the program could not look at them."""
         asked = [name for name in names if _NAME.fullmatch(name)]
-        spoke = await programs.listen([*self.command, *asked], seconds=_SECONDS)
+        spoke = await programs.run_captured([*self.command, *asked], seconds=_SECONDS)
         if spoke.status is None or spoke.status == -1:
             log.warning("nodes could not be checked", extra={"command": self.command[0], "why": spoke.err})
             return None
@@ -34,23 +34,23 @@ class NodeChecker:
         return {name: f"{self.command[0]} says so" for name in names if name not in answered}
 
 
-def checker(config: Config) -> NodeChecker | None:
+def configured_checker(config: Config) -> NodeChecker | None:
     """Give the program that the settings name, if they name one; the first of fping, nmap and the site's own."""
     if config.pingchecker_fping_command:
-        return NodeChecker((*config.pingchecker_fping_command, "-a"), fping)
+        return NodeChecker((*config.pingchecker_fping_command, "-a"), parse_fping)
     if config.pingchecker_nmap_command:
-        return NodeChecker(config.pingchecker_nmap_command, nmap)
+        return NodeChecker(config.pingchecker_nmap_command, parse_nmap)
     if config.pingchecker_generic_command:
-        return NodeChecker(config.pingchecker_generic_command, generic)
+        return NodeChecker(config.pingchecker_generic_command, parse_generic)
     return None
 
 
-def fping(_: Sequence[str], out: str, __: str) -> set[str]:
+def parse_fping(_: Sequence[str], out: str, __: str) -> set[str]:
     """Read `fping -a`: the names of those that answer, one a line."""
     return {line.split()[0] for line in out.splitlines() if line.strip()}
 
 
-def nmap(_: Sequence[str], out: str, __: str) -> set[str]:
+def parse_nmap(_: Sequence[str], out: str, __: str) -> set[str]:
     """Read nmap's report: a node answers if one of the ports looked at is open."""
     found, node = set(), ""
     for line in out.splitlines():
@@ -61,6 +61,6 @@ def nmap(_: Sequence[str], out: str, __: str) -> set[str]:
     return found
 
 
-def generic(names: Sequence[str], _: str, err: str) -> set[str]:
+def parse_generic(names: Sequence[str], _: str, err: str) -> set[str]:
     """Read what a program of the site says: each line of its standard error that is the name of a node is a bad one."""
     return set(names) - {line.strip() for line in err.splitlines()}

@@ -37,7 +37,7 @@ class ProgramOutput:
 
 async def run(command: Sequence[str], *, seconds: float, lines: Sequence[str] = ()) -> ProgramResult:
     """Run a program with a constant environment and these lines on its standard input; end it when time is over."""
-    spoke = await listen(command, seconds=seconds, lines=lines, out=asyncio.subprocess.DEVNULL)
+    spoke = await run_captured(command, seconds=seconds, lines=lines, out=asyncio.subprocess.DEVNULL)
     if spoke.status is None or spoke.status == -1:
         return ProgramResult(spoke.status, spoke.err)
     told = spoke.err.strip()[-_LONGEST_TOLD:]
@@ -50,12 +50,12 @@ def _described(returncode: int) -> str:
     return f"exit {returncode}" if returncode > 0 else f"signal {-returncode}"
 
 
-async def listen(
+async def run_captured(
     command: Sequence[str], *, seconds: float, lines: Sequence[str] = (), out: int = asyncio.subprocess.PIPE
 ) -> ProgramOutput:
     """Run a program as `run` does, and keep what it prints."""
     try:
-        executable = await asyncio.to_thread(checked, command[0])
+        executable = await asyncio.to_thread(trusted_path, command[0])
         process = await asyncio.create_subprocess_exec(
             *command,
             executable=executable,
@@ -84,7 +84,7 @@ async def listen(
     )
 
 
-def checked(program: str) -> str:
+def trusted_path(program: str) -> str:
     """Return the file that a program of the site is, all links followed; `script.Untrusted` if it must not be run.
 
     Nobody but root can write the file or a folder above it, so it cannot be exchanged between this and its start.
@@ -101,7 +101,7 @@ def unusable(programs: Iterable[SiteProgram]) -> list[tuple[SiteProgram, str]]:
     found = []
     for program in programs:
         try:
-            checked(program.path)
+            trusted_path(program.path)
         except site_script.UntrustedScript as error:
             found.append((program, f"{program.key}: {error}"))
     return found

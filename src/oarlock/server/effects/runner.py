@@ -53,7 +53,7 @@ from oarlock.node.attempt.notice import Notice
 from oarlock.node.wire.messages import BAD, NOT_NOW, REBOOTED, SEEN, TAKEN, UNKNOWN, UNUSABLE, Launch
 from oarlock.server.accounts import AccountLookup
 from oarlock.server.effects import programs
-from oarlock.server.effects.node_check import checker
+from oarlock.server.effects.node_check import configured_checker
 from oarlock.server.effects.notices import NoticeSender
 from oarlock.server.effects.pause import PauseCommands
 from oarlock.server.effects.power import PowerCommands
@@ -99,7 +99,7 @@ class EffectRunner:
         self._people = AccountLookup()
         self._pausing = PauseCommands(config, self._each, tell)
         self._notices = NoticeSender(config, tell, self._notify)
-        self._checker = checker(config)
+        self._checker = configured_checker(config)
         self._power = PowerCommands(config, self._silent, tell)
         self._stopped = False
 

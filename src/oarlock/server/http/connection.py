@@ -74,7 +74,7 @@ class ConnectionLimits:
         self.at_port -= isinstance(caller, str)
 
 
-def place(address: str) -> str:
+def caller_of(address: str) -> str:
     """Name the caller behind an address: whoever has many addresses is one caller.
 
     That is this machine (127.0.0.0/8 and ::1), and a network of IPv6 (/64), which is what a single host is given.
@@ -152,7 +152,7 @@ class Connection(HttpToolsProtocol):
             return
         # A dictionary of its own: all connections share the one that uvicorn hands out.
         self.app_state = {**self.app_state, "peer": peer}
-        self._caller = peer.uid if peer is not None else place(self.client[0] if self.client else "::")
+        self._caller = peer.uid if peer is not None else caller_of(self.client[0] if self.client else "::")
         if refusal := self._limits.enter(self._caller):
             self._refuse(refusal)
             return

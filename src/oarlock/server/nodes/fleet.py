@@ -106,7 +106,7 @@ class Fleet:
     def _settings(self, name: str) -> NodeSettings:
         """Say where the node keeps its files; nodes of this machine have a place each in the state directory."""
         config = self._config
-        spool, runtime = places(config)
+        spool, runtime = node_directories(config)
         if self._is_here(name):
             spool, runtime = self._state_dir / "spool" / name, self._state_dir / "run" / name
         lowest = config.job_min_uid if os.geteuid() == 0 else 0
@@ -123,16 +123,16 @@ class Fleet:
         )
 
 
-def places(config: Config) -> tuple[Path, Path]:
+def node_directories(config: Config) -> tuple[Path, Path]:
     """Say where a node keeps its spool, and the files that jobs read."""
     if config.oar_runtime_directory:
         return config.oar_runtime_directory / "spool", config.oar_runtime_directory / "run"
     return _SPOOL, _RUNTIME
 
 
-def fixed(config: Config) -> FixedNodeSettings:
+def fixed_settings(config: Config) -> FixedNodeSettings:
     """Say what no server may change on a node where the program was installed."""
-    spool, runtime = places(config)
+    spool, runtime = node_directories(config)
     site = (config.prologue_exec_file, config.epilogue_exec_file, config.job_resource_manager_file)
     return FixedNodeSettings(spool, runtime, config.job_min_uid, tuple(path for path in site if path))
 

@@ -37,7 +37,7 @@ class NodeFiles:
     sudoers: str
 
 
-def files(fixed: FixedNodeSettings, *, key: str, program: Path = PROGRAM, account: str = ACCOUNT) -> NodeFiles:
+def node_files(fixed: FixedNodeSettings, *, key: str, program: Path = PROGRAM, account: str = ACCOUNT) -> NodeFiles:
     """Make the files for nodes that a server with this public key may reach."""
     key = key.strip()
     if not _PLAIN.fullmatch(str(program)):

@@ -72,7 +72,7 @@ class PlanningProcess(NamedTuple):
     wait: Callable[[], object]
 
 
-def spawned() -> PlanningProcess:
+def spawn() -> PlanningProcess:
     """Start a planning process."""
     ours, theirs = socket.socketpair()
     command = (sys.executable, "-m", "oarlock.server.planning.worker")
@@ -82,7 +82,7 @@ def spawned() -> PlanningProcess:
     return PlanningProcess(ours, process.kill, process.wait)
 
 
-def forked() -> PlanningProcess:
+def fork() -> PlanningProcess:
     """Fork a planning process: what the server has loaded it need not load again.
 
     Only for a process without threads, open files and children of its own: a server that has just been started.
@@ -176,7 +176,7 @@ class PlanningClient:
     async def _ask(self, asked: PlanRequest) -> Decision:
         if self._line is None:
             if self._helper is None:
-                self._helper = spawned()  # not in a thread: whoever is cancelled meanwhile would leave it behind
+                self._helper = spawn()  # not in a thread: whoever is cancelled meanwhile would leave it behind
             self._line = await asyncio.open_unix_connection(sock=self._helper.line)
         reader, writer = self._line
         body = msgspec.msgpack.encode(asked)

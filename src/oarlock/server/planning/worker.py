@@ -14,7 +14,7 @@ from oarlock.job.run import schedule
 from oarlock.job.run.schedule import Decision
 from oarlock.server.planning.client import LENGTH, PlanRequest
 from oarlock.store.engine.database import Database
-from oarlock.store.engine.opening import place
+from oarlock.store.engine.opening import parse_address
 from oarlock.store.queries import plans
 
 
@@ -24,7 +24,7 @@ def main(asking: BinaryIO, answering: BinaryIO) -> None:
     while body := _read(asking):
         asked = msgspec.msgpack.decode(body, type=PlanRequest)
         if asked.where not in opened:
-            opened[asked.where] = PlannedDatabase(Database(place(asked.where)))
+            opened[asked.where] = PlannedDatabase(Database(parse_address(asked.where)))
         answer = msgspec.msgpack.encode(opened[asked.where].decide(asked))
         answering.write(len(answer).to_bytes(LENGTH, "big") + answer)
         answering.flush()

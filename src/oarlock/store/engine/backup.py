@@ -13,7 +13,7 @@ from sqlalchemy import URL, Connection, text
 from oarlock.model.errors import DatabaseRefused
 from oarlock.store.engine import engines, generation, lock
 from oarlock.store.engine.lock import FileLock
-from oarlock.store.engine.opening import place
+from oarlock.store.engine.opening import parse_address
 from oarlock.store.migrations import REVISIONS
 
 ReportProgress = Callable[[str], None]
@@ -196,9 +196,9 @@ class PostgresAddress:
     password: str
 
 
-def located(where: str | Path) -> Path | PostgresAddress:
+def locate(where: str | Path) -> Path | PostgresAddress:
     """Return where a database is: a file, or what PostgreSQL's programs need."""
-    found = place(where)
+    found = parse_address(where)
     if isinstance(found, Path):
         return found
     address = found.set(drivername="postgresql", password=None).render_as_string(hide_password=False)

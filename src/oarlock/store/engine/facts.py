@@ -14,7 +14,7 @@ def get(tx: Tx, name: str) -> str | None:
     return tx.execute(select(instance.c.value).where(instance.c.name == name)).scalar()
 
 
-def beginning_with(tx: Tx, words: str) -> dict[str, str]:
+def with_prefix(tx: Tx, words: str) -> dict[str, str]:
     """Give the facts whose names begin with these words."""
     return dict(tuple(row) for row in tx.execute(_stored_beginning_with(words)))
 
@@ -24,7 +24,7 @@ def _stored_beginning_with(words: str) -> Select[Any]:
     return select(instance.c.name, instance.c.value).where(instance.c.name.startswith(words, autoescape=True))
 
 
-def keep(tx: Tx, name: str, value: str) -> str:
+def get_or_set(tx: Tx, name: str, value: str) -> str:
     """Write a fact down unless there is one already; give the one that holds."""
     known = get(tx, name)
     if known is None:
@@ -32,7 +32,7 @@ def keep(tx: Tx, name: str, value: str) -> str:
     return known or value
 
 
-def take(tx: Tx, name: str) -> str | None:
+def pop(tx: Tx, name: str) -> str | None:
     """Return a fact and forget it."""
     value = get(tx, name)
     if value is not None:
@@ -42,5 +42,5 @@ def take(tx: Tx, name: str) -> str | None:
 
 def put(tx: Tx, name: str, value: str) -> None:
     """Write a fact down in place of the one there may be."""
-    if keep(tx, name, value) != value:
+    if get_or_set(tx, name, value) != value:
         tx.execute(update(instance).where(instance.c.name == name).values(value=value))

@@ -12,7 +12,7 @@ from pathlib import Path
 from oarlock.model.event import Event, EventType
 from oarlock.store.engine import facts
 from oarlock.store.engine.database import Database
-from oarlock.store.engine.tx import Tx, reached_ids, skip_ids
+from oarlock.store.engine.tx import Tx, highest_id, skip_ids
 from oarlock.store.queries import events
 from oarlock.store.tables import jobs, resources
 
@@ -28,7 +28,7 @@ _GAP = 1000  # numbers of jobs left out after a restore: what files and nodes re
 
 def current(tx: Tx) -> str:
     """Return the present generation; a database that has none begins its first."""
-    return facts.keep(tx, _GENERATION, secrets.token_hex(8))
+    return facts.get_or_set(tx, _GENERATION, secrets.token_hex(8))
 
 
 def begin(tx: Tx, why: str, *, above: int = 0, now: int) -> str:
@@ -42,19 +42,19 @@ def begin(tx: Tx, why: str, *, above: int = 0, now: int) -> str:
     return name
 
 
-def is_to_survey(tx: Tx) -> bool:
+def pop_survey_request(tx: Tx) -> bool:
     """Return, once a generation, whether all nodes are to be asked what they still run of others."""
-    return facts.take(tx, _SURVEY) is not None
+    return facts.pop(tx, _SURVEY) is not None
 
 
-def reached_job(tx: Tx) -> int:
+def highest_job(tx: Tx) -> int:
     """Return the highest number of a job that was given, or is never given."""
-    return reached_ids(tx, jobs.c.job_id)
+    return highest_id(tx, jobs.c.job_id)
 
 
 def skip_jobs(tx: Tx, above: int) -> int:
     """Give no number of a job up to this one and about a thousand more; return the next that is given."""
-    reached = max(above, reached_job(tx))
+    reached = max(above, highest_job(tx))
     return skip_ids(tx, jobs.c.job_id, (reached // _GAP + 2) * _GAP)
 
 
@@ -109,8 +109,8 @@ class GenerationMarks:
         count, job = self._file.read()
 
         def look(tx: Tx) -> bool:
-            is_new = facts.get(tx, _GENERATION) is None and reached_job(tx) == reached_ids(tx, _RESOURCE) == 0
-            source = facts.take(tx, RESTORED)
+            is_new = facts.get(tx, _GENERATION) is None and highest_job(tx) == highest_id(tx, _RESOURCE) == 0
+            source = facts.pop(tx, RESTORED)
             if source is not None:
                 begin(tx, f"the database was restored from {source}", above=job, now=now)
             elif int(facts.get(tx, _MARK) or 0) < count:
@@ -138,4 +138,4 @@ class GenerationMarks:
         self._ids = ids
         count = int(facts.get(tx, _MARK) or 0) + 1
         facts.put(tx, _MARK, str(count))
-        return count, reached_job(tx)
+        return count, highest_job(tx)

@@ -31,7 +31,7 @@ def open_database(where: str | Path, *, create: bool = False, marker: Path | Non
     that there was one, so that a database that went missing is refused instead of begun anew. An older one is brought
     up to date, after a copy on SQLite; a newer, damaged or foreign one is refused. All refusals are `DatabaseRefused`.
     """
-    found = place(where)
+    found = parse_address(where)
     engine = engines.writer(found)
     try:
         if isinstance(found, Path):
@@ -57,7 +57,7 @@ def migrate(tx: Tx, to: str = "head") -> None:
     command.upgrade(config, to)
 
 
-def place(where: str | Path) -> Path | URL:
+def parse_address(where: str | Path) -> Path | URL:
     """Say where a database is: a path, or a PostgreSQL address; other kinds are refused (`DatabaseRefused`)."""
     if isinstance(where, Path) or "://" not in where:
         return Path(where)

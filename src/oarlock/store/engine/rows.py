@@ -25,7 +25,7 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.types import TypeEngine
 
 from oarlock.store.engine.tx import Tx
-from oarlock.store.tables.columns import WHOLE
+from oarlock.store.tables.columns import INTEGER
 
 _FEWEST_TO_COPY = 30
 """Below this, COPY on PostgreSQL costs more than it saves."""
@@ -65,11 +65,11 @@ class BoundRows:
         return func.unnest(*arrays).table_valued(*self._types, name=self._name).render_derived()
 
 
-_IDS = BoundRows("given", id=WHOLE)
+_IDS = BoundRows("given", id=INTEGER)
 
 
 @lru_cache(maxsize=256)
-def among(engine: str, column: ColumnElement[int]) -> ColumnElement[bool]:
+def id_in(engine: str, column: ColumnElement[int]) -> ColumnElement[bool]:
     """Say that a column holds one of the numbers that `these` brings, however many they are.
 
     In the words of `sqlite` or `postgresql`: a statement that is made often is made once for each (`functools.cache`),
@@ -77,10 +77,10 @@ def among(engine: str, column: ColumnElement[int]) -> ColumnElement[bool]:
     """
     if engine == "sqlite":
         return column.in_(select(_IDS.table(engine).c.id))
-    return column == any_(bindparam("given_id", type_=ARRAY(WHOLE)))
+    return column == any_(bindparam("given_id", type_=ARRAY(INTEGER)))
 
 
-def within(engine: str, column: ColumnElement[int], chosen: Select[Any]) -> ColumnElement[bool]:
+def id_in_query(engine: str, column: ColumnElement[int], chosen: Select[Any]) -> ColumnElement[bool]:
     """Say that a column holds one of the numbers that a query gives.
 
     PostgreSQL is made to run that query first, and once: what it would do otherwise is chosen by statistics, which a
@@ -88,10 +88,10 @@ def within(engine: str, column: ColumnElement[int], chosen: Select[Any]) -> Colu
     """
     if engine == "sqlite":
         return column.in_(chosen)
-    return column == any_(func.array(chosen.scalar_subquery(), type_=ARRAY(WHOLE)))
+    return column == any_(func.array(chosen.scalar_subquery(), type_=ARRAY(INTEGER)))
 
 
-def these(tx: Tx, ids: Iterable[int]) -> dict[str, Any]:
+def bind_ids(tx: Tx, ids: Iterable[int]) -> dict[str, Any]:
     """Give the parameters of a statement that uses `among`."""
     return _IDS.bound(tx, [(one,) for one in ids])
 

@@ -10,7 +10,7 @@ Tx = Connection
 """A connection with an open transaction. Whoever opened it ends it; functions that receive one never commit."""
 
 
-def take_ids(tx: Tx, column: Column[int], count: int, *, beside: tuple[Column[int], ...] = ()) -> range:
+def allocate_ids(tx: Tx, column: Column[int], count: int, *, beside: tuple[Column[int], ...] = ()) -> range:
     """Give `count` numbers that `column` does not hold yet.
 
     There is one writer, so it counts in memory, from the highest number found when its connection first needed one;
@@ -27,7 +27,7 @@ def take_ids(tx: Tx, column: Column[int], count: int, *, beside: tuple[Column[in
 
 def skip_ids(tx: Tx, column: Column[int], reached: int) -> int:
     """Give no number of a column up to `reached`, now and after a restart; return the next one."""
-    [following] = take_ids(tx, column, 1)
+    [following] = allocate_ids(tx, column, 1)
     following = max(following, reached + 1)
     tx.info["next ids"][column] = following
     tx.execute(delete(instance).where(instance.c.name == _skips(column)))
@@ -35,7 +35,7 @@ def skip_ids(tx: Tx, column: Column[int], reached: int) -> int:
     return following
 
 
-def reached_ids(tx: Tx, column: Column[int]) -> int:
+def highest_id(tx: Tx, column: Column[int]) -> int:
     """Return the highest number of a column that was given, or is never given."""
     return max(_skipped(tx, column), _highest(tx, column))
 

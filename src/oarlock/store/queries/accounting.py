@@ -12,7 +12,7 @@ from sqlalchemy import Select, Update, case, delete, func, literal_column, selec
 from oarlock.model.accounting import shares
 from oarlock.model.job import FINAL
 from oarlock.model.resource import DEFAULT_TYPE
-from oarlock.store.engine.rows import among, these
+from oarlock.store.engine.rows import bind_ids, id_in
 from oarlock.store.engine.tx import Tx
 from oarlock.store.tables import accounting, assigned_resources, jobs, moldable_job_descriptions, resources
 
@@ -51,7 +51,7 @@ def update_accounts(
     is noted in `bookings`, where somebody wants to know.
     """
     engine = tx.dialect.name
-    found = tx.execute(_ended().limit(most)) if ids is None else tx.execute(_ended_of(engine, most), these(tx, ids))
+    found = tx.execute(_ended().limit(most)) if ids is None else tx.execute(_ended_of(engine, most), bind_ids(tx, ids))
     rows = found.all()
     amounts = {
         row.job_id: [
@@ -67,7 +67,7 @@ def update_accounts(
     for account, amount in chain.from_iterable(amounts.values()):
         sums[account] += amount
     _store(tx, sums)
-    tx.execute(_check_off(engine), these(tx, [r.job_id for r in rows]))
+    tx.execute(_check_off(engine), bind_ids(tx, [r.job_id for r in rows]))
     return len(rows)
 
 
@@ -136,12 +136,12 @@ def _ended() -> Select[Any]:
 
 @cache
 def _ended_of(engine: str, most: int) -> Select[Any]:
-    return _ended().limit(most).where(among(engine, jobs.c.job_id))
+    return _ended().limit(most).where(id_in(engine, jobs.c.job_id))
 
 
 @cache
 def _check_off(engine: str) -> Update:
-    return update(jobs).where(among(engine, jobs.c.job_id)).values(accounted="YES")
+    return update(jobs).where(id_in(engine, jobs.c.job_id)).values(accounted="YES")
 
 
 def _amounts(job: Any, kind: str, stop: int, window: int) -> Iterator[tuple[AccountingRow, int]]:

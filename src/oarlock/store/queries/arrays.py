@@ -15,7 +15,7 @@ from oarlock.model.job import Job
 from oarlock.model.record import changed
 from oarlock.store.engine.rows import insert_rows
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries.jobs import COLUMNS, NewJob, add_details, add_texts, row_of, take_numbers, text_of
+from oarlock.store.queries.jobs import COLUMNS, NewJob, add_details, add_texts, allocate_numbers, row_of, text_of
 from oarlock.store.tables import (
     array_members,
     array_texts,
@@ -27,7 +27,7 @@ from oarlock.store.tables import (
     jobs,
     moldable_job_descriptions,
 )
-from oarlock.store.tables.columns import WHOLE
+from oarlock.store.tables.columns import INTEGER
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class IncomingArray:
 
 def begin(tx: Tx, new: NewJob, parameters: Sequence[str]) -> IncomingArray:
     """Take numbers for an array, and store what its members have in common; `new` describes each of them."""
-    numbers = take_numbers(tx, len(parameters))
+    numbers = allocate_numbers(tx, len(parameters))
     text = text_of(new.request.where, {})
     first = changed(new.job, id=numbers[0], array_id=numbers[0], array_index=1, properties=text)
     add_texts(tx, first, last_job_id=numbers[-1], stored=False)
@@ -111,7 +111,7 @@ def remove(tx: Tx, numbers: range) -> None:
 
 
 def _removals() -> list[Delete]:
-    first, last = bindparam("first", type_=WHOLE), bindparam("last", type_=WHOLE)
+    first, last = bindparam("first", type_=INTEGER), bindparam("last", type_=INTEGER)
     moldable, group = moldable_job_descriptions.c, job_resource_groups.c
     alternatives = select(moldable.moldable_id).where(moldable.moldable_job_id.between(first, last))
     groups = select(group.res_group_id).where(group.res_group_moldable_id.in_(alternatives))

@@ -12,10 +12,10 @@ from sqlalchemy.types import TypeEngine
 from oarlock.model.errors import AttemptOpen, StaleAttempt
 from oarlock.model.record import changed
 from oarlock.store.engine import journal
-from oarlock.store.engine.rows import BoundRows, among, insert_rows, these
+from oarlock.store.engine.rows import BoundRows, bind_ids, id_in, insert_rows
 from oarlock.store.engine.tx import Tx
 from oarlock.store.tables import attempt_nodes, attempts
-from oarlock.store.tables.columns import TEXT_BY_CODE_POINT, WHOLE
+from oarlock.store.tables.columns import INTEGER, TEXT_BY_CODE_POINT
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,14 @@ class Attempt:
 
 _COLUMNS = [column.name for column in attempts.columns]
 _CHANGING: dict[str, TypeEngine[Any]] = {
-    "started_us": WHOLE,
-    "ended_us": WHOLE,
-    "closed_us": WHOLE,
-    "exit_code": WHOLE,
+    "started_us": INTEGER,
+    "ended_us": INTEGER,
+    "closed_us": INTEGER,
+    "exit_code": INTEGER,
     "outcome": TEXT_BY_CODE_POINT,
 }
-_NEWS = BoundRows("news", job_id=WHOLE, number=WHOLE, **_CHANGING)
-_BOOTS = BoundRows("boots", job_id=WHOLE, number=WHOLE, position=WHOLE, boot_id=TEXT_BY_CODE_POINT)
+_NEWS = BoundRows("news", job_id=INTEGER, number=INTEGER, **_CHANGING)
+_BOOTS = BoundRows("boots", job_id=INTEGER, number=INTEGER, position=INTEGER, boot_id=TEXT_BY_CODE_POINT)
 
 
 def begin(tx: Tx, new: Sequence[Attempt]) -> list[Attempt]:
@@ -125,7 +125,7 @@ def _update_boots(engine: str) -> Update:
 
 def of_jobs(tx: Tx, ids: Collection[int]) -> list[Attempt]:
     """Give all attempts of jobs, by job and number."""
-    return _attempts(tx, _of_jobs(tx.dialect.name), these(tx, ids))
+    return _attempts(tx, _of_jobs(tx.dialect.name), bind_ids(tx, ids))
 
 
 def live(tx: Tx) -> list[Attempt]:
@@ -138,12 +138,12 @@ _IN_ORDER = select(attempts).order_by(attempts.c.job_id, attempts.c.number)
 
 @cache
 def _of_jobs(engine: str) -> Select[Any]:
-    return _IN_ORDER.where(among(engine, attempts.c.job_id))
+    return _IN_ORDER.where(id_in(engine, attempts.c.job_id))
 
 
 @cache
 def _nodes_of_jobs(engine: str) -> Select[Any]:
-    return select(attempt_nodes).where(among(engine, attempt_nodes.c.job_id)).order_by(attempt_nodes.c.position)
+    return select(attempt_nodes).where(id_in(engine, attempt_nodes.c.job_id)).order_by(attempt_nodes.c.position)
 
 
 def _attempts(tx: Tx, query: Select[Any], bound: dict[str, Any]) -> list[Attempt]:
@@ -151,7 +151,7 @@ def _attempts(tx: Tx, query: Select[Any], bound: dict[str, Any]) -> list[Attempt
     if not rows:
         return []
     nodes = defaultdict(list)
-    numbers = these(tx, [row.job_id for row in rows])
+    numbers = bind_ids(tx, [row.job_id for row in rows])
     for job_id, number, _, name, boot_id, memory in tx.execute(_nodes_of_jobs(tx.dialect.name), numbers):
         nodes[job_id, number].append(AttemptNode(name, boot_id, memory))
     return [Attempt(**row._mapping, nodes=tuple(nodes[row.job_id, row.number])) for row in rows]

@@ -12,7 +12,7 @@ import msgspec
 from sqlalchemy import Row, insert, select
 
 from oarlock.store.engine import journal
-from oarlock.store.engine.tx import Tx, take_ids
+from oarlock.store.engine.tx import Tx, allocate_ids
 from oarlock.store.tables import audit
 
 _NUMBERS = re.compile(r'"ids":\[([0-9,]*)(\]?)')  # the jobs that a change was about, the last one perhaps cut off
@@ -35,7 +35,7 @@ class AuditEntry:
 
 def add(tx: Tx, entry: AuditEntry) -> None:
     """Write a change down, in its own transaction; or a request that was refused."""
-    [number] = take_ids(tx, audit.c.id, 1)
+    [number] = allocate_ids(tx, audit.c.id, 1)
     chain = _chained(tx.execute(_LAST).scalar() or "", number, entry)
     row = {"user_name": entry.user, "behalf": entry.behalf, "verb": entry.verb, "channel": entry.channel}
     told = {"asked": entry.asked, "refused": entry.refused, "chain": chain}

@@ -11,8 +11,8 @@ from sqlalchemy import Select, Update, func, literal_column, select, update
 
 from oarlock.model.event import FOR_ADMINISTRATORS, Event, EventType, event_type
 from oarlock.store.engine import journal
-from oarlock.store.engine.rows import among, insert_rows, these
-from oarlock.store.engine.tx import Tx, take_ids
+from oarlock.store.engine.rows import bind_ids, id_in, insert_rows
+from oarlock.store.engine.tx import Tx, allocate_ids
 from oarlock.store.tables import event_log_hostnames, event_logs
 
 _NO_JOB = 0
@@ -28,7 +28,7 @@ class EventRow(NamedTuple):
 
 def add(tx: Tx, events: Sequence[Event]) -> list[int]:
     """Write events down, with the hosts they name."""
-    numbers = take_ids(tx, event_logs.c.event_id, len(events))
+    numbers = allocate_ids(tx, event_logs.c.event_id, len(events))
     insert_rows(
         tx,
         "event_logs",
@@ -66,20 +66,20 @@ def to_check(tx: Tx) -> list[EventRow]:
 
 def check_off(tx: Tx, ids: Collection[int]) -> None:
     """Say that these events were acted on."""
-    tx.execute(_check_off(tx.dialect.name), these(tx, ids))
+    tx.execute(_check_off(tx.dialect.name), bind_ids(tx, ids))
 
 
 @cache
 def _check_off(engine: str) -> Update:
-    return update(event_logs).where(among(engine, event_logs.c.event_id)).values(to_check="NO")
+    return update(event_logs).where(id_in(engine, event_logs.c.event_id)).values(to_check="NO")
 
 
 def of_jobs(tx: Tx, ids: Collection[int]) -> list[EventRow]:
     """Give the events of jobs, oldest first."""
     query = select(event_logs).where(
-        among(tx.dialect.name, event_logs.c.job_id), event_logs.c.job_id != literal_column("0")
+        id_in(tx.dialect.name, event_logs.c.job_id), event_logs.c.job_id != literal_column("0")
     )
-    return _noted(tx, query, these(tx, ids))
+    return _noted(tx, query, bind_ids(tx, ids))
 
 
 def after(tx: Tx, number: int, types: Collection[EventType], *, most: int) -> list[EventRow]:
@@ -108,9 +108,9 @@ def _noted(tx: Tx, query: Select[Any], bound: dict[str, Any] | None = None) -> l
     rows = sorted(tx.execute(query, bound or {}), key=attrgetter("event_id"))
     hosts = defaultdict(list)
     named = (
-        select(event_log_hostnames).where(among(tx.dialect.name, event_log_hostnames.c.event_id)).order_by("hostname")
+        select(event_log_hostnames).where(id_in(tx.dialect.name, event_log_hostnames.c.event_id)).order_by("hostname")
     )
-    for number, host in tx.execute(named, these(tx, [row.event_id for row in rows])):
+    for number, host in tx.execute(named, bind_ids(tx, [row.event_id for row in rows])):
         hosts[number].append(host)
     return [
         EventRow(

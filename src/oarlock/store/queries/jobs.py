@@ -14,9 +14,9 @@ from oarlock.model.errors import UnknownJob
 from oarlock.model.job import HOLDS_RESOURCES, Job, JobKind, JobState, Reservation
 from oarlock.model.record import changed
 from oarlock.model.request import Request
-from oarlock.store.engine.rows import BoundRows, among, insert_rows, these
-from oarlock.store.engine.tx import Tx, take_ids
-from oarlock.store.queries import where
+from oarlock.store.engine.rows import BoundRows, bind_ids, id_in, insert_rows
+from oarlock.store.engine.tx import Tx, allocate_ids
+from oarlock.store.queries import condition_sql
 from oarlock.store.queries.moves import record
 from oarlock.store.tables import (
     HIDDEN_JOB_COLUMNS,
@@ -29,7 +29,7 @@ from oarlock.store.tables import (
     jobs,
     moldable_job_descriptions,
 )
-from oarlock.store.tables.columns import WHOLE
+from oarlock.store.tables.columns import INTEGER
 
 __all__ = [
     "VISIBLE",
@@ -37,15 +37,15 @@ __all__ = [
     "add",
     "add_details",
     "add_texts",
-    "after",
     "assign",
     "count",
-    "each",
+    "dependencies",
+    "existing",
     "get",
+    "get_many",
     "holders",
     "in_states",
-    "known",
-    "many",
+    "iterate",
     "matching",
     "not_begun_reservations",
     "numbers_in",
@@ -53,7 +53,7 @@ __all__ = [
     "record",
     "resources_of",
     "set_message",
-    "story",
+    "state_history",
     "suspended_seconds",
     "uids",
     "unassign",
@@ -61,7 +61,7 @@ __all__ = [
 ]
 
 VISIBLE: Mapping[str, type] = {
-    column.name: int if column.type is WHOLE else str for column in jobs.c if column.name not in HIDDEN_JOB_COLUMNS
+    column.name: int if column.type is INTEGER else str for column in jobs.c if column.name not in HIDDEN_JOB_COLUMNS
 }
 """The columns that anybody may ask about (`--sql`), with `int` or `str`: what `lang.where.check` wants."""
 
@@ -101,7 +101,7 @@ _FIELDS: Mapping[str, str] = {
 """Field of `Job` → column."""
 
 _SELECT: Select[Any] = select(*(jobs.c[column] for column in _FIELDS.values()), jobs.c.texts_id).order_by(jobs.c.job_id)
-_MESSAGES = BoundRows("said", id=WHOLE, message=jobs.c.message.type)
+_MESSAGES = BoundRows("said", id=INTEGER, message=jobs.c.message.type)
 _YES_NO = {False: "NO", True: "YES"}
 
 
@@ -125,7 +125,7 @@ def add(tx: Tx, new: Sequence[NewJob]) -> list[Job]:
     A job whose array index is 1 begins an array (of one, for most); those that follow with other indexes belong to it,
     and share its command, environment and request as it was typed. The jobs that are returned have no `parameters`.
     """
-    numbers = take_numbers(tx, len(new))
+    numbers = allocate_numbers(tx, len(new))
     texts: dict[Condition, str] = {}
     added: list[Job] = []
     for number, one in zip(numbers, new, strict=True):
@@ -142,9 +142,9 @@ def add(tx: Tx, new: Sequence[NewJob]) -> list[Job]:
     return added
 
 
-def take_numbers(tx: Tx, count: int) -> range:
+def allocate_numbers(tx: Tx, count: int) -> range:
     """Take numbers for new jobs; those of arrays that are still being written are taken already."""
-    return take_ids(tx, jobs.c.job_id, count, beside=(array_texts.c.last_job_id,))
+    return allocate_ids(tx, jobs.c.job_id, count, beside=(array_texts.c.last_job_id,))
 
 
 def _add_texts(tx: Tx, added: Sequence[Job]) -> dict[int, int]:
@@ -191,7 +191,7 @@ def add_details(tx: Tx, numbers: Sequence[int], new: Sequence[NewJob], texts: di
     _add_logs(tx, numbers, new)
     _add_requests(tx, numbers, [one.request for one in new], texts)
     types = [(number, type_) for number, one in zip(numbers, new, strict=True) for type_ in one.job.types]
-    numbered = zip(take_ids(tx, job_types.c.job_type_id, len(types)), types, strict=True)
+    numbered = zip(allocate_ids(tx, job_types.c.job_type_id, len(types)), types, strict=True)
     insert_rows(tx, "job_types", ["job_type_id", "job_id", "type"], [(line, *pair) for line, pair in numbered])
     required = [(number, before) for number, one in zip(numbers, new, strict=True) for before in set(one.after)]
     insert_rows(tx, "job_dependencies", ["job_id", "job_id_required"], required)
@@ -199,13 +199,13 @@ def add_details(tx: Tx, numbers: Sequence[int], new: Sequence[NewJob], texts: di
 
 def get(tx: Tx, job_id: int) -> Job:
     """Give one job, or refuse (`UnknownJob`)."""
-    [job] = many(tx, [job_id])
+    [job] = get_many(tx, [job_id])
     return job
 
 
-def many(tx: Tx, ids: Collection[int]) -> list[Job]:
+def get_many(tx: Tx, ids: Collection[int]) -> list[Job]:
     """Give jobs by increasing number; each of them must exist (`UnknownJob`)."""
-    found = known(tx, ids)
+    found = existing(tx, ids)
     there = {job.id for job in found}
     for number in ids:
         if number not in there:
@@ -213,17 +213,17 @@ def many(tx: Tx, ids: Collection[int]) -> list[Job]:
     return found
 
 
-def known(tx: Tx, ids: Collection[int]) -> list[Job]:
+def existing(tx: Tx, ids: Collection[int]) -> list[Job]:
     """Give jobs by increasing number; numbers that were never given are left out."""
-    return _jobs(tx, tx.execute(_known(tx.dialect.name), these(tx, ids)))
+    return _jobs(tx, tx.execute(_known(tx.dialect.name), bind_ids(tx, ids)))
 
 
 def uids(tx: Tx, ids: Collection[int]) -> dict[int, int]:
     """Return the numbers of the accounts that submitted these jobs, by job, where they are known."""
     query = select(jobs.c.job_id, jobs.c.job_uid).where(
-        jobs.c.job_uid.is_not(None), among(tx.dialect.name, jobs.c.job_id)
+        jobs.c.job_uid.is_not(None), id_in(tx.dialect.name, jobs.c.job_id)
     )
-    return dict(tuple(row) for row in tx.execute(query, these(tx, ids)))
+    return dict(tuple(row) for row in tx.execute(query, bind_ids(tx, ids)))
 
 
 def not_begun_reservations(tx: Tx, ids: Collection[int]) -> list[int]:
@@ -231,17 +231,17 @@ def not_begun_reservations(tx: Tx, ids: Collection[int]) -> list[int]:
     query = select(jobs.c.job_id).where(
         jobs.c.reservation == Reservation.SCHEDULED.value,
         jobs.c.assigned_moldable_job == 0,
-        among(tx.dialect.name, jobs.c.job_id),
+        id_in(tx.dialect.name, jobs.c.job_id),
     )
-    return list(tx.execute(query, these(tx, ids)).scalars())
+    return list(tx.execute(query, bind_ids(tx, ids)).scalars())
 
 
-def each(tx: Tx, ids: Collection[int]) -> Iterator[Job]:
+def iterate(tx: Tx, ids: Collection[int]) -> Iterator[Job]:
     """Yield jobs by increasing number as `known` returns them, reading on only when asked: their texts may be long."""
-    types = _grouped(tx.execute(_types(tx.dialect.name), these(tx, ids)))
+    types = _grouped(tx.execute(_types(tx.dialect.name), bind_ids(tx, ids)))
     streamed = {"stream_results": True, "yield_per": _READ_AT_ONCE}
     array, shared = 0, {}
-    with tx.execute(_known(tx.dialect.name), these(tx, ids), execution_options=streamed) as rows:
+    with tx.execute(_known(tx.dialect.name), bind_ids(tx, ids), execution_options=streamed) as rows:
         for row in rows:
             fields, texts_id = dict(zip(_FIELDS, row[:-1], strict=True)), row[-1]
             if texts_id and texts_id != array:  # members follow each other: only the last array is worth keeping
@@ -256,7 +256,7 @@ _READ_AT_ONCE = 50  # rows of jobs that may have long texts
 
 @cache
 def _known(engine: str) -> Select[Any]:
-    return _SELECT.where(among(engine, jobs.c.job_id))
+    return _SELECT.where(id_in(engine, jobs.c.job_id))
 
 
 def in_states(tx: Tx, states: Collection[JobState], *, user: str | None = None) -> list[Job]:
@@ -285,7 +285,7 @@ def of_array(tx: Tx, array_id: int) -> list[Job]:
 
 def matching(tx: Tx, condition: Condition, *, user: str | None = None) -> list[int]:
     """Give the numbers of jobs that fulfil a condition checked with `VISIBLE`, oldest first; for `Database.ask`."""
-    query = select(jobs.c.job_id).where(where.bound(condition, dict(jobs.c))).order_by(jobs.c.job_id)
+    query = select(jobs.c.job_id).where(condition_sql.sql_condition(condition, dict(jobs.c))).order_by(jobs.c.job_id)
     return list(tx.execute(query if user is None else query.where(jobs.c.job_user == user)).scalars())
 
 
@@ -298,8 +298,8 @@ def assign(tx: Tx, assigned: Mapping[int, Collection[int]]) -> None:
 def unassign(tx: Tx, moldable_ids: Collection[int]) -> None:
     """Take resources back from jobs whose launch failed before anything of the user's ran: as if never given."""
     tx.execute(
-        assigned_resources.delete().where(among(tx.dialect.name, assigned_resources.c.moldable_job_id)),
-        these(tx, moldable_ids),
+        assigned_resources.delete().where(id_in(tx.dialect.name, assigned_resources.c.moldable_job_id)),
+        bind_ids(tx, moldable_ids),
     )
 
 
@@ -308,16 +308,16 @@ def resources_of(tx: Tx, ids: Collection[int]) -> dict[int, list[int]]:
     rows = tx.execute(
         select(jobs.c.job_id, assigned_resources.c.resource_id)
         .join(assigned_resources, assigned_resources.c.moldable_job_id == jobs.c.assigned_moldable_job)
-        .where(among(tx.dialect.name, jobs.c.job_id))
+        .where(id_in(tx.dialect.name, jobs.c.job_id))
         .order_by(assigned_resources.c.resource_id),
-        these(tx, ids),
+        bind_ids(tx, ids),
     )
     return _grouped(rows)
 
 
 def holders(tx: Tx, resource_ids: Collection[int]) -> dict[int, list[int]]:
     """Give the jobs that hold these resources now, by resource; one that is free is not in the answer."""
-    return _grouped(tx.execute(_holders(tx.dialect.name), these(tx, resource_ids)))
+    return _grouped(tx.execute(_holders(tx.dialect.name), bind_ids(tx, resource_ids)))
 
 
 @cache
@@ -326,7 +326,7 @@ def _holders(engine: str) -> Select[Any]:
     return (
         select(given.resource_id, moldable.moldable_job_id)
         .join(moldable_job_descriptions, moldable.moldable_id == given.moldable_job_id)
-        .where(given.assigned_resource_index == literal_column("'CURRENT'"), among(engine, given.resource_id))
+        .where(given.assigned_resource_index == literal_column("'CURRENT'"), id_in(engine, given.resource_id))
     )
 
 
@@ -347,13 +347,13 @@ _SUSPENDED = select(job_state_logs.c.job_id, job_state_logs.c.date_start, job_st
 )
 
 
-def after(tx: Tx, ids: Collection[int]) -> dict[int, list[int]]:
+def dependencies(tx: Tx, ids: Collection[int]) -> dict[int, list[int]]:
     """Give the jobs that each of these waits for; those that wait for none are not in the answer."""
     rows = tx.execute(
         select(job_dependencies.c.job_id, job_dependencies.c.job_id_required)
-        .where(among(tx.dialect.name, job_dependencies.c.job_id))
+        .where(id_in(tx.dialect.name, job_dependencies.c.job_id))
         .order_by(job_dependencies.c.job_id_required),
-        these(tx, ids),
+        bind_ids(tx, ids),
     )
     return _grouped(rows)
 
@@ -364,7 +364,7 @@ def wait_for_copy(tx: Tx, original: int, copy: int) -> None:
     tx.execute(update(job_dependencies).where(required == original).values(job_id_required=copy))
 
 
-def story(tx: Tx, job_id: int) -> list[tuple[JobState, int, int, str]]:
+def state_history(tx: Tx, job_id: int) -> list[tuple[JobState, int, int, str]]:
     """Tell what a job went through: state, from when, until when (0: still), why."""
     log = job_state_logs.c
     rows = tx.execute(
@@ -414,7 +414,7 @@ def _jobs(tx: Tx, rows: Iterable[Any]) -> list[Job]:
         fields.append(dict(zip(_FIELDS, row[:-1], strict=True)))
         if row[-1]:
             arrays[row[0]] = row[-1]
-    types = _grouped(tx.execute(_types(tx.dialect.name), these(tx, [one["id"] for one in fields])))
+    types = _grouped(tx.execute(_types(tx.dialect.name), bind_ids(tx, [one["id"] for one in fields])))
     if arrays:
         shared = _read_texts(tx, set(arrays.values()))
         for job in fields:
@@ -424,7 +424,7 @@ def _jobs(tx: Tx, rows: Iterable[Any]) -> list[Job]:
 
 
 def _read_texts(tx: Tx, arrays: Collection[int]) -> dict[int, tuple[str | None, str, str]]:
-    return {row[0]: tuple(row[1:]) for row in tx.execute(_texts(tx.dialect.name), these(tx, arrays))}
+    return {row[0]: tuple(row[1:]) for row in tx.execute(_texts(tx.dialect.name), bind_ids(tx, arrays))}
 
 
 def _share_texts(job: dict[str, Any], command: str | None, environment: str, initial_request: str) -> None:
@@ -437,13 +437,13 @@ def _share_texts(job: dict[str, Any], command: str | None, environment: str, ini
 def _texts(engine: str) -> Select[Any]:
     texts = array_texts.c
     query = select(texts.array_id, texts.command, texts.job_env, texts.initial_request)
-    return query.where(among(engine, texts.array_id))
+    return query.where(id_in(engine, texts.array_id))
 
 
 @cache
 def _types(engine: str) -> Select[Any]:
     types = select(job_types.c.job_id, job_types.c.type).order_by(job_types.c.job_type_id)
-    return types.where(among(engine, job_types.c.job_id))
+    return types.where(id_in(engine, job_types.c.job_id))
 
 
 def _job(fields: dict[str, Any], types: tuple[str, ...]) -> Job:
@@ -463,7 +463,7 @@ def _grouped(rows: Iterable[Any]) -> dict[int, list[Any]]:
 
 
 def _add_logs(tx: Tx, numbers: Sequence[int], new: Sequence[NewJob]) -> None:
-    lines = take_ids(tx, job_state_logs.c.job_state_log_id, len(new))
+    lines = allocate_ids(tx, job_state_logs.c.job_state_log_id, len(new))
     insert_rows(
         tx,
         "job_state_logs",
@@ -477,7 +477,7 @@ def _add_logs(tx: Tx, numbers: Sequence[int], new: Sequence[NewJob]) -> None:
 
 def _add_requests(tx: Tx, numbers: Sequence[int], requests: Sequence[Request], texts: dict[Condition, str]) -> None:
     alternatives = [(n, a) for n, request in zip(numbers, requests, strict=True) for a in request.alternatives]
-    moldables = take_ids(tx, moldable_job_descriptions.c.moldable_id, len(alternatives))
+    moldables = allocate_ids(tx, moldable_job_descriptions.c.moldable_id, len(alternatives))
     insert_rows(
         tx,
         "moldable_job_descriptions",
@@ -485,7 +485,7 @@ def _add_requests(tx: Tx, numbers: Sequence[int], requests: Sequence[Request], t
         [(m, number, _walltime(a.walltime)) for m, (number, a) in zip(moldables, alternatives, strict=True)],
     )
     asked = [(m, group) for m, (_, a) in zip(moldables, alternatives, strict=True) for group in a.groups]
-    groups = take_ids(tx, job_resource_groups.c.res_group_id, len(asked))
+    groups = allocate_ids(tx, job_resource_groups.c.res_group_id, len(asked))
     insert_rows(
         tx,
         "job_resource_groups",

@@ -7,28 +7,28 @@ from typing import Any
 from sqlalchemy import Select, Update, literal_column, select, update
 
 from oarlock.model.job import FragState
-from oarlock.store.engine.rows import among, insert_rows, these
+from oarlock.store.engine.rows import bind_ids, id_in, insert_rows
 from oarlock.store.engine.tx import Tx
 from oarlock.store.tables import frag_jobs
 
 
-def ask(tx: Tx, ids: Collection[int], *, at: int) -> list[int]:
+def request(tx: Tx, ids: Collection[int], *, at: int) -> list[int]:
     """Ask for the end of jobs; give those for which nobody had asked before."""
-    before = asked(tx, ids)
+    before = requested(tx, ids)
     new = [number for number in dict.fromkeys(ids) if number not in before]
     rows = [(number, at, FragState.LEON.value) for number in new]
     insert_rows(tx, "frag_jobs", ["frag_id_job", "frag_date", "frag_state"], rows)
     return new
 
 
-def asked(tx: Tx, ids: Collection[int]) -> set[int]:
+def requested(tx: Tx, ids: Collection[int]) -> set[int]:
     """Return those of the jobs whose end was asked for, by a person or by the system."""
-    return set(tx.execute(_asked(tx.dialect.name), these(tx, ids)).scalars())
+    return set(tx.execute(_asked(tx.dialect.name), bind_ids(tx, ids)).scalars())
 
 
 @cache
 def _asked(engine: str) -> Select[Any]:
-    return select(frag_jobs.c.frag_id_job).where(among(engine, frag_jobs.c.frag_id_job))
+    return select(frag_jobs.c.frag_id_job).where(id_in(engine, frag_jobs.c.frag_id_job))
 
 
 def under_way(tx: Tx) -> list[tuple[int, FragState, int]]:
@@ -45,9 +45,9 @@ _UNDER_WAY = (
 
 def set_state(tx: Tx, ids: Collection[int], state: FragState) -> None:
     """Say how far the kills of these jobs have come."""
-    tx.execute(_set_state(tx.dialect.name, state), these(tx, ids))
+    tx.execute(_set_state(tx.dialect.name, state), bind_ids(tx, ids))
 
 
 @cache
 def _set_state(engine: str, state: FragState) -> Update:
-    return update(frag_jobs).where(among(engine, frag_jobs.c.frag_id_job)).values(frag_state=state.value)
+    return update(frag_jobs).where(id_in(engine, frag_jobs.c.frag_id_job)).values(frag_state=state.value)

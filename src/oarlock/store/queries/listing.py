@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Select, and_, or_, select
 
 from oarlock.model.job import FINAL, HOLDS_RESOURCES, JobState
-from oarlock.store.engine.rows import among, these
+from oarlock.store.engine.rows import bind_ids, id_in
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import jobs as stored_jobs
 from oarlock.store.tables import (
@@ -76,7 +76,7 @@ _COLUMNS = (
 _START = [column.name for column in _COLUMNS].index("start_time")
 
 
-def lines(tx: Tx, which: JobFilter, *, most: int) -> list[JobRow]:
+def rows(tx: Tx, which: JobFilter, *, most: int) -> list[JobRow]:
     """Give the wanted jobs, oldest first; not more than `most`."""
     holds, bound = _chosen(tx, which)
     rows = tx.execute(select(*_COLUMNS).where(*holds).order_by(jobs.c.job_id).limit(most), bound).all()
@@ -100,7 +100,7 @@ def details(tx: Tx, ids: Collection[int]) -> dict[int, JobDetails]:
     """Return what a chart shows of these jobs, by job."""
     return {
         job.id: JobDetails(job.command, job.kind.value, job.directory, job.properties, job.uid)
-        for job in stored_jobs.each(tx, ids)
+        for job in stored_jobs.iterate(tx, ids)
     }
 
 
@@ -121,15 +121,15 @@ def on_resources(tx: Tx) -> dict[int, list[int]]:
     return dict(held)
 
 
-def foreseen(tx: Tx, ids: Collection[int]) -> dict[int, list[int]]:
+def planned_resources(tx: Tx, ids: Collection[int]) -> dict[int, list[int]]:
     """Give the resources that the last plan has for jobs that still wait, by job."""
     plan, choice = gantt_jobs_resources_visu.c, moldable_job_descriptions.c
     rows = tx.execute(
         select(choice.moldable_job_id, plan.resource_id)
         .join(gantt_jobs_resources_visu, plan.moldable_job_id == choice.moldable_id)
-        .where(among(tx.dialect.name, choice.moldable_job_id))
+        .where(id_in(tx.dialect.name, choice.moldable_job_id))
         .order_by(plan.resource_id),
-        these(tx, ids),
+        bind_ids(tx, ids),
     )
     found: defaultdict[int, list[int]] = defaultdict(list)
     for job, resource in rows:
@@ -141,9 +141,9 @@ def addresses(tx: Tx, ids: Collection[int]) -> dict[int, str]:
     """Give the node of each of these resources; those that were removed are not in the answer."""
     rows = tx.execute(
         select(resources.c.resource_id, resources.c.network_address)
-        .where(among(tx.dialect.name, resources.c.resource_id))
+        .where(id_in(tx.dialect.name, resources.c.resource_id))
         .order_by(resources.c.resource_id),
-        these(tx, ids),
+        bind_ids(tx, ids),
     )
     return {row.resource_id: row.network_address for row in rows}
 
@@ -165,8 +165,8 @@ def _chosen(tx: Tx, which: JobFilter) -> tuple[list[ColumnElement[bool]], dict[s
     holds: list[ColumnElement[bool]] = []
     bound: dict[str, Any] = {}
     if which.ids is not None:
-        holds.append(among(tx.dialect.name, jobs.c.job_id))
-        bound = these(tx, which.ids)
+        holds.append(id_in(tx.dialect.name, jobs.c.job_id))
+        bound = bind_ids(tx, which.ids)
     if which.array_id is not None:
         holds.append(jobs.c.array_id == which.array_id)
     if which.user is not None:

@@ -11,7 +11,7 @@ from oarlock.model.errors import OarlockError
 from oarlock.model.maintenance import Maintenance, UnknownWindow
 from oarlock.model.snapshot import Window
 from oarlock.store.engine.rows import insert_rows
-from oarlock.store.engine.tx import Tx, take_ids
+from oarlock.store.engine.tx import Tx, allocate_ids
 from oarlock.store.queries import resources, unknown
 from oarlock.store.tables import maintenance, unknown_attempts
 from oarlock.store.tables import resources as table
@@ -21,7 +21,7 @@ _COLUMNS = [column.name for column in maintenance.columns]
 
 def add(tx: Tx, window: Maintenance) -> Maintenance:
     """Keep a new window; gives it with its number."""
-    [number] = take_ids(tx, maintenance.c.maintenance_id, 1)
+    [number] = allocate_ids(tx, maintenance.c.maintenance_id, 1)
     added = replace(window, id=number)
     insert_rows(tx, "maintenance", _COLUMNS, [astuple(added)])
     return added
@@ -49,7 +49,7 @@ def windows(tx: Tx, types: Mapping[str, type], *, now: int) -> list[Window]:
     """Give the windows that are not over with their resources, for the scheduler; and what unknown jobs hold."""
     rows = [tuple(row) for row in tx.execute(_WINDOWS, {"now": now})]
     given = [row for row in rows if row[1] is not None]
-    found = [Window(name, start, stop, of(tx, where, types)) for _, name, start, stop, where in given]
+    found = [Window(name, start, stop, resources_of_window(tx, where, types)) for _, name, start, stop, where in given]
     return found if len(found) == len(rows) else [*found, *unknown.windows(tx, now=now)]
 
 
@@ -66,7 +66,7 @@ _WINDOWS = union_all(
 ).order_by("start", "number")
 
 
-def of(tx: Tx, where: str, types: Mapping[str, type]) -> tuple[int, ...]:
+def resources_of_window(tx: Tx, where: str, types: Mapping[str, type]) -> tuple[int, ...]:
     """Give the resources that a window is about. One whose condition cannot be read any more is about all: it is better
     that a job waits than that it runs on a node that somebody takes apart.
     """

@@ -7,26 +7,26 @@ from typing import Any
 from sqlalchemy import Select, select, update
 
 from oarlock.model.job import JobState
-from oarlock.store.engine.rows import BoundRows, among, these
+from oarlock.store.engine.rows import BoundRows, bind_ids, id_in
 from oarlock.store.engine.tx import Tx
 from oarlock.store.tables import jobs, moldable_job_descriptions
-from oarlock.store.tables.columns import WHOLE
+from oarlock.store.tables.columns import INTEGER
 
-_WALLTIMES = BoundRows("lasting", id=WHOLE, seconds=WHOLE)
+_WALLTIMES = BoundRows("lasting", id=INTEGER, seconds=INTEGER)
 
 
 def walltimes(tx: Tx, ids: Collection[int]) -> dict[int, int]:
     """Give the walltimes of moldable alternatives, in seconds."""
-    return dict(tuple(row) for row in tx.execute(_walltimes(tx.dialect.name), these(tx, ids)))
+    return dict(tuple(row) for row in tx.execute(_walltimes(tx.dialect.name), bind_ids(tx, ids)))
 
 
 @cache
 def _walltimes(engine: str) -> Select[Any]:
     moldable = moldable_job_descriptions.c
-    return select(moldable.moldable_id, moldable.moldable_walltime).where(among(engine, moldable.moldable_id))
+    return select(moldable.moldable_id, moldable.moldable_walltime).where(id_in(engine, moldable.moldable_id))
 
 
-def lasting(tx: Tx, states: Collection[JobState]) -> list[tuple[int, int, int]]:
+def starts_and_walltimes(tx: Tx, states: Collection[JobState]) -> list[tuple[int, int, int]]:
     """Give the jobs in these states with their start and the walltime of the alternative that was chosen (else 0)."""
     moldable = moldable_job_descriptions.c
     rows = tx.execute(

@@ -9,8 +9,8 @@ from sqlalchemy import Select, Update, and_, case, exists, func, literal_column,
 from oarlock.model.errors import IllegalMove, UnknownJob
 from oarlock.model.job import FINAL, JobState, Moved, describe_exit
 from oarlock.store.engine import journal
-from oarlock.store.engine.rows import BoundRows, among, insert_rows, these, within
-from oarlock.store.engine.tx import Tx, take_ids
+from oarlock.store.engine.rows import BoundRows, bind_ids, id_in, id_in_query, insert_rows
+from oarlock.store.engine.tx import Tx, allocate_ids
 from oarlock.store.tables import (
     assigned_resources,
     job_dependencies,
@@ -22,23 +22,23 @@ from oarlock.store.tables import (
     moldable_job_descriptions,
     resources,
 )
-from oarlock.store.tables.columns import TEXT_BY_CODE_POINT, WHOLE
+from oarlock.store.tables.columns import INTEGER, TEXT_BY_CODE_POINT
 
 _STOPPED = frozenset({JobState.SUSPENDED, JobState.RESUMING})
 
-_IDS = BoundRows("moved", id=WHOLE)
+_IDS = BoundRows("moved", id=INTEGER)
 _MOVES = BoundRows(
     "moves",
-    id=WHOLE,
+    id=INTEGER,
     state=TEXT_BY_CODE_POINT,
     message=TEXT_BY_CODE_POINT,
     reservation=TEXT_BY_CODE_POINT,
-    start=WHOLE,
-    stop=WHOLE,
-    assigned=WHOLE,
-    exit_code=WHOLE,
+    start=INTEGER,
+    stop=INTEGER,
+    assigned=INTEGER,
+    exit_code=INTEGER,
     suspended=TEXT_BY_CODE_POINT,
-    at=WHOLE,
+    at=INTEGER,
 )
 
 
@@ -116,7 +116,7 @@ _LINE = ("job_state_log_id", "job_id", "job_state", "date_start", "date_stop", "
 def _write(tx: Tx, moves: Sequence[Moved], since: Mapping[int, int]) -> None:
     """Write where the jobs are in the end, and a line of history for each step of the way."""
     engine = tx.dialect.name
-    numbers = take_ids(tx, job_state_logs.c.job_state_log_id, len(moves))
+    numbers = allocate_ids(tx, job_state_logs.c.job_state_log_id, len(moves))
     ways = {number: _MovePath(at) for number, at in since.items()}
     lines = [ways[moved.job.id].go(moved, number) for moved, number in zip(moves, numbers, strict=True)]
     bound = _MOVES.bound(tx, [_row(way) for way in ways.values()])
@@ -151,7 +151,7 @@ def _follow(tx: Tx, moves: Sequence[Moved]) -> None:
     if ended := [moved.job.id for moved in moves if moved.job.state in FINAL]:
         tx.execute(_last_used(engine), _IDS.bound(tx, [(one,) for one in ended]))
         for statement in _retire(engine):
-            tx.execute(statement, these(tx, ended))
+            tx.execute(statement, bind_ids(tx, ended))
 
 
 @cache
@@ -242,19 +242,19 @@ def _assigned(engine: str, *columns: Any) -> Select[Any]:
 def _retire(engine: str) -> tuple[Update, ...]:
     """Make the rows of ended jobs LOG."""
     moldable, group = moldable_job_descriptions.c, job_resource_groups.c
-    moldables = select(moldable.moldable_id).where(among(engine, moldable.moldable_job_id))
-    groups = select(group.res_group_id).where(within(engine, group.res_group_moldable_id, moldables))
+    moldables = select(moldable.moldable_id).where(id_in(engine, moldable.moldable_job_id))
+    groups = select(group.res_group_id).where(id_in_query(engine, group.res_group_moldable_id, moldables))
     return (
-        update(job_types).where(among(engine, job_types.c.job_id)).values(type_index="LOG"),
-        update(job_dependencies).where(among(engine, job_dependencies.c.job_id)).values(job_dependency_index="LOG"),
-        update(moldable_job_descriptions).where(among(engine, moldable.moldable_job_id)).values(moldable_index="LOG"),
+        update(job_types).where(id_in(engine, job_types.c.job_id)).values(type_index="LOG"),
+        update(job_dependencies).where(id_in(engine, job_dependencies.c.job_id)).values(job_dependency_index="LOG"),
+        update(moldable_job_descriptions).where(id_in(engine, moldable.moldable_job_id)).values(moldable_index="LOG"),
         update(job_resource_groups)
-        .where(within(engine, group.res_group_moldable_id, moldables))
+        .where(id_in_query(engine, group.res_group_moldable_id, moldables))
         .values(res_group_index="LOG"),
         update(job_resource_descriptions)
-        .where(within(engine, job_resource_descriptions.c.res_job_group_id, groups))
+        .where(id_in_query(engine, job_resource_descriptions.c.res_job_group_id, groups))
         .values(res_job_index="LOG"),
         update(assigned_resources)
-        .where(within(engine, assigned_resources.c.moldable_job_id, moldables))
+        .where(id_in_query(engine, assigned_resources.c.moldable_job_id, moldables))
         .values(assigned_resource_index="LOG"),
     )

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from sqlalchemy import Delete, delete, select
 
-from oarlock.store.engine.rows import among, insert_rows, these
-from oarlock.store.engine.tx import Tx, take_ids
+from oarlock.store.engine.rows import bind_ids, id_in, insert_rows
+from oarlock.store.engine.tx import Tx, allocate_ids
 from oarlock.store.tables import notices
 
 _COLUMNS = [column.name for column in notices.columns]
@@ -27,7 +27,7 @@ class PendingNotice(NamedTuple):
 
 def add(tx: Tx, given: Sequence[PendingNotice]) -> range:
     """Keep notices until they are sent; gives their numbers."""
-    numbers = take_ids(tx, notices.c.notice_id, len(given))
+    numbers = allocate_ids(tx, notices.c.notice_id, len(given))
     insert_rows(tx, "notices", _COLUMNS, [(number, *one) for number, one in zip(numbers, given, strict=True)])
     return numbers
 
@@ -39,9 +39,9 @@ def pending(tx: Tx) -> dict[int, PendingNotice]:
 
 def sent(tx: Tx, numbers: Collection[int]) -> None:
     """Forget notices that were sent."""
-    tx.execute(_sent(tx.dialect.name), these(tx, numbers))
+    tx.execute(_sent(tx.dialect.name), bind_ids(tx, numbers))
 
 
 @cache
 def _sent(engine: str) -> Delete:
-    return delete(notices).where(among(engine, notices.c.notice_id))
+    return delete(notices).where(id_in(engine, notices.c.notice_id))

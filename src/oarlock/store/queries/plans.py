@@ -11,7 +11,7 @@ from sqlalchemy import Delete, Select, Table, bindparam, delete, literal_column,
 from oarlock.model.job import JobState, Reservation
 from oarlock.model.plan import Plan
 from oarlock.model.snapshot import Promise
-from oarlock.store.engine.rows import among, insert_rows, these
+from oarlock.store.engine.rows import bind_ids, id_in, insert_rows
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import moldables
 from oarlock.store.tables import (
@@ -56,7 +56,7 @@ def read(tx: Tx, ids: Collection[int] | None = None) -> dict[int, Prediction]:
     if ids is None:
         given, starts, bound = _GIVEN, _STARTS, {}
     else:
-        (given, starts), bound = _of_these(tx.dialect.name), these(tx, ids)
+        (given, starts), bound = _of_these(tx.dialect.name), bind_ids(tx, ids)
     rows = tx.execute(given, bound).all()
     resources = {key: tuple([one for _, one in group]) for key, group in groupby(rows, key=itemgetter(0))}
     return {
@@ -75,8 +75,8 @@ _STARTS = select(gantt_jobs_predictions).order_by(gantt_jobs_predictions.c.molda
 @cache
 def _of_these(engine: str) -> tuple[Select[Any], Select[Any]]:
     return (
-        _GIVEN.where(among(engine, gantt_jobs_resources.c.moldable_job_id)),
-        _STARTS.where(among(engine, gantt_jobs_predictions.c.moldable_job_id)),
+        _GIVEN.where(id_in(engine, gantt_jobs_resources.c.moldable_job_id)),
+        _STARTS.where(id_in(engine, gantt_jobs_predictions.c.moldable_job_id)),
     )
 
 
@@ -138,7 +138,7 @@ def reserved_places(tx: Tx) -> list[ReservedPlace]:
         return []
     places, lasting = read(tx, alternatives.values()), moldables.walltimes(tx, alternatives.values())
     types: dict[int, list[str]] = {}
-    for number, word in tx.execute(_types_of(tx.dialect.name), these(tx, alternatives)):
+    for number, word in tx.execute(_types_of(tx.dialect.name), bind_ids(tx, alternatives)):
         types.setdefault(number, []).append(word)
     return [
         ReservedPlace(number, place.start, place.start + lasting[chosen], place.resources, tuple(types.get(number, ())))
@@ -149,7 +149,7 @@ def reserved_places(tx: Tx) -> list[ReservedPlace]:
 
 @cache
 def _types_of(engine: str) -> Select[Any]:
-    return select(job_types.c.job_id, job_types.c.type).where(among(engine, job_types.c.job_id))
+    return select(job_types.c.job_id, job_types.c.type).where(id_in(engine, job_types.c.job_id))
 
 
 ACCEPTED = (
@@ -189,14 +189,14 @@ def write(tx: Tx, *, now: int, placed: Sequence[Prediction], gone: Collection[in
     given = [(place.moldable_id, resource) for place in placed for resource in place.resources]
     for predictions, resources in _COPIES:
         for table in (predictions, resources):
-            tx.execute(_delete(tx.dialect.name, table), these(tx, replaced))
+            tx.execute(_delete(tx.dialect.name, table), bind_ids(tx, replaced))
         insert_rows(tx, predictions.name, _names(predictions), starts)
         insert_rows(tx, resources.name, _names(resources), given)
 
 
 @cache
 def _delete(engine: str, table: Table) -> Delete:
-    return delete(table).where(among(engine, table.c.moldable_job_id))
+    return delete(table).where(id_in(engine, table.c.moldable_job_id))
 
 
 @cache

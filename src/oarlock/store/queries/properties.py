@@ -13,7 +13,7 @@ from oarlock.model.errors import BadPropertyName, PropertyExists, SystemColumn, 
 from oarlock.model.resource import PROPERTY_ALIASES, Value
 from oarlock.store.engine.tx import Tx
 from oarlock.store.tables import resource_logs, resources
-from oarlock.store.tables.columns import TEXT_BY_CODE_POINT, WHOLE
+from oarlock.store.tables.columns import INTEGER, TEXT_BY_CODE_POINT
 
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 LONGEST_TEXT = 255
@@ -66,7 +66,7 @@ def clause(columns: Mapping[str, type]) -> TableClause:
 
 @lru_cache(maxsize=16)
 def _clause(columns: tuple[tuple[str, type], ...]) -> TableClause:
-    return table("resources", *(column(name, TEXT_BY_CODE_POINT if kind is str else WHOLE) for name, kind in columns))
+    return table("resources", *(column(name, TEXT_BY_CODE_POINT if kind is str else INTEGER) for name, kind in columns))
 
 
 def column_of(name: str) -> str:
@@ -88,7 +88,7 @@ def add(tx: Tx, name: str, kind: type) -> bool:
     if there.get(column_of(name)) is kind and column_of(name) not in KEPT:
         return False
     _check_new(name, there)
-    made = CreateColumn(Column(name, _TEXT if kind is str else WHOLE, quote=True)).compile(dialect=tx.dialect)
+    made = CreateColumn(Column(name, _TEXT if kind is str else INTEGER, quote=True)).compile(dialect=tx.dialect)
     tx.exec_driver_sql(f"ALTER TABLE resources ADD COLUMN {made}")
     return True
 

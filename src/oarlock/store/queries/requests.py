@@ -33,7 +33,7 @@ def answer(tx: Tx, *, user: str, request_id: str, verb: str) -> str | None:
 _KEYS = BoundRows("asked", user=TEXT_BY_CODE_POINT, request_id=TEXT_BY_CODE_POINT)
 
 
-def known(tx: Tx, keys: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
+def answered_keys(tx: Tx, keys: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
     """Give those of these requests (user and request id) that were done before, whatever they asked for."""
     return {(user, request_id) for user, request_id in tx.execute(_known(tx.dialect.name), _KEYS.bound(tx, keys))}
 

@@ -20,16 +20,16 @@ from oarlock.model.errors import (
 )
 from oarlock.model.resource import DEFAULT_TYPE, NODE_NAME, STATE_NUMBER, NextState, Resource, ResourceState, Value
 from oarlock.store.engine import journal
-from oarlock.store.engine.rows import BoundRows, among, insert_rows, these
-from oarlock.store.engine.tx import Tx, take_ids
-from oarlock.store.queries import properties, where
+from oarlock.store.engine.rows import BoundRows, bind_ids, id_in, insert_rows
+from oarlock.store.engine.tx import Tx, allocate_ids
+from oarlock.store.queries import condition_sql, properties
 from oarlock.store.tables import assigned_resources, resource_logs, resources
-from oarlock.store.tables.columns import TEXT_BY_CODE_POINT, WHOLE
+from oarlock.store.tables.columns import INTEGER, TEXT_BY_CODE_POINT
 
 KEPT = properties.KEPT
 _INTEGERS = range(-(2**63), 2**63)
 _LAST_CHANGE = select(func.max(resource_logs.c.resource_log_id))
-_CHANGES = BoundRows("changed", id=WHOLE, attribute=TEXT_BY_CODE_POINT)
+_CHANGES = BoundRows("changed", id=INTEGER, attribute=TEXT_BY_CODE_POINT)
 
 
 def listed(tx: Tx, ids: Collection[int] | None = None) -> list[Resource]:
@@ -39,7 +39,7 @@ def listed(tx: Tx, ids: Collection[int] | None = None) -> list[Resource]:
     if ids is None:
         rows = tx.execute(select(resource).order_by(resource.c.resource_id))
     else:
-        rows = tx.execute(_listed(tx.dialect.name, resource), these(tx, ids))
+        rows = tx.execute(_listed(tx.dialect.name, resource), bind_ids(tx, ids))
     found = [Resource(row[0], dict(zip(columns, row, strict=True))) for row in rows]
     _refuse_missing(ids or (), {one.id for one in found})
     return found
@@ -47,7 +47,7 @@ def listed(tx: Tx, ids: Collection[int] | None = None) -> list[Resource]:
 
 @lru_cache(maxsize=16)
 def _listed(engine: str, resource: TableClause) -> Select[Any]:
-    return select(resource).where(among(engine, resource.c.resource_id)).order_by(resource.c.resource_id)
+    return select(resource).where(id_in(engine, resource.c.resource_id)).order_by(resource.c.resource_id)
 
 
 def version(tx: Tx) -> int:
@@ -63,7 +63,9 @@ def matching(tx: Tx, condition: Condition, types: Mapping[str, type]) -> list[in
     """
     resource = properties.clause(types)
     query = (
-        select(resource.c.resource_id).where(where.bound(condition, dict(resource.c))).order_by(resource.c.resource_id)
+        select(resource.c.resource_id)
+        .where(condition_sql.sql_condition(condition, dict(resource.c)))
+        .order_by(resource.c.resource_id)
     )
     return list(tx.execute(query).scalars())
 
@@ -74,7 +76,7 @@ def add(tx: Tx, new: Sequence[Mapping[str, Value]], *, at: int) -> list[int]:
     new = [properties.unaliased(one) for one in new]
     for one in new:
         _check(one, types, kept=KEPT - {"state"})
-    ids = take_ids(tx, resources.c.resource_id, len(new), beside=(resource_logs.c.resource_id,))
+    ids = allocate_ids(tx, resources.c.resource_id, len(new), beside=(resource_logs.c.resource_id,))
     given = [{"state": ResourceState.ALIVE.value, **one} for one in new]
     rows = [
         {"resource_id": number, "state_num": STATE_NUMBER[ResourceState(str(one["state"]))], **one}
@@ -107,8 +109,8 @@ def set_properties(tx: Tx, ids: Collection[int], values: Mapping[str, Value], *,
     changed = [(resource.id, name, value) for resource, name, value in differing]
     resource = properties.clause(types)
     tx.execute(
-        update(resource).where(among(tx.dialect.name, resource.c.resource_id)).values(dict(values)),
-        these(tx, ids),
+        update(resource).where(id_in(tx.dialect.name, resource.c.resource_id)).values(dict(values)),
+        bind_ids(tx, ids),
     )
     _log(tx, changed, at=at)
     counts = Counter((_node(resource), name, value) for resource, name, value in differing)
@@ -129,7 +131,7 @@ def set_state(tx: Tx, ids: Collection[int], state: ResourceState, *, at: int, by
     decided = "YES" if by_check else "NO"
     tx.execute(
         update(resources)
-        .where(among(tx.dialect.name, resources.c.resource_id))
+        .where(id_in(tx.dialect.name, resources.c.resource_id))
         .values(
             state=state.value,
             state_num=STATE_NUMBER[state],
@@ -137,7 +139,7 @@ def set_state(tx: Tx, ids: Collection[int], state: ResourceState, *, at: int, by
             next_state=NextState.UNCHANGED.value,
             next_finaud_decision="NO",
         ),
-        these(tx, ids),
+        bind_ids(tx, ids),
     )
     _log(tx, [(number, "state", state.value) for number in changed], at=at, by_check=by_check)
     level = logging.WARNING if state is ResourceState.SUSPECTED else logging.INFO
@@ -152,18 +154,18 @@ def _node(resource: Resource) -> str:
     return str(resource.properties["network_address"] or "")
 
 
-def ask_state(tx: Tx, ids: Collection[int], state: NextState, *, by_check: bool = False) -> None:
+def request_state(tx: Tx, ids: Collection[int], state: NextState, *, by_check: bool = False) -> None:
     """Ask for a state; the server applies it when it is time (`asked`, then `set_state`)."""
     listed(tx, ids)
     tx.execute(
         update(resources)
-        .where(among(tx.dialect.name, resources.c.resource_id))
+        .where(id_in(tx.dialect.name, resources.c.resource_id))
         .values(next_state=state.value, next_finaud_decision="YES" if by_check else "NO"),
-        these(tx, ids),
+        bind_ids(tx, ids),
     )
 
 
-def asked(tx: Tx) -> list[tuple[int, NextState, bool]]:
+def requested_states(tx: Tx) -> list[tuple[int, NextState, bool]]:
     """Give the resources for which another state was asked: number, state, and whether the node check asked."""
     rows = tx.execute(
         select(resources.c.resource_id, resources.c.next_state, resources.c.next_finaud_decision)
@@ -199,13 +201,13 @@ def values_on_nodes(tx: Tx, name: str) -> dict[str, set[Value]]:
 
 def unusable(tx: Tx, ids: Collection[int]) -> set[int]:
     """Give those of the resources on which no job can start now: not Alive, about to leave, or gone."""
-    return set(ids) - set(tx.execute(_usable(tx.dialect.name), these(tx, ids)).scalars())
+    return set(ids) - set(tx.execute(_usable(tx.dialect.name), bind_ids(tx, ids)).scalars())
 
 
 @cache
 def _usable(engine: str) -> Select[Any]:
     return select(resources.c.resource_id).where(
-        among(engine, resources.c.resource_id),
+        id_in(engine, resources.c.resource_id),
         resources.c.state == ResourceState.ALIVE.value,
         resources.c.next_state.in_([NextState.UNCHANGED.value, NextState.ALIVE.value]),
     )
@@ -330,7 +332,7 @@ def _log(tx: Tx, changes: Sequence[tuple[int, str, Value]], *, at: int, by_check
         .values(date_stop=at),
         _CHANGES.bound(tx, [(number, name) for number, name, _ in changes]),
     )
-    lines = take_ids(tx, resource_logs.c.resource_log_id, len(changes))
+    lines = allocate_ids(tx, resource_logs.c.resource_log_id, len(changes))
     decided = "YES" if by_check else "NO"
     insert_rows(
         tx,

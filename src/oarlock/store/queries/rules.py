@@ -10,7 +10,7 @@ from oarlock.model.errors import DatabaseRefused
 from oarlock.model.job import JobState
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.rows import insert_rows
-from oarlock.store.engine.tx import Tx, take_ids
+from oarlock.store.engine.tx import Tx, allocate_ids
 from oarlock.store.tables import admission_rules, jobs
 
 _NOT_BEGUN = tuple(s.value for s in (JobState.WAITING, JobState.HOLD, JobState.TO_ACK_RESERVATION))
@@ -48,7 +48,7 @@ def of_instance(where: Path | URL) -> list[StoredRule]:
 
 def add(tx: Tx, text: str, *, priority: int = 0, enabled: bool = True) -> int:
     """Keep a text of rules; give its number. Whether it can be read is for the caller to see first."""
-    [number] = take_ids(tx, admission_rules.c.id, 1)
+    [number] = allocate_ids(tx, admission_rules.c.id, 1)
     row = (number, text, priority, "YES" if enabled else "NO")
     insert_rows(tx, "admission_rules", ["id", "rule", "priority", "enabled"], [row])
     return number

@@ -15,7 +15,7 @@ from oarlock.model.errors import OarlockError
 from oarlock.model.job import JobState
 from oarlock.model.request import Alternative, Group, Level, Request
 from oarlock.model.snapshot import Choice, Shape
-from oarlock.store.engine.rows import among, these
+from oarlock.store.engine.rows import bind_ids, id_in
 from oarlock.store.engine.tx import Tx
 from oarlock.store.tables import job_resource_descriptions, job_resource_groups, jobs, moldable_job_descriptions
 
@@ -27,7 +27,7 @@ _Written = tuple[str, _Groups]
 
 
 @dataclass(slots=True)
-class RequestRow:
+class JobRequests:
     """What was read: shapes, each job's choices in their order, and why some jobs cannot be read any more."""
 
     shapes: list[Shape] = field(default_factory=list)
@@ -59,12 +59,12 @@ WAITING = select(jobs.c.job_id).where(jobs.c.state == JobState.WAITING.value)
 
 
 @cache
-def given(engine: str) -> Select[Any]:
+def bound_job_ids(engine: str) -> Select[Any]:
     """The numbers that `these` brings, for `read`."""
-    return select(jobs.c.job_id).where(among(engine, jobs.c.job_id))
+    return select(jobs.c.job_id).where(id_in(engine, jobs.c.job_id))
 
 
-def read(tx: Tx, which: Select[Any], types: Types, memory: ShapeCache | None = None, **bound: Any) -> RequestRow:
+def read(tx: Tx, which: Select[Any], types: Types, memory: ShapeCache | None = None, **bound: Any) -> JobRequests:
     """Read what the jobs whose numbers `which` selects ask for, on resources that have these columns."""
     rows = tx.execute(_stored_choices(which), bound).all()
     if memory is None:
@@ -72,7 +72,7 @@ def read(tx: Tx, which: Select[Any], types: Types, memory: ShapeCache | None = N
     else:
         memory.begin(types)
         _remember(tx, [row.moldable_id for row in rows], memory)
-    asked, groups, known = RequestRow(memory.shapes), memory.groups, memory.known
+    asked, groups, known = JobRequests(memory.shapes), memory.groups, memory.known
     for moldable_id, job_id, walltime, properties in rows:
         written = (properties, groups.get(moldable_id, ()))
         if written not in known:
@@ -90,13 +90,13 @@ def read(tx: Tx, which: Select[Any], types: Types, memory: ShapeCache | None = N
 def _remember(tx: Tx, moldables: list[int], memory: ShapeCache) -> None:
     """Read the groups of alternatives that were not there before, and forget those that are no more."""
     new = [number for number in moldables if number not in memory.groups]
-    found = _groups(tx.execute(_stored_groups_of(tx.dialect.name), these(tx, new))) if new else {}
+    found = _groups(tx.execute(_stored_groups_of(tx.dialect.name), bind_ids(tx, new))) if new else {}
     memory.groups = {number: found.get(number) or memory.groups.get(number, ()) for number in moldables}
 
 
 def requests_of(tx: Tx, ids: list[int], types: Types) -> dict[int, Request]:
     """Give what each of these jobs asked for; a job whose condition can no longer be read is not in the answer."""
-    asked = read(tx, given(tx.dialect.name), types, **these(tx, ids))
+    asked = read(tx, bound_job_ids(tx.dialect.name), types, **bind_ids(tx, ids))
     return {
         job_id: Request(
             tuple(Alternative(asked.shapes[choice.shape].groups, choice.walltime) for choice in choices),
@@ -124,7 +124,7 @@ def _stored_groups(which: Select[Any]) -> Select[Any]:
 
 @cache
 def _stored_groups_of(engine: str) -> Select[Any]:
-    return _all_groups().where(among(engine, job_resource_groups.c.res_group_moldable_id))
+    return _all_groups().where(id_in(engine, job_resource_groups.c.res_group_moldable_id))
 
 
 def _all_groups() -> Select[Any]:

@@ -11,10 +11,20 @@ from sqlalchemy import Select, and_, bindparam, func, literal_column, or_, selec
 from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.resource import DEFAULT_ORDER, Order
 from oarlock.model.snapshot import Choice, Dependency, Placed, Promise, Queue, Snapshot, Usage, Waiting
-from oarlock.store.engine.rows import among, these
+from oarlock.store.engine.rows import bind_ids, id_in
 from oarlock.store.engine.tx import Tx
+from oarlock.store.queries import (
+    clock_jumps,
+    maintenance,
+    past_usage,
+    plans,
+    properties,
+    queues,
+    quotas,
+    resource_table,
+    shapes,
+)
 from oarlock.store.queries import jobs as stored_jobs
-from oarlock.store.queries import jumps, maintenance, past, plans, properties, queues, quotas, resource_table, shapes
 from oarlock.store.tables import (
     accounting,
     assigned_resources,
@@ -93,7 +103,7 @@ def read(
         usage=_all_usage(tx, served, karma_window=karma_window, half_life=half_life, now=now),
         quotas=tuple(quotas.listed(tx)),
         windows=tuple(maintenance.windows(tx, types, now=now)),
-        recent=past.recent(tx, {row.job_user for row in live}) if any(queue.predicts for queue in served) else {},
+        recent=past_usage.recent(tx, {row.job_user for row in live}) if any(queue.predicts for queue in served) else {},
         promised=_kept_dates(tx, served),
     )
     broken = tuple((number, why) for number, why in sorted(asked.broken.items()) if number not in promised)
@@ -103,11 +113,11 @@ def read(
 
 def _asked(
     tx: Tx, head: Sequence[int] | None, types: Mapping[str, type], memory: shapes.ShapeCache | None
-) -> shapes.RequestRow:
+) -> shapes.JobRequests:
     """Read what jobs ask for: all that wait, or the `head`."""
     if head is None:
         return shapes.read(tx, shapes.WAITING, types, memory)
-    return shapes.read(tx, shapes.given(tx.dialect.name), types, memory, **these(tx, head))
+    return shapes.read(tx, shapes.bound_job_ids(tx.dialect.name), types, memory, **bind_ids(tx, head))
 
 
 def _kept_dates(tx: Tx, served: Iterable[Queue]) -> dict[int, Promise]:
@@ -144,7 +154,7 @@ def _live(tx: Tx, head: Sequence[int] | None) -> Sequence[Any]:
     Of those that wait, only the `head` if there is one.
     """
     query = _stored_live(tx.dialect.name, only_head=head is not None)
-    return tx.execute(query, {} if head is None else these(tx, head)).all()
+    return tx.execute(query, {} if head is None else bind_ids(tx, head)).all()
 
 
 @cache
@@ -153,7 +163,7 @@ def _stored_live(engine: str, *, only_head: bool) -> Select[Any]:
     states = [state.value for state in _LIVE if not only_head or state is not JobState.WAITING]
     chosen = or_(jobs.c.state.in_(states), and_(*plans.ACCEPTED))  # a reservation that is held keeps its place
     if only_head:
-        chosen = or_(chosen, among(engine, jobs.c.job_id))
+        chosen = or_(chosen, id_in(engine, jobs.c.job_id))
     return (
         select(
             jobs.c.job_id,
@@ -190,7 +200,7 @@ def _promised(tx: Tx) -> dict[int, _Place]:
     rows = tx.execute(_stored_promises()).all()
     if not rows:
         return {}
-    given = these(tx, [moldable_id for _, moldable_id, *_ in rows])
+    given = bind_ids(tx, [moldable_id for _, moldable_id, *_ in rows])
     resources = _grouped(tx.execute(_stored_promised(tx.dialect.name), given))
     return {job_id: _Place(m, start, walltime, resources.get(m, ())) for job_id, m, start, walltime in rows}
 
@@ -210,7 +220,7 @@ def _stored_promises() -> Select[Any]:
 def _stored_promised(engine: str) -> Select[Any]:
     given = gantt_jobs_resources.c
     promised = select(given.moldable_job_id, given.resource_id).order_by(given.resource_id)
-    return promised.where(among(engine, given.moldable_job_id))
+    return promised.where(id_in(engine, given.moldable_job_id))
 
 
 def _held(tx: Tx, live: Iterable[Any], now: int) -> dict[int, _Place]:
@@ -220,7 +230,7 @@ def _held(tx: Tx, live: Iterable[Any], now: int) -> dict[int, _Place]:
     """
     resources = _grouped(tx.execute(_HELD))
     suspended = stored_jobs.suspended_seconds(tx, now=now)
-    jumped = jumps.read(tx)
+    jumped = clock_jumps.read(tx)
     return {
         row.job_id: _Place(
             row.assigned_moldable_job,
@@ -318,7 +328,7 @@ def _all_usage(tx: Tx, served: Iterable[Queue], *, karma_window: int, half_life:
     """Read what was used: in the window, and before it where a queue weighs its jobs."""
     usage = usage_by_queue(tx, since=now - karma_window, until=now)
     if half_life and any(queue.weighs for queue in served):
-        return past.with_decayed(tx, usage, half_life=half_life, now=now)
+        return past_usage.with_decayed(tx, usage, half_life=half_life, now=now)
     return usage
 
 

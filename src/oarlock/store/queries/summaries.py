@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Delete, Select, delete, select
 
-from oarlock.store.engine.rows import among, insert_rows, these
+from oarlock.store.engine.rows import bind_ids, id_in, insert_rows
 from oarlock.store.engine.tx import Tx
 from oarlock.store.tables import job_summaries
 
@@ -34,20 +34,20 @@ _VALUES = attrgetter(*_COLUMNS)
 
 def save(tx: Tx, summaries: Sequence[Summary]) -> None:
     """Keep summaries; one that a job already has is replaced."""
-    tx.execute(_forget(tx.dialect.name), these(tx, [s.job_id for s in summaries]))
+    tx.execute(_forget(tx.dialect.name), bind_ids(tx, [s.job_id for s in summaries]))
     insert_rows(tx, "job_summaries", _COLUMNS, [_VALUES(one) for one in summaries])
 
 
 def of_jobs(tx: Tx, ids: Collection[int]) -> list[Summary]:
     """Give the summaries of jobs, by number; jobs without one are not in the answer."""
-    return [Summary(**row._mapping) for row in tx.execute(_of_jobs(tx.dialect.name), these(tx, ids))]
+    return [Summary(**row._mapping) for row in tx.execute(_of_jobs(tx.dialect.name), bind_ids(tx, ids))]
 
 
 @cache
 def _of_jobs(engine: str) -> Select[Any]:
-    return select(job_summaries).where(among(engine, job_summaries.c.job_id)).order_by(job_summaries.c.job_id)
+    return select(job_summaries).where(id_in(engine, job_summaries.c.job_id)).order_by(job_summaries.c.job_id)
 
 
 @cache
 def _forget(engine: str) -> Delete:
-    return delete(job_summaries).where(among(engine, job_summaries.c.job_id))
+    return delete(job_summaries).where(id_in(engine, job_summaries.c.job_id))

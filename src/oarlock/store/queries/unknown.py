@@ -9,7 +9,7 @@ from sqlalchemy import delete, select
 from oarlock.model.snapshot import Window
 from oarlock.model.unknown import NoUnknownAttempt, UnknownAttempt
 from oarlock.store.engine.rows import insert_rows
-from oarlock.store.engine.tx import Tx, take_ids
+from oarlock.store.engine.tx import Tx, allocate_ids
 from oarlock.store.tables import resources, unknown_attempts
 
 _COLUMNS = [column.name for column in unknown_attempts.columns]
@@ -18,7 +18,7 @@ _DAY = 86_400
 
 def add(tx: Tx, found: Sequence[UnknownAttempt]) -> None:
     """Write down attempts that were found on nodes."""
-    numbers = take_ids(tx, unknown_attempts.c.unknown_id, len(found))
+    numbers = allocate_ids(tx, unknown_attempts.c.unknown_id, len(found))
     insert_rows(
         tx, "unknown_attempts", _COLUMNS, [_row(one, number) for one, number in zip(found, numbers, strict=True)]
     )

@@ -15,7 +15,7 @@ metadata = MetaData(
     }
 )
 
-WHOLE: TypeEngine[int] = BigInteger().with_variant(Integer(), "sqlite")
+INTEGER: TypeEngine[int] = BigInteger().with_variant(Integer(), "sqlite")
 """A whole number. SQLite makes a key quick only when it is called INTEGER; its integers have 64 bits anyway."""
 
 TEXT_BY_CODE_POINT: TypeEngine[str] = Text().with_variant(Text(collation="C"), "postgresql")
@@ -24,7 +24,7 @@ TEXT_BY_CODE_POINT: TypeEngine[str] = Text().with_variant(Text(collation="C"), "
 
 def key(name: str) -> Column[int]:
     """Make a number that we give ourselves."""
-    return Column(name, WHOLE, primary_key=True, autoincrement=False)
+    return Column(name, INTEGER, primary_key=True, autoincrement=False)
 
 
 def text_key(name: str) -> Column[str]:
@@ -34,12 +34,12 @@ def text_key(name: str) -> Column[str]:
 
 def number(name: str, default: int = 0) -> Column[int]:
     """Make a number that is always there; `info["default"]` has what it is when nothing is said."""
-    return Column(name, WHOLE, nullable=False, server_default=str(default), info={"default": default})
+    return Column(name, INTEGER, nullable=False, server_default=str(default), info={"default": default})
 
 
-def perhaps_number(name: str) -> Column[int]:
+def optional_number(name: str) -> Column[int]:
     """Make a number that may be unknown."""
-    return Column(name, WHOLE)
+    return Column(name, INTEGER)
 
 
 def text(name: str, default: str = "") -> Column[str]:
@@ -47,12 +47,12 @@ def text(name: str, default: str = "") -> Column[str]:
     return Column(name, TEXT_BY_CODE_POINT, nullable=False, server_default=default, info={"default": default})
 
 
-def perhaps_text(name: str) -> Column[str]:
+def optional_text(name: str) -> Column[str]:
     """Make a text that may be missing."""
     return Column(name, TEXT_BY_CODE_POINT)
 
 
-def word(name: str, words: Iterable[str], default: str) -> Column[str]:
+def enum_text(name: str, words: Iterable[str], default: str) -> Column[str]:
     """Make a text that is one of a few words; `info` has them and the default."""
     known = tuple(map(str, words))
     listed = ", ".join(f"'{one}'" for one in known)
@@ -63,15 +63,15 @@ def word(name: str, words: Iterable[str], default: str) -> Column[str]:
 
 def flag(name: str, default: str = "NO") -> Column[str]:
     """Make the manual's YES or NO."""
-    return word(name, ("YES", "NO"), default)
+    return enum_text(name, ("YES", "NO"), default)
 
 
 def current(name: str) -> Column[str]:
     """Make the mark that tells rows of live jobs (CURRENT) from history (LOG)."""
-    return word(name, ("CURRENT", "LOG"), "CURRENT")
+    return enum_text(name, ("CURRENT", "LOG"), "CURRENT")
 
 
-def few(name: str, column: str, where: str) -> Index:
+def partial_index(name: str, column: str, where: str) -> Index:
     """Make an index of the few rows that are looked for; the many others cost it nothing.
 
     Only a query that spells `where` out, value included, is answered by it: SQLite does not look into bound values.

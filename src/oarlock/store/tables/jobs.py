@@ -5,38 +5,38 @@ from sqlalchemy import ForeignKeyConstraint, Index, Table
 from oarlock.model.job import FragState, JobKind, JobState, Reservation
 from oarlock.store.tables.columns import (
     current,
-    few,
+    enum_text,
     flag,
     key,
     metadata,
     number,
-    perhaps_number,
-    perhaps_text,
+    optional_number,
+    optional_text,
+    partial_index,
     text,
     text_key,
-    word,
 )
 
 jobs = Table(
     "jobs",
     metadata,
     key("job_id"),
-    perhaps_text("job_name"),
+    optional_text("job_name"),
     text("cpuset_name"),
-    word("job_type", JobKind, JobKind.PASSIVE),
+    enum_text("job_type", JobKind, JobKind.PASSIVE),
     text("info_type"),
-    word("state", JobState, JobState.WAITING),
-    word("reservation", Reservation, Reservation.NONE),
+    enum_text("state", JobState, JobState.WAITING),
+    enum_text("reservation", Reservation, Reservation.NONE),
     text("message"),
     text("job_user"),
-    perhaps_text("command"),
+    optional_text("command"),
     text("queue_name"),
     text("properties"),
     text("launching_directory"),
     number("submission_time"),
     number("start_time"),
     number("stop_time"),
-    perhaps_number("file_id"),
+    optional_number("file_id"),
     flag("accounted"),
     text("notify"),
     number("assigned_moldable_job"),
@@ -48,7 +48,7 @@ jobs = Table(
     text("project", "default"),
     flag("suspended"),
     text("job_env"),
-    perhaps_number("exit_code"),
+    optional_number("exit_code"),
     text("job_group"),
     # Beside the manual's columns, as OAR 2.5 has them.
     number("array_id"),
@@ -56,15 +56,15 @@ jobs = Table(
     text("initial_request"),
     # Ours: of an array's members, where command, job_env and initial_request stand (else 0); the owner's number.
     number("texts_id"),
-    perhaps_number("job_uid"),
+    optional_number("job_uid"),
     Index(None, "state", "job_id"),
     Index(None, "queue_name"),
     Index(None, "job_user"),
     Index(None, "array_id"),
     Index(None, "stop_time"),
-    few("ix_jobs_reservation", "reservation", "reservation <> 'None'"),
-    few("ix_jobs_accounted", "accounted", "accounted = 'NO'"),
-    few("ix_jobs_suspended", "suspended", "suspended = 'YES'"),
+    partial_index("ix_jobs_reservation", "reservation", "reservation <> 'None'"),
+    partial_index("ix_jobs_accounted", "accounted", "accounted = 'NO'"),
+    partial_index("ix_jobs_suspended", "suspended", "suspended = 'YES'"),
 )
 
 HIDDEN_JOB_COLUMNS = frozenset({"command", "job_env", "initial_request", "message", "notify"})
@@ -76,11 +76,11 @@ array_texts = Table(
     metadata,
     key("array_id"),
     number("last_job_id"),
-    perhaps_text("command"),
+    optional_text("command"),
     text("job_env"),
     text("initial_request"),
     flag("stored"),
-    few("ix_array_texts_stored", "array_id", "stored = 'NO'"),
+    partial_index("ix_array_texts_stored", "array_id", "stored = 'NO'"),
 )
 """What the members of an array have in common and is long. Not `stored`: its members are still being written."""
 
@@ -90,7 +90,7 @@ array_members = Table(
     key("job_id"),
     number("array_id"),
     number("array_index"),
-    perhaps_text("command"),
+    optional_text("command"),
     Index(None, "array_id"),
 )
 """Members of arrays that are still being written; they become rows of `jobs` all at once."""
@@ -134,7 +134,7 @@ job_types = Table(
     text("type"),
     current("type_index"),
     Index(None, "job_id"),
-    few("ix_job_types_type", "type", "type_index = 'CURRENT'"),
+    partial_index("ix_job_types_type", "type", "type_index = 'CURRENT'"),
 )
 
 job_dependencies = Table(
@@ -152,12 +152,12 @@ job_state_logs = Table(
     metadata,
     key("job_state_log_id"),
     number("job_id"),
-    word("job_state", JobState, JobState.WAITING),
+    enum_text("job_state", JobState, JobState.WAITING),
     number("date_start"),
     number("date_stop"),
     text("why"),
     Index(None, "job_id"),
-    few("ix_job_state_logs_open", "job_id", "date_stop = 0"),
+    partial_index("ix_job_state_logs_open", "job_id", "date_stop = 0"),
 )
 
 assigned_resources = Table(
@@ -166,7 +166,7 @@ assigned_resources = Table(
     key("moldable_job_id"),
     key("resource_id"),
     current("assigned_resource_index"),
-    few("ix_assigned_resources_current", "resource_id", "assigned_resource_index = 'CURRENT'"),
+    partial_index("ix_assigned_resources_current", "resource_id", "assigned_resource_index = 'CURRENT'"),
     sqlite_with_rowid=False,
 )
 
@@ -175,8 +175,8 @@ frag_jobs = Table(
     metadata,
     key("frag_id_job"),
     number("frag_date"),
-    word("frag_state", FragState, FragState.LEON),
-    few("ix_frag_jobs_frag_state", "frag_state", "frag_state <> 'FRAGGED'"),
+    enum_text("frag_state", FragState, FragState.LEON),
+    partial_index("ix_frag_jobs_frag_state", "frag_state", "frag_state <> 'FRAGGED'"),
     ForeignKeyConstraint(["frag_id_job"], ["jobs.job_id"]),
 )
 
@@ -185,8 +185,8 @@ challenges = Table(
     metadata,
     key("job_id"),
     text("challenge"),
-    perhaps_text("ssh_private_key"),
-    perhaps_text("ssh_public_key"),
+    optional_text("ssh_private_key"),
+    optional_text("ssh_public_key"),
     ForeignKeyConstraint(["job_id"], ["jobs.job_id"]),
 )
 
@@ -210,14 +210,14 @@ attempts = Table(
     key("number"),
     text("secret_hash"),
     number("opened_us"),
-    perhaps_number("started_us"),
-    perhaps_number("ended_us"),
-    perhaps_number("closed_us"),
-    perhaps_number("exit_code"),
+    optional_number("started_us"),
+    optional_number("ended_us"),
+    optional_number("closed_us"),
+    optional_number("exit_code"),
     text("outcome"),
     text("generation"),
     text("nonce"),
-    few("ix_attempts_live", "job_id", "closed_us IS NULL"),
+    partial_index("ix_attempts_live", "job_id", "closed_us IS NULL"),
     ForeignKeyConstraint(["job_id"], ["jobs.job_id"]),
 )
 
@@ -229,7 +229,7 @@ attempt_nodes = Table(
     key("position"),
     text("network_address"),
     text("boot_id"),
-    perhaps_number("memory_limit_bytes"),
+    optional_number("memory_limit_bytes"),
     Index(None, "network_address"),
     ForeignKeyConstraint(["job_id", "number"], ["attempts.job_id", "attempts.number"]),
     sqlite_with_rowid=False,

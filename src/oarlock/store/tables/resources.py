@@ -3,7 +3,17 @@
 from sqlalchemy import Index, Table
 
 from oarlock.model.resource import DEFAULT_TYPE, NextState, ResourceState
-from oarlock.store.tables.columns import few, flag, key, metadata, number, perhaps_number, perhaps_text, text, word
+from oarlock.store.tables.columns import (
+    enum_text,
+    flag,
+    key,
+    metadata,
+    number,
+    optional_number,
+    optional_text,
+    partial_index,
+    text,
+)
 
 resources = Table(
     "resources",
@@ -11,15 +21,15 @@ resources = Table(
     key("resource_id"),
     text("type", DEFAULT_TYPE),
     text("network_address"),
-    word("state", ResourceState, ResourceState.ALIVE),
-    word("next_state", NextState, NextState.UNCHANGED),
+    enum_text("state", ResourceState, ResourceState.ALIVE),
+    enum_text("next_state", NextState, NextState.UNCHANGED),
     flag("finaud_decision"),
     flag("next_finaud_decision"),
     number("state_num", 1),
     flag("suspended_jobs"),
     number("scheduler_priority"),
-    perhaps_text("switch"),
-    perhaps_number("cpu"),
+    optional_text("switch"),
+    optional_number("cpu"),
     number("cpuset"),
     flag("besteffort", "YES"),
     flag("deploy"),
@@ -32,8 +42,8 @@ resources = Table(
     Index(None, "state"),
     Index(None, "network_address"),
     Index(None, "type"),
-    few("ix_resources_next_state", "next_state", "next_state <> 'UnChanged'"),
-    few("ix_resources_suspended_jobs", "suspended_jobs", "suspended_jobs = 'YES'"),
+    partial_index("ix_resources_next_state", "next_state", "next_state <> 'UnChanged'"),
+    partial_index("ix_resources_suspended_jobs", "suspended_jobs", "suspended_jobs = 'YES'"),
 )
 
 resource_logs = Table(
@@ -42,10 +52,10 @@ resource_logs = Table(
     key("resource_log_id"),
     number("resource_id"),
     text("attribute"),
-    perhaps_text("value"),
+    optional_text("value"),
     number("date_start"),
     number("date_stop"),
     flag("finaud_decision"),
     Index(None, "resource_id"),
-    few("ix_resource_logs_open", "resource_id", "date_stop = 0"),
+    partial_index("ix_resource_logs_open", "resource_id", "date_stop = 0"),
 )

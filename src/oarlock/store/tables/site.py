@@ -4,16 +4,16 @@ from sqlalchemy import CheckConstraint, Column, Double, ForeignKeyConstraint, In
 
 from oarlock.store.tables.columns import (
     TEXT_BY_CODE_POINT,
-    few,
+    enum_text,
     flag,
     key,
     metadata,
     number,
-    perhaps_number,
-    perhaps_text,
+    optional_number,
+    optional_text,
+    partial_index,
     text,
     text_key,
-    word,
 )
 
 queues = Table(
@@ -22,7 +22,7 @@ queues = Table(
     text_key("queue_name"),
     number("priority"),
     text("scheduler_policy"),
-    word("state", ("Active", "notActive"), "Active"),
+    enum_text("state", ("Active", "notActive"), "Active"),
 )
 
 admission_rules = Table(
@@ -59,8 +59,8 @@ event_logs = Table(
     flag("to_check"),
     Index(None, "type"),
     Index(None, "date"),
-    few("ix_event_logs_job_id", "job_id", "job_id <> 0"),
-    few("ix_event_logs_to_check", "to_check", "to_check = 'YES'"),
+    partial_index("ix_event_logs_job_id", "job_id", "job_id <> 0"),
+    partial_index("ix_event_logs_to_check", "to_check", "to_check = 'YES'"),
 )
 
 event_log_hostnames = Table(
@@ -77,10 +77,10 @@ files = Table(
     "files",
     metadata,
     key("idFile"),
-    perhaps_text("md5sum"),
-    perhaps_text("location"),
-    perhaps_text("method"),
-    perhaps_text("compression"),
+    optional_text("md5sum"),
+    optional_text("location"),
+    optional_text("method"),
+    optional_text("compression"),
     number("size"),
     Index(None, "md5sum"),
 )
@@ -159,7 +159,7 @@ tokens = Table(
     text("label"),
     number("created"),
     number("expires"),
-    perhaps_number("uid"),
+    optional_number("uid"),
     Index(None, "user_name"),
 )
 
@@ -169,9 +169,9 @@ job_summaries = Table(
     key("job_id"),
     number("date"),
     Column("cpu_seconds", Double()),
-    perhaps_number("memory_peak_bytes"),
-    perhaps_number("read_bytes"),
-    perhaps_number("written_bytes"),
+    optional_number("memory_peak_bytes"),
+    optional_number("read_bytes"),
+    optional_number("written_bytes"),
     Column("energy_joules", Double()),
     Column("gpu_seconds", Double()),
     text("detail", "{}"),

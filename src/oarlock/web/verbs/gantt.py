@@ -70,7 +70,7 @@ async def gantt(call: Call, asked: Between) -> bytes:
 def _chart(tx: Tx, since: int, until: int, who: Who) -> bytes:
     lines = [
         (line, stay)
-        for line in listing.lines(tx, JobFilter(since=since, until=until), most=views.MOST_LISTED)
+        for line in listing.rows(tx, JobFilter(since=since, until=until), most=views.MOST_LISTED)
         if (stay := _stay(line)) and stay[0] < until and stay[1] > since
     ]
     if len(lines) > MOST_BARS:
@@ -91,7 +91,7 @@ def _stay(line: JobRow) -> tuple[int, int] | None:
 def _places(tx: Tx, lines: Collection[JobRow]) -> dict[int, list[int]]:
     ids = [line.id for line in lines]
     waiting = [line.id for line in lines if line.state not in HOLDS_RESOURCES and not line.stop]
-    return {**listing.foreseen(tx, waiting), **jobs.resources_of(tx, ids)}
+    return {**listing.planned_resources(tx, waiting), **jobs.resources_of(tx, ids)}
 
 
 def _bar(line: JobRow, stay: tuple[int, int], resources: list[int], details: JobDetails, who: Who) -> Bar:

@@ -172,4 +172,4 @@ async def _chosen(call: Call, asked: SomeJobs) -> list[int]:
 
 
 async def _lines(call: Call, which: JobFilter) -> list[JobRow]:
-    return await call.read(lambda tx: listing.lines(tx, which, most=views.MOST_LISTED))
+    return await call.read(lambda tx: listing.rows(tx, which, most=views.MOST_LISTED))

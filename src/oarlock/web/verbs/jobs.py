@@ -173,7 +173,7 @@ async def story(call: Call, asked: OneJob) -> Story:
 
     def read(tx: Tx) -> Story:
         jobs.get(tx, asked.id)
-        return Story([Chapter(state, start, stop) for state, start, stop, _ in jobs.story(tx, asked.id)])
+        return Story([Chapter(state, start, stop) for state, start, stop, _ in jobs.state_history(tx, asked.id)])
 
     return await call.read(read)
 

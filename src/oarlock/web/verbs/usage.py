@@ -114,7 +114,7 @@ async def metrics(call: Call, _asked: Nothing) -> bytes:
 
 
 def _facts(tx: Tx, ids: set[int]) -> dict[int, JobFacts]:
-    return {job.id: JobFacts(job.user, job.project, job.name or "") for job in jobs.known(tx, ids)} if ids else {}
+    return {job.id: JobFacts(job.user, job.project, job.name or "") for job in jobs.existing(tx, ids)} if ids else {}
 
 
 class TargetsOf(Asked):

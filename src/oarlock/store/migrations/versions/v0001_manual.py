@@ -6,15 +6,15 @@ from sqlalchemy import CheckConstraint, Column, ForeignKeyConstraint, Index, col
 from oarlock.store.tables.columns import (
     TEXT_BY_CODE_POINT,
     current,
-    few,
+    enum_text,
     flag,
     key,
     number,
-    perhaps_number,
-    perhaps_text,
+    optional_number,
+    optional_text,
+    partial_index,
     text,
     text_key,
-    word,
 )
 
 revision = "0001"
@@ -54,15 +54,15 @@ def _resources() -> None:
         key("resource_id"),
         text("type", "default"),
         text("network_address"),
-        word("state", ("Alive", "Absent", "Suspected", "Dead"), "Alive"),
-        word("next_state", ("UnChanged", "Alive", "Absent", "Suspected", "Dead"), "UnChanged"),
+        enum_text("state", ("Alive", "Absent", "Suspected", "Dead"), "Alive"),
+        enum_text("next_state", ("UnChanged", "Alive", "Absent", "Suspected", "Dead"), "UnChanged"),
         flag("finaud_decision"),
         flag("next_finaud_decision"),
         number("state_num", 1),
         flag("suspended_jobs"),
         number("scheduler_priority"),
-        perhaps_text("switch"),
-        perhaps_number("cpu"),
+        optional_text("switch"),
+        optional_number("cpu"),
         number("cpuset"),
         flag("besteffort", "YES"),
         flag("deploy"),
@@ -74,20 +74,20 @@ def _resources() -> None:
         Index(None, "state"),
         Index(None, "network_address"),
         Index(None, "type"),
-        few("ix_resources_next_state", "next_state", "next_state <> 'UnChanged'"),
-        few("ix_resources_suspended_jobs", "suspended_jobs", "suspended_jobs = 'YES'"),
+        partial_index("ix_resources_next_state", "next_state", "next_state <> 'UnChanged'"),
+        partial_index("ix_resources_suspended_jobs", "suspended_jobs", "suspended_jobs = 'YES'"),
     )
     op.create_table(
         "resource_logs",
         key("resource_log_id"),
         number("resource_id"),
         text("attribute"),
-        perhaps_text("value"),
+        optional_text("value"),
         number("date_start"),
         number("date_stop"),
         flag("finaud_decision"),
         Index(None, "resource_id"),
-        few("ix_resource_logs_open", "resource_id", "date_stop = 0"),
+        partial_index("ix_resource_logs_open", "resource_id", "date_stop = 0"),
     )
 
 
@@ -95,22 +95,22 @@ def _jobs() -> None:
     op.create_table(
         "jobs",
         key("job_id"),
-        perhaps_text("job_name"),
+        optional_text("job_name"),
         text("cpuset_name"),
-        word("job_type", ("INTERACTIVE", "PASSIVE"), "PASSIVE"),
+        enum_text("job_type", ("INTERACTIVE", "PASSIVE"), "PASSIVE"),
         text("info_type"),
-        word("state", JOB_STATES, "Waiting"),
-        word("reservation", ("None", "toSchedule", "Scheduled"), "None"),
+        enum_text("state", JOB_STATES, "Waiting"),
+        enum_text("reservation", ("None", "toSchedule", "Scheduled"), "None"),
         text("message"),
         text("job_user"),
-        perhaps_text("command"),
+        optional_text("command"),
         text("queue_name"),
         text("properties"),
         text("launching_directory"),
         number("submission_time"),
         number("start_time"),
         number("stop_time"),
-        perhaps_number("file_id"),
+        optional_number("file_id"),
         flag("accounted"),
         text("notify"),
         number("assigned_moldable_job"),
@@ -122,7 +122,7 @@ def _jobs() -> None:
         text("project", "default"),
         flag("suspended"),
         text("job_env"),
-        perhaps_number("exit_code"),
+        optional_number("exit_code"),
         text("job_group"),
         number("array_id"),
         number("array_index", 1),
@@ -132,20 +132,20 @@ def _jobs() -> None:
         Index(None, "job_user"),
         Index(None, "array_id"),
         Index(None, "stop_time"),
-        few("ix_jobs_reservation", "reservation", "reservation <> 'None'"),
-        few("ix_jobs_accounted", "accounted", "accounted = 'NO'"),
-        few("ix_jobs_suspended", "suspended", "suspended = 'YES'"),
+        partial_index("ix_jobs_reservation", "reservation", "reservation <> 'None'"),
+        partial_index("ix_jobs_accounted", "accounted", "accounted = 'NO'"),
+        partial_index("ix_jobs_suspended", "suspended", "suspended = 'YES'"),
     )
     op.create_table(
         "job_state_logs",
         key("job_state_log_id"),
         number("job_id"),
-        word("job_state", JOB_STATES, "Waiting"),
+        enum_text("job_state", JOB_STATES, "Waiting"),
         number("date_start"),
         number("date_stop"),
         text("why"),
         Index(None, "job_id"),
-        few("ix_job_state_logs_open", "job_id", "date_stop = 0"),
+        partial_index("ix_job_state_logs_open", "job_id", "date_stop = 0"),
     )
     op.create_table(
         "job_types",
@@ -154,7 +154,7 @@ def _jobs() -> None:
         text("type"),
         current("type_index"),
         Index(None, "job_id"),
-        few("ix_job_types_type", "type", "type_index = 'CURRENT'"),
+        partial_index("ix_job_types_type", "type", "type_index = 'CURRENT'"),
     )
     op.create_table(
         "job_dependencies",
@@ -197,7 +197,7 @@ def _requests() -> None:
         key("moldable_job_id"),
         key("resource_id"),
         current("assigned_resource_index"),
-        few("ix_assigned_resources_current", "resource_id", "assigned_resource_index = 'CURRENT'"),
+        partial_index("ix_assigned_resources_current", "resource_id", "assigned_resource_index = 'CURRENT'"),
         sqlite_with_rowid=False,
     )
 
@@ -207,16 +207,16 @@ def _secrets_and_kills() -> None:
         "frag_jobs",
         key("frag_id_job"),
         number("frag_date"),
-        word("frag_state", ("LEON", "TIMER_ARMED", "LEON_EXTERMINATE", "FRAGGED"), "LEON"),
-        few("ix_frag_jobs_frag_state", "frag_state", "frag_state <> 'FRAGGED'"),
+        enum_text("frag_state", ("LEON", "TIMER_ARMED", "LEON_EXTERMINATE", "FRAGGED"), "LEON"),
+        partial_index("ix_frag_jobs_frag_state", "frag_state", "frag_state <> 'FRAGGED'"),
         ForeignKeyConstraint(["frag_id_job"], ["jobs.job_id"]),
     )
     op.create_table(
         "challenges",
         key("job_id"),
         text("challenge"),
-        perhaps_text("ssh_private_key"),
-        perhaps_text("ssh_public_key"),
+        optional_text("ssh_private_key"),
+        optional_text("ssh_public_key"),
         ForeignKeyConstraint(["job_id"], ["jobs.job_id"]),
     )
 
@@ -232,8 +232,8 @@ def _events() -> None:
         flag("to_check"),
         Index(None, "type"),
         Index(None, "date"),
-        few("ix_event_logs_job_id", "job_id", "job_id <> 0"),
-        few("ix_event_logs_to_check", "to_check", "to_check = 'YES'"),
+        partial_index("ix_event_logs_job_id", "job_id", "job_id <> 0"),
+        partial_index("ix_event_logs_to_check", "to_check", "to_check = 'YES'"),
     )
     op.create_table(
         "event_log_hostnames",
@@ -251,7 +251,7 @@ def _site() -> None:
         text_key("queue_name"),
         number("priority"),
         text("scheduler_policy"),
-        word("state", ("Active", "notActive"), "Active"),
+        enum_text("state", ("Active", "notActive"), "Active"),
     )
     op.create_table("admission_rules", key("id"), text("rule"), number("priority"), flag("enabled", "YES"))
     op.create_table(
@@ -274,10 +274,10 @@ def _site() -> None:
     op.create_table(
         "files",
         key("idFile"),
-        perhaps_text("md5sum"),
-        perhaps_text("location"),
-        perhaps_text("method"),
-        perhaps_text("compression"),
+        optional_text("md5sum"),
+        optional_text("location"),
+        optional_text("method"),
+        optional_text("compression"),
         number("size"),
         Index(None, "md5sum"),
     )

@@ -3,7 +3,7 @@
 from alembic import op
 from sqlalchemy import Column, Double, ForeignKeyConstraint, Index
 
-from oarlock.store.tables.columns import few, flag, key, number, perhaps_number, text, text_key
+from oarlock.store.tables.columns import flag, key, number, optional_number, partial_index, text, text_key
 
 revision = "0002"
 down_revision = "0001"
@@ -23,12 +23,12 @@ def _attempts() -> None:
         key("number"),
         text("secret_hash"),
         number("opened_us"),
-        perhaps_number("started_us"),
-        perhaps_number("ended_us"),
-        perhaps_number("closed_us"),
-        perhaps_number("exit_code"),
+        optional_number("started_us"),
+        optional_number("ended_us"),
+        optional_number("closed_us"),
+        optional_number("exit_code"),
         text("outcome"),
-        few("ix_attempts_live", "job_id", "closed_us IS NULL"),
+        partial_index("ix_attempts_live", "job_id", "closed_us IS NULL"),
         ForeignKeyConstraint(["job_id"], ["jobs.job_id"]),
     )
     op.create_table(
@@ -94,9 +94,9 @@ def _measurements() -> None:
         key("job_id"),
         number("date"),
         Column("cpu_seconds", Double()),
-        perhaps_number("memory_peak_bytes"),
-        perhaps_number("read_bytes"),
-        perhaps_number("written_bytes"),
+        optional_number("memory_peak_bytes"),
+        optional_number("read_bytes"),
+        optional_number("written_bytes"),
         Column("energy_joules", Double()),
         Column("gpu_seconds", Double()),
         text("detail", "{}"),

@@ -2,7 +2,7 @@
 
 from alembic import op
 
-from oarlock.store.tables.columns import perhaps_number
+from oarlock.store.tables.columns import optional_number
 
 revision = "0010"
 down_revision = "0009"
@@ -10,4 +10,4 @@ down_revision = "0009"
 
 def upgrade() -> None:
     """Add the column."""
-    op.add_column("attempt_nodes", perhaps_number("memory_limit_bytes"))
+    op.add_column("attempt_nodes", optional_number("memory_limit_bytes"))

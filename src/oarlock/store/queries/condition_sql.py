@@ -28,20 +28,20 @@ from oarlock.model.condition import (
     Operand,
     Or,
 )
-from oarlock.store.tables.columns import WHOLE
+from oarlock.store.tables.columns import INTEGER
 
 Columns = Mapping[str, ColumnElement[Any]]
 
 
-def bound(condition: Condition, columns: Columns) -> ColumnElement[bool]:
+def sql_condition(condition: Condition, columns: Columns) -> ColumnElement[bool]:
     """Give the SQL of a condition over these columns."""
     match condition:
         case And(parts):
-            return and_(*(bound(part, columns) for part in parts))
+            return and_(*(sql_condition(part, columns) for part in parts))
         case Or(parts):
-            return or_(*(bound(part, columns) for part in parts))
+            return or_(*(sql_condition(part, columns) for part in parts))
         case Not(inner):
-            return not_(bound(inner, columns))
+            return not_(sql_condition(inner, columns))
         case Compare(op, left, right):
             return _compared(op, left, right, columns)
         case _:
@@ -75,7 +75,7 @@ def _operand(operand: Operand, columns: Columns) -> ColumnElement[Any]:
 
 
 def _value(item: Literal) -> ColumnElement[Any]:
-    kinds: Mapping[type, TypeEngine[Any]] = {int: WHOLE, float: _Decimal(), str: Text()}
+    kinds: Mapping[type, TypeEngine[Any]] = {int: INTEGER, float: _Decimal(), str: Text()}
     return literal(item.value, kinds[type(item.value)])
 
 

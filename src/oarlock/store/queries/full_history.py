@@ -59,7 +59,7 @@ def read(tx: Tx) -> FullHistory:
         noted[number].append(kind)
     current = assigned_resources.c.assigned_resource_index == literal_column("'CURRENT'")
     return FullHistory(
-        jobs={job.id: job for job in jobs.many(tx, numbers)},
+        jobs={job.id: job for job in jobs.get_many(tx, numbers)},
         stays=dict(stays),
         attempts=dict(tries),
         resources=jobs.resources_of(tx, numbers),

@@ -25,10 +25,10 @@ class ClockJumps:
 def add(tx: Tx, *, now: int, seconds: int) -> None:
     """Keep a jump that was just seen; `seconds` below 0 is a jump back."""
     if seconds > 0:
-        facts.keep(tx, f"{_NAME}{now - seconds}", str(seconds))
+        facts.get_or_set(tx, f"{_NAME}{now - seconds}", str(seconds))
 
 
 def read(tx: Tx) -> ClockJumps:
     """Give all jumps, oldest first."""
-    known = facts.beginning_with(tx, _NAME)
+    known = facts.with_prefix(tx, _NAME)
     return ClockJumps(tuple(sorted((int(name.removeprefix(_NAME)), int(value)) for name, value in known.items())))
