@@ -12,7 +12,7 @@ from bench.harness import figure
 from oarlock.simulate import formats
 from oarlock.simulate.energy import Energy
 from oarlock.simulate.platform import alike
-from oarlock.simulate.replay import Ran, Replay, Ties
+from oarlock.simulate.replay import EventOrder, Replay, ReplayedJob
 from oarlock.simulate.statistics import measured
 from oarlock.simulate.trace import Trace
 
@@ -33,7 +33,7 @@ def _trace(name: str) -> Trace:
     return formats.read(str(TRACES / name))
 
 
-def _replayed(machine: Machine, policy: str, ties: Ties = Ties.OURS) -> tuple[list[Ran], float]:
+def _replayed(machine: Machine, policy: str, ties: EventOrder = EventOrder.OURS) -> tuple[list[ReplayedJob], float]:
     """Replay, reading included; gives the CPU seconds, too."""
     name, processors = machine
     _trace.cache_clear()
@@ -42,7 +42,7 @@ def _replayed(machine: Machine, policy: str, ties: Ties = Ties.OURS) -> tuple[li
     return ran, time.process_time() - before
 
 
-def _off(ran: list[Ran], processors: int, expected: Expected) -> float:
+def _off(ran: list[ReplayedJob], processors: int, expected: Expected) -> float:
     """Give by how many per cent the worse of mean wait and slowdown differs from what is expected."""
     found = measured(ran, size=processors, submitted=len(ran), energy=Energy(0, 0))
     pairs = zip((found.mean_wait, found.bounded_slowdown), expected, strict=True)
@@ -53,7 +53,7 @@ def _as_reference(machine: Machine, policy: str, starts: str) -> float:
     """Give the per cent of jobs that wait exactly as long as in the reference simulator, by its rules for ties."""
     lines = gzip.decompress((TRACES / "starts" / starts).read_bytes()).decode().splitlines()
     waits = {int(job): float(wait) for job, _, wait, *_ in map(str.split, lines) if job.isdigit()}
-    ran, _ = _replayed(machine, policy, Ties.REFERENCE)
+    ran, _ = _replayed(machine, policy, EventOrder.REFERENCE)
     return 100 * sum(waits.get(one.job.number) == one.wait for one in ran) / len(waits)
 
 

@@ -2,14 +2,14 @@
 
 from bench.harness import cpu_seconds, figure
 from oarlock.simulate import scenario
-from oarlock.simulate.scenario import FAIR, Outcome
+from oarlock.simulate.scenario import LARGE_CLUSTER, ScenarioOutcome
 
 
 @figure("scenario.lives", unit="lives/s", target=500, better="higher")
 def lives() -> float:
     """Let thousands of jobs live on 512 cores, nodes failing now and then; all must be well in the end."""
-    outcomes: list[Outcome] = []
-    seconds = cpu_seconds(lambda: outcomes.append(scenario.run(1, FAIR)), times=3)
+    outcomes: list[ScenarioOutcome] = []
+    seconds = cpu_seconds(lambda: outcomes.append(scenario.run(1, LARGE_CLUSTER)), times=3)
     if problems := [one.told() for one in outcomes if one.problems]:
         raise AssertionError(problems[0])
     return outcomes[0].lives / seconds

@@ -9,7 +9,7 @@ from typing import Any
 from bench.harness import figure
 from oarlock.config import Config
 from oarlock.job.admission import admit, submit
-from oarlock.job.admission.feasibility import Existing
+from oarlock.job.admission.feasibility import ClusterResourcesCache
 from oarlock.job.admission.rules import load
 from oarlock.lang.rules import Context
 from oarlock.model.resource import Value
@@ -57,7 +57,7 @@ def an_array() -> float:
     """Store an array of 10,000 jobs in SQLite, durably, on a cluster of 1,024 resources."""
     with tempfile.TemporaryDirectory() as folder, open_database(Path(folder) / "oarlock.db", create=True) as database:
         database.write(_cluster)
-        existing = Existing(_CONFIG.scheduler_resource_order)
+        existing = ClusterResourcesCache(_CONFIG.scheduler_resource_order)
         body = {"command": "./run", "array": [str(n) for n in range(10_000)]}
 
         def store(tx: Tx) -> None:

@@ -20,7 +20,17 @@ from typing import Any
 import pytest
 
 from oarlock.node.wire.messages import Launch, NodeSettings, Report
-from oarlock.server.nodes import Back, ConnectionSlots, Exited, NodeClient, NodeEvent, Started, Timeouts, local, ssh
+from oarlock.server.nodes import (
+    ConnectionSlots,
+    Exited,
+    NodeClient,
+    NodeReachable,
+    NodeReport,
+    Started,
+    Timeouts,
+    local,
+    ssh,
+)
 from oarlock.server.nodes.command import NodeCommand
 
 PYTHON = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else shutil.which("python3") or "python3"
@@ -162,10 +172,10 @@ class Outpost:
     user: str
     home: Path
     boot: str = ""
-    events: list[NodeEvent] = field(default_factory=list)
+    events: list[NodeReport] = field(default_factory=list)
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def hear(self, event: NodeEvent) -> None:
+    def hear(self, event: NodeReport) -> None:
         self.events.append(event)
         self.news.set()
 
@@ -186,7 +196,7 @@ class Outpost:
         }
         return Launch(**{**given, **more})
 
-    async def until(self, wanted: Callable[[NodeEvent], bool], *, seconds: float = 30.0) -> Any:
+    async def until(self, wanted: Callable[[NodeReport], bool], *, seconds: float = 30.0) -> Any:
         """Wait for an event, one that came already included."""
         async with asyncio.timeout(seconds):
             while True:
@@ -205,8 +215,8 @@ class Outpost:
         )
         return event.report
 
-    async def back(self, *, after: int = 0) -> Back:
-        return await self.until(lambda event: isinstance(event, Back) and self.events.index(event) >= after)
+    async def back(self, *, after: int = 0) -> NodeReachable:
+        return await self.until(lambda event: isinstance(event, NodeReachable) and self.events.index(event) >= after)
 
     async def run(self, job: int, command: str, **more: Any) -> Report:
         """Launch and wait for the report."""

@@ -15,7 +15,7 @@ import pytest
 
 from oarlock.client import Client, Refused
 from oarlock.config import Config
-from oarlock.job.run.unit_of_work import Site
+from oarlock.job.run.unit_of_work import StepContext
 from oarlock.model.job import JobState
 from oarlock.node.program import spool
 from oarlock.node.wire.messages import EXITED, Report, sign_report
@@ -132,7 +132,7 @@ def leave_behind(site, directory, key):
     with site.database.read() as tx:
         secret_key = bytes.fromhex(facts.get(tx, "attempt key"))
         mac_key = InstanceIdentity(facts.get(tx, "identity"), secret_key).spool_key(directory.name)
-        secrets = [Site(Config(), secret_key).secret(attempt) for attempt in attempts.of_jobs(tx, [key[0]])]
+        secrets = [StepContext(Config(), secret_key).secret(attempt) for attempt in attempts.of_jobs(tx, [key[0]])]
     launch = json.dumps({"secret": secrets[0] if secrets else "00"}).encode()
     place = spool.enter(str(directory), key, launch, mac_key)
     place.write(sign_report(Report(*key, directory.name, "", EXITED), "00"))

@@ -10,8 +10,8 @@ from typing import Any
 
 from oarlock.config import Config
 from oarlock.job.admission import admit, submit
-from oarlock.job.admission.feasibility import Existing
-from oarlock.job.admission.rules import Rulebook
+from oarlock.job.admission.feasibility import ClusterResourcesCache
+from oarlock.job.admission.rules import RuleSetCache
 from oarlock.lang.rules import Admitted
 from oarlock.model.job import Job
 from oarlock.model.submission import Submission
@@ -48,15 +48,15 @@ class FrontDesk:
     tx: Tx
     config: Config = field(default_factory=Config)
     directory: Path | None = None
-    run: admit.Run | None = None
+    run: admit.RunPythonRule | None = None
     user: str = "alice"
     uid: int = 1001
     groups: tuple[str, ...] = ("users",)
     now: int = NOW
 
     def __post_init__(self) -> None:
-        self.existing = Existing(self.config.scheduler_resource_order)
-        self.rules = Rulebook(self.directory)
+        self.existing = ClusterResourcesCache(self.config.scheduler_resource_order)
+        self.rules = RuleSetCache(self.directory)
         self.looks = itertools.count()
 
     def admit(self, **body: Any) -> Admitted:
@@ -66,16 +66,16 @@ class FrontDesk:
         known = admit.context(self.tx, asked, book, self.existing.now(self.tx), self.config)
         return asyncio.run(admit.admit(book, asked, known, config=self.config, now=self.now, run=self.run))
 
-    def counted(self, **body: Any) -> submit.Asked:
+    def counted(self, **body: Any) -> submit.AdmittedSubmission:
         """Let the rules look at a submission that is stored later."""
         asked = submit.read(body, user=self.user, uid=self.uid, groups=self.groups, config=self.config, now=self.now)
         return self._counted(asked)
 
-    def _counted(self, asked: Submission) -> submit.Asked:
+    def _counted(self, asked: Submission) -> submit.AdmittedSubmission:
         book = self.rules.now(self.tx, now=next(self.looks))
         known = admit.context(self.tx, asked, book, self.existing.now(self.tx), self.config)
         admitted = asyncio.run(admit.admit(book, asked, known, config=self.config, now=self.now, run=self.run))
-        return submit.Asked(admitted, counted=admit.counted(book, asked, known))
+        return submit.AdmittedSubmission(admitted, counted=admit.counted(book, asked, known))
 
     def again(self, job_id: int, *, request_id: str | None = None, now: int = NOW) -> list[Job]:
         """Submit an ended job again."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from oarlock.job.admission import admit
-from oarlock.job.admission.admit import Ruling
+from oarlock.job.admission.admit import RuleResult
 from oarlock.model.errors import RefusedByRule, RuleFailed, UnknownProperty
 from oarlock.model.event import EventType
 from oarlock.model.job import JobState
@@ -106,7 +106,7 @@ class Python:
         self.answer = answer
         self.asked: Mapping[str, Any] = {}
 
-    async def __call__(self, path: Path, asked: Mapping[str, Any]) -> Ruling:
+    async def __call__(self, path: Path, asked: Mapping[str, Any]) -> RuleResult:
         self.asked = asked
         return self.answer(asked)
 
@@ -121,9 +121,9 @@ def with_python(desk: FrontDesk, tmp_path: Path):
 
 
 def test_a_python_rule_sees_the_job_and_changes_it(with_python):
-    with_python(lambda asked: Ruling(asked["job"])).submit()
+    with_python(lambda asked: RuleResult(asked["job"])).submit()
     desk = with_python(
-        lambda asked: Ruling({
+        lambda asked: RuleResult({
             **asked["job"], "name": f"of-{asked['context']['user']}", "resources": ["nodes=2,walltime=1"], "hold": True,
             "constraints_after_validation": ["mem > 1"],
         }, messages=("changed",))
@@ -145,7 +145,7 @@ def test_a_python_rule_sees_the_job_and_changes_it(with_python):
 
 def test_a_python_rule_can_refuse(with_python):
     with pytest.raises(RefusedByRule, match="not today") as refusal:
-        with_python(lambda _: Ruling(reject="not today")).submit()
+        with_python(lambda _: RuleResult(reject="not today")).submit()
     assert refusal.value.hint == "So says 07-site.py."
 
 
@@ -164,7 +164,7 @@ BAD_ANSWERS = [
 @pytest.mark.parametrize("answer", BAD_ANSWERS, ids=str)
 def test_what_a_python_rule_answers_is_read_like_anything_a_user_sends(with_python, answer):
     with pytest.raises(RuleFailed, match=r"The admission rule 07-site\.py does not work"):
-        with_python(lambda asked: Ruling({**asked["job"], **answer})).submit()
+        with_python(lambda asked: RuleResult({**asked["job"], **answer})).submit()
 
 
 def test_a_python_rule_that_fails_refuses_the_job(with_python):

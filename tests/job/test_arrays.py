@@ -9,10 +9,10 @@ from sqlalchemy import func, select
 
 from oarlock.config import Config
 from oarlock.job.admission import submit
-from oarlock.job.admission.payload import Body
+from oarlock.job.admission.payload import SubmissionPayload
 from oarlock.job.admission.submit import LargeArray
 from oarlock.job.run import recover
-from oarlock.job.run.unit_of_work import Site
+from oarlock.job.run.unit_of_work import StepContext
 from oarlock.model import errors
 from oarlock.model.job import JobState
 from oarlock.store.engine.database import Database
@@ -77,8 +77,8 @@ def _core(database: Database, folder: Path) -> House:
     return House(folder, Config(), database)
 
 
-def _array(**more: Any) -> Body:
-    return Body(command="run", resources=WIDE, array=[f"p{place}" for place in range(MEMBERS)], **more)
+def _array(**more: Any) -> SubmissionPayload:
+    return SubmissionPayload(command="run", resources=WIDE, array=[f"p{place}" for place in range(MEMBERS)], **more)
 
 
 @told
@@ -86,7 +86,7 @@ async def test_others_get_their_turn_between_the_slices_of_an_array(database: Da
     desk = Desk(_core(database, tmp_path))
     large = asyncio.create_task(desk.take(_array(), ADA, request_id="large"))
     await _begun(database)
-    small = await desk.take(Body(command="true"), Account("bob", 1002, ()), request_id="small")
+    small = await desk.take(SubmissionPayload(command="true"), Account("bob", 1002, ()), request_id="small")
     assert not large.done()
     taken = await large
     assert len(taken.ids) == MEMBERS
@@ -138,7 +138,7 @@ def test_a_server_that_dies_between_slices_leaves_no_member_and_no_row(
     with database.read() as tx:
         assert jobs.count(tx) == {}
         assert snapshot.read(tx, karma_window=1, now=NOW).snapshot.waiting == ()
-    database.write(lambda tx: recover.begin(tx, Site(core.config, b"key"), now=NOW))
+    database.write(lambda tx: recover.begin(tx, StepContext(core.config, b"key"), now=NOW))
     assert _counted(database) == before
 
 
@@ -156,7 +156,7 @@ def test_a_restart_keeps_an_array_that_was_stored_to_its_end(database: Database,
     for places in large.slices:
         database.write(lambda tx: arrays.add_slice(tx, large.incoming, places))  # noqa: B023
     database.write(lambda tx: submit.finish_large(tx, large, now=NOW))
-    database.write(lambda tx: recover.begin(tx, Site(core.config, b"key"), now=NOW))
+    database.write(lambda tx: recover.begin(tx, StepContext(core.config, b"key"), now=NOW))
     with database.read() as tx:
         assert jobs.count(tx) == {JobState.WAITING: MEMBERS}
 

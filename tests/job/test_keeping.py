@@ -7,9 +7,9 @@ from msgspec import structs
 
 from oarlock.config import Config
 from oarlock.job import plan_cache
-from oarlock.job.plan_cache import Keeper
+from oarlock.job.plan_cache import CachedPlanner
 from oarlock.job.run import schedule
-from oarlock.job.run.unit_of_work import Site
+from oarlock.job.run.unit_of_work import StepContext
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState
 from oarlock.model.maintenance import Maintenance
@@ -34,8 +34,8 @@ def wait(tx: Tx, asked: str = "/core=1,walltime=0:1:40", count: int = 1) -> list
     return [one.id for one in jobs.add(tx, [jobs.NewJob(job, requests.parse([asked]))] * count)]
 
 
-def keeper() -> Keeper:
-    return Keeper(HOW, karma_window=CONFIG.karma_window)
+def keeper() -> CachedPlanner:
+    return CachedPlanner(HOW, karma_window=CONFIG.karma_window)
 
 
 def scratch(tx: Tx, now: int) -> schedule.Decision:
@@ -43,7 +43,7 @@ def scratch(tx: Tx, now: int) -> schedule.Decision:
 
 
 def test_what_is_kept_decides_as_a_pass_from_scratch(tx: Tx):
-    kept, site = keeper(), Site(CONFIG, b"key")
+    kept, site = keeper(), StepContext(CONFIG, b"key")
     for turn in range(4):
         wait(tx, count=3)
         whole = kept.whole(kept.read(tx, now=NOW + turn), now=NOW + turn)
@@ -94,7 +94,7 @@ def test_a_kept_plan_is_compared_now_and_then_and_not_used_if_it_is_wrong(tx: Tx
 
 
 def test_only_what_changed_of_a_whole_plan_travels_and_is_written(tx: Tx):
-    site = Site(CONFIG, b"key")
+    site = StepContext(CONFIG, b"key")
     wait(tx, "/core=2,walltime=0:1:40", count=3)
     schedule.apply(tx, site, scratch(tx, NOW), {}, now=NOW)
     told = plans.read(tx)

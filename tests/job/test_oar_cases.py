@@ -8,8 +8,8 @@ from oarlock.config import Config
 from oarlock.job.cluster import node_states
 from oarlock.job.run import suspend, watch
 from oarlock.job.run.effects import Kill
-from oarlock.job.run.finish import Over
-from oarlock.job.run.unit_of_work import Site
+from oarlock.job.run.finish import FinishedAttempts
+from oarlock.job.run.unit_of_work import StepContext
 from oarlock.model.event import EVENTS, EventType, event_type
 from oarlock.model.job import FINAL, FragState, Job, JobKind, JobState
 from oarlock.model.resource import NextState, ResourceState
@@ -24,8 +24,8 @@ ON_NODES = (S.LAUNCHING, S.RUNNING, S.SUSPENDED, S.RESUMING, S.FINISHING)
 ASKED_FOR = {EventType.HOLD_WAITING_JOB, EventType.HOLD_RUNNING_JOB, EventType.RESUME_JOB}
 
 
-def site(**settings: Any) -> Site:
-    return Site(Config(**settings), b"key")
+def site(**settings: Any) -> StepContext:
+    return StepContext(Config(**settings), b"key")
 
 
 def job_in(tx: Tx, state: JobState, *, at: int = 0, walltime: int = 60, **fields: Any) -> Job:
@@ -74,7 +74,7 @@ def watchdog(tx: Tx, given: dict[str, Any], expected: dict[str, Any]) -> None:
         if frag := given.get("frag"):
             kills.request(tx, [job.id], at=frag["date"])
             kills.set_state(tx, [job.id], FragState(frag["state"]))
-    instructions = watch.look(tx, known, now=now, over=Over())
+    instructions = watch.look(tx, known, now=now, over=FinishedAttempts())
     if "resource" in given:
         told["next_state"] = resources.listed(tx, ids)[0].properties["state"]
     else:

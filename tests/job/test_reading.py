@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from oarlock.config import Config
 from oarlock.job.admission.parse import read, written
-from oarlock.job.admission.payload import ARRAY_MEMBERS, Body
+from oarlock.job.admission.payload import ARRAY_MEMBERS, SubmissionPayload
 from oarlock.lang.request import parse
 from oarlock.model import errors
 from oarlock.model.job import JobKind
@@ -209,7 +209,7 @@ def test_what_a_rule_sees_is_read_back_as_it_was():
 
 @given(
     st.dictionaries(
-        st.sampled_from([*Body.__struct_fields__, "user", "x"]),
+        st.sampled_from([*SubmissionPayload.__struct_fields__, "user", "x"]),
         st.none() | st.booleans() | st.integers() | st.text(max_size=20) | st.lists(st.text(max_size=5), max_size=3)
         | st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=2),
         max_size=6,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.job.admission.rules import SHIPPED, Rulebook, Source, load, sources
+from oarlock.job.admission.rules import SHIPPED, RuleSetCache, RuleSource, load, sources
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import rules
 from oarlock.store.queries.rules import StoredRule
@@ -15,7 +15,7 @@ def text(name: str, does: str = 'print = "hello"') -> str:
     return f'[[rule]]\nname = "{name}"\n{does}\n'
 
 
-def names(found: list[Source]) -> list[str]:
+def names(found: list[RuleSource]) -> list[str]:
     return [rule.name for source in found for rule in source.rules]
 
 
@@ -81,7 +81,7 @@ def test_a_file_of_names_has_one_a_line(tmp_path: Path):
 def test_rules_are_read_again_when_a_file_or_a_row_changes(tx: Tx, tmp_path: Path):
     users = tmp_path / "users"
     users.write_text("ada\n")
-    book = Rulebook(tmp_path)
+    book = RuleSetCache(tmp_path)
     first = book.now(tx, now=1)
     assert book.now(tx, now=2) is first
 

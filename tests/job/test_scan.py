@@ -2,7 +2,7 @@
 
 import pytest
 
-from oarlock.job.admission.payload import Body
+from oarlock.job.admission.payload import SubmissionPayload
 from oarlock.job.admission.script import followed
 from oarlock.model.errors import BadDirective, SyntaxRefused
 
@@ -19,7 +19,7 @@ echo hello
 
 
 def test_every_option_of_a_script_is_followed():
-    assert followed(Body(script=SCRIPT, command="./s")) == Body(
+    assert followed(SubmissionPayload(script=SCRIPT, command="./s")) == SubmissionPayload(
         script=SCRIPT, command="./s", resources=["nodes=2,walltime=1"], name="scanned", project="proj",
         types=["besteffort", "idempotent"], checkpoint=60, signal=10, after=[4], hold=True, array=["", "", ""],
         queue="night", stdout="o %jobid%", stderr="e", directory="/tmp", notify="mail:a@b", use_key=True,
@@ -28,7 +28,7 @@ def test_every_option_of_a_script_is_followed():
 
 
 def test_what_was_said_outside_wins_and_alternatives_add_up():
-    body = Body(
+    body = SubmissionPayload(
         script=SCRIPT, resources=["core=1"], name="cli", types=["noop"], after=[9], checkpoint=5, array=["x"],
         directory="/home",
     )  # fmt: skip
@@ -40,7 +40,7 @@ def test_what_was_said_outside_wins_and_alternatives_add_up():
 
 
 def test_without_a_script_nothing_changes():
-    body = Body(command="x")
+    body = SubmissionPayload(command="x")
     assert followed(body) is body
 
 
@@ -49,9 +49,9 @@ def test_without_a_script_nothing_changes():
 )
 def test_a_line_that_cannot_be_followed_is_named(line):
     with pytest.raises(BadDirective, match="Line 2 of the script"):
-        followed(Body(script=f"#!/bin/sh\n#OAR {line}\n"))
+        followed(SubmissionPayload(script=f"#!/bin/sh\n#OAR {line}\n"))
 
 
 def test_what_is_no_script_is_not_searched():
     with pytest.raises(SyntaxRefused, match="This is no script"):
-        followed(Body(script="\x7fELF"))
+        followed(SubmissionPayload(script="\x7fELF"))

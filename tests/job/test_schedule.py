@@ -5,7 +5,7 @@ import pytest
 from oarlock.config import Config
 from oarlock.job.run import schedule
 from oarlock.job.run.schedule import Decision
-from oarlock.job.run.unit_of_work import Site
+from oarlock.job.run.unit_of_work import StepContext
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState, Moved, Reservation, move
 from oarlock.store.engine.tx import Tx
@@ -15,7 +15,7 @@ from oarlock.store.queries.plans import Prediction
 NOW = 1_000_000
 CONFIG = Config(scheduler_job_security_time=0)
 HOW = schedule.settings(CONFIG)
-SITE = Site(CONFIG, b"key")
+SITE = StepContext(CONFIG, b"key")
 
 
 @pytest.fixture

@@ -5,14 +5,14 @@ from hypothesis import strategies as st
 
 from oarlock.config import Config
 from oarlock.job.run.reports import Hello
-from oarlock.job.run.share import Machine, limits
+from oarlock.job.run.share import NodeCapacity, limits
 from oarlock.model.resource import Resource
 
 
 def processes(count: int, size: int, together: int) -> int:
     hello = Hello("boot", "v2", (), size, 1 << 33, "3.11", 0, 0.0, processes=together)
     mine = [Resource(number, {"cpuset": number}) for number in range(count)]
-    allowed = limits(mine, Machine(size, hello), Config()).pids
+    allowed = limits(mine, NodeCapacity(size, hello), Config()).pids
     assert allowed is not None
     return allowed
 

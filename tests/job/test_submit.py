@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from oarlock.job.admission import submit
-from oarlock.job.admission.submit import Asked, Stored
+from oarlock.job.admission.submit import AdmittedSubmission, StoredJobs
 from oarlock.model import errors
 from oarlock.model.job import Job, JobKind, JobState, Reservation
 from oarlock.model.resource import ResourceState
@@ -79,7 +79,7 @@ def test_ten_thousand_members_take_no_more_statements_than_two(desk: FrontDesk):
 def test_a_request_that_comes_twice_is_done_once(desk: FrontDesk):
     first = desk.submit(request_id="a", array=["1", "2"])
     assert desk.submit(request_id="a", array=["1", "2"]) == first
-    assert submit.answered(desk.tx, user="alice", request_id="a") == Stored(first[0], 2)
+    assert submit.answered(desk.tx, user="alice", request_id="a") == StoredJobs(first[0], 2)
     assert submit.answered(desk.tx, user="bob", request_id="a") is None
     assert desk.submit(request_id="b", array=["1", "2"]) != first
     assert rows(desk.tx, "SELECT count(*) FROM jobs") == [(4,)]
@@ -89,7 +89,14 @@ def test_many_submissions_are_stored_together_and_refused_alone(desk: FrontDesk)
     good, array, bad = desk.admit(command="a"), desk.admit(command="b", array=["1", "2"]), desk.admit(
         command="c", resources=["nodes=9"]
     )  # fmt: skip
-    asked = [Asked(good, "g"), Asked(bad, "b"), Asked(array, "r"), Asked(good, "g"), Asked(good), Asked(good)]
+    asked = [
+        AdmittedSubmission(good, "g"),
+        AdmittedSubmission(bad, "b"),
+        AdmittedSubmission(array, "r"),
+        AdmittedSubmission(good, "g"),
+        AdmittedSubmission(good),
+        AdmittedSubmission(good),
+    ]
     cluster = desk.existing.now(desk.tx)
     done = submit.submit_all(desk.tx, asked, cluster=cluster, config=desk.config, now=NOW)
     found = [one if isinstance(one, Exception) else jobs.get_many(desk.tx, one.ids) for one in done]
@@ -266,7 +273,7 @@ def test_submissions_at_once_are_counted_again_when_they_are_stored(desk: FrontD
     asked += [desk.counted(command="true", array=["", ""]) for _ in range(2)]
     cluster = desk.existing.now(desk.tx)
     done = submit.submit_all(desk.tx, asked, cluster=cluster, config=desk.config, now=NOW)
-    assert [isinstance(one, Stored) for one in done] == [True] * 3 + [False] * 9
+    assert [isinstance(one, StoredJobs) for one in done] == [True] * 3 + [False] * 9
     assert "At most 3 jobs of alice wait." in str(done[-1])
     late = submit.submit_all(desk.tx, asked[:1], cluster=cluster, config=desk.config, now=NOW)
     assert isinstance(late[0], errors.RefusedByRule)
@@ -275,7 +282,7 @@ def test_submissions_at_once_are_counted_again_when_they_are_stored(desk: FrontD
 def test_of_sixty_reservations_at_once_the_two_allowed_ones_get_in(desk: FrontDesk):
     asked = [desk.counted(reservation=NOW + 60 * place, command="true") for place in range(1, 61)]
     done = submit.submit_all(desk.tx, asked, cluster=desk.existing.now(desk.tx), config=desk.config, now=NOW)
-    assert [isinstance(one, Stored) for one in done] == [True] * 2 + [False] * 58
+    assert [isinstance(one, StoredJobs) for one in done] == [True] * 2 + [False] * 58
 
 
 def test_what_a_user_writes_is_stored_as_it_was_written(desk: FrontDesk):

@@ -3,7 +3,7 @@
 import json
 
 from oarlock.job.run import final_usage
-from oarlock.job.run.final_usage import Totals
+from oarlock.job.run.final_usage import UsageTotals
 from oarlock.node.wire.messages import EXITED, FAILED, Report
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import summaries
@@ -26,7 +26,7 @@ def test_a_second_attempt_on_the_same_node_does_not_replace_the_first(tx: Tx):
     final_usage.keep(tx, [second[0]], now=NOW + 2)  # told again
     [kept] = summaries.of_jobs(tx, [job])
     assert (kept.cpu_seconds, kept.memory_peak_bytes, kept.read_bytes, kept.written_bytes) == (65.0, 900, 7, None)
-    assert final_usage.totals(final_usage.attempts(kept.detail)) == Totals(
+    assert final_usage.totals(final_usage.attempts(kept.detail)) == UsageTotals(
         nodes=("n1", "n2"),
         seconds=30.0,
         cpus=8,

@@ -3,14 +3,14 @@
 import pytest
 
 from oarlock.job.admission.examples import tried
-from oarlock.job.admission.rules import OPTIONAL, SHIPPED, Source, sources
+from oarlock.job.admission.rules import OPTIONAL, SHIPPED, RuleSource, sources
 from oarlock.lang.rules import Example, read
 
 ALL = [*sources(None), *sources(OPTIONAL, shipped=None)]
 
 
-def _short(value: Source | int) -> str:
-    return value.name if isinstance(value, Source) else str(value)
+def _short(value: RuleSource | int) -> str:
+    return value.name if isinstance(value, RuleSource) else str(value)
 
 
 @pytest.mark.parametrize(
@@ -23,9 +23,9 @@ def test_an_example_comes_out_as_it_says(one):
 @pytest.mark.parametrize(
     ("source", "place"), [(source, place) for source in ALL for place in range(len(source.rules))], ids=_short
 )
-def test_no_rule_could_be_left_out_without_an_example_noticing(source: Source, place: int):
+def test_no_rule_could_be_left_out_without_an_example_noticing(source: RuleSource, place: int):
     others = source.rules[:place] + source.rules[place + 1 :]
-    without = Source(source.name, source.priority, others, source.examples)
+    without = RuleSource(source.name, source.priority, others, source.examples)
     assert any(one.differs for one in tried(without)), source.rules[place].name
 
 
@@ -55,6 +55,6 @@ def test_an_example_that_comes_out_otherwise_says_how(text, differs):
         f"[[example]]\nname = 'e'\n{text}\n",
         file="f.toml",
     )
-    [one] = tried(Source("f.toml", 1, file.rules, file.examples))
+    [one] = tried(RuleSource("f.toml", 1, file.rules, file.examples))
     assert isinstance(one.example, Example)
     assert one.differs == differs

@@ -4,19 +4,19 @@ from typing import Any
 
 from oarlock.config import Config
 from oarlock.job.run import kill, suspend
-from oarlock.job.run.action_result import Answer
+from oarlock.job.run.action_result import ActionResult
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState
 from oarlock.simulate import invariants
-from oarlock.simulate.cluster import BEGIN, House, Store
+from oarlock.simulate.cluster import BEGIN, SimulatedCluster, SimulationDatabase
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import accounting, attempts, events, jobs, plans, properties, resources
 
 
-class Cluster(House):
+class Cluster(SimulatedCluster):
     """Nodes `node1`…, two cores each unless said otherwise."""
 
-    def __init__(self, database: Store, *, nodes: int = 2, cores: int = 2, **settings: Any) -> None:
+    def __init__(self, database: SimulationDatabase, *, nodes: int = 2, cores: int = 2, **settings: Any) -> None:
         names = [f"node{n}" for n in range(1, nodes + 1)]
         super().__init__(database, names, Config(**settings), written=self._promises_never_overlap)
         database.write(lambda tx: self._add(tx, cores))
@@ -42,16 +42,16 @@ class Cluster(House):
         self.settle()
         return job.id
 
-    def kill(self, *ids: int, **more: Any) -> list[Answer]:
+    def kill(self, *ids: int, **more: Any) -> list[ActionResult]:
         return self.wish(lambda tx: kill.ask(tx, self.site, ids, by="ada", now=self.now, **more))
 
-    def hold(self, *ids: int, running: bool = False) -> list[Answer]:
+    def hold(self, *ids: int, running: bool = False) -> list[ActionResult]:
         return self.wish(lambda tx: suspend.hold(tx, self.site, ids, by="ada", now=self.now, running=running))
 
-    def resume(self, *ids: int) -> list[Answer]:
+    def resume(self, *ids: int) -> list[ActionResult]:
         return self.wish(lambda tx: suspend.resume(tx, self.site, ids, by="ada", now=self.now))
 
-    def signal(self, number: int, *ids: int) -> list[Answer]:
+    def signal(self, number: int, *ids: int) -> list[ActionResult]:
         return self.wish(lambda tx: kill.signal(tx, self.site, ids, number, by="ada", now=self.now))
 
     # What is seen.

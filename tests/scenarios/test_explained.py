@@ -48,7 +48,7 @@ def test_a_reservation_past_its_date_says_what_it_waits_for(cluster: Cluster):
     )
 
 
-def _would(cluster: Cluster, start: int) -> explain.When:
+def _would(cluster: Cluster, start: int) -> explain.StartEstimate:
     job = Job(
         id=0, state=JobState.WAITING, user="ada", queue="default", command="true", submitted=cluster.now,
         reservation=Reservation.TO_SCHEDULE, start=start,
@@ -60,7 +60,9 @@ def _would(cluster: Cluster, start: int) -> explain.When:
 
 def test_a_dry_run_of_a_reservation_answers_yes_or_no(cluster: Cluster):
     cluster.submit("sleep 900", "/core=1,walltime=0:30:0")
-    assert _would(cluster, BEGIN + 3600) == explain.When(
+    assert _would(cluster, BEGIN + 3600) == explain.StartEstimate(
         BEGIN + 3600, ("node1", "node2"), "yes: the reservation would be accepted"
     )
-    assert _would(cluster, BEGIN + 600) == explain.When(None, (), "no: the date is taken; it could start 0:20:01 later")
+    assert _would(cluster, BEGIN + 600) == explain.StartEstimate(
+        None, (), "no: the date is taken; it could start 0:20:01 later"
+    )

@@ -5,12 +5,12 @@ import random
 
 import pytest
 
-from oarlock.job.run.finish import Over
-from oarlock.job.run.reports import BadReport, Exited, Missing, Started
+from oarlock.job.run.finish import FinishedAttempts
+from oarlock.job.run.reports import AttemptMissing, BadReport, Exited, Started
 from oarlock.model.event import EventType
 from oarlock.model.job import JobState
 from oarlock.node.wire.messages import CLEANED, EXITED, Report
-from oarlock.simulate.cluster import BEGIN, Crash
+from oarlock.simulate.cluster import BEGIN, ServerCrash
 from oarlock.store.queries import events, summaries
 from tests.scenarios.test_life import KILLED, NORMAL
 
@@ -217,7 +217,7 @@ def test_late_duplicate_and_stale_reports_change_nothing(cluster):
     cluster.finish()
     before = (cluster.job(job), cluster.events(job), cluster.used())
     late = Report(job, 1, "node1", "node1-1", EXITED, status=0, started=1.0, ended=2.0)
-    cluster.hear([Exited("node1", late), Started("node1", job, 1, 5.0), Missing("node1", job, 1)])
+    cluster.hear([Exited("node1", late), Started("node1", job, 1, 5.0), AttemptMissing("node1", job, 1)])
     cluster.hear([Exited("node1", late._replace(attempt=7))])
     assert (cluster.job(job), cluster.events(job), cluster.used()) == before
 
@@ -266,7 +266,7 @@ def test_the_server_may_die_after_any_transaction_and_nothing_is_lost_or_run_twi
     for point in range(5, writes, 2):
         cluster = make()
         cluster.crash_after = point
-        with pytest.raises(Crash):
+        with pytest.raises(ServerCrash):
             day(cluster)
         cluster.restart()
         for job in range(1 + max_job(cluster), 5):
@@ -291,21 +291,21 @@ def over(cluster, job):
 
 
 def test_the_memory_of_ended_places_is_not_kept(cluster):
-    from oarlock.job.run.effects import Forget
+    from oarlock.job.run.effects import ForgetAttempts
     from oarlock.job.run.reports import Exited
-    from oarlock.job.run.unit_of_work import Ledger
+    from oarlock.job.run.unit_of_work import UnitOfWork
     from oarlock.node.wire.messages import EXITED, Report
     from oarlock.store.queries.attempts import Attempt, AttemptNode
 
-    over, place = Over(), (1, 1, "a")
+    over, place = FinishedAttempts(), (1, 1, "a")
     attempt = Attempt(job_id=1, number=1, secret_hash="", nodes=(AttemptNode("a"), AttemptNode("b")), opened_us=0)
     with cluster.database.read() as tx:
-        step, again, later = (Ledger(tx, cluster.site, cluster.now) for _ in range(3))
+        step, again, later = (UnitOfWork(tx, cluster.site, cluster.now) for _ in range(3))
     assert (over.add(step, place), over.add(step, place), over.left(attempt)) == (True, False, ["b"])
     assert over.add(again, place)  # the first step was undone
     over.written([Exited("a", Report(*place, "", EXITED))], [])
     assert not over.add(later, place)
-    over.written([], [Forget("a", ((1, 1),))])
+    over.written([], [ForgetAttempts("a", ((1, 1),))])
     assert over.left(attempt) == ["a", "b"]
 
 

@@ -11,14 +11,14 @@ import pytest
 from oarlock.model.event import EventType
 from oarlock.model.job import JobState
 from oarlock.simulate import invariants, scenario
-from oarlock.simulate.scenario import Weather
+from oarlock.simulate.scenario import ScenarioSettings
 from oarlock.store.queries import full_history
 
 KNOWN = (0, 1, 4, 100, 114)
 """Seeds that found something once: jobs started where others ran after the clock was set back (0, 1), or where a
 best-effort job was still ending (114)."""
 
-STORM = Weather(jobs=40, nodes=3, cores=2, troubles=0.7, wishes=0.4, jumps=0.1, crashes=0.2)
+STORM = ScenarioSettings(jobs=40, nodes=3, cores=2, troubles=0.7, wishes=0.4, jumps=0.1, crashes=0.2)
 
 
 def later(*seeds):
@@ -40,14 +40,14 @@ def test_it_holds_in_a_storm_too(seed):
 
 @pytest.mark.parametrize("seed", [*range(400, 404), *later(404, 405, 406, 407)])
 def test_no_two_accepted_reservations_overlap_whatever_is_held_and_resumed(seed):
-    outcome = scenario.run(seed, Weather(jobs=50, nodes=2, wishes=0.9, reservations=0.4))
+    outcome = scenario.run(seed, ScenarioSettings(jobs=50, nodes=2, wishes=0.9, reservations=0.4))
     assert not outcome.problems, outcome.told()
 
 
 @pytest.mark.soak
 def test_it_holds_for_hundreds_of_seeds():
     for seed in range(1000, 1300):
-        weather = replace(STORM, jobs=60) if seed % 2 else Weather()
+        weather = replace(STORM, jobs=60) if seed % 2 else ScenarioSettings()
         outcome = scenario.run(seed, replace(weather, reservations=0.2 if seed % 3 == 0 else 0.0))
         assert not outcome.problems, outcome.told()
 
@@ -130,7 +130,7 @@ def test_a_command_that_began_twice_or_goes_on_is_named(cluster):
 
 
 def test_a_failure_tells_its_seed():
-    outcome = scenario.Outcome(7, 1, (), ("job 1 ended 0 times", "1 jobs were lost"))
+    outcome = scenario.ScenarioOutcome(7, 1, (), ("job 1 ended 0 times", "1 jobs were lost"))
     assert outcome.told() == "seed 7: job 1 ended 0 times; 1 jobs were lost"
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from oarlock.job import explain
 from oarlock.job.cluster import queue_states
-from oarlock.job.run.reports import Back
+from oarlock.job.run.reports import NodeReachable
 from oarlock.model.event import EventType
 from oarlock.model.job import JobState
 from oarlock.simulate.cluster import BEGIN
@@ -124,7 +124,7 @@ def test_a_node_that_cannot_run_a_program_of_the_site_stops_the_queues_when_it_i
     hello = cluster.nodes["node1"].hello()
     lacking = type(hello)(**{**_fields(hello), "unusable": {_PATH: f"{_PATH} cannot be opened"}})
     for _ in range(2):
-        cluster.hear([Back("node1", lacking)])
+        cluster.hear([NodeReachable("node1", lacking)])
         cluster.settle()
     assert (_active(cluster), _all_alive(cluster)) == (False, True)
     [(says, _)] = _stops(cluster)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from oarlock.config import Config
 from oarlock.job import alerts
-from oarlock.job.run.reports import NotNotified
+from oarlock.job.run.reports import NotificationFailed
 from oarlock.model.event import Event, EventType
 from oarlock.server.effects.alerts import AlertSender
 from oarlock.store.queries import events
@@ -69,7 +69,7 @@ async def test_while_the_mail_server_is_away_there_is_one_event_and_then_the_mai
     await mails.tell()
     await mails.tell()
     [news] = core.news
-    assert isinstance(news, NotNotified)
+    assert isinstance(news, NotificationFailed)
     assert (news.job, news.event) == (0, EventType.MAIL_NOTIFICATION_ERROR)
     assert news.says.startswith("a mail to root@lab.org, ops@lab.org could not be sent: ")
     with post_office() as post:

@@ -32,11 +32,11 @@ from oarlock.node.wire.messages import (
     SiteHooks,
 )
 from oarlock.server.nodes import (
+    AttemptMissing,
     BadReport,
+    ConnectionLost,
     ConnectionSlots,
     Exited,
-    Lost,
-    Missing,
     NodeClient,
     Spread,
     Started,
@@ -389,7 +389,7 @@ async def test_jobs_outlive_the_server_and_its_successor_reads_how_they_ended(gr
         await asyncio.gather(*(post.started(job) for job in launches))
         mark = len(post.events)
         os.kill(post.node._channel._process.pid, signal.SIGKILL)
-        await post.until(lambda event: isinstance(event, Lost))
+        await post.until(lambda event: isinstance(event, ConnectionLost))
         await post.back(after=mark)
         for job in launches:
             with pytest.raises(NodeRefused, match="was here before"):
@@ -493,8 +493,8 @@ async def test_an_attempt_that_the_node_does_not_know_is_missing(ground, people)
     async with outpost(ground, people[0]) as post:
         post.node.expect(77, 1, "00" * 32)
         os.kill(post.node._channel._process.pid, signal.SIGKILL)
-        missing = await post.until(lambda event: isinstance(event, Missing))
-        assert missing == Missing(post.settings.node, 77, 1)
+        missing = await post.until(lambda event: isinstance(event, AttemptMissing))
+        assert missing == AttemptMissing(post.settings.node, 77, 1)
 
 
 @told
@@ -681,7 +681,7 @@ async def test_a_node_that_was_away_from_the_beginning_is_told_of_as_lost(ground
         while not events:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     await node.close()
-    assert events[0] == Lost("away", "the connection ended before python3 began")
+    assert events[0] == ConnectionLost("away", "the connection ended before python3 began")
 
 
 def supervisors(node: str) -> list[int]:

@@ -6,7 +6,7 @@ import pytest
 
 from oarlock.config import Config
 from oarlock.job.run.effects import Notify
-from oarlock.job.run.reports import Notified, NotNotified
+from oarlock.job.run.reports import NotificationFailed, NotificationSent
 from oarlock.model.errors import NodeUnreachable
 from oarlock.model.event import EventType
 from oarlock.node.attempt.notice import Notice
@@ -30,7 +30,7 @@ async def test_a_mail_reaches_the_mail_server_and_a_flood_does_not():
         notices = NoticeSender(Config(mail_smtp_server=post.place, mail_sender="oar@lab.org"), heard.append, _nobody)
         for _ in range(35):
             await notices.send(NOTICE)
-    assert (len(post.mails), heard) == (30, [Notified(5)] * 35)
+    assert (len(post.mails), heard) == (30, [NotificationSent(5)] * 35)
     assert "Subject: [OAR] END: job 7 (fit)" in post.mails[0]
     assert "Job 7 (fit) of ada: the job ended" in post.mails[0]
 
@@ -40,7 +40,7 @@ async def test_without_a_mail_server_the_job_has_an_event():
     heard = []
     await NoticeSender(Config(), heard.append, _nobody).send(NOTICE)
     says = "a mail to ada@lab.org could not be sent: no MAIL_SMTP_SERVER is set"
-    assert heard == [NotNotified(7, EventType.USER_MAIL_NOTIFICATION, says), Notified(5)]
+    assert heard == [NotificationFailed(7, EventType.USER_MAIL_NOTIFICATION, says), NotificationSent(5)]
 
 
 def test_a_name_cannot_add_a_line_to_the_head_of_a_mail():
@@ -59,7 +59,7 @@ async def test_a_program_gets_its_own_arguments_and_then_those_of_the_manual():
     await NoticeSender(Config(), heard.append, run).send(PROGRAM)
     about = ("7", "it's $(x); *", "START", "its command runs on `n1`")
     assert asked == [Notice(7, "ada", "/opt/tell", ("-v", "two words", *about))]
-    assert heard == [Notified(6)]
+    assert heard == [NotificationSent(6)]
 
 
 @pytest.mark.parametrize("problem", ["/opt/tell ended with status 3", NodeUnreachable("front", "no answer")])
@@ -73,7 +73,7 @@ async def test_a_program_that_fails_is_an_event_of_the_job(problem):
         raise problem
 
     await NoticeSender(Config(), heard.append, run).send(PROGRAM)
-    assert heard == [NotNotified(7, EventType.USER_EXEC_NOTIFICATION_ERROR, str(problem)), Notified(6)]
+    assert heard == [NotificationFailed(7, EventType.USER_EXEC_NOTIFICATION_ERROR, str(problem)), NotificationSent(6)]
 
 
 @told
@@ -101,8 +101,13 @@ async def test_programs_of_one_user_run_one_after_the_other_and_hold_up_nobody_e
     await asyncio.gather(*flood)
     assert (len(ran), most) == (1001, 2)
     says = "1000 programs of ada wait already"
-    given_up = NotNotified(7, EventType.USER_EXEC_NOTIFICATION_ERROR, says)
-    assert (heard.count(given_up), heard.count(Notified(6)), heard.count(Notified(9)), len(heard)) == (2, 1002, 1, 1005)
+    given_up = NotificationFailed(7, EventType.USER_EXEC_NOTIFICATION_ERROR, says)
+    assert (heard.count(given_up), heard.count(NotificationSent(6)), heard.count(NotificationSent(9)), len(heard)) == (
+        2,
+        1002,
+        1,
+        1005,
+    )
 
 
 @told

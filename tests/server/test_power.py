@@ -3,7 +3,7 @@
 import asyncio
 
 from oarlock.config import Config
-from oarlock.job.run.reports import Woken
+from oarlock.job.run.reports import NodesWoken
 from oarlock.server.effects.power import PowerCommands
 from tests.bed import script, told
 
@@ -28,14 +28,14 @@ async def test_the_names_come_on_standard_input_one_a_line(site):
     await power.wake(["n2", "n3"])
     assert (site / "slept").read_text() == "n1\nn2\n"
     assert (site / "woken").read_text() == "n2\nn3\n"
-    assert heard == [Woken(frozenset({"n2", "n3"}))]
+    assert heard == [NodesWoken(frozenset({"n2", "n3"}))]
 
 
 @told
 async def test_nodes_that_do_not_answer_in_time_are_told_of(site):
     power, heard = _power(site, [["n1"]], scheduler_node_manager_wakeup_time=0)
     await power.wake(["n1", "n2"])
-    assert heard == [Woken(frozenset({"n2"}), {"n1": "asleep"})]
+    assert heard == [NodesWoken(frozenset({"n2"}), {"n1": "asleep"})]
 
 
 @told
@@ -45,4 +45,4 @@ async def test_a_node_that_is_being_woken_is_not_woken_again(site):
     assert (site / "woken").read_text() == "n1\n"
     await power.wake(["n1"])
     assert (site / "woken").read_text() == "n1\nn1\n"
-    assert heard == [Woken(frozenset({"n1"}))] * 2
+    assert heard == [NodesWoken(frozenset({"n1"}))] * 2

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.job.admission.admit import Ruling
+from oarlock.job.admission.admit import RuleResult
 from oarlock.model.errors import RuleFailed, RuleNotTrusted
 from oarlock.server.nodes.python_rules import check_trust, run
 
@@ -18,7 +18,7 @@ ASKED = {"job": {"queue": None, "name": "n"}, "context": {"user": "ada"}}
 def ruled(tmp_path: Path):
     tmp_path.chmod(0o755)
 
-    def ask(text: str, **limits) -> Ruling:
+    def ask(text: str, **limits) -> RuleResult:
         (tmp_path / "rule.py").write_text(text)
         return asyncio.run(run(tmp_path / "rule.py", ASKED, top=tmp_path, **limits))
 
@@ -27,17 +27,17 @@ def ruled(tmp_path: Path):
 
 def test_a_rule_changes_the_job_it_was_given(ruled):
     assert ruled("def admit(job, context):\n    job['queue'] = context['user']\n    print('for', context['user'])") == (
-        Ruling({"queue": "ada", "name": "n"}, None, ("for ada",))
+        RuleResult({"queue": "ada", "name": "n"}, None, ("for ada",))
     )
 
 
 def test_a_rule_may_answer_with_another_job(ruled):
-    assert ruled("def admit(job, context): return {'name': 'm'}") == Ruling({"name": "m"})
+    assert ruled("def admit(job, context): return {'name': 'm'}") == RuleResult({"name": "m"})
 
 
 def test_a_rule_refuses_with_a_sentence(ruled):
     assert ruled("def admit(job, context):\n    print('hm')\n    refuse(f'no, {job[\"name\"]}')") == (
-        Ruling(None, "no, n", ("hm",))
+        RuleResult(None, "no, n", ("hm",))
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from sqlalchemy import event
 
 from oarlock.config import Config
-from oarlock.job.explain import ReservationAnswer
+from oarlock.job.explain import ReservationOutcome
 from oarlock.model.job import JobState, Reservation
 from oarlock.server.clock import RealClock
 from oarlock.server.core import ServerCore
@@ -27,7 +27,7 @@ def _core(database: Database, folder: Path) -> ServerCore:
 def test_nobody_polls_for_the_answer_to_a_reservation(database: Database, tmp_path: Path):
     job_id, reads = _reservation(database), []
 
-    async def story() -> ReservationAnswer:
+    async def story() -> ReservationOutcome:
         core = _core(database, tmp_path)
         event.listen(database._reader, "begin", reads.append)
         try:
@@ -35,14 +35,14 @@ def test_nobody_polls_for_the_answer_to_a_reservation(database: Database, tmp_pa
         finally:
             await core.close()
 
-    assert asyncio.run(story()) == ReservationAnswer(accepted=None)
+    assert asyncio.run(story()) == ReservationOutcome(accepted=None)
     assert len(reads) == 2  # one at the beginning, one at the end
 
 
 def test_a_held_reservation_is_answered_at_once(database: Database, tmp_path: Path):
     job_id = _reservation(database, JobState.HOLD)
 
-    async def story() -> ReservationAnswer:
+    async def story() -> ReservationOutcome:
         core = _core(database, tmp_path)
         try:
             async with asyncio.timeout(30):
@@ -58,7 +58,7 @@ def test_a_held_reservation_is_answered_at_once(database: Database, tmp_path: Pa
 def test_who_waits_is_woken_when_the_reservation_is_ended_or_held(database: Database, tmp_path: Path):
     ended, held = _reservation(database), _reservation(database)
 
-    async def story() -> list[ReservationAnswer]:
+    async def story() -> list[ReservationOutcome]:
         core = _core(database, tmp_path)
         try:
             async with asyncio.timeout(30):

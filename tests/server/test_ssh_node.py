@@ -9,7 +9,7 @@ import pytest
 
 from oarlock.model.errors import NodeRefused, NodeUnreachable
 from oarlock.node.wire.messages import EXITED, FAILED, KILLED, LOST, REBOOTED, SEEN, SiteHooks
-from oarlock.server.nodes import Lost, Spread, Timeouts, ssh
+from oarlock.server.nodes import ConnectionLost, Spread, Timeouts, ssh
 from tests import bed
 from tests.bed import needs_root, outpost, script, told
 
@@ -87,7 +87,7 @@ async def test_a_cut_link_loses_nothing_and_runs_nothing_twice(rack, people):
         await post.started(2)
         machine.link("down")
         mark = len(post.events)
-        await post.until(lambda event: isinstance(event, Lost))
+        await post.until(lambda event: isinstance(event, ConnectionLost))
         with pytest.raises(NodeUnreachable):
             await post.node.ping()
         machine.link("up")
@@ -121,7 +121,7 @@ async def test_a_node_that_lost_its_power_comes_back_with_another_boot_id_and_th
         await post.printed(1, "ran")
         mark = len(post.events)
         machine.cut_power()
-        await post.until(lambda event: isinstance(event, Lost))
+        await post.until(lambda event: isinstance(event, ConnectionLost))
         machine.boot()
         back = await post.back(after=mark)
         report = await post.report(1)

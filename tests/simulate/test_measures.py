@@ -4,11 +4,11 @@ from random import Random
 
 import pytest
 
-from oarlock.simulate.compare import Comparison, Shaking, UnknownPolicy, shaken
-from oarlock.simulate.energy import Energy, Power, of_nodes, of_pool
+from oarlock.simulate.compare import Comparison, Perturbation, UnknownReplayPolicy, shaken
+from oarlock.simulate.energy import Energy, PowerModel, of_nodes, of_pool
 from oarlock.simulate.platform import alike, site
-from oarlock.simulate.replay import Ran
-from oarlock.simulate.statistics import Foresight, jain, percentile
+from oarlock.simulate.replay import ReplayedJob
+from oarlock.simulate.statistics import StartPredictions, jain, percentile
 from tests.simulate.drawing import trace
 
 ONE_BY_ONE = trace((0, 1, 60, 100), (5, 1, 10, 10), (10, 1, 5, 20))
@@ -21,7 +21,7 @@ def test_waits_slowdowns_use_and_dates():
     assert (found.jobs, found.makespan, found.mean_wait, found.max_wait) == (3, 75, (55 + 60) / 3, 60)
     assert found.bounded_slowdown == pytest.approx((1 + 6.5 + 6.5) / 3)
     assert found.utilisation == 1
-    assert found.prediction == Foresight(told=2, mean_error=-40, mean_absolute_error=40, late=0)
+    assert found.prediction == StartPredictions(told=2, mean_error=-40, mean_absolute_error=40, late=0)
     assert [(user.user, user.jobs) for user in found.users] == [("b", 2), ("a", 1)]
 
 
@@ -34,12 +34,12 @@ def test_fairness_is_one_when_all_fare_alike():
     assert (jain([3.0, 3.0]), jain([1.0, 0.0])) == (1, 0.5)
 
 
-POWER = Power(busy=3_600_000, idle=360_000, off=36_000, timeout=10)  # a kilowatt-hour a busy second
+POWER = PowerModel(busy=3_600_000, idle=360_000, off=36_000, timeout=10)  # a kilowatt-hour a busy second
 
 
 def test_idle_processors_are_switched_off_after_a_while():
     job, later = trace((0, 2, 10, 10), (0, 1, 5, 5)).jobs
-    ran = [Ran(job, 0, None, 2), Ran(later, 50, None, 1)]
+    ran = [ReplayedJob(job, 0, None, 2), ReplayedJob(later, 50, None, 1)]
     # 0–10: two of three busy; 10–50: none; 50–55: one, which had rested 40 s; the other two rest 45 and 55 s.
     always = 25 + 0.1 * (3 * 55 - 25)
     idle, off = 10 + 10 + 10, 30 + 35 + 45
@@ -48,14 +48,14 @@ def test_idle_processors_are_switched_off_after_a_while():
 
 def test_a_node_is_busy_while_anybody_is_on_it():
     job, later = trace((0, 1, 10, 10), (0, 1, 20, 20)).jobs
-    ran = [Ran(job, 0, None, 0b01), Ran(later, 5, None, 0b10)]
+    ran = [ReplayedJob(job, 0, None, 0b01), ReplayedJob(later, 5, None, 0b10)]
     assert of_nodes(ran, [0b11, 0b1100], POWER) == Energy(
         pytest.approx(25 + 2.5), pytest.approx(25 + 0.1 * 10 + 0.01 * 15)
     )
 
 
 def test_a_shaken_trace_moves_every_job_a_little_and_the_same_seed_moves_it_alike():
-    comparison = Comparison(alike(1), shaking=Shaking(runs=3, seed=5, shift=4))
+    comparison = Comparison(alike(1), shaking=Perturbation(runs=3, seed=5, shift=4))
     [first], [again] = comparison.of(ONE_BY_ONE, ["easy"]), comparison.of(ONE_BY_ONE, ["easy"])
     assert first.shaken == again.shaken
     spread = first.shaken["mean_wait"]
@@ -66,7 +66,7 @@ def test_a_shaken_trace_moves_every_job_a_little_and_the_same_seed_moves_it_alik
 
 
 def test_a_policy_that_there_is_none_of_is_refused_before_anything_runs():
-    with pytest.raises(UnknownPolicy, match="no policy `eazy`"):
+    with pytest.raises(UnknownReplayPolicy, match="no policy `eazy`"):
         Comparison(alike(1)).of(ONE_BY_ONE, ["easy", "eazy"])
 
 

@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oarlock.simulate.platform import Site, alike, site
-from oarlock.simulate.replay import Ran, Replay, Ties
+from oarlock.simulate.platform import Platform, alike, site
+from oarlock.simulate.replay import EventOrder, Replay, ReplayedJob
 from oarlock.simulate.trace import Trace
 from tests.simulate.drawing import trace
 
 POLICIES = ("fcfs", "easy", "easy-sjbf", "depth-2", "conservative", "oar_sched_gantt_with_timesharing")
 
 
-def starts(ran: list[Ran]) -> dict[int, int]:
+def starts(ran: list[ReplayedJob]) -> dict[int, int]:
     return {one.job.number: one.start for one in ran}
 
 
-def replayed(jobs: Trace, where: Site | int, policy: str, **said) -> dict[int, int]:
+def replayed(jobs: Trace, where: Platform | int, policy: str, **said) -> dict[int, int]:
     return starts(Replay(jobs, alike(where) if isinstance(where, int) else where, policy, **said).run())
 
 
@@ -60,7 +60,7 @@ def test_the_reference_lets_new_jobs_come_first_and_only_then_others_end():
     # narrow one comes before that, fits beside, and goes.
     jobs = trace((0, 1, 10, 20), (5, 2, 5, 5), (10, 1, 8, 8))
     assert replayed(jobs, 2, "easy") == {1: 0, 2: 10, 3: 15}
-    assert replayed(jobs, 2, "easy", ties=Ties.REFERENCE) == {1: 0, 2: 18, 3: 10}
+    assert replayed(jobs, 2, "easy", ties=EventOrder.REFERENCE) == {1: 0, 2: 18, 3: 10}
 
 
 def test_a_job_that_never_fits_is_left_out_and_blocks_nobody():

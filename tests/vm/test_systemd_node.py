@@ -9,7 +9,7 @@ import pytest
 from oarlock.model.errors import NodeRefused
 from oarlock.node.measure.stream import decode_sample
 from oarlock.node.wire.messages import EXITED, KILLED, LOST, REBOOTED, JobLimits
-from oarlock.server.nodes import Back, Exited, Lost, Missing, Spread
+from oarlock.server.nodes import AttemptMissing, ConnectionLost, Exited, NodeReachable, Spread
 from tests.bed import eventually, needs_root, told
 from tests.vm.guest import guest
 
@@ -179,7 +179,7 @@ async def test_a_job_outlives_the_login_that_brought_it_here_though_logind_kills
         await post.node.launch(post.launch(7, "sleep 8; echo alive; exit 3"))
         await post.started(7)
         os.killpg(post.node._channel._process.pid, signal.SIGKILL)
-        await post.until(lambda event: isinstance(event, Lost))
+        await post.until(lambda event: isinstance(event, ConnectionLost))
         report = await post.report(7)
         assert (report.outcome, report.status, post.out(7)) == (EXITED, 3 << 8, "alive\n")
     gone = f"test -d /proc/{stray} || echo gone"
@@ -252,14 +252,16 @@ async def test_after_a_power_cut_nothing_runs_twice_and_the_truth_is_told(fresh)
         await post.started(12)
         mark = len(post.events)
         fresh.cut_power()
-        await post.until(lambda event: isinstance(event, Lost))
+        await post.until(lambda event: isinstance(event, ConnectionLost))
         await asyncio.to_thread(fresh.start, saved=False)
-        back = await post.until(lambda event: isinstance(event, Back) and post.events.index(event) > mark, seconds=90)
+        back = await post.until(
+            lambda event: isinstance(event, NodeReachable) and post.events.index(event) > mark, seconds=90
+        )
         report = await post.report(11)
         assert (report.outcome, report.status, report.says) == (LOST, None, "the node was started again while it ran")
         assert (back.hello.boot == post.boot, report.boot) == (False, back.hello.boot)
         # The disk need not know of an attempt that began a moment before the cut; the server must be told all the same.
-        await post.until(lambda event: (isinstance(event, Missing) and event.job == 12) or is_lost(event, 12))
+        await post.until(lambda event: (isinstance(event, AttemptMissing) and event.job == 12) or is_lost(event, 12))
         for launch in (settled, hasty):
             with pytest.raises(NodeRefused) as refusal:
                 await post.node.launch(launch)

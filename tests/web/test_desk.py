@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from oarlock.config import Config
-from oarlock.job.admission.admit import Ruling
-from oarlock.job.admission.payload import Body
+from oarlock.job.admission.admit import RuleResult
+from oarlock.job.admission.payload import SubmissionPayload
 from oarlock.model.errors import RefusedByRule
 from oarlock.store.engine.database import Database
 from oarlock.store.queries import rules
@@ -21,7 +21,9 @@ ADA = Account("ada", 1001, ())
 
 
 async def _at_once(desk: Desk, count: int, **fields: Any) -> list[Taken | BaseException]:
-    asked = [desk.take(Body(command="true", **fields), ADA, request_id=str(place)) for place in range(count)]
+    asked = [
+        desk.take(SubmissionPayload(command="true", **fields), ADA, request_id=str(place)) for place in range(count)
+    ]
     return await asyncio.gather(*asked, return_exceptions=True)
 
 
@@ -41,10 +43,10 @@ async def test_reservations_at_once_get_in_as_far_as_the_rules_allow(database: D
 
 @told
 async def test_a_python_rule_that_counts_is_asked_again_when_others_were_stored(database: Database, tmp_path: Path):
-    async def run(_path: Path, asked: Mapping[str, Any]) -> Ruling:
+    async def run(_path: Path, asked: Mapping[str, Any]) -> RuleResult:
         await asyncio.sleep(0)
         few = asked["context"]["waiting_jobs"] < 3
-        return Ruling(job=asked["job"]) if few else Ruling(reject="Three are enough.")
+        return RuleResult(job=asked["job"]) if few else RuleResult(reject="Three are enough.")
 
     (tmp_path / "50-few.py").touch()
     database.write(add_cluster)

@@ -12,7 +12,7 @@ from oarlock.cli.output import show_text
 from oarlock.config import Config, load
 from oarlock.job.admission.admit import admit
 from oarlock.job.admission.examples import NOW, plain_job, tried
-from oarlock.job.admission.rules import SHIPPED, Book, Source, sources, with_lists
+from oarlock.job.admission.rules import SHIPPED, RuleSet, RuleSource, sources, with_lists
 from oarlock.model.errors import BadRule, DatabaseRefused, ExamplesFailed, OarlockError, RefusedByRule
 from oarlock.server.nodes import python_rules
 from oarlock.server.serve import database_address, state_of_commands
@@ -32,7 +32,7 @@ class Line:
     does: str
 
 
-def _sources(folder: Path | None, state: Path | None) -> list[Source]:
+def _sources(folder: Path | None, state: Path | None) -> list[RuleSource]:
     """Read a folder's rules, or those in effect: of the settings, and of the database."""
     if folder is None:
         config = load().config
@@ -69,7 +69,7 @@ def listed(asked: argparse.Namespace) -> None:
         show_text(f"{line.priority:>4}  {line.source}: {line.name}\n      when {line.when or 'always'}: {line.does}")
 
 
-def _lines(source: Source) -> Iterator[Line]:
+def _lines(source: RuleSource) -> Iterator[Line]:
     if source.broken:
         yield Line(source.priority, source.name, "BROKEN", "", f"refuses every job: {source.broken}")
     if source.python:
@@ -99,12 +99,12 @@ def tested(asked: argparse.Namespace) -> None:
     show_text(f"{len(tries)} examples come out as they say.")
 
 
-def _checked(source: Source) -> Source:
+def _checked(source: RuleSource) -> RuleSource:
     """Run a Python rule on a plain job as the server does; one that fails there refuses every job."""
     if source.python is None:
         return source
     submission, known = plain_job()
-    alone = Book((replace(source, python=source.python.absolute()),))
+    alone = RuleSet((replace(source, python=source.python.absolute()),))
     try:
         asyncio.run(admit(alone, submission, known, config=Config(), now=NOW, run=python_rules.run))
     except RefusedByRule:

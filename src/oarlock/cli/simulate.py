@@ -68,10 +68,10 @@ def _count(text: str) -> int:
 def run(asked: argparse.Namespace) -> None:
     """Replay, and tell what came of it."""
     from oarlock.simulate import formats, report
-    from oarlock.simulate.compare import Comparison, Shaking
-    from oarlock.simulate.energy import Power
+    from oarlock.simulate.compare import Comparison, Perturbation
+    from oarlock.simulate.energy import PowerModel
     from oarlock.simulate.platform import site
-    from oarlock.simulate.replay import Ties
+    from oarlock.simulate.replay import EventOrder
 
     _refuse_early(asked)
     trace = formats.read(asked.trace, since=_instant(asked.since, 0), until=_instant(asked.until, formats.FOREVER))
@@ -83,9 +83,9 @@ def run(asked: argparse.Namespace) -> None:
     gc.freeze()  # the trace stays to the end: looking through it for garbage again and again takes time
     comparison = Comparison(
         site(asked.resources, trace),
-        Ties.REFERENCE if asked.ties else Ties.OURS,
-        Power(asked.busy_watts, asked.idle_watts, asked.off_watts, asked.idle_timeout),
-        Shaking(asked.shake, asked.seed, asked.shift),
+        EventOrder.REFERENCE if asked.ties else EventOrder.OURS,
+        PowerModel(asked.busy_watts, asked.idle_watts, asked.off_watts, asked.idle_timeout),
+        Perturbation(asked.shake, asked.seed, asked.shift),
         foresee=asked.foresee,
         full=asked.full,
     )

@@ -36,7 +36,7 @@ _FOLLOWS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class When:
+class StartEstimate:
     """When and where a job would start; `sooner` is a smaller request that would start at once."""
 
     start: int | None
@@ -46,7 +46,7 @@ class When:
 
 
 @dataclass(frozen=True, slots=True)
-class ReservationAnswer:
+class ReservationOutcome:
     """What the scheduler said to a reservation; `accepted` is None while it has said nothing.
 
     `start` is when it begins; when a refused one could. `held`: nobody looks at it until its owner resumes it.
@@ -112,7 +112,7 @@ def _cause(tx: Tx, job: Job) -> str:
     return f": {causes[-1]}" if causes[-1] else ""
 
 
-def when(tx: Tx, config: Config, new: jobs.NewJob, *, now: int) -> When:
+def when(tx: Tx, config: Config, new: jobs.NewJob, *, now: int) -> StartEstimate:
     """Say when and where a job would start if it were submitted now."""
     planner, _ = _planned(tx, config, now)
     choices = tuple(
@@ -137,29 +137,29 @@ def when(tx: Tx, config: Config, new: jobs.NewJob, *, now: int) -> When:
         return _answered(planner, found)
     reason = Explainer(planner).why(_NOT_YET)
     if isinstance(found, Placement):
-        return When(found.start, tuple(planner.layout.nodes_of(found.resources)), reason.says, reason.smaller)
-    return When(None, (), reason.says, reason.smaller)
+        return StartEstimate(found.start, tuple(planner.layout.nodes_of(found.resources)), reason.says, reason.smaller)
+    return StartEstimate(None, (), reason.says, reason.smaller)
 
 
-def _answered(planner: Planner, found: Placement | Unplaced) -> When:
+def _answered(planner: Planner, found: Placement | Unplaced) -> StartEstimate:
     """Say whether a reservation would be accepted; it has its date or none, so nothing is sooner."""
     if isinstance(found, Placement):
         nodes = tuple(planner.layout.nodes_of(found.resources))
-        return When(found.start, nodes, "yes: the reservation would be accepted")
-    return When(None, (), f"no: {found.detail}")
+        return StartEstimate(found.start, nodes, "yes: the reservation would be accepted")
+    return StartEstimate(None, (), f"no: {found.detail}")
 
 
-def reservation(tx: Tx, job_id: int) -> ReservationAnswer:
+def reservation(tx: Tx, job_id: int) -> ReservationOutcome:
     """Say what became of a reservation so far."""
     job = jobs.get(tx, job_id)
     if job.state is JobState.ERROR:
-        return ReservationAnswer(accepted=False, says=job.message, start=dates.date_in(job.message))
+        return ReservationOutcome(accepted=False, says=job.message, start=dates.date_in(job.message))
     if job.reservation is Reservation.SCHEDULED:
-        return ReservationAnswer(accepted=True, says="the reservation is accepted", start=job.start)
+        return ReservationOutcome(accepted=True, says="the reservation is accepted", start=job.start)
     if job.state is JobState.HOLD:
         says = f"The reservation is held; the scheduler answers it after `oarresume {job_id}`."
-        return ReservationAnswer(accepted=None, says=says, held=True)
-    return ReservationAnswer(accepted=None)
+        return ReservationOutcome(accepted=None, says=says, held=True)
+    return ReservationOutcome(accepted=None)
 
 
 def _planned(tx: Tx, config: Config, now: int) -> tuple[Planner, snapshot.SnapshotRead]:

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 _TRUSTED = 600  # seconds for which a kept plan is believed without a comparison
 
 
-class Keeper:
+class CachedPlanner:
     """Plans one database from pass to pass."""
 
     def __init__(self, how: PlanSettings, *, karma_window: int) -> None:

@@ -20,7 +20,7 @@ _EACH, _ALL = "/", "*"
 _MOST_RULES = 1000
 
 
-class Used(Struct, frozen=True, kw_only=True):
+class QuotaUsage(Struct, frozen=True, kw_only=True):
     """What those have whom a rule counts together: `whose` is the rule with names where it says each.
 
     `besteffort`: as best-effort jobs see it, who are bounded by what all have; others do not see best-effort jobs.
@@ -35,7 +35,7 @@ class Used(Struct, frozen=True, kw_only=True):
     besteffort: bool = False
 
 
-class Rule(Struct, frozen=True, kw_only=True):
+class QuotaRuleUsage(Struct, frozen=True, kw_only=True):
     """A rule in force, its limits (null: none), and what is used of it. `number`: of a rule in the table."""
 
     rule: str
@@ -43,10 +43,10 @@ class Rule(Struct, frozen=True, kw_only=True):
     resources: int | None
     jobs: int | None
     resource_hours: float | None
-    used: list[Used]
+    used: list[QuotaUsage]
 
 
-class Allowance(Struct, frozen=True, kw_only=True):
+class QuotasInForce(Struct, frozen=True, kw_only=True):
     """The rules that hold at an instant. `set`: their name in the file, and `until` when it holds; null: for good.
 
     `problem`: why a changed file is not used.
@@ -57,10 +57,10 @@ class Allowance(Struct, frozen=True, kw_only=True):
     problem: str
     set: str | None
     until: int | None
-    rules: list[Rule]
+    rules: list[QuotaRuleUsage]
 
 
-def read(tx: Tx, config: Config, *, at: int, now: int, user: str | None = None) -> Allowance:
+def read(tx: Tx, config: Config, *, at: int, now: int, user: str | None = None) -> QuotasInForce:
     """Say which rules hold at an instant and what of them is used by jobs that have a place then.
 
     For an instant to come these are the jobs that would still run by their walltime, and reservations. With `user`,
@@ -71,7 +71,7 @@ def read(tx: Tx, config: Config, *, at: int, now: int, user: str | None = None) 
     file = None if how.quotas is None else quotas.in_force(how.quotas, shot.resources, at=at)
     numbered = [*stored.numbered(tx).items(), *((None, rule) for rule in (file.rules if file else ()))]
     used = shares([rule for _, rule in numbered], _present(shot, at=at, now=now))
-    return Allowance(
+    return QuotasInForce(
         at=at,
         file=None if file is None else str(config.quotas_conf_file),
         problem=quotas.problem(config),
@@ -97,8 +97,8 @@ def _concerns(rule: QuotaRule, user: str | None) -> bool:
     return user is None or rule.user in {user, _EACH, _ALL}
 
 
-def _rule(number: int | None, rule: QuotaRule, used: Iterable[Share], user: str | None) -> Rule:
-    return Rule(
+def _rule(number: int | None, rule: QuotaRule, used: Iterable[Share], user: str | None) -> QuotaRuleUsage:
+    return QuotaRuleUsage(
         rule=written(rule),
         number=number,
         resources=None if rule.resources < 0 else rule.resources,
@@ -108,8 +108,8 @@ def _rule(number: int | None, rule: QuotaRule, used: Iterable[Share], user: str 
     )
 
 
-def _used(share: Share) -> Used:
-    return Used(
+def _used(share: Share) -> QuotaUsage:
+    return QuotaUsage(
         whose=",".join(share.whose),
         resources=share.used.resources,
         jobs=share.used.jobs,

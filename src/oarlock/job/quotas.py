@@ -129,7 +129,7 @@ def holding(
     return (), (*known, QuotaSpan(known[-1].end, FOREVER, later))
 
 
-class InForce(NamedTuple):
+class ActiveQuotaSet(NamedTuple):
     """The set of rules that holds at an instant, and until when; None: for good."""
 
     name: str
@@ -137,13 +137,13 @@ class InForce(NamedTuple):
     rules: tuple[QuotaRule, ...]
 
 
-def in_force(written: QuotaBook, resources: ResourceTable, *, at: int) -> InForce:
+def in_force(written: QuotaBook, resources: ResourceTable, *, at: int) -> ActiveQuotaSet:
     """Say which rules hold at an instant."""
     rules = _resolved(written, resources)
     if not written.week and not written.oneshots:
-        return InForce(written.otherwise, None, rules.get(written.otherwise, ()))
+        return ActiveQuotaSet(written.otherwise, None, rules.get(written.otherwise, ()))
     [span] = [one for one in _spans(written, at) if one.begin <= at < one.end]
-    return InForce(span.name, span.end, rules.get(span.name, ()))
+    return ActiveQuotaSet(span.name, span.end, rules.get(span.name, ()))
 
 
 def _resolved(written: QuotaBook, resources: ResourceTable) -> dict[str, tuple[QuotaRule, ...]]:

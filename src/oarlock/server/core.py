@@ -15,12 +15,12 @@ from oarlock.config import Config, DbType
 from oarlock.job import explain
 from oarlock.job.cluster import health, node_states
 from oarlock.job.run import dispatch, kill, launch, recover, schedule, suspend, unknown, watch
-from oarlock.job.run.action_result import Answer, Answered
-from oarlock.job.run.effects import Instruction
-from oarlock.job.run.finish import Over
-from oarlock.job.run.reports import Back, Exited, Lost, News, NodeEvent
+from oarlock.job.run.action_result import ActionOutcome, ActionResult
+from oarlock.job.run.effects import Effect
+from oarlock.job.run.finish import FinishedAttempts
+from oarlock.job.run.reports import ConnectionLost, Exited, IncomingReport, NodeReachable, NodeReport
 from oarlock.job.run.schedule import Decision
-from oarlock.job.run.unit_of_work import Site
+from oarlock.job.run.unit_of_work import StepContext
 from oarlock.measure.live import LiveUsage
 from oarlock.model.errors import DatabaseAway, DatabaseHeld
 from oarlock.model.plan import Reason
@@ -70,12 +70,12 @@ class ServerCore:
         helper: PlanningProcess | None = None,
     ) -> None:
         self.state_dir, self.config, self.database, self.clock = state_dir, config, database, clock
-        self.site = Site(config, key)
+        self.site = StepContext(config, key)
         self.stopping = asyncio.Event()
         self.lost: DatabaseHeld | None = None  # why this server must end without another write
-        self.over = Over()
+        self.over = FinishedAttempts()
         self.unreachable: dict[str, float] = {}
-        self.news: list[News] = []
+        self.news: list[IncomingReport] = []
         self.hopeless: Mapping[int, str] = {}  # jobs that cannot be placed as things are → their message
         self.heard = asyncio.Event()
         self.to_plan = asyncio.Event()
@@ -147,14 +147,14 @@ class ServerCore:
         """Do what takes long for a user in a thread, on its budget."""
         return await self.readers.run(user, work)
 
-    async def _step(self, step: Callable[[Tx], list[Instruction]]) -> list[Instruction]:
+    async def _step(self, step: Callable[[Tx], list[Effect]]) -> list[Effect]:
         """Run a step, then have its instructions carried out."""
         instructions = await self.write(step)
         self.over.written((), instructions)
         self.errands.carry_out(instructions)
         return instructions
 
-    async def _insist(self, step: Callable[[Tx], list[Instruction]]) -> None:
+    async def _insist(self, step: Callable[[Tx], list[Effect]]) -> None:
         """Run a step that nobody would ask for again; where the database takes nothing, until it does."""
         while True:
             try:
@@ -165,7 +165,7 @@ class ServerCore:
             else:
                 return
 
-    async def _wish(self, step: Callable[[Tx], Answered]) -> list[Answer]:
+    async def _wish(self, step: Callable[[Tx], ActionOutcome]) -> list[ActionResult]:
         """Run a step that somebody asked for; on a full disk at the cost of the reserve."""
         try:
             answered = await self.write(step)
@@ -197,25 +197,25 @@ class ServerCore:
         """Let states that were asked for (`resources.ask_state`) be applied, soon."""
         self.to_watch.set()
 
-    async def kill(self, ids: Sequence[int], *, by: str, exterminate: bool = False) -> list[Answer]:
+    async def kill(self, ids: Sequence[int], *, by: str, exterminate: bool = False) -> list[ActionResult]:
         """End jobs; with `exterminate`, give them up at once."""
         now = self.clock.now()
         return await self._wish(lambda tx: kill.ask(tx, self.site, ids, by=by, now=now, exterminate=exterminate))
 
-    async def checkpoint(self, ids: Sequence[int], *, by: str) -> list[Answer]:
+    async def checkpoint(self, ids: Sequence[int], *, by: str) -> list[ActionResult]:
         """Send running jobs their checkpoint signal."""
         return await self._wish(lambda tx: kill.checkpoint(tx, self.site, ids, by=by, now=self.clock.now()))
 
-    async def signal(self, ids: Sequence[int], number: int, *, by: str) -> list[Answer]:
+    async def signal(self, ids: Sequence[int], number: int, *, by: str) -> list[ActionResult]:
         """Send a signal to running jobs."""
         return await self._wish(lambda tx: kill.signal(tx, self.site, ids, number, by=by, now=self.clock.now()))
 
-    async def hold(self, ids: Sequence[int], *, by: str, running: bool = False) -> list[Answer]:
+    async def hold(self, ids: Sequence[int], *, by: str, running: bool = False) -> list[ActionResult]:
         """Keep waiting jobs from starting; with `running`, suspend running ones."""
         now = self.clock.now()
         return await self._wish(lambda tx: suspend.hold(tx, self.site, ids, by=by, now=now, running=running))
 
-    async def resume(self, ids: Sequence[int], *, by: str) -> list[Answer]:
+    async def resume(self, ids: Sequence[int], *, by: str) -> list[ActionResult]:
         """Let held and suspended jobs go on."""
         return await self._wish(lambda tx: suspend.resume(tx, self.site, ids, by=by, now=self.clock.now()))
 
@@ -227,11 +227,11 @@ class ServerCore:
 
         return await self.read(ask, user=user, key=("why", job_id))
 
-    async def when(self, new: jobs.NewJob, *, user: str | None = None) -> explain.When:
+    async def when(self, new: jobs.NewJob, *, user: str | None = None) -> explain.StartEstimate:
         """Say when and where a job would start that is not submitted."""
         return await self.read(lambda tx: explain.when(tx, self.config, new, now=int(self.clock.now())), user=user)
 
-    async def answered(self, job_id: int, *, seconds: float = 10.0) -> explain.ReservationAnswer:
+    async def answered(self, job_id: int, *, seconds: float = 10.0) -> explain.ReservationOutcome:
         """Wait for the scheduler's answer to a new reservation."""
         end = self.clock.steady() + seconds
         with self._reservations.watch(job_id) as changed:
@@ -261,13 +261,13 @@ class ServerCore:
 
     # What happens by itself.
 
-    def hear(self, event: NodeEvent) -> None:
+    def hear(self, event: NodeReport) -> None:
         """Take what a node says; called on the loop."""
         match event:
-            case Lost():
+            case ConnectionLost():
                 self.unreachable.setdefault(event.node, self.clock.now())
                 self.errands.hosts.pop(event.node, None)
-            case Back():
+            case NodeReachable():
                 self.unreachable.pop(event.node, None)
                 self.errands.hosts[event.node] = event.hello
                 event = replace(event, ahead=event.hello.now - self.clock.now())
@@ -288,7 +288,7 @@ class ServerCore:
     def _measured(self, node: str, data: bytes, expected: Set[int]) -> None:
         self.live.take(node, data, expected, at=self.clock.now())
 
-    def tell(self, news: News) -> None:
+    def tell(self, news: IncomingReport) -> None:
         """Queue news for the next transaction."""
         self.news.append(news)
         self.heard.set()

@@ -5,7 +5,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
-from oarlock.job.run.reports import News
+from oarlock.job.run.reports import IncomingReport
 from oarlock.model.errors import DatabaseHeld
 from oarlock.server.core import ServerCore
 
@@ -61,7 +61,7 @@ async def process_reports(core: ServerCore) -> None:
             await asyncio.sleep(min(_LONGEST_GATHERING, _GATHERING * (core.clock.steady() - began)))
 
 
-async def _apart(core: ServerCore, taken: list[News]) -> None:
+async def _apart(core: ServerCore, taken: list[IncomingReport]) -> None:
     """Take news one by one after a failure together, so that one that cannot be taken hurts no other."""
     for one in taken:
         core.news.insert(0, one)

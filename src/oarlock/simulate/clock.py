@@ -3,7 +3,7 @@
 import heapq
 
 
-class Clock:
+class SimulatedClock:
     """Time goes from one call to the next; what lies between takes no time at all. Instants are epoch seconds."""
 
     def __init__(self, now: int) -> None:

@@ -10,19 +10,19 @@ from typing import Any, Protocol, TypeVar
 
 from oarlock.config import Config
 from oarlock.job.cluster import health, node_states
-from oarlock.job.plan_cache import Keeper
+from oarlock.job.plan_cache import CachedPlanner
 from oarlock.job.run import dispatch, launch, recover, schedule, watch
-from oarlock.job.run.action_result import Answer, Answered
-from oarlock.job.run.effects import Instruction
-from oarlock.job.run.finish import Over
-from oarlock.job.run.reports import News
+from oarlock.job.run.action_result import ActionOutcome, ActionResult
+from oarlock.job.run.effects import Effect
+from oarlock.job.run.finish import FinishedAttempts
+from oarlock.job.run.reports import IncomingReport
 from oarlock.job.run.schedule import Decision
-from oarlock.job.run.unit_of_work import Site
+from oarlock.job.run.unit_of_work import StepContext
 from oarlock.model.job import FINAL, Job
 from oarlock.model.resource import NextState
-from oarlock.simulate.clock import Clock
-from oarlock.simulate.effects import Errands
-from oarlock.simulate.nodes import VirtualNode
+from oarlock.simulate.clock import SimulatedClock
+from oarlock.simulate.effects import SimulatedEffects
+from oarlock.simulate.nodes import SimulatedNode
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import jobs, resources
 from oarlock.store.queries.jobs import NewJob
@@ -37,7 +37,7 @@ _SERVER = ""  # whom the clock calls when the scheduler has to look again; no no
 _MOST_TURNS = 200
 
 
-class Store(Protocol):
+class SimulationDatabase(Protocol):
     """A database, on disk or in memory."""
 
     def read(self) -> AbstractContextManager[Tx]:
@@ -49,7 +49,7 @@ class Store(Protocol):
         ...
 
 
-class Crash(Exception):
+class ServerCrash(Exception):
     """The server is gone."""
 
 
@@ -57,7 +57,7 @@ class NeverSettles(Exception):
     """Something follows from itself again and again without time passing."""
 
 
-class House:
+class SimulatedCluster:
     """A server, its database and its nodes. `crash_after`: the server is gone after so many transactions.
 
     `beat`: the server looks every so many seconds only, and what came meanwhile shares its transactions, as on one that
@@ -67,7 +67,7 @@ class House:
 
     def __init__(
         self,
-        database: Store,
+        database: SimulationDatabase,
         names: Sequence[str],
         config: Config,
         *,
@@ -77,12 +77,12 @@ class House:
         written: Callable[[], None] = lambda: None,
     ) -> None:
         self.database, self.config = database, config
-        self.site = Site(config, b"key")
-        self.clock = Clock(begin)
-        self.nodes = {name: VirtualNode(name, self.clock) for name in names}
-        self.frontend = VirtualNode(FRONTEND, self.clock)
-        self._all: Mapping[str, VirtualNode] = {**self.nodes, FRONTEND: self.frontend}
-        self.errands = Errands(
+        self.site = StepContext(config, b"key")
+        self.clock = SimulatedClock(begin)
+        self.nodes = {name: SimulatedNode(name, self.clock) for name in names}
+        self.frontend = SimulatedNode(FRONTEND, self.clock)
+        self._all: Mapping[str, SimulatedNode] = {**self.nodes, FRONTEND: self.frontend}
+        self.errands = SimulatedEffects(
             self._all, self.clock, tell=self._tell, look_again=self._look_again, reached=self._reached
         )
         self.crash_after: int | None = None
@@ -92,11 +92,11 @@ class House:
         self._forget_everything()
 
     def _forget_everything(self) -> None:
-        self.over, self.unreachable = Over(), dict[str, float]()
-        self._news: list[News] = []
+        self.over, self.unreachable = FinishedAttempts(), dict[str, float]()
+        self._news: list[IncomingReport] = []
         self._plan = False
         self._next_start: int | None = None
-        self._keeper = Keeper(schedule.settings(self.config), karma_window=self.config.karma_window)
+        self._keeper = CachedPlanner(schedule.settings(self.config), karma_window=self.config.karma_window)
 
     @property
     def now(self) -> int:
@@ -110,7 +110,7 @@ class House:
         self._plan = True
         return self.write(lambda tx: jobs.add(tx, new))
 
-    def wish(self, step: Callable[[Tx], Answered]) -> list[Answer]:
+    def wish(self, step: Callable[[Tx], ActionOutcome]) -> list[ActionResult]:
         """Do what somebody asks for."""
         answered = self.write(step)
         self.errands.carry_out(answered.instructions)
@@ -182,7 +182,7 @@ class House:
         self._step(lambda tx: watch.clock_jumped(tx, self.site, now=self.now, seconds=seconds))
         self.settle()
 
-    def hear(self, news: Sequence[News]) -> None:
+    def hear(self, news: Sequence[IncomingReport]) -> None:
         """Take news from wherever they come."""
         self._news += news
         self.settle()
@@ -276,7 +276,7 @@ class House:
         self.transactions += 1
         self._written()
         if self.crash_after is not None and self.transactions >= self.crash_after:
-            raise Crash
+            raise ServerCrash
         return value
 
     def restart(self) -> None:
@@ -293,12 +293,12 @@ class House:
         self._plan = True
         self.settle()
 
-    def _step(self, step: Callable[[Tx], list[Instruction]]) -> None:
+    def _step(self, step: Callable[[Tx], list[Effect]]) -> None:
         instructions = self.write(step)
         self.over.written((), instructions)
         self.errands.carry_out(instructions)
 
-    def _tell(self, news: News) -> None:
+    def _tell(self, news: IncomingReport) -> None:
         self._news.append(news)
 
     def _look_again(self, at: int | None) -> None:

@@ -15,10 +15,10 @@ from oarlock.plan.policy.policies import POLICIES, named
 from oarlock.plan.sets.layout import lay_out
 from oarlock.plan.settings import PlanSettings
 from oarlock.simulate import full
-from oarlock.simulate.energy import Energy, Power, of_nodes, of_pool
-from oarlock.simulate.platform import Site, fitted, tabled
-from oarlock.simulate.replay import Ran, Replay, Ties
-from oarlock.simulate.statistics import Measures, measured
+from oarlock.simulate.energy import Energy, PowerModel, of_nodes, of_pool
+from oarlock.simulate.platform import Platform, fitted, tabled
+from oarlock.simulate.replay import EventOrder, Replay, ReplayedJob
+from oarlock.simulate.statistics import ReplayStatistics, measured
 from oarlock.simulate.trace import Trace, by_submission
 
 SHAKEN = ("mean_wait", "bounded_slowdown", "utilisation", "makespan", "p95_wait", "fairness")
@@ -28,7 +28,7 @@ Progress = Callable[[str, int], None]
 """Told which replay is under way, and how many of its jobs are over."""
 
 
-class UnknownPolicy(OarlockError):
+class UnknownReplayPolicy(OarlockError):
     """A policy that there is none of."""
 
     def __init__(self, name: str) -> None:
@@ -40,7 +40,7 @@ class UnknownPolicy(OarlockError):
 
 
 @dataclass(frozen=True, slots=True)
-class Shaking:
+class Perturbation:
     """So many replays more, in each of which every submission is moved by up to `shift` seconds; `seed` begins them."""
 
     runs: int = 0
@@ -49,12 +49,12 @@ class Shaking:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class PolicyResult:
     """One policy: what became of each job, and what that means; `shaken` has mean and spread of the moved replays."""
 
     policy: str
-    ran: list[Ran]
-    measures: Measures
+    ran: list[ReplayedJob]
+    measures: ReplayStatistics
     shaken: dict[str, dict[str, float]]
 
     def plain(self) -> dict[str, Any]:
@@ -69,26 +69,28 @@ class Comparison:
     `full`: with everything that a server does for a job, not only the planner.
     """
 
-    site: Site
-    ties: Ties = Ties.OURS
-    power: Power = field(default_factory=Power)
-    shaking: Shaking = field(default_factory=Shaking)
+    site: Platform
+    ties: EventOrder = EventOrder.OURS
+    power: PowerModel = field(default_factory=PowerModel)
+    shaking: Perturbation = field(default_factory=Perturbation)
     foresee: bool = True
     full: bool = False
 
-    def of(self, trace: Trace, policies: Sequence[str], progress: Progress = lambda _what, _over: None) -> list[Result]:
-        """Replay a trace under each policy; one that is not known is refused (`UnknownPolicy`)."""
+    def of(
+        self, trace: Trace, policies: Sequence[str], progress: Progress = lambda _what, _over: None
+    ) -> list[PolicyResult]:
+        """Replay a trace under each policy; one that is not known is refused (`UnknownReplayPolicy`)."""
         for policy in policies:
             if named(policy) is None:
-                raise UnknownPolicy(policy)
+                raise UnknownReplayPolicy(policy)
         asked = fitted(trace, self.site)
         return [self._one(asked, policy, progress) for policy in policies]
 
-    def _one(self, trace: Trace, policy: str, progress: Progress) -> Result:
+    def _one(self, trace: Trace, policy: str, progress: Progress) -> PolicyResult:
         ran = self._replayed(trace, policy, partial(progress, policy))
-        return Result(policy, ran, self._measured(ran, trace), self._shaken(trace, policy, progress))
+        return PolicyResult(policy, ran, self._measured(ran, trace), self._shaken(trace, policy, progress))
 
-    def _replayed(self, trace: Trace, policy: str, progress: Callable[[int], None]) -> list[Ran]:
+    def _replayed(self, trace: Trace, policy: str, progress: Callable[[int], None]) -> list[ReplayedJob]:
         if self.full:
             table = self.site.resources if self.site.ground is None else full.processors(self.site.size)
             return full.replay(trace, table, policy, progress=progress)
@@ -97,10 +99,10 @@ class Comparison:
             site = tabled(full.processors(site.size))  # who is where matters for what is planned anew each time
         return Replay(trace, site, policy, ties=self.ties, foresee=self.foresee).run(progress)
 
-    def _measured(self, ran: list[Ran], trace: Trace) -> Measures:
+    def _measured(self, ran: list[ReplayedJob], trace: Trace) -> ReplayStatistics:
         return measured(ran, size=self.site.size, submitted=len(trace.jobs), energy=self._energy(ran))
 
-    def _energy(self, ran: list[Ran]) -> Energy:
+    def _energy(self, ran: list[ReplayedJob]) -> Energy:
         if self.site.ground is not None:
             return of_pool(ran, self.site.size, self.power)
         layout = lay_out(self.site.resources, PlanSettings().order)

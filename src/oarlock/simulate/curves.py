@@ -7,9 +7,9 @@ from itertools import accumulate
 from math import log10
 
 from oarlock.simulate import scales
-from oarlock.simulate.compare import Result
-from oarlock.simulate.frame import Frame, Point
-from oarlock.simulate.replay import Ran
+from oarlock.simulate.compare import PolicyResult
+from oarlock.simulate.plot import PlotArea, Point
+from oarlock.simulate.replay import ReplayedJob
 
 _COLOURS = (0, 5, 2, 1, 6, 3, 4, 7)  # those that are easiest to tell apart first
 _PLAIN = 4  # so many lines are told apart by their colour alone
@@ -53,10 +53,10 @@ def _keys(keys: Iterator[tuple[str, str]] | Sequence[tuple[str, str]]) -> str:
 
 
 def distribution(
-    results: Sequence[Result], value: Callable[[Ran], float], marks: Sequence[Mark], *, across: str
+    results: Sequence[PolicyResult], value: Callable[[ReplayedJob], float], marks: Sequence[Mark], *, across: str
 ) -> str:
     """Draw which share of the jobs had at most what value; `marks` are values to name below, from the least on."""
-    frame = Frame()
+    frame = PlotArea()
     low, high = log10(marks[0][0]), log10(marks[-1][0])
     shares = [_shares(sorted(value(ran) for ran in one.ran), low, high) for one in results]
     scale = next(scale for scale in _SCALES if scale[0] <= 100 * min(one[0] for one in shares))
@@ -76,17 +76,17 @@ def _shares(values: Sequence[float], low: float, high: float) -> list[float]:
     return [bisect_right(values, step) / len(values) for step in steps]
 
 
-class OverTime:
+class UsageOverTime:
     """What was in use and how many jobs waited, from `begin` to `end`, drawn alike for every policy."""
 
-    def __init__(self, results: Sequence[Result], size: int, begin: int, end: int) -> None:
+    def __init__(self, results: Sequence[PolicyResult], size: int, begin: int, end: int) -> None:
         self._size, self._begin, self._length = size, begin, max(end - begin, 1)
         self._waiting = {one.policy: list(self._means(_waiting(one))) for one in results}
         self._top = scales.top(max(level for levels in self._waiting.values() for level in levels))
 
-    def draw(self, one: Result, window: tuple[int, int]) -> str:
+    def draw(self, one: PolicyResult, window: tuple[int, int]) -> str:
         """Draw one policy: an area, a line, and a box around the time that other pictures look at."""
-        frame = Frame(right=60)
+        frame = PlotArea(right=60)
         counts = [f"{self._top * quarter // 4:,}" for quarter in range(5)]
         marks = ((at / self._length, text) for at, text in scales.instants(0, self._length))
         used = [level / self._size for level in self._means(_used(one))]
@@ -104,18 +104,18 @@ class OverTime:
         return _mean_levels(levels, self._begin, self._length)
 
 
-def most_waiting(one: Result) -> int:
+def most_waiting(one: PolicyResult) -> int:
     """Give the largest number of jobs that ever waited at once."""
     return max((level for _, level in _waiting(one)), default=0)
 
 
-def _used(one: Result) -> Levels:
+def _used(one: PolicyResult) -> Levels:
     return _levels(
         [(ran.start, ran.job.processors) for ran in one.ran], [(ran.end, -ran.job.processors) for ran in one.ran]
     )
 
 
-def _waiting(one: Result) -> Levels:
+def _waiting(one: PolicyResult) -> Levels:
     late = [ran for ran in one.ran if ran.wait]  # who starts at once does not wait
     return _levels([(ran.job.submitted, 1) for ran in late], [(ran.start, -1) for ran in late])
 

@@ -7,13 +7,13 @@ from oarlock.job.run import reports
 from oarlock.model.errors import NodeRefused, NodeUnreachable, OarlockError
 from oarlock.model.event import EventType, event_type
 from oarlock.node.wire.messages import FAILED, NOT_NOW, REBOOTED, SEEN, UNKNOWN, Launch
-from oarlock.simulate.clock import Clock
-from oarlock.simulate.nodes import VirtualNode
+from oarlock.simulate.clock import SimulatedClock
+from oarlock.simulate.nodes import SimulatedNode
 
 Jobs = Sequence[int]
 
 
-class Errands:
+class SimulatedEffects:
     """What a server's errands do, without waiting. `scripts` says which of the server's own scripts go wrong, and how.
 
     `accounts` are users whom the server does not find, with the event that says why.
@@ -23,10 +23,10 @@ class Errands:
 
     def __init__(
         self,
-        nodes: Mapping[str, VirtualNode],
-        clock: Clock,
+        nodes: Mapping[str, SimulatedNode],
+        clock: SimulatedClock,
         *,
-        tell: Callable[[reports.News], None],
+        tell: Callable[[reports.IncomingReport], None],
         look_again: Callable[[int | None], None],
         reached: Callable[[Jobs], None],
     ) -> None:
@@ -40,7 +40,7 @@ class Errands:
         self.told: list[tuple[int, str, str]] = []
         self._waking: dict[str, int] = {}
 
-    def carry_out(self, instructions: Sequence[asked.Instruction]) -> None:
+    def carry_out(self, instructions: Sequence[asked.Effect]) -> None:
         """Do everything."""
         for one in instructions:
             self._do(one)
@@ -57,23 +57,23 @@ class Errands:
         late = {name: "unplugged" for name, since in self._waking.items() if since <= begun and name not in up}
         self._waking = {name: since for name, since in self._waking.items() if name not in up | late.keys()}
         if up or late:
-            self._tell(reports.Woken(up, late))
+            self._tell(reports.NodesWoken(up, late))
 
-    def _do(self, one: asked.Instruction) -> None:
+    def _do(self, one: asked.Effect) -> None:
         match one:
-            case asked.LookAgain(at=at):
+            case asked.ScheduleAgain(at=at):
                 self._look_again(at)
-            case asked.Reach():
+            case asked.ReachNodes():
                 self._reach(one)
-            case asked.Run():
+            case asked.LaunchAttempt():
                 self._run(one)
-            case asked.Expect():
+            case asked.AwaitReport():
                 self._nodes[one.node].expected.add((one.job, one.attempt))
             case asked.Kill():
                 self._kill(one)
-            case asked.Forget():
+            case asked.ForgetAttempts():
                 self._each((one.node,), lambda node: node.forget(one.attempts))
-            case asked.GiveBack():
+            case asked.ReleaseNodes():
                 self._each(one.nodes, lambda node: node.end(one.job, one.attempt))
             case asked.Suspend() | asked.Resume() | asked.Checkpoint():
                 self._tell_running(one)
@@ -85,31 +85,31 @@ class Errands:
         match one:
             case asked.Checkpoint():
                 failed = self._each((one.node,), lambda node: node.checkpoint(*key))
-                self._tell(reports.Signalled(*key, "; ".join(failed.values())))
+                self._tell(reports.CheckpointSignalled(*key, "; ".join(failed.values())))
             case asked.Suspend():
                 failed = self._each(one.nodes, lambda node: node.suspend(*key))
-                self._tell(reports.Stopped(*key, tuple(failed), "; ".join(failed.values())))
+                self._tell(reports.JobSuspended(*key, tuple(failed), "; ".join(failed.values())))
             case asked.Resume():
                 failed = self._each(one.nodes, lambda node: node.resume(*key))
-                self._tell(reports.WentOn(*key, tuple(failed), "; ".join(failed.values())))
+                self._tell(reports.JobResumed(*key, tuple(failed), "; ".join(failed.values())))
 
-    def _do_rare(self, one: asked.Instruction) -> None:
+    def _do_rare(self, one: asked.Effect) -> None:
         match one:
             case asked.RunEpilogue():
-                self._tell(reports.ScriptEnded(one.job, one.attempt, self.scripts.get("epilogue"), "on purpose"))
-            case asked.Check():
-                silent = self._each(one.nodes, VirtualNode.ping)
-                self._tell(reports.Checked(frozenset(one.nodes) - silent.keys(), silent))
-            case asked.Wake():
+                self._tell(reports.EpilogueEnded(one.job, one.attempt, self.scripts.get("epilogue"), "on purpose"))
+            case asked.CheckNodes():
+                silent = self._each(one.nodes, SimulatedNode.ping)
+                self._tell(reports.NodesChecked(frozenset(one.nodes) - silent.keys(), silent))
+            case asked.WakeNodes():
                 self.woken.append(one.nodes)
                 self._waking |= {name: self._waking.get(name, self._clock.now) for name in one.nodes}
-            case asked.Sleep():
+            case asked.SleepNodes():
                 self.slept.append(one.nodes)
                 for name in one.nodes:
                     self._nodes[name].up = False
             case asked.Notify():
                 self.told.append((one.job, one.tag, one.how))
-                self._tell(reports.Notified(one.number))
+                self._tell(reports.NotificationSent(one.number))
             case asked.Signal():
                 pass  # virtual commands mind no signals
             case _:
@@ -120,11 +120,11 @@ class Errands:
             self._nodes[one.node].kill(one.job, one.attempt)
         except NodeRefused as error:
             if error.word == UNKNOWN:
-                self._tell(reports.Missing(one.node, one.job, one.attempt))
+                self._tell(reports.AttemptMissing(one.node, one.job, one.attempt))
         except NodeUnreachable:
             pass  # it is told again when the node is back
 
-    def _each(self, names: Sequence[str], verb: Callable[[VirtualNode], None]) -> dict[str, str]:
+    def _each(self, names: Sequence[str], verb: Callable[[SimulatedNode], None]) -> dict[str, str]:
         """Ask several nodes the same; give the reasons of those that did not do it."""
         failed = {}
         for name in names:
@@ -139,7 +139,7 @@ class Errands:
 
     # Launching.
 
-    def _reach(self, one: asked.Reach) -> None:
+    def _reach(self, one: asked.ReachNodes) -> None:
         silent = {}
         for name in one.nodes:
             try:
@@ -154,7 +154,7 @@ class Errands:
         for job in one.jobs:
             self._tell(reports.NotLaunched(job, 0, event, says, tuple(silent)))
 
-    def _run(self, run: asked.Run) -> None:
+    def _run(self, run: asked.LaunchAttempt) -> None:
         launch = run.first[1]
         if event := self.accounts.get(launch.user):
             says = f"the server does not find {launch.user}"
@@ -168,7 +168,7 @@ class Errands:
         else:
             self._start(run)
 
-    def _prepare(self, run: asked.Run) -> dict[str, EventType]:
+    def _prepare(self, run: asked.LaunchAttempt) -> dict[str, EventType]:
         """Have a place made on each of the other nodes; give those where that failed."""
         failed = {}
         for name, launch in run.others:
@@ -185,7 +185,7 @@ class Errands:
         report = self._nodes[name].runs[launch.job, launch.attempt].report
         return event_type(report.event) if report is not None and report.outcome == FAILED else None
 
-    def _start(self, run: asked.Run) -> None:
+    def _start(self, run: asked.LaunchAttempt) -> None:
         name, launch = run.first
         suspected = EventType.PING_CHECKER_NODE_SUSPECTED
         try:
@@ -200,7 +200,7 @@ class Errands:
             if error.word != SEEN:
                 self._not_launched(run, suspected, () if error.word == REBOOTED else (name,))
 
-    def _not_launched(self, run: asked.Run, event: EventType, hosts: tuple[str, ...]) -> None:
+    def _not_launched(self, run: asked.LaunchAttempt, event: EventType, hosts: tuple[str, ...]) -> None:
         launch = run.first[1]
         others = [name for name, _ in run.others if name not in hosts]
         self._each(others, lambda node: node.end(launch.job, launch.attempt))

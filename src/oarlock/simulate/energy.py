@@ -8,7 +8,7 @@ packed: as few as possible are busy.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from oarlock.simulate.replay import Ran
+from oarlock.simulate.replay import ReplayedJob
 
 JOULES = 3_600_000  # in a kilowatt-hour
 
@@ -16,7 +16,7 @@ Interval = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Power:
+class PowerModel:
     """Watts of a node, and after how many idle seconds it would be switched off."""
 
     busy: float = 200
@@ -48,7 +48,7 @@ class _Seconds:
         self.off += (seconds - short) * nodes
 
 
-def of_nodes(ran: Sequence[Ran], nodes: Sequence[int], power: Power) -> Energy:
+def of_nodes(ran: Sequence[ReplayedJob], nodes: Sequence[int], power: PowerModel) -> Energy:
     """Count the energy of nodes, each given as the set of its resources."""
     begin, end = _span(ran)
     seconds = _Seconds()
@@ -62,7 +62,7 @@ def of_nodes(ran: Sequence[Ran], nodes: Sequence[int], power: Power) -> Energy:
     return _energy(seconds, power)
 
 
-def of_pool(ran: Sequence[Ran], size: int, power: Power) -> Energy:
+def of_pool(ran: Sequence[ReplayedJob], size: int, power: PowerModel) -> Energy:
     """Count the energy of processors that are all alike; the one that rested last works first."""
     begin, end = _span(ran)
     seconds = _Seconds()
@@ -84,11 +84,11 @@ def of_pool(ran: Sequence[Ran], size: int, power: Power) -> Energy:
     return _energy(seconds, power)
 
 
-def _span(ran: Sequence[Ran]) -> Interval:
+def _span(ran: Sequence[ReplayedJob]) -> Interval:
     return min((one.job.submitted for one in ran), default=0), max((one.end for one in ran), default=0)
 
 
-def _changes(ran: Sequence[Ran]) -> list[tuple[int, int]]:
+def _changes(ran: Sequence[ReplayedJob]) -> list[tuple[int, int]]:
     """Give how many more or fewer are busy from when on; at one instant ends come first."""
     ends = [(one.end, -one.job.processors) for one in ran if one.job.run]
     return sorted([*ends, *((one.start, one.job.processors) for one in ran if one.job.run)])
@@ -104,7 +104,7 @@ def _joined(intervals: Iterable[Interval]) -> list[Interval]:
     return joined
 
 
-def _energy(seconds: _Seconds, power: Power) -> Energy:
+def _energy(seconds: _Seconds, power: PowerModel) -> Energy:
     working = seconds.busy * power.busy
     resting = seconds.idle * power.idle
     return Energy(

@@ -16,8 +16,8 @@ from oarlock.model.resource import Value
 from oarlock.model.snapshot import Queue, ResourceTable
 from oarlock.plan.sets.layout import NODE, lay_out
 from oarlock.plan.settings import PlanSettings
-from oarlock.simulate.cluster import House
-from oarlock.simulate.replay import Ran
+from oarlock.simulate.cluster import SimulatedCluster
+from oarlock.simulate.replay import ReplayedJob
 from oarlock.simulate.trace import Trace, TraceJob
 from oarlock.store.engine.memory import MemoryDatabase
 from oarlock.store.engine.tx import Tx
@@ -36,7 +36,7 @@ def processors(count: int) -> ResourceTable:
 
 def replay(
     trace: Trace, site: ResourceTable, policy: str, *, progress: Callable[[int], None] = lambda _over: None
-) -> list[Ran]:
+) -> list[ReplayedJob]:
     """Let the jobs of a trace live under a policy; gives what became of each that ran, in the order they came.
 
     Every resource must be on a node (`processors` makes some).
@@ -53,7 +53,7 @@ class _Replay:
         begin = trace.jobs[0].submitted if trace.jobs else 0
         config = Config(scheduler_job_security_time=0, watch_frequency=_WATCH_SECONDS)
         names = dict.fromkeys(str(name) for name in site.columns[NODE])
-        self._house = House(database, list(names), config, begin=begin, decided=self._note)
+        self._house = SimulatedCluster(database, list(names), config, begin=begin, decided=self._note)
         self._numbers: dict[int, TraceJob] = {}
         self._told: dict[int, int] = {}
         database.write(lambda tx: self._furnish(tx, policy))
@@ -74,7 +74,7 @@ class _Replay:
         ]
         self._ids = dict(zip(resources.add(tx, rows, at=self._house.now), self._site.ids, strict=True))
 
-    def run(self, progress: Callable[[int], None]) -> list[Ran]:
+    def run(self, progress: Callable[[int], None]) -> list[ReplayedJob]:
         house, over = self._house, 0
         for instant, coming in groupby(self._jobs, key=lambda job: job.submitted):
             house.run_to(instant - 1)
@@ -98,13 +98,13 @@ class _Replay:
         for one in decision.predictions:
             self._told.setdefault(one.job_id, one.start)
 
-    def _ran(self, everything: full_history.FullHistory) -> Iterable[Ran]:
+    def _ran(self, everything: full_history.FullHistory) -> Iterable[ReplayedJob]:
         layout = lay_out(self._site, PlanSettings().order)
         for number, one in sorted(self._numbers.items()):
             job = everything.jobs[number]
             if job.state is JobState.TERMINATED:
                 held = layout.bits_of([self._ids[id_] for id_ in everything.resources[number]])
-                yield Ran(one, job.start, self._told.get(number), held)
+                yield ReplayedJob(one, job.start, self._told.get(number), held)
 
 
 def _as_here(values: Sequence[Value], kind: type | None) -> Sequence[Value]:

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from oarlock.simulate import scales
-from oarlock.simulate.platform import Site
-from oarlock.simulate.replay import Ran
-from oarlock.simulate.rows import Rows, on_rows, stretches
+from oarlock.simulate.platform import Platform
+from oarlock.simulate.replay import ReplayedJob
+from oarlock.simulate.rows import GanttRows, on_rows, stretches
 
 _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 1200, 88, 12, 4, 24
 _TALL = 240  # of all rows together
@@ -20,7 +20,7 @@ _ROOM = (48, 13)  # how wide and high a bar must be to bear its number
 Window = tuple[int, int]
 
 
-def busiest_window(ran: Sequence[Ran]) -> Window:
+def busiest_window(ran: Sequence[ReplayedJob]) -> Window:
     """Choose a stretch of time around the instant at which most jobs waited, with not too many jobs in it."""
     changes = sorted([*((one.start, -1) for one in ran), *((one.job.submitted, 1) for one in ran)])
     level = most = 0
@@ -37,7 +37,7 @@ def busiest_window(ran: Sequence[Ran]) -> Window:
     return first, first + length
 
 
-def gantt(ran: Sequence[Ran], site: Site, window: Window, *, since: int) -> str:
+def gantt(ran: Sequence[ReplayedJob], site: Platform, window: Window, *, since: int) -> str:
     """Draw the jobs that ran in a window; `since` is the instant that is called 0."""
     rows, placed = on_rows(list(_inside(ran, window)), site)
     high = _TOP + _TALL + _BOTTOM
@@ -47,7 +47,7 @@ def gantt(ran: Sequence[Ran], site: Site, window: Window, *, since: int) -> str:
     return f'<svg class="gantt" viewBox="0 0 {_WIDTH} {high}" role="img" aria-label="Gantt chart">{inside}</svg>'
 
 
-def _bar(one: Ran, bits: int, window: Window, down: float) -> str:
+def _bar(one: ReplayedJob, bits: int, window: Window, down: float) -> str:
     """Draw a job: a tint with a solid edge where it begins, and its number where there is room."""
     job = one.job
     x, stop = (_across(min(max(at, window[0]), window[1]), window) for at in (one.start, one.end))
@@ -85,7 +85,7 @@ def _times(window: Window, since: int) -> str:
     return "".join(drawn)
 
 
-def _names(rows: Rows) -> str:
+def _names(rows: GanttRows) -> str:
     """Write beside the rows what they are: each group where that can be read, else the first and the last."""
     down = _TALL / rows.count
     groups = rows.groups if down * rows.count >= _LINE * len(rows.groups) else ()
@@ -103,12 +103,12 @@ def _beside(groups: Sequence[tuple[int, str]], count: int) -> Iterator[tuple[flo
         yield _TOP + _TALL * (at + until) / 2 / count + 4, name
 
 
-def _ends(rows: Rows) -> Iterator[tuple[float, str]]:
+def _ends(rows: GanttRows) -> Iterator[tuple[float, str]]:
     first, last = rows.ends
     yield _TOP + 10, first
     if first != last:
         yield _TOP + _TALL, last
 
 
-def _inside(ran: Sequence[Ran], window: Window) -> Iterator[Ran]:
+def _inside(ran: Sequence[ReplayedJob], window: Window) -> Iterator[ReplayedJob]:
     return (one for one in ran if one.start < window[1] and one.end > window[0])

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from oarlock.model.job import FINAL, HOLDS_RESOURCES, MOVES, Job, JobState
-from oarlock.simulate.nodes import VirtualNode
+from oarlock.simulate.nodes import SimulatedNode
 from oarlock.store.queries.attempts import Attempt
 from oarlock.store.queries.full_history import FullHistory, StateInterval
 from oarlock.store.queries.plans import ReservedPlace
 
 
-def broken(history: FullHistory, nodes: Iterable[VirtualNode]) -> list[str]:
+def broken(history: FullHistory, nodes: Iterable[SimulatedNode]) -> list[str]:
     """Say, a sentence each, what is not as it must be once every job is over; nothing if all is well."""
     everywhere = list(nodes)
     found = [*_of_resources(history), *_of_accounts(history), *_of_nodes(history, everywhere)]
@@ -117,7 +117,7 @@ def _of_accounts(history: FullHistory) -> Iterator[str]:
         yield f"{history.used} resource-seconds were accounted and {used} were used"
 
 
-def _of_nodes(history: FullHistory, nodes: list[VirtualNode]) -> Iterator[str]:
+def _of_nodes(history: FullHistory, nodes: list[SimulatedNode]) -> Iterator[str]:
     """Every job's command began at most once anywhere, and nothing is left on nodes."""
     began: dict[int, list[str]] = {}
     for node in nodes:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from oarlock.job.run.reports import Back, Exited, Hello, Missing, News, Started
+from oarlock.job.run.reports import AttemptMissing, Exited, Hello, IncomingReport, NodeReachable, Started
 from oarlock.model.errors import NodeRefused, NodeUnreachable
 from oarlock.node.wire.messages import (
     CLEANED,
@@ -23,14 +23,14 @@ from oarlock.node.wire.messages import (
     Launch,
     Report,
 )
-from oarlock.simulate.clock import Clock
+from oarlock.simulate.clock import SimulatedClock
 
 Key = tuple[int, int]
 """A job and its attempt."""
 
 
 @dataclass(slots=True)
-class Run:
+class SimulatedAttempt:
     """An attempt on a node: what it was told, when it ends by itself, and its report once it is over."""
 
     launch: Launch
@@ -58,7 +58,7 @@ class Run:
 
 
 @dataclass
-class VirtualNode:
+class SimulatedNode:
     """A node that understands `sleep N`, `exit N` after it, `fail EVENT`, and `deaf` (does not end when told).
 
     `fails` is the event with which every launch fails (`EVENT:CAUSE` for a program of the site); `lag` how many seconds
@@ -67,11 +67,11 @@ class VirtualNode:
     """
 
     name: str
-    clock: Clock
+    clock: SimulatedClock
     boot: int = 1
     up: bool = True
     memory: int = 8 << 30
-    runs: dict[Key, Run] = field(default_factory=dict)
+    runs: dict[Key, SimulatedAttempt] = field(default_factory=dict)
     ran: list[Key] = field(default_factory=list)
     seen: set[Key] = field(default_factory=set)
     expected: set[Key] = field(default_factory=set)
@@ -83,7 +83,7 @@ class VirtualNode:
     cut: bool = False
     hangs: bool = False
     _inbox: list[Callable[[], None]] = field(default_factory=list)
-    _outbox: list[tuple[int, News]] = field(default_factory=list)
+    _outbox: list[tuple[int, IncomingReport]] = field(default_factory=list)
 
     # What a server asks.
 
@@ -149,7 +149,7 @@ class VirtualNode:
 
     # What it says.
 
-    def news(self) -> list[News]:
+    def news(self) -> list[IncomingReport]:
         """Tell what has happened until now; nothing while it cannot be heard."""
         for key, run in self.runs.items():
             self._advance(key, run)
@@ -166,14 +166,14 @@ class VirtualNode:
         self._outbox = [(at, news) for at, news in self._outbox if at > now]
         return told
 
-    def catch_up(self) -> list[News]:
+    def catch_up(self) -> list[IncomingReport]:
         """Say what a node says when its connection is made again: everything once more."""
         self.cut = False
         self.told.clear()
         self._outbox.clear()
         self.clock.call(self.name, self.clock.now)
-        told: list[News] = [Back(self.name, self.hello())]
-        return [*told, *(Missing(self.name, *key) for key in sorted(self.expected - self.runs.keys()))]
+        told: list[IncomingReport] = [NodeReachable(self.name, self.hello())]
+        return [*told, *(AttemptMissing(self.name, *key) for key in sorted(self.expected - self.runs.keys()))]
 
     # What happens to it.
 
@@ -214,7 +214,7 @@ class VirtualNode:
         self.seen.add(key)
         self.expected.add(key)
         words = launch.command.split()
-        run = self.runs[key] = Run(launch)
+        run = self.runs[key] = SimulatedAttempt(launch)
         event, _, cause = (self.fails or (words[1] if words[:1] == ["fail"] else "")).partition(":")
         if event:
             self._over(run, FAILED, event=event, says=f"{event} on purpose")
@@ -228,7 +228,7 @@ class VirtualNode:
         self.clock.call(self.name, self.clock.now)
         self.clock.call(self.name, run.next)
 
-    def _advance(self, key: Key, run: Run) -> None:
+    def _advance(self, key: Key, run: SimulatedAttempt) -> None:
         if not run.lives or run.next > self.clock.now:
             return
         if run.ends is not None and run.ends <= run.deadline:
@@ -239,7 +239,9 @@ class VirtualNode:
             over = (("WALLTIME", "the walltime is over"),)
             run.report = self._report(key, run, WALLTIME, run.deadline, status=15, events=over)
 
-    def _over(self, run: Run, outcome: str, *, status: int | None = None, event: str = "", says: str = "") -> None:
+    def _over(
+        self, run: SimulatedAttempt, outcome: str, *, status: int | None = None, event: str = "", says: str = ""
+    ) -> None:
         key = (run.launch.job, run.launch.attempt)
         run.report = self._report(key, run, outcome, self.clock.now, status=status, event=event, says=says)
         self.clock.call(self.name, self.clock.now)
@@ -247,7 +249,7 @@ class VirtualNode:
     def _report(
         self,
         key: Key,
-        run: Run,
+        run: SimulatedAttempt,
         outcome: str,
         now: int,
         *,
@@ -268,7 +270,7 @@ class VirtualNode:
         self.told.add((key, what))
         return new
 
-    def _say(self, news: News) -> None:
+    def _say(self, news: IncomingReport) -> None:
         """Send a word: now, later, or into nothing, and then nothing is heard until the connection is made again."""
         if self.loses:
             self.loses -= 1
@@ -279,7 +281,7 @@ class VirtualNode:
         if self.lag:
             self.clock.call(self.name, self.clock.now + self.lag)
 
-    def _live(self, job: int, attempt: int) -> Run:
+    def _live(self, job: int, attempt: int) -> SimulatedAttempt:
         self._reach()
         run = self.runs.get((job, attempt))
         if run is None:

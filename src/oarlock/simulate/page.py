@@ -5,19 +5,19 @@ from dataclasses import dataclass
 from html import escape
 
 from oarlock.simulate import curves, report
-from oarlock.simulate.compare import Result
+from oarlock.simulate.compare import PolicyResult
 from oarlock.simulate.gantt import busiest_window, gantt
-from oarlock.simulate.platform import Site
+from oarlock.simulate.platform import Platform
 from oarlock.simulate.rows import on_rows
 from oarlock.simulate.scales import span
-from oarlock.simulate.statistics import Measures, by_user, slowdown
+from oarlock.simulate.statistics import ReplayStatistics, by_user, slowdown
 from oarlock.simulate.style import STYLE
 from oarlock.simulate.trace import Trace
 
 _USERS = 10
 
 
-def page(trace: Trace, site: Site, results: Sequence[Result]) -> str:
+def page(trace: Trace, site: Platform, results: Sequence[PolicyResult]) -> str:
     """Make the report."""
     title = f"Replay of {escape(trace.name)}"
     body = _pictures(site, results) if all(one.ran for one in results) else _card("What came of it", _measures(results))
@@ -29,7 +29,7 @@ def page(trace: Trace, site: Site, results: Sequence[Result]) -> str:
     )
 
 
-def _head(trace: Trace, site: Site, results: Sequence[Result]) -> str:
+def _head(trace: Trace, site: Platform, results: Sequence[PolicyResult]) -> str:
     """Say what was replayed, on what, and what never fitted."""
     first = results[0].measures
     told = [f"{_counted(len(trace.jobs), 'job')} on {_counted(site.size, 'resource')}"]
@@ -44,7 +44,7 @@ def _counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'s' * (count != 1)}"
 
 
-def _pictures(site: Site, results: Sequence[Result]) -> str:
+def _pictures(site: Platform, results: Sequence[PolicyResult]) -> str:
     ran = [one for result in results for one in result.ran]
     begin, end = min(one.job.submitted for one in ran), max(one.end for one in ran)
     window = busiest_window(results[0].ran)
@@ -72,7 +72,7 @@ class _Glance:
     """A measure that is compared at first sight."""
 
     title: str
-    value: Callable[[Measures], float]
+    value: Callable[[ReplayStatistics], float]
     shown: Callable[[float], str]
     best: Callable[..., float] = min
 
@@ -85,7 +85,7 @@ _GLANCES = (
 )
 
 
-def _tile(glance: _Glance, results: Sequence[Result]) -> str:
+def _tile(glance: _Glance, results: Sequence[PolicyResult]) -> str:
     """Draw a bar a policy; the best one's number is bold where there is a difference to be seen."""
     values = [glance.value(one.measures) for one in results]
     shown = [glance.shown(value) for value in values]
@@ -102,12 +102,12 @@ def _tile(glance: _Glance, results: Sequence[Result]) -> str:
     return _card(f'{glance.title} <span class="muted">{wanted}</span>', bars)
 
 
-def _measures(results: Sequence[Result]) -> str:
+def _measures(results: Sequence[PolicyResult]) -> str:
     rows = [row for row in report.rows(results) if row[0] != report.EXACT]
     return _table(["", *(one.policy for one in results)], rows)
 
 
-def _distributions(results: Sequence[Result]) -> str:
+def _distributions(results: Sequence[PolicyResult]) -> str:
     legend = curves.legend([one.policy for one in results])
     waits = curves.distribution(results, lambda ran: ran.wait, curves.WAITS, across="wait (logarithmic)")
     slow = curves.distribution(results, slowdown, curves.SLOWDOWNS, across="bounded slowdown (logarithmic)")
@@ -116,8 +116,8 @@ def _distributions(results: Sequence[Result]) -> str:
     )
 
 
-def _over_time(results: Sequence[Result], site: Site, whole: tuple[int, int], window: tuple[int, int]) -> str:
-    pictures = curves.OverTime(results, site.size, *whole)
+def _over_time(results: Sequence[PolicyResult], site: Platform, whole: tuple[int, int], window: tuple[int, int]) -> str:
+    pictures = curves.UsageOverTime(results, site.size, *whole)
     drawn = "".join(
         f'<div><h3>{escape(one.policy)} <span class="muted">{_waiting(one)}</span></h3>'
         f"{pictures.draw(one, window)}</div>"
@@ -126,12 +126,12 @@ def _over_time(results: Sequence[Result], site: Site, whole: tuple[int, int], wi
     return f'{curves.over_time_legend()}<div class="two">{drawn}</div>'
 
 
-def _waiting(one: Result) -> str:
+def _waiting(one: PolicyResult) -> str:
     most = curves.most_waiting(one)
     return f"at most {_counted(most, 'job')} waiting" if most else "no job ever waits"
 
 
-def _gantts(results: Sequence[Result], site: Site, window: tuple[int, int], since: int) -> str:
+def _gantts(results: Sequence[PolicyResult], site: Platform, window: tuple[int, int], since: int) -> str:
     told = (
         f"Around the instant at which most jobs waited under {results[0].policy}; times since the first submission. "
         f"{on_rows([], site)[0].told()} Colours only tell neighbours apart."
@@ -140,7 +140,7 @@ def _gantts(results: Sequence[Result], site: Site, window: tuple[int, int], sinc
     return f"<p class=muted>{escape(told)}</p>{''.join(charts)}"
 
 
-def _users(results: Sequence[Result]) -> str:
+def _users(results: Sequence[PolicyResult]) -> str:
     """List how those fared who waited most in all under the first policy."""
     worst = results[0].measures.users[:_USERS]
     found = [{user.user: user.mean_wait for user in by_user(one.ran)} for one in results]

@@ -22,7 +22,7 @@ Level = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class Platform:
     """What there is: `size` processors (resources of type `default`).
 
     Where they are all alike there is a `ground`, and no table to speak of.
@@ -33,12 +33,12 @@ class Site:
     ground: Ground | None = None
 
 
-def alike(size: int) -> Site:
+def alike(size: int) -> Platform:
     """Give so many processors, none different from another."""
-    return Site(size, ResourceTable((), {}), pool(size))
+    return Platform(size, ResourceTable((), {}), pool(size))
 
 
-def tabled(resources: ResourceTable) -> Site:
+def tabled(resources: ResourceTable) -> Platform:
     """Give a cluster of a table, everything in it ready for use."""
     count = len(resources.ids)
     usual: dict[str, Value] = {
@@ -48,10 +48,10 @@ def tabled(resources: ResourceTable) -> Site:
     ready = {name: (value,) * count for name, value in usual.items() if name not in resources.columns}
     columns = resources.columns | ready | {name: (usual[name],) * count for name in ("state", "next_state")}
     processors = sum(kind == DEFAULT_TYPE for kind in columns["type"])
-    return Site(processors, ResourceTable(resources.ids, columns))
+    return Platform(processors, ResourceTable(resources.ids, columns))
 
 
-def site(asked: str | None, trace: Trace) -> Site:
+def site(asked: str | None, trace: Trace) -> Platform:
     """Read `--resources`; without it, what the trace says of its machine. `TraceRefused` where that is nothing."""
     if asked is None:
         if trace.resources is not None:
@@ -64,7 +64,7 @@ def site(asked: str | None, trace: Trace) -> Site:
     return tabled(_tree(asked))
 
 
-def fitted(trace: Trace, where: Site) -> Trace:
+def fitted(trace: Trace, where: Platform) -> Trace:
     """Ask only what a site can tell apart: where processors are all alike, for a number of them."""
     if where.ground is None:
         return trace

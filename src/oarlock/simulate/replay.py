@@ -1,8 +1,9 @@
-"""Replay: the jobs of a trace come as they came, the real planner decides, a virtual clock passes.
+"""Replay a trace: its jobs arrive as they did, the real planner decides, and a simulated clock advances.
 
-No policy is made here, only the order of events. Ours: at one instant jobs end first, then new ones come, then one
-decision. The reference simulator's (`Ties.REFERENCE`): new ones come first; a decision an event, and for a new job only
-if it fits into what is free or is owed a date; a job whose requested end has come holds nothing any more.
+No policy is implemented here, only the order of events. `EventOrder.OURS`: at one instant jobs end first, then new
+ones arrive, then one decision is made. `EventOrder.REFERENCE`, as in the reference simulator: new jobs arrive first;
+there is one decision per event, and for a new job only if it fits into the free resources or is owed a date; a job
+whose requested end has come holds nothing any more.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +18,7 @@ from oarlock.plan.incremental.live_plan import Live
 from oarlock.plan.policy.policies import named
 from oarlock.plan.settings import PlanSettings
 from oarlock.plan.timeline.occupancy import FOREVER
-from oarlock.simulate.platform import Site
+from oarlock.simulate.platform import Platform
 from oarlock.simulate.trace import Trace, TraceJob
 
 Progress = Callable[[int], None]
@@ -27,14 +28,14 @@ _QUEUE = "default"
 _OFTEN = 256
 
 
-class Ties(Enum):
+class EventOrder(Enum):
     """Whose rules hold for what happens at one instant."""
 
     OURS = "ours"
     REFERENCE = "reference"
 
 
-class Ran(NamedTuple):
+class ReplayedJob(NamedTuple):
     """What became of a job. `foreseen`: the start it was told first, None if it was told none before it began."""
 
     job: TraceJob
@@ -56,7 +57,9 @@ class Ran(NamedTuple):
 class Replay:
     """One trace under one policy."""
 
-    def __init__(self, trace: Trace, site: Site, policy: str, *, ties: Ties = Ties.OURS, foresee: bool = True) -> None:
+    def __init__(
+        self, trace: Trace, site: Platform, policy: str, *, ties: EventOrder = EventOrder.OURS, foresee: bool = True
+    ) -> None:
         self._jobs, self._ties, self._foresee = trace.jobs, ties, foresee
         shapes: dict[Shape, int] = {}
         self._shapes = [shapes.setdefault(job.shape, len(shapes)) for job in trace.jobs]
@@ -66,7 +69,7 @@ class Replay:
         self._live = Live(snapshot, now=begin, settings=settings, ground=site.ground, punctual=True)
         self._ends: list[tuple[int, int]] = []
         self._next = 0
-        self._ran: dict[int, Ran] = {}
+        self._ran: dict[int, ReplayedJob] = {}
         self._told: dict[int, int] = {}
         self._new: list[int] = []
         known = named(policy)
@@ -74,9 +77,9 @@ class Replay:
         self._promises = self._dates is None  # everybody a date, as soon as they come
         self._waiting: dict[int, None] = {}  # in the order in which they came
 
-    def run(self, progress: Progress = lambda _over: None) -> list[Ran]:
+    def run(self, progress: Progress = lambda _over: None) -> list[ReplayedJob]:
         """Replay everything; gives what became of each job, in the order in which they came."""
-        step = self._instant if self._ties is Ties.OURS else self._event
+        step = self._instant if self._ties is EventOrder.OURS else self._event
         over = 0
         while self._ends or self._next < len(self._jobs):
             now = self._next_instant()
@@ -140,7 +143,7 @@ class Replay:
         for number in plan.start:
             del self._waiting[number]
             job, place = self._jobs[number], plan.placements[number]
-            self._ran[number] = Ran(job, now, self._told.pop(number, None), place.resources)
+            self._ran[number] = ReplayedJob(job, now, self._told.pop(number, None), place.resources)
             self._live.started(number)
             heappush(self._ends, (now + job.run, number))
 

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TextIO
 
-from oarlock.simulate.compare import Result
+from oarlock.simulate.compare import PolicyResult
 from oarlock.simulate.scales import span
 from oarlock.simulate.statistics import slowdown
 
@@ -14,7 +14,7 @@ _COLUMNS = (
     "foreseen", "waited_in_trace",
 )  # fmt: skip
 
-Row = tuple[str, Callable[[Result], str]]
+Row = tuple[str, Callable[[PolicyResult], str]]
 
 
 EXACT = "mean wait (s)"
@@ -41,7 +41,7 @@ _ROWS: Sequence[Row] = (
 )
 
 
-def table(results: Sequence[Result]) -> list[str]:
+def table(results: Sequence[PolicyResult]) -> list[str]:
     """Lay the results out, a column a policy."""
     lines = [("", *(one.policy for one in results)), *rows(results)]
     widths = [max(len(line[at]) for line in lines) for at in range(len(results) + 1)]
@@ -53,7 +53,7 @@ def table(results: Sequence[Result]) -> list[str]:
     ]
 
 
-def rows(results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
+def rows(results: Sequence[PolicyResult]) -> Iterator[tuple[str, ...]]:
     """Give what is told of every policy, its name first; what is nothing for all of them is left out."""
     for name, told in _ROWS:
         cells = [told(one) for one in results]
@@ -62,19 +62,19 @@ def rows(results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
     yield from _shaken(results)
 
 
-def _shaken(results: Sequence[Result]) -> Iterable[tuple[str, ...]]:
+def _shaken(results: Sequence[PolicyResult]) -> Iterable[tuple[str, ...]]:
     if not any(one.shaken for one in results):
         return
     for name, key in (("shaken: mean wait (s)", "mean_wait"), ("shaken: bounded slowdown", "bounded_slowdown")):
         yield name, *(f"{one.shaken[key]['mean']:,.1f} ± {one.shaken[key]['spread']:,.1f}" for one in results)
 
 
-def as_json(results: Sequence[Result]) -> str:
+def as_json(results: Sequence[PolicyResult]) -> str:
     """Write `{policy: {…}}`."""
     return json.dumps({one.policy: one.plain() for one in results}, indent=2) + "\n"
 
 
-def write_csv(results: Iterable[Result], file: TextIO) -> None:
+def write_csv(results: Iterable[PolicyResult], file: TextIO) -> None:
     """Write a line a job and policy."""
     out = csv.writer(file, lineterminator="\n")
     out.writerow(_COLUMNS)

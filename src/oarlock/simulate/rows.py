@@ -7,14 +7,14 @@ from oarlock.model.bits import positions
 from oarlock.plan.sets.bitset import lowest
 from oarlock.plan.sets.layout import Layout, bits_at, lay_out
 from oarlock.plan.settings import PlanSettings
-from oarlock.simulate.platform import Site
-from oarlock.simulate.replay import Ran
+from oarlock.simulate.platform import Platform
+from oarlock.simulate.replay import ReplayedJob
 
 _MOST = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class GanttRows:
     """How many rows, of how many resources each, what the first and the last are called, and which belong together.
 
     Of each group: its first row, and its name.
@@ -31,29 +31,29 @@ class Rows:
         return f"A row is a {self.what}." if self.each == 1 else f"A row is {self.each:,} {self.what}s."
 
 
-Placed = list[tuple[Ran, int]]
+Placed = list[tuple[ReplayedJob, int]]
 
 
-def on_rows(ran: Sequence[Ran], site: Site) -> tuple[Rows, Placed]:
+def on_rows(ran: Sequence[ReplayedJob], site: Platform) -> tuple[GanttRows, Placed]:
     """Say which rows each job takes, as a set; on a large machine a row is several resources."""
     each = -(-site.size // _MOST)
     count = -(-site.size // each)
     if site.ground is not None:
-        return Rows(count, each, "processor", ("1", f"{site.size:,}")), _given(ran, count, each)
+        return GanttRows(count, each, "processor", ("1", f"{site.size:,}")), _given(ran, count, each)
     layout = lay_out(site.resources, PlanSettings().order)
     row_at = {place: at // each for at, place in enumerate(sorted(layout.place))}
     placed = [(one, bits_at([row_at[at] for at in positions(one.resources)])) for one in ran]
     nodes = _nodes(layout, row_at)
-    return Rows(count, each, "resource", (nodes[0][1], nodes[-1][1]), nodes), placed
+    return GanttRows(count, each, "resource", (nodes[0][1], nodes[-1][1]), nodes), placed
 
 
 def _nodes(layout: Layout, row_at: dict[int, int]) -> list[tuple[int, str]]:
     return [(row_at[positions(node.bits)[0]], node.name) for node in layout.nodes if node.bits]
 
 
-def _given(ran: Sequence[Ran], rows: int, each: int) -> Placed:
+def _given(ran: Sequence[ReplayedJob], rows: int, each: int) -> Placed:
     """Give processors that are all alike to jobs, the lowest first."""
-    free, running, placed = (1 << rows) - 1, list[tuple[int, int]](), list[tuple[Ran, int]]()
+    free, running, placed = (1 << rows) - 1, list[tuple[int, int]](), list[tuple[ReplayedJob, int]]()
     for one in sorted(ran, key=lambda one: one.start):
         for end, bits in running:
             if end <= one.start:

@@ -15,7 +15,7 @@ from oarlock.model.job import Job, JobState, Reservation
 from oarlock.model.request import Request
 from oarlock.model.resource import ResourceState, Value
 from oarlock.simulate import invariants
-from oarlock.simulate.cluster import Crash, House
+from oarlock.simulate.cluster import ServerCrash, SimulatedCluster
 from oarlock.store.engine.memory import MemoryDatabase
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import full_history, jobs, plans, properties, resources
@@ -25,7 +25,7 @@ _LONGEST = 1000  # beats after the last arrival within which everything must be 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weather:
+class ScenarioSettings:
     """How large the cluster is, how much arrives, and how likely something goes wrong in a beat (`beat` seconds).
 
     `troubles` befall a node: it is cut off, hangs, is started again, answers late, loses words, fails every launch.
@@ -45,12 +45,14 @@ class Weather:
     reservations: float = 0.0
 
 
-FAIR = Weather(jobs=4000, nodes=32, cores=16, arrivals=200, beat=60, troubles=0.1, wishes=0.2, jumps=0, crashes=0)
+LARGE_CLUSTER = ScenarioSettings(
+    jobs=4000, nodes=32, cores=16, arrivals=200, beat=60, troubles=0.1, wishes=0.2, jumps=0, crashes=0
+)
 """A large cluster on a day on which little goes wrong."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ScenarioOutcome:
     """What a seed gave: how many jobs lived, all that happened, and what should not have."""
 
     seed: int
@@ -63,22 +65,22 @@ class Outcome:
         return f"seed {self.seed}: " + "; ".join(self.problems[:5])
 
 
-def run(seed: int, weather: Weather = Weather()) -> Outcome:
+def run(seed: int, weather: ScenarioSettings = ScenarioSettings()) -> ScenarioOutcome:
     """Let one day pass."""
     with MemoryDatabase() as database:
-        return _Day(database, seed, weather).pass_by()
+        return _Scenario(database, seed, weather).pass_by()
 
 
 @dataclass(slots=True)
-class _Day:
+class _Scenario:
     """One scenario under way."""
 
     database: MemoryDatabase
     seed: int
-    weather: Weather
+    weather: ScenarioSettings
     chance: random.Random = field(init=False)
     dates: random.Random = field(init=False)  # apart from `chance`, so that days without reservations stay as they were
-    house: House = field(init=False)
+    house: SimulatedCluster = field(init=False)
     broken: list[str] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)
     submitted: int = 0
@@ -89,7 +91,7 @@ class _Day:
         self.dates = random.Random(~self.seed)  # noqa: S311
         names = [f"node{n}" for n in range(1, weather.nodes + 1)]
         config = Config(watch_frequency=weather.beat)
-        self.house = House(self.database, names, config, beat=weather.beat, written=self._look_at_promises)
+        self.house = SimulatedCluster(self.database, names, config, beat=weather.beat, written=self._look_at_promises)
         self.database.write(self._add_nodes)
 
     def _add_nodes(self, tx: Tx) -> None:
@@ -105,7 +107,7 @@ class _Day:
             with self.database.read() as tx:
                 self.broken += invariants.overlapping(plans.reserved_places(tx))
 
-    def pass_by(self) -> Outcome:
+    def pass_by(self) -> ScenarioOutcome:
         problems = self.broken
         while self.submitted < self.weather.jobs:
             self._safely(self._arrive)
@@ -127,13 +129,13 @@ class _Day:
         if len(all_of_it.jobs) < self.submitted:
             problems.append(f"{self.submitted - len(all_of_it.jobs)} jobs were lost")
         trace = (*self.trace, *_told(all_of_it))
-        return Outcome(self.seed, len(all_of_it.jobs), trace, tuple(problems))
+        return ScenarioOutcome(self.seed, len(all_of_it.jobs), trace, tuple(problems))
 
     def _safely(self, act: Callable[[], object]) -> None:
         """Do something; a server that dies of it is started again."""
         try:
             act()
-        except Crash:
+        except ServerCrash:
             self._note("the server is started again")
             self.house.restart()
 

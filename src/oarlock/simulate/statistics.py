@@ -7,14 +7,14 @@ from math import ceil
 from typing import Any
 
 from oarlock.simulate.energy import Energy
-from oarlock.simulate.replay import Ran
+from oarlock.simulate.replay import ReplayedJob
 
 TAU = 10
 """Shorter jobs count as if they ran so long: a slowdown of a second's job says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class UserMeasures:
+class UserStatistics:
     """How one user fared."""
 
     user: str
@@ -25,7 +25,7 @@ class UserMeasures:
 
 
 @dataclass(frozen=True, slots=True)
-class Foresight:
+class StartPredictions:
     """How good the first date was that jobs were told; only those that did not start at once are told one.
 
     `mean_error` is start minus date: above 0 they began later than told.
@@ -38,7 +38,7 @@ class Foresight:
 
 
 @dataclass(frozen=True, slots=True)
-class Measures:
+class ReplayStatistics:
     """One policy on one trace. `fairness` is Jain's index of the users' mean slowdowns: 1 is even, 1/users is worst."""
 
     jobs: int
@@ -53,28 +53,28 @@ class Measures:
     utilisation: float
     makespan: int
     fairness: float
-    prediction: Foresight
+    prediction: StartPredictions
     energy: Energy
-    users: list[UserMeasures] = field(default_factory=list)
+    users: list[UserStatistics] = field(default_factory=list)
 
     def plain(self) -> dict[str, Any]:
         """Give plain data for JSON; users by what they waited in all, at most twenty."""
         return asdict(self)
 
 
-def slowdown(ran: Ran) -> float:
+def slowdown(ran: ReplayedJob) -> float:
     """Give a job's bounded slowdown."""
     return max(1.0, (ran.wait + ran.job.run) / max(ran.job.run, TAU))
 
 
-def measured(ran: Sequence[Ran], *, size: int, submitted: int, energy: Energy) -> Measures:
+def measured(ran: Sequence[ReplayedJob], *, size: int, submitted: int, energy: Energy) -> ReplayStatistics:
     """Measure what became of jobs on a site of this size; `submitted` is how many there were."""
     waits = sorted(one.wait for one in ran)
     count = len(ran) or 1
     users = by_user(ran)
     makespan = max((one.end for one in ran), default=0) - min((one.job.submitted for one in ran), default=0)
     work = sum(one.job.run * one.job.processors for one in ran)
-    return Measures(
+    return ReplayStatistics(
         jobs=len(ran),
         never_fitted=submitted - len(ran),
         mean_wait=sum(waits) / count,
@@ -104,13 +104,13 @@ def jain(values: Sequence[float]) -> float:
     return sum(values) ** 2 / (len(values) * squares) if squares else 1.0
 
 
-def by_user(ran: Sequence[Ran]) -> list[UserMeasures]:
+def by_user(ran: Sequence[ReplayedJob]) -> list[UserStatistics]:
     """Measure each user apart."""
     made = []
     for user, group in groupby(sorted(ran, key=lambda one: one.job.user), key=lambda one: one.job.user):
         mine = list(group)
         made.append(
-            UserMeasures(
+            UserStatistics(
                 user,
                 len(mine),
                 sum(one.wait for one in mine) / len(mine),
@@ -121,10 +121,10 @@ def by_user(ran: Sequence[Ran]) -> list[UserMeasures]:
     return made
 
 
-def _foresight(ran: Sequence[Ran]) -> Foresight:
+def _foresight(ran: Sequence[ReplayedJob]) -> StartPredictions:
     errors = [one.start - one.foreseen for one in ran if one.foreseen is not None]
     count = len(errors) or 1
-    return Foresight(
+    return StartPredictions(
         told=len(errors),
         mean_error=sum(errors) / count,
         mean_absolute_error=sum(map(abs, errors)) / count,

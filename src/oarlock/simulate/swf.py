@@ -20,7 +20,7 @@ class _Skipped(Exception):
     """A line that no job can be made of; the text is the reason."""
 
 
-class _Asked(NamedTuple):
+class _RequestedNodes(NamedTuple):
     nodes: int
     cores: int
 
@@ -81,6 +81,6 @@ def _numbers(fields: list[str]) -> list[int]:
         return [int(float(field)) for field in fields]
 
 
-def _asked(fields: list[str]) -> _Asked | None:
+def _asked(fields: list[str]) -> _RequestedNodes | None:
     found = _PPN.match(fields[_ALEA_FIELDS - 1]) if len(fields) >= _ALEA_FIELDS else None
-    return _Asked(int(found[1]), int(found[2])) if found else None
+    return _RequestedNodes(int(found[1]), int(found[2])) if found else None

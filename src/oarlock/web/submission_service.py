@@ -9,10 +9,10 @@ from msgspec import structs
 
 from oarlock.config import Config
 from oarlock.job.admission import admit, frontend, submit, warnings
-from oarlock.job.admission.admit import Run
-from oarlock.job.admission.feasibility import Existing
-from oarlock.job.admission.payload import Body
-from oarlock.job.admission.rules import Book, Rulebook
+from oarlock.job.admission.admit import RunPythonRule
+from oarlock.job.admission.feasibility import ClusterResourcesCache
+from oarlock.job.admission.payload import SubmissionPayload
+from oarlock.job.admission.rules import RuleSet, RuleSetCache
 from oarlock.lang.rules import Context
 from oarlock.model.errors import CountsChanged, OarlockError, RuleFailed
 from oarlock.model.job import Job
@@ -42,11 +42,11 @@ class Taken:
 class Looked:
     """What is known about a submission before the rules are asked."""
 
-    book: Book
+    book: RuleSet
     known: Context
 
 
-def _is_long(body: Body) -> bool:
+def _is_long(body: SubmissionPayload) -> bool:
     """Whether a request is so long that to read it on the event loop would hold others up."""
     return sum(map(len, body.resources)) > _LONG_REQUEST
 
@@ -58,15 +58,15 @@ class Desk:
     costs few transactions and few statements.
     """
 
-    def __init__(self, core: Core, run: Run | None = None) -> None:
+    def __init__(self, core: Core, run: RunPythonRule | None = None) -> None:
         self._core, self._run = core, run
-        self._existing = Existing(core.config.scheduler_resource_order)
-        self._rulebook = Rulebook(core.config.admission_rules_dir)
+        self._existing = ClusterResourcesCache(core.config.scheduler_resource_order)
+        self._rulebook = RuleSetCache(core.config.admission_rules_dir)
         self._look: Together[Submission, Looked] = Together(self._look_together)
         self._one_by_one = KeyedLocks()
         self._slices = asyncio.Lock()
         self._removals: set[asyncio.Future[None]] = set()
-        self._store: Together[submit.Asked, submit.Stored] = Together(self._store_together)
+        self._store: Together[submit.AdmittedSubmission, submit.StoredJobs] = Together(self._store_together)
 
     @property
     def _now(self) -> int:
@@ -76,7 +76,7 @@ class Desk:
     def _config(self) -> Config:
         return self._core.config
 
-    async def take(self, body: Body, account: Account, *, request_id: str) -> Taken:
+    async def take(self, body: SubmissionPayload, account: Account, *, request_id: str) -> Taken:
         """Store the jobs that are asked for; asked again with the same id, give them again."""
         try:
             return await self._admit_and_store(body, account, request_id)
@@ -85,7 +85,9 @@ class Desk:
             async with self._one_by_one.of(account.name):
                 return await self._admit_and_store(body, account, request_id, tries=_TRIES)
 
-    async def _admit_and_store(self, body: Body, account: Account, request_id: str, *, tries: int = 1) -> Taken:
+    async def _admit_and_store(
+        self, body: SubmissionPayload, account: Account, request_id: str, *, tries: int = 1
+    ) -> Taken:
         try:
             asked = await self._admitted(body, account, self._now)
         except OarlockError:
@@ -104,7 +106,7 @@ class Desk:
                 raise
         return await self._admit_and_store(body, account, request_id, tries=tries - 1)
 
-    async def try_out(self, body: Body, account: Account) -> tuple[NewJob, tuple[str, ...]]:
+    async def try_out(self, body: SubmissionPayload, account: Account) -> tuple[NewJob, tuple[str, ...]]:
         """Describe the (first) job that a submission would make, and what the rules say; nothing is stored."""
         now = self._now
         admitted = (await self._admitted(body, account, now)).admitted
@@ -115,7 +117,7 @@ class Desk:
 
         return await self._core.read(describe, user=account.name), admitted.messages
 
-    async def _read(self, body: Body, account: Account, now: int) -> Submission:
+    async def _read(self, body: SubmissionPayload, account: Account, now: int) -> Submission:
         """Read what is asked for; of a job that is to be submitted again, what it was."""
         number = body.resubmit
         if number is not None:
@@ -132,7 +134,7 @@ class Desk:
 
         return await self._core.compute(read, user=account.name) if _is_long(body) else read()
 
-    async def _admitted(self, body: Body, account: Account, now: int) -> submit.Asked:
+    async def _admitted(self, body: SubmissionPayload, account: Account, now: int) -> submit.AdmittedSubmission:
         """Let the rules look at a submission; what a broken rule refuses is written down for the administrator."""
         submission = await self._read(body, account, now)
         looked = await self._look(submission)
@@ -147,7 +149,7 @@ class Desk:
             frontend.check(admitted.submission, self._config)
             said = warnings.warnings(admitted.submission, self._config)
             admitted = changed(admitted, messages=admitted.messages + said)
-            return submit.Asked(admitted, counted=admit.counted(book, submission, known))
+            return submit.AdmittedSubmission(admitted, counted=admit.counted(book, submission, known))
         except RuleFailed as failure:
             problem = failure
         await self._core.write(lambda tx: admit.note(tx, problem, user=account.name, now=now))
@@ -170,13 +172,13 @@ class Desk:
             answers.append(found[key])
         return answers
 
-    async def _store_large(self, asked: submit.Asked) -> submit.Stored:
+    async def _store_large(self, asked: submit.AdmittedSubmission) -> submit.StoredJobs:
         """Store a large array in slices, one slice of all arrays at a time; what fails leaves nothing behind."""
         now = self._now
         begun = await self._core.write(
             lambda tx: submit.begin_large(tx, asked, cluster=self._existing.now(tx), config=self._config, now=now)
         )
-        if isinstance(begun, submit.Stored):
+        if isinstance(begun, submit.StoredJobs):
             return begun
         try:
             for places in begun.slices:
@@ -195,7 +197,9 @@ class Desk:
         removal.add_done_callback(self._removals.discard)
         await asyncio.shield(removal)
 
-    async def _store_together(self, asked: Sequence[submit.Asked]) -> Sequence[submit.Stored | Exception]:
+    async def _store_together(
+        self, asked: Sequence[submit.AdmittedSubmission]
+    ) -> Sequence[submit.StoredJobs | Exception]:
         now = self._now
         return await self._core.write(
             lambda tx: submit.submit_all(tx, asked, cluster=self._existing.now(tx), config=self._config, now=now)

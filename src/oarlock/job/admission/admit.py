@@ -7,8 +7,8 @@ from typing import Any
 
 from oarlock.config import Config
 from oarlock.job.admission import parse
-from oarlock.job.admission.feasibility import Cluster
-from oarlock.job.admission.rules import Book, Source
+from oarlock.job.admission.feasibility import ClusterResources
+from oarlock.job.admission.rules import RuleSet, RuleSource
 from oarlock.lang import request as requests
 from oarlock.lang import rules
 from oarlock.lang import where as conditions
@@ -24,14 +24,24 @@ from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import events, jobs
 from oarlock.store.queries import rules as table
 
-__all__ = ["Admitted", "Counted", "Ruling", "Run", "admit", "context", "counted", "note", "readmit"]
+__all__ = [
+    "Admitted",
+    "CountedSubmission",
+    "RuleResult",
+    "RunPythonRule",
+    "admit",
+    "context",
+    "counted",
+    "note",
+    "readmit",
+]
 
 _TELL = "Tell your administrator."
 _AFTER = "constraints_after_validation"
 
 
 @dataclass(frozen=True, slots=True)
-class Ruling:
+class RuleResult:
     """What a Python rule answers: the job as it should be, or why it is refused; and what it says to the user."""
 
     job: Mapping[str, Any] | None = None
@@ -39,11 +49,11 @@ class Ruling:
     messages: tuple[str, ...] = ()
 
 
-Run = Callable[[Path, Mapping[str, Any]], Awaitable[Ruling]]
+RunPythonRule = Callable[[Path, Mapping[str, Any]], Awaitable[RuleResult]]
 """Runs a Python rule in a process of its own (`server.transports.rules.run`); what goes wrong is an `OarlockError`."""
 
 
-def context(tx: Tx, submission: Submission, book: Book, cluster: Cluster, config: Config) -> Context:
+def context(tx: Tx, submission: Submission, book: RuleSet, cluster: ClusterResources, config: Config) -> Context:
     """Read what the rules need to know; only what some rule asks about is counted."""
     container, reserved = _container(tx, submission)
     counts, user = _counts(book, submission), submission.user
@@ -61,26 +71,28 @@ def context(tx: Tx, submission: Submission, book: Book, cluster: Cluster, config
 _JOBS = frozenset({"waiting_jobs", "waiting_jobs_after"})
 
 
-def _counts(book: Book, submission: Submission) -> frozenset[str]:
+def _counts(book: RuleSet, submission: Submission) -> frozenset[str]:
     """Return the counts that some rule looks at for this submission."""
     return (book.fields & rules.COUNTS) if submission.reservation is not None else book.fields & _JOBS
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CountedSubmission:
     """A submission as it was before the rules, which looked at counts that others may change before it is stored."""
 
-    book: Book
+    book: RuleSet
     submission: Submission
     known: Context
 
 
-def counted(book: Book, submission: Submission, known: Context) -> Counted | None:
+def counted(book: RuleSet, submission: Submission, known: Context) -> CountedSubmission | None:
     """Return what has to be looked at again when the submission is stored; None if no rule counts."""
-    return Counted(book, submission, known) if _counts(book, submission) else None
+    return CountedSubmission(book, submission, known) if _counts(book, submission) else None
 
 
-def readmit(tx: Tx, asked: Counted, admitted: Admitted, *, more_jobs: int, more_reservations: int) -> Admitted:
+def readmit(
+    tx: Tx, asked: CountedSubmission, admitted: Admitted, *, more_jobs: int, more_reservations: int
+) -> Admitted:
     """Let the rules look again, in the transaction that stores, if the counts are others than those they looked at.
 
     `more_…`: what the same transaction is about to store for the same user. Rules that are data are applied here; with
@@ -102,7 +114,7 @@ def readmit(tx: Tx, asked: Counted, admitted: Admitted, *, more_jobs: int, more_
     return _applied_again(asked, changed(before, waiting_jobs=waiting, waiting_reservations=reserved))
 
 
-def _applied_again(asked: Counted, known: Context) -> Admitted:
+def _applied_again(asked: CountedSubmission, known: Context) -> Admitted:
     done = Admitted(_checked(asked.submission, known.properties))
     for source in asked.book.sources:
         more = _applied(source, done.submission, known)
@@ -111,7 +123,7 @@ def _applied_again(asked: Counted, known: Context) -> Admitted:
 
 
 async def admit(
-    book: Book, submission: Submission, known: Context, *, config: Config, now: int, run: Run | None = None
+    book: RuleSet, submission: Submission, known: Context, *, config: Config, now: int, run: RunPythonRule | None = None
 ) -> Admitted:
     """Apply all rules in their order. `RefusedByRule` and `RuleFailed` name the rule; the latter is to be noted.
 
@@ -142,7 +154,7 @@ def _checked(submission: Submission, types: Types) -> Submission:
     return changed(submission, request=requests.check(submission.request, types))
 
 
-def _applied(source: Source, submission: Submission, known: Context) -> Admitted:
+def _applied(source: RuleSource, submission: Submission, known: Context) -> Admitted:
     done = rules.apply(source.rules, submission, known)
     if isinstance(done, Admitted):
         return done
@@ -165,7 +177,9 @@ def _failed(name: str, sentence: str, hint: str = "") -> RuleFailed:
     return RuleFailed(f"The admission rule {name} does not work: {sentence}", hint=hint or _TELL)
 
 
-async def _ruled(path: Path, submission: Submission, known: Context, *, config: Config, now: int, run: Run) -> Admitted:
+async def _ruled(
+    path: Path, submission: Submission, known: Context, *, config: Config, now: int, run: RunPythonRule
+) -> Admitted:
     """Ask a Python rule; what it answers is read like anything that a user sends."""
     try:
         ruling = await run(path, _asked(submission, known))

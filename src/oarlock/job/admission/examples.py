@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from oarlock.config import Config
-from oarlock.job.admission.rules import Source
+from oarlock.job.admission.rules import RuleSource
 from oarlock.job.admission.submit import read
 from oarlock.lang import request as requests
 from oarlock.lang import rules
@@ -31,17 +31,17 @@ _KINDS = {"int": int, "str": str}
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class ExampleResult:
     """How an example came out; `differs` is empty if as it says."""
 
     example: Example
     differs: str = ""
 
 
-def tried(source: Source) -> Iterator[Tried]:
+def tried(source: RuleSource) -> Iterator[ExampleResult]:
     """Try every example of a source on the rules of that source."""
     for example in source.examples:
-        yield Tried(example, _differs(example, source.rules))
+        yield ExampleResult(example, _differs(example, source.rules))
 
 
 def plain_job() -> tuple[Submission, Context]:

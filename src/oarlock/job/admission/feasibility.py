@@ -22,7 +22,7 @@ _MOST_REMEMBERED = 10_000
 
 
 @dataclass(slots=True)
-class Cluster:
+class ClusterResources:
     """The resources of one instant, and how many of them each shape asked about so far would take."""
 
     version: int
@@ -74,19 +74,19 @@ def _with(where: Condition | None) -> str:
     return "" if own is None else f" with `{conditions.show(own)}`"
 
 
-class Existing:
+class ClusterResourcesCache:
     """Keeps the cluster as it was last read; it is read again when a resource or a property changed."""
 
     def __init__(self, order: tuple[Order, ...]) -> None:
         self._order = order
-        self._cluster: Cluster | None = None
+        self._cluster: ClusterResources | None = None
 
-    def now(self, tx: Tx) -> Cluster:
+    def now(self, tx: Tx) -> ClusterResources:
         """Give the cluster as this transaction sees it."""
         types, version = properties.types(tx), resources.version(tx)
         known = self._cluster
         if known is None or (known.version, known.types) != (version, types):
-            known = self._cluster = Cluster(version, types, Fitter(lay_out(_table(tx, types), self._order)))
+            known = self._cluster = ClusterResources(version, types, Fitter(lay_out(_table(tx, types), self._order)))
         return known
 
 

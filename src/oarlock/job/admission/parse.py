@@ -23,7 +23,7 @@ from oarlock.job.admission.payload import (
     MOST_TYPES,
     PARAMETER_BYTES,
     SCRIPT_BYTES,
-    Body,
+    SubmissionPayload,
 )
 from oarlock.job.admission.size_limits import bounded
 from oarlock.lang import options, request
@@ -165,13 +165,13 @@ def allow(user: str, uid: int | None, config: Config) -> None:
         )
 
 
-def _body(body: Mapping[str, Any]) -> Body:
-    known = Body.__struct_fields__
+def _body(body: Mapping[str, Any]) -> SubmissionPayload:
+    known = SubmissionPayload.__struct_fields__
     for name in body:
         if name not in known:
             raise UnknownField(f"A submission has no field `{short(str(name))}`.", hint=closest(str(name), known))
     try:
-        return msgspec.convert(dict(body), Body)
+        return msgspec.convert(dict(body), SubmissionPayload)
     except msgspec.ValidationError as problem:
         raise BadField(
             f"The submission cannot be read: {problem}.", hint="`$.name` stands for its field `name`."
@@ -184,7 +184,7 @@ def _types(asked: Sequence[str], now: int) -> tuple[str, ...]:
     return types
 
 
-def _bounded(asked: Body) -> None:
+def _bounded(asked: SubmissionPayload) -> None:
     fits(asked.command or "", what="command", most=COMMAND_BYTES)
     fits(asked.script or "", what="script", most=SCRIPT_BYTES)
     fits(asked.import_key or "", what="key", most=KEY_BYTES)
@@ -203,7 +203,7 @@ def _bounded(asked: Body) -> None:
         raise UnknownJob(asked.resubmit)
 
 
-def _request(asked: Body, config: Config) -> Request:
+def _request(asked: SubmissionPayload, config: Config) -> Request:
     words = config.oarsub_nodes_resources, config.oarsub_default_resources
     return _parsed(tuple(asked.resources), asked.properties or None, *words)
 

@@ -14,7 +14,7 @@ MOST_DEPENDENCIES = 1000
 LATEST = 2**40  # an epoch second far beyond any calendar, and far inside what a column holds
 
 
-class Body(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class SubmissionPayload(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The fields of a submission, as every front end sends them. None of them says who sends it."""
 
     resources: list[str] = []

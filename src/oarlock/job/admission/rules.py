@@ -27,7 +27,7 @@ _LAST = 1000  # the priority of a file whose name begins with no number
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class RuleSource:
     """One file or one row: its rules, or a Python file to be run, or why it refuses every job."""
 
     name: str
@@ -40,10 +40,10 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Book:
+class RuleSet:
     """What applies, in order, neighbours joined; and the names in the files that rules ask about."""
 
-    sources: tuple[Source, ...]
+    sources: tuple[RuleSource, ...]
     lists: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
@@ -59,16 +59,16 @@ class Book:
         return frozenset().union(*(rule.when.fields for rule in self.rules if rule.when))
 
 
-class Rulebook:
+class RuleSetCache:
     """Keeps the book as it was last read; it is read again when a file or a row changed."""
 
     def __init__(self, directory: Path | None) -> None:
         self._directory = directory
         self._looked: int | None = None
         self._seen: tuple[object, ...] = ()
-        self._book = Book(())
+        self._book = RuleSet(())
 
-    def now(self, tx: Tx, *, now: int) -> Book:
+    def now(self, tx: Tx, *, now: int) -> RuleSet:
         """Give the rules of this second. Looks at files, once a second at most: not for the event loop."""
         if now == self._looked:
             return self._book
@@ -93,30 +93,30 @@ class Rulebook:
                 yield path, now.st_mtime_ns, now.st_size, now.st_ino
 
 
-def load(directory: Path | None, stored: Sequence[StoredRule] = ()) -> Book:
+def load(directory: Path | None, stored: Sequence[StoredRule] = ()) -> RuleSet:
     """Read everything that is in effect, with the files of names that rules ask about."""
     lists, complete = _lists(sources(directory, stored))
-    return Book(tuple(_merged(complete)), lists)
+    return RuleSet(tuple(_merged(complete)), lists)
 
 
 def sources(
     directory: Path | None, stored: Sequence[StoredRule] = (), *, shipped: Path | None = SHIPPED
-) -> list[Source]:
+) -> list[RuleSource]:
     """Read all rules, in the order in which they apply: by number, files before rows, then by name."""
     files = (_files(shipped) if shipped else {}) | (_files(directory) if directory else {})
     found = [_source(path) for path in files.values()]
     if directory and not directory.is_dir():
-        found.append(Source(str(directory), 0, broken=f"The folder of rules {directory} is not there."))
+        found.append(RuleSource(str(directory), 0, broken=f"The folder of rules {directory} is not there."))
     found += [_row(one) for one in stored]
     return sorted(found, key=lambda one: one.priority)
 
 
-def with_lists(found: Iterable[Source]) -> list[Source]:
+def with_lists(found: Iterable[RuleSource]) -> list[RuleSource]:
     """Return sources as the server uses them: one that asks about a file that cannot be read is broken."""
     return _lists(found)[1]
 
 
-def _merged(found: Iterable[Source]) -> Iterator[Source]:
+def _merged(found: Iterable[RuleSource]) -> Iterator[RuleSource]:
     """Join sources that follow each other and are data: their rules apply in one go."""
     for plain, group in groupby(found, key=lambda one: not one.python and not one.broken):
         if plain:
@@ -134,25 +134,25 @@ def _files(folder: Path) -> dict[str, Path]:
     return {path.name: path for path in found if path.suffix in {".toml", ".py"} and not path.name.startswith(".")}
 
 
-def _source(path: Path) -> Source:
+def _source(path: Path) -> RuleSource:
     number = re.match(r"[0-9]{1,6}", path.name)
     priority = int(number[0]) if number else _LAST
     if path.suffix == ".py":
-        return Source(str(path), priority, python=path)
+        return RuleSource(str(path), priority, python=path)
     try:
         found = rules.read(_text(path, LONGEST_FILE), file=path.name)
     except OarlockError as problem:
-        return Source(path.name, priority, broken=str(problem), hint=problem.hint)
-    return Source(path.name, priority, found.rules, found.examples)
+        return RuleSource(path.name, priority, broken=str(problem), hint=problem.hint)
+    return RuleSource(path.name, priority, found.rules, found.examples)
 
 
-def _row(stored: StoredRule) -> Source:
+def _row(stored: StoredRule) -> RuleSource:
     name = f"row {stored.id} of admission_rules"
     try:
         found = rules.read(stored.text, file=name)
     except BadRule as problem:
-        return Source(name, stored.priority, broken=str(problem), hint=problem.hint)
-    return Source(name, stored.priority, found.rules, found.examples)
+        return RuleSource(name, stored.priority, broken=str(problem), hint=problem.hint)
+    return RuleSource(name, stored.priority, found.rules, found.examples)
 
 
 def _text(path: Path, most: int) -> str:
@@ -168,7 +168,7 @@ def _text(path: Path, most: int) -> str:
         raise BadRule(f"{path} is not UTF-8 text (byte {problem.start}).") from problem
 
 
-def _lists(found: Iterable[Source]) -> tuple[dict[str, frozenset[str]], list[Source]]:
+def _lists(found: Iterable[RuleSource]) -> tuple[dict[str, frozenset[str]], list[RuleSource]]:
     """Read the files of names that rules ask about; a source that asks about one that cannot be read is broken."""
     lists: dict[str, frozenset[str]] = {}
     complete = []
@@ -178,7 +178,7 @@ def _lists(found: Iterable[Source]) -> tuple[dict[str, frozenset[str]], list[Sou
                 for name in rule.when.files if rule.when else ():
                     lists[name] = lists.get(name) or _names(name, rule)
         except OarlockError as problem:
-            complete.append(Source(source.name, source.priority, broken=str(problem), hint=problem.hint))
+            complete.append(RuleSource(source.name, source.priority, broken=str(problem), hint=problem.hint))
         else:
             complete.append(source)
     return lists, complete

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from oarlock.job.admission import warnings
-from oarlock.job.admission.payload import ARRAY_MEMBERS, Body
+from oarlock.job.admission.payload import ARRAY_MEMBERS, SubmissionPayload
 from oarlock.lang import directives
 from oarlock.lang.limits import short
 from oarlock.model.errors import BadDirective
@@ -54,7 +54,7 @@ def _options() -> _Options:
     return options
 
 
-def followed(body: Body) -> Body:
+def followed(body: SubmissionPayload) -> SubmissionPayload:
     """Give the submission with what its script asks for. Alternatives, types and dependencies add up."""
     if body.script is None:
         return body
@@ -69,7 +69,7 @@ def followed(body: Body) -> Body:
     return msgspec.structs.replace(body, **changes)
 
 
-def _given(body: Body, field: str) -> bool:
+def _given(body: SubmissionPayload, field: str) -> bool:
     """Say whether a field was said outside the script."""
     value = getattr(body, field)
     return value is not None and value != _DEFAULTS.get(field)

@@ -6,8 +6,8 @@ from functools import lru_cache
 from itertools import islice
 
 from oarlock.config import Config
-from oarlock.job.admission.admit import Counted, readmit
-from oarlock.job.admission.feasibility import Cluster
+from oarlock.job.admission.admit import CountedSubmission, readmit
+from oarlock.job.admission.feasibility import ClusterResources
 from oarlock.job.admission.parse import JOB_NUMBERS, read
 from oarlock.job.admission.size_limits import SLICE_ROWS, bounded, is_large, rows_of
 from oarlock.job.run.containers import enterable
@@ -35,9 +35,9 @@ from oarlock.store.queries.arrays import IncomingArray
 from oarlock.store.queries.jobs import NewJob
 
 __all__ = [
-    "Asked",
+    "AdmittedSubmission",
     "LargeArray",
-    "Stored",
+    "StoredJobs",
     "answered",
     "begin_large",
     "finish_large",
@@ -54,7 +54,7 @@ DEFAULT_QUEUE, DEFAULT_PROJECT = "default", "default"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AdmittedSubmission:
     """An admitted submission, and the id of the request that brought it.
 
     `counted`: what the rules counted for it, to be looked at again when it is stored.
@@ -62,7 +62,7 @@ class Asked:
 
     admitted: Admitted
     request_id: str | None = None
-    counted: Counted | None = None
+    counted: CountedSubmission | None = None
 
     @property
     def user(self) -> str:
@@ -76,7 +76,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredJobs:
     """What a submission became: its first job, and how many jobs there are, numbered one after the other."""
 
     first: Job
@@ -89,28 +89,28 @@ class Stored:
 
 
 def submit(
-    tx: Tx, admitted: Admitted, *, cluster: Cluster, config: Config, now: int, request_id: str | None = None
+    tx: Tx, admitted: Admitted, *, cluster: ClusterResources, config: Config, now: int, request_id: str | None = None
 ) -> list[Job]:
     """Store what was asked for, all of an array or nothing; give the jobs, in their order.
 
     A request id that was answered before gives the jobs of that answer: nothing is stored twice.
     """
-    [done] = submit_all(tx, [Asked(admitted, request_id)], cluster=cluster, config=config, now=now)
+    [done] = submit_all(tx, [AdmittedSubmission(admitted, request_id)], cluster=cluster, config=config, now=now)
     if isinstance(done, OarlockError):
         raise done
     return jobs.get_many(tx, done.ids)
 
 
 def submit_all(
-    tx: Tx, asked: Sequence[Asked], *, cluster: Cluster, config: Config, now: int
-) -> list[Stored | OarlockError]:
+    tx: Tx, asked: Sequence[AdmittedSubmission], *, cluster: ClusterResources, config: Config, now: int
+) -> list[StoredJobs | OarlockError]:
     """Store several submissions in as many statements as one; the answer to each is its jobs, or why it is refused.
 
     Of two with the same request id the second gets the jobs of the first.
     """
     there = _queues(tx)
     prepared: dict[int, list[NewJob]] = {}
-    answers: dict[int, Stored | OarlockError] = {}
+    answers: dict[int, StoredJobs | OarlockError] = {}
     first = {one.key: place for place, one in reversed(list(enumerate(asked))) if one.request_id}
     known = requests.answered_keys(tx, [(one.user, one.request_id) for one in asked if one.request_id])
     for place, one in enumerate(asked):
@@ -129,7 +129,7 @@ def submit_all(
     return [answers[first.get(one.key, place)] for place, one in enumerate(asked)]
 
 
-def _recounted(tx: Tx, one: Asked, others: Iterable[Sequence[NewJob]]) -> Admitted:
+def _recounted(tx: Tx, one: AdmittedSubmission, others: Iterable[Sequence[NewJob]]) -> Admitted:
     """Look again at the counts of a submission, of which others may have been stored, or are about to be."""
     if one.counted is None:
         return one.admitted
@@ -139,8 +139,8 @@ def _recounted(tx: Tx, one: Asked, others: Iterable[Sequence[NewJob]]) -> Admitt
 
 
 def _stored(
-    tx: Tx, asked: Sequence[Asked], prepared: Mapping[int, list[NewJob]], now: int
-) -> Iterator[tuple[int, Stored]]:
+    tx: Tx, asked: Sequence[AdmittedSubmission], prepared: Mapping[int, list[NewJob]], now: int
+) -> Iterator[tuple[int, StoredJobs]]:
     """Store what is ready, with the answers to its requests; give the jobs by the place of their submission."""
     added = iter(jobs.add(tx, [new for some in prepared.values() for new in some]))
     members = {place: list(islice(added, len(some))) for place, some in prepared.items()}
@@ -150,15 +150,15 @@ def _stored(
     yield from stored.items()
 
 
-def _summed_up(first: Job, parameters: str, count: int) -> Stored:
-    return Stored(changed(first, command=jobs.with_parameters(first.command, parameters)), count)
+def _summed_up(first: Job, parameters: str, count: int) -> StoredJobs:
+    return StoredJobs(changed(first, command=jobs.with_parameters(first.command, parameters)), count)
 
 
 @dataclass(frozen=True, slots=True)
 class LargeArray:
     """An array that is stored slice by slice, so that others get their turn between two of them."""
 
-    asked: Asked
+    asked: AdmittedSubmission
     incoming: IncomingArray
 
     @property
@@ -168,7 +168,9 @@ class LargeArray:
         yield from (range(start, min(start + step, count)) for start in range(0, count, step))
 
 
-def begin_large(tx: Tx, asked: Asked, *, cluster: Cluster, config: Config, now: int) -> Stored | LargeArray:
+def begin_large(
+    tx: Tx, asked: AdmittedSubmission, *, cluster: ClusterResources, config: Config, now: int
+) -> StoredJobs | LargeArray:
     """Begin to store a large array; a request that was answered before gives that answer."""
     done = answered(tx, user=asked.user, request_id=asked.request_id)
     if done is not None:
@@ -179,7 +181,7 @@ def begin_large(tx: Tx, asked: Asked, *, cluster: Cluster, config: Config, now: 
     return LargeArray(replace(asked, admitted=admitted), arrays.begin(tx, new, admitted.submission.array))
 
 
-def finish_large(tx: Tx, large: LargeArray, *, now: int) -> Stored:
+def finish_large(tx: Tx, large: LargeArray, *, now: int) -> StoredJobs:
     """Let a large array be there, all of it, unless a rule that counts does not want it any more."""
     asked, incoming = large.asked, large.incoming
     done = answered(tx, user=asked.user, request_id=asked.request_id)
@@ -196,16 +198,16 @@ def finish_large(tx: Tx, large: LargeArray, *, now: int) -> Stored:
     return stored
 
 
-def answered(tx: Tx, *, user: str, request_id: str | None) -> Stored | None:
+def answered(tx: Tx, *, user: str, request_id: str | None) -> StoredJobs | None:
     """Give the jobs that a request made when it came before; ask this before the rules, which would count them."""
     answer = None if request_id is None else requests.answer(tx, user=user, request_id=request_id, verb=VERB)
     if answer is None:
         return None
     first, count = map(int, answer.split())
-    return Stored(jobs.get(tx, first), count)
+    return StoredJobs(jobs.get(tx, first), count)
 
 
-def prepare(tx: Tx, admitted: Admitted, *, cluster: Cluster, config: Config, now: int) -> NewJob:
+def prepare(tx: Tx, admitted: Admitted, *, cluster: ClusterResources, config: Config, now: int) -> NewJob:
     """Check a submission against what there is, and describe its (first) job without storing it."""
     first = replace(admitted.submission, array=admitted.submission.array[:1])
     [new] = _prepared(tx, Admitted(first), _queues(tx), cluster=cluster, config=config, now=now)
@@ -213,7 +215,7 @@ def prepare(tx: Tx, admitted: Admitted, *, cluster: Cluster, config: Config, now
 
 
 def _prepared(
-    tx: Tx, admitted: Admitted, there: frozenset[str], *, cluster: Cluster, config: Config, now: int
+    tx: Tx, admitted: Admitted, there: frozenset[str], *, cluster: ClusterResources, config: Config, now: int
 ) -> list[NewJob]:
     submission = admitted.submission
     bounded(submission)
@@ -273,7 +275,7 @@ def repeated(tx: Tx, job_id: int, *, user: str, uid: int | None = None, groups: 
     )
 
 
-def _remember(tx: Tx, done: Sequence[tuple[str | None, Stored]], now: int) -> None:
+def _remember(tx: Tx, done: Sequence[tuple[str | None, StoredJobs]], now: int) -> None:
     """Keep the answers to submissions, and note them in the log."""
     answers = [(one.first.user, request_id, f"{one.first.id} {one.count}") for request_id, one in done if request_id]
     requests.remember_all(tx, answers, verb=VERB, at=now)

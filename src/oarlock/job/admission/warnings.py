@@ -3,7 +3,7 @@
 import msgspec
 
 from oarlock.config import Config
-from oarlock.job.admission.payload import Body
+from oarlock.job.admission.payload import SubmissionPayload
 from oarlock.lang.duration import show
 from oarlock.model.errors import BadCheckpoint, BadDirective, ResubmitRefused
 from oarlock.model.submission import Submission
@@ -32,9 +32,9 @@ def warnings(submission: Submission, config: Config) -> tuple[str, ...]:
     return tuple(found)
 
 
-def refuse_beside_resubmit(body: Body) -> None:
+def refuse_beside_resubmit(body: SubmissionPayload) -> None:
     """Refuse what is asked for beside `resubmit`: the job is submitted as it was, and nothing else would count."""
-    usual = Body()
+    usual = SubmissionPayload()
     said = [
         name
         for name, value in msgspec.structs.asdict(body).items()

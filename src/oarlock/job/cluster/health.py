@@ -2,16 +2,16 @@
 
 from oarlock.config import Config
 from oarlock.job.cluster import node_states
-from oarlock.job.run.effects import Check, Instruction, LookAgain
-from oarlock.job.run.reports import Checked
-from oarlock.job.run.unit_of_work import Ledger
+from oarlock.job.run.effects import CheckNodes, Effect, ScheduleAgain
+from oarlock.job.run.reports import NodesChecked
+from oarlock.job.run.unit_of_work import UnitOfWork
 from oarlock.model.job import HOLDS_RESOURCES
 from oarlock.model.resource import DEFAULT_TYPE, NextState, Resource, ResourceState
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import jobs, resources
 
 
-def due(tx: Tx, config: Config) -> list[Instruction]:
+def due(tx: Tx, config: Config) -> list[Effect]:
     """Say which nodes to ask: those Alive, and those that only this check suspects; not those at work, as a rule."""
     busy: set[int] = set()
     if not config.check_nodes_with_running_job:
@@ -21,7 +21,7 @@ def due(tx: Tx, config: Config) -> list[Instruction]:
     at_work = {one.properties["network_address"] for one in listed if one.id in busy}
     names = {str(one.properties["network_address"]) for one in listed if _is_asked(one)} - at_work
     wanted = tuple(sorted(str(name) for name in names if name))
-    return [Check(wanted)] if wanted else []
+    return [CheckNodes(wanted)] if wanted else []
 
 
 def _is_asked(one: Resource) -> bool:
@@ -34,8 +34,8 @@ def _is_asked(one: Resource) -> bool:
     return about["state"] == ResourceState.ALIVE or (about["state"] == ResourceState.SUSPECTED and checked)
 
 
-def checked(ledger: Ledger, news: Checked) -> None:
+def checked(ledger: UnitOfWork, news: NodesChecked) -> None:
     """Act on the answers. States may have changed while nodes were asked: only Alive ones become Suspected."""
     if node_states.forgive(ledger.tx, list(news.answered), at=ledger.now):
-        ledger.tell(LookAgain())
+        ledger.tell(ScheduleAgain())
     node_states.unreachable(ledger, news.silent)

@@ -16,7 +16,7 @@ from oarlock.store.queries import listing, maintenance, properties, snapshot
 LONGEST = 366 * 24 * 3600
 
 
-class Met(Struct, frozen=True):
+class AffectedJobs(Struct, frozen=True):
     """A window that was added: how many resources it is about, and the jobs that will be there when it begins.
 
     They are left alone: `running` may end before, `reservations` were promised before.
@@ -30,7 +30,7 @@ class Met(Struct, frozen=True):
 
 def add(
     tx: Tx, *, name: str, start: int, stop: int, nodes: Sequence[str] | None, where: str | None, by: str, now: int
-) -> Met:
+) -> AffectedJobs:
     """Keep resources free of jobs in [start, stop): those of nodes, those that fulfil a condition, or all."""
     _check(name, start, stop, now)
     condition = _condition(tx, nodes, where)
@@ -39,7 +39,7 @@ def add(
     ids = set(maintenance.resources_of_window(tx, written, properties.types(tx)))
     there = [one for one in snapshot.read(tx, karma_window=0, now=now, depth=0).snapshot.placed if one.stop > start]
     met = [one for one in there if one.start < stop and ids.intersection(one.resources)]
-    return Met(
+    return AffectedJobs(
         window,
         len(ids),
         tuple(one.job_id for one in met if one.state in HOLDS_RESOURCES),

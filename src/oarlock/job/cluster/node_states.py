@@ -3,11 +3,11 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from oarlock.job.run import finish, kill, site_programs, unknown
-from oarlock.job.run.effects import Instruction, LookAgain
-from oarlock.job.run.finish import Over
+from oarlock.job.run.effects import Effect, ScheduleAgain
+from oarlock.job.run.finish import FinishedAttempts
 from oarlock.job.run.launch import NOOP
-from oarlock.job.run.reports import Back
-from oarlock.job.run.unit_of_work import Ledger, Site, of_hosts
+from oarlock.job.run.reports import NodeReachable
+from oarlock.job.run.unit_of_work import StepContext, UnitOfWork, of_hosts
 from oarlock.model.event import EventType
 from oarlock.model.job import HOLDS_RESOURCES, Job
 from oarlock.model.resource import ResourceState
@@ -20,7 +20,7 @@ _CLOCK_SECONDS = 10  # less may be the time that a node takes to answer
 _STAY = frozenset({NOOP, "cosystem"})
 
 
-def apply(tx: Tx, site: Site, *, now: float) -> list[Instruction]:
+def apply(tx: Tx, site: StepContext, *, now: float) -> list[Effect]:
     """Put resources into the states that were asked for; going Absent or Dead ends the jobs there."""
     asked = resources.requested_states(tx)
     if not asked:
@@ -32,12 +32,12 @@ def apply(tx: Tx, site: Site, *, now: float) -> list[Instruction]:
     for (state, by_check), ids in groups.items():
         resources.set_state(tx, ids, state, at=int(now), by_check=by_check)
         leaving += ids if state in _LEAVES else []
-    return [*_end_jobs_on(tx, site, leaving, now=now), LookAgain()]
+    return [*_end_jobs_on(tx, site, leaving, now=now), ScheduleAgain()]
 
 
-def _end_jobs_on(tx: Tx, site: Site, ids: Collection[int], *, now: float) -> list[Instruction]:
+def _end_jobs_on(tx: Tx, site: StepContext, ids: Collection[int], *, now: float) -> list[Effect]:
     there = [job for job in jobs_on(tx, ids) if not _STAY & set(job.types)]
-    ledger = Ledger(tx, site, now, [job.id for job in there])
+    ledger = UnitOfWork(tx, site, now, [job.id for job in there])
     kill.end_all(ledger, [job.id for job in there], "its resources are taken out of use")
     return ledger.write()
 
@@ -51,7 +51,7 @@ def jobs_on(tx: Tx, ids: Collection[int]) -> list[Job]:
     return [job for job in holding if not set(ids).isdisjoint(given.get(job.id, ()))]
 
 
-def back(ledger: Ledger, news: Back, over: Over) -> None:
+def back(ledger: UnitOfWork, news: NodeReachable, over: FinishedAttempts) -> None:
     """A node answers: what it was suspected for by the check is forgiven; what ran before another boot is over."""
     over.boots[news.node] = news.hello.boot
     unknown.compare(ledger, news.node, news.hello)
@@ -68,7 +68,7 @@ def back(ledger: Ledger, news: Back, over: Over) -> None:
                 finish.gone(ledger, attempt, news.node, over, why)
 
 
-def _compare_clocks(ledger: Ledger, news: Back, over: Over) -> None:
+def _compare_clocks(ledger: UnitOfWork, news: NodeReachable, over: FinishedAttempts) -> None:
     """Note that the clock of a node is wrong or right again: once, until it is wrong by another amount."""
     ahead = round(news.ahead) if abs(news.ahead) >= _CLOCK_SECONDS else 0
     before = over.clocks.get(news.node, 0)
@@ -81,15 +81,15 @@ def _compare_clocks(ledger: Ledger, news: Back, over: Over) -> None:
 
 
 def stop_for_programs(
-    tx: Tx, site: Site, unusable: Sequence[tuple[EventType, str]], *, now: float
-) -> list[Instruction]:
+    tx: Tx, site: StepContext, unusable: Sequence[tuple[EventType, str]], *, now: float
+) -> list[Effect]:
     """Stop the queues because programs of the site cannot be run here; told once, until somebody starts them again."""
-    ledger = Ledger(tx, site, now)
+    ledger = UnitOfWork(tx, site, now)
     _note_unusable(ledger, unusable, ())
     return ledger.write()
 
 
-def _unusable_on(ledger: Ledger, news: Back) -> list[tuple[EventType, str]]:
+def _unusable_on(ledger: UnitOfWork, news: NodeReachable) -> list[tuple[EventType, str]]:
     """List the programs of the site that a node cannot run, by their events."""
     reasons = news.hello.unusable
     return [
@@ -99,7 +99,7 @@ def _unusable_on(ledger: Ledger, news: Back) -> list[tuple[EventType, str]]:
     ]
 
 
-def _note_unusable(ledger: Ledger, unusable: Sequence[tuple[EventType, str]], hosts: tuple[str, ...]) -> None:
+def _note_unusable(ledger: UnitOfWork, unusable: Sequence[tuple[EventType, str]], hosts: tuple[str, ...]) -> None:
     if any(queue.active for queue in queues.listed(ledger.tx)):
         for kind, why in unusable:
             ledger.event(kind, why, None, hosts, cause=UNUSABLE)
@@ -117,7 +117,7 @@ def forgive(tx: Tx, hosts: Collection[str], *, at: int) -> list[int]:
     return forgiven
 
 
-def unreachable(ledger: Ledger, silent: Mapping[str, str]) -> None:
+def unreachable(ledger: UnitOfWork, silent: Mapping[str, str]) -> None:
     """Suspect nodes that do not answer; each is told of once, as long as it stays so."""
     for node, why in silent.items():
         alive = [
@@ -127,4 +127,4 @@ def unreachable(ledger: Ledger, silent: Mapping[str, str]) -> None:
         ]
         if alive:
             ledger.event(EventType.PING_CHECKER_NODE_SUSPECTED, f"{node} does not answer: {why}", None, (node,))
-            ledger.tell(LookAgain())
+            ledger.tell(ScheduleAgain())

@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Iterable, Sequence
 
-from oarlock.job.run.effects import LookAgain, Sleep
-from oarlock.job.run.reports import Woken
-from oarlock.job.run.unit_of_work import Ledger, of_hosts
+from oarlock.job.run.effects import ScheduleAgain, SleepNodes
+from oarlock.job.run.reports import NodesWoken
+from oarlock.job.run.unit_of_work import UnitOfWork, of_hosts
 from oarlock.model.event import EventType
 from oarlock.model.job import HOLDS_RESOURCES
 from oarlock.model.resource import DEFAULT_TYPE, NextState, Resource, ResourceState
@@ -14,7 +14,7 @@ from oarlock.store.queries import jobs, plans, resources
 _FOR_EVER = 2**31 - 1  # what sites write for "always"
 
 
-def doze(ledger: Ledger) -> None:
+def doze(ledger: UnitOfWork) -> None:
     """Put nodes to sleep that had nothing to do for long enough and will have nothing for long enough.
 
     The plan says what they will have to do: a node that would have to be woken again at once is left awake. Those that
@@ -25,10 +25,10 @@ def doze(ledger: Ledger) -> None:
     tired = _tired(ledger, resources.listed(ledger.tx))
     if tired:
         resources.set_state(ledger.tx, of_hosts(ledger.tx, tired), ResourceState.ABSENT, at=ledger.now)
-        ledger.tell(Sleep(tuple(sorted(tired))))
+        ledger.tell(SleepNodes(tuple(sorted(tired))))
 
 
-def _tired(ledger: Ledger, listed: Sequence[Resource]) -> set[str]:
+def _tired(ledger: UnitOfWork, listed: Sequence[Resource]) -> set[str]:
     computing = [one for one in listed if one.properties["type"] == DEFAULT_TYPE and one.properties["network_address"]]
     config, now = ledger.config, ledger.now
     notice = max(config.scheduler_node_manager_sleep_time, config.scheduler_node_manager_wakeup_time)
@@ -75,23 +75,23 @@ def is_asleep(one: Resource, now: int) -> bool:
     return one.properties["state"] == ResourceState.ABSENT and isinstance(until, int) and until > now
 
 
-def woken(ledger: Ledger, news: Woken) -> None:
+def woken(ledger: UnitOfWork, news: NodesWoken) -> None:
     """Make nodes Alive that answer after they were woken; those whose time is over become Suspected.
 
     The node check lets these come back, should they answer later. A state that somebody set meanwhile is left alone.
     """
     if up := _absent(ledger, news.answered):
         resources.set_state(ledger.tx, up, ResourceState.ALIVE, at=ledger.now)
-        ledger.tell(LookAgain())
+        ledger.tell(ScheduleAgain())
     for node, why in news.silent.items():
         if down := _absent(ledger, [node]):
             resources.set_state(ledger.tx, down, ResourceState.SUSPECTED, at=ledger.now, by_check=True)
             ledger.event(
                 EventType.PING_CHECKER_NODE_SUSPECTED, f"{node} was woken and is not back: {why}", None, (node,)
             )
-            ledger.tell(LookAgain())
+            ledger.tell(ScheduleAgain())
 
 
-def _absent(ledger: Ledger, nodes: Collection[str]) -> list[int]:
+def _absent(ledger: UnitOfWork, nodes: Collection[str]) -> list[int]:
     there = resources.listed(ledger.tx, of_hosts(ledger.tx, nodes))
     return [one.id for one in there if one.properties["state"] == ResourceState.ABSENT]

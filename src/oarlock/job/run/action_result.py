@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from oarlock.job.run.effects import Instruction
+from oarlock.job.run.effects import Effect
 from oarlock.model.errors import OarlockError
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ActionResult:
     """Whether it was done, in a sentence; `kind` names the refusal, `hint` is the way out."""
 
     job_id: int
@@ -18,13 +18,13 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class ActionOutcome:
     """The answers, one a job in the order asked, and what is to be done now."""
 
-    answers: tuple[Answer, ...]
-    instructions: tuple[Instruction, ...] = ()
+    answers: tuple[ActionResult, ...]
+    instructions: tuple[Effect, ...] = ()
 
 
-def refused(job_id: int, error: OarlockError) -> Answer:
+def refused(job_id: int, error: OarlockError) -> ActionResult:
     """Make an answer of a refusal."""
-    return Answer(job_id, done=False, says=str(error), kind=type(error).__name__, hint=error.hint)
+    return ActionResult(job_id, done=False, says=str(error), kind=type(error).__name__, hint=error.hint)

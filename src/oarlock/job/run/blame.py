@@ -1,6 +1,6 @@
 """Which failures make a node Suspected: its own faults at once; those a user can cause only when several users failed.
 
-The table is `EVENTS` in `model/event.py` (`blame` and `suspects`); `Ledger.event` is the only caller.
+The table is `EVENTS` in `model/event.py` (`blame` and `suspects`); `UnitOfWork.event` is the only caller.
 
 Programs of the site need more than the table: one that cannot be run, or that fails for jobs of two users in a row,
 would fail everywhere, and to suspect the nodes one after the other would help nobody.

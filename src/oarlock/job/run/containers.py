@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from oarlock.job.run import kill
-from oarlock.job.run.unit_of_work import Ledger
+from oarlock.job.run.unit_of_work import UnitOfWork
 from oarlock.model.errors import ContainerClosed
 from oarlock.model.job import FINAL, HOLDS_RESOURCES, Job, JobState
 from oarlock.plan.rules.containers import guests_of, inside_of, is_container
@@ -11,7 +11,7 @@ from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import jobs
 
 
-def end_orphans(ledger: Ledger, ids: Collection[int]) -> None:
+def end_orphans(ledger: UnitOfWork, ids: Collection[int]) -> None:
     """End inner jobs whose container is over. One that is held is not; and whoever waits for a name waits on."""
     orphans = [ledger.jobs[number] for number in ids if number in ledger.jobs]
     numbers = {int(name) for job in orphans if (name := inside_of(job.types) or "").isdecimal()}

@@ -4,53 +4,55 @@ from collections.abc import Sequence
 
 from oarlock.job.cluster import health, node_states, power
 from oarlock.job.run import finish, launch, recover, suspend, unknown
-from oarlock.job.run.effects import Instruction
-from oarlock.job.run.finish import Over
+from oarlock.job.run.effects import Effect
+from oarlock.job.run.finish import FinishedAttempts
 from oarlock.job.run.reports import (
-    Back,
+    AttemptMissing,
     BadReport,
-    Checked,
     Checkpointed,
+    CheckpointSignalled,
+    ConnectionLost,
+    EpilogueEnded,
     Exited,
-    HeldUp,
-    Lost,
-    Missing,
-    News,
-    Notified,
+    IncomingReport,
+    JobResumed,
+    JobSuspended,
+    LaunchDelayed,
+    NodeReachable,
+    NodesChecked,
+    NodesWoken,
+    NotificationFailed,
+    NotificationSent,
     NotLaunched,
-    NotNotified,
-    ScriptEnded,
-    Signalled,
     Started,
-    Stopped,
     UnknownEnded,
-    WentOn,
-    Woken,
 )
-from oarlock.job.run.unit_of_work import Ledger, Site
+from oarlock.job.run.unit_of_work import StepContext, UnitOfWork
 from oarlock.model.event import EventType
 from oarlock.store.engine.tx import Tx
 
 
-def follow(tx: Tx, site: Site, news: Sequence[News], over: Over, *, now: float) -> list[Instruction]:
+def follow(
+    tx: Tx, site: StepContext, news: Sequence[IncomingReport], over: FinishedAttempts, *, now: float
+) -> list[Effect]:
     """Take news in their order; the same news told twice change nothing."""
-    ledger = Ledger(tx, site, now, {number for one in news if (number := _job(one))})
+    ledger = UnitOfWork(tx, site, now, {number for one in news if (number := _job(one))})
     for one in news:
         _take(ledger, one, over)
     return ledger.write()
 
 
-def _job(one: News) -> int:
+def _job(one: IncomingReport) -> int:
     match one:
         case Exited():
             return one.report.job
-        case Lost() | Back() | UnknownEnded() | Checked() | Woken() | Notified():
+        case ConnectionLost() | NodeReachable() | UnknownEnded() | NodesChecked() | NodesWoken() | NotificationSent():
             return 0
         case _:
             return one.job
 
 
-def _take(ledger: Ledger, one: News, over: Over) -> None:
+def _take(ledger: UnitOfWork, one: IncomingReport, over: FinishedAttempts) -> None:
     match one:
         case Started():
             launch.started(ledger, one)
@@ -58,47 +60,47 @@ def _take(ledger: Ledger, one: News, over: Over) -> None:
             finish.reported(ledger, one, over)
         case NotLaunched():
             launch.failed(ledger, one)
-        case Back():
+        case NodeReachable():
             node_states.back(ledger, one, over)
-        case Missing():
+        case AttemptMissing():
             recover.missing(ledger, one, over)
         case _:
             _take_rare(ledger, one, over)
 
 
-def _take_rare(ledger: Ledger, one: News, over: Over) -> None:
+def _take_rare(ledger: UnitOfWork, one: IncomingReport, over: FinishedAttempts) -> None:
     match one:
         case Checkpointed():
             _checkpointed(ledger, one)
         case BadReport():
             finish.unbelieved(ledger, one)
-        case UnknownEnded() | HeldUp():
+        case UnknownEnded() | LaunchDelayed():
             unknown.heard(ledger, one)
-        case ScriptEnded():
+        case EpilogueEnded():
             finish.epilogue_ran(ledger, one, over)
-        case Stopped():
+        case JobSuspended():
             suspend.stopped(ledger, one)
-        case WentOn():
+        case JobResumed():
             suspend.went_on(ledger, one)
-        case Signalled():
+        case CheckpointSignalled():
             _signalled(ledger, one)
-        case Checked():
+        case NodesChecked():
             health.checked(ledger, one)
-        case Woken():
+        case NodesWoken():
             power.woken(ledger, one)
-        case NotNotified():
+        case NotificationFailed():
             ledger.event(one.event, one.says, one.job or None)
-        case Notified():
+        case NotificationSent():
             ledger.notified(one.number)
         case _:
             pass  # a lost connection says nothing about jobs
 
 
-def _checkpointed(ledger: Ledger, news: Checkpointed) -> None:
+def _checkpointed(ledger: UnitOfWork, news: Checkpointed) -> None:
     if ledger.live(news.job, news.attempt) is not None and not ledger.happened(news.job, EventType.CHECKPOINT):
         ledger.event(EventType.CHECKPOINT, f"{news.node} sends the checkpoint signal", news.job, (news.node,))
 
 
-def _signalled(ledger: Ledger, news: Signalled) -> None:
+def _signalled(ledger: UnitOfWork, news: CheckpointSignalled) -> None:
     if ledger.live(news.job, news.attempt) is not None and news.problem:
         ledger.event(EventType.CHECKPOINT_ERROR, news.problem, news.job)

@@ -10,7 +10,7 @@ from oarlock.node.wire.messages import Launch
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class ReachNodes:
     """Find out whether nodes answer, and their boot ids; then call `launch.go_on` for these jobs."""
 
     jobs: tuple[int, ...]
@@ -18,7 +18,7 @@ class Reach:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class LaunchAttempt:
     """Prepare places on the other nodes, run the server's prologue if there is one, start the command on the first."""
 
     first: tuple[str, Launch]
@@ -26,7 +26,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Expect:
+class AwaitReport:
     """Await the report of an attempt that a node was given before."""
 
     node: str
@@ -36,14 +36,14 @@ class Expect:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
-    """Reach nodes, so that they tell what they have (`Back`)."""
+class SurveyNodes:
+    """Reach nodes, so that they tell what they have (`NodeReachable`)."""
 
     nodes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Discard:
+class DiscardAttempt:
     """Let a node remove what it remembers of an attempt that is over and that the database does not know."""
 
     node: str
@@ -73,7 +73,7 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
-class GiveBack:
+class ReleaseNodes:
     """Give back the places of a job on the other nodes."""
 
     nodes: tuple[str, ...]
@@ -93,7 +93,7 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Send the checkpoint signal; `Signalled` follows."""
+    """Send the checkpoint signal; `CheckpointSignalled` follows."""
 
     node: str
     job: int
@@ -102,7 +102,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Suspend:
-    """Stop a job on all its nodes; `Stopped` follows."""
+    """Stop a job on all its nodes; `JobSuspended` follows."""
 
     nodes: tuple[str, ...]
     job: int
@@ -111,7 +111,7 @@ class Suspend:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Let a job go on on all its nodes; `WentOn` follows."""
+    """Let a job go on on all its nodes; `JobResumed` follows."""
 
     nodes: tuple[str, ...]
     job: int
@@ -120,14 +120,14 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class RunEpilogue:
-    """Run the server's epilogue; `ScriptEnded` follows."""
+    """Run the server's epilogue; `EpilogueEnded` follows."""
 
     job: int
     attempt: int
 
 
 @dataclass(frozen=True, slots=True)
-class Forget:
+class ForgetAttempts:
     """Let a node forget attempts whose end is written down."""
 
     node: str
@@ -135,22 +135,22 @@ class Forget:
 
 
 @dataclass(frozen=True, slots=True)
-class Sleep:
+class SleepNodes:
     """Put nodes to sleep: SCHEDULER_NODE_MANAGER_SLEEP_CMD with their names on its standard input."""
 
     nodes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Wake:
-    """Wake sleeping nodes: SCHEDULER_NODE_MANAGER_WAKE_UP_CMD with their names on its stdin; `Woken` follows."""
+class WakeNodes:
+    """Wake sleeping nodes: SCHEDULER_NODE_MANAGER_WAKE_UP_CMD with their names on its stdin; `NodesWoken` follows."""
 
     nodes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """Ask nodes whether they answer; `Checked` follows."""
+class CheckNodes:
+    """Ask nodes whether they answer; `NodesChecked` follows."""
 
     nodes: tuple[str, ...]
 
@@ -159,7 +159,7 @@ class Check:
 class Notify:
     """Tell a user of a job: `how` is what `--notify` said, `tag` is START, END, ERROR, INFO or the like.
 
-    It is kept under its number until `Notified` follows.
+    It is kept under its number until `NotificationSent` follows.
     """
 
     job: int
@@ -172,30 +172,30 @@ class Notify:
 
 
 @dataclass(frozen=True, slots=True)
-class LookAgain:
+class ScheduleAgain:
     """Something changed that the scheduler should look at, or will have by an instant."""
 
     at: int | None = None
 
 
-Instruction = (
-    Reach
-    | Run
-    | Expect
-    | Survey
-    | Discard
+Effect = (
+    ReachNodes
+    | LaunchAttempt
+    | AwaitReport
+    | SurveyNodes
+    | DiscardAttempt
     | EndUnknown
     | Kill
-    | GiveBack
+    | ReleaseNodes
     | Signal
     | Checkpoint
     | Suspend
     | Resume
     | RunEpilogue
-    | Forget
-    | Sleep
-    | Wake
-    | Check
+    | ForgetAttempts
+    | SleepNodes
+    | WakeNodes
+    | CheckNodes
     | Notify
-    | LookAgain
+    | ScheduleAgain
 )

@@ -19,7 +19,7 @@ _EARLIER = "0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
+class UsageTotals:
     """What all attempts of a job used. Absent is not zero.
 
     Times and traffic are added up over attempts and nodes. Memory is added up over the nodes of an attempt, and is that
@@ -61,17 +61,17 @@ def attempts(detail: str) -> dict[str, dict[str, Counters]]:
     return {**earlier, **stored.get("attempts", {})}
 
 
-def totals(by_attempt: Mapping[str, Mapping[str, Counters]]) -> Totals:
+def totals(by_attempt: Mapping[str, Mapping[str, Counters]]) -> UsageTotals:
     """Add up what the attempts of a job counted; what none of them counted stays absent."""
     if not by_attempt:
-        return Totals()
+        return UsageTotals()
     everywhere = [counters for nodes in by_attempt.values() for counters in nodes.values()]
     last = list(by_attempt[max(by_attempt, key=int)].values())
     found: dict[str, Any] = {name: _sum(name, everywhere) for name in _ADDED}
     for name in _HIGHEST:
         found[name] = _highest(_sum(name, nodes.values()) for nodes in by_attempt.values())
     ran = [_highest(counters.get("seconds") for counters in nodes.values()) for nodes in by_attempt.values()]
-    return Totals(
+    return UsageTotals(
         nodes=tuple(sorted({node for nodes in by_attempt.values() for node in nodes})),
         seconds=None if None in ran else sum(seconds or 0 for seconds in ran),
         cpus=_whole(_sum("cpus", last, all_of_them=True)),

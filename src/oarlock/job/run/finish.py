@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 from oarlock.job.run import launch, resubmit, unknown_users
 from oarlock.job.run.blame import AFTER_JOB, BEFORE_JOB
-from oarlock.job.run.effects import Check, Forget, GiveBack, Instruction, RunEpilogue
-from oarlock.job.run.reports import BadReport, Exited, News, ScriptEnded
-from oarlock.job.run.unit_of_work import Ledger, Place
+from oarlock.job.run.effects import CheckNodes, Effect, ForgetAttempts, ReleaseNodes, RunEpilogue
+from oarlock.job.run.reports import BadReport, EpilogueEnded, Exited, IncomingReport
+from oarlock.job.run.unit_of_work import Place, UnitOfWork
 from oarlock.model.event import EventType, event_type
 from oarlock.model.job import Job, JobState
 from oarlock.node.wire.messages import EXITED, FAILED, KILLED, LOST, WALLTIME, Report
@@ -22,7 +22,7 @@ _USERS_OWN = frozenset({EventType.WORKING_DIRECTORY, EventType.OUTPUT_FILES})
 """Launches that fail for a reason of the user's own: another node would not help."""
 
 
-class Over:
+class FinishedAttempts:
     """Which attempts are over on which nodes, and the last boot id of each node that answered.
 
     Kept in memory: after a restart the nodes are asked again. What is noted in a transaction that is undone stays true,
@@ -35,7 +35,7 @@ class Over:
         self.boots: dict[str, str] = {}
         self.clocks: dict[str, int] = {}  # node → seconds by which its clock was last told to be ahead
 
-    def add(self, ledger: Ledger, place: Place) -> bool:
+    def add(self, ledger: UnitOfWork, place: Place) -> bool:
         """Note that an attempt is over on a node; say whether that is news, in this step and to the database."""
         self._places.add(place)
         if place in self._written or place in ledger.heard:
@@ -43,12 +43,12 @@ class Over:
         ledger.heard.add(place)
         return True
 
-    def written(self, news: Iterable[News], instructions: Iterable[Instruction]) -> None:
+    def written(self, news: Iterable[IncomingReport], instructions: Iterable[Effect]) -> None:
         """Hear that a step is on disk: with the news that it took, and what it wants done."""
         reports = ((one.report.job, one.report.attempt, one.node) for one in news if isinstance(one, Exited))
         self._written.update(place for place in reports if place in self._places)
         for one in instructions:
-            if isinstance(one, Forget):
+            if isinstance(one, ForgetAttempts):
                 done = {(*key, one.node) for key in one.attempts}
                 self._places -= done
                 self._written -= done
@@ -58,12 +58,12 @@ class Over:
         return [node.name for node in attempt.nodes if (attempt.job_id, attempt.number, node.name) not in self._places]
 
 
-def reported(ledger: Ledger, news: Exited, over: Over) -> None:
+def reported(ledger: UnitOfWork, news: Exited, over: FinishedAttempts) -> None:
     """Take the report of a node; what is late or was told before changes nothing."""
     report = news.report
     attempt = ledger.live(report.job, report.attempt)
     if attempt is None:
-        ledger.tell(Forget(news.node, ((report.job, report.attempt),)))
+        ledger.tell(ForgetAttempts(news.node, ((report.job, report.attempt),)))
         return
     if news.node not in [node.name for node in attempt.nodes]:
         says = "it is not a node of this attempt"
@@ -80,7 +80,7 @@ def reported(ledger: Ledger, news: Exited, over: Over) -> None:
     conclude(ledger, report.job, over)
 
 
-def _note_programs(ledger: Ledger, report: Report) -> None:
+def _note_programs(ledger: UnitOfWork, report: Report) -> None:
     """Note which programs of the site did what they should."""
     if report.outcome not in {FAILED, LOST}:
         happened = {event_type(name) for name, _ in report.events}
@@ -88,7 +88,7 @@ def _note_programs(ledger: Ledger, report: Report) -> None:
         ledger.site.programs.worked((*before, *(kind for kind in AFTER_JOB if kind not in happened)))
 
 
-def unbelieved(ledger: Ledger, news: BadReport) -> None:
+def unbelieved(ledger: UnitOfWork, news: BadReport) -> None:
     """Note a report that nobody can have sent."""
     known = news.job in ledger.jobs
     kind = EventType.BIPBIP_CHALLENGE if known else EventType.BIPBIP_BAD_JOBID
@@ -96,11 +96,11 @@ def unbelieved(ledger: Ledger, news: BadReport) -> None:
     ledger.event(kind, says, news.job if known else None, (news.node,))
 
 
-def _first_ended(ledger: Ledger, attempt: Attempt, report: Report, over: Over) -> None:
+def _first_ended(ledger: UnitOfWork, attempt: Attempt, report: Report, over: FinishedAttempts) -> None:
     job = ledger.jobs[report.job]
     others = tuple(node for node in over.left(attempt) if node != report.node)
     if others:
-        ledger.tell(GiveBack(others, *_key(attempt)))
+        ledger.tell(ReleaseNodes(others, *_key(attempt)))
     if report.outcome == FAILED and not _is_users_own(report):
         _launch_failed(ledger, job, attempt, report)
         return
@@ -128,18 +128,18 @@ def _is_users_own(report: Report) -> bool:
     return event_type(report.event) in _USERS_OWN
 
 
-def _launch_failed(ledger: Ledger, job: Job, attempt: Attempt, report: Report) -> None:
+def _launch_failed(ledger: UnitOfWork, job: Job, attempt: Attempt, report: Report) -> None:
     """Give the job back: nothing of the user's ran."""
     event, cause = event_type(report.event), report.causes.get(report.event, "")
     blame = launch.note_failure(ledger, event, report.says, job.id, (report.node,), cause=cause)
     outcome = launch.outcome_of(event, blame, report.outcome)
     ledger.close(ledger.attempt(attempt, outcome=outcome, ended_us=ledger.us()))
-    ledger.tell(Forget(report.node, (_key(attempt),)))
+    ledger.tell(ForgetAttempts(report.node, (_key(attempt),)))
     if job.state is JobState.LAUNCHING:
         launch.give_back(ledger, job, event, report.says, tries=attempt.number, host=report.node, blame=blame)
 
 
-def conclude(ledger: Ledger, job_id: int, over: Over, *, epilogue_ran: bool = False) -> None:
+def conclude(ledger: UnitOfWork, job_id: int, over: FinishedAttempts, *, epilogue_ran: bool = False) -> None:
     """End a job as soon as it is over on every node of its and the server's epilogue has run."""
     job, attempt = ledger.jobs[job_id], ledger.attempts[job_id]
     if attempt.closed_us is not None or attempt.ended_us is None or over.left(attempt):
@@ -155,15 +155,15 @@ def conclude(ledger: Ledger, job_id: int, over: Over, *, epilogue_ran: bool = Fa
     resubmit.perhaps(ledger, job, attempt)
 
 
-def _close(ledger: Ledger, attempt: Attempt) -> None:
+def _close(ledger: UnitOfWork, attempt: Attempt) -> None:
     ledger.close(attempt)
     nodes = tuple(node.name for node in attempt.nodes)
-    ledger.tell(*(Forget(node, (_key(attempt),)) for node in nodes))
+    ledger.tell(*(ForgetAttempts(node, (_key(attempt),)) for node in nodes))
     if ledger.config.activate_pingchecker_at_job_end:
-        ledger.tell(Check(nodes))
+        ledger.tell(CheckNodes(nodes))
 
 
-def end(ledger: Ledger, job: Job, state: JobState, *, exit_code: int | None = None, why: str = "") -> None:
+def end(ledger: UnitOfWork, job: Job, state: JobState, *, exit_code: int | None = None, why: str = "") -> None:
     """Move a job to its final state, with the manual's event."""
     if state is JobState.TERMINATED:
         ledger.event(EventType.SWITCH_INTO_TERMINATE_STATE, why or "the job ended", job.id)
@@ -172,7 +172,7 @@ def end(ledger: Ledger, job: Job, state: JobState, *, exit_code: int | None = No
     ledger.move(job.id, state, why or "everything is cleaned", exit_code=exit_code)
 
 
-def epilogue_ran(ledger: Ledger, news: ScriptEnded, over: Over) -> None:
+def epilogue_ran(ledger: UnitOfWork, news: EpilogueEnded, over: FinishedAttempts) -> None:
     """Go on after the server's epilogue; if it failed the queues are stopped, and the job keeps how it ended."""
     if ledger.live(news.job, news.attempt) is None:
         return
@@ -181,7 +181,7 @@ def epilogue_ran(ledger: Ledger, news: ScriptEnded, over: Over) -> None:
     conclude(ledger, news.job, over, epilogue_ran=True)
 
 
-def gone(ledger: Ledger, attempt: Attempt, node: str, over: Over, why: str) -> None:
+def gone(ledger: UnitOfWork, attempt: Attempt, node: str, over: FinishedAttempts, why: str) -> None:
     """Note that an attempt is certainly over on a node that did not report how: it rebooted, or its time is over."""
     if not over.add(ledger, (*_key(attempt), node)):
         return

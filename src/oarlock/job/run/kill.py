@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Collection, Sequence
 
-from oarlock.job.run.action_result import Answer, Answered, refused
-from oarlock.job.run.effects import Checkpoint, Instruction, Kill, Signal
+from oarlock.job.run.action_result import ActionOutcome, ActionResult, refused
+from oarlock.job.run.effects import Checkpoint, Effect, Kill, Signal
 from oarlock.job.run.launch import NOOP
-from oarlock.job.run.unit_of_work import Ledger, Site
+from oarlock.job.run.unit_of_work import StepContext, UnitOfWork
 from oarlock.model.errors import IllegalMove, UnknownJob
 from oarlock.model.event import EventType
 from oarlock.model.job import FINAL, FragState, Job, JobState
@@ -18,12 +18,14 @@ _NOT_STARTED = frozenset(
 )
 
 
-def ask(tx: Tx, site: Site, ids: Sequence[int], *, by: str, now: float, exterminate: bool = False) -> Answered:
+def ask(
+    tx: Tx, site: StepContext, ids: Sequence[int], *, by: str, now: float, exterminate: bool = False
+) -> ActionOutcome:
     """End jobs on somebody's wish. The second wish for the same job is refused; extermination gives it up at once.
 
     A job that ended by itself needs no kill: scripts that clean up race with the end of jobs, and that is no error.
     """
-    ledger = Ledger(tx, site, now, ids)
+    ledger = UnitOfWork(tx, site, now, ids)
     over = {number for number, job in ledger.jobs.items() if job.state in FINAL}
     killed = kills.requested(tx, over)
     new = set(
@@ -38,32 +40,32 @@ def ask(tx: Tx, site: Site, ids: Sequence[int], *, by: str, now: float, extermin
             answers.append(_over(job, killed=number in killed))
         elif exterminate:
             give_up(ledger, job, f"{by} gave it up")
-            answers.append(Answer(number, done=True, says=f"Job {number} was given up."))
+            answers.append(ActionResult(number, done=True, says=f"Job {number} was given up."))
         elif number not in new:
             says = f"Job {number} is being killed already."
             hint = "Give it some time; `oarstat -ej` tells what happens."
-            answers.append(Answer(number, done=False, says=says, kind="KillAsked", hint=hint))
+            answers.append(ActionResult(number, done=False, says=says, kind="KillAsked", hint=hint))
         else:
             ledger.event(EventType.FRAG_JOB_REQUEST, f"{by} asked for its end", number)
-            answers.append(Answer(number, done=True, says=end(ledger, job, f"killed by {by}")))
-    return Answered(tuple(answers), tuple(ledger.write()))
+            answers.append(ActionResult(number, done=True, says=end(ledger, job, f"killed by {by}")))
+    return ActionOutcome(tuple(answers), tuple(ledger.write()))
 
 
-def _over(job: Job, *, killed: bool) -> Answer:
+def _over(job: Job, *, killed: bool) -> ActionResult:
     """Answer for a job that is over. To a command it is an error only if the job was killed before."""
     if killed:
-        return Answer(job.id, done=False, says=f"Job {job.id} was killed already.", kind="AlreadyKilled")
-    return Answer(job.id, done=False, says=f"Job {job.id} is already {job.state}.", kind="JobOver")
+        return ActionResult(job.id, done=False, says=f"Job {job.id} was killed already.", kind="AlreadyKilled")
+    return ActionResult(job.id, done=False, says=f"Job {job.id} is already {job.state}.", kind="JobOver")
 
 
-def end_all(ledger: Ledger, ids: Collection[int], why: str) -> None:
+def end_all(ledger: UnitOfWork, ids: Collection[int], why: str) -> None:
     """End jobs for a reason of the system's own; those that are being ended already are left alone."""
     for number in kills.request(ledger.tx, ids, at=ledger.now):
         ledger.event(EventType.FRAG_JOB_REQUEST, why, number)
         end(ledger, ledger.jobs[number], why)
 
 
-def end(ledger: Ledger, job: Job, why: str) -> str:
+def end(ledger: UnitOfWork, job: Job, why: str) -> str:
     """End a job now if it has not started, else tell its node; say which."""
     if job.state in _NOT_STARTED:
         ledger.event(EventType.SWITCH_INTO_ERROR_STATE, why, job.id)
@@ -77,7 +79,7 @@ def end(ledger: Ledger, job: Job, why: str) -> str:
     return f"Job {job.id} will be deleted in the near future."
 
 
-def tell(ledger: Ledger, job: Job) -> None:
+def tell(ledger: UnitOfWork, job: Job) -> None:
     """Tell the first node of a job to end it; the clock for doing so again runs."""
     ledger.killed(job.id, FragState.TIMER_ARMED)
     attempt = ledger.attempts.get(job.id)
@@ -88,7 +90,7 @@ def tell(ledger: Ledger, job: Job) -> None:
     ledger.tell(Kill(node, job.id, attempt.number))
 
 
-def give_up(ledger: Ledger, job: Job, why: str) -> None:
+def give_up(ledger: UnitOfWork, job: Job, why: str) -> None:
     """Exterminate: the job is over for us, whatever still lives of it; its nodes are Suspected until somebody looks."""
     if job.state in _NOT_STARTED:
         end(ledger, job, why)
@@ -102,10 +104,13 @@ def give_up(ledger: Ledger, job: Job, why: str) -> None:
     ledger.move(job.id, JobState.ERROR, why, message=why)
 
 
-def signal(tx: Tx, site: Site, ids: Sequence[int], number: int, *, by: str, now: float) -> Answered:
+def signal(tx: Tx, site: StepContext, ids: Sequence[int], number: int, *, by: str, now: float) -> ActionOutcome:
     """Send a signal to running jobs; there is no event for it, so the log says who sent it."""
     answered = _on_running(
-        Ledger(tx, site, now, ids), ids, f"signal itself with {number}", lambda node, key: Signal(node, *key, number)
+        UnitOfWork(tx, site, now, ids),
+        ids,
+        f"signal itself with {number}",
+        lambda node, key: Signal(node, *key, number),
     )
     for answer in answered.answers:
         if answer.done:
@@ -113,9 +118,9 @@ def signal(tx: Tx, site: Site, ids: Sequence[int], number: int, *, by: str, now:
     return answered
 
 
-def checkpoint(tx: Tx, site: Site, ids: Sequence[int], *, by: str, now: float) -> Answered:
+def checkpoint(tx: Tx, site: StepContext, ids: Sequence[int], *, by: str, now: float) -> ActionOutcome:
     """Send running jobs their checkpoint signal."""
-    ledger = Ledger(tx, site, now, ids)
+    ledger = UnitOfWork(tx, site, now, ids)
     for number in ids:
         if number in ledger.jobs and ledger.jobs[number].state is JobState.RUNNING:
             ledger.event(EventType.CHECKPOINT, f"{by} asked for the checkpoint signal", number)
@@ -123,8 +128,8 @@ def checkpoint(tx: Tx, site: Site, ids: Sequence[int], *, by: str, now: float) -
 
 
 def _on_running(
-    ledger: Ledger, ids: Sequence[int], what: str, instruction: Callable[[str, tuple[int, int]], Instruction]
-) -> Answered:
+    ledger: UnitOfWork, ids: Sequence[int], what: str, instruction: Callable[[str, tuple[int, int]], Effect]
+) -> ActionOutcome:
     answers = []
     for number in ids:
         job, attempt = ledger.jobs.get(number), ledger.attempts.get(number)
@@ -138,5 +143,5 @@ def _on_running(
         else:
             ledger.tell(instruction(attempt.nodes[0].name, (number, attempt.number)))
             says = f"The job {number} was notified to {what} on {attempt.nodes[0].name}."
-            answers.append(Answer(number, done=True, says=says))
-    return Answered(tuple(answers), tuple(ledger.write()))
+            answers.append(ActionResult(number, done=True, says=says))
+    return ActionOutcome(tuple(answers), tuple(ledger.write()))

@@ -10,10 +10,10 @@ from oarlock.config import Config
 from oarlock.job.admission import frontend
 from oarlock.job.run import share, unknown_users
 from oarlock.job.run.blame import BEFORE_JOB
-from oarlock.job.run.effects import Instruction, LookAgain, Reach, Run
+from oarlock.job.run.effects import Effect, LaunchAttempt, ReachNodes, ScheduleAgain
 from oarlock.job.run.reports import Hello, NotLaunched, Started
-from oarlock.job.run.share import Machine
-from oarlock.job.run.unit_of_work import ON_FRONTEND, Ledger, Site
+from oarlock.job.run.share import NodeCapacity
+from oarlock.job.run.unit_of_work import ON_FRONTEND, StepContext, UnitOfWork
 from oarlock.model.event import EVENTS, Blame, EventType
 from oarlock.model.job import Job, JobState, Reservation, output_file
 from oarlock.model.record import changed
@@ -41,7 +41,7 @@ Hosts = Mapping[str, Hello]
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class JobAllocation:
     """What a job was given: its resources, the walltime of the chosen alternative, and what its nodes have in all."""
 
     resources: tuple[Resource, ...]
@@ -68,22 +68,22 @@ class Ground:
         return own, tuple(sorted(set(self.gpus.get(node, ())).difference(own)))
 
 
-def go_on(tx: Tx, site: Site, ids: Collection[int], hosts: Hosts, *, now: float) -> list[Instruction]:
+def go_on(tx: Tx, site: StepContext, ids: Collection[int], hosts: Hosts, *, now: float) -> list[Effect]:
     """Begin the launch of jobs that are toLaunch; those that somebody else moved meanwhile are left alone."""
-    ledger = Ledger(tx, site, now, ids)
+    ledger = UnitOfWork(tx, site, now, ids)
     starting = [job for job in ledger.jobs.values() if job.state is JobState.TO_LAUNCH]
     begin(ledger, starting, jobs.resources_of(tx, [job.id for job in starting]), hosts)
     return ledger.write()
 
 
-def begin(ledger: Ledger, starting: Sequence[Job], assigned: Mapping[int, Collection[int]], hosts: Hosts) -> None:
+def begin(ledger: UnitOfWork, starting: Sequence[Job], assigned: Mapping[int, Collection[int]], hosts: Hosts) -> None:
     """Write down an attempt of each job and give the instruction to run it, once its nodes are known to answer.
 
-    Nodes that nobody has talked to yet are reached first (`Reach`): an attempt names the boot it belongs to.
+    Nodes that nobody has talked to yet are reached first (`ReachNodes`): an attempt names the boot it belongs to.
     """
     if not starting:
         return
-    given = grounds(ledger.tx, starting, assigned, gpu=ledger.config.job_gpu_property)
+    given = allocations(ledger.tx, starting, assigned, gpu=ledger.config.job_gpu_property)
     ready: list[tuple[Job, tuple[str, ...]]] = []
     unknown: dict[tuple[str, ...], list[int]] = {}
     for job in starting:
@@ -101,11 +101,11 @@ def begin(ledger: Ledger, starting: Sequence[Job], assigned: Mapping[int, Collec
             ready.append((job, nodes))
         else:
             unknown.setdefault(nodes, []).append(job.id)
-    ledger.tell(*(Reach(tuple(ids), nodes) for nodes, ids in unknown.items()))
+    ledger.tell(*(ReachNodes(tuple(ids), nodes) for nodes, ids in unknown.items()))
     _open(ledger, ready, given, hosts)
 
 
-def _is_held(ledger: Ledger, job: Job, assigned: Collection[int], nodes: Collection[str]) -> bool:
+def _is_held(ledger: UnitOfWork, job: Job, assigned: Collection[int], nodes: Collection[str]) -> bool:
     """Return whether a node was found, since the job was planned, to run an unknown job on what it was given.
 
     An accepted reservation keeps its promise: the scheduler could give it no other place.
@@ -116,7 +116,7 @@ def _is_held(ledger: Ledger, job: Job, assigned: Collection[int], nodes: Collect
 
 
 def _open(
-    ledger: Ledger, ready: Sequence[tuple[Job, tuple[str, ...]]], given: Mapping[int, Ground], hosts: Hosts
+    ledger: UnitOfWork, ready: Sequence[tuple[Job, tuple[str, ...]]], given: Mapping[int, JobAllocation], hosts: Hosts
 ) -> None:
     new = []
     for job, nodes in ready:
@@ -138,7 +138,7 @@ def _open(
         ledger.tell(instruction(job, attempt, given[job.id], hosts, ledger.site))
 
 
-def _place(job: Job, node: str, ground: Ground, hello: Hello, config: Config) -> attempts.AttemptNode:
+def _place(job: Job, node: str, ground: JobAllocation, hello: Hello, config: Config) -> attempts.AttemptNode:
     """Describe a node of an attempt, with the memory that the job may use there."""
     if ON_FRONTEND & set(job.types):
         return attempts.AttemptNode(node, hello.boot, frontend.limits(config).memory)
@@ -147,20 +147,20 @@ def _place(job: Job, node: str, ground: Ground, hello: Hello, config: Config) ->
     )
 
 
-def instruction(job: Job, attempt: Attempt, ground: Ground, hosts: Hosts, site: Site) -> Run:
+def instruction(job: Job, attempt: Attempt, ground: JobAllocation, hosts: Hosts, site: StepContext) -> LaunchAttempt:
     """Say what each node of an attempt is given."""
     launches = [_launch(job, attempt, place, ground, hosts, site) for place in attempt.nodes]
     first, *others = zip((place.name for place in attempt.nodes), launches, strict=True)
-    return Run(first, tuple((node, launch._replace(role=OTHER, command="")) for node, launch in others))
+    return LaunchAttempt(first, tuple((node, launch._replace(role=OTHER, command="")) for node, launch in others))
 
 
 def _launch(
-    job: Job, attempt: Attempt, place: attempts.AttemptNode, ground: Ground, hosts: Hosts, site: Site
+    job: Job, attempt: Attempt, place: attempts.AttemptNode, ground: JobAllocation, hosts: Hosts, site: StepContext
 ) -> Launch:
     config = site.config
     on_frontend = bool(ON_FRONTEND & set(job.types))
     own, others = ground.gpus_on(place.name, config.job_gpu_property)
-    machine = Machine(ground.sizes.get(place.name, 0), hosts.get(place.name), others)
+    machine = NodeCapacity(ground.sizes.get(place.name, 0), hosts.get(place.name), others)
     return Launch(
         job=job.id,
         attempt=attempt.number,
@@ -230,7 +230,7 @@ def _environment(text: str) -> dict[str, str]:
     return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
 
 
-def _nodes(job: Job, ground: Ground, config: Config) -> tuple[str, ...]:
+def _nodes(job: Job, ground: JobAllocation, config: Config) -> tuple[str, ...]:
     """Say where a job is launched; the command of deploy and cosystem jobs runs on a frontend only."""
     host = frontend.host(job.types, config)
     if host is None:
@@ -238,7 +238,9 @@ def _nodes(job: Job, ground: Ground, config: Config) -> tuple[str, ...]:
     return (host,) if host else ()
 
 
-def grounds(tx: Tx, starting: Sequence[Job], assigned: Mapping[int, Collection[int]], *, gpu: str) -> dict[int, Ground]:
+def allocations(
+    tx: Tx, starting: Sequence[Job], assigned: Mapping[int, Collection[int]], *, gpu: str
+) -> dict[int, JobAllocation]:
     """Read about the resources that were assigned to jobs, for all of them at once; `gpu` is the property of GPUs."""
     known = {one.id: one for one in resources.listed(tx, {number for ids in assigned.values() for number in ids})}
     lasting = moldables.walltimes(tx, [job.assigned for job in starting])
@@ -250,7 +252,7 @@ def grounds(tx: Tx, starting: Sequence[Job], assigned: Mapping[int, Collection[i
         else {}
     )
     return {
-        job.id: Ground(
+        job.id: JobAllocation(
             tuple(known[number] for number in sorted(assigned.get(job.id, ()))),
             lasting.get(job.assigned, 0),
             sizes,
@@ -260,7 +262,7 @@ def grounds(tx: Tx, starting: Sequence[Job], assigned: Mapping[int, Collection[i
     }
 
 
-def started(ledger: Ledger, news: Started) -> None:
+def started(ledger: UnitOfWork, news: Started) -> None:
     """Note that the user's command runs."""
     attempt = ledger.live(news.job, news.attempt)
     if attempt is None or attempt.started_us is not None or news.node != attempt.nodes[0].name:
@@ -276,7 +278,7 @@ def started(ledger: Ledger, news: Started) -> None:
         ledger.move(news.job, JobState.RUNNING, f"its command runs on {news.node}", message=message)
 
 
-def failed(ledger: Ledger, news: NotLaunched) -> None:
+def failed(ledger: UnitOfWork, news: NotLaunched) -> None:
     """Give a job back that certainly did not run; after several attempts, or where nothing helps, end it.
 
     Places on other nodes were given back by whoever carried the launch out.
@@ -295,7 +297,7 @@ def failed(ledger: Ledger, news: NotLaunched) -> None:
 
 
 def note_failure(
-    ledger: Ledger, event: EventType, says: str, job_id: int, hosts: Sequence[str], *, cause: str
+    ledger: UnitOfWork, event: EventType, says: str, job_id: int, hosts: Sequence[str], *, cause: str
 ) -> Blame:
     """Note why a launch failed; a job whose user is not found is noted once, however often it is tried."""
     if event not in unknown_users.NOT_FOUND or not ledger.happened(job_id, event):
@@ -311,7 +313,7 @@ def outcome_of(event: EventType, blame: Blame, otherwise: str) -> str:
 
 
 def give_back(
-    ledger: Ledger,
+    ledger: UnitOfWork,
     job: Job,
     event: EventType,
     says: str,
@@ -333,7 +335,7 @@ def give_back(
         doubt = unknown_users.postpone(ledger, job.user, host, event, says)
         if doubt is not None:
             _wait_again(ledger, job, says, message=unknown_users.message(job, doubt))
-            ledger.tell(LookAgain(doubt.until))
+            ledger.tell(ScheduleAgain(doubt.until))
             return
     if blame is Blame.USER and event is EventType.PROLOGUE_ERROR:
         _hold(ledger, job, says)
@@ -344,12 +346,12 @@ def give_back(
         _wait_again(ledger, job, says)
 
 
-def _wait_again(ledger: Ledger, job: Job, says: str, **changes: str) -> None:
+def _wait_again(ledger: UnitOfWork, job: Job, says: str, **changes: str) -> None:
     jobs.unassign(ledger.tx, [job.assigned])
     ledger.move(job.id, JobState.WAITING, f"the launch failed: {says}", assigned=0, start=_asked(job), **changes)
 
 
-def _hold(ledger: Ledger, job: Job, says: str) -> None:
+def _hold(ledger: UnitOfWork, job: Job, says: str) -> None:
     """Hold a job that would fail anywhere, with the reason and the way on."""
     reason = f"{says}; `oarresume {job.id}` tries again"
     _wait_again(ledger, job, says)
@@ -363,7 +365,7 @@ def message_without_hold(job: Job) -> str:
     return job.message.partition(_HELD)[0]
 
 
-def _release_held(ledger: Ledger) -> None:
+def _release_held(ledger: UnitOfWork) -> None:
     """Let jobs wait again that were held for what has turned out to be the site's fault."""
     ids = ledger.site.programs.held
     if not ids:
@@ -377,7 +379,7 @@ def _release_held(ledger: Ledger) -> None:
     ids.clear()
 
 
-def _failed_attempts(ledger: Ledger, job: Job) -> int:
+def _failed_attempts(ledger: UnitOfWork, job: Job) -> int:
     """Count the attempts of a job but those that waited for its account or the site; the last may not be written."""
     last = ledger.attempts[job.id]
     before = [one for one in attempts.of_jobs(ledger.tx, [job.id]) if one.number < last.number]

@@ -2,29 +2,29 @@
 
 from oarlock.job import notices
 from oarlock.job.run import finish, launch, suspend, unknown
-from oarlock.job.run.effects import Expect, Instruction, Kill
-from oarlock.job.run.finish import Over
-from oarlock.job.run.reports import Missing
-from oarlock.job.run.unit_of_work import Ledger, Site
+from oarlock.job.run.effects import AwaitReport, Effect, Kill
+from oarlock.job.run.finish import FinishedAttempts
+from oarlock.job.run.reports import AttemptMissing
+from oarlock.job.run.unit_of_work import StepContext, UnitOfWork
 from oarlock.model.event import EventType
 from oarlock.model.job import FragState, JobState
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import arrays, attempts, jobs, kills
 
 
-def begin(tx: Tx, site: Site, *, now: float) -> list[Instruction]:
+def begin(tx: Tx, site: StepContext, *, now: float) -> list[Effect]:
     """Say what to do first: await every attempt that is not closed, go on with launches, kills, suspensions, notices.
 
     Of arrays that were not stored to their end nothing is left.
 
-    Nothing is decided yet: nodes tell what became of their attempts, or that they never heard of them (`Missing`).
+    Nothing is decided yet: nodes report what became of their attempts, or that they have none (`AttemptMissing`).
     """
     for numbers in arrays.unfinished(tx):
         arrays.remove(tx, numbers)
     survey = unknown.load(tx, site)
     live = attempts.live(tx)
-    instructions: list[Instruction] = [
-        Expect(node.name, attempt.job_id, attempt.number, site.secret(attempt))
+    instructions: list[Effect] = [
+        AwaitReport(node.name, attempt.job_id, attempt.number, site.secret(attempt))
         for attempt in live
         for node in attempt.nodes
     ]
@@ -44,7 +44,7 @@ def begin(tx: Tx, site: Site, *, now: float) -> list[Instruction]:
     ]
 
 
-def missing(ledger: Ledger, news: Missing, over: Over) -> None:
+def missing(ledger: UnitOfWork, news: AttemptMissing, over: FinishedAttempts) -> None:
     """A node does not know an attempt: it never arrived there, or the node was started again since.
 
     Only when the node was not started again, and nothing was heard of the command, is it certain that it never ran; and
@@ -64,7 +64,7 @@ def missing(ledger: Ledger, news: Missing, over: Over) -> None:
         finish.gone(ledger, attempt, news.node, over, f"{news.node} does not know the job any more")
 
 
-def _again(ledger: Ledger, news: Missing) -> None:
+def _again(ledger: UnitOfWork, news: AttemptMissing) -> None:
     attempt, job = ledger.attempts[news.job], ledger.jobs[news.job]
     ledger.close(ledger.attempt(attempt, outcome="never arrived"))
     if job.state is JobState.LAUNCHING:

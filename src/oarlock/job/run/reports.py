@@ -64,7 +64,7 @@ class BadReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class AttemptMissing:
     """The node was asked and does not know an attempt that is expected there."""
 
     node: str
@@ -73,7 +73,7 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class ConnectionLost:
     """The connection is gone. Jobs go on; nothing is known of them."""
 
     node: str
@@ -81,7 +81,7 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
-class Back:
+class NodeReachable:
     """The node answers again; another boot id means that no job of before is alive there."""
 
     node: str
@@ -100,7 +100,9 @@ class UnknownEnded:
     tag: str
 
 
-NodeEvent = Started | Checkpointed | Exited | BadReport | Missing | Lost | Back | UnknownEnded
+NodeReport = (
+    Started | Checkpointed | Exited | BadReport | AttemptMissing | ConnectionLost | NodeReachable | UnknownEnded
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ class NotLaunched:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldUp:
+class LaunchDelayed:
     """A launch waits: a node still has a job of the same number that the database does not know."""
 
     node: str
@@ -129,7 +131,7 @@ class HeldUp:
 
 
 @dataclass(frozen=True, slots=True)
-class ScriptEnded:
+class EpilogueEnded:
     """The server's epilogue ran for an attempt; `event` if it did not run well."""
 
     job: int
@@ -139,7 +141,7 @@ class ScriptEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
+class JobSuspended:
     """A job was told to stand still on its nodes; `says` what went wrong, `failed` are the nodes to blame for it."""
 
     job: int
@@ -149,7 +151,7 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True)
-class WentOn:
+class JobResumed:
     """A suspended job was told to go on; `says` what went wrong, `failed` are the nodes to blame for it."""
 
     job: int
@@ -159,7 +161,7 @@ class WentOn:
 
 
 @dataclass(frozen=True, slots=True)
-class Signalled:
+class CheckpointSignalled:
     """The checkpoint signal was asked for; empty `problem`: it was passed on."""
 
     job: int
@@ -168,7 +170,7 @@ class Signalled:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class NodesChecked:
     """Nodes were asked whether they answer."""
 
     answered: frozenset[str] = frozenset()
@@ -176,7 +178,7 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True)
-class Woken:
+class NodesWoken:
     """Nodes that were woken answer; or they do not (`silent`) and their time is over."""
 
     answered: frozenset[str] = frozenset()
@@ -184,7 +186,7 @@ class Woken:
 
 
 @dataclass(frozen=True, slots=True)
-class NotNotified:
+class NotificationFailed:
     """A user could not be told of a job, or (`job` 0) an administrator of what happened."""
 
     job: int
@@ -193,22 +195,22 @@ class NotNotified:
 
 
 @dataclass(frozen=True, slots=True)
-class Notified:
+class NotificationSent:
     """A notice of this number was sent, or will never be."""
 
     number: int
 
 
-News = (
-    NodeEvent
+IncomingReport = (
+    NodeReport
     | NotLaunched
-    | HeldUp
-    | ScriptEnded
-    | Stopped
-    | WentOn
-    | Signalled
-    | Checked
-    | Woken
-    | NotNotified
-    | Notified
+    | LaunchDelayed
+    | EpilogueEnded
+    | JobSuspended
+    | JobResumed
+    | CheckpointSignalled
+    | NodesChecked
+    | NodesWoken
+    | NotificationFailed
+    | NotificationSent
 )

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from oarlock.job.run import unknown_users
-from oarlock.job.run.unit_of_work import ON_FRONTEND, Ledger
+from oarlock.job.run.unit_of_work import ON_FRONTEND, UnitOfWork
 from oarlock.model.event import EventType
 from oarlock.model.job import Job, JobKind, JobState, Reservation
 from oarlock.node.wire.messages import EXITED, KILLED, LOST
@@ -19,7 +19,7 @@ _LONGEST_LOST = 3  # a job may be what brings its nodes down
 _IDEMPOTENT, _BESTEFFORT = "idempotent", "besteffort"
 
 
-def perhaps(ledger: Ledger, job: Job, attempt: Attempt) -> int | None:
+def perhaps(ledger: UnitOfWork, job: Job, attempt: Attempt) -> int | None:
     """Submit a copy of a job that just ended, if it is one to be run again; give the copy's number.
 
     Idempotent jobs are: after a checkpoint with exit 0; with exit 99 after more than a minute; when they were best
@@ -47,7 +47,7 @@ def _may_be_copied(job: Job) -> bool:
     )
 
 
-def _wants_again(ledger: Ledger, job: Job, attempt: Attempt) -> bool:
+def _wants_again(ledger: UnitOfWork, job: Job, attempt: Attempt) -> bool:
     if attempt.outcome == EXITED and attempt.exit_code == AGAIN:
         return (attempt.ended_us or 0) - (attempt.started_us or 0) > _LEAST_RUN * 1_000_000
     if attempt.outcome == EXITED and attempt.exit_code == 0:
@@ -58,7 +58,7 @@ def _wants_again(ledger: Ledger, job: Job, attempt: Attempt) -> bool:
     return made_room and ledger.happened(job.id, EventType.BESTEFFORT_KILL)
 
 
-def _chain(ledger: Ledger, job: Job) -> int:
+def _chain(ledger: UnitOfWork, job: Job) -> int:
     """Count the copies that led to this job."""
     length, before = 0, job.resubmit_of
     while before and length < _LONGEST_CHAIN:

@@ -12,9 +12,9 @@ from oarlock.config import AfterError, Config
 from oarlock.job import quotas
 from oarlock.job.admission import dates
 from oarlock.job.run import containers, kill, launch
-from oarlock.job.run.effects import Checkpoint, Instruction, LookAgain, Wake
+from oarlock.job.run.effects import Checkpoint, Effect, ScheduleAgain, WakeNodes
 from oarlock.job.run.launch import Hosts
-from oarlock.job.run.unit_of_work import Ledger, Site
+from oarlock.job.run.unit_of_work import StepContext, UnitOfWork
 from oarlock.model.event import Event, EventType
 from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.plan import Obstacle, Placement, Plan
@@ -30,7 +30,7 @@ from oarlock.store.queries.plans import Prediction
 _SOON = 10  # seconds until something that should have happened is looked at again
 
 
-class Start(Struct, frozen=True):
+class JobStart(Struct, frozen=True):
     """A job to start now, on these resources, with what is left of its time."""
 
     job_id: int
@@ -39,7 +39,7 @@ class Start(Struct, frozen=True):
     resources: tuple[int, ...]
 
 
-class Refusal(Struct, frozen=True):
+class ReservationRefusal(Struct, frozen=True):
     """A reservation that cannot be, or a job too late for its deadline, and why."""
 
     job_id: int
@@ -48,7 +48,7 @@ class Refusal(Struct, frozen=True):
     earliest: int | None = None
 
 
-class Predicted(Struct, frozen=True):
+class PlannedStart(Struct, frozen=True):
     """Where a job that does not start now is planned."""
 
     job_id: int
@@ -67,14 +67,14 @@ class Decision(Struct, frozen=True, kw_only=True):
     """
 
     now: int
-    starts: tuple[Start, ...] = ()
+    starts: tuple[JobStart, ...] = ()
     accept: tuple[tuple[int, int], ...] = ()  # job, and the start it was given
-    refuse: tuple[Refusal, ...] = ()
+    refuse: tuple[ReservationRefusal, ...] = ()
     kill: tuple[int, ...] = ()
     wake: tuple[str, ...] = ()
     orphans: tuple[int, ...] = ()
     events: tuple[tuple[str, str, int], ...] = ()  # type, sentence, job
-    predictions: tuple[Predicted, ...] = ()
+    predictions: tuple[PlannedStart, ...] = ()
     holding: tuple[int, ...] = ()
     reserved: tuple[int, ...] = ()
     next_start: int | None = None
@@ -206,7 +206,7 @@ def changes(decision: Decision, before: Mapping[int, Prediction]) -> Decision:
     return structs.replace(decision, predictions=told, gone=tuple(number for number in before if number not in after))
 
 
-def _written(one: Predicted) -> Prediction:
+def _written(one: PlannedStart) -> Prediction:
     return Prediction(one.moldable_id, one.start, one.resources)
 
 
@@ -223,7 +223,7 @@ def _due(start: int, now: int, how: PlanSettings) -> int:
     return start + patience if start + patience > now else now + _SOON
 
 
-def _instants(plan: Plan, shot: Snapshot, later: Sequence[Predicted], how: PlanSettings) -> list[int]:
+def _instants(plan: Plan, shot: Snapshot, later: Sequence[PlannedStart], how: PlanSettings) -> list[int]:
     """Return when something has to be decided; a held reservation is looked at when its end has come."""
     ends = {job.job_id: job.stop for job in shot.placed if job.state is JobState.HOLD}
     starts = [_due(one.start, plan.now, how) for one in later if one.job_id not in ends]
@@ -237,37 +237,37 @@ def _dates(plan: Plan, shot: Snapshot) -> list[int]:
     return [instant for instant in (*late, *(job.not_before for job in hoping)) if instant > plan.now]
 
 
-def _later(plan: Plan, shot: Snapshot) -> tuple[Predicted, ...]:
+def _later(plan: Plan, shot: Snapshot) -> tuple[PlannedStart, ...]:
     """Give the places of jobs that do not start now: those just found, and those promised before."""
     starting = set(plan.start)
     waiting = {job.job_id for job in shot.waiting}
     found = [
-        Predicted(job_id, place.moldable_id, place.start, tuple(sorted(plan.resources(job_id))))
+        PlannedStart(job_id, place.moldable_id, place.start, tuple(sorted(plan.resources(job_id))))
         for job_id, place in plan.placements.items()
         if job_id in waiting and job_id not in starting
     ]
     promised = [
-        Predicted(job.job_id, job.moldable_id, job.start, job.resources)
+        PlannedStart(job.job_id, job.moldable_id, job.start, job.resources)
         for job in shot.placed
         if job.state not in HOLDS_RESOURCES and job.job_id not in starting
     ]
     return (*found, *promised)
 
 
-def _start(plan: Plan, place: Placement) -> Start:
-    return Start(place.job_id, place.moldable_id, place.stop - plan.now, plan.resources(place.job_id))
+def _start(plan: Plan, place: Placement) -> JobStart:
+    return JobStart(place.job_id, place.moldable_id, place.stop - plan.now, plan.resources(place.job_id))
 
 
-def _refusal(plan: Plan, job_id: int) -> Refusal:
+def _refusal(plan: Plan, job_id: int) -> ReservationRefusal:
     why = plan.unplaced[job_id]
-    return Refusal(job_id, why.obstacle is Obstacle.MISSED, why.detail, why.earliest)
+    return ReservationRefusal(job_id, why.obstacle is Obstacle.MISSED, why.detail, why.earliest)
 
 
-def apply(tx: Tx, site: Site, decision: Decision, hosts: Hosts, *, now: float) -> list[Instruction]:
+def apply(tx: Tx, site: StepContext, decision: Decision, hosts: Hosts, *, now: float) -> list[Effect]:
     """Make a decision true, as far as it still fits."""
     concerned = {start.job_id for start in decision.starts}
     concerned |= {number for number, _ in decision.accept} | {one.job_id for one in decision.refuse}
-    ledger = Ledger(tx, site, now, concerned | set(decision.kill) | set(decision.orphans))
+    ledger = UnitOfWork(tx, site, now, concerned | set(decision.kill) | set(decision.orphans))
     _note(ledger, decision)
     reserved = plans.reserved(tx)
     decision = _answerable(ledger, decision, reserved)
@@ -277,11 +277,11 @@ def apply(tx: Tx, site: Site, decision: Decision, hosts: Hosts, *, now: float) -
     started = _start_all(ledger, decision, hosts)
     _predict(ledger, decision, started, set(reserved.values()))
     if decision.wake:
-        ledger.tell(Wake(decision.wake))
+        ledger.tell(WakeNodes(decision.wake))
     return ledger.write()
 
 
-def _start_all(ledger: Ledger, decision: Decision, hosts: Hosts) -> list[Start]:
+def _start_all(ledger: UnitOfWork, decision: Decision, hosts: Hosts) -> list[JobStart]:
     starts = _still_possible(ledger, decision)
     if not starts:
         return []
@@ -299,7 +299,7 @@ def _start_all(ledger: Ledger, decision: Decision, hosts: Hosts) -> list[Start]:
     return starts
 
 
-def _still_possible(ledger: Ledger, decision: Decision) -> list[Start]:
+def _still_possible(ledger: UnitOfWork, decision: Decision) -> list[JobStart]:
     """Leave out jobs that no longer wait, and those whose resources went away or to somebody new."""
     waiting = [one for one in decision.starts if _waits(ledger, one.job_id)]
     # Other jobs of users who are not found are not planned; an accepted reservation keeps its place.
@@ -316,17 +316,17 @@ def _still_possible(ledger: Ledger, decision: Decision) -> list[Start]:
     return [one for one in waiting if taken.isdisjoint(one.resources)]
 
 
-def _waits(ledger: Ledger, job_id: int) -> bool:
+def _waits(ledger: UnitOfWork, job_id: int) -> bool:
     job = ledger.jobs.get(job_id)
     return job is not None and job.state is JobState.WAITING
 
 
-def _is_held(ledger: Ledger, job_id: int) -> bool:
+def _is_held(ledger: UnitOfWork, job_id: int) -> bool:
     job = ledger.jobs.get(job_id)
     return job is not None and job.state is JobState.HOLD
 
 
-def _answerable(ledger: Ledger, decision: Decision, reserved: Mapping[int, int]) -> Decision:
+def _answerable(ledger: UnitOfWork, decision: Decision, reserved: Mapping[int, int]) -> Decision:
     """Leave out the answers to reservations that have theirs, or whose place may have gone to one accepted since."""
     asking = {
         number
@@ -346,7 +346,7 @@ def _answerable(ledger: Ledger, decision: Decision, reserved: Mapping[int, int])
     )
 
 
-def _answer(ledger: Ledger, decision: Decision) -> None:
+def _answer(ledger: UnitOfWork, decision: Decision) -> None:
     """Answer reservations: an accepted one keeps its place, a refused one ends with a sentence."""
     for number, start in decision.accept:
         ledger.move(
@@ -362,7 +362,7 @@ def _answer(ledger: Ledger, decision: Decision) -> None:
             _refuse(ledger, refusal)
 
 
-def _refuse(ledger: Ledger, refusal: Refusal) -> None:
+def _refuse(ledger: UnitOfWork, refusal: ReservationRefusal) -> None:
     number = refusal.job_id
     if ledger.jobs[number].reservation is Reservation.NONE:
         ledger.event(EventType.SWITCH_INTO_ERROR_STATE, refusal.says, number)
@@ -376,7 +376,7 @@ def _refuse(ledger: Ledger, refusal: Refusal) -> None:
     ledger.move(number, JobState.ERROR, refusal.says, message=refusal.says, reservation=Reservation.SCHEDULED)
 
 
-def _make_room(ledger: Ledger, ids: Collection[int]) -> None:
+def _make_room(ledger: UnitOfWork, ids: Collection[int]) -> None:
     """End best-effort jobs in the way of others; those with a checkpoint delay get the signal first, and that time."""
     if not ids:
         return
@@ -395,16 +395,16 @@ def _make_room(ledger: Ledger, ids: Collection[int]) -> None:
         if ledger.now >= told + job.checkpoint:
             kill.end_all(ledger, [number], "a best-effort job makes room for another")
         else:
-            ledger.tell(LookAgain(told + job.checkpoint))
+            ledger.tell(ScheduleAgain(told + job.checkpoint))
 
 
-def _told_at(ledger: Ledger, number: int) -> int | None:
+def _told_at(ledger: UnitOfWork, number: int) -> int | None:
     """Say when a best-effort job was told that it has to go."""
     noted = events.of_jobs(ledger.tx, [number])
     return next((one.event.at for one in noted if one.event.type is EventType.BESTEFFORT_KILL), None)
 
 
-def _note(ledger: Ledger, decision: Decision) -> None:
+def _note(ledger: UnitOfWork, decision: Decision) -> None:
     """Note what the planner had to say; a job that was set aside is told of once."""
     for kind, says, number in decision.events:
         event = Event(EventType(kind), ledger.now, says, number or None)
@@ -412,7 +412,7 @@ def _note(ledger: Ledger, decision: Decision) -> None:
             ledger.event(event.type, says, event.job)
 
 
-def _predict(ledger: Ledger, decision: Decision, started: Sequence[Start], settled: Set[int]) -> None:
+def _predict(ledger: UnitOfWork, decision: Decision, started: Sequence[JobStart], settled: Set[int]) -> None:
     """Write the plan for those who look at it; a partial pass leaves the predictions of others alone.
 
     Nobody changes the places of reservations that were accepted before (`settled`), not even who did not know of them.

@@ -14,7 +14,7 @@ _MB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class NodeCapacity:
     """A node as a whole: how many resources it has, what it said of itself, which GPUs are not the job's."""
 
     size: int
@@ -30,7 +30,7 @@ def memory(mine: Sequence[Resource], size: int, hello: Hello | None, config: Con
     return _shared_memory(len(mine), size, hello)
 
 
-def limits(mine: Sequence[Resource], machine: Machine, config: Config, *, memory: int | None = None) -> JobLimits:
+def limits(mine: Sequence[Resource], machine: NodeCapacity, config: Config, *, memory: int | None = None) -> JobLimits:
     """Say what a job may use of a node: its CPUs, and the memory that goes with them."""
     field = config.job_resource_manager_property_db_field
     cpus = sorted({cpu for one in mine for cpu in _numbers(one.properties.get(field))})
@@ -66,7 +66,7 @@ def _shared_memory(count: int, size: int, hello: Hello | None) -> int | None:
     return hello.memory * count // size
 
 
-def _processes(count: int, machine: Machine) -> int:
+def _processes(count: int, machine: NodeCapacity) -> int:
     """Limit the processes of a job to its share of the node's, so that all jobs together never fill the table."""
     if machine.hello is None or not machine.hello.processes or not 0 < count <= machine.size:
         return _PIDS

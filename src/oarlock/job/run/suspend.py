@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 
 from oarlock.job.run import kill
-from oarlock.job.run.action_result import Answer, Answered, refused
-from oarlock.job.run.effects import Instruction, Resume, Suspend
+from oarlock.job.run.action_result import ActionOutcome, ActionResult, refused
+from oarlock.job.run.effects import Effect, Resume, Suspend
 from oarlock.job.run.launch import message_without_hold
-from oarlock.job.run.reports import Stopped, WentOn
-from oarlock.job.run.unit_of_work import LATER, Ledger, Site
+from oarlock.job.run.reports import JobResumed, JobSuspended
+from oarlock.job.run.unit_of_work import LATER, StepContext, UnitOfWork
 from oarlock.model.errors import IllegalMove, UnknownJob
 from oarlock.model.event import EventType
 from oarlock.model.job import FINAL, HOLDS_RESOURCES, Job, JobState
@@ -18,13 +18,13 @@ from oarlock.store.queries.attempts import Attempt
 _ACTIVE = HOLDS_RESOURCES - {JobState.SUSPENDED, JobState.RESUMING}
 
 
-def hold(tx: Tx, site: Site, ids: Sequence[int], *, by: str, now: float, running: bool = False) -> Answered:
+def hold(tx: Tx, site: StepContext, ids: Sequence[int], *, by: str, now: float, running: bool = False) -> ActionOutcome:
     """Keep waiting jobs from starting; with `running`, stop running ones (an administrator's wish, as a rule)."""
-    ledger = Ledger(tx, site, now, ids)
+    ledger = UnitOfWork(tx, site, now, ids)
     return _each(ledger, ids, lambda job: _hold(ledger, job, by, running=running))
 
 
-def _hold(ledger: Ledger, job: Job, by: str, *, running: bool) -> str:
+def _hold(ledger: UnitOfWork, job: Job, by: str, *, running: bool) -> str:
     if job.state is JobState.WAITING:
         ledger.event(EventType.HOLD_WAITING_JOB, f"held by {by}", job.id)
         ledger.move(job.id, JobState.HOLD, f"held by {by}")
@@ -41,14 +41,14 @@ def _hold(ledger: Ledger, job: Job, by: str, *, running: bool) -> str:
     return f"Job {job.id} will be suspended."
 
 
-def resume(tx: Tx, site: Site, ids: Sequence[int], *, by: str, now: float) -> Answered:
+def resume(tx: Tx, site: StepContext, ids: Sequence[int], *, by: str, now: float) -> ActionOutcome:
     """Let held jobs wait again, and suspended ones go on as soon as nobody else uses their resources."""
-    ledger = Ledger(tx, site, now, ids)
+    ledger = UnitOfWork(tx, site, now, ids)
     answered = _each(ledger, ids, lambda job: _resume(ledger, job, by))
-    return Answered(answered.answers, (*answered.instructions, *go_on(tx, site, now=now)))
+    return ActionOutcome(answered.answers, (*answered.instructions, *go_on(tx, site, now=now)))
 
 
-def _resume(ledger: Ledger, job: Job, by: str) -> str:
+def _resume(ledger: UnitOfWork, job: Job, by: str) -> str:
     if job.state is JobState.HOLD:
         ledger.event(EventType.RESUME_JOB, f"released by {by}", job.id)
         ledger.move(job.id, JobState.WAITING, f"released by {by}", message=message_without_hold(job))
@@ -63,18 +63,20 @@ def _resume(ledger: Ledger, job: Job, by: str) -> str:
     return f"Job {job.id} goes on as soon as its resources are free."
 
 
-def _each(ledger: Ledger, ids: Sequence[int], wish: Callable[[Job], str]) -> Answered:
+def _each(ledger: UnitOfWork, ids: Sequence[int], wish: Callable[[Job], str]) -> ActionOutcome:
     answers = []
     for number in ids:
         job = ledger.jobs.get(number)
         try:
-            answers.append(Answer(number, done=True, says=wish(job)) if job else refused(number, UnknownJob(number)))
+            answers.append(
+                ActionResult(number, done=True, says=wish(job)) if job else refused(number, UnknownJob(number))
+            )
         except IllegalMove as error:
             answers.append(refused(number, error))
-    return Answered(tuple(answers), tuple(ledger.write()))
+    return ActionOutcome(tuple(answers), tuple(ledger.write()))
 
 
-def go_on(tx: Tx, site: Site, *, now: float) -> list[Instruction]:
+def go_on(tx: Tx, site: StepContext, *, now: float) -> list[Effect]:
     """Let jobs that are Resuming go on where no active job uses their resources any more."""
     resuming = jobs.in_states(tx, [JobState.RESUMING])
     if not resuming:
@@ -82,7 +84,7 @@ def go_on(tx: Tx, site: Site, *, now: float) -> list[Instruction]:
     active = jobs.in_states(tx, _ACTIVE)
     given = jobs.resources_of(tx, [job.id for job in (*resuming, *active)])
     busy = {resource for job in active for resource in given.get(job.id, ())}
-    ledger = Ledger(tx, site, now, [job.id for job in resuming])
+    ledger = UnitOfWork(tx, site, now, [job.id for job in resuming])
     for job in resuming:
         attempt = _attempt(ledger, job)
         if attempt is not None and not busy & set(given.get(job.id, ())):
@@ -91,7 +93,7 @@ def go_on(tx: Tx, site: Site, *, now: float) -> list[Instruction]:
     return ledger.write()
 
 
-def stopped(ledger: Ledger, news: Stopped) -> None:
+def stopped(ledger: UnitOfWork, news: JobSuspended) -> None:
     """Note that a job stands still; where it could not be stopped it is ended."""
     job = ledger.jobs.get(news.job)
     if job is None or ledger.live(news.job, news.attempt) is None:
@@ -104,7 +106,7 @@ def stopped(ledger: Ledger, news: Stopped) -> None:
         ledger.move(job.id, JobState.SUSPENDED, "it stands still on all its nodes")
 
 
-def went_on(ledger: Ledger, news: WentOn) -> None:
+def went_on(ledger: UnitOfWork, news: JobResumed) -> None:
     """Note that a job goes on; where it could not it is ended."""
     job = ledger.jobs.get(news.job)
     if job is None or ledger.live(news.job, news.attempt) is None:
@@ -117,10 +119,10 @@ def went_on(ledger: Ledger, news: WentOn) -> None:
         ledger.move(job.id, JobState.RUNNING, "it goes on")
 
 
-def again(tx: Tx, site: Site, *, now: float) -> list[Instruction]:
+def again(tx: Tx, site: StepContext, *, now: float) -> list[Effect]:
     """Give the instructions of suspensions that were asked for and not answered: a restart lost them."""
     wanted = [noted.event.job for noted in events.to_check(tx) if noted.event.type is EventType.HOLD_RUNNING_JOB]
-    ledger = Ledger(tx, site, now, [number for number in wanted if number])
+    ledger = UnitOfWork(tx, site, now, [number for number in wanted if number])
     for job in ledger.jobs.values():
         attempt = _attempt(ledger, job)
         if attempt is not None and job.state is JobState.RUNNING:
@@ -137,19 +139,19 @@ def forget_answers(tx: Tx) -> None:
         events.check_off(tx, done)
 
 
-def _check_off(ledger: Ledger, job: Job, kind: EventType) -> None:
+def _check_off(ledger: UnitOfWork, job: Job, kind: EventType) -> None:
     noted = events.of_jobs(ledger.tx, [job.id])
     done = [one.id for one in noted if one.to_check and one.event.type is kind and kind in LATER]
     if done:
         events.check_off(ledger.tx, done)
 
 
-def _end(ledger: Ledger, job: Job, why: str) -> None:
+def _end(ledger: UnitOfWork, job: Job, why: str) -> None:
     if kills.request(ledger.tx, [job.id], at=ledger.now):
         kill.end(ledger, job, why)
 
 
-def _attempt(ledger: Ledger, job: Job) -> Attempt | None:
+def _attempt(ledger: UnitOfWork, job: Job) -> Attempt | None:
     attempt = ledger.attempts.get(job.id)
     return attempt if attempt is not None and attempt.closed_us is None else None
 

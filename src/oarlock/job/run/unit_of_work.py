@@ -14,7 +14,7 @@ from oarlock.job import notices
 from oarlock.job.cluster import queue_states
 from oarlock.job.run import final_usage
 from oarlock.job.run.blame import NodeFailures, ProgramFailures
-from oarlock.job.run.effects import Instruction, LookAgain
+from oarlock.job.run.effects import Effect, ScheduleAgain
 from oarlock.model.condition import Column, In, Literal
 from oarlock.model.event import EVENTS, Blame, Event, EventType, Suspects
 from oarlock.model.job import FINAL, FragState, Job, JobState, Moved, move
@@ -40,7 +40,7 @@ class Lineage:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class StepContext:
     """What steps know of their site: its settings, and the key from which the secrets of attempts are made.
 
     In memory: whose jobs failed on which node (`failures`), and for whose the site's programs failed (`programs`).
@@ -68,16 +68,16 @@ Place = tuple[int, int, str]
 """An attempt on one node: job, number, node."""
 
 
-class Ledger:
+class UnitOfWork:
     """Jobs and attempts as they are, and as they will be when `write` is called. `now` may have a fraction."""
 
-    def __init__(self, tx: Tx, site: Site, now: float, ids: Collection[int] = ()) -> None:
+    def __init__(self, tx: Tx, site: StepContext, now: float, ids: Collection[int] = ()) -> None:
         self.tx, self.site, self.config = tx, site, site.config
         self.precise, self.now = now, int(now)
         self.jobs: dict[int, Job] = {}
         self.attempts: dict[int, Attempt] = {}  # the last one of each job
         self.heard: set[Place] = set()  # what was reported to this step
-        self.instructions: list[Instruction] = []
+        self.instructions: list[Effect] = []
         self._moves: list[Moved] = []
         self._events: list[Event] = []
         self._reports: list[Report] = []
@@ -199,11 +199,11 @@ class Ledger:
         """Forget a notice: it was sent."""
         self._notified.append(number)
 
-    def tell(self, *instructions: Instruction) -> None:
+    def tell(self, *instructions: Effect) -> None:
         """Add instructions; they are given once everything is written."""
         self.instructions += instructions
 
-    def write(self) -> list[Instruction]:
+    def write(self) -> list[Effect]:
         """Write everything down and give the instructions."""
         ended = [moved.job.id for moved in self._moves if moved.job.state in FINAL]
         told = [*notices.of_events(self._events, self.jobs), *notices.of_moves(self._moves)]
@@ -213,7 +213,7 @@ class Ledger:
         if self._moves:
             jobs.record(self.tx, self._moves)
             if any(moved.job.state in _MAKES_ROOM or is_container(moved.job.types) for moved in self._moves):
-                self.tell(LookAgain())
+                self.tell(ScheduleAgain())
         if self._touched:
             attempts.record(self.tx, list(self._touched.values()))
         final_usage.keep(self.tx, self._reports, now=self.now)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from oarlock.config import UnknownAttempts
-from oarlock.job.run.effects import Discard, EndUnknown, Forget, Instruction, LookAgain, Survey
-from oarlock.job.run.reports import HeldUp, Hello, UnknownEnded
-from oarlock.job.run.unit_of_work import Ledger, Site
+from oarlock.job.run.effects import DiscardAttempt, Effect, EndUnknown, ForgetAttempts, ScheduleAgain, SurveyNodes
+from oarlock.job.run.reports import Hello, LaunchDelayed, UnknownEnded
+from oarlock.job.run.unit_of_work import StepContext, UnitOfWork
 from oarlock.model.event import EventType
 from oarlock.model.resource import DEFAULT_TYPE
 from oarlock.model.unknown import UnknownAttempt
@@ -21,11 +21,11 @@ log = logging.getLogger(__name__)
 _MOST_JOBS = 2**53  # no number above this is believed
 
 
-def load(tx: Tx, site: Site) -> list[Instruction]:
+def load(tx: Tx, site: StepContext) -> list[Effect]:
     """Read the generation and what is unknown; after a new generation began, ask all nodes what they run."""
     site.lineage.generation = generation.current(tx)
     site.lineage.unknown_nodes = {found.node for found in unknown.listed(tx)}
-    return [Survey(_nodes(tx))] if generation.pop_survey_request(tx) else []
+    return [SurveyNodes(_nodes(tx))] if generation.pop_survey_request(tx) else []
 
 
 def _nodes(tx: Tx) -> tuple[str, ...]:
@@ -34,7 +34,7 @@ def _nodes(tx: Tx) -> tuple[str, ...]:
     return tuple(sorted(names - {""}))
 
 
-def compare(ledger: Ledger, node: str, hello: Hello) -> None:
+def compare(ledger: UnitOfWork, node: str, hello: Hello) -> None:
     """Begin a generation if a node has seen jobs of this instance that the database does not know."""
     if not generation.highest_job(ledger.tx) < hello.highest_job < _MOST_JOBS:
         return
@@ -45,14 +45,14 @@ def compare(ledger: Ledger, node: str, hello: Hello) -> None:
         log.warning("a node has seen jobs of another instance", extra={"node": node, "next_job": first})
 
 
-def _begin(ledger: Ledger, node: str, job: int) -> None:
+def _begin(ledger: UnitOfWork, node: str, job: int) -> None:
     why = f"{node} has seen job {job}, which this database does not know: an older state of it was put back"
     ledger.site.lineage.generation = generation.begin(ledger.tx, why, above=job, now=ledger.now)
     if generation.pop_survey_request(ledger.tx):
-        ledger.tell(Survey(_nodes(ledger.tx)))
+        ledger.tell(SurveyNodes(_nodes(ledger.tx)))
 
 
-def met(ledger: Ledger, node: str, found: Sequence[UnknownAttempt]) -> None:
+def met(ledger: UnitOfWork, node: str, found: Sequence[UnknownAttempt]) -> None:
     """Take what a node has that nobody here awaits: all of it, whenever the node is reached."""
     before = {(one.job, one.attempt, one.tag): one for one in unknown.of_node(ledger.tx, node)}
     if not found and not before:
@@ -79,7 +79,7 @@ def _dated(one: UnknownAttempt, now: int) -> UnknownAttempt:
     return replace(one, since=one.since or now)
 
 
-def _is_ours(ledger: Ledger, one: UnknownAttempt) -> bool:
+def _is_ours(ledger: UnitOfWork, one: UnknownAttempt) -> bool:
     """Return whether the database knows an attempt by its secret; one whose end is written down may be forgotten.
 
     A server that died may have had no time to say so.
@@ -87,14 +87,14 @@ def _is_ours(ledger: Ledger, one: UnknownAttempt) -> bool:
     for attempt in attempts.of_jobs(ledger.tx, [one.job]):
         if attempt.number == one.attempt and attempt.secret_hash == one.tag:
             if attempt.closed_us is not None and not one.alive:
-                ledger.tell(Forget(one.node, ((one.job, one.attempt),)))
+                ledger.tell(ForgetAttempts(one.node, ((one.job, one.attempt),)))
             return True
     return False
 
 
-def _go_on(ledger: Ledger, one: UnknownAttempt) -> None:
+def _go_on(ledger: UnitOfWork, one: UnknownAttempt) -> None:
     if not one.alive:
-        ledger.tell(Discard(one.node, one.job, one.attempt, one.tag))
+        ledger.tell(DiscardAttempt(one.node, one.job, one.attempt, one.tag))
     elif ledger.config.restore_unknown_attempts is UnknownAttempts.END:
         ledger.tell(EndUnknown(one.node, one.job, one.attempt, one.tag))
 
@@ -112,7 +112,7 @@ def _found(one: UnknownAttempt) -> str:
     )
 
 
-def heard(ledger: Ledger, news: UnknownEnded | HeldUp) -> None:
+def heard(ledger: UnitOfWork, news: UnknownEnded | LaunchDelayed) -> None:
     """Take what is said of one unknown job."""
     if isinstance(news, UnknownEnded):
         _ended(ledger, news)
@@ -120,22 +120,22 @@ def heard(ledger: Ledger, news: UnknownEnded | HeldUp) -> None:
         ledger.event(EventType.UNKNOWN_JOB_FOUND, f"the launch waits: {news.says}", news.job, (news.node,))
 
 
-def _ended(ledger: Ledger, news: UnknownEnded) -> None:
+def _ended(ledger: UnitOfWork, news: UnknownEnded) -> None:
     """Note that an unknown job is over: what it held is free again."""
     for one in unknown.of_node(ledger.tx, news.node):
         if (one.job, one.attempt, one.tag) == (news.job, news.attempt, news.tag):
             unknown.remove(ledger.tx, [one.id])
             ledger.event(EventType.UNKNOWN_JOB_ENDED, f"{_named(one)} is over", None, (news.node,))
-    ledger.tell(Discard(news.node, news.job, news.attempt, news.tag))
+    ledger.tell(DiscardAttempt(news.node, news.job, news.attempt, news.tag))
     _note_nodes(ledger)
 
 
-def _note_nodes(ledger: Ledger) -> None:
+def _note_nodes(ledger: UnitOfWork) -> None:
     ledger.site.lineage.unknown_nodes = {one.node for one in unknown.listed(ledger.tx)}
-    ledger.tell(LookAgain())
+    ledger.tell(ScheduleAgain())
 
 
-def end(tx: Tx, number: int) -> list[Instruction]:
+def end(tx: Tx, number: int) -> list[Effect]:
     """Return the instruction that ends an unknown job; what it holds is given back when its node says that it ended."""
     one = unknown.get(tx, number)
     return [EndUnknown(one.node, one.job, one.attempt, one.tag)]

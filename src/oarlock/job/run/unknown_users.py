@@ -4,7 +4,7 @@ Only a look-up that worked can say that a user does not exist, and it must say s
 Error no earlier than `LEAST_SECONDS` after the first such answer. Until then all jobs of the user wait, with a reason.
 """
 
-from oarlock.job.run.unit_of_work import Ledger
+from oarlock.job.run.unit_of_work import UnitOfWork
 from oarlock.model.event import EventType
 from oarlock.model.job import Job
 from oarlock.store.queries import account_doubts
@@ -19,7 +19,7 @@ _PAUSE = 30  # seconds until the user is looked up again
 _SAME_DOUBT = 3600  # seconds after which an older answer counts no more
 
 
-def postpone(ledger: Ledger, user: str, host: str, event: EventType, says: str) -> AccountDoubt | None:
+def postpone(ledger: UnitOfWork, user: str, host: str, event: EventType, says: str) -> AccountDoubt | None:
     """Let all jobs of a user wait for a moment; None if the user certainly does not exist.
 
     `host` is where the look-up was made; empty: on the server.

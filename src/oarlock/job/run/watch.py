@@ -4,10 +4,10 @@ from collections.abc import Collection, Mapping, Sequence
 
 from oarlock.job.cluster import node_states, power
 from oarlock.job.run import finish, kill, suspend
-from oarlock.job.run.effects import Instruction, LookAgain
-from oarlock.job.run.finish import Over
+from oarlock.job.run.effects import Effect, ScheduleAgain
+from oarlock.job.run.finish import FinishedAttempts
 from oarlock.job.run.launch import NOOP
-from oarlock.job.run.unit_of_work import Ledger, Site
+from oarlock.job.run.unit_of_work import StepContext, UnitOfWork
 from oarlock.model.event import EventType
 from oarlock.model.job import FINAL, FragState, Job, JobState
 from oarlock.model.resource import DEFAULT_TYPE, ResourceState
@@ -22,15 +22,15 @@ _SWITCHED = (ResourceState.SUSPECTED, ResourceState.ABSENT)
 
 
 def look(
-    tx: Tx, site: Site, *, now: float, over: Over, unreachable: Mapping[str, float] | None = None
-) -> list[Instruction]:
+    tx: Tx, site: StepContext, *, now: float, over: FinishedAttempts, unreachable: Mapping[str, float] | None = None
+) -> list[Effect]:
     """Do what its time has come for. `unreachable`: nodes whose connection is lost, with since when."""
     away = unreachable or {}
     jumped = clock_jumps.read(tx)
     overdue = _deadlines_passed(tx, jumped, now=int(now))
     dying = kills.under_way(tx)
     # Thousands may run; those for whom something has to happen are few.
-    ledger = Ledger(tx, site, now, {*overdue, *(number for number, _, _ in dying)})
+    ledger = UnitOfWork(tx, site, now, {*overdue, *(number for number, _, _ in dying)})
     for number, deadline in overdue.items():
         _overdue(ledger, ledger.jobs[number], deadline, away, over)
     _kills(ledger, dying, away, jumped)
@@ -42,12 +42,12 @@ def look(
     return [*ledger.write(), *suspend.go_on(tx, site, now=now)]
 
 
-def clock_jumped(tx: Tx, site: Site, *, now: float, seconds: int) -> list[Instruction]:
+def clock_jumped(tx: Tx, site: StepContext, *, now: float, seconds: int) -> list[Effect]:
     """Note that the server's clock jumped; nobody's time is over because of it. Reservations keep to the clock."""
     clock_jumps.add(tx, now=int(now), seconds=seconds)
-    ledger = Ledger(tx, site, now)
+    ledger = UnitOfWork(tx, site, now)
     ledger.event(EventType.CLOCK_JUMP, f"the server's clock jumped by {seconds:+d} s")
-    ledger.tell(LookAgain())
+    ledger.tell(ScheduleAgain())
     return ledger.write()
 
 
@@ -61,7 +61,7 @@ def _deadlines_passed(tx: Tx, jumped: ClockJumps, *, now: int) -> dict[int, int]
     return {number: end for number, end in ends.items() if end <= now}
 
 
-def _overdue(ledger: Ledger, job: Job, deadline: int, away: Mapping[str, float], over: Over) -> None:
+def _overdue(ledger: UnitOfWork, job: Job, deadline: int, away: Mapping[str, float], over: FinishedAttempts) -> None:
     if NOOP in job.types:
         ledger.event(EventType.WALLTIME, "its walltime is over", job.id)
         kill.end(ledger, job, "its walltime is over")
@@ -80,14 +80,14 @@ def _overdue(ledger: Ledger, job: Job, deadline: int, away: Mapping[str, float],
         _tell_walltime(ledger, job)
 
 
-def _tell_walltime(ledger: Ledger, job: Job) -> None:
+def _tell_walltime(ledger: UnitOfWork, job: Job) -> None:
     if kills.request(ledger.tx, [job.id], at=ledger.now):
         ledger.event(EventType.WALLTIME, "its walltime is over and its node has not ended it", job.id)
         kill.end(ledger, job, "its walltime is over")
 
 
 def _kills(
-    ledger: Ledger, dying: Sequence[tuple[int, FragState, int]], away: Mapping[str, float], jumped: ClockJumps
+    ledger: UnitOfWork, dying: Sequence[tuple[int, FragState, int]], away: Mapping[str, float], jumped: ClockJumps
 ) -> None:
     """Tell again those that do not end; give up those that still do not. Nodes out of reach are waited for."""
     config = ledger.config
@@ -107,12 +107,12 @@ def _kills(
             kill.tell(ledger, job)
 
 
-def _out_of_reach(ledger: Ledger, number: int, away: Collection[str]) -> bool:
+def _out_of_reach(ledger: UnitOfWork, number: int, away: Collection[str]) -> bool:
     attempt = ledger.attempts.get(number)
     return attempt is not None and attempt.closed_us is None and any(node.name in away for node in attempt.nodes)
 
 
-def _bury(ledger: Ledger, jumped: ClockJumps) -> None:
+def _bury(ledger: UnitOfWork, jumped: ClockJumps) -> None:
     """Declare resources Dead that have been Suspected or Absent for DEAD_SWITCH_TIME; those asleep can be woken."""
     limit = ledger.config.dead_switch_time
     if not limit:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 
 from oarlock.job import alerts
-from oarlock.job.run.reports import NotNotified
+from oarlock.job.run.reports import NotificationFailed
 from oarlock.model.event import EVENTS, Event, EventType
 from oarlock.server.core import ServerCore
 from oarlock.server.effects.mail import MailFailed, MailServer
@@ -47,7 +47,7 @@ class AlertSender:
         if not self._failed:
             self._failed = True
             log.warning("administrators could not be told", extra={"why": says})
-            self._core.tell(NotNotified(0, EventType.MAIL_NOTIFICATION_ERROR, says))
+            self._core.tell(NotificationFailed(0, EventType.MAIL_NOTIFICATION_ERROR, says))
 
 
 def _due(tx: Tx) -> list[EventRow]:

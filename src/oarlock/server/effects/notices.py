@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from oarlock.config import Config
 from oarlock.job.run.effects import Notify
-from oarlock.job.run.reports import News, Notified, NotNotified
+from oarlock.job.run.reports import IncomingReport, NotificationFailed, NotificationSent
 from oarlock.lang import options
 from oarlock.model.errors import OarlockError
 from oarlock.model.event import EventType
@@ -26,7 +26,7 @@ Run = Callable[[Notice], Awaitable[str]]
 class NoticeSender:
     """Tells users as they chose. A user's programs run one after the other; what goes wrong is told as news."""
 
-    def __init__(self, config: Config, tell: Callable[[News], None], run: Run) -> None:
+    def __init__(self, config: Config, tell: Callable[[IncomingReport], None], run: Run) -> None:
         self._tell, self._run, self._post = tell, run, MailServer(config)
         self._sent: dict[str, deque[float]] = {}
         self._programs = asyncio.Semaphore(_PROGRAMS)
@@ -42,7 +42,7 @@ class NoticeSender:
             log.warning("too many mails; one is left out", extra={"job": notice.job, "user": notice.user})
         else:
             await self._mail(notice, where)
-        self._tell(Notified(notice.number))
+        self._tell(NotificationSent(notice.number))
 
     def _is_too_much(self, address: str) -> bool:
         now = asyncio.get_running_loop().time()
@@ -58,7 +58,7 @@ class NoticeSender:
         try:
             await self._post.send([address], subject, f"Job {notice.job}{named} of {notice.user}: {notice.comment}\n")
         except MailFailed as problem:
-            self._tell(NotNotified(notice.job, EventType.USER_MAIL_NOTIFICATION, str(problem)))
+            self._tell(NotificationFailed(notice.job, EventType.USER_MAIL_NOTIFICATION, str(problem)))
 
     async def _execute(self, notice: Notify, program: str) -> None:
         if self._waiting[notice.user] >= _WAITING:
@@ -75,7 +75,7 @@ class NoticeSender:
             self._done(notice.user)
 
     def _not_run(self, notice: Notify, says: str) -> None:
-        self._tell(NotNotified(notice.job, EventType.USER_EXEC_NOTIFICATION_ERROR, says))
+        self._tell(NotificationFailed(notice.job, EventType.USER_EXEC_NOTIFICATION_ERROR, says))
 
     def _done(self, user: str) -> None:
         self._waiting[user] -= 1

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from oarlock.config import Config
 from oarlock.job.run.effects import Resume, Suspend
-from oarlock.job.run.reports import News, Stopped, WentOn
+from oarlock.job.run.reports import IncomingReport, JobResumed, JobSuspended
 from oarlock.server.effects import programs
 from oarlock.server.nodes.fleet import NodeVerbs
 
@@ -16,7 +16,7 @@ Each = Callable[[Sequence[str], Callable[[NodeVerbs], Awaitable[None]]], Awaitab
 class PauseCommands:
     """Suspends and resumes jobs. What is asked for again while it is under way is not done twice."""
 
-    def __init__(self, config: Config, each: Each, tell: Callable[[News], None]) -> None:
+    def __init__(self, config: Config, each: Each, tell: Callable[[IncomingReport], None]) -> None:
         self._config, self._each, self._tell = config, each, tell
         self._under_way: set[Suspend | Resume] = set()
 
@@ -30,7 +30,7 @@ class PauseCommands:
             says = "; ".join(failed.values()) or await self._script(self._config.just_after_suspend_exec_file, one.job)
         finally:
             self._under_way.discard(one)
-        self._tell(Stopped(one.job, one.attempt, tuple(failed), says))
+        self._tell(JobSuspended(one.job, one.attempt, tuple(failed), says))
 
     async def resume(self, one: Resume) -> None:
         """Run the site's script, then let the job go on; where the script fails it does not."""
@@ -44,7 +44,7 @@ class PauseCommands:
                 failed = await self._each(one.nodes, lambda node: node.resume(one.job, one.attempt))
         finally:
             self._under_way.discard(one)
-        self._tell(WentOn(one.job, one.attempt, tuple(failed), says or "; ".join(failed.values())))
+        self._tell(JobResumed(one.job, one.attempt, tuple(failed), says or "; ".join(failed.values())))
 
     async def _script(self, path: Path | None, job: int) -> str:
         """Run a script of the site with the number of a job; say what went wrong."""

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from oarlock.config import Config
-from oarlock.job.run.reports import News, Woken
+from oarlock.job.run.reports import IncomingReport, NodesWoken
 from oarlock.server.effects import programs
 
 log = logging.getLogger(__name__)
@@ -19,7 +19,7 @@ Ask = Callable[[Sequence[str]], Awaitable[dict[str, str]]]
 class PowerCommands:
     """Wakes nodes and puts them to sleep. What was woken is kept in memory: after a restart it is woken again."""
 
-    def __init__(self, config: Config, ask: Ask, tell: Callable[[News], None]) -> None:
+    def __init__(self, config: Config, ask: Ask, tell: Callable[[IncomingReport], None]) -> None:
         self._config, self._ask, self._tell = config, ask, tell
         self._waking: set[str] = set()
 
@@ -53,7 +53,7 @@ class PowerCommands:
             silent = await self._ask(left)
             over = loop.time() >= end
             if len(silent) < len(left) or over:
-                self._tell(Woken(frozenset(left) - silent.keys(), silent if over else {}))
+                self._tell(NodesWoken(frozenset(left) - silent.keys(), silent if over else {}))
             left = [] if over else list(silent)
             if left:
                 await asyncio.sleep(min(_LOOK_SECONDS, max(0.0, end - loop.time())))

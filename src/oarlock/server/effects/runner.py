@@ -12,38 +12,38 @@ from typing import Any, Protocol
 
 from oarlock.config import Config
 from oarlock.job.run.effects import (
-    Check,
+    AwaitReport,
+    CheckNodes,
     Checkpoint,
-    Discard,
+    DiscardAttempt,
+    Effect,
     EndUnknown,
-    Expect,
-    Forget,
-    GiveBack,
-    Instruction,
+    ForgetAttempts,
     Kill,
-    LookAgain,
+    LaunchAttempt,
     Notify,
-    Reach,
+    ReachNodes,
+    ReleaseNodes,
     Resume,
-    Run,
     RunEpilogue,
+    ScheduleAgain,
     Signal,
-    Sleep,
-    Survey,
+    SleepNodes,
+    SurveyNodes,
     Suspend,
-    Wake,
+    WakeNodes,
 )
 from oarlock.job.run.reports import (
-    Checked,
+    AttemptMissing,
+    CheckpointSignalled,
+    EpilogueEnded,
     Exited,
-    HeldUp,
     Hello,
-    Missing,
-    News,
-    NodeEvent,
+    IncomingReport,
+    LaunchDelayed,
+    NodeReport,
+    NodesChecked,
     NotLaunched,
-    ScriptEnded,
-    Signalled,
     Started,
 )
 from oarlock.model.errors import DatabaseHeld, NodeRefused, NodeUnreachable, OarlockError
@@ -83,7 +83,7 @@ class EffectRunner:
         fleet: NodeDirectory,
         config: Config,
         *,
-        tell: Callable[[News], None],
+        tell: Callable[[IncomingReport], None],
         look_again: Callable[[int | None], None],
         reached: Callable[[Sequence[int]], Awaitable[None]],
     ) -> None:
@@ -103,22 +103,22 @@ class EffectRunner:
         self._power = PowerCommands(config, self._silent, tell)
         self._stopped = False
 
-    def carry_out(self, instructions: Iterable[Instruction]) -> None:
+    def carry_out(self, instructions: Iterable[Effect]) -> None:
         """Begin all errands; returns at once."""
         if self._stopped:
             return
         for one in instructions:
             match one:
-                case LookAgain(at=at):
+                case ScheduleAgain(at=at):
                     self._look_again(at)
-                case Run():
+                case LaunchAttempt():
                     key = (one.first[1].job, one.first[1].attempt)
                     self._launching[key] = self._begin(self._run(one))
                     self._launching[key].add_done_callback(partial(self._launched, key))
-                case Forget():
+                case ForgetAttempts():
                     self._forgotten[one.node] += one.attempts
                     self._flush_soon()
-                case Expect():
+                case AwaitReport():
                     self._fleet.node(one.node).expect(one.job, one.attempt, one.secret)
                 case _:
                     self._begin(self._do(one))
@@ -127,14 +127,14 @@ class EffectRunner:
         self._launching.pop(key, None)
         self._held_up.pop(key, None)
 
-    def hear(self, news: NodeEvent) -> bool:
+    def hear(self, news: NodeReport) -> bool:
         """Look at what a node says before the steps do; false if nothing follows from it."""
         match news:
             case Started():
                 self._place_known((news.job, news.attempt, news.node), None)
             case Exited():
                 self._place_known((news.report.job, news.report.attempt, news.node), news)
-            case Missing():
+            case AttemptMissing():
                 # The connection was made anew for this very launch: of course it is not there yet.
                 return (news.job, news.attempt) not in self._launching
             case _:
@@ -168,19 +168,19 @@ class EffectRunner:
         except Exception:
             log.exception("errand failed", extra={"errand": getattr(errand, "__qualname__", "")})
 
-    async def _do(self, one: Instruction) -> None:
+    async def _do(self, one: Effect) -> None:
         match one:
-            case Reach():
+            case ReachNodes():
                 await self._reach(one)
             case Kill():
                 await self._kill(one)
-            case GiveBack():
+            case ReleaseNodes():
                 await self._each(one.nodes, lambda node: node.end(one.job, one.attempt))
             case Signal():
                 await self._politely(one.node, self._fleet.node(one.node).signal(one.job, one.attempt, one.number))
             case Checkpoint():
                 problem = await self._politely(one.node, self._fleet.node(one.node).checkpoint(one.job, one.attempt))
-                self._tell(Signalled(one.job, one.attempt, problem))
+                self._tell(CheckpointSignalled(one.job, one.attempt, problem))
             case Suspend():
                 await self._pausing.suspend(one)
             case Resume():
@@ -190,19 +190,19 @@ class EffectRunner:
             case _:
                 await self._do_rare(one)
 
-    async def _do_rare(self, one: Instruction) -> None:
+    async def _do_rare(self, one: Effect) -> None:
         match one:
-            case Wake():
+            case WakeNodes():
                 await self._power.wake(one.nodes)
-            case Sleep():
+            case SleepNodes():
                 await self._power.sleep(one.nodes)
             case Notify():
                 await self._notices.send(one)
-            case Check():
+            case CheckNodes():
                 await self._check(one)
-            case Survey():
+            case SurveyNodes():
                 await self._silent(one.nodes)
-            case Discard():
+            case DiscardAttempt():
                 await self._politely(one.node, self._fleet.node(one.node).discard(one.job, one.attempt, one.tag))
             case EndUnknown():
                 await self._politely(one.node, self._fleet.node(one.node).end_unknown(one.job, one.attempt, one.tag))
@@ -211,7 +211,7 @@ class EffectRunner:
 
     # Launching.
 
-    async def _reach(self, reach: Reach) -> None:
+    async def _reach(self, reach: ReachNodes) -> None:
         found = await asyncio.gather(*(self._greet(name) for name in reach.nodes))
         silent = {name: problem for name, problem in zip(reach.nodes, found, strict=True) if problem}
         if not silent:
@@ -230,7 +230,7 @@ class EffectRunner:
             return str(error)
         return ""
 
-    async def _run(self, run: Run) -> None:
+    async def _run(self, run: LaunchAttempt) -> None:
         name, launch = run.first
         try:
             uid = await self._people.uid(launch.user)
@@ -279,7 +279,7 @@ class EffectRunner:
                     raise
                 if key not in self._held_up:
                     self._held_up[key] = asyncio.Event()
-                    self._tell(HeldUp(name, launch.job, launch.attempt, str(error)))
+                    self._tell(LaunchDelayed(name, launch.job, launch.attempt, str(error)))
                 await self._wait_for_number(name, key)
 
     async def _wait_for_number(self, name: str, key: Key) -> None:
@@ -290,7 +290,7 @@ class EffectRunner:
             return
         raise NodeRefused(name, NOT_NOW, "it was to end before it began")
 
-    async def _prepare(self, run: Run) -> dict[str, OarlockError]:
+    async def _prepare(self, run: LaunchAttempt) -> dict[str, OarlockError]:
         """Have a place made on each of the other nodes; give those where that failed."""
         key = (run.first[1].job, run.first[1].attempt)
         loop = asyncio.get_running_loop()
@@ -327,7 +327,7 @@ class EffectRunner:
             waiting.set_result(ended)
 
     async def _not_launched(
-        self, run: Run, event: EventType, says: str, hosts: tuple[str, ...], *, cause: str = ""
+        self, run: LaunchAttempt, event: EventType, says: str, hosts: tuple[str, ...], *, cause: str = ""
     ) -> None:
         launch = run.first[1]
         others = tuple(name for name, _ in run.others if name not in hosts)
@@ -346,13 +346,13 @@ class EffectRunner:
             await self._fleet.node(kill.node).kill(kill.job, kill.attempt, grace=kill.grace)
         except NodeRefused as error:
             if error.word == UNKNOWN:
-                self._tell(Missing(kill.node, kill.job, kill.attempt))
+                self._tell(AttemptMissing(kill.node, kill.job, kill.attempt))
         except NodeUnreachable as error:
             log.warning("node does not hear a kill", extra={"node": kill.node, "job": kill.job, "why": error.why})
 
     async def _epilogue(self, one: RunEpilogue) -> None:
         ran = await self._script(str(self._config.server_epilogue_exec_file), one.job)
-        self._tell(ScriptEnded(one.job, one.attempt, programs.problem(ran, programs.EPILOGUE), ran.says))
+        self._tell(EpilogueEnded(one.job, one.attempt, programs.problem(ran, programs.EPILOGUE), ran.says))
 
     async def _script(self, path: str, job: int) -> programs.ProgramResult:
         return await programs.run([path, str(job)], seconds=self._config.server_prologue_epilogue_timeout)
@@ -380,10 +380,10 @@ class EffectRunner:
         """Ask nodes whether they answer; give the reasons of those that do not."""
         return await self._each(names, lambda node: node.ping())
 
-    async def _check(self, check: Check) -> None:
+    async def _check(self, check: CheckNodes) -> None:
         silent = await (self._checker.silent if self._checker else self._silent)(check.nodes)
         if silent is not None:
-            self._tell(Checked(frozenset(check.nodes) - silent.keys(), silent))
+            self._tell(NodesChecked(frozenset(check.nodes) - silent.keys(), silent))
 
     async def _each(self, names: Sequence[str], verb: Callable[[NodeVerbs], Awaitable[None]]) -> dict[str, str]:
         """Ask several nodes the same at once; give the reasons of those that did not do it."""

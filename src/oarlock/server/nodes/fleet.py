@@ -11,7 +11,7 @@ from typing import Protocol
 
 from oarlock.config import Config, NodeAccess, NodeTransport
 from oarlock.job.run import site_programs
-from oarlock.job.run.reports import Hello, NodeEvent
+from oarlock.job.run.reports import Hello, NodeReport
 from oarlock.node.attempt.notice import Notice
 from oarlock.node.wire.messages import Launch, NodeSettings
 from oarlock.server.nodes import ConnectionSlots, NodeClient, Timeouts, installed, local, ssh
@@ -65,7 +65,7 @@ class Fleet:
         config: Config,
         state_dir: Path,
         instance: InstanceIdentity,
-        on_event: Callable[[NodeEvent], None],
+        on_event: Callable[[NodeReport], None],
         on_samples: OnSamples,
     ) -> None:
         self._instance = instance

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from oarlock.job.run.reports import (
-    Back,
+    AttemptMissing,
     BadReport,
     Checkpointed,
+    ConnectionLost,
     Exited,
     Hello,
-    Lost,
-    Missing,
-    NodeEvent,
+    NodeReachable,
+    NodeReport,
     Started,
     UnknownEnded,
 )
@@ -66,7 +66,7 @@ class NodeClient:
         self,
         settings: NodeSettings,
         way: NodeCommand,
-        on_event: Callable[[NodeEvent], None],
+        on_event: Callable[[NodeReport], None],
         doors: ConnectionSlots,
         patience: Timeouts,
     ) -> None:
@@ -257,7 +257,7 @@ class NodeClient:
     async def _lose(self, channel: NodeChannel | None) -> None:
         """Tell once that a connection ended by itself, whoever notices first."""
         if channel is not None and self._channel is channel:
-            self._on_event(Lost(self.name, channel.why))
+            self._on_event(ConnectionLost(self.name, channel.why))
             await self._drop(channel.why)
 
     async def _drop(self, why: str) -> None:
@@ -273,7 +273,7 @@ class NodeClient:
         ours = [about for about in found if self._is_ours(about)]
         unknown = [_unknown(self.name, about) for about in found if not self._is_ours(about)]
         self._unknown = {(one.job, one.attempt): one.tag for one in unknown if one.alive}
-        self._on_event(Back(self.name, hello, tuple(unknown)))
+        self._on_event(NodeReachable(self.name, hello, tuple(unknown)))
         known: set[Key] = set()
         for about in ours:
             key = _key(about)
@@ -283,7 +283,7 @@ class NodeClient:
             elif about.get("started"):
                 self._on_event(Started(self.name, *key, about["started"]))
         for key in set(self._secrets) - known:
-            self._on_event(Missing(self.name, *key))
+            self._on_event(AttemptMissing(self.name, *key))
 
     def _is_ours(self, about: Body) -> bool:
         """Return whether a node speaks of an attempt that is awaited; one of its number may have another secret."""
@@ -317,7 +317,7 @@ class NodeClient:
         except NodeUnreachable as error:
             log.info("node still unreachable", extra={"node": self.name, "why": error.why})
             # Told again each time: a server that was started while the node is away has not heard it yet.
-            self._on_event(Lost(self.name, error.why))
+            self._on_event(ConnectionLost(self.name, error.why))
 
     async def _quiet(self, channel: NodeChannel) -> bool:
         """Sit through one period of a connection; true if it was closed because nobody needed it."""

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from oarlock.job.admission.admit import Ruling
+from oarlock.job.admission.admit import RuleResult
 from oarlock.model.errors import RuleFailed, RuleNotTrusted
 from oarlock.node.attempt.site_script import way_out
 
@@ -25,7 +25,7 @@ _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
 _ROOT = 0
 
 
-async def run(path: Path, asked: Mapping[str, Any], *, top: Path = Path("/"), seconds: float = SECONDS) -> Ruling:
+async def run(path: Path, asked: Mapping[str, Any], *, top: Path = Path("/"), seconds: float = SECONDS) -> RuleResult:
     """Run a rule on a job; a rule that is not trusted, fails or takes too long is told by an error.
 
     `top` is trusted as it is; every folder below it down to the file is looked at.
@@ -95,7 +95,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     await process.wait()
 
 
-def _ruling(answer: bytes, code: int) -> Ruling:
+def _ruling(answer: bytes, code: int) -> RuleResult:
     if code != 0:
         how = f"was ended by signal {-code}" if code < 0 else f"ended with {code}"
         raise RuleFailed(f"it {how} before it answered.")
@@ -109,4 +109,4 @@ def _ruling(answer: bytes, code: int) -> Ruling:
         raise RuleFailed(f"{error}.")
     if (job is None) == (reject is None) or not isinstance(job, dict | None) or not isinstance(reject, str | None):
         raise RuleFailed("it answers neither with the job nor with why it is refused.")
-    return Ruling(job, reject, messages)
+    return RuleResult(job, reject, messages)

@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from oarlock.job.plan_cache import Keeper
+from oarlock.job.plan_cache import CachedPlanner
 from oarlock.job.run import schedule
 from oarlock.job.run.schedule import Decision
 from oarlock.server.planning.client import LENGTH, PlanRequest
@@ -36,13 +36,13 @@ class PlannedDatabase:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._how: tuple[object, ...] = ()
-        self._keeper: Keeper | None = None
+        self._keeper: CachedPlanner | None = None
 
     def decide(self, asked: PlanRequest) -> Decision:
         """Make one pass on the database as it is."""
         end = time.monotonic() + asked.seconds
         if self._keeper is None or self._how != (asked.how, asked.karma_window):
-            self._keeper = Keeper(asked.how, karma_window=asked.karma_window)
+            self._keeper = CachedPlanner(asked.how, karma_window=asked.karma_window)
             self._how = (asked.how, asked.karma_window)
         with self._database.read() as tx:
             seen = self._keeper.read(tx, now=asked.now)

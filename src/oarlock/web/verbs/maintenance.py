@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from oarlock.job.cluster import maintenance
-from oarlock.job.cluster.maintenance import Met
+from oarlock.job.cluster.maintenance import AffectedJobs
 from oarlock.model.maintenance import Maintenance
 from oarlock.store.queries import maintenance as stored
 from oarlock.web.context import Call, Nought
@@ -42,10 +42,10 @@ class NewWindow(Asked, kw_only=True):
 
 
 @verb(
-    "maintenance.add", "POST /maintenance", may=May.ADMINS, asks=NewWindow, answers=Met,
+    "maintenance.add", "POST /maintenance", may=May.ADMINS, asks=NewWindow, answers=AffectedJobs,
     says="Keep resources free of jobs for a time: no job is started that would still be there.",
 )  # fmt: skip
-async def add(call: Call, asked: NewWindow) -> Met:
+async def add(call: Call, asked: NewWindow) -> AffectedJobs:
     """Add a window; the scheduler looks again."""
     by, now = call.who.name, call.now
     met = await call.change(
@@ -59,7 +59,7 @@ async def add(call: Call, asked: NewWindow) -> Met:
             by=by,
             now=now,
         ),
-        Met,
+        AffectedJobs,
     )
     call.core.wake_scheduler()
     return met

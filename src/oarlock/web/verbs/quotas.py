@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from oarlock.job import quota_usage
-from oarlock.job.quota_usage import Allowance
+from oarlock.job.quota_usage import QuotasInForce
 from oarlock.lang.limits import short
 from oarlock.lang.quotas import resolved, rule
 from oarlock.model.quota import BadQuotas
@@ -25,10 +25,10 @@ class WhichQuotas(Asked):
 
 
 @verb(
-    "quotas.list", "GET /quotas", may=May.USERS, asks=WhichQuotas, answers=Allowance,
+    "quotas.list", "GET /quotas", may=May.USERS, asks=WhichQuotas, answers=QuotasInForce,
     says="Show the quotas in force, and who uses how much of them.",
 )  # fmt: skip
-async def listed(call: Call, asked: WhichQuotas) -> Allowance:
+async def listed(call: Call, asked: WhichQuotas) -> QuotasInForce:
     """Give the rules with what is used of them."""
     now, config = call.now, call.core.config
     at = now if asked.at is None else asked.at

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from oarlock.job.admission.payload import Body
+from oarlock.job.admission.payload import SubmissionPayload
 from oarlock.model.errors import InteractiveNotYet
 from oarlock.model.job import JobState, Reservation
 from oarlock.web.context import Call, Later
@@ -33,10 +33,10 @@ class Submitted(Struct, frozen=True):
 
 
 @verb(
-    "jobs.submit", "POST /jobs", may=May.SUBMITTERS, asks=Body, answers=Submitted, behalf=True,
+    "jobs.submit", "POST /jobs", may=May.SUBMITTERS, asks=SubmissionPayload, answers=Submitted, behalf=True,
     largest_body=LARGEST_ARRAY_BODY, says="Submit a job or an array of jobs.",
 )  # fmt: skip
-async def submit(call: Call, asked: Body) -> Submitted | Later:
+async def submit(call: Call, asked: SubmissionPayload) -> Submitted | Later:
     """Store the jobs and wake the scheduler; a reservation is answered when the scheduler has looked at it."""
     _refuse_interactive(asked)
     if call.behalf is not None:
@@ -54,7 +54,7 @@ async def submit(call: Call, asked: Body) -> Submitted | Later:
     return Submitted(ids, first.array_id, taken.messages, first.state, None)
 
 
-def _refuse_interactive(asked: Body) -> None:
+def _refuse_interactive(asked: SubmissionPayload) -> None:
     """Raise `InteractiveNotYet` for a job that nobody could enter: it would run an empty command."""
     if asked.interactive:
         raise InteractiveNotYet
@@ -77,10 +77,10 @@ class Trial(Struct, frozen=True):
 
 
 @verb(
-    "jobs.dry-run", "POST /jobs/dry-run", may=May.SUBMITTERS, asks=Body, answers=Trial, changes=False,
+    "jobs.dry-run", "POST /jobs/dry-run", may=May.SUBMITTERS, asks=SubmissionPayload, answers=Trial, changes=False,
     says="Say when and where a job would start, and what would start sooner; nothing is submitted.",
 )  # fmt: skip
-async def dry_run(call: Call, asked: Body) -> Trial:
+async def dry_run(call: Call, asked: SubmissionPayload) -> Trial:
     """Ask the scheduler about a job that is not stored."""
     _refuse_interactive(asked)
     new, messages = await call.desk.try_out(asked, call.account)

@@ -8,7 +8,7 @@ Point = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class PlotArea:
     """The area between margins. Places in it are shares of its width and height, from the left and from below."""
 
     width: int = 600
