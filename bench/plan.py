@@ -13,9 +13,9 @@ from bench.harness import cpu_seconds, figure
 from oarlock.lang import request
 from oarlock.model.job import JobState
 from oarlock.model.resource import Value
-from oarlock.model.snapshot import Choice, Placed, Queue, ResourceTable, Shape, Snapshot, Waiting
+from oarlock.model.snapshot import Choice, PlacedJob, Queue, ResourceTable, Shape, Snapshot, WaitingJob
 from oarlock.plan.explain.explain import Explainer
-from oarlock.plan.incremental.live_plan import Live
+from oarlock.plan.incremental.incremental_plan import IncrementalPlan
 from oarlock.plan.planner import Planner
 from oarlock.plan.settings import PlanSettings
 
@@ -45,8 +45,8 @@ class Load:
     rows: list[Row]
     nodes: list[list[int]]
     random: Random = field(default_factory=lambda: Random(1))
-    placed: list[Placed] = field(default_factory=list)
-    waiting: list[Waiting] = field(default_factory=list)
+    placed: list[PlacedJob] = field(default_factory=list)
+    waiting: list[WaitingJob] = field(default_factory=list)
     shapes: dict[str, int] = field(default_factory=dict)
 
     def fill(self, walltime: Walltime) -> None:
@@ -63,7 +63,7 @@ class Load:
         left = self.random.randint(1, walltime)
         number = len(self.placed) + 1
         self.placed.append(
-            Placed(
+            PlacedJob(
                 job_id=number,
                 moldable_id=number,
                 user="ada",
@@ -79,7 +79,7 @@ class Load:
         """Let one job more wait."""
         number = 100_000 + len(self.waiting)
         choice = Choice(number, self.shapes.setdefault(text, len(self.shapes)), walltime)
-        self.waiting.append(Waiting(job_id=number, user="ada", queue="default", choices=(choice,)))
+        self.waiting.append(WaitingJob(job_id=number, user="ada", queue="default", choices=(choice,)))
 
     def snapshot(self) -> Snapshot:
         """Give what the scheduler sees."""
@@ -253,23 +253,23 @@ def single_events() -> float:
     return _seconds(events) / (2 * len(leavers)) * 1e3
 
 
-def _full_machine() -> tuple[Live, Snapshot]:
+def _full_machine() -> tuple[IncrementalPlan, Snapshot]:
     """Plan, and let everybody start who can."""
     snapshot = regular(10_000, parts=0.6)
-    made = Live(snapshot, now=NOW, settings=PlanSettings())
+    made = IncrementalPlan(snapshot, now=NOW, settings=PlanSettings())
     made.refresh()
     _obey(made)
     return made, snapshot
 
 
-def _obey(made: Live) -> None:
+def _obey(made: IncrementalPlan) -> None:
     for job_id in made.decide().start:
         made.started(job_id)
 
 
-def _newcomer(snapshot: Snapshot, number: int) -> Waiting:
+def _newcomer(snapshot: Snapshot, number: int) -> WaitingJob:
     choice = snapshot.waiting[number % len(snapshot.waiting)].choices[0]
-    return Waiting(job_id=number, user="ada", queue="default", choices=(choice,))
+    return WaitingJob(job_id=number, user="ada", queue="default", choices=(choice,))
 
 
 @figure("plan.explain", unit="µs a job", target=50)

@@ -13,7 +13,7 @@ from oarlock.job.run.unit_of_work import StepContext
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState
 from oarlock.model.maintenance import Maintenance
-from oarlock.plan.incremental.plan_cache import Kept
+from oarlock.plan.incremental.plan_cache import PlanCache
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import jobs, maintenance, plans, properties, resources
 
@@ -68,7 +68,7 @@ def test_a_kept_plan_that_fails_is_made_from_scratch_and_told(tx: Tx, monkeypatc
     kept = keeper()
     wait(tx, count=3)
     kept.whole(kept.read(tx, now=NOW), now=NOW)
-    monkeypatch.setattr(Kept, "_up_to_date", fail)
+    monkeypatch.setattr(PlanCache, "_up_to_date", fail)
     assert kept.whole(kept.read(tx, now=NOW + 1), now=NOW + 1) == scratch(tx, NOW + 1)
     assert [one.message for one in caplog.records] == ["a kept plan failed, the pass is made from scratch"]
 
@@ -79,13 +79,13 @@ def test_a_kept_plan_is_compared_now_and_then_and_not_used_if_it_is_wrong(tx: Tx
     kept = keeper()
     wait(tx, count=3)
     kept.whole(kept.read(tx, now=NOW), now=NOW)
-    real = Kept.whole
+    real = PlanCache.whole
 
-    def forgetful(self: Kept, *seen: object, **more: object):
+    def forgetful(self: PlanCache, *seen: object, **more: object):
         plan = real(self, *seen, **more)
         return structs.replace(plan, placements=dict(list(plan.placements.items())[1:]), start=()) if wrong else plan
 
-    monkeypatch.setattr(Kept, "whole", forgetful)
+    monkeypatch.setattr(PlanCache, "whole", forgetful)
     soon, later = NOW + 1, NOW + plan_cache._TRUSTED
     assert (kept.whole(kept.read(tx, now=soon), now=soon) != scratch(tx, soon)) is wrong
     assert caplog.records == []

@@ -3,14 +3,14 @@
 import pytest
 
 from oarlock.lang import quotas
-from oarlock.model.quota import Amount, BadQuotas, OneShot, Period, QuotaBook, WrittenRule
+from oarlock.model.quota import BadQuotas, OneShotQuota, QuotaAmount, QuotaBook, QuotaPeriod, WrittenRule
 from oarlock.model.snapshot import QuotaRule
 
-NONE = Amount(-1)
+NONE = QuotaAmount(-1)
 HOUR = 3600
 
 
-def rule(who: str, resources: Amount = NONE, jobs: Amount = NONE, hours: Amount = NONE) -> WrittenRule:
+def rule(who: str, resources: QuotaAmount = NONE, jobs: QuotaAmount = NONE, hours: QuotaAmount = NONE) -> WrittenRule:
     return WrittenRule(*who.split(","), resources, jobs, hours)
 
 
@@ -25,7 +25,10 @@ def spans(book: QuotaBook, days: int) -> list[tuple[float, float, str]]:
 
 def test_a_plain_file_has_rules_that_always_hold():
     book = quotas.read({"quotas": {"*,*,*,/": [16, "ALL", "0.5*ALL"], " q , p,t ,u": 3}, "job_types": ["t"]})
-    rules = (rule("*,*,*,/", Amount(16), Amount(1, of_all=True), Amount(0.5, of_all=True)), rule("q,p,t,u", Amount(3)))
+    rules = (
+        rule("*,*,*,/", QuotaAmount(16), QuotaAmount(1, of_all=True), QuotaAmount(0.5, of_all=True)),
+        rule("q,p,t,u", QuotaAmount(3)),
+    )
     assert book == QuotaBook({"quotas": rules})
     assert quotas.resolved(rules, 64) == (
         QuotaRule("*", "*", "*", "/", 16, 64, 32 * HOUR), QuotaRule("q", "p", "t", "u", 3, -1, -1),
@@ -33,7 +36,7 @@ def test_a_plain_file_has_rules_that_always_hold():
 
 
 def test_hours_may_have_fractions_and_resources_are_cut_off():
-    [one] = quotas.resolved((rule("*,*,*,*", Amount(34.9), NONE, Amount(0.5)),), 10)
+    [one] = quotas.resolved((rule("*,*,*,*", QuotaAmount(34.9), NONE, QuotaAmount(0.5)),), 10)
     assert (one.resources, one.jobs, one.resource_seconds) == (34, -1, 1800)
 
 
@@ -43,10 +46,10 @@ def test_a_calendar_has_periods_of_the_week_and_dates():
         "oneshot": [["2026-06-03 12:00", "2026-06-04 00:00", "feast", "a word"]],
         "day": {}, "rest": {}, "feast": {},
     })  # fmt: skip
-    periods = [Period(0, 8 * HOUR, 19 * HOUR + 1800, "day"), Period(2, 8 * HOUR, 19 * HOUR + 1800, "day")]
-    weekend = [Period(5, 0, 86400, "rest"), Period(6, 0, 86400, "rest")]
+    periods = [QuotaPeriod(0, 8 * HOUR, 19 * HOUR + 1800, "day"), QuotaPeriod(2, 8 * HOUR, 19 * HOUR + 1800, "day")]
+    weekend = [QuotaPeriod(5, 0, 86400, "rest"), QuotaPeriod(6, 0, 86400, "rest")]
     assert (book.week, book.otherwise) == ((*periods, *weekend), "rest")
-    assert book.oneshots == (OneShot((2026, 6, 3, 12, 0), (2026, 6, 4, 0, 0), "feast"),)
+    assert book.oneshots == (OneShotQuota((2026, 6, 3, 12, 0), (2026, 6, 4, 0, 0), "feast"),)
     assert spans(book, 4) == [
         (0, 8, "rest"), (8, 19.5, "day"), (19.5, 56, "rest"), (56, 60, "day"), (60, 72, "feast"), (72, 96, "rest"),
     ]  # fmt: skip

@@ -14,10 +14,10 @@ from oarlock.lang import request
 from oarlock.model.job import JobState, Reservation
 from oarlock.model.plan import Plan
 from oarlock.model.resource import DEFAULT_ORDER, Order, Value
-from oarlock.model.snapshot import Choice, Placed, Queue, ResourceTable, Shape, Snapshot, Waiting
+from oarlock.model.snapshot import Choice, PlacedJob, Queue, ResourceTable, Shape, Snapshot, WaitingJob
 from oarlock.plan.fit.fit import Fitter
 from oarlock.plan.planner import make_plan
-from oarlock.plan.sets.layout import Layout, lay_out
+from oarlock.plan.sets.layout import ResourceLayout, make_layout
 from oarlock.plan.settings import PlanSettings
 
 NOW = 1_000_000
@@ -64,9 +64,9 @@ def cluster(nodes: int, cores: int, **properties: Value) -> ResourceTable:
     return table(*(row for at in range(1, nodes + 1) for row in node(f"n{at:02d}", cores, **properties)))
 
 
-def laid(resources: ResourceTable, order: Sequence[Order] = DEFAULT_ORDER) -> Layout:
+def laid(resources: ResourceTable, order: Sequence[Order] = DEFAULT_ORDER) -> ResourceLayout:
     """Lay a table out."""
-    return lay_out(resources, order)
+    return make_layout(resources, order)
 
 
 def shape(text: str, where: str | None = None) -> Shape:
@@ -91,7 +91,7 @@ class Asked:
     def __init__(self, job_id: int, texts: Sequence[str], walltimes: Sequence[int], said: dict[str, Any]) -> None:
         self.job_id, self.texts, self.walltimes, self.said = job_id, texts, walltimes, said
 
-    def waiting(self, shapes: list[Shape]) -> Waiting:
+    def waiting(self, shapes: list[Shape]) -> WaitingJob:
         choices = []
         for at, (text, walltime) in enumerate(zip(self.texts, self.walltimes, strict=True)):
             made = shape(text, self.said.get("where"))
@@ -99,7 +99,7 @@ class Asked:
                 shapes.append(made)
             choices.append(Choice(self.job_id * 10 + at, shapes.index(made), walltime))
         said = {"user": "ada", "queue": "default"} | {key: value for key, value in self.said.items() if key != "where"}
-        return Waiting(job_id=self.job_id, choices=tuple(choices), **said)
+        return WaitingJob(job_id=self.job_id, choices=tuple(choices), **said)
 
 
 def asks(job_id: int, *texts: str, walltime: int | Sequence[int] = 100, **said: Any) -> Asked:
@@ -113,22 +113,22 @@ def reserves(job_id: int, text: str, at: int, walltime: int = 100, **said: Any) 
     return asks(job_id, text, walltime=walltime, reservation=Reservation.TO_SCHEDULE, start=at, **said)
 
 
-def runs(job_id: int, resources: Sequence[int], until: int, **said: Any) -> Placed:
+def runs(job_id: int, resources: Sequence[int], until: int, **said: Any) -> PlacedJob:
     """Draw a running job; its walltime ends `until`."""
     usual = {"moldable_id": job_id * 10, "user": "ada", "queue": "default", "state": JobState.RUNNING}
-    return Placed(job_id=job_id, resources=tuple(resources), stop=until, **(usual | {"start": NOW - 50} | said))
+    return PlacedJob(job_id=job_id, resources=tuple(resources), stop=until, **(usual | {"start": NOW - 50} | said))
 
 
-def reserved(job_id: int, resources: Sequence[int], start: int, stop: int, **said: Any) -> Placed:
+def reserved(job_id: int, resources: Sequence[int], start: int, stop: int, **said: Any) -> PlacedJob:
     """Draw an accepted reservation that did not start yet."""
     return runs(job_id, resources, stop, start=start, state=JobState.WAITING, reservation=Reservation.SCHEDULED, **said)
 
 
-def snapshot(resources: ResourceTable, *jobs: Asked | Placed, **said: Any) -> Snapshot:
+def snapshot(resources: ResourceTable, *jobs: Asked | PlacedJob, **said: Any) -> Snapshot:
     """Make a snapshot of a cluster and its jobs, with a default and a best-effort queue."""
     shapes: list[Shape] = []
     waiting = [job.waiting(shapes) for job in jobs if isinstance(job, Asked)]
-    placed = [job for job in jobs if isinstance(job, Placed)]
+    placed = [job for job in jobs if isinstance(job, PlacedJob)]
     usual = {"queues": (DEFAULT, BESTEFFORT)}
     return Snapshot(
         resources=resources, shapes=tuple(shapes), waiting=tuple(waiting), placed=tuple(placed), **(usual | said)
@@ -136,7 +136,7 @@ def snapshot(resources: ResourceTable, *jobs: Asked | Placed, **said: Any) -> Sn
 
 
 def planned(
-    resources: ResourceTable, *jobs: Asked | Placed, given: dict[str, Any] | None = None, **settings: Any
+    resources: ResourceTable, *jobs: Asked | PlacedJob, given: dict[str, Any] | None = None, **settings: Any
 ) -> Plan:
     """Plan jobs on a cluster at NOW, without security time unless it is given; `given`: what else a snapshot has."""
     shot = snapshot(resources, *jobs, **(given or {}))

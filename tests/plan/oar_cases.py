@@ -10,7 +10,7 @@ from oarlock.model.request import Group, Level
 from oarlock.model.snapshot import (
     Choice,
     Dependency,
-    Placed,
+    PlacedJob,
     Queue,
     QuotaRule,
     QuotaSpan,
@@ -18,7 +18,7 @@ from oarlock.model.snapshot import (
     Shape,
     Snapshot,
     Usage,
-    Waiting,
+    WaitingJob,
 )
 from oarlock.plan.fit.fit import Fitter
 from oarlock.plan.planner import make_plan
@@ -129,7 +129,7 @@ def schedule(given, expected, **more):
             assert list(plan.resources(int(job))) == numbers(outcome["resources"])
 
 
-def _waiting(job, shapes: list[Shape], security_time: int, highest: int) -> Waiting:
+def _waiting(job, shapes: list[Shape], security_time: int, highest: int) -> WaitingJob:
     choices = []
     for at, moldable in enumerate(job["moldables"]):
         shapes.append(Shape(tuple(_group(group, highest) for group in moldable["groups"])))
@@ -137,7 +137,7 @@ def _waiting(job, shapes: list[Shape], security_time: int, highest: int) -> Wait
     after = tuple(
         Dependency(other["id"], JobState(other["state"]), other["exit_code"]) for other in job.get("depends_on", [])
     )
-    return Waiting(job_id=job["id"], choices=tuple(choices), after=after, **_who(job))
+    return WaitingJob(job_id=job["id"], choices=tuple(choices), after=after, **_who(job))
 
 
 def _group(group, highest: int) -> Group:
@@ -150,9 +150,9 @@ def _group(group, highest: int) -> Group:
     return Group(levels, where.check(where.parse(ranges), {"resource_id": int}))
 
 
-def _placed(job, now: int, security_time: int) -> Placed:
+def _placed(job, now: int, security_time: int) -> PlacedJob:
     begun = job["start"] <= now
-    return Placed(
+    return PlacedJob(
         job_id=job["id"],
         moldable_id=job["id"],
         state=JobState.RUNNING if begun else JobState.WAITING,
@@ -306,7 +306,7 @@ def _job(job, now: str):
 def fairshare_order(given, expected):
     used, asked = given["used"], given["asked"]
     usage = Usage(sum(used.values()), sum(asked.values()), used, asked)
-    jobs = [Waiting(job_id=at, user=user, queue="default", choices=()) for at, user in enumerate(reversed(used))]
+    jobs = [WaitingJob(job_id=at, user=user, queue="default", choices=()) for at, user in enumerate(reversed(used))]
     assert [job.user for job in by_karma(jobs, usage, Fairness())] == expected["order"]
 
 

@@ -5,7 +5,7 @@ from random import Random
 from msgspec.structs import replace
 
 from oarlock.model.job import JobState, Reservation
-from oarlock.model.snapshot import Placed, QuotaRule, QuotaSpan, Snapshot, Waiting, Window
+from oarlock.model.snapshot import MaintenanceWindow, PlacedJob, QuotaRule, QuotaSpan, Snapshot, WaitingJob
 from tests.plan.drawing import NOW, shape
 
 
@@ -38,7 +38,7 @@ def _rule(r: Random) -> QuotaRule:
     return QuotaRule(*who, *most)
 
 
-def _perhaps_free(r: Random, job: Waiting) -> Waiting:
+def _perhaps_free(r: Random, job: WaitingJob) -> WaitingJob:
     return replace(job, types=(*job.types, "no_quotas")) if r.random() < 0.1 else job
 
 
@@ -52,10 +52,10 @@ def _spans(r: Random) -> tuple[QuotaSpan, ...]:
     return tuple(spans)
 
 
-def _window(r: Random, drawn: Snapshot, at: int) -> Window:
+def _window(r: Random, drawn: Snapshot, at: int) -> MaintenanceWindow:
     start = NOW + r.choice([-30, 0, 5, 20, 60])
     some = tuple(one for one in drawn.resources.ids if r.random() < 0.5)
-    return Window(f"w{at}", start, start + r.choice([10, 40, 90]), (*some, 99) if r.random() < 0.2 else some)
+    return MaintenanceWindow(f"w{at}", start, start + r.choice([10, 40, 90]), (*some, 99) if r.random() < 0.2 else some)
 
 
 def _with_rooms(r: Random, drawn: Snapshot) -> Snapshot:
@@ -78,7 +78,7 @@ def _with_rooms(r: Random, drawn: Snapshot) -> Snapshot:
     return replace(drawn, shapes=shapes, placed=(*placed, *inside), waiting=tuple(waiting))
 
 
-def _asking(job: Waiting, number: int | None, longer: int) -> Waiting:
+def _asking(job: WaitingJob, number: int | None, longer: int) -> WaitingJob:
     """Let a job ask for another shape, or the same, for so many times as long."""
     choices = tuple(
         replace(one, shape=one.shape if number is None else number, walltime=one.walltime * longer)
@@ -87,7 +87,7 @@ def _asking(job: Waiting, number: int | None, longer: int) -> Waiting:
     return replace(job, choices=choices)
 
 
-def _inside(r: Random, job_id: int, container: Placed) -> Placed:
+def _inside(r: Random, job_id: int, container: PlacedJob) -> PlacedJob:
     """Draw a job that runs inside of a container; or of another, which is over."""
     running = container.state != JobState.WAITING
     return replace(
@@ -102,12 +102,12 @@ def _inside(r: Random, job_id: int, container: Placed) -> Placed:
     )
 
 
-def _with_placeholder(r: Random, job: Waiting) -> Waiting:
+def _with_placeholder(r: Random, job: WaitingJob) -> WaitingJob:
     kept = r.choice([(), (), ("placeholder=a",), ("placeholder=b",), ("allow=a",), ("allowed=a",), ("allow=b",)])
     return replace(job, types=(*job.types, *kept))
 
 
-def _with_dates(r: Random, job: Waiting) -> Waiting:
+def _with_dates(r: Random, job: WaitingJob) -> WaitingJob:
     return replace(
         job,
         not_before=NOW + r.choice([-10, 5, 40]) if r.random() < 0.1 else 0,

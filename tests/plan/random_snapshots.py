@@ -12,13 +12,13 @@ from oarlock.model.resource import DEFAULT_ORDER, Order, Value
 from oarlock.model.snapshot import (
     Choice,
     Dependency,
-    Placed,
+    PlacedJob,
     Queue,
     ResourceTable,
     Shape,
     Snapshot,
     Usage,
-    Waiting,
+    WaitingJob,
 )
 from oarlock.plan.settings import Fairness, PlanSettings, Weights
 from tests.plan.drawing import BESTEFFORT, DEFAULT, FAIR, NOW, licences, table
@@ -179,7 +179,7 @@ def _count(r: Random) -> int:
     return r.choice([1, 1, 1, 1, 2, 2, 3, ALL, BEST, BESTHALF])
 
 
-def _placed(r: Random, resources: ResourceTable, numbers: list[int]) -> tuple[Placed, ...]:
+def _placed(r: Random, resources: ResourceTable, numbers: list[int]) -> tuple[PlacedJob, ...]:
     left = list(resources.ids)
     r.shuffle(left)
     made = []
@@ -190,11 +190,11 @@ def _placed(r: Random, resources: ResourceTable, numbers: list[int]) -> tuple[Pl
     return tuple(made)
 
 
-def _placed_one(r: Random, job_id: int, resources: tuple[int, ...]) -> Placed:
+def _placed_one(r: Random, job_id: int, resources: tuple[int, ...]) -> PlacedJob:
     accepted = r.random() < 0.25
     start = NOW + r.choice([-10, 0, 5, 20, 60]) if accepted else NOW - r.randint(1, 90)
     running = (JobState.RUNNING, JobState.RUNNING, JobState.SUSPENDED, JobState.FINISHING, JobState.LAUNCHING)
-    return Placed(
+    return PlacedJob(
         job_id=job_id,
         moldable_id=job_id * 10,
         user=r.choice(["ada", "bob"]),
@@ -209,13 +209,13 @@ def _placed_one(r: Random, job_id: int, resources: tuple[int, ...]) -> Placed:
     )
 
 
-def _waiting(r: Random, job_id: int, shapes: int, numbers: list[int]) -> Waiting:
+def _waiting(r: Random, job_id: int, shapes: int, numbers: list[int]) -> WaitingJob:
     dated = r.random() < 0.15
     types = r.choice(TYPES)
     choices = tuple(
         Choice(job_id * 10 + at, r.randrange(shapes), r.choice([1, 10, 25, 60])) for at in range(r.choice([1, 1, 2]))
     )
-    return Waiting(
+    return WaitingJob(
         job_id=job_id,
         user=r.choice(["ada", "bob"]),
         queue="besteffort" if "besteffort" in types else r.choice([*["default"] * 12, *["other"] * 5, "gone"]),
@@ -266,7 +266,7 @@ def medium(r: Random, build: str) -> Drawn:
     placed = tuple(_ordinary(r, at, busy[at * 9 : at * 9 + 9]) for at in range(1, len(busy) // 9))
     shapes = tuple(_medium_shape(r) for _ in range(20))
     waiting = tuple(
-        Waiting(
+        WaitingJob(
             job_id=1000 + at,
             user="ada",
             queue="default",
@@ -291,8 +291,8 @@ def _racks(r: Random, sizes: list[int]) -> ResourceTable:
     return table(*rows, *licences(4))
 
 
-def _ordinary(r: Random, job_id: int, resources: list[int]) -> Placed:
-    return Placed(
+def _ordinary(r: Random, job_id: int, resources: list[int]) -> PlacedJob:
+    return PlacedJob(
         job_id=job_id,
         moldable_id=job_id,
         user="bob",

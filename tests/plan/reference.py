@@ -17,7 +17,7 @@ from oarlock.model.job import JobState, Reservation
 from oarlock.model.plan import Obstacle
 from oarlock.model.request import ALL, BEST, BESTHALF, Group, Level
 from oarlock.model.resource import Order, Value
-from oarlock.model.snapshot import Choice, Placed, Queue, Shape, Snapshot, Usage, Waiting
+from oarlock.model.snapshot import Choice, PlacedJob, Queue, Shape, Snapshot, Usage, WaitingJob
 from oarlock.plan.settings import PlanSettings
 from tests.plan.reference_limits import Quotas, Rooms, said
 
@@ -154,21 +154,21 @@ class Reference:
 
     # Who is where.
 
-    def who(self, job: Waiting | Placed) -> Character:
+    def who(self, job: WaitingJob | PlacedJob) -> Character:
         """Say how others see a job here: one whose container is gone is in everybody's way."""
-        given = frozenset[int]() if isinstance(job, Waiting) else self._given(job)
+        given = frozenset[int]() if isinstance(job, WaitingJob) else self._given(job)
         return character(job)._replace(room=self.rooms.of(job, given))
 
-    def _given(self, job: Placed) -> Ids:
+    def _given(self, job: PlacedJob) -> Ids:
         return frozenset(job.resources) & frozenset(self.rows) - self.always
 
-    def _holds(self, job: Placed) -> Ids:
+    def _holds(self, job: PlacedJob) -> Ids:
         resources = self._given(job)
         if job.state == JobState.SUSPENDED:
             resources -= self._with("type", self.settings.shared_when_suspended)
         return resources
 
-    def _stay(self, job: Placed) -> Stay:
+    def _stay(self, job: PlacedJob) -> Stay:
         stop = job.stop + self.settings.security_time
         if job.state != JobState.WAITING:
             stop = max(stop, self.now + 1)
@@ -199,7 +199,7 @@ class Reference:
     def _seen(self, who: Character) -> Iterator[Stay]:
         return (stay for stay in self.stays if who.minds(stay.who))
 
-    def instants(self, job: Waiting, who: Character, begin: int, *, dated: bool) -> list[int]:
+    def instants(self, job: WaitingJob, who: Character, begin: int, *, dated: bool) -> list[int]:
         """Give the instants at which a job may begin: at once, or when something changes."""
         begin = max(begin, self.now)
         asleep = {} if dated else self.asleep()
@@ -211,7 +211,7 @@ class Reference:
 
     # The pass.
 
-    def _plan_queue(self, queue: Queue, jobs: list[Waiting]) -> None:
+    def _plan_queue(self, queue: Queue, jobs: list[WaitingJob]) -> None:
         policy = rule(queue.policy)
         if not queue.active or policy is None:
             self.refusals |= {job.job_id: Refusal(Obstacle.QUEUE_STOPPED) for job in jobs}
@@ -238,7 +238,7 @@ class Reference:
             self._guarded(job, dated=True)
         self._plan_in_order(policy, undated[:depth])
 
-    def _plan_in_order(self, policy: Rule, jobs: list[Waiting]) -> None:
+    def _plan_in_order(self, policy: Rule, jobs: list[WaitingJob]) -> None:
         dates = policy.dates
         while jobs and dates != 0:
             job, *jobs = jobs
@@ -256,7 +256,7 @@ class Reference:
             elif not self._waits_for_others(job):
                 self._guarded(job, dated=False, only_now=True)
 
-    def _hold(self, job: Waiting, old: Place) -> None:
+    def _hold(self, job: WaitingJob, old: Place) -> None:
         """Keep what a job was told, or the same resources as soon after that as they are free."""
         begin = self._begin(job)
         try:
@@ -275,7 +275,7 @@ class Reference:
         length = self._length(who, place.stop - place.start)
         return Stay(who, place.start, place.start + length, place.resources - self.always)
 
-    def _is_free(self, job: Waiting, who: Character, place: Place) -> bool:
+    def _is_free(self, job: WaitingJob, who: Character, place: Place) -> bool:
         stay = self._stay_at(who, place)
         free = self.free(who, stay.start, stay.stop, dated=False)
         if who.besteffort:
@@ -283,7 +283,7 @@ class Reference:
         length, walltime = stay.stop - stay.start, place.stop - place.start
         return stay.resources <= free and self.quotas.let(job, stay.start, length, stay.resources, walltime)
 
-    def _keeps(self, job: Waiting, who: Character, old: Place) -> bool:
+    def _keeps(self, job: WaitingJob, who: Character, old: Place) -> bool:
         """Let a job have a place, if it is free and nothing else is against it."""
         if not self._is_free(job, who, old):
             return False
@@ -296,7 +296,7 @@ class Reference:
         self.rooms.open(job, old.start, old.stop, resources)
         return True
 
-    def _let_go(self, job: Waiting) -> Place | None:
+    def _let_go(self, job: WaitingJob) -> Place | None:
         """Let a job hold its place no more; say which that was."""
         if job.job_id not in self.held:
             return None
@@ -307,7 +307,7 @@ class Reference:
         self.rooms.withdraw(job)
         return place
 
-    def _waits_for_others(self, job: Waiting) -> bool:
+    def _waits_for_others(self, job: WaitingJob) -> bool:
         begin = self._begin(job)
         if isinstance(begin, Refusal):
             self.refusals[job.job_id] = begin
@@ -319,7 +319,7 @@ class Reference:
             return False
         return True
 
-    def priority(self, job: Waiting, usage: Usage) -> float:
+    def priority(self, job: WaitingJob, usage: Usage) -> float:
         """Say how much speaks for a job."""
         weights, targets, used = self.settings.weights, self.settings.fairness.user_targets, usage.decayed_by_user
         waited = max(0, self.now - job.submitted)
@@ -347,7 +347,7 @@ class Reference:
         except Exception:  # noqa: BLE001
             return 0.0
 
-    def karma(self, job: Waiting, usage: Usage) -> float:
+    def karma(self, job: WaitingJob, usage: Usage) -> float:
         """Say by how much a job's people are over their share."""
         fairness = self.settings.fairness
         user, project = fairness.user_targets.get(job.user, 0), fairness.project_targets.get(job.project, 0)
@@ -358,7 +358,7 @@ class Reference:
             + fairness.asked_weight * (usage.asked_by_user.get(job.user, 0) / asked - user / 100)
         )
 
-    def _guarded(self, job: Waiting, *, dated: bool, only_now: bool = False, held: Place | None = None) -> None:
+    def _guarded(self, job: WaitingJob, *, dated: bool, only_now: bool = False, held: Place | None = None) -> None:
         try:
             who = self.who(job)
             found = self._reserve(job, who) if dated else self._place(job, who, only_now=only_now, held=held)
@@ -379,7 +379,7 @@ class Reference:
         security_time = self.settings.security_time
         return max(self.settings.besteffort_duration, security_time) if who.besteffort else walltime + security_time
 
-    def _place(self, job: Waiting, who: Character, *, only_now: bool, held: Place | None) -> Place | Refusal:
+    def _place(self, job: WaitingJob, who: Character, *, only_now: bool, held: Place | None) -> Place | Refusal:
         begin = self._begin(job)
         if isinstance(begin, Refusal):
             return begin
@@ -394,14 +394,14 @@ class Reference:
             return Refusal(Obstacle.DEADLINE, best.start)
         return best
 
-    def _is_best(self, job: Waiting, who: Character, held: Place, others: list[Place], begin: int) -> bool:
+    def _is_best(self, job: WaitingJob, who: Character, held: Place, others: list[Place], begin: int) -> bool:
         """Say whether a place that a job had is still free and ends before all others."""
         if job.deadline is not None and held.stop > job.deadline:
             return False
         best = all(held.stop < one.stop for one in others)
         return best and held.start >= max(begin, self.now) and self._is_free(job, who, held)
 
-    def _why_not_now(self, job: Waiting, who: Character) -> Obstacle:
+    def _why_not_now(self, job: WaitingJob, who: Character) -> Obstacle:
         for choice in job.choices:
             place = self._first(job, who, choice, [self.now], limited=False)
             if place and not self._let(job, who, choice, place.start, place.resources):
@@ -411,7 +411,7 @@ class Reference:
             return Obstacle.FAR_BACK
         return self._never(job, who)
 
-    def _never(self, job: Waiting, who: Character) -> Obstacle:
+    def _never(self, job: WaitingJob, who: Character) -> Obstacle:
         if not any(self.take(choice.shape, frozenset(self.rows)) for choice in job.choices):
             return Obstacle.TOO_BIG
         if who.room is not None:
@@ -423,10 +423,10 @@ class Reference:
                 return Obstacle.QUOTA
         return Obstacle.UNAVAILABLE
 
-    def _let(self, job: Waiting, who: Character, choice: Choice, start: int, resources: Ids) -> bool:
+    def _let(self, job: WaitingJob, who: Character, choice: Choice, start: int, resources: Ids) -> bool:
         return self.quotas.let(job, start, self._length(who, choice.walltime), resources, choice.walltime)
 
-    def _begin(self, job: Waiting) -> int | Refusal:
+    def _begin(self, job: WaitingJob) -> int | Refusal:
         if not self.rooms.there(self.rooms.of(job)):
             return Refusal(Obstacle.CONTAINER)
         begin = job.not_before
@@ -442,7 +442,7 @@ class Reference:
         return begin
 
     def _first(
-        self, job: Waiting, who: Character, choice: Choice, instants: list[int], *, limited: bool = True
+        self, job: WaitingJob, who: Character, choice: Choice, instants: list[int], *, limited: bool = True
     ) -> Place | None:
         hole = max(self._length(who, choice.walltime), self.settings.minimum_hole)
         lasting = choice.walltime + self.settings.security_time
@@ -459,7 +459,7 @@ class Reference:
                 return Place(choice.moldable_id, start, start + choice.walltime, chosen)
         return None
 
-    def _reserve(self, job: Waiting, who: Character) -> Place | Refusal:
+    def _reserve(self, job: WaitingJob, who: Character) -> Place | Refusal:
         choice = job.choices[0]
         if not self.rooms.there(who.room):
             return Refusal(Obstacle.CONTAINER)
@@ -552,18 +552,18 @@ def has(row: Row, column: str) -> bool:
     return row[column] is not None and not (column == "network_address" and row[column] == "")
 
 
-def character(job: Waiting | Placed) -> Character:
+def character(job: WaitingJob | PlacedJob) -> Character:
     """Say how others see a job. One that runs already and shares in no known way shares with nobody."""
     kept = said(job, "placeholder"), said(job, "allow") or said(job, "allowed")
     try:
         return Character("besteffort" in job.types, sharing(job), said(job, "inner"), *kept)
     except BadType:
-        if isinstance(job, Waiting):
+        if isinstance(job, WaitingJob):
             raise
         return Character("besteffort" in job.types, None, said(job, "inner"), *kept)
 
 
-def sharing(job: Waiting | Placed) -> tuple[str, str] | None:
+def sharing(job: WaitingJob | PlacedJob) -> tuple[str, str] | None:
     """Give the timesharing class of a job."""
     forms = {"": "**", "*,*": "**", "user,*": "u*", "*,name": "*n", "*,job_name": "*n", "user,name": "un"}
     for kind in job.types:

@@ -3,10 +3,10 @@
 from typing import NamedTuple
 
 from oarlock.model.job import JobState
-from oarlock.model.snapshot import Placed, QuotaRule, QuotaSpan, Snapshot, Waiting
+from oarlock.model.snapshot import PlacedJob, QuotaRule, QuotaSpan, Snapshot, WaitingJob
 
 Ids = frozenset[int]
-Job = Waiting | Placed
+Job = WaitingJob | PlacedJob
 ALWAYS = (-(1 << 60), 1 << 60)
 
 
@@ -17,7 +17,7 @@ def said(job: Job, word: str) -> str | None:
 
 def opens(job: Job) -> str | None:
     """Give the room that a container opens; one that is ending opens none."""
-    if isinstance(job, Placed) and job.state == JobState.FINISHING:
+    if isinstance(job, PlacedJob) and job.state == JobState.FINISHING:
         return None
     return str(job.job_id) if "container" in job.types else said(job, "container")
 

@@ -4,10 +4,10 @@ from oarlock.model.job import JobState
 from oarlock.model.plan import Placement
 from oarlock.model.snapshot import Queue
 from oarlock.plan.planner import make_plan
-from oarlock.plan.rules.besteffort import Holder, to_kill
+from oarlock.plan.rules.besteffort import JobResources, jobs_to_kill
 from oarlock.plan.rules.timesharing import SharingClass
 from oarlock.plan.settings import PlanSettings
-from oarlock.plan.timeline.occupancies import Kind
+from oarlock.plan.timeline.occupancies import OccupancyKind
 from tests.plan.drawing import (
     DEFAULT,
     FIFO,
@@ -32,13 +32,13 @@ SHARED = SharingClass("*", "*")
 
 def test_who_is_in_the_way_dies_and_who_timeshares_survives():
     running = [
-        Holder(1, Kind(besteffort=True), free("..##")),
-        Holder(2, Kind(besteffort=True), free("##..")),
-        Holder(3, Kind(besteffort=True, sharing=SHARED), free("..##")),
+        JobResources(1, OccupancyKind(besteffort=True), free("..##")),
+        JobResources(2, OccupancyKind(besteffort=True), free("##..")),
+        JobResources(3, OccupancyKind(besteffort=True, sharing=SHARED), free("..##")),
     ]
-    assert to_kill(running, [Holder(9, Kind(), free(".###"))]) == (1, 3)
-    assert to_kill(running, [Holder(9, Kind(sharing=SHARED), free(".###"))]) == (1,)
-    assert to_kill(running, []) == ()
+    assert jobs_to_kill(running, [JobResources(9, OccupancyKind(), free(".###"))]) == (1, 3)
+    assert jobs_to_kill(running, [JobResources(9, OccupancyKind(sharing=SHARED), free(".###"))]) == (1,)
+    assert jobs_to_kill(running, []) == ()
 
 
 def test_an_ordinary_job_does_not_see_best_effort_ones_and_has_them_killed():

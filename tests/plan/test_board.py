@@ -6,12 +6,12 @@ from oarlock.plan.fit.fit import Fitter
 from oarlock.plan.rules.timesharing import SharingClass
 from oarlock.plan.sets.availability import availability
 from oarlock.plan.settings import PlanSettings
-from oarlock.plan.timeline.occupancies import Board, Kind, Settled
-from oarlock.plan.timeline.occupancy import Chart, Stay
+from oarlock.plan.timeline.occupancies import JobOccupation, Occupancies, OccupancyKind
+from oarlock.plan.timeline.occupancy import Occupancy, Occupation
 from tests.plan.drawing import NOW, cluster, laid, node, table
 
-ORDINARY, BE = Kind(), Kind(besteffort=True)
-ADA, BOB = Kind(sharing=SharingClass("ada", "*")), Kind(sharing=SharingClass("bob", "*"))
+ORDINARY, BE = OccupancyKind(), OccupancyKind(besteffort=True)
+ADA, BOB = OccupancyKind(sharing=SharingClass("ada", "*")), OccupancyKind(sharing=SharingClass("bob", "*"))
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ ADA, BOB = Kind(sharing=SharingClass("ada", "*")), Kind(sharing=SharingClass("bo
         (ORDINARY, ADA, True),
         (ADA, ADA._replace(besteffort=True), False),
         (ADA._replace(besteffort=True), ADA, False),
-        (Kind(reservation=True), ORDINARY, True),
+        (OccupancyKind(reservation=True), ORDINARY, True),
     ],
 )
 def test_who_is_in_whose_way(one, other, seen):
@@ -38,11 +38,11 @@ def board(resources, **settings):
     layout = laid(resources)
     fitter = Fitter(layout)
     available = availability(layout, PlanSettings(**settings), NOW)
-    return Board(lambda now, usable: Chart(fitter, now, usable), available, NOW)
+    return Occupancies(lambda now, usable: Occupancy(fitter, now, usable), available, NOW)
 
 
 def stay(start, stop, resources):
-    return Stay(NOW + start, NOW + stop, resources)
+    return Occupation(NOW + start, NOW + stop, resources)
 
 
 def test_a_stay_is_shown_to_those_it_is_in_the_way_of_before_and_after_they_ask():
@@ -60,7 +60,7 @@ def test_a_stay_can_be_taken_away_again():
     made.settle(1, ADA, stay(0, 10, 0b0011))
     assert made.chart(ORDINARY).free_resources(NOW, NOW + 10) == 0b1100
     made.chart(ADA)
-    assert made.unsettle(1) == Settled(ADA, stay(0, 10, 0b0011))
+    assert made.remove(1) == JobOccupation(ADA, stay(0, 10, 0b0011))
     assert made.chart(ORDINARY).free_resources(NOW, NOW + 10) == 0b1111
     assert made.settled == {}
 
@@ -70,7 +70,7 @@ def test_reservations_to_come_may_count_on_what_is_away_and_others_on_what_can_b
     made = board(table(*rows), wake_up=True)
     free = {
         (kind.reservation, length): made.chart(kind).free_resources(NOW, NOW + length)
-        for kind in (ORDINARY, Kind(reservation=True))
+        for kind in (ORDINARY, OccupancyKind(reservation=True))
         for length in (50, 51)
     }
     a, b, c = 1, 1 << 8, 1 << 16

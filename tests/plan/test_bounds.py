@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oarlock.plan.fit.bounds import Bounds, Stairs
-from oarlock.plan.fit.demand import Asks
+from oarlock.plan.fit.bounds import SearchBounds, ShapeBounds
+from oarlock.plan.fit.demand import Demand
 from oarlock.plan.fit.fit import Fitter
 from tests.plan.drawing import laid, node, shape, table
 
@@ -26,7 +26,7 @@ TEXT_OF = {fit: text for text, fit in FITS.items()}
 
 
 def bound_after(easy: str, hard: str) -> int:
-    bounds = Bounds()
+    bounds = SearchBounds()
     bounds.at(FITS[hard], 10)
     bounds.at(FITS[easy], 10)
     bounds.raise_to(FITS[easy], 10, 50)
@@ -38,7 +38,7 @@ EASIER = {(easy, hard): easy == hard or bound_after(easy, hard) == 50 for easy, 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 99)), max_size=12))
 def test_a_bound_holds_for_its_duration_and_every_longer_one(told):
-    stairs, known = Stairs(), [0] * 11
+    stairs, known = ShapeBounds(), [0] * 11
     for duration, start in told:
         stairs.raise_to(duration, start)
         known = [max(bound, start) if at >= duration else bound for at, bound in enumerate(known)]
@@ -76,7 +76,7 @@ def test_shapes_that_cannot_be_compared_learn_nothing(one, other):
 
 
 def test_a_shape_that_comes_late_learns_what_was_known_of_easier_ones():
-    bounds = Bounds()
+    bounds = SearchBounds()
     bounds.at(FITS["core=1"], 10)
     bounds.raise_to(FITS["core=1"], 10, 50)
     assert [bounds.at(FITS["core=8"], duration) for duration in (9, 10, 11)] == [0, 50, 50]
@@ -87,7 +87,7 @@ TOLD = st.tuples(st.sampled_from(TEXTS), st.integers(1, 4), st.integers(1, 99))
 
 @given(st.lists(st.sampled_from(TEXTS)), st.lists(TOLD, max_size=12))
 def test_in_whatever_order_shapes_come_each_knows_what_was_told_of_all_easier_ones(met, told):
-    bounds = Bounds()
+    bounds = SearchBounds()
     for text in met:
         bounds.at(FITS[text], 1)
     for text, duration, start in told:
@@ -100,7 +100,7 @@ def test_in_whatever_order_shapes_come_each_knows_what_was_told_of_all_easier_on
 
 @given(st.permutations(TEXTS))
 def test_each_shape_passes_on_what_it_learns_to_the_next_harder_ones_once(met):
-    bounds = Bounds()
+    bounds = SearchBounds()
     for text in met:
         bounds.at(FITS[text], 1)
     known = {TEXT_OF[one.fit]: one for one in bounds._known.values()}
@@ -127,23 +127,23 @@ class Counted:
 class Wish:
     """A shape of which only the numbers are known."""
 
-    asks: Asks
+    asks: Demand
     steady: bool = True
     of_nodes: bool = False
 
 
 def test_a_shape_is_compared_with_each_of_the_others_once_in_each_direction():
-    bounds, of, many = Bounds(), Counted(), 50
+    bounds, of, many = SearchBounds(), Counted(), 50
     for nodes in range(many):
-        bounds.at(Wish(Asks(of, (nodes, many - nodes))), 1)
+        bounds.at(Wish(Demand(of, (nodes, many - nodes))), 1)
     of.asked = 0
-    bounds.at(Wish(Asks(of, (0, 0))), 1)
-    bounds.at(Wish(Asks(of, (many, many))), 1)
+    bounds.at(Wish(Demand(of, (0, 0))), 1)
+    bounds.at(Wish(Demand(of, (many, many))), 1)
     assert of.asked == 2 * many + 2 * (many + 1)
 
 
 def test_with_more_room_everything_is_forgotten():
-    bounds = Bounds()
+    bounds = SearchBounds()
     bounds.at(FITS["core=1"], 10)
     bounds.raise_to(FITS["core=1"], 10, 50)
     bounds.clear()

@@ -4,8 +4,8 @@ import pytest
 
 from oarlock.model.request import ALL, BEST, BESTHALF, Level
 from oarlock.plan.fit import tree_cache
-from oarlock.plan.fit.tree import choose, grow
-from oarlock.plan.fit.tree_cache import Cells
+from oarlock.plan.fit.tree import build_tree, choose
+from oarlock.plan.fit.tree_cache import TreeFit
 from tests.plan.drawing import cluster, laid, licences, node, table
 
 SWITCHES = table(*(row for at in range(6) for row in node(f"n{at}", 4, switch=at // 3)))
@@ -15,7 +15,7 @@ WIDE = table(*(row for at in range(12) for row in node(f"n{at:02d}", 2)), *node(
 
 def asked(layout, *levels):
     wanted = [Level(name, count) for name, count in levels]
-    return Cells(layout, grow(layout, layout.everything, wanted), wanted)
+    return TreeFit(layout, build_tree(layout, layout.everything, wanted), wanted)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_a_request_is_cut_where_its_blocks_lie_inside_nodes_and_takes_what_the_t
     layout = laid(SWITCHES)
     quick = asked(layout, *levels)
     assert quick._cells
-    root = grow(layout, layout.everything, [Level(*level) for level in levels])
+    root = build_tree(layout, layout.everything, [Level(*level) for level in levels])
     for gone in range(24):
         free = layout.bits_of(set(range(1, 25)) - set(range(gone, 24, 5)))
         assert quick.take(free) == choose(root, free)
@@ -43,7 +43,7 @@ def test_a_request_is_cut_where_its_blocks_lie_inside_nodes_and_takes_what_the_t
 def test_asking_again_gives_the_same_whatever_was_asked_in_between(resources):
     layout = laid(resources)
     levels = [Level("network_address", 2), Level("cpu", 1)]
-    quick = Cells(layout, grow(layout, layout.everything, levels), levels)
+    quick = TreeFit(layout, build_tree(layout, layout.everything, levels), levels)
     sets = [layout.bits_of(range(first, 45, step)) for first in range(1, 45, 4) for step in (1, 2, 3, 11)]
     answers = [(quick.fits(free), quick.take(free), quick.offers(free)) for free in sets]
     assert [(quick.fits(free), quick.take(free), quick.offers(free)) for free in reversed(sets)] == answers[::-1]
@@ -79,6 +79,6 @@ def test_the_memory_does_not_grow_without_end(monkeypatch):
     layout = laid(cluster(1, 4))
     quick = asked(layout, ("network_address", 1), ("cpu", 1))
     taken = [quick.take(free) for free in range(1, 16)]
-    root = grow(layout, layout.everything, [Level("network_address", 1), Level("cpu", 1)])
+    root = build_tree(layout, layout.everything, [Level("network_address", 1), Level("cpu", 1)])
     assert taken == [choose(root, free) for free in range(1, 16)]
     assert len(quick._cells[0].build.answers) <= 2

@@ -3,8 +3,8 @@
 import pytest
 
 from oarlock.plan.fit.fit import Fitter
-from oarlock.plan.timeline.occupancy import FOREVER, Chart, Stay
-from oarlock.plan.timeline.timeline import Found
+from oarlock.plan.timeline.occupancy import FOREVER, Occupancy, Occupation
+from oarlock.plan.timeline.timeline import FreeWindow
 from tests.plan.drawing import NOW, cluster, free, laid, licences, node, shape, table
 
 
@@ -15,14 +15,14 @@ class Room:
         self.layout = laid(resources)
         self.fitter = Fitter(self.layout)
         usable = self.layout.bits_of(set(resources.ids) - set(away))
-        self.chart = Chart(self.fitter, NOW, usable)
+        self.chart = Occupancy(self.fitter, NOW, usable)
         self.fits = {}
 
     def fit(self, text):
         return self.fits.setdefault(text, self.fitter.compile(shape(text)))
 
     def add(self, job_id, start, stop, ids, *, exclusive=False):
-        self.chart.add(job_id, Stay(NOW + start, NOW + stop, self.layout.bits_of(ids)), exclusive=exclusive)
+        self.chart.add(job_id, Occupation(NOW + start, NOW + stop, self.layout.bits_of(ids)), exclusive=exclusive)
 
     def find(self, text, duration, not_before=0):
         fit = self.fit(text)
@@ -121,8 +121,8 @@ def test_a_copy_is_changed_apart():
     twin = room.chart.copy()
     twin.remove(1)
     fit = room.fit("core=2")
-    assert twin.find(fit, 5) == Found(NOW, 0b11)
-    assert room.chart.find(fit, 5) == Found(NOW + 50, 0b11)
+    assert twin.find(fit, 5) == FreeWindow(NOW, 0b11)
+    assert room.chart.find(fit, 5) == FreeWindow(NOW + 50, 0b11)
 
 
 def test_time_passes_and_the_past_is_forgotten():
@@ -152,12 +152,12 @@ def test_that_there_is_never_a_place_is_remembered_until_something_is_given_back
 @pytest.mark.parametrize(
     ("other", "meets"),
     [
-        (Stay(10, 20, free("#.")), False),
-        (Stay(10, 20, free(".#")), True),
-        (Stay(20, 30, free(".#")), False),
-        (Stay(0, 10, free(".#")), False),
-        (Stay(19, 30, free("..")), True),
+        (Occupation(10, 20, free("#.")), False),
+        (Occupation(10, 20, free(".#")), True),
+        (Occupation(20, 30, free(".#")), False),
+        (Occupation(0, 10, free(".#")), False),
+        (Occupation(19, 30, free("..")), True),
     ],
 )
 def test_stays_meet_when_they_share_a_resource_at_some_instant(other, meets):
-    assert Stay(10, 20, free(".#")).meets(other) is meets
+    assert Occupation(10, 20, free(".#")).meets(other) is meets

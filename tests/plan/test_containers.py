@@ -5,7 +5,7 @@ from hypothesis import given, settings
 
 from oarlock.model.job import JobState
 from oarlock.plan.explain.explain import Explainer
-from oarlock.plan.incremental.live_plan import Live
+from oarlock.plan.incremental.incremental_plan import IncrementalPlan
 from oarlock.plan.planner import Planner, make_plan
 from oarlock.plan.settings import PlanSettings
 from tests.plan.drawing import NOW, Asked, asks, cluster, obstacles, places, planned, reserved, reserves, runs, snapshot
@@ -103,7 +103,7 @@ def test_nobody_inside_of_a_best_effort_container_makes_it_die():
 
 
 def test_from_event_to_event_rooms_come_and_go():
-    live = Live(snapshot(FOUR), now=NOW, settings=PlanSettings(security_time=0))
+    live = IncrementalPlan(snapshot(FOUR), now=NOW, settings=PlanSettings(security_time=0))
     shape = live_asks(live, asks(1, "nodes=2", types=ROOM), asks(2, "nodes=1", types=INNER))
     assert (live.decide().start, shape) == ((1,), 2)
     live.started(1)
@@ -116,7 +116,7 @@ def test_from_event_to_event_rooms_come_and_go():
     assert (plan.orphans, plan.start) == ((2,), ())
 
 
-def live_asks(live: Live, *jobs: Asked) -> int:
+def live_asks(live: IncrementalPlan, *jobs: Asked) -> int:
     """Let jobs wait in a plan that lives; gives how many shapes it knows then."""
     for job in jobs:
         live.submitted(job.waiting(live.planner.shapes))

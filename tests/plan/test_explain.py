@@ -9,26 +9,26 @@ from msgspec import structs
 
 from oarlock.lang import request
 from oarlock.model.job import JobState
-from oarlock.model.plan import Obstacle, Plan, Reason
+from oarlock.model.plan import Obstacle, Plan, WaitReason
 from oarlock.model.resource import Value
-from oarlock.model.snapshot import Choice, Dependency, Placed, Queue, ResourceTable, Shape, Snapshot, Waiting
+from oarlock.model.snapshot import Choice, Dependency, PlacedJob, Queue, ResourceTable, Shape, Snapshot, WaitingJob
 from oarlock.plan.explain.explain import Explainer
 from oarlock.plan.explain.wording import ordinal
 from oarlock.plan.planner import Planner
 from oarlock.plan.settings import PlanSettings
-from oarlock.plan.timeline.timeline import Found
+from oarlock.plan.timeline.timeline import FreeWindow
 from tests.plan.drawing import BESTEFFORT, DEFAULT, NOW, Asked, asks, cluster, node, runs, shape, snapshot, table
 
 HOUR = 3600
 
 
-def planner(resources: ResourceTable, *jobs: Asked | Placed, **settings: object) -> Planner:
+def planner(resources: ResourceTable, *jobs: Asked | PlacedJob, **settings: object) -> Planner:
     made = Planner(snapshot(resources, *jobs), now=NOW, settings=PlanSettings(**({"security_time": 0} | settings)))
     made.run()
     return made
 
 
-def why(job_id: int, resources: ResourceTable, *jobs: Asked | Placed, **settings: object) -> Reason:
+def why(job_id: int, resources: ResourceTable, *jobs: Asked | PlacedJob, **settings: object) -> WaitReason:
     return Explainer(planner(resources, *jobs, **settings)).why(job_id)
 
 
@@ -40,7 +40,7 @@ def test_the_last_node_comes_when_somebody_leaves():
         runs(812, [7, 8], until=NOW + 41 * 60),
         asks(900, "nodes=4", walltime=2 * HOUR),
     )
-    assert reason == Reason(
+    assert reason == WaitReason(
         900,
         Obstacle.BUSY,
         "needs 4 nodes for 2:00:00; 3 are free now, the fourth when job 812 ends in 0:41:00",
@@ -63,7 +63,7 @@ def test_what_is_idle_may_be_kept_for_a_job_that_comes_first():
         asks(2, "nodes=2", walltime=HOUR),
         asks(3, "nodes=1", walltime=HOUR),
     )
-    assert reason == Reason(
+    assert reason == WaitReason(
         3,
         Obstacle.BUSY,
         "needs 1 node for 1:00:00; 1 is free now, but none for that long (job 2 comes first, in 0:10:00), "
@@ -84,7 +84,7 @@ def test_conditions_of_the_user_are_told_and_those_of_rules_are_not():
     assert reason.says.startswith("needs 1 node with 2 cores of `cluster = 'a'` for 0:01:40; 0 are free now")
 
 
-def under(policy: str, job_id: int, resources: ResourceTable, *jobs: Asked | Placed) -> Reason:
+def under(policy: str, job_id: int, resources: ResourceTable, *jobs: Asked | PlacedJob) -> WaitReason:
     made = Planner(
         snapshot(resources, *jobs, queues=(Queue("default", 2, policy),)),
         now=NOW,
@@ -103,7 +103,7 @@ BLOCKED = (
 
 
 def test_a_job_that_is_promised_no_date_hears_who_comes_first_and_what_would_start():
-    assert under("easy", 3, cluster(2, 2), *BLOCKED) == Reason(
+    assert under("easy", 3, cluster(2, 2), *BLOCKED) == WaitReason(
         3,
         Obstacle.FAR_BACK,
         "needs 1 node for 1:00:00; 1 is free now, but none for that long (job 2 comes first, in 0:10:00); "
@@ -115,7 +115,7 @@ def test_a_job_that_is_promised_no_date_hears_who_comes_first_and_what_would_sta
 
 
 def test_where_nobody_passes_nothing_smaller_would_start():
-    assert under("fcfs", 3, cluster(2, 2), *BLOCKED) == Reason(
+    assert under("fcfs", 3, cluster(2, 2), *BLOCKED) == WaitReason(
         3,
         Obstacle.FAR_BACK,
         "needs 1 node for 1:00:00; 1 is free now, but none for that long (job 2 comes first, in 0:10:00); "
@@ -134,14 +134,14 @@ def test_a_job_that_waits_for_another_is_promised_no_date_where_dates_are_few():
 
 def test_a_job_that_is_too_big_hears_how_much_there_is():
     reason = why(1, cluster(3, 2), asks(1, "nodes=5"))
-    assert reason == Reason(1, Obstacle.TOO_BIG, "needs 5 nodes; there are only 3 such nodes in all")
+    assert reason == WaitReason(1, Obstacle.TOO_BIG, "needs 5 nodes; there are only 3 such nodes in all")
 
 
 def test_a_job_that_needs_what_is_away_hears_how_much_is_left():
     resources = table(*node("n1", 2), *node("n2", 2, state="Suspected"))
     reason = why(1, resources, asks(1, "nodes=2"))
     says = "needs 2 nodes; only 1 of 2 such nodes can be used now (1 Suspected)"
-    assert reason == Reason(1, Obstacle.UNAVAILABLE, says)
+    assert reason == WaitReason(1, Obstacle.UNAVAILABLE, says)
 
 
 AWAY = table(
@@ -217,11 +217,11 @@ def test_a_job_without_a_place_hears_what_stopped_it():
         snapshot(cluster(1, 1), asks(1, "nodes=1"), queues=(stopped, BESTEFFORT)), now=NOW, settings=PlanSettings()
     )
     made.run()
-    assert Explainer(made).why(1) == Reason(1, Obstacle.QUEUE_STOPPED, "queue `default` is stopped")
+    assert Explainer(made).why(1) == WaitReason(1, Obstacle.QUEUE_STOPPED, "queue `default` is stopped")
 
 
 def test_a_job_that_starts_now_is_about_to_start():
-    assert why(1, cluster(1, 1), asks(1, "nodes=1")) == Reason(1, Obstacle.BUSY, "is about to start", NOW)
+    assert why(1, cluster(1, 1), asks(1, "nodes=1")) == WaitReason(1, Obstacle.BUSY, "is about to start", NOW)
 
 
 def test_a_job_on_a_sleeping_node_waits_for_it_to_wake():
@@ -234,9 +234,9 @@ def test_when_could_i_get_so_many_cores_for_so_long():
     made = planner(cluster(2, 2), runs(1, [1, 2, 3], until=NOW + 600), asks(2, "core=2", walltime=HOUR))
     explainer = Explainer(made)
     assert [explainer.when(shape(f"core={count}"), HOUR) for count in (1, 2, 4, 5)] == [
-        Found(NOW, made.layout.bits_of([4])),
-        Found(NOW + 600, made.layout.bits_of([3, 4])),
-        Found(NOW + 600 + HOUR, made.layout.everything),
+        FreeWindow(NOW, made.layout.bits_of([4])),
+        FreeWindow(NOW + 600, made.layout.bits_of([3, 4])),
+        FreeWindow(NOW + 600 + HOUR, made.layout.everything),
         None,
     ]
 
@@ -285,7 +285,7 @@ def test_the_suggested_smaller_request_does_start_at_once(drawn: tuple[Snapshot,
             assert again.placements[job.job_id].start == NOW, told
 
 
-def _asking(snap: Snapshot, job: Waiting, text: str) -> Snapshot:
+def _asking(snap: Snapshot, job: WaitingJob, text: str) -> Snapshot:
     """Let a job ask for something else; everybody else as before."""
     [alternative] = request.parse([text]).alternatives
     choice = Choice(job.choices[0].moldable_id, len(snap.shapes), alternative.walltime or 0)
@@ -357,6 +357,6 @@ def test_a_place_that_was_promised_is_kept_though_nobody_is_in_the_way_any_more(
 
 def test_a_bad_job_that_nobody_looked_at_hears_who_comes_first():
     reason = under("fcfs", 5, cluster(2, 1), *BLOCKED[:2], asks(5, "colour=1", walltime=HOUR))
-    assert reason == Reason(
+    assert reason == WaitReason(
         5, Obstacle.FAR_BACK, "1 job of its queue comes first, and nobody passes; no date is promised"
     )

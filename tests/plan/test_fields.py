@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oarlock.plan.sets.bitset import lowest, union
-from oarlock.plan.sets.node_counts import Fields
+from oarlock.plan.sets.node_counts import NodeFields
 from tests.plan.drawing import cluster, laid, licences, node, table
 
 SIZES = [1, 3, 8, 9, 16, 31, 33, 64, 100, 128, 129, 200, 256]
@@ -28,7 +28,7 @@ def drawn(r: Random, cores: int):
 def test_fields_count_as_one_does_by_hand(cores, seed):
     r = Random(seed)
     layout, free = drawn(r, cores)
-    fields = Fields(layout)
+    fields = NodeFields(layout)
     here = [(free & found.bits).bit_count() for found in layout.nodes]
     wanted = r.choice([1, 2, r.randint(1, cores), cores, cores + 1, fields.width, fields.width + 1])
     enough = [at for at, count in enumerate(here) if count >= wanted]
@@ -46,7 +46,7 @@ def test_fields_count_as_one_does_by_hand(cores, seed):
 def test_nodes_become_resources_and_nodes_again(cores, seed):
     r = Random(seed)
     layout, _ = drawn(r, cores)
-    fields = Fields(layout)
+    fields = NodeFields(layout)
     nodes = r.getrandbits(len(layout.nodes))
     resources = fields.resources(nodes)
     assert resources == sum(found.bits for at, found in enumerate(layout.nodes) if nodes >> at & 1)
@@ -60,7 +60,7 @@ def test_nodes_become_resources_and_nodes_again(cores, seed):
 def test_the_lowest_members_are_taken_of_the_first_fields_that_have_enough(cores, seed):
     r = Random(seed)
     layout, free = drawn(r, cores)
-    fields, count = Fields(layout), r.randint(1, cores)
+    fields, count = NodeFields(layout), r.randint(1, cores)
     enough = [found for found in layout.nodes if (free & found.bits).bit_count() >= count]
     chosen = enough[: r.randint(0, len(enough))]
     given = fields.lowest(free, fields.at_least(free, count), len(chosen), count)
@@ -71,12 +71,12 @@ def test_the_lowest_members_are_taken_of_the_first_fields_that_have_enough(cores
 
 def test_what_is_behind_the_fields_is_not_counted():
     layout = laid(table(*node("a", 2), *licences(20)))
-    fields = Fields(layout)
+    fields = NodeFields(layout)
     behind = layout.everything ^ fields.everything
     assert behind.bit_count() == 20
     assert (fields.at_least(behind, 1), fields.at_least(behind, 2), fields.touched(behind)) == (0, 0, 0)
 
 
 def test_a_single_node_has_one_field():
-    fields = Fields(laid(cluster(1, 4)))
+    fields = NodeFields(laid(cluster(1, 4)))
     assert (fields.lows, fields.resources(1), fields.resources(0)) == (1, 0b1111, 0)

@@ -12,9 +12,9 @@ from oarlock.model.request import ALL, BEST, BESTHALF, Group, Level
 from oarlock.model.resource import Order
 from oarlock.model.snapshot import Shape
 from oarlock.plan.fit import fit as fit_module
-from oarlock.plan.fit.fit import Fitter, Flat, Never, NodeParts, Together, WholeNodes
-from oarlock.plan.fit.tree import choose, grow
-from oarlock.plan.fit.tree_cache import Cells
+from oarlock.plan.fit.fit import CountFit, EmptyFit, Fitter, GroupsFit, NodePartsFit, WholeNodesFit
+from oarlock.plan.fit.tree import build_tree, choose
+from oarlock.plan.fit.tree_cache import TreeFit
 from tests.plan.drawing import chosen, cluster, laid, licences, node, shape, table
 
 TWO_SWITCHES = table(
@@ -25,19 +25,19 @@ TWO_SWITCHES = table(
 @pytest.mark.parametrize(
     ("text", "way"),
     [
-        ("core=3", Flat),
-        ("resource_id=ALL", Flat),
-        ("{network_address='a'}/cpu=1", Cells),
-        ("nodes=2", WholeNodes),
-        ("nodes=ALL", WholeNodes),
-        ("{network_address<>'b'}/nodes=BEST", WholeNodes),
-        ("{core<>'a.1'}/nodes=1", Cells),
-        ("nodes=2/core=1", NodeParts),
-        ("nodes=BEST/resource_id=2", NodeParts),
-        ("nodes=2/core=ALL", Cells),
-        ("switch=1/nodes=1", Cells),
-        ("nodes=1+nodes=1", Together),
-        ("{switch='s9'}/nodes=1", Never),
+        ("core=3", CountFit),
+        ("resource_id=ALL", CountFit),
+        ("{network_address='a'}/cpu=1", TreeFit),
+        ("nodes=2", WholeNodesFit),
+        ("nodes=ALL", WholeNodesFit),
+        ("{network_address<>'b'}/nodes=BEST", WholeNodesFit),
+        ("{core<>'a.1'}/nodes=1", TreeFit),
+        ("nodes=2/core=1", NodePartsFit),
+        ("nodes=BEST/resource_id=2", NodePartsFit),
+        ("nodes=2/core=ALL", TreeFit),
+        ("switch=1/nodes=1", TreeFit),
+        ("nodes=1+nodes=1", GroupsFit),
+        ("{switch='s9'}/nodes=1", EmptyFit),
     ],
 )
 def test_the_quickest_right_way_is_chosen(text, way):
@@ -46,15 +46,15 @@ def test_the_quickest_right_way_is_chosen(text, way):
 
 def test_another_name_for_the_node_is_as_quick():
     made = table(*node("a", 2, host="x"), *node("b", 2, host="y"), *licences(1))
-    assert type(Fitter(laid(made)).compile(shape("host=1"))) is WholeNodes
+    assert type(Fitter(laid(made)).compile(shape("host=1"))) is WholeNodesFit
     odd = table(*node("a", 2, host="x"), *node("b", 2, host="x"))
-    assert type(Fitter(laid(odd)).compile(shape("host=1"))) is Cells
+    assert type(Fitter(laid(odd)).compile(shape("host=1"))) is TreeFit
 
 
 def test_cores_numbered_anew_on_each_node_are_counted_as_quickly():
     rows = [{"network_address": name, "core": at} for name in ("a", "b") for at in range(3)]
-    assert type(Fitter(laid(table(*rows))).compile(shape("nodes=2/core=2"))) is NodeParts
-    assert type(Fitter(laid(table(*rows, rows[0]))).compile(shape("nodes=2/core=2"))) is Cells
+    assert type(Fitter(laid(table(*rows))).compile(shape("nodes=2/core=2"))) is NodePartsFit
+    assert type(Fitter(laid(table(*rows, rows[0]))).compile(shape("nodes=2/core=2"))) is TreeFit
     assert chosen(table(*rows), "nodes=2/core=2") == [1, 2, 4, 5]
 
 
@@ -235,7 +235,7 @@ def test_every_way_gives_what_the_tree_gives(name, mixed, seed):
     fit = fitter.compile(asked)
     room = layout.bits_of(at for at in layout.ids if r.random() < r.choice([0.5, 0.9, 1]))
     allowed = fitter.allowed(asked, group)
-    expected = choose(grow(layout, allowed, group.levels), room) if allowed else 0
+    expected = choose(build_tree(layout, allowed, group.levels), room) if allowed else 0
     given_room = fitter.whole_nodes(room) if fit.of_nodes else room
     assert fit.take(given_room) == expected
     assert fit.fits(given_room) == bool(expected)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from oarlock.model.snapshot import Usage, Waiting
+from oarlock.model.snapshot import Usage, WaitingJob
 from oarlock.plan.policy.karma import by_karma, karma
 from oarlock.plan.settings import Fairness
 
@@ -12,7 +12,7 @@ USAGE = Usage(
 
 
 def job(job_id, user="ada", project="sea"):
-    return Waiting(job_id=job_id, user=user, queue="default", project=project, choices=())
+    return WaitingJob(job_id=job_id, user=user, queue="default", project=project, choices=())
 
 
 @pytest.mark.parametrize(

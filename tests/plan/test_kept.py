@@ -9,8 +9,8 @@ from msgspec import structs
 
 from oarlock.model.job import FINAL, HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.plan import Plan
-from oarlock.model.snapshot import Dependency, Placed, Queue, Snapshot, Usage, Waiting
-from oarlock.plan.incremental.plan_cache import Kept, can_be_kept
+from oarlock.model.snapshot import Dependency, PlacedJob, Queue, Snapshot, Usage, WaitingJob
+from oarlock.plan.incremental.plan_cache import PlanCache, is_cacheable
 from oarlock.plan.planner import make_plan
 from oarlock.plan.settings import PlanSettings
 from tests.plan.drawing import FAIR, NOW, asks, cluster, places, reserves, runs, snapshot
@@ -31,9 +31,9 @@ class Site:
             placed=tuple(job for job in drawn.placed if not _is_bound(job)),
         )  # fmt: skip
         self.how, self.r, self.now = structs.replace(how, pack=False), r, NOW
-        self.away: list[Waiting] = []
-        self.kept = Kept(self.how)
-        assert can_be_kept(self.seen, self.how)
+        self.away: list[WaitingJob] = []
+        self.kept = PlanCache(self.how)
+        assert is_cacheable(self.seen, self.how)
 
     @staticmethod
     def _policy(queue: Queue) -> str:
@@ -72,7 +72,7 @@ class Site:
         start = place.start if number in plan.accept else self.now
         accepted = number in plan.accept
         if job is not None:
-            has = Placed(job_id=number, moldable_id=place.moldable_id, user=job.user, queue=job.queue,
+            has = PlacedJob(job_id=number, moldable_id=place.moldable_id, user=job.user, queue=job.queue,
                          state=JobState.WAITING if accepted else JobState.LAUNCHING, start=start,
                          stop=start + place.stop - place.start, resources=plan.resources(number), project=job.project,
                          name=job.name, types=job.types,
@@ -164,7 +164,7 @@ class Site:
         return tuple(job for job in jobs if job.job_id != number)
 
 
-def _is_bound(job: Waiting | Placed) -> bool:
+def _is_bound(job: WaitingJob | PlacedJob) -> bool:
     return any(one.startswith(("container", "inner")) for one in job.types)
 
 
@@ -192,7 +192,7 @@ def test_whatever_happened_to_a_larger_cluster_the_kept_plan_is_that_of_the_snap
 def test_a_pass_that_ran_out_of_time_goes_on_at_the_next_one():
     jobs = [runs(1, [1], NOW + 100), *(asks(number, "nodes=1", walltime=10) for number in (2, 3, 4))]
     looks = iter([False, False, True])
-    kept = Kept(QUIET)
+    kept = PlanCache(QUIET)
     seen = snapshot(cluster(1, 1), *jobs)
     first = kept.whole(seen, now=NOW, out_of_time=lambda: next(looks))
     assert (first.unfinished, sorted(first.placements)) == (True, [2, 3])
@@ -202,22 +202,22 @@ def test_a_pass_that_ran_out_of_time_goes_on_at_the_next_one():
 
 @pytest.mark.parametrize("job", [asks(2, "nodes=1", deadline=NOW + 50), asks(2, "nodes=1", types=("container",))])
 def test_what_a_look_at_free_resources_does_not_tell_is_not_kept(job):
-    assert not can_be_kept(snapshot(cluster(1, 1), job), QUIET)
-    assert not can_be_kept(snapshot(cluster(1, 1), queues=(Queue("default", 1, "conservative"),)), QUIET)
-    assert can_be_kept(snapshot(cluster(1, 1), asks(1, "nodes=1")), QUIET)
+    assert not is_cacheable(snapshot(cluster(1, 1), job), QUIET)
+    assert not is_cacheable(snapshot(cluster(1, 1), queues=(Queue("default", 1, "conservative"),)), QUIET)
+    assert is_cacheable(snapshot(cluster(1, 1), asks(1, "nodes=1")), QUIET)
 
 
 def test_who_used_more_meanwhile_comes_later():
     jobs = [runs(1, [1], NOW + 100), asks(2, "nodes=1", user="ada"), asks(3, "nodes=1", user="bob")]
     seen = snapshot(cluster(1, 1), *jobs, queues=(Queue("default", 1, FAIR),))
-    kept = Kept(QUIET)
+    kept = PlanCache(QUIET)
     assert places(kept.whole(seen, now=NOW))[2][0] == 100
     used = structs.replace(seen, usage={"default": Usage(used=10, used_by_user={"ada": 10})})
     assert places(kept.whole(used, now=NOW))[3][0] == 100
 
 
 def test_a_reservation_whose_answer_was_not_written_down_is_answered_anew():
-    kept = Kept(QUIET)
+    kept = PlanCache(QUIET)
     seen = snapshot(cluster(1, 1), reserves(1, "nodes=1", NOW + 30, walltime=10))
     assert (kept.starts(seen, now=NOW).accept, kept.whole(seen, now=NOW + 35).placements[1].start) == ((1,), NOW + 35)
     late = kept.whole(seen, now=NOW + 40)
@@ -226,7 +226,7 @@ def test_a_reservation_whose_answer_was_not_written_down_is_answered_anew():
 
 def test_what_was_forgotten_is_planned_from_scratch():
     jobs = [runs(1, [1], NOW + 100), asks(2, "nodes=1", walltime=10)]
-    kept = Kept(QUIET)
+    kept = PlanCache(QUIET)
     assert kept.empty
     assert places(kept.whole(snapshot(cluster(1, 1), *jobs), now=NOW)) == {2: (100, (1,))}
     assert not kept.empty

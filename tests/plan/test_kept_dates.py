@@ -10,9 +10,9 @@ from msgspec import structs
 from oarlock.model.job import JobState
 from oarlock.model.plan import Obstacle, Plan
 from oarlock.model.snapshot import Dependency, Promise, Queue, Snapshot
-from oarlock.plan.incremental.live_plan import Live
+from oarlock.plan.incremental.incremental_plan import IncrementalPlan
 from oarlock.plan.planner import make_plan
-from oarlock.plan.policy.policies import POLICIES, named
+from oarlock.plan.policy.policies import POLICIES, find_policy
 from oarlock.plan.settings import PlanSettings
 from tests.plan.drawing import NOW, asks, cluster, node, places, runs, snapshot, table
 from tests.plan.random_snapshots import small
@@ -32,7 +32,7 @@ def planned(seen: Snapshot, now: int = NOW) -> Plan:
 
 @pytest.mark.parametrize("name", [*POLICIES, "conservative+multifactor", "depth-3"])
 def test_a_queue_knows_whether_its_policy_keeps_dates(name):
-    policy = named(name)
+    policy = find_policy(name)
     assert policy is not None
     assert Queue("default", 1, name).keeps_dates == policy.keeps_dates
 
@@ -49,7 +49,7 @@ def test_a_date_is_kept_though_somebody_before_it_could_use_the_place():
     second = snapshot(cluster(2, 1), two, wide, late, small_one, queues=KEEPS)
     told = structs.replace(second, promised=promised(first))
     assert places(planned(told, NOW + 35))[5] == (35, (1,))
-    assert places(Live(told, now=NOW + 35, settings=QUIET).decide())[5] == (35, (1,))
+    assert places(IncrementalPlan(told, now=NOW + 35, settings=QUIET).decide())[5] == (35, (1,))
     assert places(planned(second, NOW + 35))[5] == (90, (2,))  # nobody was told anything
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from oarlock.model.errors import UnknownProperty
 from oarlock.model.resource import Order
-from oarlock.plan.sets.layout import Node, bits_at
+from oarlock.plan.sets.layout import NodeResources, bits_at
 from tests.plan.drawing import cluster, laid, licences, node, table
 
 BY_ID = (Order("resource_id"),)
@@ -15,7 +15,7 @@ BY_ID = (Order("resource_id"),)
 def test_nodes_get_fields_of_one_width_one_after_the_other():
     layout = laid(table(*node("a", 3), *node("b", 2)))
     assert layout.width == 8
-    assert layout.nodes == (Node("a", 0b111, 0, 8), Node("b", 0b11 << 8, 8, 16))
+    assert layout.nodes == (NodeResources("a", 0b111, 0, 8), NodeResources("b", 0b11 << 8, 8, 16))
     assert layout.ids == (1, 2, 3, 0, 0, 0, 0, 0, 4, 5)
 
 
@@ -43,7 +43,7 @@ def test_nodes_whose_resources_are_mixed_in_the_order_have_no_fields():
     layout = laid(table(*node("a", 1), *node("b", 2), *node("a", 1), *licences(1)), BY_ID)
     assert layout.width == 0
     assert layout.ids == (1, 2, 3, 4, 5)
-    assert layout.nodes == (Node("a", 0b1001, 0, 0), Node("b", 0b0110, 0, 0))
+    assert layout.nodes == (NodeResources("a", 0b1001, 0, 0), NodeResources("b", 0b0110, 0, 0))
     assert layout.node_at(0) is None
 
 

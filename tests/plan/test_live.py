@@ -9,9 +9,9 @@ from msgspec import structs
 
 from oarlock.model.job import FINAL, JobState, Reservation
 from oarlock.model.plan import Obstacle, Placement, Plan, Unplaced
-from oarlock.model.snapshot import Choice, Dependency, Placed, Queue, ResourceTable, Snapshot, Waiting
+from oarlock.model.snapshot import Choice, Dependency, PlacedJob, Queue, ResourceTable, Snapshot, WaitingJob
 from oarlock.plan.explain import dry_run
-from oarlock.plan.incremental.live_plan import Live
+from oarlock.plan.incremental.incremental_plan import IncrementalPlan
 from oarlock.plan.planner import Planner, make_plan
 from oarlock.plan.settings import PlanSettings
 from tests.plan.drawing import (
@@ -35,34 +35,34 @@ QUIET = PlanSettings(security_time=0)
 KEEPS = "conservative"
 
 
-def planner(resources: ResourceTable, *jobs: Asked | Placed) -> Planner:
+def planner(resources: ResourceTable, *jobs: Asked | PlacedJob) -> Planner:
     made = Planner(snapshot(resources, *jobs), now=NOW, settings=QUIET)
     made.run()
     return made
 
 
-def living(resources: ResourceTable, *jobs: Asked | Placed, policy: str | None = None) -> Live:
+def living(resources: ResourceTable, *jobs: Asked | PlacedJob, policy: str | None = None) -> IncrementalPlan:
     queues = {"queues": (Queue("default", 2, policy),)} if policy else {}
-    return Live(snapshot(resources, *jobs, **queues), now=NOW, settings=QUIET)
+    return IncrementalPlan(snapshot(resources, *jobs, **queues), now=NOW, settings=QUIET)
 
 
 def test_a_new_job_goes_behind_all_others():
     made = planner(cluster(1, 1), runs(1, [1], until=NOW + 50), asks(2, "nodes=1", walltime=100))
-    again = Waiting(job_id=3, user="bob", queue="default", choices=(Choice(30, 0, 10),))
-    assert dry_run.submit(made, again) == Placement(3, 30, NOW + 150, NOW + 160, made.layout.everything)
+    again = WaitingJob(job_id=3, user="bob", queue="default", choices=(Choice(30, 0, 10),))
+    assert dry_run.add_job(made, again) == Placement(3, 30, NOW + 150, NOW + 160, made.layout.everything)
 
 
 def test_a_new_job_may_ask_for_what_nobody_asked_for_before():
     made = planner(cluster(2, 2), asks(1, "nodes=1"))
     number = dry_run.add_shape(made, shape("core=3"))
-    job = Waiting(job_id=2, user="bob", queue="default", choices=(Choice(20, number, 10),))
-    assert dry_run.submit(made, job) == Placement(2, 20, NOW + 100, NOW + 110, made.layout.bits_of([1, 2, 3]))
+    job = WaitingJob(job_id=2, user="bob", queue="default", choices=(Choice(20, number, 10),))
+    assert dry_run.add_job(made, job) == Placement(2, 20, NOW + 100, NOW + 110, made.layout.bits_of([1, 2, 3]))
 
 
 def test_a_new_job_in_a_queue_that_does_not_exist_is_told_so():
     made = planner(cluster(1, 1), asks(1, "nodes=1"))
-    job = Waiting(job_id=2, user="bob", queue="night", choices=(Choice(20, 0, 10),))
-    assert dry_run.submit(made, job) == Unplaced(2, Obstacle.QUEUE_STOPPED, "there is no queue `night`")
+    job = WaitingJob(job_id=2, user="bob", queue="night", choices=(Choice(20, 0, 10),))
+    assert dry_run.add_job(made, job) == Unplaced(2, Obstacle.QUEUE_STOPPED, "there is no queue `night`")
 
 
 TWO_FULL_NODES = (
@@ -164,7 +164,7 @@ class Diary:
         self.snapshot = structs.replace(
             self.snapshot, waiting=tuple(job for job in self.snapshot.waiting if job.job_id not in late)
         )
-        self.live = Live(self.snapshot, now=NOW, settings=self.settings)
+        self.live = IncrementalPlan(self.snapshot, now=NOW, settings=self.settings)
 
     def agree(self) -> Plan:
         """Decide twice: alive, and from scratch."""
@@ -222,7 +222,7 @@ class Diary:
     def _have(self, plan: Plan, job_id: int, state: JobState, reservation: Reservation) -> None:
         job = next(job for job in self.snapshot.waiting if job.job_id == job_id)
         place = plan.placements[job_id]
-        placed = Placed(job_id=job_id, moldable_id=place.moldable_id, user=job.user, queue=job.queue, state=state,
+        placed = PlacedJob(job_id=job_id, moldable_id=place.moldable_id, user=job.user, queue=job.queue, state=state,
                         start=place.start, stop=place.stop, resources=plan.resources(job_id), project=job.project,
                         name=job.name, types=job.types, reservation=reservation)  # fmt: skip
         self._set(waiting=self._without(self.snapshot.waiting, job_id), placed=(*self.snapshot.placed, placed))
@@ -239,7 +239,7 @@ class Diary:
             placed=self._without(self.snapshot.placed, job_id),
         )
 
-    def _with_states(self, job: Waiting) -> Waiting:
+    def _with_states(self, job: WaitingJob) -> WaitingJob:
         """Let a job that comes late know of the jobs it depends on what is true by now."""
         known = {one.job_id for one in (*self.snapshot.waiting, *self.snapshot.placed, *self.coming)}
         after = tuple(
@@ -292,7 +292,7 @@ def test_one_job_more_is_planned_as_a_whole_pass_would(r: Random):
     *before, last = drawn.waiting
     made = Planner(structs.replace(drawn, waiting=tuple(before)), now=NOW, settings=asked)
     made.run()
-    dry_run.submit(made, last)
+    dry_run.add_job(made, last)
     whole = make_plan(drawn, now=NOW, settings=asked)
     assert made.placements.get(last.job_id) == whole.placements.get(last.job_id)
     assert made.unplaced.get(last.job_id) == whole.unplaced.get(last.job_id)
@@ -316,7 +316,7 @@ def test_a_queue_of_which_nobody_can_start_is_passed_over_for_the_next():
         cluster(3, 1), runs(1, [1], NOW + 100), runs(2, [2, 3], NOW + 100), *jobs,
         asks(6, "nodes=1", walltime=10, queue="low"), queues=(upper, lower),
     )  # fmt: skip
-    made = Live(drawn, now=NOW, settings=QUIET)
+    made = IncrementalPlan(drawn, now=NOW, settings=QUIET)
     assert made.decide().start == ()
     made.advance(NOW + 10)
     made.ended(1)
@@ -326,11 +326,11 @@ def test_a_queue_of_which_nobody_can_start_is_passed_over_for_the_next():
 def test_a_new_reservation_is_answered_behind_all_others():
     made = planner(cluster(1, 1), asks(1, "nodes=1", walltime=100))
     number = dry_run.add_shape(made, shape("nodes=1"))
-    job = Waiting(
+    job = WaitingJob(
         job_id=2, user="bob", queue="default", choices=(Choice(20, number, 10),),
         reservation=Reservation.TO_SCHEDULE, start=NOW + 200,
     )  # fmt: skip
-    assert dry_run.submit(made, job) == Placement(2, 20, NOW + 200, NOW + 210, made.layout.everything)
+    assert dry_run.add_job(made, job) == Placement(2, 20, NOW + 200, NOW + 210, made.layout.everything)
 
 
 def test_a_node_that_was_not_woken_by_its_date_is_counted_on_no_longer():
@@ -338,7 +338,7 @@ def test_a_node_that_was_not_woken_by_its_date_is_counted_on_no_longer():
             *node("c", 2, state="Absent", cm_availability=NOW + 900)]  # fmt: skip
     drawn = snapshot(table(*rows), runs(1, [1, 2], NOW + 250), asks(2, "nodes=3"), asks(3, "nodes=2"))
     waking = PlanSettings(security_time=0, wake_up=True)
-    made = Live(drawn, now=NOW, settings=waking)
+    made = IncrementalPlan(drawn, now=NOW, settings=waking)
     plan = made.decide()
     assert (plan.wake, places(plan), obstacles(plan)) == (("b", "c"), {3: (0, (3, 4, 5, 6))}, {2: "unavailable"})
     made.advance(NOW + 300)

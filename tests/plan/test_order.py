@@ -5,12 +5,12 @@ import pytest
 from oarlock.model.errors import UnknownProperty
 from oarlock.model.resource import DEFAULT_ORDER, Order
 from oarlock.model.snapshot import ResourceTable
-from oarlock.plan.sets.order import arranged
+from oarlock.plan.sets.order import preferred_rows
 from tests.plan.drawing import licences, node, table
 
 
 def ids(resources: ResourceTable, *order: Order) -> list[int]:
-    return [resources.ids[row] for row in arranged(resources, order)]
+    return [resources.ids[row] for row in preferred_rows(resources, order)]
 
 
 def test_the_usual_order_is_by_priority_suspended_jobs_node_and_number():

@@ -4,28 +4,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oarlock.model.snapshot import Choice, ResourceTable, Snapshot, Waiting
+from oarlock.model.snapshot import Choice, ResourceTable, Snapshot, WaitingJob
 from oarlock.plan.fit.fit import Fitter
-from oarlock.plan.incremental.live_plan import Live
+from oarlock.plan.incremental.incremental_plan import IncrementalPlan
 from oarlock.plan.settings import PlanSettings
-from oarlock.plan.timeline.counted import PoolChart, Share, pool
-from oarlock.plan.timeline.occupancy import Stay
+from oarlock.plan.timeline.counted import CountedFit, CountedOccupancy, counted_inputs
+from oarlock.plan.timeline.occupancy import Occupation
 from tests.plan.drawing import DEFAULT, NOW, obstacles, shape
 
 SIZE = 8
 STAYS = st.lists(
     st.tuples(st.integers(-5, 60), st.integers(1, 40), st.integers(1, 4)).map(
-        lambda drawn: Stay(NOW + drawn[0], NOW + drawn[0] + drawn[1], drawn[2])
+        lambda drawn: Occupation(NOW + drawn[0], NOW + drawn[0] + drawn[1], drawn[2])
     ),
     max_size=6,
 )
 
 
-def chart_of(stays: list[Stay]) -> tuple[PoolChart, list[Stay]]:
+def chart_of(stays: list[Occupation]) -> tuple[CountedOccupancy, list[Occupation]]:
     """Take stays as far as there is room; gives those that were taken, too."""
-    ground = pool(SIZE)
-    chart = ground.new_chart(NOW, SIZE)
-    assert isinstance(chart, PoolChart)
+    ground = counted_inputs(SIZE)
+    chart = ground.new_occupancy(NOW, SIZE)
+    assert isinstance(chart, CountedOccupancy)
     taken = []
     for number, stay in enumerate(stays):
         if chart.has_free(stay):
@@ -34,7 +34,7 @@ def chart_of(stays: list[Stay]) -> tuple[PoolChart, list[Stay]]:
     return chart, taken
 
 
-def plainly_free(stays: list[Stay], start: int, stop: int) -> int:
+def plainly_free(stays: list[Occupation], start: int, stop: int) -> int:
     """Count second by second."""
     return min(
         SIZE - sum(stay.resources for stay in stays if stay.start <= at < stay.stop) for at in range(start, stop)
@@ -44,12 +44,14 @@ def plainly_free(stays: list[Stay], start: int, stop: int) -> int:
 @given(STAYS, st.integers(1, SIZE), st.integers(1, 50), st.integers(-3, 70))
 def test_the_earliest_place_is_the_first_second_from_which_there_is_room(stays, count, duration, later):
     chart, taken = chart_of(stays)
-    found = chart.find(Share(count), duration, NOW + later)
+    found = chart.find(CountedFit(count), duration, NOW + later)
     first = max(NOW, NOW + later)
     plain = next(at for at in range(first, NOW + 200) if plainly_free(taken, at, at + duration) >= count)
     assert found is not None
     assert found.start == plain
-    assert (chart.find_now(Share(count), duration) is not None) == (plainly_free(taken, NOW, NOW + duration) >= count)
+    assert (chart.find_now(CountedFit(count), duration) is not None) == (
+        plainly_free(taken, NOW, NOW + duration) >= count
+    )
 
 
 @given(STAYS, st.integers(0, 50))
@@ -66,21 +68,21 @@ def test_what_is_given_back_is_free_again_also_later(stays, passed):
 @pytest.mark.parametrize("text", ["nodes=1/core=2", "core=ALL", "core=1+core=1"])
 def test_only_a_number_can_be_asked_for(text):
     with pytest.raises(ValueError, match="only be asked for by number"):
-        pool(SIZE).fitter.compile(shape(text))
+        counted_inputs(SIZE).fitter.compile(shape(text))
 
 
 def test_more_than_there_are_never_has_a_place():
     chart, _ = chart_of([])
-    assert chart.find(Share(SIZE + 1), 10) is None
-    assert chart.find_now(Share(SIZE + 1), 10) is None
-    assert isinstance(pool(SIZE).fitter, Fitter)
+    assert chart.find(CountedFit(SIZE + 1), 10) is None
+    assert chart.find_now(CountedFit(SIZE + 1), 10) is None
+    assert isinstance(counted_inputs(SIZE).fitter, Fitter)
 
 
 @given(STAYS, st.integers(1, SIZE), st.integers(1, 30))
 def test_a_number_is_told_and_found_again_as_it_is_free(stays, count, duration):
     chart, taken = chart_of(stays)
-    fit = Share(count)
-    found = chart.find_again(count, duration, NOW)
+    fit = CountedFit(count)
+    found = chart.find_same(count, duration, NOW)
     assert found == chart.find(fit, duration, NOW)
     assert found is not None
     assert chart.free(fit, found.start, found.start + duration) == plainly_free(
@@ -92,18 +94,20 @@ def test_a_number_is_told_and_found_again_as_it_is_free(stays, count, duration):
 
 
 def test_a_pool_has_no_nodes():
-    assert pool(SIZE).fitter.whole_nodes(SIZE) == 0
+    assert counted_inputs(SIZE).fitter.whole_nodes(SIZE) == 0
 
 
 def test_jobs_of_a_pool_start_and_wait_by_their_number_alone():
     drawn = Snapshot(
         resources=ResourceTable((), {}), queues=(DEFAULT,), shapes=(shape("core=3"), shape("core=9")),
         waiting=tuple(
-            Waiting(job_id=at, user="ada", queue="default", choices=(Choice(at, wanted, 100),))
+            WaitingJob(job_id=at, user="ada", queue="default", choices=(Choice(at, wanted, 100),))
             for at, wanted in ((1, 0), (2, 0), (3, 0), (4, 1))
         ),
     )  # fmt: skip
-    made = Live(drawn, now=NOW, settings=PlanSettings(security_time=0), ground=pool(SIZE), punctual=True)
+    made = IncrementalPlan(
+        drawn, now=NOW, settings=PlanSettings(security_time=0), ground=counted_inputs(SIZE), punctual=True
+    )
     plan = made.refresh()
     assert {job: place.start - NOW for job, place in plan.placements.items()} == {1: 0, 2: 0, 3: 100}
     assert obstacles(plan) == {4: "too big"}

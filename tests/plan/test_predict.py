@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
-from oarlock.model.snapshot import Queue, QuotaRule, QuotaSpan, Window
+from oarlock.model.snapshot import MaintenanceWindow, Queue, QuotaRule, QuotaSpan
 from oarlock.plan import planner
 from oarlock.plan.policy import predict
-from oarlock.plan.policy.policies import by_priority, named
+from oarlock.plan.policy.policies import by_priority, find_policy
 from oarlock.plan.settings import PlanSettings
 from tests.plan.drawing import NOW, asks, cluster, places, reserved, reserves, runs, snapshot
 from tests.plan.random_snapshots import small
@@ -47,9 +47,11 @@ def test_a_job_that_takes_longer_than_foreseen_takes_all_that_it_asked_for():
 
 
 def test_policies_predict_unless_they_keep_dates():
-    assert named("easy+predict") == named("easy")
-    assert named("easy+multifactor+predict").order is by_priority
-    assert [named(name) for name in ("conservative+predict", "easy+predict+predict", "dice+predict")] == [None] * 3
+    assert find_policy("easy+predict") == find_policy("easy")
+    assert find_policy("easy+multifactor+predict").order is by_priority
+    assert [find_policy(name) for name in ("conservative+predict", "easy+predict+predict", "dice+predict")] == [
+        None
+    ] * 3
     assert [Queue("q", 1, policy).predicts for policy in ("easy+predict", "easy+multifactor", "predict")] == [
         True, False, False,
     ]  # fmt: skip
@@ -108,7 +110,7 @@ def test_many_jobs_in_the_way_of_a_date_are_planned_as_they_asked():
 
 
 def test_no_job_starts_that_would_run_into_maintenance():
-    window = Window("cooling", NOW + 100, NOW + 900, (1, 2))
+    window = MaintenanceWindow("cooling", NOW + 100, NOW + 900, (1, 2))
     for walltime, starts in ((150, ()), (90, (1,))):
         job = asks(1, "core=1", walltime=walltime, user="bob")
         shot = snapshot(cluster(1, 2), job, queues=(EASY,), recent={"bob": (10, 10)}, windows=(window,))
@@ -121,11 +123,11 @@ def test_no_job_starts_that_would_run_into_maintenance():
 )
 def test_who_others_count_on_keeps_all_its_time(said):
     shot = snapshot(cluster(1, 2), asks(1, "core=1", user="bob", **said), queues=(EASY,), recent={"bob": (10, 10)})
-    shown = predict.foreseen(shot, {"default"}, now=NOW)
+    shown = predict.with_predictions(shot, {"default"}, now=NOW)
     assert shown.waiting == shot.waiting
     held = runs(2, [1], NOW + 500, user="bob", types=("container",))
     shot = snapshot(cluster(1, 2), held, queues=(EASY,), recent={"bob": (80, 80)})
-    assert predict.foreseen(shot, {"default"}, now=NOW).placed == shot.placed
+    assert predict.with_predictions(shot, {"default"}, now=NOW).placed == shot.placed
 
 
 @pytest.mark.parametrize(
@@ -137,7 +139,7 @@ def test_who_others_count_on_keeps_all_its_time(said):
     ],
 )
 def test_where_quotas_count_time_nothing_is_predicted(limits, expected):
-    assert predict.queues(snapshot(cluster(1, 2), queues=(EASY,), **limits)) == expected
+    assert predict.predicting_queues(snapshot(cluster(1, 2), queues=(EASY,), **limits)) == expected
 
 
 def drawn_with_predictions(r):

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 from oarlock.model.snapshot import Queue, Usage
 from oarlock.plan.explain.explain import Explainer
 from oarlock.plan.planner import Planner, make_plan
-from oarlock.plan.policy.policies import by_priority, fair, named
-from oarlock.plan.policy.priority import Weighing
+from oarlock.plan.policy.policies import by_priority, fair, find_policy
+from oarlock.plan.policy.priority import PriorityCalculator
 from oarlock.plan.settings import Fairness, PlanSettings, Weights
 from tests.plan.drawing import DEFAULT, NOW, asks, cluster, obstacles, places, runs, snapshot
 
@@ -26,7 +26,7 @@ def weighed(*jobs, weights=ONLY, fairness=None, used=None):
         usage={"default": Usage(decayed_by_user=used or {})},
     )
     planner = Planner(shot, now=NOW, settings=PlanSettings(weights=weights, fairness=fairness or Fairness()))
-    weighing = Weighing(planner, "default")
+    weighing = PriorityCalculator(planner, "default")
     return {job.job_id: weighing.of(job) for job in shot.waiting}
 
 
@@ -116,12 +116,12 @@ def test_the_job_for_which_most_speaks_is_planned_first_and_the_older_on_equalit
 
 
 def test_every_policy_that_takes_jobs_in_order_can_take_them_by_priority():
-    easy = named("easy-sjbf+multifactor")
-    assert (easy.order, easy.reservations, easy.backfill) == (by_priority, 1, named("easy-sjbf").backfill)
-    assert named("multifactor").order is by_priority
-    assert named("oar_sched_gantt_with_timesharing_and_fairsharing").order is fair
+    easy = find_policy("easy-sjbf+multifactor")
+    assert (easy.order, easy.reservations, easy.backfill) == (by_priority, 1, find_policy("easy-sjbf").backfill)
+    assert find_policy("multifactor").order is by_priority
+    assert find_policy("oar_sched_gantt_with_timesharing_and_fairsharing").order is fair
     unknown = ("dice+multifactor", "easy+dice", "oar_sched_gantt_with_timesharing_and_fairsharing+multifactor")
-    assert [named(name) for name in unknown] == [None, None, None]
+    assert [find_policy(name) for name in unknown] == [None, None, None]
     with pytest.raises(NotImplementedError):
         by_priority([], Usage(), PlanSettings())
 

@@ -10,7 +10,7 @@ from oarlock.model.event import EventType
 from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.plan import Obstacle, Plan
 from oarlock.model.request import BEST, BESTHALF, Group, Level
-from oarlock.model.snapshot import Choice, Queue, Shape, Snapshot, Waiting
+from oarlock.model.snapshot import Choice, Queue, Shape, Snapshot, WaitingJob
 from oarlock.plan.planner import make_plan
 from oarlock.plan.settings import PlanSettings
 from tests.plan.drawing import DEFAULT, NOW
@@ -162,7 +162,7 @@ def test_a_job_that_raises_is_set_aside_and_the_others_are_planned_as_if_it_were
     snapshot = replace(snapshot, queues=tuple(queues))
     bad = Shape((Group((Level(level, 1 if level == "colour" else 0),)),))
     number = len(snapshot.shapes)
-    odd = Waiting(job_id=500, user="eve", queue="default", choices=(Choice(5000, number, 10),))
+    odd = WaitingJob(job_id=500, user="eve", queue="default", choices=(Choice(5000, number, 10),))
     waiting = (*snapshot.waiting[:at], odd, *snapshot.waiting[at:])
     hurt = plan_of(replace(snapshot, waiting=waiting, shapes=(*snapshot.shapes, bad)), asked)
     plain = plan_of(snapshot, asked)

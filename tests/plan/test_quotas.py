@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oarlock.model.plan import Plan
-from oarlock.model.snapshot import Placed, QuotaRule, QuotaSpan
-from oarlock.plan.rules.quotas import Present, Quotas, Use, broken, clear_from, shares
-from oarlock.plan.timeline.occupancy import Stay
+from oarlock.model.snapshot import PlacedJob, QuotaRule, QuotaSpan
+from oarlock.plan.rules.quotas import CountedJob, Quotas, QuotaUse, broken_quota, earliest_within, quota_shares
+from oarlock.plan.timeline.occupancy import Occupation
 from tests.plan.drawing import (
     NOW,
     Asked,
@@ -31,7 +31,7 @@ def rule(who: str, resources: int = -1, jobs: int = -1, hours: float = -1) -> Qu
     return QuotaRule(*who.split(","), resources, jobs, int(hours * 3600) if hours >= 0 else -1)
 
 
-def under(*rules: QuotaRule, jobs: list[Asked | Placed], resources=FOUR, **settings) -> Plan:
+def under(*rules: QuotaRule, jobs: list[Asked | PlacedJob], resources=FOUR, **settings) -> Plan:
     return planned(resources, *jobs, given={"quotas": rules}, **settings)
 
 
@@ -160,35 +160,35 @@ def test_a_job_that_is_forgotten_is_counted_no_more():
     quotas = Quotas((rule("*,*,*,/", resources=4),), ())
     job = runs(1, [1], NOW + 60)
     [limit] = quotas.limits(job, besteffort=False)
-    quotas.count(job, Stay(NOW, NOW + 60, 1), Use(3, 1, 180), besteffort=False)
-    assert clear_from([limit], NOW, 10, Use(2, 1, 20)) == NOW + 60
+    quotas.count(job, Occupation(NOW, NOW + 60, 1), QuotaUse(3, 1, 180), besteffort=False)
+    assert earliest_within([limit], NOW, 10, QuotaUse(2, 1, 20)) == NOW + 60
     with quotas.without(1):
-        assert clear_from([limit], NOW, 10, Use(2, 1, 20)) == NOW
+        assert earliest_within([limit], NOW, 10, QuotaUse(2, 1, 20)) == NOW
     with quotas.without(77):
-        assert broken([limit], NOW, 10, Use(2, 1, 20)).endswith("3 are taken and it asks for 2")
-    quotas.count(job, Stay(NOW, NOW + 20, 1), Use(3, 1, 60), besteffort=False)
-    assert clear_from([limit], NOW, 10, Use(2, 1, 20)) == NOW + 20
+        assert broken_quota([limit], NOW, 10, QuotaUse(2, 1, 20)).endswith("3 are taken and it asks for 2")
+    quotas.count(job, Occupation(NOW, NOW + 20, 1), QuotaUse(3, 1, 60), besteffort=False)
+    assert earliest_within([limit], NOW, 10, QuotaUse(2, 1, 20)) == NOW + 20
     quotas.forget(1)
-    assert clear_from([limit], NOW, 10, Use(2, 1, 20)) == NOW
-    assert broken([limit], NOW, 10, Use(2, 1, 20)) == ""
+    assert earliest_within([limit], NOW, 10, QuotaUse(2, 1, 20)) == NOW
+    assert broken_quota([limit], NOW, 10, QuotaUse(2, 1, 20)) == ""
 
 
 def test_what_is_used_of_each_rule_is_told_with_everybodys_part_the_largest_first():
     each, together, unused = rule("*,*,*,/", resources=9), rule("*,*,*,*", jobs=9), rule("*,*,*,eve", jobs=1)
     ada, bob, guest = runs(1, [1, 2], NOW), runs(2, [3, 4, 5], NOW, user="bob"), runs(3, [6], NOW)
     present = [
-        Present(ada, Use(2, 1, 200), besteffort=False),
-        Present(bob, Use(3, 1, 300), besteffort=False),
-        Present(guest, Use(1, 1, 100), besteffort=True),
+        CountedJob(ada, QuotaUse(2, 1, 200), besteffort=False),
+        CountedJob(bob, QuotaUse(3, 1, 300), besteffort=False),
+        CountedJob(guest, QuotaUse(1, 1, 100), besteffort=True),
     ]
     told = [(one.rule, one.whose[-1], one.besteffort, one.used, list(one.resources_by_user.items()), one.jobs)
-            for one in shares([each, together, unused], present)]  # fmt: skip
+            for one in quota_shares([each, together, unused], present)]  # fmt: skip
     assert told == [
-        (each, "ada", False, Use(2, 1, 200), [("ada", 2)], (1,)),
-        (each, "bob", False, Use(3, 1, 300), [("bob", 3)], (2,)),
-        (each, "ada", True, Use(3, 2, 300), [("ada", 3)], (1, 3)),
-        (together, "*", False, Use(5, 2, 500), [("bob", 3), ("ada", 2)], (1, 2)),
-        (together, "*", True, Use(6, 3, 600), [("ada", 3), ("bob", 3)], (1, 2, 3)),
+        (each, "ada", False, QuotaUse(2, 1, 200), [("ada", 2)], (1,)),
+        (each, "bob", False, QuotaUse(3, 1, 300), [("bob", 3)], (2,)),
+        (each, "ada", True, QuotaUse(3, 2, 300), [("ada", 3)], (1, 3)),
+        (together, "*", False, QuotaUse(5, 2, 500), [("bob", 3), ("ada", 2)], (1, 2)),
+        (together, "*", True, QuotaUse(6, 3, 600), [("ada", 3), ("bob", 3)], (1, 2, 3)),
     ]
 
 

@@ -12,7 +12,7 @@ from oarlock.model.snapshot import Snapshot
 from oarlock.plan.planner import make_plan
 from oarlock.plan.settings import PlanSettings
 from oarlock.plan.timeline import occupancy
-from oarlock.plan.timeline.blocked import WideTimeline
+from oarlock.plan.timeline.blocked import BlockedTimeline
 from tests.plan.drawing import NOW
 from tests.plan.random_snapshots import MEDIUM, medium, small, snapshots
 from tests.plan.reference import Place, Reference, Refusal
@@ -81,7 +81,7 @@ def test_larger_clusters_of_every_build(build, seed):
 @pytest.mark.parametrize("build", MEDIUM)
 def test_larger_clusters_with_their_timelines_in_blocks(build, monkeypatch):
     monkeypatch.setattr(occupancy, "_WIDE", 0)
-    monkeypatch.setattr(WideTimeline, "full", 6)
+    monkeypatch.setattr(BlockedTimeline, "full", 6)
     drawn, asked = medium(Random(4), build)
     plan = agree(drawn, asked)
     monkeypatch.undo()

@@ -145,7 +145,7 @@ def test_a_reservation_does_not_wait_for_those_it_shares_with():
 @pytest.mark.parametrize(("now", "late"), [(NOW, False), (NOW + 5, True)])
 def test_only_a_late_start_makes_a_reservation_shorter(now, late):
     job = reserved(1, [1], NOW, NOW + 100)
-    due = reservations.due(job, free("."), free("."), now=now, patience=300)
+    due = reservations.decide_due(job, free("."), free("."), now=now, patience=300)
     assert [event.type for event in due.events] == [EventType.REDUCE_RESERVATION_WALLTIME] * late
 
 

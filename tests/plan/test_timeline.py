@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oarlock.plan.timeline.blocked import WideTimeline
-from oarlock.plan.timeline.timeline import FromNow, Slots, Timeline, left_by, slots
+from oarlock.plan.timeline.blocked import BlockedTimeline
+from oarlock.plan.timeline.timeline import FreeFromNow, Slots, Timeline, slots, slots_of_releases
 from tests.plan.drawing import free
 
 UNITS, BEGIN, END = 6, 10, 60
@@ -36,13 +36,13 @@ class Pairs(NamedTuple):
         return (units & units >> 1 & 0x5555555555).bit_count() >= self.pairs
 
 
-class Blocks(WideTimeline):
+class Blocks(BlockedTimeline):
     """A wide timeline of which even a short one has many blocks."""
 
     full = 3
 
 
-Line = Timeline | WideTimeline
+Line = Timeline | BlockedTimeline
 of_each_kind = pytest.mark.parametrize("kind", [Timeline, Blocks])
 
 
@@ -146,7 +146,7 @@ def test_the_earliest_window_that_stays_free_is_found(kind, wanted, duration, no
 
 @of_each_kind
 def test_what_is_free_from_now_on_is_told_up_to_any_instant(kind):
-    from_now = FromNow(drawn(kind, (0, "...."), (10, "...#"), (20, "#..."), (30, "....")))
+    from_now = FreeFromNow(drawn(kind, (0, "...."), (10, "...#"), (20, "#..."), (30, "....")))
     assert [from_now.until(stop) for stop in (0, 1, 10, 11, 20, 21, 99)] == [
         free("...."), free("...."), free("...."), free("...#"), free("...#"), free("#..#"), free("#..#"),
     ]  # fmt: skip
@@ -223,7 +223,7 @@ def test_the_earliest_window_is_the_first_that_a_plain_search_finds(kind, told, 
 @of_each_kind
 def test_what_stays_free_from_now_on_is_what_is_free_all_the_time(kind, told, wish, stop):
     timeline, plain = applied(kind, told)
-    from_now = FromNow(timeline)
+    from_now = FreeFromNow(timeline)
     assert from_now.until(stop) == plain.during(BEGIN, max(stop, BEGIN + 1))
     until = from_now.longest(wish)
     seconds = [at for at in range(BEGIN, END) if not wish.fits(plain.during(BEGIN, at + 1))]
@@ -254,7 +254,7 @@ def test_those_who_are_there_leave_one_after_the_other(kind, leaving):
     plain = Plain()
     for stop, units in leaving:
         plain.change(BEGIN, stop, lambda free, units=units: free & ~units)
-    timeline = kind.of(left_by(BEGIN, EVERYTHING, leaving))
+    timeline = kind.of(slots_of_releases(BEGIN, EVERYTHING, leaving))
     assert [timeline.during(at, at + 1) for at in range(BEGIN, END)] == plain.free
     assert timeline.times == sorted(set(timeline.times))
     assert timeline.count == [units.bit_count() for units in timeline.free]

@@ -3,7 +3,7 @@
 import pytest
 
 from oarlock.model.request import ALL, BEST, BESTHALF, Level
-from oarlock.plan.fit.tree import Forest, Vertex, choose, grow, least, survivors, wanted
+from oarlock.plan.fit.tree import RequestTrees, Vertex, build_tree, choose, count_kept, minimum_size, survivors
 from tests.plan.drawing import free, laid, licences, node, table
 
 #       a (s1)    b (s1)    c (s2)
@@ -14,7 +14,7 @@ A, B, C = 0b1111, 0b11 << 8, 0b111 << 16
 
 def tree(*levels):
     allowed = LAYOUT.everything if levels[0][0] == "resource_id" else A | B | C
-    return grow(LAYOUT, allowed, [Level(name, count) for name, count in levels])
+    return build_tree(LAYOUT, allowed, [Level(name, count) for name, count in levels])
 
 
 def test_a_vertex_is_a_value_below_the_value_above():
@@ -35,7 +35,7 @@ def test_below_the_last_level_all_resources_are_wanted_unless_they_are_counted_t
 
 
 def test_resources_without_a_value_are_left_out():
-    assert grow(LAYOUT, LAYOUT.everything, [Level("switch", 1)]).bits == A | B | C
+    assert build_tree(LAYOUT, LAYOUT.everything, [Level("switch", 1)]).bits == A | B | C
 
 
 @pytest.mark.parametrize(
@@ -48,13 +48,13 @@ def test_resources_without_a_value_are_left_out():
     ],
 )  # fmt: skip
 def test_a_count_says_how_many_of_the_survivors_are_kept(count, survivors, total, kept):
-    assert wanted(count, survivors, total) == kept
+    assert count_kept(count, survivors, total) == kept
 
 
 @pytest.mark.parametrize("count", [0, -4])
 def test_what_is_no_count_is_refused(count):
     with pytest.raises(ValueError, match=f"{count} is not a count"):
-        wanted(count, 1, 1)
+        count_kept(count, 1, 1)
 
 
 def test_the_first_survivors_are_taken():
@@ -87,11 +87,11 @@ def test_survivors_are_counted_at_the_root():
     ],
 )
 def test_no_fewer_resources_than_the_least_will_ever_do(levels, needed):
-    assert least(tree(*levels)) == needed
+    assert minimum_size(tree(*levels)) == needed
 
 
 @pytest.mark.parametrize("levels", [[("switch", 2), ("network_address", ALL)], [("network_address", 1), ("core", 2)]])
 def test_a_tree_is_grown_once_and_copied_with_other_counts(levels):
-    forest, first = Forest(LAYOUT), [Level(name, 1) for name, _ in levels]
-    assert forest.tree(A | B | C, first) == grow(LAYOUT, A | B | C, first)
+    forest, first = RequestTrees(LAYOUT), [Level(name, 1) for name, _ in levels]
+    assert forest.tree(A | B | C, first) == build_tree(LAYOUT, A | B | C, first)
     assert forest.tree(A | B | C, [Level(*level) for level in levels]) == tree(*levels)

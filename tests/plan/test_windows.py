@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from msgspec.structs import replace
 
-from oarlock.model.snapshot import Queue, Window
+from oarlock.model.snapshot import MaintenanceWindow, Queue
 from oarlock.plan.explain.explain import Explainer
-from oarlock.plan.incremental.live_plan import Live
+from oarlock.plan.incremental.incremental_plan import IncrementalPlan
 from oarlock.plan.planner import Planner, make_plan
 from oarlock.plan.settings import PlanSettings
 from tests.plan.drawing import NOW, asks, cluster, obstacles, places, planned, reserves, runs, snapshot, table
@@ -17,7 +17,7 @@ from tests.plan.random_snapshots import snapshots
 from tests.plan.test_quotas import rule
 
 FOUR = cluster(nodes=4, cores=2)
-COOLING = Window("cooling", NOW + 50, NOW + 150, (1, 2, 3, 4))
+COOLING = MaintenanceWindow("cooling", NOW + 50, NOW + 150, (1, 2, 3, 4))
 
 
 def drained(*jobs, windows=(COOLING,), resources=FOUR, **settings):
@@ -47,7 +47,7 @@ def test_what_runs_already_is_left_alone():
 
 
 def test_a_window_that_is_over_is_in_nobodys_way():
-    plan = drained(asks(1, "nodes=4"), windows=(Window("done", NOW - 50, NOW, tuple(range(1, 9))),))
+    plan = drained(asks(1, "nodes=4"), windows=(MaintenanceWindow("done", NOW - 50, NOW, tuple(range(1, 9))),))
     assert plan.start == (1,)
 
 
@@ -71,9 +71,9 @@ def test_why_names_the_window_that_comes():
 
 
 def test_why_names_the_window_that_is():
-    now = Window("cooling", NOW - 5, NOW + 150, (1, 2))
+    now = MaintenanceWindow("cooling", NOW - 5, NOW + 150, (1, 2))
     told = explained(
-        1, asks(1, "nodes=4", walltime=3600), windows=(now, Window("later", NOW + 9999, NOW + 99999, (8,)))
+        1, asks(1, "nodes=4", walltime=3600), windows=(now, MaintenanceWindow("later", NOW + 9999, NOW + 99999, (8,)))
     )
     says = "maintenance `cooling` keeps n01 until it ends in 0:02:30; it starts in 0:02:30"
     assert told.says == f"needs 4 nodes for 1:00:00; {says}"
@@ -93,7 +93,7 @@ def test_why_names_the_window_after_which_a_job_starts_though_others_run_now():
 
 
 def test_why_counts_the_nodes_that_are_in_maintenance_now():
-    now = Window("cooling", NOW - 5, NOW + 150, (1, 2))
+    now = MaintenanceWindow("cooling", NOW - 5, NOW + 150, (1, 2))
     told = explained(2, runs(1, [7, 8], NOW + 200), asks(2, "nodes=4", walltime=60), windows=(now,))
     assert told.says == (
         "needs 4 nodes for 0:01:00; 2 are free now (1 in maintenance `cooling`), the fourth when job 1 ends in 0:03:20"
@@ -101,7 +101,7 @@ def test_why_counts_the_nodes_that_are_in_maintenance_now():
 
 
 def test_why_names_no_window_that_is_far_away():
-    far = (Window("later", NOW + 9999, NOW + 99999, (8,)),)
+    far = (MaintenanceWindow("later", NOW + 9999, NOW + 99999, (8,)),)
     told = explained(2, runs(1, [7, 8], NOW + 200), asks(2, "nodes=4", walltime=60), windows=far)
     assert told.obstacle == "busy"
 
@@ -109,7 +109,10 @@ def test_why_names_no_window_that_is_far_away():
 def test_a_best_effort_job_on_a_node_that_is_gone_after_a_window_has_no_place():
     rows = cluster(1, 1, state="Absent", cm_availability=NOW + 90)
     lazy = asks(1, "nodes=1", walltime=60, types=("besteffort",), queue="besteffort")
-    given_limits = {"windows": (Window("x", NOW + 40, NOW + 90, (1,)),), "quotas": (rule("*,*,*,eve", jobs=1),)}
+    given_limits = {
+        "windows": (MaintenanceWindow("x", NOW + 40, NOW + 90, (1,)),),
+        "quotas": (rule("*,*,*,eve", jobs=1),),
+    }
     plan = planned(rows, lazy, given=given_limits, wake_up=True, besteffort_duration=30)
     assert obstacles(plan) == {1: "unavailable"}
 
@@ -126,7 +129,9 @@ def test_a_place_of_an_unfinished_pass_is_not_kept_where_a_limit_came():
 
 def test_why_speaks_of_resources_where_a_window_has_no_node():
     rows = table(*licence_rows(2))
-    told = explained(1, asks(1, "resource_id=1"), windows=(Window("x", NOW, NOW + 9, (1, 2)),), resources=rows)
+    told = explained(
+        1, asks(1, "resource_id=1"), windows=(MaintenanceWindow("x", NOW, NOW + 9, (1, 2)),), resources=rows
+    )
     assert "maintenance `x` keeps resources until it ends in 0:00:09" in told.says
 
 
@@ -176,10 +181,10 @@ def test_who_moves_up_into_the_room_of_a_job_that_ended_obeys_windows_and_quotas
         asks(2, "nodes=2", walltime=60),
         asks(3, "nodes=2", walltime=60),
         asks(4, "nodes=4", walltime=60, user="bob", **lazy),
-        windows=(Window("x", NOW + 300, NOW + 400, (1,)),),
+        windows=(MaintenanceWindow("x", NOW + 300, NOW + 400, (1,)),),
         quotas=(rule("*,*,*,/", jobs=1),),
     )
-    live = Live(shot, now=NOW, settings=PlanSettings(security_time=0, besteffort_duration=30))
+    live = IncrementalPlan(shot, now=NOW, settings=PlanSettings(security_time=0, besteffort_duration=30))
     assert {job: place.start - NOW for job, place in live.decide().placements.items()} == {2: 100, 3: 160, 4: 220}
     live.advance(NOW + 10)
     live.ended(1)
@@ -187,7 +192,7 @@ def test_who_moves_up_into_the_room_of_a_job_that_ended_obeys_windows_and_quotas
 
 
 def test_a_plan_that_lives_starts_a_job_at_the_date_it_asked_for():
-    live = Live(snapshot(FOUR), now=NOW, settings=PlanSettings(security_time=0))
+    live = IncrementalPlan(snapshot(FOUR), now=NOW, settings=PlanSettings(security_time=0))
     live.submitted(asks(1, "nodes=1", not_before=NOW + 30).waiting(live.planner.shapes))
     assert live.decide().start == ()
     live.advance(NOW + 30)
@@ -203,7 +208,7 @@ def test_under_other_policies_limits_hold_as_well(policy):
     limits = {
         "queues": queues,
         "quotas": (rule("*,*,*,ada", jobs=2),),
-        "windows": (Window("x", NOW + 50, NOW + 70, (5,)),),
+        "windows": (MaintenanceWindow("x", NOW + 50, NOW + 70, (5,)),),
     }
     plan = planned(FOUR, *jobs, given=limits)
     assert plan.start == (2,)

@@ -3,7 +3,7 @@
 import pytest
 
 from oarlock.model.maintenance import Maintenance, UnknownWindow
-from oarlock.model.snapshot import Window
+from oarlock.model.snapshot import MaintenanceWindow
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import maintenance, properties, snapshot
 from tests.store.cluster import NOW, add_nodes
@@ -33,4 +33,6 @@ def test_the_scheduler_sees_windows_with_their_resources(tx: Tx):
     assert [(one.name, one.resources) for one in seen] == [
         ("network_address = 'node2'", ids[2:]), ("all", ids), ("core = 0", ids[:1]), ("gone = 1", ids),
     ]  # fmt: skip
-    assert maintenance.windows(tx, properties.types(tx), now=NOW)[2] == Window("core = 0", NOW, NOW + 10, ids[:1])
+    assert maintenance.windows(tx, properties.types(tx), now=NOW)[2] == MaintenanceWindow(
+        "core = 0", NOW, NOW + 10, ids[:1]
+    )

@@ -14,14 +14,14 @@ from oarlock.model.resource import Order, ResourceState
 from oarlock.model.snapshot import (
     Choice,
     Dependency,
-    Placed,
+    PlacedJob,
     Promise,
     Queue,
     QuotaRule,
     Shape,
     Snapshot,
     Usage,
-    Waiting,
+    WaitingJob,
 )
 from oarlock.store import tables
 from oarlock.store.engine.rows import insert_rows
@@ -119,7 +119,7 @@ def test_a_waiting_job_has_all_that_decides_its_place(tx: Tx):
         start=NOW + 100,
         after=(ended.id, failed.id, waiting.id),
     )
-    assert read(tx).waiting[-1] == Waiting(
+    assert read(tx).waiting[-1] == WaitingJob(
         job_id=job.id,
         user="bob",
         queue="admin",
@@ -154,7 +154,7 @@ def test_a_job_that_holds_resources_is_placed(tx: Tx, state: JobState):
     moldable = choice(tx, job)
     job = run(tx, job, cores[1:], at=NOW - 10, until=state)
     assert read(tx).placed == (
-        Placed(
+        PlacedJob(
             job_id=job.id,
             moldable_id=moldable,
             user="ada",
@@ -196,7 +196,7 @@ def test_an_accepted_reservation_is_placed_where_it_was_promised(tx: Tx):
         accepted = step(tx, accepted, state)
         found = read(tx)
         assert found.placed == (
-            Placed(
+            PlacedJob(
                 job_id=job.id,
                 moldable_id=moldable,
                 user="ada",

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from oarlock.config import Config
 from oarlock.measure.live import LiveUsage
-from oarlock.model.plan import Priority, Term
+from oarlock.model.plan import Priority, PriorityTerm
 from oarlock.model.resource import NextState
 from oarlock.server.http import listen as server
 from oarlock.server.http.connection import ConnectionLimits
@@ -163,7 +163,7 @@ class House:
         if self.gate is not None:
             await self.gate.passed()
         smaller = "/network_address=1,walltime=1:0:0"
-        priority = Priority(job_id, 0.5, (Term("age", 0.25, "waits 1:00:00 of 4:00:00", 2.0),))
+        priority = Priority(job_id, 0.5, (PriorityTerm("age", 0.25, "waits 1:00:00 of 4:00:00", 2.0),))
         return Reason("needs 4 nodes; 1 is free now", NOW + 60, "busy", smaller, priority)
 
     async def when(self, new: NewJob, *, user: str | None = None) -> Foreseen:

@@ -10,8 +10,8 @@ from oarlock.job.cluster import queue_states
 from oarlock.job.run import schedule, unknown_users
 from oarlock.model.event import EventType
 from oarlock.model.job import FINAL, Job, JobState, Reservation
-from oarlock.model.plan import Obstacle, Placement, Reason, Unplaced
-from oarlock.model.snapshot import Choice, Shape, Waiting
+from oarlock.model.plan import Obstacle, Placement, Unplaced, WaitReason
+from oarlock.model.snapshot import Choice, Shape, WaitingJob
 from oarlock.plan.explain import dry_run
 from oarlock.plan.explain.explain import Explainer
 from oarlock.plan.planner import Planner
@@ -63,20 +63,20 @@ class ReservationOutcome:
         return self.accepted is not None or self.held
 
 
-def why(tx: Tx, config: Config, job_id: int, *, now: int) -> Reason:
+def why(tx: Tx, config: Config, job_id: int, *, now: int) -> WaitReason:
     """Say why a job does not run (`UnknownJob` if there is none)."""
     job = jobs.get(tx, job_id)
     if job.state is not JobState.WAITING:
         # A reservation that never ran has the date that was asked for, at which nothing started.
         start = job.start if job.assigned else 0
-        return Reason(job_id, Obstacle.BUSY, _standing(job.state) + _cause(tx, job), start or None)
+        return WaitReason(job_id, Obstacle.BUSY, _standing(job.state) + _cause(tx, job), start or None)
     doubt = account_doubts.of_user(tx, job.user, now=now)
     if doubt is not None:
-        return Reason(job_id, Obstacle.POSTPONED, unknown_users.sentence(doubt))
+        return WaitReason(job_id, Obstacle.POSTPONED, unknown_users.sentence(doubt))
     planner, seen = _planned(tx, config, now)
     broken = dict(seen.broken)
     if job_id in broken:
-        return Reason(job_id, Obstacle.SET_ASIDE, broken[job_id])
+        return WaitReason(job_id, Obstacle.SET_ASIDE, broken[job_id])
     if job_id not in planner.waiting:
         return _accepted(planner, job)
     reason = Explainer(planner).why(job_id)
@@ -85,16 +85,16 @@ def why(tx: Tx, config: Config, job_id: int, *, now: int) -> Reason:
     return reason
 
 
-def _accepted(planner: Planner, job: Job) -> Reason:
+def _accepted(planner: Planner, job: Job) -> WaitReason:
     """Say what an accepted reservation waits for: its date, or what is missing when that has come."""
     placed = planner.accepted.get(job.id)
     if placed is None or placed.start > planner.now:
-        return Reason(job.id, Obstacle.BUSY, "it is a reservation that waits for its date", job.start or None)
+        return WaitReason(job.id, Obstacle.BUSY, "it is a reservation that waits for its date", job.start or None)
     unplaced = planner.unplaced.get(job.id)
     obstacle = Obstacle.BUSY if unplaced is None else unplaced.obstacle
     if obstacle is Obstacle.MISSED and unplaced is not None:
-        return Reason(job.id, obstacle, unplaced.detail)
-    return Reason(job.id, obstacle, Explainer(planner).overdue(placed))
+        return WaitReason(job.id, obstacle, unplaced.detail)
+    return WaitReason(job.id, obstacle, Explainer(planner).overdue(placed))
 
 
 def _standing(state: JobState) -> str:
@@ -120,7 +120,7 @@ def when(tx: Tx, config: Config, new: jobs.NewJob, *, now: int) -> StartEstimate
         for index, one in enumerate(new.request.alternatives, 1)
     )
     job = new.job
-    waiting = Waiting(
+    waiting = WaitingJob(
         job_id=_NOT_YET,
         user=job.user,
         queue=job.queue,
@@ -132,7 +132,7 @@ def when(tx: Tx, config: Config, new: jobs.NewJob, *, now: int) -> StartEstimate
         reservation=job.reservation,
         start=job.start,
     )
-    found = dry_run.submit(planner, dates.dated(waiting))
+    found = dry_run.add_job(planner, dates.dated(waiting))
     if job.reservation is not Reservation.NONE:
         return _answered(planner, found)
     reason = Explainer(planner).why(_NOT_YET)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from oarlock.job.run import schedule
 from oarlock.job.run.schedule import Decision
 from oarlock.model.plan import Plan
-from oarlock.plan.incremental.plan_cache import Kept, can_be_kept
+from oarlock.plan.incremental.plan_cache import PlanCache, is_cacheable
 from oarlock.plan.planner import OutOfTime, make_plan, never
 from oarlock.plan.settings import PlanSettings
 from oarlock.store.engine.tx import Tx
@@ -30,7 +30,7 @@ class CachedPlanner:
         self._forget()
 
     def _forget(self) -> None:
-        self._memory, self._kept = snapshot.SnapshotCache(), Kept(self._how)
+        self._memory, self._kept = snapshot.SnapshotCache(), PlanCache(self._how)
 
     def read(self, tx: Tx, *, now: int) -> snapshot.SnapshotRead:
         """Read a snapshot of everything."""
@@ -54,7 +54,7 @@ class CachedPlanner:
 
     def _tried(self, make: Callable[[], Plan], seen: snapshot.SnapshotRead, now: int) -> Plan | None:
         """Make a plan with what is kept; None, and nothing is kept, where it cannot be, or if that failed."""
-        if not can_be_kept(seen.snapshot, self._how):
+        if not is_cacheable(seen.snapshot, self._how):
             self._kept.forget()
             return None
         if self._kept.empty:

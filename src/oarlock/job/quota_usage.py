@@ -9,8 +9,8 @@ from oarlock.job import quotas
 from oarlock.job.run import schedule
 from oarlock.model.quota import BadQuotas, UnknownQuota
 from oarlock.model.resource import DEFAULT_TYPE
-from oarlock.model.snapshot import Placed, QuotaRule, Snapshot
-from oarlock.plan.rules.quotas import Present, Share, Use, shares
+from oarlock.model.snapshot import PlacedJob, QuotaRule, Snapshot
+from oarlock.plan.rules.quotas import CountedJob, QuotaShare, QuotaUse, quota_shares
 from oarlock.plan.rules.timesharing import is_besteffort
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import quotas as stored
@@ -70,7 +70,7 @@ def read(tx: Tx, config: Config, *, at: int, now: int, user: str | None = None) 
     shot = schedule.read(tx, how, karma_window=config.karma_window, now=now, depth=1).snapshot
     file = None if how.quotas is None else quotas.in_force(how.quotas, shot.resources, at=at)
     numbered = [*stored.numbered(tx).items(), *((None, rule) for rule in (file.rules if file else ()))]
-    used = shares([rule for _, rule in numbered], _present(shot, at=at, now=now))
+    used = quota_shares([rule for _, rule in numbered], _present(shot, at=at, now=now))
     return QuotasInForce(
         at=at,
         file=None if file is None else str(config.quotas_conf_file),
@@ -81,23 +81,23 @@ def read(tx: Tx, config: Config, *, at: int, now: int, user: str | None = None) 
     )
 
 
-def _present(shot: Snapshot, *, at: int, now: int) -> list[Present]:
+def _present(shot: Snapshot, *, at: int, now: int) -> list[CountedJob]:
     table = shot.resources
     counted = {one for one, kind in zip(table.ids, table.columns["type"], strict=True) if kind == DEFAULT_TYPE}
     there = [one for one in shot.placed if one.start <= at < max(one.stop, now + 1 if one.start <= now else 0)]
-    return [Present(one, _use(one, counted), is_besteffort(one.types)) for one in there]
+    return [CountedJob(one, _use(one, counted), is_besteffort(one.types)) for one in there]
 
 
-def _use(job: Placed, counted: set[int]) -> Use:
+def _use(job: PlacedJob, counted: set[int]) -> QuotaUse:
     size = len(counted.intersection(job.resources))
-    return Use(size, 1, size * (job.stop - job.start))
+    return QuotaUse(size, 1, size * (job.stop - job.start))
 
 
 def _concerns(rule: QuotaRule, user: str | None) -> bool:
     return user is None or rule.user in {user, _EACH, _ALL}
 
 
-def _rule(number: int | None, rule: QuotaRule, used: Iterable[Share], user: str | None) -> QuotaRuleUsage:
+def _rule(number: int | None, rule: QuotaRule, used: Iterable[QuotaShare], user: str | None) -> QuotaRuleUsage:
     return QuotaRuleUsage(
         rule=written(rule),
         number=number,
@@ -108,7 +108,7 @@ def _rule(number: int | None, rule: QuotaRule, used: Iterable[Share], user: str 
     )
 
 
-def _used(share: Share) -> QuotaUsage:
+def _used(share: QuotaShare) -> QuotaUsage:
     return QuotaUsage(
         whose=",".join(share.whose),
         resources=share.used.resources,

@@ -49,7 +49,7 @@ class Unplaced(Struct, frozen=True):
     earliest: int | None = None
 
 
-class Term(Struct, frozen=True):
+class PriorityTerm(Struct, frozen=True):
     """One thing that speaks for a job: how much, from 0 to 1, in words, and how much that weighs."""
 
     name: str
@@ -68,10 +68,10 @@ class Priority(Struct, frozen=True):
 
     job_id: int
     total: float
-    terms: tuple[Term, ...]
+    terms: tuple[PriorityTerm, ...]
 
 
-class Reason(Struct, frozen=True):
+class WaitReason(Struct, frozen=True):
     """Why a job does not run: a sentence, the predicted start, and a request that would start at once if there is one.
 
     `smaller` is a request text (`-l …`) for fewer resources, or for less time. `priority`: where its queue weighs jobs.

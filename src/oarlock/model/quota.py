@@ -21,7 +21,7 @@ class UnknownQuota(OarlockError):
     http_status = 404
 
 
-class Amount(Struct, frozen=True):
+class QuotaAmount(Struct, frozen=True):
     """A limit; with `of_all`, so many times the number of resources there are. Less than 0 is no limit."""
 
     number: float
@@ -39,12 +39,12 @@ class WrittenRule(Struct, frozen=True):
     project: str
     job_type: str
     user: str
-    resources: Amount
-    jobs: Amount
-    hours: Amount
+    resources: QuotaAmount
+    jobs: QuotaAmount
+    hours: QuotaAmount
 
 
-class Period(Struct, frozen=True):
+class QuotaPeriod(Struct, frozen=True):
     """Seconds [begin, end) of a weekday (0 is Monday) on which a set holds."""
 
     weekday: int
@@ -53,7 +53,7 @@ class Period(Struct, frozen=True):
     name: str
 
 
-class OneShot(Struct, frozen=True):
+class OneShotQuota(Struct, frozen=True):
     """A set that holds once, from one date to another, whatever the week says."""
 
     begin: Date
@@ -65,6 +65,6 @@ class QuotaBook(Struct, frozen=True):
     """All that a site says about quotas. `otherwise` names the set for the rest of the week."""
 
     sets: dict[str, tuple[WrittenRule, ...]] = {}
-    week: tuple[Period, ...] = ()
-    oneshots: tuple[OneShot, ...] = ()
+    week: tuple[QuotaPeriod, ...] = ()
+    oneshots: tuple[OneShotQuota, ...] = ()
     otherwise: str = ALWAYS

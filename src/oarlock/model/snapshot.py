@@ -67,7 +67,7 @@ class Dependency(Struct, frozen=True):
     exit_code: int | None = None
 
 
-class Waiting(Struct, frozen=True, kw_only=True):
+class WaitingJob(Struct, frozen=True, kw_only=True):
     """A job that wants a place. `start` is the date a reservation asks for.
 
     It starts no earlier than `not_before` and is over by `deadline`, where it has one; a reservation has its own dates.
@@ -88,7 +88,7 @@ class Waiting(Struct, frozen=True, kw_only=True):
     deadline: int | None = None
 
 
-class Placed(Struct, frozen=True, kw_only=True):
+class PlacedJob(Struct, frozen=True, kw_only=True):
     """A job that has a place: it runs, is being launched or ended, or is an accepted reservation still to come.
 
     `stop` is when its walltime ends (time spent suspended added); `resources` are resource ids.
@@ -146,7 +146,7 @@ class QuotaSpan(Struct, frozen=True):
     rules: tuple[QuotaRule, ...]
 
 
-class Window(Struct, frozen=True):
+class MaintenanceWindow(Struct, frozen=True):
     """Maintenance: nobody's job runs on these resources (ids) during [start, stop)."""
 
     name: str
@@ -173,11 +173,11 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     resources: ResourceTable
     queues: tuple[Queue, ...]
     shapes: tuple[Shape, ...] = ()
-    waiting: tuple[Waiting, ...] = ()
-    placed: tuple[Placed, ...] = ()
+    waiting: tuple[WaitingJob, ...] = ()
+    placed: tuple[PlacedJob, ...] = ()
     usage: dict[str, Usage] = {}
     quotas: tuple[QuotaRule, ...] = ()
     quota_spans: tuple[QuotaSpan, ...] = ()
-    windows: tuple[Window, ...] = ()
+    windows: tuple[MaintenanceWindow, ...] = ()
     recent: dict[str, tuple[int, ...]] = {}
     promised: dict[int, Promise] = {}

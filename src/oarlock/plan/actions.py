@@ -5,28 +5,28 @@ from typing import TYPE_CHECKING
 from oarlock.model.event import Event
 from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.plan import Obstacle, Placement, Plan, Unplaced
-from oarlock.model.snapshot import Placed, Waiting
+from oarlock.model.snapshot import PlacedJob, WaitingJob
 from oarlock.plan.rules import reservations
-from oarlock.plan.rules.besteffort import Holder, in_the_way, to_kill
-from oarlock.plan.rules.containers import inside_of
+from oarlock.plan.rules.besteffort import JobResources, is_in_the_way, jobs_to_kill
+from oarlock.plan.rules.containers import container_of
 from oarlock.plan.sets.bitset import union, without
-from oarlock.plan.timeline.occupancies import Kind
+from oarlock.plan.timeline.occupancies import OccupancyKind
 
 if TYPE_CHECKING:
     from oarlock.plan.planner import Planner
 
 
-def decided(planner: "Planner", *, unfinished: bool) -> Plan:
+def finish_plan(planner: "Planner", *, unfinished: bool) -> Plan:
     """Turn the places of a pass into a plan."""
     due, events = _due_reservations(planner) if planner.accepted else ([], [])
     starting = due + _starting(planner)
     kill: tuple[int, ...] = ()
     if planner.besteffort or any(job.kind.besteffort for job in starting):
         starting = _apart(starting)
-        kill = to_kill(planner.besteffort, [*starting, *_soon(planner)])
+        kill = jobs_to_kill(planner.besteffort, [*starting, *_soon(planner)])
     dying = union(holder.resources for holder in planner.besteffort if holder.job_id in kill) if kill else 0
     if planner.ending:  # nobody plans around best-effort jobs, so who is to start may find one that is not gone yet
-        starting = [job for job in starting if not any(in_the_way(last, job) for last in planner.ending)]
+        starting = [job for job in starting if not any(is_in_the_way(last, job) for last in planner.ending)]
     missed = [job_id for job_id in planner.accepted if job_id in planner.unplaced and _is_missed(planner, job_id)]
     late = [job_id for job_id in planner.deadlines if _is_late(planner, planner.waiting[job_id])]
     answered = planner.answered
@@ -47,7 +47,7 @@ def decided(planner: "Planner", *, unfinished: bool) -> Plan:
     )
 
 
-def _starting(planner: "Planner") -> list[Holder]:
+def _starting(planner: "Planner") -> list[JobResources]:
     """Give the waiting jobs whose time has come and whose resources are all there; in a container that runs."""
     ready, all_ready = planner.available.ready, planner.available.ready == planner.available.existing
     now, waiting = planner.now, planner.waiting
@@ -61,25 +61,25 @@ def _starting(planner: "Planner") -> list[Holder]:
     return [job for job in due if job.kind.room is None or not without(job.resources, _open(planner, job.kind))]
 
 
-def _open(planner: "Planner", kind: Kind) -> int:
+def _open(planner: "Planner", kind: OccupancyKind) -> int:
     """Give what a job of a kind can start on: in a container, the resources of those that run."""
     return planner.layout.everything if kind.room is None else planner.containers.running(kind.room)
 
 
-def _apart(starting: list[Holder]) -> list[Holder]:
+def _apart(starting: list[JobResources]) -> list[JobResources]:
     """Leave out best-effort jobs that were planned before others came to the same resources."""
-    late = to_kill(
+    late = jobs_to_kill(
         [job for job in starting if job.kind.besteffort], [job for job in starting if not job.kind.besteffort]
     )
     return [job for job in starting if job.job_id not in late]
 
 
-def _holder(planner: "Planner", job: Waiting | Placed, resources: int) -> Holder:
-    return Holder(job.job_id, planner.kind(job), without(resources, planner.available.always))
+def _holder(planner: "Planner", job: WaitingJob | PlacedJob, resources: int) -> JobResources:
+    return JobResources(job.job_id, planner.kind(job), without(resources, planner.available.always))
 
 
-def _due_reservations(planner: "Planner") -> tuple[list[Holder], list[Event]]:
-    starting: list[Holder] = []
+def _due_reservations(planner: "Planner") -> tuple[list[JobResources], list[Event]]:
+    starting: list[JobResources] = []
     events: list[Event] = []
     for job in planner.accepted.values():
         if job.start > planner.now:
@@ -87,7 +87,7 @@ def _due_reservations(planner: "Planner") -> tuple[list[Holder], list[Event]]:
         resources = planner.layout.bits_of(job.resources)
         held = _held_by_others(planner, job, resources)
         ready = without(planner.available.ready, held) & _open(planner, planner.kind(job))
-        due = reservations.due(job, resources, ready, now=planner.now, patience=_patience(planner, held))
+        due = reservations.decide_due(job, resources, ready, now=planner.now, patience=_patience(planner, held))
         events += due.events
         if due.placement is not None:
             planner.placements[job.job_id] = due.placement
@@ -102,20 +102,20 @@ def _patience(planner: "Planner", held: int) -> int:
     return 1 << 40 if held else planner.settings.reservation_patience
 
 
-def _held_by_others(planner: "Planner", job: Placed, resources: int) -> int:
+def _held_by_others(planner: "Planner", job: PlacedJob, resources: int) -> int:
     """Give what ordinary jobs still hold of a reservation's resources, past their time."""
     kind = planner.kind(job)
     return union(
-        settled.stay.resources & resources
-        for other, settled in planner.board.settled.items()
+        settled.occupation.resources & resources
+        for other, settled in planner.occupancies.settled.items()
         if other in planner.placed
         and planner.placed[other].state in HOLDS_RESOURCES
         and kind.sees(settled.kind)
-        and settled.stay.resources & resources
+        and settled.occupation.resources & resources
     )
 
 
-def _soon(planner: "Planner") -> list[Holder]:
+def _soon(planner: "Planner") -> list[JobResources]:
     """Give the accepted reservations for which best-effort jobs have to leave already."""
     notice = planner.settings.besteffort_notice
     return [
@@ -130,7 +130,7 @@ def _is_missed(planner: "Planner", job_id: int) -> bool:
     return unplaced.obstacle == Obstacle.MISSED
 
 
-def _is_late(planner: "Planner", job: Waiting) -> bool:
+def _is_late(planner: "Planner", job: WaitingJob) -> bool:
     """Say whether a job could not keep its deadline even if it started now."""
     if job.reservation == Reservation.TO_SCHEDULE or job.deadline is None or job.job_id not in planner.unplaced:
         return False
@@ -143,7 +143,7 @@ def _orphans(planner: "Planner") -> tuple[int, ...]:
     running = [
         job.job_id
         for job in planner.placed.values()
-        if inside_of(job.types) is not None and job.state in live and planner.kind(job).room is None
+        if container_of(job.types) is not None and job.state in live and planner.kind(job).room is None
     ]
     waiting = [
         job.job_id

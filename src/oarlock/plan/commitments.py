@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from oarlock.model.errors import OarlockError
 from oarlock.model.plan import Placement
-from oarlock.model.snapshot import Promise, Snapshot, Waiting
+from oarlock.model.snapshot import Promise, Snapshot, WaitingJob
 from oarlock.plan.rules.dependencies import Blocked
 from oarlock.plan.sets.bitset import without
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from oarlock.plan.planner import Planner
 
 
-def told(planner: "Planner", snapshot: Snapshot) -> dict[int, Placement]:
+def promised_placements(planner: "Planner", snapshot: Snapshot) -> dict[int, Placement]:
     """Give the places that waiting jobs were told earlier, as far as they are still what the jobs ask for."""
     if not snapshot.promised:
         return {}
@@ -34,7 +34,7 @@ def told(planner: "Planner", snapshot: Snapshot) -> dict[int, Placement]:
     }
 
 
-def _place(planner: "Planner", job: Waiting, promise: Promise) -> Placement | None:
+def _place(planner: "Planner", job: WaitingJob, promise: Promise) -> Placement | None:
     """Give a place as it was promised; None if resources are gone, or have other properties now."""
     choice = next((one for one in job.choices if one.moldable_id == promise.moldable_id), None)
     resources = planner.layout.bits_of(promise.resources)
@@ -49,21 +49,21 @@ def _place(planner: "Planner", job: Waiting, promise: Promise) -> Placement | No
     return Placement(job.job_id, choice.moldable_id, promise.start, promise.start + choice.walltime, resources)
 
 
-def hold(planner: "Planner", jobs: Iterable[Waiting]) -> None:
+def place_promised(planner: "Planner", jobs: Iterable[WaitingJob]) -> None:
     """Let jobs have the places that they were promised; the earliest date first."""
     promised = planner.promised
     for job in sorted([job for job in jobs if job.job_id in promised], key=lambda job: promised[job.job_id].start):
         planner.guarded(job, partial(_hold, planner))
 
 
-def _hold(planner: "Planner", job: Waiting) -> None:
+def _hold(planner: "Planner", job: WaitingJob) -> None:
     """Let a job have the place that it was promised, or the same resources as soon after that as they are free."""
     earliest, old, kind = planner.earliest(job), planner.promised[job.job_id], planner.kind(job)
     if isinstance(earliest, Blocked) or planner.keep_place(job, old, kind, earliest):
         return
     length = planner.duration(kind, old.stop - old.start)
     resources = without(old.resources, planner.available.always)
-    found = planner.board.chart(kind).find_again(resources, length, max(planner.now, earliest, old.start))
+    found = planner.occupancies.chart(kind).find_same(resources, length, max(planner.now, earliest, old.start))
     if found is not None:
         later = replace(old, start=found.start, stop=found.start + old.stop - old.start)
         planner.keep_place(job, later, kind, earliest)

@@ -3,50 +3,50 @@
 from typing import TYPE_CHECKING
 
 from oarlock.model.job import JobState
-from oarlock.model.snapshot import Placed
-from oarlock.plan.rules.besteffort import Holder
+from oarlock.model.snapshot import PlacedJob
+from oarlock.plan.rules.besteffort import JobResources
 from oarlock.plan.sets.bitset import union, without
-from oarlock.plan.timeline.occupancy import Stay
+from oarlock.plan.timeline.occupancy import Occupation
 
 if TYPE_CHECKING:
     from oarlock.plan.planner import Planner
 
 
-def given(planner: "Planner", job: Placed) -> int:
+def own_resources(planner: "Planner", job: PlacedJob) -> int:
     """Give what a job has of its own, without what every job has."""
     return without(planner.layout.bits_of(job.resources), planner.available.always)
 
 
-def room_of(planner: "Planner", job: Placed) -> Stay:
+def container_occupation(planner: "Planner", job: PlacedJob) -> Occupation:
     """Say where and until when others can be inside of a job, if it is a container."""
-    return Stay(job.start, job.stop, given(planner, job))
+    return Occupation(job.start, job.stop, own_resources(planner, job))
 
 
-def stay_of(planner: "Planner", job: Placed) -> Stay:
+def occupation_of(planner: "Planner", job: PlacedJob) -> Occupation:
     """Say what a job is in others' way with: a suspended one with less, one past its end for another second."""
-    resources = given(planner, job)
+    resources = own_resources(planner, job)
     if job.state == JobState.SUSPENDED:
         resources = without(resources, _given_back(planner))
     stop = job.stop + planner.settings.security_time
     if job.state not in {JobState.WAITING, JobState.HOLD}:
         stop = max(stop, planner.now + 1)  # overdue, yet still there
-    return Stay(job.start, stop, resources)
+    return Occupation(job.start, stop, resources)
 
 
-def besteffort(planner: "Planner") -> list[Holder]:
+def killable_jobs(planner: "Planner") -> list[JobResources]:
     """Give the best-effort jobs that have resources and could be told to leave."""
     return _holders(planner, ending=False)
 
 
-def ending(planner: "Planner") -> list[Holder]:
+def ending_jobs(planner: "Planner") -> list[JobResources]:
     """Give the best-effort jobs that are about to leave."""
     return _holders(planner, ending=True)
 
 
-def _holders(planner: "Planner", *, ending: bool) -> list[Holder]:
+def _holders(planner: "Planner", *, ending: bool) -> list[JobResources]:
     jobs = [job for job in planner.placed.values() if "besteffort" in job.types]
     return [
-        Holder(job.job_id, planner.kind(job), given(planner, job))
+        JobResources(job.job_id, planner.kind(job), own_resources(planner, job))
         for job in jobs
         if (job.state == JobState.FINISHING) is ending
     ]

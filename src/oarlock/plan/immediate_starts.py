@@ -3,22 +3,22 @@
 from typing import TYPE_CHECKING
 
 from oarlock.model.plan import Obstacle, Unplaced
-from oarlock.model.snapshot import Waiting
+from oarlock.model.snapshot import WaitingJob
 from oarlock.plan.rules.dependencies import Blocked
-from oarlock.plan.rules.search import Option
+from oarlock.plan.rules.search import PlacementOption
 
 if TYPE_CHECKING:
     from oarlock.plan.planner import Planner
 
 
-def start(planner: "Planner", job: Waiting, *, otherwise: str) -> None:
+def start(planner: "Planner", job: WaitingJob, *, otherwise: str) -> None:
     """Start a job at once where it delays nobody who has a date; if it cannot, `otherwise` tells why."""
     if must_wait(planner, job):
         return
     kind, limits = planner.kind(job), planner.limits
-    chart = planner.board.chart(kind)
+    chart = planner.occupancies.chart(kind)
     free = [
-        Option(choice, fit, found)
+        PlacementOption(choice, fit, found)
         for choice in job.choices
         if (found := chart.find_now(fit := planner.fit(choice.shape), planner.sought(kind, choice.walltime)))
         is not None
@@ -34,7 +34,7 @@ def start(planner: "Planner", job: Waiting, *, otherwise: str) -> None:
         planner.unplaced[job.job_id] = planner.why_never(job, kind)
 
 
-def must_wait(planner: "Planner", job: Waiting) -> bool:
+def must_wait(planner: "Planner", job: WaitingJob) -> bool:
     """Say whether a job has to wait for others to end, or for its own date; if so it is told."""
     earliest, now = planner.earliest(job), planner.now
     if isinstance(earliest, Blocked):

@@ -6,25 +6,27 @@ from typing import NamedTuple
 from oarlock.model.snapshot import ResourceTable
 from oarlock.plan.fit.fit import Fitter
 from oarlock.plan.sets.availability import Availability, availability
-from oarlock.plan.sets.layout import Layout, lay_out
+from oarlock.plan.sets.layout import ResourceLayout, make_layout
 from oarlock.plan.settings import PlanSettings
-from oarlock.plan.timeline.occupancy import Chart
+from oarlock.plan.timeline.occupancy import Occupancy
 
-NewChart = Callable[[int, int], Chart]
+NewOccupancy = Callable[[int, int], Occupancy]
 """(now, usable resources) → an empty chart."""
 
 
-class Ground(NamedTuple):
+class PlanInputs(NamedTuple):
     """Resources under a plan; made of a table (`laid_out`), or a number that are all alike (`pool`)."""
 
-    layout: Layout
+    layout: ResourceLayout
     fitter: Fitter
     available: Availability
-    new_chart: NewChart
+    new_occupancy: NewOccupancy
 
 
-def laid_out(table: ResourceTable, settings: PlanSettings, now: int) -> Ground:
+def inputs_from_table(table: ResourceTable, settings: PlanSettings, now: int) -> PlanInputs:
     """Look at a table of resources: a set of them is an integer with a bit for each."""
-    layout = lay_out(table, settings.order)
+    layout = make_layout(table, settings.order)
     fitter = Fitter(layout)
-    return Ground(layout, fitter, availability(layout, settings, now), lambda at, usable: Chart(fitter, at, usable))
+    return PlanInputs(
+        layout, fitter, availability(layout, settings, now), lambda at, usable: Occupancy(fitter, at, usable)
+    )

@@ -8,32 +8,32 @@ from msgspec.structs import replace
 from oarlock.model.event import Event, EventType
 from oarlock.model.job import Reservation
 from oarlock.model.plan import Obstacle, Placement, Plan, Unplaced
-from oarlock.model.snapshot import Placed, Queue, Shape, Snapshot, Usage, Waiting
+from oarlock.model.snapshot import PlacedJob, Queue, Shape, Snapshot, Usage, WaitingJob
 from oarlock.plan import commitments, held_resources
-from oarlock.plan.actions import decided
+from oarlock.plan.actions import finish_plan
 from oarlock.plan.fit.fit import Fit
-from oarlock.plan.inputs import Ground, laid_out
+from oarlock.plan.inputs import PlanInputs, inputs_from_table
 from oarlock.plan.policy.packing import packing
-from oarlock.plan.policy.policies import by_priority, named
-from oarlock.plan.policy.priority import Weighing
-from oarlock.plan.queue_pass import Turn
+from oarlock.plan.policy.policies import by_priority, find_policy
+from oarlock.plan.policy.priority import PriorityCalculator
+from oarlock.plan.queue_pass import QueuePass
 from oarlock.plan.rules import reservations
-from oarlock.plan.rules.besteffort import in_danger
+from oarlock.plan.rules.besteffort import preemptible_resources
 from oarlock.plan.rules.containers import Containers
 from oarlock.plan.rules.dependencies import Blocked, earliest_start
-from oarlock.plan.rules.placeholders import allowed, placeholder
-from oarlock.plan.rules.search import Option
+from oarlock.plan.rules.placeholders import allowed_placeholder, placeholder_of
+from oarlock.plan.rules.search import PlacementOption
 from oarlock.plan.rules.timesharing import BadTimesharing, is_besteffort, sharing_class
-from oarlock.plan.rules.windows import Limits
+from oarlock.plan.rules.windows import PlanLimits
 from oarlock.plan.sets.bitset import without
 from oarlock.plan.settings import PlanSettings
-from oarlock.plan.timeline.occupancies import Board, Kind
-from oarlock.plan.timeline.occupancy import Chart, Stay
+from oarlock.plan.timeline.occupancies import Occupancies, OccupancyKind
+from oarlock.plan.timeline.occupancy import Occupancy, Occupation
 
 OutOfTime = Callable[[], bool]
 
 
-_ORDINARY = Kind()
+_ORDINARY = OccupancyKind()
 _RAN_OUT = "the scheduler ran out of time before it"
 _LATE = "it could not be over by its deadline"
 
@@ -59,13 +59,15 @@ def make_plan(
 class Planner:
     """A snapshot being planned. After `run` it answers questions (`explain`) and takes single events (`live`)."""
 
-    def __init__(self, snapshot: Snapshot, *, now: int, settings: PlanSettings, ground: Ground | None = None) -> None:
+    def __init__(
+        self, snapshot: Snapshot, *, now: int, settings: PlanSettings, ground: PlanInputs | None = None
+    ) -> None:
         self.settings, self.now = settings, now
-        ground = ground or laid_out(snapshot.resources, settings, now)
+        ground = ground or inputs_from_table(snapshot.resources, settings, now)
         self.layout, self.fitter, self.available = ground.layout, ground.fitter, ground.available
         self.containers = Containers([*snapshot.placed, *snapshot.waiting])
-        self.limits = Limits(self, snapshot)
-        self.board = Board(ground.new_chart, self.available, now, self.limits.windows, self.containers)
+        self.limits = PlanLimits(self, snapshot)
+        self.occupancies = Occupancies(ground.new_occupancy, self.available, now, self.limits.windows, self.containers)
         self.queues = sorted(snapshot.queues, key=lambda queue: -queue.priority)
         self.usage = snapshot.usage
         self.shapes: list[Shape] = list(snapshot.shapes)
@@ -79,7 +81,7 @@ class Planner:
         self.unplaced: dict[int, Unplaced] = {}
         self._fits: dict[int, Fit] = {}
         self._can: dict[int, bool] = {}
-        self._turns: dict[str, Turn] = {}
+        self._turns: dict[str, QueuePass] = {}
         self.events: list[Event] = []
         self.answered: list[int] = []
         self.promised: Mapping[int, Placement]
@@ -87,27 +89,27 @@ class Planner:
         # Who is past its end, yet not over, keeps the jobs that depend on it from starting now.
         self.ends = {job.job_id: max(job.stop, now + 1) for job in snapshot.placed}
         for job in snapshot.placed if self.containers.needed else ():
-            self.containers.open(job, held_resources.room_of(self, job))
+            self.containers.open(job, held_resources.container_occupation(self, job))
         for job in snapshot.placed:
             self.settle_placed(job)
         self.look_for_besteffort()
         self._prefer()
-        self.promised = commitments.told(self, snapshot)
+        self.promised = commitments.promised_placements(self, snapshot)
 
     def run(self, *, out_of_time: OutOfTime = never, previous: Plan | None = None) -> Plan:
         """Give every waiting job a place, or the reason why it has none."""
         if previous is not None and previous.ids == self.layout.ids:
             self.promised = previous.placements
             self._carried = previous.placements if previous.unfinished else {}
-        by_queue: dict[str, list[Waiting]] = {}
+        by_queue: dict[str, list[WaitingJob]] = {}
         for job in self.waiting.values():
             by_queue.setdefault(job.queue, []).append(job)
         finished = [self._plan_queue(queue, by_queue.pop(queue.name, []), out_of_time) for queue in self.queues]
         for name, jobs in by_queue.items():
             self.leave(jobs, Obstacle.QUEUE_STOPPED, f"there is no queue `{name}`")
-        return decided(self, unfinished=not all(finished))
+        return finish_plan(self, unfinished=not all(finished))
 
-    def add(self, job: Waiting) -> None:
+    def add(self, job: WaitingJob) -> None:
         """Place one job more, behind all others."""
         self.waiting[job.job_id] = job
         if job.reservation == Reservation.TO_SCHEDULE:
@@ -125,9 +127,9 @@ class Planner:
             while turn.step():
                 pass
 
-    def begin(self, board: Board, now: int, ends: dict[int, int]) -> None:
+    def begin(self, board: Occupancies, now: int, ends: dict[int, int]) -> None:
         """Begin a pass anew on a board that holds nobody but those who have their place; `ends` are theirs."""
-        self.board, self.now, self.ends = board, now, ends
+        self.occupancies, self.now, self.ends = board, now, ends
         self.placements, self.unplaced, self._turns = {}, {}, {}
         self.events, self.answered, self._carried = [], [], {}
         if not self.available.asleep:
@@ -143,8 +145,8 @@ class Planner:
 
     def look_for_besteffort(self) -> None:
         """See which best-effort jobs have resources and could be told to leave."""
-        self.besteffort, self.ending = held_resources.besteffort(self), held_resources.ending(self)
-        self._in_danger = in_danger(self.besteffort)
+        self.besteffort, self.ending = held_resources.killable_jobs(self), held_resources.ending_jobs(self)
+        self._in_danger = preemptible_resources(self.besteffort)
 
     def fit(self, shape: int) -> Fit:
         """Give a compiled shape; compiled when first asked for."""
@@ -157,27 +159,31 @@ class Planner:
         """Give a set in the units that a shape asks about: its whole nodes, or its resources."""
         return self.fitter.whole_nodes(resources) if fit.of_nodes else resources
 
-    def kind(self, job: Waiting | Placed) -> Kind:
+    def kind(self, job: WaitingJob | PlacedJob) -> OccupancyKind:
         """Say in which chart a job is looked at."""
         new = job.reservation == Reservation.TO_SCHEDULE
         if not job.types:
-            return Kind(reservation=True) if new else _ORDINARY
+            return OccupancyKind(reservation=True) if new else _ORDINARY
         try:
             sharing = sharing_class(job.types, job.user, job.name)
         except BadTimesharing:
-            if isinstance(job, Waiting):
+            if isinstance(job, WaitingJob):
                 raise
             sharing = None  # it has its resources already; that it shares with nobody is safe
-        room = self.containers.room_of(job, None if isinstance(job, Waiting) else held_resources.given(self, job))
-        return Kind(is_besteffort(job.types), sharing, new, room, placeholder(job.types), allowed(job.types))
+        room = self.containers.room_of(
+            job, None if isinstance(job, WaitingJob) else held_resources.own_resources(self, job)
+        )
+        return OccupancyKind(
+            is_besteffort(job.types), sharing, new, room, placeholder_of(job.types), allowed_placeholder(job.types)
+        )
 
-    def duration(self, kind: Kind, walltime: int) -> int:
+    def duration(self, kind: OccupancyKind, walltime: int) -> int:
         """Say for how long a place must be free: the walltime, and the security time between jobs."""
         if kind.besteffort:
             return max(self.settings.besteffort_duration, self.settings.security_time)
         return walltime + self.settings.security_time
 
-    def _plan_queue(self, queue: Queue, jobs: list[Waiting], out_of_time: OutOfTime) -> bool:
+    def _plan_queue(self, queue: Queue, jobs: list[WaitingJob], out_of_time: OutOfTime) -> bool:
         """Plan one queue; False when time ran out."""
         turn = self.turn(queue, jobs)
         if turn is None:
@@ -191,9 +197,9 @@ class Planner:
         self.leave(turn.left, Obstacle.OUT_OF_TIME, _RAN_OUT)
         return False
 
-    def turn(self, queue: Queue, jobs: list[Waiting]) -> Turn | None:
+    def turn(self, queue: Queue, jobs: list[WaitingJob]) -> QueuePass | None:
         """Let a queue have its turn; None, and every job told why, if nothing of it can be planned."""
-        policy = named(queue.policy)
+        policy = find_policy(queue.policy)
         if not queue.active:
             self.leave(jobs, Obstacle.QUEUE_STOPPED, f"queue `{queue.name}` is stopped")
         elif policy is None:
@@ -203,14 +209,16 @@ class Planner:
             self.leave(jobs, Obstacle.ALWAYS_ASSIGNED, f"{names}, which every job needs, is not available")
         else:
             if policy.order is by_priority:
-                policy = dataclasses.replace(policy, order=Weighing(self, queue.name).order)
+                policy = dataclasses.replace(policy, order=PriorityCalculator(self, queue.name).order)
             dated = [job for job in jobs if job.job_id in self.dated] if self.dated else []
             undated = [job for job in jobs if job.job_id not in self.dated] if dated else jobs
-            turn = self._turns[queue.name] = Turn(self, policy, dated, undated, self.usage.get(queue.name, Usage()))
+            turn = self._turns[queue.name] = QueuePass(
+                self, policy, dated, undated, self.usage.get(queue.name, Usage())
+            )
             return turn
         return None
 
-    def guarded(self, job: Waiting, step: Callable[[Waiting], None]) -> None:
+    def guarded(self, job: WaitingJob, step: Callable[[WaitingJob], None]) -> None:
         """Let a bad job hurt only itself: whatever its planning raises, the others are planned."""
         try:
             step(job)
@@ -219,7 +227,7 @@ class Planner:
             told = f"planning job {job.job_id} failed: {error}"
             self.events.append(Event(EventType.SCHEDULER_JOB_SET_ASIDE, self.now, told, job.job_id))
 
-    def may_pass(self, job: Waiting) -> bool:
+    def may_pass(self, job: WaitingJob) -> bool:
         """Say whether a job without a date was looked at, and could start before those who have one."""
         turn = self._turns.get(job.queue)
         return turn is not None and turn.only_starts and not turn.in_line and job in turn.jobs
@@ -232,25 +240,25 @@ class Planner:
             known = self._can[shape] = fit.fits(self.units(fit, self.available.plannable))
         return known
 
-    def place(self, job: Waiting, held: Placement | None = None) -> None:
+    def place(self, job: WaitingJob, held: Placement | None = None) -> None:
         """Give a job the earliest place that delays nobody before it, or the reason why there is none.
 
         The place that it `held` is only given up for one that is as good.
         """
         kind = self.kind(job)
-        chart = self.board.chart(kind)
+        chart = self.occupancies.chart(kind)
         earliest = self.earliest(job) if job.after or job.types else job.not_before
         if isinstance(earliest, Blocked):
             self.unplaced[job.job_id] = Unplaced(job.job_id, earliest.obstacle, earliest.detail)
             return
         if job.job_id in self._carried and self.keep_place(job, self._carried[job.job_id], kind, earliest):
             return
-        best: Option | None = None
+        best: PlacementOption | None = None
         for choice in job.choices:
             fit = self.fit(choice.shape)
             found = self.limits.first(job, kind, choice, fit, earliest)
             if found is not None and (best is None or found.start + choice.walltime < best.end):
-                best = Option(choice, fit, found)
+                best = PlacementOption(choice, fit, found)
         if held is not None and (best is None or best.end > held.stop) and self.keep_place(job, held, kind, earliest):
             return
         if best is not None:
@@ -258,7 +266,7 @@ class Planner:
         else:
             self.unplaced[job.job_id] = self.why_never(job, kind)
 
-    def earliest(self, job: Waiting) -> int | Blocked:
+    def earliest(self, job: WaitingJob) -> int | Blocked:
         """Give the instant from which a job may start, for its own wish, its container and the jobs it depends on."""
         if job.types and (room := self.containers.room_of(job)) is not None:
             blocked = self.containers.blocked(room)
@@ -273,11 +281,11 @@ class Planner:
             release_after_error=self.settings.release_after_error,
         )
 
-    def sought(self, kind: Kind, walltime: int) -> int:
+    def sought(self, kind: OccupancyKind, walltime: int) -> int:
         """Say how long a hole must be: no shorter than the job, nor than the site's minimum."""
         return max(self.duration(kind, walltime), self.settings.minimum_hole)
 
-    def settle_in_time(self, job: Waiting, kind: Kind, chart: Chart, option: Option) -> None:
+    def settle_in_time(self, job: WaitingJob, kind: OccupancyKind, chart: Occupancy, option: PlacementOption) -> None:
         """Give a job a place that was found in a chart, unless its deadline is before the end."""
         if job.deadline is not None and option.end > job.deadline:
             self.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.DEADLINE, _LATE, option.found.start)
@@ -286,7 +294,7 @@ class Planner:
         taken = self.taken(kind, option.fit, option.found.free)
         self._give(job, Placement(job.job_id, option.choice.moldable_id, start, start + walltime, taken), kind, chart)
 
-    def taken(self, kind: Kind, fit: Fit, free: int) -> int:
+    def taken(self, kind: OccupancyKind, fit: Fit, free: int) -> int:
         """Choose resources; where no best-effort job has to die for it, if there are as good ones."""
         if self._in_danger and not kind.besteffort:
             dying = self._in_danger.get(kind.room, 0)
@@ -296,39 +304,39 @@ class Planner:
                 return peaceful
         return self._packing.take(fit, free)
 
-    def _give(self, job: Waiting, placement: Placement, kind: Kind, chart: Chart | None) -> None:
+    def _give(self, job: WaitingJob, placement: Placement, kind: OccupancyKind, chart: Occupancy | None) -> None:
         length = self.duration(kind, placement.stop - placement.start)
-        stay = Stay(placement.start, placement.start + length, placement.resources)
+        stay = Occupation(placement.start, placement.start + length, placement.resources)
         if always := self.available.always:  # everybody has these, so nobody takes them from anybody
             stay = replace(stay, resources=without(placement.resources, always))
             placement = replace(placement, resources=placement.resources | always)
-        self.board.settle(job.job_id, kind, stay, found_in=chart)
+        self.occupancies.settle(job.job_id, kind, stay, found_in=chart)
         self.limits.count(job, kind, stay, placement.stop - placement.start)
         if job.types:
             self.show_room(self.containers.open(job, replace(stay, stop=placement.stop)))
         self.ends[job.job_id] = placement.stop
         self.placements[job.job_id] = placement
 
-    def keep_place(self, job: Waiting, old: Placement, kind: Kind, earliest: int) -> bool:
+    def keep_place(self, job: WaitingJob, old: Placement, kind: OccupancyKind, earliest: int) -> bool:
         """Keep the place that an earlier pass gave, if it is still there."""
-        chart = self.board.chart(kind)
+        chart = self.occupancies.chart(kind)
         resources = without(old.resources, self.available.always)
         stop = old.start + self.duration(kind, old.stop - old.start)
-        if old.start < max(self.now, earliest) or not chart.has_free(Stay(old.start, stop, resources)):
+        if old.start < max(self.now, earliest) or not chart.has_free(Occupation(old.start, stop, resources)):
             return False
         if not self.limits.let(job, kind, old, resources):
             return False
         self._give(job, Placement(job.job_id, old.moldable_id, old.start, old.stop, resources), kind, chart)
         return True
 
-    def better(self, job: Waiting) -> None:
+    def better(self, job: WaitingJob) -> None:
         """Give a job the earliest place while everybody else keeps theirs; its own is as good as free to it.
 
         It may be too short a hole for anybody who looks for one.
         """
         held = self.placements.pop(job.job_id, None)
         if held is not None:
-            self.board.unsettle(job.job_id)
+            self.occupancies.remove(job.job_id)
             self.limits.forget(job.job_id)
             self.show_room(self.containers.withdraw(job) if job.types else None)
             del self.ends[job.job_id]
@@ -336,7 +344,7 @@ class Planner:
                 held = None
         self.place(job, held)
 
-    def answer_reservation(self, job: Waiting) -> None:
+    def answer_reservation(self, job: WaitingJob) -> None:
         """Accept a new reservation at its date, or refuse it."""
         kind = self.kind(job)
         found = self.limits.at_its_date(job, kind)
@@ -346,7 +354,7 @@ class Planner:
         else:
             self.unplaced[job.job_id] = found
 
-    def why_never(self, job: Waiting, kind: Kind) -> Unplaced:
+    def why_never(self, job: WaitingJob, kind: OccupancyKind) -> Unplaced:
         """Say why there is never a place: too much for the cluster, for what is left of it, or for a limit."""
         fits = [self.fit(choice.shape) for choice in job.choices]
         if not any(fit.fits(self.units(fit, self.available.existing)) for fit in fits):
@@ -356,17 +364,17 @@ class Planner:
     def show_room(self, room: str | None) -> None:
         """Let everybody see that a room, if there is one, has become larger or smaller."""
         if room is not None:
-            self.board.forget_room(room)
+            self.occupancies.forget_container(room)
 
-    def leave(self, jobs: Iterable[Waiting], obstacle: Obstacle, detail: str) -> None:
+    def leave(self, jobs: Iterable[WaitingJob], obstacle: Obstacle, detail: str) -> None:
         """Give jobs no place, and say why."""
         for job in jobs:
             self.unplaced[job.job_id] = Unplaced(job.job_id, obstacle, detail)
 
-    def settle_placed(self, job: Placed) -> None:
+    def settle_placed(self, job: PlacedJob) -> None:
         """Let a job have what it has until its time is over."""
         if self.containers.needed:
-            self.show_room(self.containers.open(job, held_resources.room_of(self, job)))
-        kind, stay = self.kind(job), held_resources.stay_of(self, job)
-        self.board.settle(job.job_id, kind, stay)
+            self.show_room(self.containers.open(job, held_resources.container_occupation(self, job)))
+        kind, stay = self.kind(job), held_resources.occupation_of(self, job)
+        self.occupancies.settle(job.job_id, kind, stay)
         self.limits.count(job, kind, stay, job.stop - job.start)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from oarlock.model.job import Reservation
 from oarlock.model.plan import Obstacle
-from oarlock.model.snapshot import Usage, Waiting
+from oarlock.model.snapshot import Usage, WaitingJob
 from oarlock.plan import commitments, immediate_starts
 from oarlock.plan.policy.policies import Backfill, Policy
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from oarlock.plan.planner import Planner
 
 
-class Turn:
+class QueuePass:
     """One queue being planned: `jobs[at:]` are still to come; the first `dated` of all ask for a date.
 
     `in_line`: nobody may pass a job that waits. `only_starts`: those to come are only looked at for starting now.
     """
 
     def __init__(
-        self, planner: "Planner", policy: Policy, dated: list[Waiting], undated: list[Waiting], usage: Usage
+        self, planner: "Planner", policy: Policy, dated: list[WaitingJob], undated: list[WaitingJob], usage: Usage
     ) -> None:
         self._planner, self._shortest_first = planner, policy.backfill is Backfill.SHORTEST_FIRST
         self._dates = policy.reservations  # how many may still be promised; None: as many as it takes
@@ -34,7 +34,7 @@ class Turn:
         self.jobs, self.at, self.dated = dated + chosen if dated else chosen, 0, len(dated)
         self._place = planner.better if policy.keeps_dates else planner.place
         if policy.keeps_dates and planner.promised:
-            commitments.hold(planner, chosen)
+            commitments.place_promised(planner, chosen)
         if len(chosen) < len(undated):
             among = {job.job_id for job in chosen}
             left = [job for job in undated if job.job_id not in among]
@@ -61,7 +61,7 @@ class Turn:
         """Pass over the next jobs without a word, since it is known that they cannot start now."""
         self.at = at
 
-    def append(self, job: Waiting) -> None:
+    def append(self, job: WaitingJob) -> None:
         """Let one job more come, behind all others; where the shortest go first, behind those that are as short."""
         if self.only_starts and self._shortest_first:
             insort(self.jobs, job, lo=self.at, key=_shortness)
@@ -74,7 +74,7 @@ class Turn:
         return self.at >= len(self.jobs)
 
     @property
-    def left(self) -> list[Waiting]:
+    def left(self) -> list[WaitingJob]:
         """The jobs still to come."""
         return self.jobs[self.at :]
 
@@ -83,7 +83,7 @@ class Turn:
         count = self.at - 1
         return f"{count} {'job' if count == 1 else 'jobs'} of its queue {'comes' if count == 1 else 'come'} first"
 
-    def _promise(self, job: Waiting) -> None:
+    def _promise(self, job: WaitingJob) -> None:
         """Give a job its place; if that is not now, one date less can be promised."""
         planner = self._planner
         planner.guarded(job, self._place_if_free_to_go)
@@ -95,17 +95,17 @@ class Turn:
         if self.only_starts and self._shortest_first:
             self.jobs[self.at :] = sorted(self.jobs[self.at :], key=_shortness)
 
-    def _place_if_free_to_go(self, job: Waiting) -> None:
+    def _place_if_free_to_go(self, job: WaitingJob) -> None:
         """Give a job its place, unless it waits for other jobs: a date for it would keep one from a job that could."""
         if not immediate_starts.must_wait(self._planner, job):
             self._planner.place(job)
 
-    def _start_now(self, job: Waiting) -> None:
+    def _start_now(self, job: WaitingJob) -> None:
         if self.in_line:
             self._planner.leave([job], Obstacle.FAR_BACK, f"{self._before}, and nobody passes; no date is promised")
         else:
             immediate_starts.start(self._planner, job, otherwise=f"{self._before}; no date is promised")
 
 
-def _shortness(job: Waiting) -> int:
+def _shortness(job: WaitingJob) -> int:
     return min((choice.walltime for choice in job.choices), default=0)

@@ -23,7 +23,7 @@ from oarlock.job.run.schedule import Decision
 from oarlock.job.run.unit_of_work import StepContext
 from oarlock.measure.live import LiveUsage
 from oarlock.model.errors import DatabaseAway, DatabaseHeld
-from oarlock.model.plan import Reason
+from oarlock.model.plan import WaitReason
 from oarlock.model.resource import NextState
 from oarlock.server.clock import Clock, JumpDetector
 from oarlock.server.effects import programs
@@ -219,10 +219,10 @@ class ServerCore:
         """Let held and suspended jobs go on."""
         return await self._wish(lambda tx: suspend.resume(tx, self.site, ids, by=by, now=self.clock.now()))
 
-    async def why(self, job_id: int, *, user: str | None = None) -> Reason:
+    async def why(self, job_id: int, *, user: str | None = None) -> WaitReason:
         """Say why a job does not run; for one that does not wait, where it stands."""
 
-        def ask(tx: Tx) -> Reason:
+        def ask(tx: Tx) -> WaitReason:
             return explain.why(tx, self.config, job_id, now=int(self.clock.now()))
 
         return await self.read(ask, user=user, key=("why", job_id))

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from oarlock.model.errors import OarlockError
 from oarlock.model.resource import DEFAULT_TYPE
-from oarlock.plan.policy.policies import POLICIES, named
-from oarlock.plan.sets.layout import lay_out
+from oarlock.plan.policy.policies import POLICIES, find_policy
+from oarlock.plan.sets.layout import make_layout
 from oarlock.plan.settings import PlanSettings
 from oarlock.simulate import full
 from oarlock.simulate.energy import Energy, PowerModel, of_nodes, of_pool
@@ -81,7 +81,7 @@ class Comparison:
     ) -> list[PolicyResult]:
         """Replay a trace under each policy; one that is not known is refused (`UnknownReplayPolicy`)."""
         for policy in policies:
-            if named(policy) is None:
+            if find_policy(policy) is None:
                 raise UnknownReplayPolicy(policy)
         asked = fitted(trace, self.site)
         return [self._one(asked, policy, progress) for policy in policies]
@@ -105,7 +105,7 @@ class Comparison:
     def _energy(self, ran: list[ReplayedJob]) -> Energy:
         if self.site.ground is not None:
             return of_pool(ran, self.site.size, self.power)
-        layout = lay_out(self.site.resources, PlanSettings().order)
+        layout = make_layout(self.site.resources, PlanSettings().order)
         processors = layout.by_value("type").get(DEFAULT_TYPE, 0)  # a licence takes no watts
         return of_nodes(ran, [node.bits for node in layout.nodes if node.bits & processors], self.power)
 

@@ -14,7 +14,7 @@ from oarlock.model.job import Job, JobState
 from oarlock.model.request import Alternative, Request
 from oarlock.model.resource import Value
 from oarlock.model.snapshot import Queue, ResourceTable
-from oarlock.plan.sets.layout import NODE, lay_out
+from oarlock.plan.sets.layout import NODE, make_layout
 from oarlock.plan.settings import PlanSettings
 from oarlock.simulate.cluster import SimulatedCluster
 from oarlock.simulate.replay import ReplayedJob
@@ -99,7 +99,7 @@ class _Replay:
             self._told.setdefault(one.job_id, one.start)
 
     def _ran(self, everything: full_history.FullHistory) -> Iterable[ReplayedJob]:
-        layout = lay_out(self._site, PlanSettings().order)
+        layout = make_layout(self._site, PlanSettings().order)
         for number, one in sorted(self._numbers.items()):
             job = everything.jobs[number]
             if job.state is JobState.TERMINATED:

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from oarlock.model.resource import DEFAULT_TYPE, Value
 from oarlock.model.snapshot import ResourceTable
-from oarlock.plan.inputs import Ground
+from oarlock.plan.inputs import PlanInputs
 from oarlock.plan.sets.layout import NODE
-from oarlock.plan.timeline.counted import pool
+from oarlock.plan.timeline.counted import counted_inputs
 from oarlock.simulate.trace import Trace, TraceRefused, flat
 
 _NODE_NAMES = {"node": NODE, "nodes": NODE, "host": NODE, "network_address": NODE}
@@ -30,12 +30,12 @@ class Platform:
 
     size: int
     resources: ResourceTable
-    ground: Ground | None = None
+    ground: PlanInputs | None = None
 
 
 def alike(size: int) -> Platform:
     """Give so many processors, none different from another."""
-    return Platform(size, ResourceTable((), {}), pool(size))
+    return Platform(size, ResourceTable((), {}), counted_inputs(size))
 
 
 def tabled(resources: ResourceTable) -> Platform:

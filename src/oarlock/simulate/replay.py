@@ -13,9 +13,9 @@ from itertools import islice
 from typing import NamedTuple
 
 from oarlock.model.plan import Placement, Plan
-from oarlock.model.snapshot import Choice, Queue, Shape, Snapshot, Waiting
-from oarlock.plan.incremental.live_plan import Live
-from oarlock.plan.policy.policies import named
+from oarlock.model.snapshot import Choice, Queue, Shape, Snapshot, WaitingJob
+from oarlock.plan.incremental.incremental_plan import IncrementalPlan
+from oarlock.plan.policy.policies import find_policy
 from oarlock.plan.settings import PlanSettings
 from oarlock.plan.timeline.occupancy import FOREVER
 from oarlock.simulate.platform import Platform
@@ -66,13 +66,13 @@ class Replay:
         begin = trace.jobs[0].submitted if trace.jobs else 0
         snapshot = Snapshot(resources=site.resources, queues=(Queue(_QUEUE, 1, policy),), shapes=tuple(shapes))
         settings = PlanSettings(security_time=0)
-        self._live = Live(snapshot, now=begin, settings=settings, ground=site.ground, punctual=True)
+        self._live = IncrementalPlan(snapshot, now=begin, settings=settings, ground=site.ground, punctual=True)
         self._ends: list[tuple[int, int]] = []
         self._next = 0
         self._ran: dict[int, ReplayedJob] = {}
         self._told: dict[int, int] = {}
         self._new: list[int] = []
-        known = named(policy)
+        known = find_policy(policy)
         self._dates = known.reservations if known else None
         self._promises = self._dates is None  # everybody a date, as soon as they come
         self._waiting: dict[int, None] = {}  # in the order in which they came
@@ -125,11 +125,11 @@ class Replay:
             yield self._next
             self._next += 1
 
-    def _submit(self, number: int) -> Waiting:
+    def _submit(self, number: int) -> WaitingJob:
         """Let a job come."""
         job = self._jobs[number]
         choice = Choice(number, self._shapes[number], job.walltime)
-        waiting = Waiting(
+        waiting = WaitingJob(
             job_id=number, user=job.user, project=job.project, queue=_QUEUE, choices=(choice,), submitted=job.submitted
         )
         self._live.submitted(waiting)

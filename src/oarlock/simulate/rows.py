@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from oarlock.model.bits import positions
 from oarlock.plan.sets.bitset import lowest
-from oarlock.plan.sets.layout import Layout, bits_at, lay_out
+from oarlock.plan.sets.layout import ResourceLayout, bits_at, make_layout
 from oarlock.plan.settings import PlanSettings
 from oarlock.simulate.platform import Platform
 from oarlock.simulate.replay import ReplayedJob
@@ -40,14 +40,14 @@ def on_rows(ran: Sequence[ReplayedJob], site: Platform) -> tuple[GanttRows, Plac
     count = -(-site.size // each)
     if site.ground is not None:
         return GanttRows(count, each, "processor", ("1", f"{site.size:,}")), _given(ran, count, each)
-    layout = lay_out(site.resources, PlanSettings().order)
+    layout = make_layout(site.resources, PlanSettings().order)
     row_at = {place: at // each for at, place in enumerate(sorted(layout.place))}
     placed = [(one, bits_at([row_at[at] for at in positions(one.resources)])) for one in ran]
     nodes = _nodes(layout, row_at)
     return GanttRows(count, each, "resource", (nodes[0][1], nodes[-1][1]), nodes), placed
 
 
-def _nodes(layout: Layout, row_at: dict[int, int]) -> list[tuple[int, str]]:
+def _nodes(layout: ResourceLayout, row_at: dict[int, int]) -> list[tuple[int, str]]:
     return [(row_at[positions(node.bits)[0]], node.name) for node in layout.nodes if node.bits]
 
 

@@ -19,7 +19,7 @@ from oarlock.model.event import Event, EventType
 from oarlock.model.job import FINAL, Reservation
 from oarlock.model.record import changed
 from oarlock.model.submission import Submission
-from oarlock.plan.rules.containers import inside_of, is_container
+from oarlock.plan.rules.containers import container_of, is_container
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import events, jobs
 from oarlock.store.queries import rules as table
@@ -230,7 +230,7 @@ def _read_again(job: Mapping[str, Any], before: Submission, known: Context, *, c
 
 def _container(tx: Tx, submission: Submission) -> tuple[bool | None, bool | None]:
     """Look at the container that an inner job names: can it take jobs, and is it a reservation."""
-    named = inside_of(submission.types)
+    named = container_of(submission.types)
     if named is None:
         return None, None
     found = jobs.existing(tx, [int(named)]) if named.isdecimal() else jobs.of_type(tx, f"container={named}")

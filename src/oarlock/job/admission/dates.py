@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from oarlock.lang.limits import short
 from oarlock.model.errors import BadType
-from oarlock.model.snapshot import Waiting
+from oarlock.model.snapshot import WaitingJob
 
 POSTPONE, DEADLINE = "postpone", "deadline"
 HINT = 'Write a date: "YYYY-MM-DD hh:mm:ss".'
@@ -59,7 +59,7 @@ def check(types: tuple[str, ...], *, now: int) -> None:
             raise BadType(f"The deadline `{short(text)}` has passed.", hint="Give a later one, or none.")
 
 
-def dated(job: Waiting) -> Waiting:
+def dated(job: WaitingJob) -> WaitingJob:
     """Give a job the dates that its types say; one that cannot be read any more is no date."""
     if not any(one.startswith((f"{POSTPONE}=", f"{DEADLINE}=")) for one in job.types):
         return job

@@ -12,9 +12,9 @@ from oarlock.model.errors import NotEnoughResources
 from oarlock.model.request import Alternative, Request
 from oarlock.model.resource import Order, ResourceState
 from oarlock.model.snapshot import ResourceTable, Shape
-from oarlock.plan.explain.wording import asked
+from oarlock.plan.explain.wording import user_condition
 from oarlock.plan.fit.fit import Fitter
-from oarlock.plan.sets.layout import lay_out
+from oarlock.plan.sets.layout import make_layout
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import properties, resources
 
@@ -70,7 +70,7 @@ class ClusterResources:
 
 def _with(where: Condition | None) -> str:
     """Name the condition of the whole job, which no alternative shows: of -p, or of its type."""
-    own = asked(where)
+    own = user_condition(where)
     return "" if own is None else f" with `{conditions.show(own)}`"
 
 
@@ -86,7 +86,9 @@ class ClusterResourcesCache:
         types, version = properties.types(tx), resources.version(tx)
         known = self._cluster
         if known is None or (known.version, known.types) != (version, types):
-            known = self._cluster = ClusterResources(version, types, Fitter(lay_out(_table(tx, types), self._order)))
+            known = self._cluster = ClusterResources(
+                version, types, Fitter(make_layout(_table(tx, types), self._order))
+            )
         return known
 
 

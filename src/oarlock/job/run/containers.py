@@ -6,7 +6,7 @@ from oarlock.job.run import kill
 from oarlock.job.run.unit_of_work import UnitOfWork
 from oarlock.model.errors import ContainerClosed
 from oarlock.model.job import FINAL, HOLDS_RESOURCES, Job, JobState
-from oarlock.plan.rules.containers import guests_of, inside_of, is_container
+from oarlock.plan.rules.containers import container_of, guests_of, is_container
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import jobs
 
@@ -14,11 +14,11 @@ from oarlock.store.queries import jobs
 def end_orphans(ledger: UnitOfWork, ids: Collection[int]) -> None:
     """End inner jobs whose container is over. One that is held is not; and whoever waits for a name waits on."""
     orphans = [ledger.jobs[number] for number in ids if number in ledger.jobs]
-    numbers = {int(name) for job in orphans if (name := inside_of(job.types) or "").isdecimal()}
+    numbers = {int(name) for job in orphans if (name := container_of(job.types) or "").isdecimal()}
     live = {job.id for job in jobs.existing(ledger.tx, numbers) if is_container(job.types) and not _is_over(job)}
     lost = [job for job in orphans if _is_lost(job, live)]
     for job in lost:
-        kill.end_all(ledger, [job.id], f"its container `{inside_of(job.types)}` is over")
+        kill.end_all(ledger, [job.id], f"its container `{container_of(job.types)}` is over")
 
 
 def enterable(tx: Tx, user: str, types: Collection[str]) -> None:
@@ -37,7 +37,7 @@ def enterable(tx: Tx, user: str, types: Collection[str]) -> None:
 
 def _of_the_same_room(tx: Tx, types: Collection[str]) -> list[Job]:
     """Return the containers that a job would share a room with: by the number it names, and by names."""
-    named = inside_of(types) or ""
+    named = container_of(types) or ""
     numbered = jobs.existing(tx, [int(named)]) if named.isdecimal() else []
     names = {"" if named.isdecimal() else named, _name(types), *(_name(job.types) for job in numbered)} - {""}
     found = [*numbered, *(job for name in sorted(names) for job in jobs.of_type(tx, f"container={name}"))]
@@ -50,7 +50,7 @@ def _name(types: Collection[str]) -> str:
 
 
 def _is_lost(job: Job, live: set[int]) -> bool:
-    name = inside_of(job.types) or ""
+    name = container_of(job.types) or ""
     if job.state in HOLDS_RESOURCES:
         return job.state is not JobState.FINISHING
     return job.state is JobState.WAITING and name.isdecimal() and int(name) not in live

@@ -10,7 +10,7 @@ from typing import Any
 from oarlock.lang.limits import short
 from oarlock.lang.quotas import week
 from oarlock.lang.quotas.rules import read_set
-from oarlock.model.quota import ALWAYS, BadQuotas, Date, OneShot, Period, QuotaBook
+from oarlock.model.quota import ALWAYS, BadQuotas, Date, OneShotQuota, QuotaBook, QuotaPeriod
 
 PERIODICAL, ONE_SHOT, TYPES = "periodical", "oneshot", "job_types"
 WORDS = frozenset({PERIODICAL, ONE_SHOT, TYPES})
@@ -51,11 +51,11 @@ def lines(given: Mapping[str, Any], key: str, least: int) -> list[list[str]]:
     return found
 
 
-def _order(period: Period) -> tuple[int, int]:
+def _order(period: QuotaPeriod) -> tuple[int, int]:
     return period.weekday, period.begin
 
 
-def _check_week(periods: list[Period], *, covered: bool) -> None:
+def _check_week(periods: list[QuotaPeriod], *, covered: bool) -> None:
     """Refuse instants of a week of which two periods speak; and, where nothing else does, those of which none does."""
     spans = sorted((week.DAY * one.weekday + one.begin, week.DAY * one.weekday + one.end) for one in periods)
     edges = [(0, 0), *spans, (week.WEEK, week.WEEK)]
@@ -69,8 +69,10 @@ def _check_week(periods: list[Period], *, covered: bool) -> None:
             )
 
 
-def _shots(found: list[list[str]]) -> tuple[OneShot, ...]:
-    shots = sorted((OneShot(date(begin), date(end), name) for begin, end, name, *_ in found), key=lambda one: one.begin)
+def _shots(found: list[list[str]]) -> tuple[OneShotQuota, ...]:
+    shots = sorted(
+        (OneShotQuota(date(begin), date(end), name) for begin, end, name, *_ in found), key=lambda one: one.begin
+    )
     for one in shots:
         if one.end <= one.begin:
             raise BadQuotas(f"A period of {one.name} ends before it begins.", hint="Swap its two dates.")

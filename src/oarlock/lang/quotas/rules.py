@@ -5,13 +5,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from oarlock.lang.limits import short
-from oarlock.model.quota import Amount, BadQuotas, WrittenRule
+from oarlock.model.quota import BadQuotas, QuotaAmount, WrittenRule
 from oarlock.model.snapshot import QuotaRule
 
 _AMOUNT = re.compile(r"(?:(?P<number>-?\d{1,15}(?:\.\d{1,9})?)(?P<times>\s*\*\s*ALL)?|(?P<all>ALL))")
 _NAME = re.compile(r"[^\s,*/]{1,255}|[*/]")
 _FIELDS = "queue,project,type,user"
-_NO_LIMIT = Amount(-1)
+_NO_LIMIT = QuotaAmount(-1)
 
 
 def read_set(name: str, given: Any) -> tuple[WrittenRule, ...]:
@@ -41,7 +41,7 @@ def rule(key: str, value: Any) -> WrittenRule:
     return WrittenRule(queue, project, job_type, user, *(_amount(key, one) for one in limits))
 
 
-def _amount(key: str, given: Any) -> Amount:
+def _amount(key: str, given: Any) -> QuotaAmount:
     found = None if isinstance(given, bool) else _AMOUNT.fullmatch(str(given).strip())
     if found is None:
         raise BadQuotas(
@@ -49,7 +49,7 @@ def _amount(key: str, given: Any) -> Amount:
             hint="A limit is a number, ALL, or a number times ALL such as 0.5*ALL; -1 is no limit.",
         )
     number = float(found["number"] or 1)
-    return _NO_LIMIT if number < 0 else Amount(number, of_all=bool(found["times"] or found["all"]))
+    return _NO_LIMIT if number < 0 else QuotaAmount(number, of_all=bool(found["times"] or found["all"]))
 
 
 def resolved(rules: Iterable[WrittenRule], everything: int) -> tuple[QuotaRule, ...]:

@@ -3,7 +3,7 @@
 import re
 
 from oarlock.lang.limits import short
-from oarlock.model.quota import BadQuotas, Period
+from oarlock.model.quota import BadQuotas, QuotaPeriod
 
 HOUR = 3600
 DAY, WEEK = 24 * HOUR, 7 * 24 * HOUR
@@ -17,7 +17,7 @@ def is_default(text: str) -> bool:
     return " ".join(text.split()) in _DEFAULTS
 
 
-def periods(text: str, name: str) -> list[Period]:
+def periods(text: str, name: str) -> list[QuotaPeriod]:
     """Read a line: a period for each day it speaks of."""
     words = text.split()
     if len(words) != 4 or words[2:] != ["*", "*"]:
@@ -26,7 +26,7 @@ def periods(text: str, name: str) -> list[Period]:
             hint="Write hours, days and two stars: 08:00-19:00 mon-fri * *  (dates belong into `oneshot`).",
         )
     begin, end = _hours(words[0], text)
-    return [Period(day, begin, end, name) for day in _days(words[1], text)]
+    return [QuotaPeriod(day, begin, end, name) for day in _days(words[1], text)]
 
 
 def told(second: int) -> str:

@@ -11,20 +11,20 @@ from msgspec.structs import replace
 from oarlock.lang.duration import show as show_duration
 from oarlock.lang.request import show_alternative
 from oarlock.model.errors import OarlockError
-from oarlock.model.plan import Obstacle, Placement, Reason, Unplaced
+from oarlock.model.plan import Obstacle, Placement, Unplaced, WaitReason
 from oarlock.model.request import Alternative, Group, Level
-from oarlock.model.snapshot import Choice, Placed, Shape, Waiting
+from oarlock.model.snapshot import Choice, PlacedJob, Shape, WaitingJob
 from oarlock.plan.explain import unavailable
 from oarlock.plan.explain.held_back import HeldBack, ending_at, held_back
-from oarlock.plan.explain.wording import asked, needs, ordinal, unit
+from oarlock.plan.explain.wording import describe_shape, ordinal, unit, user_condition
 from oarlock.plan.fit.fit import Fit
 from oarlock.plan.planner import Planner
-from oarlock.plan.policy.policies import by_priority, named
-from oarlock.plan.policy.priority import Weighing
+from oarlock.plan.policy.policies import by_priority, find_policy
+from oarlock.plan.policy.priority import PriorityCalculator
 from oarlock.plan.sets.bitset import union
-from oarlock.plan.timeline.occupancies import Kind
-from oarlock.plan.timeline.occupancy import Stay
-from oarlock.plan.timeline.timeline import Found, FromNow
+from oarlock.plan.timeline.occupancies import OccupancyKind
+from oarlock.plan.timeline.occupancy import Occupation
+from oarlock.plan.timeline.timeline import FreeFromNow, FreeWindow
 
 SHORTEST = 60
 """Seconds: nobody is told to ask for less."""
@@ -33,7 +33,7 @@ Instant = Callable[[int], str]
 """How an instant is written; the caller knows the reader's time zone."""
 
 
-class Situation(NamedTuple):
+class RequestSituation(NamedTuple):
     """What a request of a certain length meets now: the same for all jobs that ask so."""
 
     asks: str
@@ -49,26 +49,26 @@ class Explainer:
         self._planner = planner
         self._at = at or self._from_now
         self._ready = {False: planner.available.ready, True: planner.fitter.whole_nodes(planner.available.ready)}
-        self._situations: dict[tuple[Kind, int, int], Situation] = {}
-        self._suggestions: dict[tuple[Kind, int, int], str | None] = {}
-        self._free: dict[tuple[Kind, bool], FromNow] = {}
-        self._leaving: dict[int, list[tuple[int, Stay]]] = {}
-        for job_id, settled in planner.board.settled.items():
-            self._leaving.setdefault(settled.stay.stop, []).append((job_id, settled.stay))
-        stays = ((settled.stay, job_id) for job_id, settled in planner.board.settled.items())
+        self._situations: dict[tuple[OccupancyKind, int, int], RequestSituation] = {}
+        self._suggestions: dict[tuple[OccupancyKind, int, int], str | None] = {}
+        self._free: dict[tuple[OccupancyKind, bool], FreeFromNow] = {}
+        self._leaving: dict[int, list[tuple[int, Occupation]]] = {}
+        for job_id, settled in planner.occupancies.settled.items():
+            self._leaving.setdefault(settled.occupation.stop, []).append((job_id, settled.occupation))
+        stays = ((settled.occupation, job_id) for job_id, settled in planner.occupancies.settled.items())
         self._coming = sorted((stay.start, job_id, stay) for stay, job_id in stays if stay.start > planner.now)
 
-    def why(self, job_id: int) -> Reason:
+    def why(self, job_id: int) -> WaitReason:
         """Say why a waiting job does not run now; where its queue weighs jobs, with what speaks for it."""
         reason = self._why(job_id)
         job = self._planner.waiting[job_id]
         queue = next((queue for queue in self._planner.queues if queue.name == job.queue), None)
-        policy = None if queue is None else named(queue.policy)
+        policy = None if queue is None else find_policy(queue.policy)
         if policy is None or policy.order is not by_priority:
             return reason
-        return replace(reason, priority=Weighing(self._planner, job.queue).of(job))
+        return replace(reason, priority=PriorityCalculator(self._planner, job.queue).of(job))
 
-    def _why(self, job_id: int) -> Reason:
+    def _why(self, job_id: int) -> WaitReason:
         job = self._planner.waiting[job_id]
         placement = self._planner.placements.get(job_id)
         if placement is None:
@@ -78,24 +78,24 @@ class Explainer:
         held = self._held_back(job, kind, choice, placement)
         if held is not None:
             says = f"needs {self._asks(choice)}; {held.says}"
-            return Reason(job_id, held.obstacle, says, placement.start)
+            return WaitReason(job_id, held.obstacle, says, placement.start)
         if placement.start <= self._planner.now:
-            return Reason(job_id, Obstacle.BUSY, self._about_to_start(placement), placement.start)
+            return WaitReason(job_id, Obstacle.BUSY, self._about_to_start(placement), placement.start)
         situation = self._situation(kind, choice)
         cause = self._cause(job, placement, situation)
         kept = self._kept_for(job_id, situation.idle) if situation.idle else ""
         says = f"needs {situation.asks}; {situation.numbers}{kept}{cause}"
         # Whoever waits for another job starts no sooner with less.
         smaller = None if self._required(job) else self._smaller(job_id, kind, choice)
-        return Reason(job_id, Obstacle.BUSY, says, placement.start, smaller)
+        return WaitReason(job_id, Obstacle.BUSY, says, placement.start, smaller)
 
-    def when(self, shape: Shape, walltime: int, *, kind: Kind | None = None) -> Found | None:
+    def when(self, shape: Shape, walltime: int, *, kind: OccupancyKind | None = None) -> FreeWindow | None:
         """Find when somebody who asks now, behind everybody else, could have this for so long; None: never."""
-        kind = kind or Kind()
+        kind = kind or OccupancyKind()
         fit = self._planner.fitter.compile(shape)
-        return self._planner.board.chart(kind).find(fit, self._planner.sought(kind, walltime))
+        return self._planner.occupancies.chart(kind).find(fit, self._planner.sought(kind, walltime))
 
-    def _held_back(self, job: Waiting, kind: Kind, choice: Choice, placement: Placement) -> HeldBack | None:
+    def _held_back(self, job: WaitingJob, kind: OccupancyKind, choice: Choice, placement: Placement) -> HeldBack | None:
         starts = placement.start <= self._planner.now
         if kind.room is None and (starts or not (job.not_before or self._planner.limits)):
             return None
@@ -104,20 +104,20 @@ class Explainer:
         return held_back(self._planner, job, kind, choice, placement, free, self._at)
 
     def _asks(self, choice: Choice) -> str:
-        return f"{needs(self._planner.shapes[choice.shape])} for {show_duration(choice.walltime)}"
+        return f"{describe_shape(self._planner.shapes[choice.shape])} for {show_duration(choice.walltime)}"
 
     def _from_now(self, instant: int) -> str:
         return f"in {show_duration(max(instant - self._planner.now, 1))}"
 
-    def _without_place(self, job: Waiting, unplaced: Unplaced) -> Reason:
+    def _without_place(self, job: WaitingJob, unplaced: Unplaced) -> WaitReason:
         says = unplaced.detail
         if unplaced.obstacle == Obstacle.FAR_BACK:
             return self._without_date(job, unplaced)
         if unplaced.obstacle in {Obstacle.TOO_BIG, Obstacle.UNAVAILABLE}:
             return self._out_of_reach(job, unplaced)
-        return Reason(job.job_id, unplaced.obstacle, says, unplaced.earliest)
+        return WaitReason(job.job_id, unplaced.obstacle, says, unplaced.earliest)
 
-    def _out_of_reach(self, job: Waiting, unplaced: Unplaced) -> Reason:
+    def _out_of_reach(self, job: WaitingJob, unplaced: Unplaced) -> WaitReason:
         """Say how many such units exist, how many can be used, and what became of the others."""
         shape = self._planner.shapes[job.choices[0].shape]
         level, obstacle = _counting(shape), unplaced.obstacle
@@ -131,19 +131,21 @@ class Explainer:
                 obstacle = Obstacle.UNAVAILABLE
                 why = f" ({absent})" if absent else ""
                 counted = f"only {usable} of {exist} such {unit(level, exist)} can be used now{why}"
-        return Reason(job.job_id, obstacle, f"needs {needs(shape)}; {counted}", unplaced.earliest)
+        return WaitReason(job.job_id, obstacle, f"needs {describe_shape(shape)}; {counted}", unplaced.earliest)
 
-    def _without_date(self, job: Waiting, unplaced: Unplaced) -> Reason:
+    def _without_date(self, job: WaitingJob, unplaced: Unplaced) -> WaitReason:
         """Say what a job meets now that is not promised a date, and what would start at once."""
         try:
             kind, choice = self._planner.kind(job), job.choices[0]
             situation = self._situation(kind, choice)
         except OarlockError:  # it was not looked at, so nobody noticed that it cannot be planned
-            return Reason(job.job_id, unplaced.obstacle, unplaced.detail)
+            return WaitReason(job.job_id, unplaced.obstacle, unplaced.detail)
         may_pass = self._planner.may_pass(job) and self._planner.fit(choice.shape).steady
         kept = self._kept_for(job.job_id, situation.idle) if situation.idle else ""
         says = f"needs {situation.asks}; {situation.numbers}{kept}; {unplaced.detail}"
-        return Reason(job.job_id, unplaced.obstacle, says, None, self._suggested(kind, choice) if may_pass else None)
+        return WaitReason(
+            job.job_id, unplaced.obstacle, says, None, self._suggested(kind, choice) if may_pass else None
+        )
 
     def _about_to_start(self, placement: Placement) -> str:
         asleep = placement.resources & union(bits for _, bits in self._planner.available.asleep)
@@ -151,38 +153,38 @@ class Explainer:
             return f"starts as soon as {', '.join(self._planner.layout.nodes_of(asleep))} is awake"
         return "is about to start"
 
-    def _situation(self, kind: Kind, choice: Choice) -> Situation:
+    def _situation(self, kind: OccupancyKind, choice: Choice) -> RequestSituation:
         key = kind, choice.shape, choice.walltime
         known = self._situations.get(key)
         if known is None:
             known = self._situations[key] = self._look(kind, choice)
         return known
 
-    def _look(self, kind: Kind, choice: Choice) -> Situation:
+    def _look(self, kind: OccupancyKind, choice: Choice) -> RequestSituation:
         shape, fit = self._planner.shapes[choice.shape], self._planner.fit(choice.shape)
         now, stop = self._planner.now, self._planner.now + self._planner.sought(kind, choice.walltime)
         free = self._from_now_on(kind, fit)
         asks = self._asks(choice)
         level = _counting(shape)
         if level is None:
-            return Situation(asks, "that much is not free now", "it is")
+            return RequestSituation(asks, "that much is not free now", "it is")
         idle, long = fit.offers(free.until(now + 1)), fit.offers(free.until(stop))
         if idle < level.count:
             _, _, absent = unavailable.counts(self._planner, shape)
             why = f" ({absent})" if absent else ""
-            return Situation(asks, f"{idle} {_are(idle)} free now{why}", f"the {ordinal(level.count)}")
+            return RequestSituation(asks, f"{idle} {_are(idle)} free now{why}", f"the {ordinal(level.count)}")
         if long < level.count:
             numbers = f"{idle} {_are(idle)} free now, but {f'only {long}' if long else 'none'} for that long"
             idle_now = free.until(now + 1)
             resources = self._planner.fitter.resources_of(idle_now) if fit.of_nodes else idle_now
-            return Situation(asks, numbers, "enough are", resources)
-        return Situation(asks, f"{long} {_are(long)} free now", "enough are")
+            return RequestSituation(asks, numbers, "enough are", resources)
+        return RequestSituation(asks, f"{long} {_are(long)} free now", "enough are")
 
-    def _from_now_on(self, kind: Kind, fit: Fit) -> FromNow:
+    def _from_now_on(self, kind: OccupancyKind, fit: Fit) -> FreeFromNow:
         key = kind, fit.of_nodes
         known = self._free.get(key)
         if known is None:
-            known = self._free[key] = self._planner.board.chart(kind).from_now(of_nodes=fit.of_nodes)
+            known = self._free[key] = self._planner.occupancies.chart(kind).from_now(of_nodes=fit.of_nodes)
         return known
 
     def _kept_for(self, job_id: int, idle: int) -> str:
@@ -192,7 +194,7 @@ class Explainer:
                 return f" (job {other} comes first, {self._at(start)})"
         return ""
 
-    def _cause(self, job: Waiting, placement: Placement, situation: Situation) -> str:
+    def _cause(self, job: WaitingJob, placement: Placement, situation: RequestSituation) -> str:
         """Say what has to happen before the job starts: somebody leaves, or a job it depends on ends."""
         leaving = [
             job_id
@@ -209,15 +211,15 @@ class Explainer:
             return f"; it starts when maintenance {windows} ends, {self._at(placement.start)}"
         return f"; it starts {self._at(placement.start)}"
 
-    def overdue(self, job: Placed) -> str:
+    def overdue(self, job: PlacedJob) -> str:
         """Say what an accepted reservation waits for whose date has come."""
         return unavailable.overdue_reservation(self._planner, job, self._at)
 
-    def _required(self, job: Waiting) -> list[int]:
+    def _required(self, job: WaitingJob) -> list[int]:
         """Give the jobs that have to end first."""
         return [needed.job_id for needed in job.after if needed.job_id in self._planner.ends]
 
-    def _smaller(self, job_id: int, kind: Kind, choice: Choice) -> str | None:
+    def _smaller(self, job_id: int, kind: OccupancyKind, choice: Choice) -> str | None:
         """Find a request that would start at once in the place of this one; the same for all that ask the same.
 
         A job's own stay to come is not in its way: what is free until then could be had now.
@@ -229,20 +231,20 @@ class Explainer:
         own = self._own(job_id, kind, fit, stop)
         return self._fitting(kind, choice, fit, own) if own else self._suggested(kind, choice)
 
-    def _suggested(self, kind: Kind, choice: Choice) -> str | None:
+    def _suggested(self, kind: OccupancyKind, choice: Choice) -> str | None:
         key = kind, choice.shape, choice.walltime
         if key not in self._suggestions:
             self._suggestions[key] = self._fitting(kind, choice, self._planner.fit(choice.shape), 0)
         return self._suggestions[key]
 
-    def _own(self, job_id: int, kind: Kind, fit: Fit, stop: int) -> int:
-        stay = self._planner.board.settled[job_id].stay
+    def _own(self, job_id: int, kind: OccupancyKind, fit: Fit, stop: int) -> int:
+        stay = self._planner.occupancies.settled[job_id].occupation
         if not stay.start < stop <= stay.stop:
             return 0
         units = self._planner.fitter.touched_nodes(stay.resources) if fit.of_nodes else stay.resources
         return units & self._from_now_on(kind, fit).until(stay.start)
 
-    def _fitting(self, kind: Kind, choice: Choice, fit: Fit, own: int) -> str | None:
+    def _fitting(self, kind: OccupancyKind, choice: Choice, fit: Fit, own: int) -> str | None:
         """Try fewer units for as long, then as many for less time."""
         shape, free, ready = self._planner.shapes[choice.shape], self._from_now_on(kind, fit), self._ready[fit.of_nodes]
         now, level = self._planner.now, _counting(shape)
@@ -268,7 +270,7 @@ def _counting(shape: Shape) -> Level | None:
 
 def _told(shape: Shape, walltime: int, count: int | None) -> str:
     """Write a shape as the user would ask for it; with another number of outermost units, if one is given."""
-    groups = [Group(group.levels, asked(group.where)) for group in shape.groups]
+    groups = [Group(group.levels, user_condition(group.where)) for group in shape.groups]
     if count is not None:
         outer, *inner = groups[0].levels
         groups = [Group((Level(outer.name, count), *inner), groups[0].where)]

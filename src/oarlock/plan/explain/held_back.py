@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from oarlock.model.plan import Obstacle, Placement
-from oarlock.model.snapshot import Choice, Waiting
+from oarlock.model.snapshot import Choice, WaitingJob
 from oarlock.plan.planner import Planner
 from oarlock.plan.sets.bitset import fold, union, without
-from oarlock.plan.timeline.occupancies import Kind
-from oarlock.plan.timeline.occupancy import Stay
+from oarlock.plan.timeline.occupancies import OccupancyKind
+from oarlock.plan.timeline.occupancy import Occupation
 
 
 class HeldBack(NamedTuple):
@@ -20,8 +20,8 @@ class HeldBack(NamedTuple):
 
 def held_back(
     planner: Planner,
-    job: Waiting,
-    kind: Kind,
+    job: WaitingJob,
+    kind: OccupancyKind,
     choice: Choice,
     placement: Placement,
     free: int,
@@ -53,7 +53,7 @@ def ending_at(planner: Planner, placement: Placement) -> str:
     return " and ".join(f"`{planner.limits.names[window]}`" for window in windows)
 
 
-def _container(planner: Planner, kind: Kind, at: Callable[[int], str]) -> str:
+def _container(planner: Planner, kind: OccupancyKind, at: Callable[[int], str]) -> str:
     if kind.room is None or planner.containers.running(kind.room):
         return ""
     job_id, start = planner.containers.next(kind.room)
@@ -61,14 +61,16 @@ def _container(planner: Planner, kind: Kind, at: Callable[[int], str]) -> str:
     return f"belongs into a container, job {job_id}, which {comes}"
 
 
-def _window(planner: Planner, mine: int, kind: Kind, choice: Choice, free: int, at: Callable[[int], str]) -> str:
+def _window(
+    planner: Planner, mine: int, kind: OccupancyKind, choice: Choice, free: int, at: Callable[[int], str]
+) -> str:
     """Name the windows without which the job could start now."""
     fit, now = planner.fit(choice.shape), planner.now
     lasting = max(planner.sought(kind, choice.walltime), choice.walltime + planner.settings.security_time)
     near = [one for one in planner.limits.windows if one.start < now + lasting]
     if not near:
         return ""
-    stays = [stay for job_id, stay in planner.board.chart(kind).stays.items() if job_id > 0 and job_id != mine]
+    stays = [stay for job_id, stay in planner.occupancies.chart(kind).stays.items() if job_id > 0 and job_id != mine]
     busy = union(stay.resources for stay in stays if stay.start < now + lasting and now < stay.stop)
     room = planner.available.ready if kind.room is None else planner.containers.running(kind.room)
     idle = without(planner.available.ready & room, busy)
@@ -77,7 +79,7 @@ def _window(planner: Planner, mine: int, kind: Kind, choice: Choice, free: int, 
     return " and ".join(_named(planner, one, idle, at) for one in near if one.resources & idle)
 
 
-def _named(planner: Planner, window: Stay, idle: int, at: Callable[[int], str]) -> str:
+def _named(planner: Planner, window: Occupation, idle: int, at: Callable[[int], str]) -> str:
     where = fold(planner.layout.nodes_of(window.resources & idle)) or "resources"
     name = planner.limits.names[window]
     if window.start <= planner.now:

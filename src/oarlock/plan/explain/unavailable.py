@@ -7,7 +7,7 @@ from oarlock.model.condition import And, Column, Compare, Condition, Literal
 from oarlock.model.job import HOLDS_RESOURCES
 from oarlock.model.request import Group
 from oarlock.model.resource import NextState, ResourceState, Value
-from oarlock.model.snapshot import Placed, Shape
+from oarlock.model.snapshot import PlacedJob, Shape
 from oarlock.plan.sets.bitset import fold, union, without
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def nodes(planner: "Planner") -> str:
     return ", ".join(f"{names} {why}" for why, names in named if names)
 
 
-def overdue_reservation(planner: "Planner", job: Placed, at: Callable[[int], str]) -> str:
+def overdue_reservation(planner: "Planner", job: PlacedJob, at: Callable[[int], str]) -> str:
     """Say what an accepted reservation waits for whose date has come."""
     resources = planner.layout.bits_of(job.resources)
     absent = [f"{names} ({why})" for why, names in _where(planner, resources)]
@@ -62,7 +62,7 @@ def _where(planner: "Planner", resources: int) -> Iterator[tuple[str, str]]:
         yield f"job {job_id} is past its end and still there", fold(planner.layout.nodes_of(held)) or "some"
 
 
-def _overstaying(planner: "Planner", job: Placed, resources: int) -> bool:
+def _overstaying(planner: "Planner", job: PlacedJob, resources: int) -> bool:
     return any(other != job.job_id for other, _ in _overstaying_jobs(planner, resources))
 
 

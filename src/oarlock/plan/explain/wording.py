@@ -17,10 +17,10 @@ _ORDINARY = frozenset(
 """What the shipped rules add to every request; it says nothing to a person."""
 
 
-def needs(shape: Shape) -> str:
+def describe_shape(shape: Shape) -> str:
     """Say what a shape asks for: "4 nodes with 8 cores each of `cluster = 'a'`"."""
     groups = " and ".join(_group(group) for group in shape.groups)
-    condition = asked(shape.where)
+    condition = user_condition(shape.where)
     return f"{groups} of `{show(condition)}`" if condition is not None else groups
 
 
@@ -42,7 +42,7 @@ def _group(group: Group) -> str:
     text = _level(group.levels[0])
     for above, level in pairwise(group.levels):
         text += f" with {_level(level)}{'' if above.count == 1 else ' each'}"
-    condition = asked(group.where)
+    condition = user_condition(group.where)
     return f"{text} of `{show(condition)}`" if condition is not None else text
 
 
@@ -56,11 +56,11 @@ def _level(level: Level) -> str:
     return f"{level.count} {unit(level, level.count)}"
 
 
-def asked(condition: Condition | None) -> Condition | None:
+def user_condition(condition: Condition | None) -> Condition | None:
     """Give what the user asked for: a condition without what rules add to every request."""
     if condition in _ORDINARY:
         return None
     if isinstance(condition, And):
-        parts = tuple(told for part in condition.parts if (told := asked(part)) is not None)
+        parts = tuple(told for part in condition.parts if (told := user_condition(part)) is not None)
         return parts[0] if len(parts) == 1 else And(parts) if parts else None
     return condition

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from oarlock.plan.fit.fit import Fit
 
 
-class Stairs:
+class ShapeBounds:
     """Lower bounds of one shape: no stay of `duration` or longer begins before `start`. Both only ever rise."""
 
     __slots__ = ("_durations", "_starts")
@@ -37,26 +37,26 @@ class Stairs:
         self._starts[index:beaten] = [start]
         return True
 
-    def raise_like(self, other: "Stairs") -> None:
+    def raise_like(self, other: "ShapeBounds") -> None:
         """Remember all that is known of an easier shape."""
         for duration, start in zip(other._durations, other._starts, strict=True):
             self.raise_to(duration, start)
 
 
 @dataclass(slots=True, eq=False)
-class Known:
+class BoundedShape:
     """What is known of a shape, and the shapes that are next harder: harder than it, and than no other harder one."""
 
     fit: Fit
-    stairs: Stairs = field(default_factory=Stairs)
-    harder: set["Known"] = field(default_factory=set)
+    stairs: ShapeBounds = field(default_factory=ShapeBounds)
+    harder: set["BoundedShape"] = field(default_factory=set)
 
 
-class Bounds:
+class SearchBounds:
     """The stairs of all shapes that were searched for."""
 
     def __init__(self) -> None:
-        self._known: dict[Fit, Known] = {}
+        self._known: dict[Fit, BoundedShape] = {}
 
     def at(self, fit: Fit, duration: int) -> int:
         """Give the instant before which there is no place for a shape; 0 where nothing is known."""
@@ -80,14 +80,14 @@ class Bounds:
         """Forget everything: there is more room than before."""
         self._known.clear()
 
-    def _meet(self, fit: Fit) -> Known:
+    def _meet(self, fit: Fit) -> BoundedShape:
         met = set(self._known.values())
         easier = {known for known in met if _is_easier(known.fit, fit)}
         harder = {known for known in met if _is_easier(fit, known.fit)}
         for known in easier & harder:  # as hard: what is known of one is of both
             self._known[fit] = known
             return known
-        new = self._known[fit] = Known(fit, harder=harder.difference(*(known.harder for known in harder)))
+        new = self._known[fit] = BoundedShape(fit, harder=harder.difference(*(known.harder for known in harder)))
         for known in easier:
             if easier.isdisjoint(known.harder):  # nobody is between the two
                 known.harder = known.harder - harder | {new}

@@ -14,13 +14,13 @@ from typing import Protocol
 from oarlock.model.condition import both
 from oarlock.model.request import ALL, Group, Level
 from oarlock.model.snapshot import Shape
-from oarlock.plan.fit.demand import Asks
-from oarlock.plan.fit.tree import Forest, wanted
-from oarlock.plan.fit.tree_cache import Cells
+from oarlock.plan.fit.demand import Demand
+from oarlock.plan.fit.tree import RequestTrees, count_kept
+from oarlock.plan.fit.tree_cache import TreeFit
 from oarlock.plan.sets.bitset import lowest, union, without
-from oarlock.plan.sets.layout import NODE, Layout
+from oarlock.plan.sets.layout import NODE, ResourceLayout
 from oarlock.plan.sets.match import matching
-from oarlock.plan.sets.node_counts import PLAIN, Fields
+from oarlock.plan.sets.node_counts import PLAIN, NodeFields
 
 _REMEMBERED = 16  # answers about whole nodes
 
@@ -31,7 +31,7 @@ class Fit(Protocol):
     least: int
     steady: bool
     of_nodes: bool
-    asks: Asks | None
+    asks: Demand | None
 
     def fits(self, free: int) -> bool:
         """Say whether a free set is enough."""
@@ -44,7 +44,7 @@ class Fit(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Flat:
+class CountFit:
     """So many resources, whichever."""
 
     mask: int
@@ -52,7 +52,7 @@ class Flat:
     least: int
     steady: bool = True
     of_nodes: bool = False
-    asks: Asks | None = None
+    asks: Demand | None = None
 
     def __post_init__(self) -> None:
         self.asks = _asks(self.mask, 0, 0, self.count)
@@ -69,20 +69,20 @@ class Flat:
 
     def _wanted(self, here: int) -> int:
         have = here.bit_count()
-        return wanted(self.count, have, self.mask.bit_count()) if have else 0
+        return count_kept(self.count, have, self.mask.bit_count()) if have else 0
 
 
 @dataclass(slots=True, eq=False)
-class WholeNodes:
+class WholeNodesFit:
     """So many nodes, all of each; asked about sets of free nodes."""
 
-    fields: Fields
+    fields: NodeFields
     mask: int
     count: int
     least: int
     steady: bool = True
     of_nodes: bool = True
-    asks: Asks | None = None
+    asks: Demand | None = None
 
     def __post_init__(self) -> None:
         smallest = self.fields.smallest(self.mask)
@@ -100,14 +100,14 @@ class WholeNodes:
 
     def _wanted(self, here: int) -> int:
         have = here.bit_count()
-        return wanted(self.count, have, self.mask.bit_count()) if have else 0
+        return count_kept(self.count, have, self.mask.bit_count()) if have else 0
 
 
 @dataclass(slots=True, eq=False)
-class NodeParts:
+class NodePartsFit:
     """So many nodes with so many resources on each: `nodes=K/core=q`, counted in all fields at once."""
 
-    fields: Fields
+    fields: NodeFields
     mask: int
     nodes: int
     parts: int
@@ -115,7 +115,7 @@ class NodeParts:
     least: int
     steady: bool = True
     of_nodes: bool = False
-    asks: Asks | None = None
+    asks: Demand | None = None
     _looked_at: int = 0  # the set of the last question,
     _enough: int = 0  # the nodes that have enough of it,
     _taken: int = 0  # and how many of them would be taken
@@ -145,14 +145,14 @@ class NodeParts:
         if self.nodes == 2:
             return 2 if enough & (enough - 1) else 0
         have = enough.bit_count()
-        return wanted(self.nodes, have, self.total) if have else 0
+        return count_kept(self.nodes, have, self.total) if have else 0
 
     def offers(self, free: int) -> int:
         return self.fields.at_least(free & self.mask, self.parts).bit_count()
 
 
 @dataclass(slots=True, eq=False)
-class Together:
+class GroupsFit:
     """Several groups with disjoint resources: each takes of what those before it left.
 
     Where groups want the same resources, an earlier one may leave more for a later one when it has less to choose
@@ -163,7 +163,7 @@ class Together:
     least: int
     steady: bool
     of_nodes: bool = False
-    asks: Asks | None = None
+    asks: Demand | None = None
 
     def fits(self, free: int) -> bool:
         return self.take(free) != 0
@@ -183,13 +183,13 @@ class Together:
 
 
 @dataclass(slots=True, eq=False)
-class Never:
+class EmptyFit:
     """A shape that nothing fits: no resource has what it asks for."""
 
     least: int = 1
     steady: bool = True
     of_nodes: bool = False
-    asks: Asks | None = None
+    asks: Demand | None = None
 
     def fits(self, free: int) -> bool:  # noqa: ARG002
         return False
@@ -201,24 +201,24 @@ class Never:
         return 0
 
 
-def _asks(mask: int, nodes: int, parts: int, total: int) -> Asks | None:
+def _asks(mask: int, nodes: int, parts: int, total: int) -> Demand | None:
     """Say how much is asked for of a set: on so many nodes, on each, in all. ALL and BEST are no counts."""
-    return Asks(mask, (nodes, parts, total)) if total > 0 else None
+    return Demand(mask, (nodes, parts, total)) if total > 0 else None
 
 
 class Fitter:
     """Compiles shapes for one layout."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: ResourceLayout) -> None:
         self.layout = layout
-        self._forest = Forest(layout)
+        self._forest = RequestTrees(layout)
         self._singles: dict[str, bool] = {}
         self._whole: dict[int, int] = {}
         sizes = {node.bits.bit_count() for node in layout.nodes}
         self._node_size = max(sizes, default=0)
         self._on_nodes = union(node.bits for node in layout.nodes)
         regular = layout.width > 0 and all(node.high - node.low == layout.width for node in layout.nodes)
-        self.fields = Fields(layout) if regular and layout.nodes else None
+        self.fields = NodeFields(layout) if regular and layout.nodes else None
 
     def compile(self, shape: Shape) -> Fit:
         """Give the quickest way that is right for a shape.
@@ -226,14 +226,14 @@ class Fitter:
         `UnknownProperty` if it names what resources do not have, `ValueError` if it asks for a number that is none.
         """
         for level in [level for group in shape.groups for level in group.levels]:
-            wanted(level.count, 0, 0)
+            count_kept(level.count, 0, 0)
         if len(shape.groups) == 1:
             return self._group(shape, shape.groups[0], alone=True)
         masks = [self.allowed(shape, group) for group in shape.groups]
         groups = [self._group(shape, group, alone=False) for group in shape.groups]
         apart = sum(mask.bit_count() for mask in masks) == reduce(or_, masks).bit_count()
         least = sum(group.least for group in groups)
-        return Together(groups, least, apart and all(group.steady for group in groups))
+        return GroupsFit(groups, least, apart and all(group.steady for group in groups))
 
     def whole_nodes(self, free: int) -> int:
         """Give the nodes of which every resource is free: bit i for node i. The last few answers are kept."""
@@ -274,28 +274,30 @@ class Fitter:
     def _group(self, shape: Shape, group: Group, *, alone: bool) -> Fit:
         allowed = self.allowed(shape, group)
         if not allowed:
-            return Never()
+            return EmptyFit()
         outer, *inner = group.levels
         if not inner and self._single(allowed, outer):
             least = allowed.bit_count() if outer.count == ALL else max(outer.count, 1)
-            return Flat(allowed, outer.count, least)
+            return CountFit(allowed, outer.count, least)
         if self.fields is not None and self._is_node(allowed, outer):
             quick = self._of_nodes(self.fields, allowed, outer, inner, alone=alone)
             if quick is not None:
                 return quick
-        return Cells(self.layout, self._forest.tree(allowed, group.levels), group.levels)
+        return TreeFit(self.layout, self._forest.tree(allowed, group.levels), group.levels)
 
-    def _of_nodes(self, fields: Fields, allowed: int, outer: Level, inner: list[Level], *, alone: bool) -> Fit | None:
+    def _of_nodes(
+        self, fields: NodeFields, allowed: int, outer: Level, inner: list[Level], *, alone: bool
+    ) -> Fit | None:
         lows = fields.nonempty(allowed & fields.everything)
         whole = fields.resources(fields.nodes(lows)) == allowed
         if not inner and alone and whole:
             nodes = fields.nodes(lows)
-            return WholeNodes(
+            return WholeNodesFit(
                 fields, nodes, outer.count, nodes.bit_count() if outer.count == ALL else max(outer.count, 1)
             )
         if len(inner) == 1 and inner[0].count > 0 and self._single_in_node(allowed, inner[0]):
             least = max(outer.count, 1) * inner[0].count
-            return NodeParts(fields, allowed, outer.count, inner[0].count, lows.bit_count(), least)
+            return NodePartsFit(fields, allowed, outer.count, inner[0].count, lows.bit_count(), least)
         return None
 
     def _is_node(self, allowed: int, level: Level) -> bool:

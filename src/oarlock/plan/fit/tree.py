@@ -12,7 +12,7 @@ from oarlock.model.bits import positions
 from oarlock.model.request import ALL, BEST, BESTHALF, Level
 from oarlock.model.resource import Value
 from oarlock.plan.sets.bitset import lowest, union
-from oarlock.plan.sets.layout import Layout, bits_at
+from oarlock.plan.sets.layout import ResourceLayout, bits_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Vertex:
     children: tuple["Vertex", ...] = ()
 
 
-def grow(layout: Layout, allowed: int, levels: Sequence[Level]) -> Vertex:
+def build_tree(layout: ResourceLayout, allowed: int, levels: Sequence[Level]) -> Vertex:
     """Make the tree of a group on the allowed resources; resources without a value at some level are left out.
 
     Below the last level all resources are wanted. Where each of its values is one resource (cores), these are counted
@@ -39,17 +39,17 @@ def grow(layout: Layout, allowed: int, levels: Sequence[Level]) -> Vertex:
     return _vertex(branches, counts, 0)
 
 
-def recounted(vertex: Vertex, levels: Sequence[Level], depth: int = 0) -> Vertex:
+def with_counts(vertex: Vertex, levels: Sequence[Level], depth: int = 0) -> Vertex:
     """Copy a tree for a group that asks for the same levels of the same resources, with other counts."""
     count = levels[depth].count if depth < len(levels) else ALL
-    children = tuple([recounted(child, levels, depth + 1) for child in vertex.children])
+    children = tuple([with_counts(child, levels, depth + 1) for child in vertex.children])
     return Vertex(vertex.bits, count, children)
 
 
-class Forest:
+class RequestTrees:
     """The trees of a layout: each is grown once, and copied for whoever asks the same with other counts."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: ResourceLayout) -> None:
         self._layout = layout
         self._grown: dict[tuple[int, tuple[str, ...]], Vertex] = {}
 
@@ -58,9 +58,9 @@ class Forest:
         key = allowed, tuple(level.name for level in levels)
         grown = self._grown.get(key)
         if grown is None:
-            grown = self._grown[key] = grow(self._layout, allowed, levels)
+            grown = self._grown[key] = build_tree(self._layout, allowed, levels)
             return grown
-        return recounted(grown, levels)
+        return with_counts(grown, levels)
 
 
 _Branch = tuple[int, tuple[Value, ...]]
@@ -77,7 +77,7 @@ def _vertex(branches: list[_Branch], counts: Sequence[int], depth: int) -> Verte
     return Vertex(union(child.bits for child in children), counts[depth], children)
 
 
-def wanted(count: int, survivors: int, total: int) -> int:
+def count_kept(count: int, survivors: int, total: int) -> int:
     """Say how many of the survivors a vertex keeps; 0 when it does not survive."""
     if count > 0:
         return count if survivors >= count else 0
@@ -96,10 +96,10 @@ def choose(vertex: Vertex, free: int) -> int:
     if not here:
         return 0
     if not vertex.children:
-        return lowest(here, wanted(vertex.count, here.bit_count(), vertex.bits.bit_count()))
+        return lowest(here, count_kept(vertex.count, here.bit_count(), vertex.bits.bit_count()))
     kept = [taken for child in vertex.children if (taken := choose(child, here))]
     total = 0
-    for taken in kept[: wanted(vertex.count, len(kept), len(vertex.children))]:
+    for taken in kept[: count_kept(vertex.count, len(kept), len(vertex.children))]:
         total |= taken
     return total
 
@@ -111,12 +111,12 @@ def survivors(vertex: Vertex, free: int) -> int:
     return sum(1 for child in vertex.children if choose(child, free))
 
 
-def least(vertex: Vertex) -> int:
+def minimum_size(vertex: Vertex) -> int:
     """Say how many resources a vertex needs at the very least; no number of free resources below that will do."""
     if not vertex.children:
         size = vertex.bits.bit_count()
         return size if vertex.count == ALL else max(vertex.count, 1)
-    needs = sorted(least(child) for child in vertex.children)
+    needs = sorted(minimum_size(child) for child in vertex.children)
     if vertex.count == ALL:
         return sum(needs)
     return sum(needs[: max(vertex.count, 1)])

@@ -13,15 +13,15 @@ from typing import NamedTuple
 
 from oarlock.model.bits import positions
 from oarlock.model.request import ALL, Level
-from oarlock.plan.fit.demand import Asks
-from oarlock.plan.fit.tree import Vertex, choose, least, survivors, wanted
-from oarlock.plan.sets.layout import Layout, Node
+from oarlock.plan.fit.demand import Demand
+from oarlock.plan.fit.tree import Vertex, choose, count_kept, minimum_size, survivors
+from oarlock.plan.sets.layout import NodeResources, ResourceLayout
 
 _REMEMBERED = 20_000  # answers kept for one build of node
 
 
 @dataclass(slots=True)
-class Build:
+class NodeBuild:
     """Nodes that look alike to a request: the vertices inside them, from the node's own first bit on."""
 
     vertices: tuple[Vertex, ...]
@@ -36,23 +36,23 @@ class Build:
         return found
 
 
-class Cell(NamedTuple):
+class NodeInTree(NamedTuple):
     """A node's part in a tree: where its field begins, what build it is, and which vertices at the cut are inside."""
 
     low: int
-    build: Build
+    build: NodeBuild
     vertices: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Above:
+class UpperVertex:
     """A vertex above the cut: its children, or, just above it, the numbers [first, last) of the vertices at the cut.
 
     `need` is how many of them it takes to survive, `mask` all vertices at the cut below it.
     """
 
     count: int
-    children: tuple["Above", ...]
+    children: tuple["UpperVertex", ...]
     first: int
     last: int
     need: int
@@ -81,29 +81,29 @@ class Above:
         """Choose among the vertices at the cut that survive; nothing when this one does not."""
         if not self.children:
             survivors = positions(alive & self.mask)
-            return survivors[: wanted(self.count, len(survivors), self.last - self.first)]
+            return survivors[: count_kept(self.count, len(survivors), self.last - self.first)]
         kept: list[list[int]] = []
         for child in self.children:
             if (alive & child.mask).bit_count() >= child.need and (chosen := child.chosen(alive)):
                 kept.append(chosen)
                 if len(kept) == self.count:
                     break
-        keep = wanted(self.count, len(kept), len(self.children))
+        keep = count_kept(self.count, len(kept), len(self.children))
         return [index for chosen in kept[:keep] for index in chosen]
 
 
-class Cells:
+class TreeFit:
     """A group's tree, ready to be asked."""
 
     steady = True
     of_nodes = False
 
-    def __init__(self, layout: Layout, root: Vertex, levels: Sequence[Level]) -> None:
+    def __init__(self, layout: ResourceLayout, root: Vertex, levels: Sequence[Level]) -> None:
         self.root = root
         self.asks = _asks(root, levels)
-        self.least = least(self.root)
+        self.least = minimum_size(self.root)
         self._cut: list[Vertex] = []
-        self._cells: list[Cell] = []  # by where their fields begin
+        self._cells: list[NodeInTree] = []  # by where their fields begin
         self._shifts: list[int] = []
         depth = _cut_depth(layout, self.root)
         if depth:
@@ -160,7 +160,7 @@ class Cells:
                 answers[index] = taken
         self._asked = free
 
-    def _cut_off(self, vertex: Vertex, depth: int) -> Above:
+    def _cut_off(self, vertex: Vertex, depth: int) -> UpperVertex:
         """Copy the tree above the cut, and number the vertices at the cut in its order."""
         first = len(self._cut)
         if depth == 1:
@@ -169,31 +169,31 @@ class Cells:
         children = tuple(self._cut_off(child, depth - 1) for child in vertex.children)
         return _above(vertex, children, first, len(self._cut))
 
-    def _make_cells(self, layout: Layout) -> None:
+    def _make_cells(self, layout: ResourceLayout) -> None:
         nodes = _node_of_each(layout, self._cut)
-        inside: dict[str, tuple[Node, list[int]]] = {}
+        inside: dict[str, tuple[NodeResources, list[int]]] = {}
         for index, node in enumerate(nodes):
             inside.setdefault(node.name, (node, []))[1].append(index)
             self._shifts.append(node.low)
-        builds: dict[tuple[Vertex, ...], Build] = {}
+        builds: dict[tuple[Vertex, ...], NodeBuild] = {}
         for node, indexes in sorted(inside.values(), key=lambda one: one[0].low):
             local = tuple([_moved(self._cut[index], node.low) for index in indexes])
-            build = builds.setdefault(local, Build(local))
-            self._cells.append(Cell(node.low, build, tuple(indexes)))
+            build = builds.setdefault(local, NodeBuild(local))
+            self._cells.append(NodeInTree(node.low, build, tuple(indexes)))
 
 
-def _asks(root: Vertex, levels: Sequence[Level]) -> Asks | None:
+def _asks(root: Vertex, levels: Sequence[Level]) -> Demand | None:
     """Say how much is asked for at each level; ALL and BEST are no counts."""
     counts = tuple(level.count for level in levels)
-    return Asks((root.bits, *(level.name for level in levels)), counts) if min(counts) > 0 else None
+    return Demand((root.bits, *(level.name for level in levels)), counts) if min(counts) > 0 else None
 
 
-def _above(vertex: Vertex, children: tuple[Above, ...], first: int, last: int) -> Above:
+def _above(vertex: Vertex, children: tuple[UpperVertex, ...], first: int, last: int) -> UpperVertex:
     need = len(vertex.children) if vertex.count == ALL else max(vertex.count, 1)
-    return Above(vertex.count, children, first, last, need, ((1 << (last - first)) - 1) << first)
+    return UpperVertex(vertex.count, children, first, last, need, ((1 << (last - first)) - 1) << first)
 
 
-def _cut_depth(layout: Layout, root: Vertex) -> int:
+def _cut_depth(layout: ResourceLayout, root: Vertex) -> int:
     """Find the first depth below the root at which every vertex lies inside one node; 0 if there is none."""
     if not layout.width or not root.children:
         return 0
@@ -206,18 +206,18 @@ def _cut_depth(layout: Layout, root: Vertex) -> int:
         depth, vertices = depth + 1, [child for vertex in vertices for child in vertex.children]
 
 
-def _inside(layout: Layout, vertex: Vertex) -> bool:
+def _inside(layout: ResourceLayout, vertex: Vertex) -> bool:
     return _node_at(layout, vertex.bits) is not None
 
 
-def _node_at(layout: Layout, bits: int) -> Node | None:
+def _node_at(layout: ResourceLayout, bits: int) -> NodeResources | None:
     """Give the node whose field holds all of a set."""
     low, high = (bits & -bits).bit_length() - 1, bits.bit_length()
     node = layout.node_at(low)
     return node if node is not None and high <= node.high else None
 
 
-def _node_of_each(layout: Layout, vertices: Sequence[Vertex]) -> list[Node]:
+def _node_of_each(layout: ResourceLayout, vertices: Sequence[Vertex]) -> list[NodeResources]:
     return [node for vertex in vertices if (node := _node_at(layout, vertex.bits)) is not None]
 
 

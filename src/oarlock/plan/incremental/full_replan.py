@@ -6,26 +6,26 @@ from msgspec.structs import replace
 
 from oarlock.model.job import HOLDS_RESOURCES
 from oarlock.model.plan import Placement, Plan
-from oarlock.model.snapshot import Placed, Snapshot, Waiting
-from oarlock.plan.inputs import Ground
+from oarlock.model.snapshot import PlacedJob, Snapshot, WaitingJob
+from oarlock.plan.inputs import PlanInputs
 from oarlock.plan.planner import Planner
 from oarlock.plan.policy import predict
-from oarlock.plan.rules.containers import inside_of, is_container
+from oarlock.plan.rules.containers import container_of, is_container
 
 
-def is_needed(planner: Planner, jobs: Iterable[Waiting]) -> bool:
+def is_needed(planner: Planner, jobs: Iterable[WaitingJob]) -> bool:
     """Say whether anything decides about jobs that a look at free resources does not tell."""
     ranked = planner.settings.pack or any(queue.weighs or queue.predicts for queue in planner.queues)
     return ranked or bool(planner.limits) or planner.containers.needed or any(map(is_special, jobs))
 
 
-def is_special(job: Waiting) -> bool:
+def is_special(job: WaitingJob) -> bool:
     """Say whether a job alone is enough for that."""
-    inner = bool(job.types) and (is_container(job.types) or inside_of(job.types) is not None)
+    inner = bool(job.types) and (is_container(job.types) or container_of(job.types) is not None)
     return inner or job.not_before > 0 or job.deadline is not None
 
 
-def planned(snapshot: Snapshot, ground: Ground, planner: Planner, promised: Mapping[int, Placement] | None) -> Plan:
+def replan(snapshot: Snapshot, ground: PlanInputs, planner: Planner, promised: Mapping[int, Placement] | None) -> Plan:
     """Plan everything that a planner knows as a pass of its own, and let the planner have what came of it."""
     now, available = planner.now, planner.available
     asleep = tuple([one for one in available.asleep if one[0] > now])
@@ -37,25 +37,25 @@ def planned(snapshot: Snapshot, ground: Ground, planner: Planner, promised: Mapp
         recent=planner.recent,
     )
     # Here nothing that is promised is checked again, so that predictions are for those only who promised nothing.
-    predicting = set() if planner.accepted or planner.dated or seen.windows else predict.queues(seen)
-    shown = predict.foreseen(seen, predicting, now=now) if predicting else seen
+    predicting = set() if planner.accepted or planner.dated or seen.windows else predict.predicting_queues(seen)
+    shown = predict.with_predictions(seen, predicting, now=now) if predicting else seen
     whole = Planner(
         shown, now=now, settings=planner.settings, ground=ground._replace(available=available._replace(asleep=asleep))
     )
     told = None if promised is None else Plan(now=now, ids=planner.layout.ids, placements=dict(promised), unplaced={})
     plan = whole.run(previous=told)
-    places = predict.with_all_their_time(plan, seen).placements if predicting else whole.placements
-    planner.board, planner.placements, planner.unplaced = whole.board, places, whole.unplaced
+    places = predict.with_full_walltimes(plan, seen).placements if predicting else whole.placements
+    planner.occupancies, planner.placements, planner.unplaced = whole.occupancies, places, whole.unplaced
     return replace(plan, placements=places.copy(), unplaced=whole.unplaced.copy())
 
 
-class Memory:
+class RunHistory:
     """How long the last two jobs of every user ran: of those that are over, the ones that were submitted last."""
 
     def __init__(self, before: Mapping[str, tuple[int, ...]]) -> None:
         self._before, self._runs = before, dict[str, list[tuple[int, int]]]()
 
-    def ended(self, planner: Planner, job: Placed) -> None:
+    def ended(self, planner: Planner, job: PlacedJob) -> None:
         """Remember a job that is over now."""
         if job.state in HOLDS_RESOURCES:
             runs = sorted([*self._runs.get(job.user, ()), (job.job_id, planner.now - job.start)], reverse=True)[:2]

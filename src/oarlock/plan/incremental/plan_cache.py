@@ -8,13 +8,13 @@ where limits, priorities or kept dates make every pass a whole one anyway.
 from oarlock.model.plan import Plan
 from oarlock.model.snapshot import Queue, ResourceTable, Snapshot
 from oarlock.plan.incremental import full_replan
-from oarlock.plan.incremental.live_plan import Live
+from oarlock.plan.incremental.incremental_plan import IncrementalPlan
 from oarlock.plan.planner import OutOfTime, never
 from oarlock.plan.rules.containers import is_container
 from oarlock.plan.settings import PlanSettings
 
 
-def can_be_kept(snapshot: Snapshot, settings: PlanSettings) -> bool:
+def is_cacheable(snapshot: Snapshot, settings: PlanSettings) -> bool:
     """Say whether a look at free resources tells who starts; elsewhere a kept plan would save nothing."""
     limited = settings.pack or snapshot.quotas or snapshot.quota_spans or snapshot.windows
     if limited or any(queue.weighs or queue.predicts or queue.keeps_dates for queue in snapshot.queues):
@@ -24,12 +24,12 @@ def can_be_kept(snapshot: Snapshot, settings: PlanSettings) -> bool:
     )
 
 
-class Kept:
+class PlanCache:
     """One cluster, planned from snapshot to snapshot."""
 
     def __init__(self, settings: PlanSettings) -> None:
         self._settings = settings
-        self._live: Live | None = None
+        self._live: IncrementalPlan | None = None
         self._resources: ResourceTable | None = None
         self._queues: tuple[Queue, ...] = ()
 
@@ -50,17 +50,17 @@ class Kept:
         """Plan to the end."""
         return self._up_to_date(snapshot, now).refresh(out_of_time)
 
-    def _up_to_date(self, snapshot: Snapshot, now: int) -> Live:
+    def _up_to_date(self, snapshot: Snapshot, now: int) -> IncrementalPlan:
         live, self._live = self._live, None  # whatever fails, the next pass begins from scratch
         if live is None or not self._is_of_the_same(live, snapshot, now):
-            live = Live(snapshot, now=now, settings=self._settings)
+            live = IncrementalPlan(snapshot, now=now, settings=self._settings)
             self._resources, self._queues = snapshot.resources, snapshot.queues
         else:
             _follow(live, snapshot, now)
         self._live = live
         return live
 
-    def _is_of_the_same(self, live: Live, snapshot: Snapshot, now: int) -> bool:
+    def _is_of_the_same(self, live: IncrementalPlan, snapshot: Snapshot, now: int) -> bool:
         """Say whether nothing but jobs, and time, can have changed."""
         known = live.planner.shapes
         return (
@@ -71,7 +71,7 @@ class Kept:
         )
 
 
-def _follow(live: Live, snapshot: Snapshot, now: int) -> None:
+def _follow(live: IncrementalPlan, snapshot: Snapshot, now: int) -> None:
     """Tell a live plan what is not as it knows it."""
     planner = live.planner
     live.advance(now)

@@ -1,10 +1,10 @@
 """The manual's fair sharing: who used more than their share waits longer."""
 
-from oarlock.model.snapshot import Usage, Waiting
+from oarlock.model.snapshot import Usage, WaitingJob
 from oarlock.plan.settings import Fairness
 
 
-def karma(job: Waiting, usage: Usage, fairness: Fairness) -> float:
+def karma(job: WaitingJob, usage: Usage, fairness: Fairness) -> float:
     """Return the karma of a job; the lower, the sooner it is planned."""
     return karma_of(job.user, job.project, usage, fairness)
 
@@ -21,6 +21,6 @@ def karma_of(user: str, project: str, usage: Usage, fairness: Fairness) -> float
     )
 
 
-def by_karma(jobs: list[Waiting], usage: Usage, fairness: Fairness) -> list[Waiting]:
+def by_karma(jobs: list[WaitingJob], usage: Usage, fairness: Fairness) -> list[WaitingJob]:
     """Order jobs by karma, the older first on equality; at most as many as one pass treats."""
     return sorted(jobs, key=lambda job: (karma(job, usage, fairness), job.job_id))[: fairness.max_jobs]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from oarlock.model.job import JobState
-from oarlock.model.snapshot import Placed
+from oarlock.model.snapshot import PlacedJob
 from oarlock.plan.fit.fit import Fit, Fitter
 from oarlock.plan.sets.availability import Availability
 from oarlock.plan.sets.bitset import union, without
@@ -28,7 +28,7 @@ class Packing:
         return taken
 
 
-def packing(fitter: Fitter, available: Availability, placed: Iterable[Placed], *, pack: bool) -> Packing:
+def packing(fitter: Fitter, available: Availability, placed: Iterable[PlacedJob], *, pack: bool) -> Packing:
     """Say what is preferred; without `pack` only that nodes that are awake need not be woken."""
     tiers = [available.ready] if available.asleep else []
     if pack:

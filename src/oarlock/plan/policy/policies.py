@@ -23,27 +23,27 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 
-from oarlock.model.snapshot import Usage, Waiting
+from oarlock.model.snapshot import Usage, WaitingJob
 from oarlock.plan.policy.karma import by_karma
 from oarlock.plan.settings import PlanSettings
 
-JobOrder = Callable[[list[Waiting], Usage, PlanSettings], list[Waiting]]
+JobOrder = Callable[[list[WaitingJob], Usage, PlanSettings], list[WaitingJob]]
 """Jobs by increasing id → the jobs to plan, in order; those left out are not planned in this pass."""
 
 _DEPTH = re.compile(r"depth-([1-9][0-9]{0,5})(-sjbf)?")
 
 
-def fifo(jobs: list[Waiting], usage: Usage, settings: PlanSettings) -> list[Waiting]:  # noqa: ARG001
+def fifo(jobs: list[WaitingJob], usage: Usage, settings: PlanSettings) -> list[WaitingJob]:  # noqa: ARG001
     """First come, first planned."""
     return jobs if settings.depth is None else jobs[: settings.depth]
 
 
-def fair(jobs: list[Waiting], usage: Usage, settings: PlanSettings) -> list[Waiting]:
+def fair(jobs: list[WaitingJob], usage: Usage, settings: PlanSettings) -> list[WaitingJob]:
     """Who used less comes first."""
     return by_karma(jobs, usage, settings.fairness)[: settings.depth]
 
 
-def by_priority(jobs: list[Waiting], usage: Usage, settings: PlanSettings) -> list[Waiting]:
+def by_priority(jobs: list[WaitingJob], usage: Usage, settings: PlanSettings) -> list[WaitingJob]:
     """For whom most speaks comes first. Stands for the order that the planner makes: it knows the instant and sizes."""
     raise NotImplementedError(f"of {len(jobs)} jobs nothing but {usage} and {settings} is known here")
 
@@ -83,7 +83,7 @@ POLICIES: Mapping[str, Policy] = {
 
 
 @lru_cache(maxsize=64)
-def named(name: str) -> Policy | None:
+def find_policy(name: str) -> Policy | None:
     """Give the policy of a name; None if there is none."""
     name, *options = name.split("+")
     known = POLICIES.get(name)

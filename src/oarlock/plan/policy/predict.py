@@ -15,11 +15,11 @@ from msgspec.structs import replace
 
 from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.plan import Placement, Plan
-from oarlock.model.snapshot import Choice, Placed, Snapshot, Waiting
+from oarlock.model.snapshot import Choice, PlacedJob, Snapshot, WaitingJob
 from oarlock.plan import planner
 from oarlock.plan.planner import OutOfTime, never
-from oarlock.plan.rules.containers import inside_of, is_container
-from oarlock.plan.rules.placeholders import placeholder
+from oarlock.plan.rules.containers import container_of, is_container
+from oarlock.plan.rules.placeholders import placeholder_of
 from oarlock.plan.settings import PlanSettings
 
 _RUNS = 2
@@ -34,7 +34,7 @@ def predicted(walltime: int, runs: Sequence[int]) -> int:
     return max(1, min(walltime, sum(runs[:_RUNS]) // _RUNS))
 
 
-def expected_stop(job: Placed, runs: Sequence[int], now: int) -> int:
+def expected_stop(job: PlacedJob, runs: Sequence[int], now: int) -> int:
     """Say when a job that has its resources will be over; one that took longer than foreseen takes all its time."""
     stop = job.start + predicted(job.stop - job.start, runs)
     return stop if stop > now else job.stop
@@ -49,15 +49,15 @@ def make_plan(
     previous: Plan | None = None,
 ) -> Plan:
     """Plan everything, with predictions in the queues whose policy has them; as without where there are none."""
-    predicting = queues(snapshot)
+    predicting = predicting_queues(snapshot)
     as_asked: set[int] = set()
     rounds = _MOST_ROUNDS
     while True:
-        shown = foreseen(snapshot, predicting, now=now, as_asked=as_asked) if predicting else snapshot
+        shown = with_predictions(snapshot, predicting, now=now, as_asked=as_asked) if predicting else snapshot
         plan = planner.make_plan(shown, now=now, settings=settings, out_of_time=out_of_time, previous=previous)
         if not predicting:
             return plan
-        plan = with_all_their_time(plan, snapshot)
+        plan = with_full_walltimes(plan, snapshot)
         broken = set(_breaking(plan, snapshot, settings)) - as_asked
         if not broken:
             return plan
@@ -65,26 +65,28 @@ def make_plan(
         as_asked |= broken if rounds else {job.job_id for job in snapshot.waiting}
 
 
-def queues(snapshot: Snapshot) -> set[str]:
+def predicting_queues(snapshot: Snapshot) -> set[str]:
     """Give the queues in which the time that jobs take is predicted."""
     if snapshot.quota_spans or any(rule.resource_seconds >= 0 for rule in snapshot.quotas):
         return set()  # somebody counts how long jobs take
     return {queue.name for queue in snapshot.queues if queue.predicts}
 
 
-def foreseen(snapshot: Snapshot, predicting: Collection[str], *, now: int, as_asked: Collection[int] = ()) -> Snapshot:
+def with_predictions(
+    snapshot: Snapshot, predicting: Collection[str], *, now: int, as_asked: Collection[int] = ()
+) -> Snapshot:
     """Give the snapshot as it would be if people asked for what they need; `as_asked` are jobs that keep their time."""
     recent = snapshot.recent
     answering = any(job.reservation == Reservation.TO_SCHEDULE for job in snapshot.waiting)
 
-    def waits(job: Waiting) -> Waiting:
+    def waits(job: WaitingJob) -> WaitingJob:
         runs = recent.get(job.user, ())
         dated = job.reservation != Reservation.NONE or job.deadline is not None
         if job.queue not in predicting or job.job_id in as_asked or dated or _is_bound(job.types):
             return job
         return replace(job, choices=tuple([replace(c, walltime=predicted(c.walltime, runs)) for c in job.choices]))
 
-    def runs_on(job: Placed) -> Placed:
+    def runs_on(job: PlacedJob) -> PlacedJob:
         if answering or job.queue not in predicting or job.state not in HOLDS_RESOURCES or _is_bound(job.types):
             return job
         return replace(job, stop=expected_stop(job, recent.get(job.user, ()), now))
@@ -94,10 +96,10 @@ def foreseen(snapshot: Snapshot, predicting: Collection[str], *, now: int, as_as
 
 def _is_bound(types: Sequence[str]) -> bool:
     """Say whether others count on a job's whole time: those inside of it, or those whose place it keeps."""
-    return bool(types) and (is_container(types) or inside_of(types) is not None or placeholder(types) is not None)
+    return bool(types) and (is_container(types) or container_of(types) is not None or placeholder_of(types) is not None)
 
 
-def with_all_their_time(plan: Plan, snapshot: Snapshot) -> Plan:
+def with_full_walltimes(plan: Plan, snapshot: Snapshot) -> Plan:
     """Give every placement the time that its job asked for: that is when it is ended."""
     choices = {choice.moldable_id: choice for job in snapshot.waiting for choice in job.choices}
     placements = {number: _lasting(place, choices) for number, place in plan.placements.items()}

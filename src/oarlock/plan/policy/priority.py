@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from oarlock.lang.duration import show
-from oarlock.model.plan import Priority, Term
-from oarlock.model.snapshot import Usage, Waiting
+from oarlock.model.plan import Priority, PriorityTerm
+from oarlock.model.snapshot import Usage, WaitingJob
 from oarlock.plan.settings import PlanSettings
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _QOS = "qos="
 
 
-class Weighing:
+class PriorityCalculator:
     """Priorities of one queue's jobs as they stand now."""
 
     def __init__(self, planner: "Planner", queue: str) -> None:
@@ -34,11 +34,11 @@ class Weighing:
         self._all_used = sum(self._used.values()) or 1.0
         self._sizes: dict[int, float] = {}
 
-    def order(self, jobs: list[Waiting], _usage: Usage, settings: PlanSettings) -> list[Waiting]:
+    def order(self, jobs: list[WaitingJob], _usage: Usage, settings: PlanSettings) -> list[WaitingJob]:
         """Put those for whom most speaks first; the older first on equality."""
         return sorted(jobs, key=lambda job: (-self.of(job).total, job.job_id))[: settings.depth]
 
-    def of(self, job: Waiting) -> Priority:
+    def of(self, job: WaitingJob) -> Priority:
         """Weigh one job; terms without a weight are left out."""
         weights = self._weights
         terms = (
@@ -52,18 +52,20 @@ class Weighing:
         weighed = tuple(_weighed(term(job), weight) for weight, term in terms if weight)
         return Priority(job.job_id, sum(term.value for term in weighed), weighed)
 
-    def _waited(self, job: Waiting) -> int:
+    def _waited(self, job: WaitingJob) -> int:
         return max(0, self._now - job.submitted)
 
-    def _age(self, job: Waiting) -> Term:
+    def _age(self, job: WaitingJob) -> PriorityTerm:
         limit = self._weights.age_limit
-        return Term("age", min(self._waited(job), limit) / limit, f"waits {show(self._waited(job))} of {show(limit)}")
+        return PriorityTerm(
+            "age", min(self._waited(job), limit) / limit, f"waits {show(self._waited(job))} of {show(limit)}"
+        )
 
-    def _share(self, job: Waiting) -> Term:
+    def _share(self, job: WaitingJob) -> PriorityTerm:
         used = self._used.get(job.user, 0.0) / self._all_used
         target = self._target(job.user)
         factor = 2.0 ** (-used / target) if target else float(not used)
-        return Term("share", factor, f"{job.user} used {used:.0%}, should {target:.0%}")
+        return PriorityTerm("share", factor, f"{job.user} used {used:.0%}, should {target:.0%}")
 
     def _target(self, user: str) -> float:
         """Give a user's part: what the site says, or an equal part of what that leaves to all others who used some."""
@@ -73,9 +75,9 @@ class Weighing:
         left = max(0.0, 100 - sum(self._targets.values()))
         return left / 100 / len(others)
 
-    def _big(self, job: Waiting) -> Term:
+    def _big(self, job: WaitingJob) -> PriorityTerm:
         part = min(map(self._size, (choice.shape for choice in job.choices)), default=0.0)
-        return Term("size", part, f"asks for {part:.0%} of the cluster")
+        return PriorityTerm("size", part, f"asks for {part:.0%} of the cluster")
 
     def _size(self, shape: int) -> float:
         """Say which part of all resources a shape takes."""
@@ -92,18 +94,20 @@ class Weighing:
             return 0.0
         return taken.bit_count() / max(existing.bit_count(), 1)
 
-    def _slowdown(self, job: Waiting) -> Term:
+    def _slowdown(self, job: WaitingJob) -> PriorityTerm:
         walltime = min((choice.walltime for choice in job.choices), default=1)
         waited = self._waited(job)
-        return Term("slowdown", waited / (waited + max(walltime, 1)), f"waits {show(waited)} for {show(walltime)}")
+        return PriorityTerm(
+            "slowdown", waited / (waited + max(walltime, 1)), f"waits {show(waited)} for {show(walltime)}"
+        )
 
-    def _qos(self, job: Waiting) -> Term:
+    def _qos(self, job: WaitingJob) -> PriorityTerm:
         name = next((kind.removeprefix(_QOS) for kind in job.types if kind.startswith(_QOS)), "")
-        return Term("qos", self._weights.qos_values.get(name, 0) / 100, name or "none asked for")
+        return PriorityTerm("qos", self._weights.qos_values.get(name, 0) / 100, name or "none asked for")
 
-    def _project(self, job: Waiting) -> Term:
-        return Term("project", self._weights.project_values.get(job.project, 0) / 100, job.project)
+    def _project(self, job: WaitingJob) -> PriorityTerm:
+        return PriorityTerm("project", self._weights.project_values.get(job.project, 0) / 100, job.project)
 
 
-def _weighed(term: Term, weight: float) -> Term:
-    return Term(term.name, term.factor, term.says, weight)
+def _weighed(term: PriorityTerm, weight: float) -> PriorityTerm:
+    return PriorityTerm(term.name, term.factor, term.says, weight)

@@ -3,18 +3,18 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from oarlock.plan.timeline.occupancies import Kind
+from oarlock.plan.timeline.occupancies import OccupancyKind
 
 
-class Holder(NamedTuple):
+class JobResources(NamedTuple):
     """A job and the resources it has, or is about to have; without those that every job has."""
 
     job_id: int
-    kind: Kind
+    kind: OccupancyKind
     resources: int
 
 
-def in_danger(holders: Iterable[Holder]) -> dict[str | None, int]:
+def preemptible_resources(holders: Iterable[JobResources]) -> dict[str | None, int]:
     """Give the resources on which somebody would have to die, by the room they are in."""
     found: dict[str | None, int] = {}
     for holder in holders:
@@ -22,13 +22,13 @@ def in_danger(holders: Iterable[Holder]) -> dict[str | None, int]:
     return found
 
 
-def to_kill(running: Iterable[Holder], newcomers: Iterable[Holder]) -> tuple[int, ...]:
+def jobs_to_kill(running: Iterable[JobResources], newcomers: Iterable[JobResources]) -> tuple[int, ...]:
     """Give the best-effort jobs in the way of newcomers; one that timeshares with all of them survives."""
     arriving = list(newcomers)
-    return tuple(job.job_id for job in running if any(in_the_way(job, newcomer) for newcomer in arriving))
+    return tuple(job.job_id for job in running if any(is_in_the_way(job, newcomer) for newcomer in arriving))
 
 
-def in_the_way(job: Holder, newcomer: Holder) -> bool:
+def is_in_the_way(job: JobResources, newcomer: JobResources) -> bool:
     """Say whether a newcomer can have its resources only when a best-effort job is gone."""
     if job.job_id == newcomer.job_id or not job.resources & newcomer.resources:
         return False

@@ -9,10 +9,10 @@ from itertools import pairwise
 
 from oarlock.model.job import JobState
 from oarlock.model.plan import Obstacle
-from oarlock.model.snapshot import Placed, Waiting
+from oarlock.model.snapshot import PlacedJob, WaitingJob
 from oarlock.plan.rules.dependencies import Blocked
 from oarlock.plan.sets.bitset import union, without
-from oarlock.plan.timeline.occupancy import FOREVER, Stay
+from oarlock.plan.timeline.occupancy import FOREVER, Occupation
 
 
 def is_container(types: Iterable[str]) -> bool:
@@ -20,9 +20,9 @@ def is_container(types: Iterable[str]) -> bool:
     return any(one == "container" or one.startswith("container=") for one in types)
 
 
-def opens(job: Waiting | Placed) -> str | None:
+def opened_container(job: WaitingJob | PlacedJob) -> str | None:
     """Give the name of the room that a job opens: its own, or its number; None if it is no container."""
-    if isinstance(job, Placed) and job.state == JobState.FINISHING:
+    if isinstance(job, PlacedJob) and job.state == JobState.FINISHING:
         return None  # whatever is still inside of it has to end
     for one in job.types:
         word, _, name = one.partition("=")
@@ -31,7 +31,7 @@ def opens(job: Waiting | Placed) -> str | None:
     return None
 
 
-def inside_of(types: Iterable[str]) -> str | None:
+def container_of(types: Iterable[str]) -> str | None:
     """Give the name or number of the container that a job belongs into, as its owner wrote it."""
     return next((one.partition("=")[2] for one in types if one.startswith("inner=")), None)
 
@@ -45,44 +45,44 @@ def guests_of(types: Iterable[str]) -> frozenset[str]:
 class Containers:
     """The rooms there are: what is theirs, and when. Without containers this costs nothing."""
 
-    def __init__(self, jobs: Sequence[Waiting | Placed] = ()) -> None:
-        self._rooms: dict[str, dict[int, Stay]] = {}
+    def __init__(self, jobs: Sequence[WaitingJob | PlacedJob] = ()) -> None:
+        self._rooms: dict[str, dict[int, Occupation]] = {}
         self._names: dict[str, str] = {}  # the number of a container with a name, and that name
         self._running: dict[str, int] = {}
         self._hoped: dict[str, int] = {}  # rooms of containers that wait
         self.needed = False  # whether any job is a container or belongs into one
         for job in jobs:
-            if job.types and (is_container(job.types) or inside_of(job.types) is not None):
+            if job.types and (is_container(job.types) or container_of(job.types) is not None):
                 self.needed = True
-            room = opens(job) if job.types else None
+            room = opened_container(job) if job.types else None
             if room is not None:
                 self._names[str(job.job_id)] = room
                 self._rooms.setdefault(room, {})
                 self._hoped.setdefault(room, job.job_id)
 
-    def room_of(self, job: Waiting | Placed, resources: int | None = None) -> str | None:
+    def room_of(self, job: WaitingJob | PlacedJob, resources: int | None = None) -> str | None:
         """Give the room that a job belongs into; None: into none.
 
         One that has resources already that are not in its room (any more) is in everybody's way until it is over.
         """
-        name = inside_of(job.types)
+        name = container_of(job.types)
         room = None if name is None else self._names.get(name, name)
         if room is None or resources is None or not without(resources, self.resources(room)):
             return room
         return None
 
-    def open(self, job: Waiting | Placed, stay: Stay) -> str | None:
+    def open(self, job: WaitingJob | PlacedJob, stay: Occupation) -> str | None:
         """Note the place of a job, in case it is a container; give the room that is larger now."""
-        room = opens(job) if job.types else None
+        room = opened_container(job) if job.types else None
         if room is not None:
             self._rooms.setdefault(room, {})[job.job_id] = stay
-            if isinstance(job, Placed) and job.state == JobState.RUNNING:
+            if isinstance(job, PlacedJob) and job.state == JobState.RUNNING:
                 self._running[room] = self._running.get(room, 0) | stay.resources
         return room
 
-    def withdraw(self, job: Waiting) -> str | None:
+    def withdraw(self, job: WaitingJob) -> str | None:
         """Forget the place of a job, in case it is a container; give the room that is smaller now."""
-        room = opens(job)
+        room = opened_container(job)
         if room is not None:
             self._rooms[room].pop(job.job_id, None)
         return room
@@ -108,7 +108,7 @@ class Containers:
         start, job_id = min((stay.start, job_id) for job_id, stay in self._rooms[room].items())
         return job_id, start
 
-    def shut(self, room: str) -> list[Stay]:
+    def shut(self, room: str) -> list[Occupation]:
         """Give when which resources of a room are not in it."""
         stays = list(self._rooms.get(room, {}).values())
         everything = self.resources(room)
@@ -117,7 +117,7 @@ class Containers:
             (begin, end, union(s.resources for s in stays if s.start <= begin and end <= s.stop))
             for begin, end in pairwise(edges)
         ]
-        return [Stay(begin, end, without(everything, some)) for begin, end, some in there]
+        return [Occupation(begin, end, without(everything, some)) for begin, end, some in there]
 
     def is_gone(self, room: str) -> bool:
         """Say whether no container of a room is there, not even one that waits."""

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from oarlock.model.job import FINAL, JobState, describe_exit
 from oarlock.model.plan import Obstacle
-from oarlock.model.snapshot import Dependency, Waiting
+from oarlock.model.snapshot import Dependency, WaitingJob
 
 
 class Blocked(NamedTuple):
@@ -16,7 +16,7 @@ class Blocked(NamedTuple):
 
 
 def earliest_start(
-    job: Waiting, ends: Mapping[int, int], *, security_time: int, release_after_error: bool
+    job: WaitingJob, ends: Mapping[int, int], *, security_time: int, release_after_error: bool
 ) -> int | Blocked:
     """Give the instant from which a job may start, or what blocks it.
 

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from oarlock.model.snapshot import Placed, QuotaRule, QuotaSpan, Waiting
+from oarlock.model.snapshot import PlacedJob, QuotaRule, QuotaSpan, WaitingJob
 from oarlock.plan.rules.containers import is_container
-from oarlock.plan.timeline.occupancy import FOREVER, Stay
+from oarlock.plan.timeline.occupancy import FOREVER, Occupation
 
 ALL_TOGETHER, EACH = "*", "/"
 NO_QUOTAS = "no_quotas"
@@ -25,7 +25,7 @@ Selection = tuple[str, str, str, str]
 """Whose use is counted: queue, project, type, user."""
 
 
-class Use(NamedTuple):
+class QuotaUse(NamedTuple):
     """What a job has while it is there: its resources, itself, and its resources times its walltime."""
 
     resources: int
@@ -33,31 +33,31 @@ class Use(NamedTuple):
     seconds: int
 
 
-class Counter:
+class QuotaCounter:
     """What some jobs have together, from an instant on: `used[i]` from `times[i]` on; at last nothing, for ever."""
 
     __slots__ = ("times", "used")
 
     def __init__(self) -> None:
         self.times: list[int] = [0]
-        self.used: list[Use] = [Use(0, 0, 0)]
+        self.used: list[QuotaUse] = [QuotaUse(0, 0, 0)]
 
-    def add(self, start: int, stop: int, use: Use) -> None:
+    def add(self, start: int, stop: int, use: QuotaUse) -> None:
         """Count what a job has during [start, stop); with less than nothing it is counted no more."""
         first, last = self._cut(start), self._cut(stop)
-        self.used[first:last] = [Use(*map(sum, zip(used, use, strict=True))) for used in self.used[first:last]]
+        self.used[first:last] = [QuotaUse(*map(sum, zip(used, use, strict=True))) for used in self.used[first:last]]
 
-    def over(self, begin: int, end: int, room: Use) -> int | None:
+    def over(self, begin: int, end: int, room: QuotaUse) -> int | None:
         """Say until when more than `room` is used for the last time in [begin, end); None: it never is."""
         for index in range(bisect_left(self.times, end) - 1, bisect_right(self.times, begin) - 2, -1):
             if any(used > most for used, most in zip(self.used[index], room, strict=True)):
                 return self.times[index + 1]
         return None
 
-    def most(self, begin: int, end: int) -> Use:
+    def most(self, begin: int, end: int) -> QuotaUse:
         """Give the most that is used at once in [begin, end), each for itself."""
         inside = self.used[bisect_right(self.times, begin) - 1 : bisect_left(self.times, end)]
-        return Use(*map(max, zip(*inside, strict=True)))
+        return QuotaUse(*map(max, zip(*inside, strict=True)))
 
     def _cut(self, instant: int) -> int:
         index = bisect_left(self.times, instant)
@@ -67,19 +67,19 @@ class Counter:
         return index
 
 
-class Limit(NamedTuple):
+class QuotaLimit(NamedTuple):
     """A rule that speaks of a job: when it holds, and who is counted with the job."""
 
     rule: QuotaRule
     spans: tuple[Span, ...]
-    counter: Counter
+    counter: QuotaCounter
 
-    def room(self, use: Use) -> Use:
+    def room(self, use: QuotaUse) -> QuotaUse:
         """Give what others may have beside such a job; less than nothing if it is too much by itself."""
         most = self.rule.resources, self.rule.jobs, self.rule.resource_seconds
-        return Use(*(_NO_LIMIT if limit < 0 else limit - own for limit, own in zip(most, use, strict=True)))
+        return QuotaUse(*(_NO_LIMIT if limit < 0 else limit - own for limit, own in zip(most, use, strict=True)))
 
-    def clear_from(self, start: int, length: int, use: Use) -> int:
+    def clear_from(self, start: int, length: int, use: QuotaUse) -> int:
         """Give the earliest instant from `start` on at which such a job breaks no rule for `length`."""
         room = self.room(use)
         for begin, end in self.spans:
@@ -91,11 +91,11 @@ class Limit(NamedTuple):
         return start
 
 
-class Spoken(NamedTuple):
+class JobQuotas(NamedTuple):
     """What rules have to say of a job: what holds for it, and where it is counted."""
 
-    limits: tuple[Limit, ...]
-    counters: tuple[Counter, ...]
+    limits: tuple[QuotaLimit, ...]
+    counters: tuple[QuotaCounter, ...]
 
 
 class Quotas:
@@ -106,15 +106,15 @@ class Quotas:
         for span in spans:
             groups.setdefault(span.rules, []).append((span.begin, span.end))
         self._groups = [(rules, _joined(times)) for rules, times in groups.items()]
-        self._counters: dict[tuple[bool, Selection], Counter] = {}
-        self._spoken: dict[tuple[bool, Selection], Spoken] = {}
-        self._counted: dict[int, tuple[list[Counter], Stay, Use]] = {}
+        self._counters: dict[tuple[bool, Selection], QuotaCounter] = {}
+        self._spoken: dict[tuple[bool, Selection], JobQuotas] = {}
+        self._counted: dict[int, tuple[list[QuotaCounter], Occupation, QuotaUse]] = {}
 
-    def limits(self, job: Waiting | Placed, *, besteffort: bool) -> tuple[Limit, ...]:
+    def limits(self, job: WaitingJob | PlacedJob, *, besteffort: bool) -> tuple[QuotaLimit, ...]:
         """Give the rules that hold for a job."""
         return self._of(job, besteffort=besteffort).limits
 
-    def count(self, job: Waiting | Placed, stay: Stay, use: Use, *, besteffort: bool) -> None:
+    def count(self, job: WaitingJob | PlacedJob, stay: Occupation, use: QuotaUse, *, besteffort: bool) -> None:
         """Count a job that has a place; one that had another is counted here instead."""
         self.forget(job.job_id)
         counters = [*self._of(job, besteffort=True).counters]
@@ -142,12 +142,12 @@ class Quotas:
     def _add(self, job_id: int, sign: int) -> None:
         counters, stay, use = self._counted[job_id]
         for counter in counters:
-            counter.add(stay.start, stay.stop, Use(*(sign * one for one in use)))
+            counter.add(stay.start, stay.stop, QuotaUse(*(sign * one for one in use)))
 
-    def _of(self, job: Waiting | Placed, *, besteffort: bool) -> "Spoken":
+    def _of(self, job: WaitingJob | PlacedJob, *, besteffort: bool) -> "JobQuotas":
         """Find out once for all jobs that no rule tells apart."""
         if is_container(job.types) or NO_QUOTAS in job.types:
-            return Spoken((), ())
+            return JobQuotas((), ())
         words = " ".join(sorted({one.partition("=")[0] for one in job.types}))
         key = besteffort, (job.queue, job.project, words, job.user)
         known = self._spoken.get(key)
@@ -155,19 +155,19 @@ class Quotas:
             known = self._spoken[key] = self._find(job, besteffort=besteffort)
         return known
 
-    def _find(self, job: Waiting | Placed, *, besteffort: bool) -> "Spoken":
-        limits, counters = [], dict[Selection, Counter]()
+    def _find(self, job: WaitingJob | PlacedJob, *, besteffort: bool) -> "JobQuotas":
+        limits, counters = [], dict[Selection, QuotaCounter]()
         for rules, spans in self._groups:
             mine = [rule for rule in rules if _speaks_of(rule, job)]
             for rule in mine:
                 whose = _selection(rule, job)
-                counters[whose] = self._counters.setdefault((besteffort, whose), Counter())
+                counters[whose] = self._counters.setdefault((besteffort, whose), QuotaCounter())
                 if not any(_names(other, rule) for other in mine):
-                    limits.append(Limit(rule, spans, counters[whose]))
-        return Spoken(tuple(limits), tuple(counters.values()))
+                    limits.append(QuotaLimit(rule, spans, counters[whose]))
+        return JobQuotas(tuple(limits), tuple(counters.values()))
 
 
-class Share(NamedTuple):
+class QuotaShare(NamedTuple):
     """What those have at an instant whom a rule counts together, each user's part, and which jobs that is about.
 
     `besteffort`: as best-effort jobs see it, who are bounded by what all have; others do not see best-effort jobs.
@@ -176,23 +176,23 @@ class Share(NamedTuple):
     rule: QuotaRule
     whose: Selection
     besteffort: bool
-    used: Use
+    used: QuotaUse
     resources_by_user: dict[str, int]
     jobs: tuple[int, ...]
 
 
-class Present(NamedTuple):
+class CountedJob(NamedTuple):
     """A job that is there at an instant, and what it has."""
 
-    job: Placed
-    use: Use
+    job: PlacedJob
+    use: QuotaUse
     besteffort: bool
 
 
-def shares(rules: Sequence[QuotaRule], present: Sequence[Present]) -> list[Share]:
+def quota_shares(rules: Sequence[QuotaRule], present: Sequence[CountedJob]) -> list[QuotaShare]:
     """Say what of each rule is used, in the order of the rules; those of whom nobody is there are left out."""
     book = Quotas(rules, ())
-    found: dict[tuple[int, bool, Selection], list[Present]] = {}
+    found: dict[tuple[int, bool, Selection], list[CountedJob]] = {}
     for one in present:
         for besteffort in {one.besteffort, True}:
             for limit in book.limits(one.job, besteffort=besteffort):
@@ -202,16 +202,16 @@ def shares(rules: Sequence[QuotaRule], present: Sequence[Present]) -> list[Share
     return [_share(rules[at], whose, found[at, as_one, whose], besteffort=as_one) for at, as_one, whose in sorted(told)]
 
 
-def _share(rule: QuotaRule, whose: Selection, members: Sequence[Present], *, besteffort: bool) -> Share:
+def _share(rule: QuotaRule, whose: Selection, members: Sequence[CountedJob], *, besteffort: bool) -> QuotaShare:
     by_user: dict[str, int] = {}
     for one in members:
         by_user[one.job.user] = by_user.get(one.job.user, 0) + one.use.resources
-    used = Use(*map(sum, zip(*(one.use for one in members), strict=True)))
+    used = QuotaUse(*map(sum, zip(*(one.use for one in members), strict=True)))
     most_first = dict(sorted(by_user.items(), key=lambda pair: (-pair[1], pair[0])))
-    return Share(rule, whose, besteffort, used, most_first, tuple(one.job.job_id for one in members))
+    return QuotaShare(rule, whose, besteffort, used, most_first, tuple(one.job.job_id for one in members))
 
 
-def clear_from(limits: Sequence[Limit], start: int, length: int, use: Use) -> int | None:
+def earliest_within(limits: Sequence[QuotaLimit], start: int, length: int, use: QuotaUse) -> int | None:
     """Give the earliest instant from `start` on at which a job breaks none of these rules; None: there is never one."""
     before = -1
     while start > before:
@@ -223,14 +223,14 @@ def clear_from(limits: Sequence[Limit], start: int, length: int, use: Use) -> in
     return start
 
 
-def edges(limits: Iterable[Limit]) -> set[int]:
+def edges(limits: Iterable[QuotaLimit]) -> set[int]:
     """Give the instants at which what these rules allow may change."""
     return {edge for limit in limits for edge in limit.counter.times} | {
         edge for limit in limits for span in limit.spans for edge in span
     }
 
 
-def broken(limits: Sequence[Limit], start: int, length: int, use: Use) -> str:
+def broken_quota(limits: Sequence[QuotaLimit], start: int, length: int, use: QuotaUse) -> str:
     """Say which rule such a job would break, in words; nothing if it breaks none."""
     for limit in limits:
         if limit.clear_from(start, length, use) > start:
@@ -241,7 +241,7 @@ def broken(limits: Sequence[Limit], start: int, length: int, use: Use) -> str:
 _MEASURES = ("resource", "job", "resource-hour")
 
 
-def _told(limit: Limit, start: int, length: int, use: Use) -> str:
+def _told(limit: QuotaLimit, start: int, length: int, use: QuotaUse) -> str:
     rule = limit.rule
     taken = limit.counter.most(start, start + length)
     limits = zip(_MEASURES, (rule.resources, rule.jobs, rule.resource_seconds), use, taken, strict=True)
@@ -258,14 +258,14 @@ def _words(rule: QuotaRule) -> Selection:
     return rule.queue, rule.project, rule.job_type, rule.user
 
 
-def _speaks_of(rule: QuotaRule, job: Waiting | Placed) -> bool:
+def _speaks_of(rule: QuotaRule, job: WaitingJob | PlacedJob) -> bool:
     named = ((rule.queue, job.queue), (rule.project, job.project), (rule.user, job.user))
     if any(word not in {ALL_TOGETHER, EACH, own} for word, own in named):
         return False
     return rule.job_type == ALL_TOGETHER or any(rule.job_type == one.partition("=")[0] for one in job.types)
 
 
-def _selection(rule: QuotaRule, job: Waiting | Placed) -> Selection:
+def _selection(rule: QuotaRule, job: WaitingJob | PlacedJob) -> Selection:
     """Give whose use a rule counts, seen from a job."""
     queue, project, job_type, user = _words(rule)
     return (

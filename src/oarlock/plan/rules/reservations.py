@@ -8,19 +8,19 @@ from oarlock.lang.duration import show
 from oarlock.model.event import Event, EventType
 from oarlock.model.job import JobState, Reservation
 from oarlock.model.plan import Obstacle, Placement, Unplaced
-from oarlock.model.snapshot import Placed, Waiting
-from oarlock.plan.fit.demand import Asks
+from oarlock.model.snapshot import PlacedJob, WaitingJob
+from oarlock.plan.fit.demand import Demand
 from oarlock.plan.fit.fit import Fit
-from oarlock.plan.rules.search import Held
-from oarlock.plan.timeline.occupancy import Chart
-from oarlock.plan.timeline.timeline import Found
+from oarlock.plan.rules.search import JobLimits
+from oarlock.plan.timeline.occupancy import Occupancy
+from oarlock.plan.timeline.timeline import FreeWindow
 
-Later = Callable[[int, int], Found | None]
+Later = Callable[[int, int], FreeWindow | None]
 """A hole's length, and from when on it is sought → the earliest place there."""
 
 
 @dataclass(slots=True, eq=False)
-class ReadyFirst:
+class ReservationFit:
     """A shape as a reservation asks for it: of what is ready today if that is enough, else of all that may be back.
 
     Where groups want the same resources, less to choose from may be enough where more is not. Whether a date is
@@ -32,7 +32,7 @@ class ReadyFirst:
     least: int
     of_nodes: bool
     steady: bool
-    asks: Asks | None = None
+    asks: Demand | None = None
 
     def fits(self, free: int) -> bool:
         return self.fit.fits(free) or self.fit.fits(free & self.ready)
@@ -46,10 +46,10 @@ class ReadyFirst:
 
 def ready_first(fit: Fit, ready: int) -> Fit:
     """Let a shape take of what is ready (in its own units) where it can."""
-    return ReadyFirst(fit, ready, fit.least, fit.of_nodes, fit.steady, fit.asks)
+    return ReservationFit(fit, ready, fit.least, fit.of_nodes, fit.steady, fit.asks)
 
 
-class Due(NamedTuple):
+class DueReservation(NamedTuple):
     """What becomes of an accepted reservation whose date has come: it starts, or waits and why."""
 
     placement: Placement | None
@@ -57,7 +57,7 @@ class Due(NamedTuple):
     events: tuple[Event, ...] = ()
 
 
-def is_accepted(job: Placed) -> bool:
+def is_accepted(job: PlacedJob) -> bool:
     """Say whether a job is a reservation that was accepted and did not start yet; one that is held keeps its place."""
     return job.state in _NOT_BEGUN and job.reservation == Reservation.SCHEDULED
 
@@ -65,11 +65,11 @@ def is_accepted(job: Placed) -> bool:
 _NOT_BEGUN = (JobState.WAITING, JobState.HOLD)
 
 
-def answer(
-    job: Waiting,
+def place_reservation(
+    job: WaitingJob,
     fit: Fit,
-    chart: Chart,
-    held: Held,
+    chart: Occupancy,
+    held: JobLimits,
     later: Later,
     *,
     now: int,
@@ -101,14 +101,14 @@ def answer(
     return Unplaced(job.job_id, obstacle, f"{why}; {wait}", earliest=found.start)
 
 
-def _never(job: Waiting, fit: Fit, chart: Chart, held: Held, duration: int, start: int) -> Unplaced:
+def _never(job: WaitingJob, fit: Fit, chart: Occupancy, held: JobLimits, duration: int, start: int) -> Unplaced:
     found = chart.find(fit, duration, start)
     if found is None:
         return Unplaced(job.job_id, Obstacle.TOO_BIG, "the cluster never has what it asks for")
     return Unplaced(job.job_id, Obstacle.QUOTA, held.broken(found.start, held.choose(found.free)))
 
 
-def due(job: Placed, resources: int, ready: int, *, now: int, patience: int) -> Due:
+def decide_due(job: PlacedJob, resources: int, ready: int, *, now: int, patience: int) -> DueReservation:
     """Decide on an accepted reservation whose start has come; `ready` are the resources a job can start on.
 
     As long as some are missing (those that no longer exist included) it waits, up to `patience` seconds; then it starts
@@ -117,19 +117,21 @@ def due(job: Placed, resources: int, ready: int, *, now: int, patience: int) -> 
     held = job.state == JobState.HOLD
     if now >= job.stop:
         why = "it was held until its end had passed" if held else "its end has passed before it could start"
-        return Due(None, Unplaced(job.job_id, Obstacle.MISSED, why))
+        return DueReservation(None, Unplaced(job.job_id, Obstacle.MISSED, why))
     if held:
-        return Due(None)
+        return DueReservation(None)
     here = resources & ready
     total = len(job.resources)
     missing = total - here.bit_count()
     if missing and (not here or now - job.start < patience):
-        return Due(None, Unplaced(job.job_id, Obstacle.UNAVAILABLE, f"{missing} of its {total} resources are missing"))
+        return DueReservation(
+            None, Unplaced(job.job_id, Obstacle.UNAVAILABLE, f"{missing} of its {total} resources are missing")
+        )
     placement = Placement(job.job_id, job.moldable_id, now, job.stop, here)
-    return Due(placement, events=tuple(_reductions(job, missing, now)))
+    return DueReservation(placement, events=tuple(_reductions(job, missing, now)))
 
 
-def _reductions(job: Placed, missing: int, now: int) -> list[Event]:
+def _reductions(job: PlacedJob, missing: int, now: int) -> list[Event]:
     events = []
     if missing:
         reduced = EventType.SCHEDULER_REDUCE_NB_NODES_FOR_RESERVATION

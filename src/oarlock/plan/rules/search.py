@@ -6,19 +6,19 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from oarlock.model.snapshot import Choice, Shape
-from oarlock.plan.fit.fit import Fit, Fitter, Together
-from oarlock.plan.rules.quotas import Limit, Use, broken, clear_from, edges
+from oarlock.plan.fit.fit import Fit, Fitter, GroupsFit
+from oarlock.plan.rules.quotas import QuotaLimit, QuotaUse, broken_quota, earliest_within, edges
 from oarlock.plan.sets.bitset import union, without
-from oarlock.plan.timeline.occupancy import FOREVER, Chart, Stay
-from oarlock.plan.timeline.timeline import Found
+from oarlock.plan.timeline.occupancy import FOREVER, Occupancy, Occupation
+from oarlock.plan.timeline.timeline import FreeWindow
 
 
-class Option(Struct, frozen=True, gc=False):
+class PlacementOption(Struct, frozen=True, gc=False):
     """A place found for one alternative of a job."""
 
     choice: Choice
     fit: Fit
-    found: Found
+    found: FreeWindow
 
     @property
     def end(self) -> int:
@@ -30,28 +30,28 @@ Choose = Callable[[int], int]
 """What of a free set (of resources or nodes, as the shape asks) would be taken."""
 
 
-class Held(NamedTuple):
+class JobLimits(NamedTuple):
     """What holds a job back besides resources.
 
     `windows` are those that a job of `lasting` seconds must not run into, where a shorter hole is sought for it.
     `choose` takes resources of a free set; `counted` are those that quotas count.
     """
 
-    limits: tuple[Limit, ...]
-    windows: tuple[Stay, ...]
+    limits: tuple[QuotaLimit, ...]
+    windows: tuple[Occupation, ...]
     lasting: int
     walltime: int
     length: int
     choose: Choose
     counted: int
 
-    def use(self, resources: int) -> Use:
+    def use(self, resources: int) -> QuotaUse:
         """Say what a job has that is given these resources."""
         return self.use_of((resources & self.counted).bit_count())
 
-    def use_of(self, count: int) -> Use:
+    def use_of(self, count: int) -> QuotaUse:
         """Say what a job has that is given so many resources."""
-        return Use(count, 1, count * self.walltime)
+        return QuotaUse(count, 1, count * self.walltime)
 
     def soon(self, start: int) -> int:
         """Give the resources with a window that a job which starts then would run into."""
@@ -64,16 +64,16 @@ class Held(NamedTuple):
 
     def lets(self, start: int, resources: int) -> bool:
         """Say whether quotas let a job start then, with these resources."""
-        return clear_from(self.limits, start, self.length, self.use(resources)) == start
+        return earliest_within(self.limits, start, self.length, self.use(resources)) == start
 
     def broken(self, start: int, resources: int) -> str:
         """Say which quota keeps a job from having these resources then; nothing if none does."""
-        return broken(self.limits, start, self.length, self.use(resources))
+        return broken_quota(self.limits, start, self.length, self.use(resources))
 
 
-def first_place(
-    fitter: Fitter, chart: Chart, fit: Fit, held: Held, *, hole: int, not_before: int, fewest: int
-) -> Found | None:
+def earliest_window(
+    fitter: Fitter, chart: Occupancy, fit: Fit, held: JobLimits, *, hole: int, not_before: int, fewest: int
+) -> FreeWindow | None:
     """Find the earliest place that is free, and that nothing holds back; None: there is never one.
 
     Where quotas are broken by even the `fewest` resources that the shape can take, the search goes on where they are
@@ -83,7 +83,7 @@ def first_place(
         return _instant_by_instant(fitter, chart, fit, held, hole, not_before)
     found = chart.find(fit, hole, not_before)
     while found is not None:
-        start = clear_from(held.limits, found.start, held.length, held.use_of(fewest))
+        start = earliest_within(held.limits, found.start, held.length, held.use_of(fewest))
         if start is None:
             return None
         if start == found.start:
@@ -94,15 +94,17 @@ def first_place(
     return None
 
 
-def _instant_by_instant(fitter: Fitter, chart: Chart, fit: Fit, held: Held, hole: int, not_before: int) -> Found | None:
+def _instant_by_instant(
+    fitter: Fitter, chart: Occupancy, fit: Fit, held: JobLimits, hole: int, not_before: int
+) -> FreeWindow | None:
     for start in _instants(chart, held, max(not_before, chart.now)):
         free = held.free(fitter, fit, start, chart.free(fit, start, start + hole))
         if fit.fits(free) and held.lets(start, held.choose(free)):
-            return Found(start, free)
+            return FreeWindow(start, free)
     return None
 
 
-def _instants(chart: Chart, held: Held, begin: int) -> list[int]:
+def _instants(chart: Occupancy, held: JobLimits, begin: int) -> list[int]:
     """Give the instants at which a job may begin: at once, or when something changes."""
     changes = {edge for edge in edges(held.limits) if begin < edge < FOREVER}
     return sorted(changes.union(chart.instants(begin)))
@@ -110,7 +112,7 @@ def _instants(chart: Chart, held: Held, begin: int) -> list[int]:
 
 def fewest(fitter: Fitter, shape: Shape, fit: Fit, counted: int) -> int:
     """Give a number of counted resources that every place of a shape has at least."""
-    parts = fit.groups if isinstance(fit, Together) else [fit]
+    parts = fit.groups if isinstance(fit, GroupsFit) else [fit]
     return sum(
         _least(fitter, part)
         for group, part in zip(shape.groups, parts, strict=True)

@@ -10,28 +10,28 @@ from msgspec.structs import replace
 
 from oarlock.model.plan import Obstacle, Placement, Unplaced
 from oarlock.model.resource import DEFAULT_TYPE
-from oarlock.model.snapshot import Choice, Placed, Snapshot, Waiting
+from oarlock.model.snapshot import Choice, PlacedJob, Snapshot, WaitingJob
 from oarlock.plan.fit.fit import Fit
 from oarlock.plan.rules import reservations
-from oarlock.plan.rules.quotas import Quotas, Use, broken
-from oarlock.plan.rules.search import Choose, Held, Option, fewest, first_place
+from oarlock.plan.rules.quotas import Quotas, QuotaUse, broken_quota
+from oarlock.plan.rules.search import Choose, JobLimits, PlacementOption, earliest_window, fewest
 from oarlock.plan.sets.bitset import without
-from oarlock.plan.timeline.occupancies import Kind
-from oarlock.plan.timeline.occupancy import Stay
-from oarlock.plan.timeline.timeline import Found
+from oarlock.plan.timeline.occupancies import OccupancyKind
+from oarlock.plan.timeline.occupancy import Occupation
+from oarlock.plan.timeline.timeline import FreeWindow
 
 if TYPE_CHECKING:
     from oarlock.plan.planner import Planner
 
 
-class Limits:
+class PlanLimits:
     """The limits of a pass. `windows` are those that are not over, by time."""
 
     def __init__(self, planner: "Planner", snapshot: Snapshot) -> None:
         self._planner = planner
         layout, now = planner.layout, planner.now
         self.names = {
-            Stay(one.start, one.stop, layout.bits_of(one.resources)): one.name
+            Occupation(one.start, one.stop, layout.bits_of(one.resources)): one.name
             for one in sorted(snapshot.windows, key=lambda one: (one.start, one.stop))
             if one.stop > now
         }
@@ -47,13 +47,13 @@ class Limits:
         """Say whether there is any limit."""
         return self._quotas is not None or bool(self.windows)
 
-    def hold(self, kind: Kind) -> bool:
+    def hold(self, kind: OccupancyKind) -> bool:
         """Say whether anything could hold back jobs of a kind."""
         return self._quotas is not None or (kind.besteffort and bool(self.windows))
 
-    def held(self, job: Waiting, kind: Kind, choice: Choice, choose: Choose) -> Held:
+    def held(self, job: WaitingJob, kind: OccupancyKind, choice: Choice, choose: Choose) -> JobLimits:
         """Give what holds a job back."""
-        return Held(
+        return JobLimits(
             limits=self._quotas.limits(job, besteffort=kind.besteffort) if self._quotas is not None else (),
             windows=self.windows if kind.besteffort and not kind.reservation else (),
             lasting=choice.walltime + self._planner.settings.security_time,
@@ -63,25 +63,27 @@ class Limits:
             counted=self._counted,
         )
 
-    def first(self, job: Waiting, kind: Kind, choice: Choice, fit: Fit, earliest: int) -> Found | None:
+    def first(self, job: WaitingJob, kind: OccupancyKind, choice: Choice, fit: Fit, earliest: int) -> FreeWindow | None:
         """Find the earliest place for one alternative of a job; None: there is never one."""
         planner = self._planner
         hole = planner.sought(kind, choice.walltime)
         if not self.hold(kind):
-            return planner.board.chart(kind).find(fit, hole, earliest)
+            return planner.occupancies.chart(kind).find(fit, hole, earliest)
         held = self.held(job, kind, choice, lambda free: planner.taken(kind, fit, free))
         return self.find(kind, choice, fit, held, hole=hole, not_before=earliest)
 
-    def find(self, kind: Kind, choice: Choice, fit: Fit, held: Held, *, hole: int, not_before: int) -> Found | None:
+    def find(
+        self, kind: OccupancyKind, choice: Choice, fit: Fit, held: JobLimits, *, hole: int, not_before: int
+    ) -> FreeWindow | None:
         """Find the earliest place that nothing holds back; None: there is never one."""
-        chart = self._planner.board.chart(kind)
+        chart = self._planner.occupancies.chart(kind)
         if not held.limits and not held.windows:
             return chart.find(fit, hole, not_before)
-        return first_place(
+        return earliest_window(
             self._planner.fitter, chart, fit, held, hole=hole, not_before=not_before, fewest=self._least(choice)
         )
 
-    def broken(self, job: Waiting, kind: Kind, choice: Choice, free: int) -> str:
+    def broken(self, job: WaitingJob, kind: OccupancyKind, choice: Choice, free: int) -> str:
         """Say which quota keeps a job from starting now, with what it could have (`free`) or the least it needs."""
         if self._quotas is None:
             return ""
@@ -89,9 +91,9 @@ class Limits:
         held = self.held(job, kind, choice, lambda free: self._planner.taken(kind, fit, free))
         use = held.use(held.choose(free)) if fit.fits(free) else held.use_of(self._least(choice))
         with self._quotas.without(job.job_id):
-            return broken(held.limits, self._planner.now, held.length, use)
+            return broken_quota(held.limits, self._planner.now, held.length, use)
 
-    def now(self, job: Waiting, kind: Kind, option: Option) -> Option | None:
+    def now(self, job: WaitingJob, kind: OccupancyKind, option: PlacementOption) -> PlacementOption | None:
         """Give what is left of a place that begins now; None if limits leave nothing."""
         if not self.hold(kind):
             return option
@@ -100,14 +102,14 @@ class Limits:
         left = held.free(self._planner.fitter, fit, start, option.found.free)
         if not fit.fits(left) or not held.lets(start, held.choose(left)):
             return None
-        return replace(option, found=Found(start, left))
+        return replace(option, found=FreeWindow(start, left))
 
-    def broken_by(self, job: Waiting, kind: Kind, option: Option) -> str:
+    def broken_by(self, job: WaitingJob, kind: OccupancyKind, option: PlacementOption) -> str:
         """Say which quota keeps a job from a place that is free; nothing if none does."""
         held = self.held(job, kind, option.choice, lambda free: self._planner.taken(kind, option.fit, free))
         return held.broken(option.found.start, held.choose(option.found.free))
 
-    def at_its_date(self, job: Waiting, kind: Kind) -> Placement | Unplaced:
+    def at_its_date(self, job: WaitingJob, kind: OccupancyKind) -> Placement | Unplaced:
         """Look for the place of a new reservation at its date."""
         planner, choice = self._planner, job.choices[0]
         blocked = None if kind.room is None else planner.containers.blocked(kind.room)
@@ -118,13 +120,13 @@ class Limits:
         start = max(job.start, planner.now)
         windows = self.named(start, start + choice.walltime + security_time)
 
-        def later(hole: int, begin: int) -> Found | None:
+        def later(hole: int, begin: int) -> FreeWindow | None:
             return self.find(kind, choice, fit, held, hole=hole, not_before=begin)
 
-        return reservations.answer(
+        return reservations.place_reservation(
             job,
             fit,
-            planner.board.chart(kind),
+            planner.occupancies.chart(kind),
             held,
             later,
             now=planner.now,
@@ -145,7 +147,7 @@ class Limits:
         """Name the windows in [start, stop)."""
         return ", ".join(f"`{name}`" for one, name in self.names.items() if one.start < stop and start < one.stop)
 
-    def let(self, job: Waiting, kind: Kind, place: Placement, resources: int) -> bool:
+    def let(self, job: WaitingJob, kind: OccupancyKind, place: Placement, resources: int) -> bool:
         """Say whether a job may have a place that is free."""
         if not self.hold(kind):
             return True
@@ -153,14 +155,14 @@ class Limits:
         held = self.held(job, kind, choice, lambda free: free)
         return not held.soon(place.start) & resources and held.lets(place.start, resources)
 
-    def never(self, job: Waiting, kind: Kind) -> Unplaced:
+    def never(self, job: WaitingJob, kind: OccupancyKind) -> Unplaced:
         """Say why a job that is not too big for the cluster never has a place: its container, a quota, what is away."""
         if kind.room is not None:
             return Unplaced(job.job_id, Obstacle.CONTAINER, "its container never has what it asks for, for so long")
         planner = self._planner
         for choice in job.choices if self._quotas is not None else ():
             fit = planner.fit(choice.shape)
-            found = planner.board.chart(kind).find(fit, planner.sought(kind, choice.walltime))
+            found = planner.occupancies.chart(kind).find(fit, planner.sought(kind, choice.walltime))
             if found is not None:
                 held = self.held(job, kind, choice, lambda free: free)
                 says = held.broken(found.start, planner.taken(kind, fit, found.free))
@@ -168,11 +170,11 @@ class Limits:
                     return Unplaced(job.job_id, Obstacle.QUOTA, says)
         return Unplaced(job.job_id, Obstacle.UNAVAILABLE, "too many of the resources it could use are away")
 
-    def count(self, job: Waiting | Placed, kind: Kind, stay: Stay, walltime: int) -> None:
+    def count(self, job: WaitingJob | PlacedJob, kind: OccupancyKind, stay: Occupation, walltime: int) -> None:
         """Let quotas count a job that has a place."""
         if self._quotas is not None:
             size = (stay.resources & self._counted).bit_count()
-            self._quotas.count(job, stay, Use(size, 1, size * walltime), besteffort=kind.besteffort)
+            self._quotas.count(job, stay, QuotaUse(size, 1, size * walltime), besteffort=kind.besteffort)
 
     def forget(self, job_id: int) -> None:
         """Count a job no more."""

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from oarlock.model.resource import NextState, ResourceState, Value
 from oarlock.plan.sets.bitset import union, without
-from oarlock.plan.sets.layout import Layout
+from oarlock.plan.sets.layout import ResourceLayout
 from oarlock.plan.settings import PlanSettings
 
 _LEAVING = (NextState.ABSENT, NextState.SUSPECTED, NextState.DEAD)
@@ -29,7 +29,7 @@ class Availability(NamedTuple):
         return self.ready | union(resources for _, resources in self.asleep)
 
 
-def availability(layout: Layout, settings: PlanSettings, now: int) -> Availability:
+def availability(layout: ResourceLayout, settings: PlanSettings, now: int) -> Availability:
     """Look at the states of all resources."""
     states, following, types = (_sets(layout, column) for column in ("state", "next_state", "type"))
     leaving = union(following.get(state, 0) for state in _LEAVING)
@@ -41,11 +41,11 @@ def availability(layout: Layout, settings: PlanSettings, now: int) -> Availabili
     return Availability(ready, asleep, existing, always & existing, without(always & existing, ready))
 
 
-def _sets(layout: Layout, column: str) -> dict[Value, int]:
+def _sets(layout: ResourceLayout, column: str) -> dict[Value, int]:
     return layout.by_value(column) if column in layout.table.columns else {}
 
 
-def _asleep(layout: Layout, absent: int, now: int) -> tuple[tuple[int, int], ...]:
+def _asleep(layout: ResourceLayout, absent: int, now: int) -> tuple[tuple[int, int], ...]:
     """Absent resources with a date (`cm_availability`) until which they may be used, by that date."""
     dates = ((until, bits & absent) for until, bits in _sets(layout, "cm_availability").items())
     return tuple(sorted((until, bits) for until, bits in dates if bits and isinstance(until, int) and until > now))

@@ -12,7 +12,7 @@ from operator import or_
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from oarlock.plan.sets.layout import Layout
+    from oarlock.plan.sets.layout import ResourceLayout
 
 
 _FEW, _ONE_BY_ONE = 5, 16_000  # so few members, or members times width: taking them one by one is quicker
@@ -55,7 +55,7 @@ def lowest(bits: int, count: int) -> int:
 class ResourceSet:
     """A set of resources of one layout, with the operators of a set and a short form for people."""
 
-    layout: "Layout"
+    layout: "ResourceLayout"
     bits: int
 
     def __and__(self, other: "ResourceSet") -> "ResourceSet":

@@ -16,7 +16,7 @@ from oarlock.model.bits import positions
 from oarlock.model.errors import UnknownProperty
 from oarlock.model.resource import Order, Value
 from oarlock.model.snapshot import ResourceTable
-from oarlock.plan.sets.order import arranged
+from oarlock.plan.sets.order import preferred_rows
 
 NODE = "network_address"
 _EMPTY = 4  # fields may be that much larger than what stands in them, so that every node fits into one
@@ -24,7 +24,7 @@ _USUAL = 0.9  # the share of nodes that must fit into one field otherwise
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class NodeResources:
     """A node: its name, its resources, and the bits [low, high) that are its field."""
 
     name: str
@@ -34,14 +34,14 @@ class Node:
 
 
 @dataclass(slots=True)
-class Layout:
+class ResourceLayout:
     """The positions of all resources. `width` is that of a field, 0 where nodes have none."""
 
     table: ResourceTable
     rows: list[int]  # table rows, in preferred order
     place: list[int]  # the position of each, in the same order
     width: int
-    nodes: tuple[Node, ...]
+    nodes: tuple[NodeResources, ...]
     everything: int = 0
     ids: tuple[int, ...] = ()  # the resource at each position; 0 where there is none
     _row_at: dict[int, int] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class Layout:
         """Give the names of the nodes that a set touches, in preferred order."""
         return [node.name for node in self.nodes if node.bits & bits]
 
-    def node_at(self, position: int) -> Node | None:
+    def node_at(self, position: int) -> NodeResources | None:
         """Give the node whose field a position is in; None where there are no fields, or behind them."""
         index = bisect_right(self._lows, position) - 1
         node = self.nodes[index] if self.width and index >= 0 else None
@@ -130,10 +130,10 @@ def bits_at(places: Sequence[int]) -> int:
     return int.from_bytes(image, "little")
 
 
-def lay_out(table: ResourceTable, order: Sequence[Order]) -> Layout:
+def make_layout(table: ResourceTable, order: Sequence[Order]) -> ResourceLayout:
     """Give every resource its position."""
     names = table.columns.get(NODE, (None,) * len(table.ids))
-    rows = sorted(arranged(table, order), key=lambda row: not names[row])
+    rows = sorted(preferred_rows(table, order), key=lambda row: not names[row])
     runs = _runs(rows, names)
     if len({name for name, _ in runs}) != len(runs):
         return _plain(table, rows, names)
@@ -145,20 +145,20 @@ def _runs(rows: Sequence[int], names: Sequence[Value]) -> list[tuple[str, list[i
     return [(name, list(run)) for name, run in groupby(rows, key=lambda row: str(names[row] or ""))]
 
 
-def _fields(table: ResourceTable, runs: Sequence[tuple[str, list[int]]]) -> Layout:
+def _fields(table: ResourceTable, runs: Sequence[tuple[str, list[int]]]) -> ResourceLayout:
     width = _field_width(sorted(len(members) for name, members in runs if name))
     rows: list[int] = []
     place: list[int] = []
-    nodes: list[Node] = []
+    nodes: list[NodeResources] = []
     low = 0
     for name, run in runs:
         high = low + -(-len(run) // width) * width
         rows += run
         place += range(low, low + len(run))
         if name:
-            nodes.append(Node(name, ((1 << len(run)) - 1) << low, low, high))
+            nodes.append(NodeResources(name, ((1 << len(run)) - 1) << low, low, high))
         low = high
-    return Layout(table, rows, place, width, tuple(nodes))
+    return ResourceLayout(table, rows, place, width, tuple(nodes))
 
 
 def _field_width(sizes: Sequence[int]) -> int:
@@ -174,10 +174,10 @@ def _power(size: int) -> int:
     return max(8, 1 << (size - 1).bit_length())
 
 
-def _plain(table: ResourceTable, rows: list[int], names: Sequence[Value]) -> Layout:
+def _plain(table: ResourceTable, rows: list[int], names: Sequence[Value]) -> ResourceLayout:
     found: dict[str, list[int]] = {}
     for at, row in enumerate(rows):
         if names[row]:
             found.setdefault(str(names[row]), []).append(at)
-    nodes = tuple(Node(name, bits_at(places), 0, 0) for name, places in found.items())
-    return Layout(table, rows, list(range(len(rows))), 0, nodes)
+    nodes = tuple(NodeResources(name, bits_at(places), 0, 0) for name, places in found.items())
+    return ResourceLayout(table, rows, list(range(len(rows))), 0, nodes)

@@ -11,18 +11,18 @@ from oarlock.lang.where import columns, truth
 from oarlock.model.condition import And, Condition, Not, Or
 from oarlock.model.resource import Value
 from oarlock.plan.sets.bitset import without
-from oarlock.plan.sets.layout import Layout, bits_at
+from oarlock.plan.sets.layout import ResourceLayout, bits_at
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class MatchResult:
     """Where a condition is true, and where it is unknown; everywhere else it is false."""
 
     true: int
     unknown: int
 
 
-def matching(layout: Layout, condition: Condition | None) -> int:
+def matching(layout: ResourceLayout, condition: Condition | None) -> int:
     """Give the resources for which a condition is true (unknown is not true); all of them without a condition.
 
     `UnknownProperty` if it names what resources do not have.
@@ -30,7 +30,7 @@ def matching(layout: Layout, condition: Condition | None) -> int:
     return layout.everything if condition is None else _answer(layout, condition).true
 
 
-def _answer(layout: Layout, condition: Condition) -> Answer:
+def _answer(layout: ResourceLayout, condition: Condition) -> MatchResult:
     match condition:
         case And(parts):
             return _all(layout, [_answer(layout, part) for part in parts])
@@ -43,26 +43,26 @@ def _answer(layout: Layout, condition: Condition) -> Answer:
             return _test(layout, condition)
 
 
-def _all(layout: Layout, answers: list[Answer]) -> Answer:
+def _all(layout: ResourceLayout, answers: list[MatchResult]) -> MatchResult:
     true, possible = layout.everything, layout.everything
     for answer in answers:
         true &= answer.true
         possible &= answer.true | answer.unknown
-    return Answer(true, possible ^ true)
+    return MatchResult(true, possible ^ true)
 
 
-def _opposite(layout: Layout, answer: Answer) -> Answer:
-    return Answer(without(layout.everything, answer.true | answer.unknown), answer.unknown)
+def _opposite(layout: ResourceLayout, answer: MatchResult) -> MatchResult:
+    return MatchResult(without(layout.everything, answer.true | answer.unknown), answer.unknown)
 
 
-def _test(layout: Layout, test: Condition) -> Answer:
+def _test(layout: ResourceLayout, test: Condition) -> MatchResult:
     names = sorted(columns(test))
     if len(names) == 1:
         return _by_value(layout, test, names[0])
     return _by_row(layout, test, names)
 
 
-def _by_value(layout: Layout, test: Condition, name: str) -> Answer:
+def _by_value(layout: ResourceLayout, test: Condition, name: str) -> MatchResult:
     true = unknown = 0
     for value, bits in layout.by_value(name).items():
         answer = truth(test, {name: value})
@@ -70,14 +70,14 @@ def _by_value(layout: Layout, test: Condition, name: str) -> Answer:
             unknown |= bits
         elif answer:
             true |= bits
-    return Answer(true, unknown)
+    return MatchResult(true, unknown)
 
 
-def _by_row(layout: Layout, test: Condition, names: list[str]) -> Answer:
+def _by_row(layout: ResourceLayout, test: Condition, names: list[str]) -> MatchResult:
     """Test each resource: for what compares two columns, or only literals."""
     held = [layout.column(name) for name in names]
     found: dict[bool | None, list[int]] = {True: [], None: [], False: []}
     for row, at in zip(layout.rows, layout.place, strict=True):
         values: dict[str, Value] = {name: column[row] for name, column in zip(names, held, strict=True)}
         found[truth(test, values)].append(at)
-    return Answer(bits_at(found[True]), bits_at(found[None]))
+    return MatchResult(bits_at(found[True]), bits_at(found[None]))

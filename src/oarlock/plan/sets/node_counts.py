@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from oarlock.model.bits import positions
 from oarlock.plan.sets.bitset import lowest
-from oarlock.plan.sets.layout import Layout
+from oarlock.plan.sets.layout import ResourceLayout
 
 _FEW = 6  # nodes: up to that, joining their sets one by one is quicker
 _FEW_PARTS = 4  # nodes: up to that, what is taken of each is found quicker one by one
@@ -19,7 +19,7 @@ _MARKED = 128  # the widest field whose members a byte can count, with its highe
 _DIGITS = bytes.maketrans(bytes(range(2)), b"01")
 
 
-class Given(NamedTuple):
+class TakenResources(NamedTuple):
     """Resources that were given to somebody, and of which nodes; `whole` if they are all that these nodes have."""
 
     resources: int
@@ -27,10 +27,10 @@ class Given(NamedTuple):
     whole: bool
 
 
-class Fields:
+class NodeFields:
     """The fields of a layout that has them, without wide nodes: field i belongs to node i."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: ResourceLayout) -> None:
         self.width = width = layout.width
         self.size = len(layout.nodes)
         self.everything = layout.everything & ((1 << (self.size * width)) - 1)
@@ -48,7 +48,7 @@ class Fields:
         self._bytes = self.size * width // 8
         self._node_bits = [node.bits for node in layout.nodes]
         self._field = (1 << width) - 1
-        self._last = Given(0, 0, whole=False)
+        self._last = TakenResources(0, 0, whole=False)
         self._spread = _spreads(width)
 
     def nonempty(self, bits: int) -> int:
@@ -109,7 +109,7 @@ class Fields:
         else:
             image = b"".join([self._spread[value] for value in nodes.to_bytes(-(-self.size // 8), "little")])
             made = int.from_bytes(image, "little") & self.everything
-        self._last = Given(made, nodes, whole=True)
+        self._last = TakenResources(made, nodes, whole=True)
         return made
 
     def lowest(self, bits: int, marks: int, fields: int, count: int) -> int:
@@ -119,7 +119,7 @@ class Fields:
         self._last = given
         return given.resources
 
-    def _of_each(self, bits: int, marks: int, count: int) -> Given:
+    def _of_each(self, bits: int, marks: int, count: int) -> TakenResources:
         taken = nodes = 0
         while marks:
             mark = marks.bit_length() - 1
@@ -128,14 +128,14 @@ class Fields:
             low = node * self.width
             taken |= lowest(bits >> low & self._field, count) << low
             nodes |= 1 << node
-        return Given(taken, nodes, whole=False)
+        return TakenResources(taken, nodes, whole=False)
 
-    def _of_all(self, bits: int, marks: int, count: int) -> Given:
+    def _of_all(self, bits: int, marks: int, count: int) -> TakenResources:
         lows = self.lows_of(marks)
         here = left = bits & self.filled(lows)
         for _ in range(count):
             left &= left - lows
-        return Given(here ^ left, self.nodes(lows), whole=False)
+        return TakenResources(here ^ left, self.nodes(lows), whole=False)
 
     def touched(self, resources: int) -> int:
         """Give the nodes that a set has a resource of. Whoever was just given a set asks next, so that is kept."""

@@ -7,7 +7,7 @@ from oarlock.model.resource import Order, Value
 from oarlock.model.snapshot import ResourceTable
 
 
-def arranged(table: ResourceTable, order: Sequence[Order]) -> list[int]:
+def preferred_rows(table: ResourceTable, order: Sequence[Order]) -> list[int]:
     """Give the row numbers of a table in that order; ties go to the lower resource id; nothing comes last."""
     rows = sorted(range(len(table.ids)), key=table.ids.__getitem__)
     for term in reversed(order):

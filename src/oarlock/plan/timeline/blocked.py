@@ -12,10 +12,10 @@ from operator import and_
 from typing import Self
 
 from oarlock.plan.sets.bitset import without
-from oarlock.plan.timeline.timeline import Found, Slots, Wish
+from oarlock.plan.timeline.timeline import FreeWindow, SearchCriterion, Slots
 
 
-class Block:
+class SlotBlock:
     """A run of slots. What is free in one is its set without `taken`, which all of them have in their sets."""
 
     __slots__ = ("common", "counts", "fewest", "sets", "taken", "taken_size", "times")
@@ -25,9 +25,9 @@ class Block:
         self.taken = self.taken_size = 0
         self.sum_up()
 
-    def copy(self) -> "Block":
+    def copy(self) -> "SlotBlock":
         """Give a block that can be changed apart."""
-        twin = Block.__new__(Block)
+        twin = SlotBlock.__new__(SlotBlock)
         twin.times, twin.sets, twin.counts = self.times[:], self.sets[:], self.counts[:]
         twin.taken, twin.taken_size, twin.common, twin.fewest = self.taken, self.taken_size, self.common, self.fewest
         return twin
@@ -44,13 +44,13 @@ class Block:
             self.counts = [count - self.taken_size for count in self.counts]
             self.taken = self.taken_size = 0
 
-    def halves(self) -> "tuple[Block, Block]":
+    def halves(self) -> "tuple[SlotBlock, SlotBlock]":
         """Cut the block in two."""
         self.write_out()
         half = len(self.times) // 2
         return (
-            Block(self.times[:half], self.sets[:half], self.counts[:half]),
-            Block(self.times[half:], self.sets[half:], self.counts[half:]),
+            SlotBlock(self.times[:half], self.sets[:half], self.counts[:half]),
+            SlotBlock(self.times[half:], self.sets[half:], self.counts[half:]),
         )
 
     def is_all(self, first: int, last: int) -> bool:
@@ -91,7 +91,7 @@ class Block:
         return next((slot for slot in range(last - 1, first - 1, -1) if self.counts[slot] < least), -1)
 
 
-class WideTimeline:
+class BlockedTimeline:
     """When which units are free, from an instant on. Units are taken and given back; searching changes nothing."""
 
     __slots__ = ("blocks", "starts")
@@ -99,7 +99,7 @@ class WideTimeline:
 
     def __init__(self, begin: int, free: int) -> None:
         self.starts: list[int] = [begin]  # of the blocks
-        self.blocks: list[Block] = [Block([begin], [free], [free.bit_count()])]
+        self.blocks: list[SlotBlock] = [SlotBlock([begin], [free], [free.bit_count()])]
 
     @classmethod
     def of(cls, slots: Slots) -> Self:
@@ -107,7 +107,7 @@ class WideTimeline:
         made = cls.__new__(cls)
         counts = [free.bit_count() for free in slots.free]
         parts = [slice(first, first + cls.full // 2) for first in range(0, len(counts), cls.full // 2)]
-        made.blocks = [Block(slots.times[part], slots.free[part], counts[part]) for part in parts]
+        made.blocks = [SlotBlock(slots.times[part], slots.free[part], counts[part]) for part in parts]
         made.starts = [block.times[0] for block in made.blocks]
         return made
 
@@ -161,28 +161,28 @@ class WideTimeline:
 
     def during(self, start: int, stop: int) -> int:
         """Give the units that are free all the time in [start, stop); `start` is not before the begin."""
-        window = Window(self, *self._place(start))
+        window = SlidingWindow(self, *self._place(start))
         window.reach(stop, 0)
         return window.free()
 
-    def earliest(self, wish: Wish, duration: int, not_before: int) -> Found | None:
+    def earliest(self, wish: SearchCriterion, duration: int, not_before: int) -> FreeWindow | None:
         """Find the earliest start, and what is free then, at which a wish is fulfilled for `duration`, or None: never.
 
         Starts are `not_before` and the instants at which something becomes free. Windows that offer nothing that the
         last one, which failed, did not, are not tested.
         """
-        window, fits, least, failed = Window(self, *self._place(not_before)), wish.fits, wish.least, 0
+        window, fits, least, failed = SlidingWindow(self, *self._place(not_before)), wish.fits, wish.least, 0
         while window.at < len(self.blocks):
             start = max(self.blocks[window.at].times[window.slot], not_before)
             short = window.reach(start + duration, least)
             if short is not None:  # no window that contains this slot will do
-                window = Window(self, *short)
+                window = SlidingWindow(self, *short)
                 window.step()
                 continue
             free = window.free()
             if free & failed != free:
                 if fits(free):
-                    return Found(start, free)
+                    return FreeWindow(start, free)
                 failed = free
             window.step()
         return None
@@ -203,7 +203,7 @@ class WideTimeline:
             first = 0
         return False
 
-    def _span(self, start: int, stop: int) -> list[tuple[Block, int, int]]:
+    def _span(self, start: int, stop: int) -> list[tuple[SlotBlock, int, int]]:
         """Make instants at both ends and give the slots between them; what lies before the begin is cut off."""
         start = max(start, self.starts[0])
         if stop <= start:
@@ -231,14 +231,14 @@ class WideTimeline:
             self.starts[at : at + 1] = [half.times[0] for half in halves]
 
 
-class Window:
+class SlidingWindow:
     """A window that slides over a timeline: from a slot of block `at` up to, not including, slot `end` of `end_at`.
 
     What is free in all of it is kept in two parts: `back` has what is free from each slot of the first block up to the
     block's end, `front` what is free behind it. A step within the first block leaves `front` as it is.
     """
 
-    def __init__(self, line: WideTimeline, at: int, slot: int) -> None:
+    def __init__(self, line: BlockedTimeline, at: int, slot: int) -> None:
         self.blocks, self.starts = line.blocks, line.starts
         self.at, self.slot = at, slot
         self.end_at, self.end = at, slot

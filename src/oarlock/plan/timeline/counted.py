@@ -12,31 +12,31 @@ from itertools import accumulate
 
 from oarlock.model.request import ALL, BEST, BESTHALF
 from oarlock.model.snapshot import ResourceTable, Shape
-from oarlock.plan.fit.demand import Asks
+from oarlock.plan.fit.demand import Demand
 from oarlock.plan.fit.fit import Fit, Fitter
-from oarlock.plan.inputs import Ground
+from oarlock.plan.inputs import PlanInputs
 from oarlock.plan.sets.availability import Availability
-from oarlock.plan.sets.layout import lay_out
-from oarlock.plan.timeline.occupancy import FOREVER, Chart, Stay
-from oarlock.plan.timeline.timeline import Found, FromNow, Timeline
+from oarlock.plan.sets.layout import make_layout
+from oarlock.plan.timeline.occupancy import FOREVER, Occupancy, Occupation
+from oarlock.plan.timeline.timeline import FreeFromNow, FreeWindow, Timeline
 
 
-def pool(size: int) -> Ground:
+def counted_inputs(size: int) -> PlanInputs:
     """Give a ground of so many resources that are all alike and all ready."""
-    layout = lay_out(ResourceTable((), {}), ())
-    fitter = PoolFitter(layout)
+    layout = make_layout(ResourceTable((), {}), ())
+    fitter = CountedFitter(layout)
     available = Availability(ready=size, asleep=(), existing=size, always=0, missing_always=0)
-    return Ground(layout, fitter, available, lambda now, usable: PoolChart(fitter, now, usable))
+    return PlanInputs(layout, fitter, available, lambda now, usable: CountedOccupancy(fitter, now, usable))
 
 
 @dataclass(slots=True, eq=False)
-class Share:
+class CountedFit:
     """So many of a pool."""
 
     least: int
     steady: bool = True
     of_nodes: bool = False
-    asks: Asks | None = None
+    asks: Demand | None = None
 
     def fits(self, free: int) -> bool:
         return free >= self.least
@@ -48,7 +48,7 @@ class Share:
         return free
 
 
-class PoolFitter(Fitter):
+class CountedFitter(Fitter):
     """Compiles `resource_id=N`."""
 
     def compile(self, shape: Shape) -> Fit:
@@ -57,28 +57,28 @@ class PoolFitter(Fitter):
         count = levels[0].count
         if len(shape.groups) > 1 or len(levels) > 1 or shape.where or count in {ALL, BEST, BESTHALF}:
             raise ValueError("resources that are all alike can only be asked for by number")
-        return Share(count)
+        return CountedFit(count)
 
     def whole_nodes(self, free: int) -> int:  # noqa: ARG002
         """A pool has no nodes."""
         return 0
 
 
-class PoolChart(Chart):
+class CountedOccupancy(Occupancy):
     """How many are free from when on: `_free[i]` from `_times[i]` to `_times[i + 1]`."""
 
     def __init__(self, fitter: Fitter, now: int, usable: int) -> None:
         super().__init__(fitter, now, usable)
         self._times, self._free = [now], [usable]
 
-    def copy(self) -> "PoolChart":
+    def copy(self) -> "CountedOccupancy":
         """Give a chart that can be changed apart."""
-        twin = PoolChart.__new__(PoolChart)
+        twin = CountedOccupancy.__new__(CountedOccupancy)
         twin.now, twin._fitter, twin.usable = self.now, self._fitter, self.usable
         twin.stays, twin._times, twin._free = self.stays.copy(), self._times[:], self._free[:]
         return twin
 
-    def add(self, job_id: int, stay: Stay, *, exclusive: bool = True) -> None:  # noqa: ARG002
+    def add(self, job_id: int, stay: Occupation, *, exclusive: bool = True) -> None:  # noqa: ARG002
         """Take a job's share."""
         self.stays[job_id] = stay
         self._shift(stay, -stay.resources)
@@ -95,7 +95,7 @@ class PoolChart(Chart):
             del self._times[:index], self._free[:index]
         self._times[0] = now
 
-    def find(self, fit: Fit, duration: int, not_before: int = 0) -> Found | None:
+    def find(self, fit: Fit, duration: int, not_before: int = 0) -> FreeWindow | None:
         """Find the earliest place of a share, from an instant on; None: never."""
         times, free, need = self._times, self._free, fit.least
         start = max(self.now, not_before)
@@ -104,23 +104,23 @@ class PoolChart(Chart):
                 break
             if free[at] < need:
                 start = times[at + 1] if at + 1 < len(times) else FOREVER
-        return None if start >= FOREVER else Found(start, need)
+        return None if start >= FOREVER else FreeWindow(start, need)
 
     @property
     def most_now(self) -> int:
         """What is free now."""
         return self._free[0]
 
-    def find_again(self, resources: int, duration: int, not_before: int) -> Found | None:
+    def find_same(self, resources: int, duration: int, not_before: int) -> FreeWindow | None:
         """Find the earliest instant from which on as many are free for so long."""
-        return self.find(Share(resources), duration, not_before)
+        return self.find(CountedFit(resources), duration, not_before)
 
-    def find_now(self, fit: Fit, duration: int) -> Found | None:
+    def find_now(self, fit: Fit, duration: int) -> FreeWindow | None:
         """Find a place that begins now, or None."""
         if self._free[0] < fit.least:
             return None
         free = min(self._free[: bisect_left(self._times, self.now + duration, 1)])
-        return Found(self.now, free) if free >= fit.least else None
+        return FreeWindow(self.now, free) if free >= fit.least else None
 
     def free(self, fit: Fit, start: int, stop: int) -> int:  # noqa: ARG002
         """Say how many are free during all of [start, stop)."""
@@ -131,17 +131,17 @@ class PoolChart(Chart):
         first = max(bisect_right(self._times, start) - 1, 0)
         return min(self._free[first : bisect_left(self._times, stop, first + 1)])
 
-    def has_free(self, stay: Stay) -> bool:
+    def has_free(self, stay: Occupation) -> bool:
         """Say whether a stay takes nothing from anybody."""
         return self.free_resources(stay.start, stay.stop) >= stay.resources
 
-    def from_now(self, *, of_nodes: bool) -> FromNow:  # noqa: ARG002
+    def from_now(self, *, of_nodes: bool) -> FreeFromNow:  # noqa: ARG002
         """Say how many stay free from now on."""
-        seen = FromNow(Timeline(self.now, 0))
+        seen = FreeFromNow(Timeline(self.now, 0))
         seen.times, seen.free = self._times[:], list(accumulate(self._free, min))
         return seen
 
-    def _shift(self, stay: Stay, by: int) -> None:
+    def _shift(self, stay: Occupation, by: int) -> None:
         times, free = self._times, self._free
         start = stay.start
         if stay.stop <= times[0]:

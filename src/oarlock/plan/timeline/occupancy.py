@@ -9,12 +9,12 @@ where the last search ended: until something is given back there is never more r
 from msgspec import Struct
 from msgspec.structs import replace
 
-from oarlock.plan.fit.bounds import Bounds
-from oarlock.plan.fit.fit import Fit, Fitter, Flat, Together
-from oarlock.plan.timeline.blocked import WideTimeline
-from oarlock.plan.timeline.timeline import Found, FromNow, Timeline, left_by
+from oarlock.plan.fit.bounds import SearchBounds
+from oarlock.plan.fit.fit import CountFit, Fit, Fitter, GroupsFit
+from oarlock.plan.timeline.blocked import BlockedTimeline
+from oarlock.plan.timeline.timeline import FreeFromNow, FreeWindow, Timeline, slots_of_releases
 
-Line = Timeline | WideTimeline
+AnyTimeline = Timeline | BlockedTimeline
 _WIDE = 32_000
 """Sets of more bits than that are wide: above it a block of slots saves more than it costs."""
 
@@ -22,37 +22,37 @@ FOREVER = 1 << 40
 """Later than every date; nothing is planned from there on."""
 
 
-class Stay(Struct, frozen=True, gc=False):
+class Occupation(Struct, frozen=True, gc=False):
     """Somebody's stay on resources: [start, stop), the security time included."""
 
     start: int
     stop: int
     resources: int
 
-    def meets(self, other: "Stay") -> bool:
+    def meets(self, other: "Occupation") -> bool:
         """Say whether two stays share a resource at some instant."""
         return self.start < other.stop and other.start < self.stop and self.resources & other.resources != 0
 
 
-class Chart:
+class Occupancy:
     """Who has what until when, from `now` on. `usable` are the resources that can be used at all."""
 
     def __init__(self, fitter: Fitter, now: int, usable: int) -> None:
         self.now = now
-        self.stays: dict[int, Stay] = {}
+        self.stays: dict[int, Occupation] = {}
         self._fitter = fitter
         self.usable = usable
-        self._lines: dict[bool, Line] = {}  # by `of_nodes`
-        self._bounds = Bounds()
+        self._lines: dict[bool, AnyTimeline] = {}  # by `of_nodes`
+        self._bounds = SearchBounds()
 
-    def copy(self) -> "Chart":
+    def copy(self) -> "Occupancy":
         """Give a chart that can be changed apart."""
-        twin = Chart(self._fitter, self.now, self.usable)
+        twin = Occupancy(self._fitter, self.now, self.usable)
         twin.stays = self.stays.copy()
         twin._lines = {of_nodes: line.copy() for of_nodes, line in self._lines.items()}
         return twin
 
-    def add(self, job_id: int, stay: Stay, *, exclusive: bool = True) -> None:
+    def add(self, job_id: int, stay: Occupation, *, exclusive: bool = True) -> None:
         """Take resources for a job. Not `exclusive`: some may be taken already (timesharing, overdue jobs)."""
         self.stays[job_id] = stay
         for of_nodes, line in self._lines.items():
@@ -76,7 +76,7 @@ class Chart:
         for line in self._lines.values():
             line.forget_before(now)
 
-    def find(self, fit: Fit, duration: int, not_before: int = 0) -> Found | None:
+    def find(self, fit: Fit, duration: int, not_before: int = 0) -> FreeWindow | None:
         """Find the earliest place for a shape, from now or `not_before` on; None if there is never one."""
         if not fit.steady:
             return self._try_each_instant(fit, duration, max(self.now, not_before))
@@ -93,13 +93,13 @@ class Chart:
         edges = {edge for stay in met for edge in (stay.start, stay.stop)}
         return [begin, *sorted([edge for edge in edges if begin < edge < FOREVER])]
 
-    def _try_each_instant(self, fit: Fit, duration: int, begin: int) -> Found | None:
+    def _try_each_instant(self, fit: Fit, duration: int, begin: int) -> FreeWindow | None:
         """Find the earliest place for a shape that may fit later though nobody leaves: less can be better for it.
 
         Only before each of its groups, alone, has a place, there is none for all of them.
         """
         line = self._line(fit)
-        for group in fit.groups if isinstance(fit, Together) else ():
+        for group in fit.groups if isinstance(fit, GroupsFit) else ():
             found = self.find(group, duration, begin)
             if found is None:
                 return None
@@ -107,7 +107,7 @@ class Chart:
         for start in self.instants(begin):
             free = line.during(start, start + duration)
             if fit.fits(free):
-                return Found(start, free)
+                return FreeWindow(start, free)
         return None
 
     @property
@@ -115,20 +115,20 @@ class Chart:
         """No shape that needs more than this (`Fit.least`) can begin now; here nothing is known without a look."""
         return FOREVER
 
-    def find_again(self, resources: int, duration: int, not_before: int) -> Found | None:
+    def find_same(self, resources: int, duration: int, not_before: int) -> FreeWindow | None:
         """Find the earliest instant from which on these very resources are free for so long; None: never."""
         if not resources:
-            return Found(not_before, 0)  # all it has is what everybody has
+            return FreeWindow(not_before, 0)  # all it has is what everybody has
         count = resources.bit_count()
-        return self._line_of(of_nodes=False).earliest(Flat(resources, count, count), duration, not_before)
+        return self._line_of(of_nodes=False).earliest(CountFit(resources, count, count), duration, not_before)
 
-    def find_now(self, fit: Fit, duration: int) -> Found | None:
+    def find_now(self, fit: Fit, duration: int) -> FreeWindow | None:
         """Find a place that begins now, or None; what cannot, and anything longer of its shape, is not tried again."""
         if self._bounds.at(fit, duration) > self.now:
             return None
         free = self._line(fit).during(self.now, self.now + duration)
         if fit.fits(free):
-            return Found(self.now, free)
+            return FreeWindow(self.now, free)
         if fit.steady:
             self._bounds.raise_to(fit, duration, self.now + 1)
         return None
@@ -137,28 +137,28 @@ class Chart:
         """Give what is free for a shape during all of [start, stop): resources, or nodes if it asks for nodes."""
         return self._line(fit).during(start, stop)
 
-    def from_now(self, *, of_nodes: bool) -> FromNow:
+    def from_now(self, *, of_nodes: bool) -> FreeFromNow:
         """Give what stays free from now on; it does not follow later changes."""
-        return FromNow(self._line_of(of_nodes=of_nodes))
+        return FreeFromNow(self._line_of(of_nodes=of_nodes))
 
     def free_resources(self, start: int, stop: int) -> int:
         """Give the resources that are free during all of [start, stop)."""
         return self._line_of(of_nodes=False).during(start, stop)
 
-    def has_free(self, stay: Stay) -> bool:
+    def has_free(self, stay: Occupation) -> bool:
         """Say whether a stay takes nothing from anybody."""
         return self.free_resources(stay.start, stay.stop) & stay.resources == stay.resources
 
-    def _line(self, fit: Fit) -> Line:
+    def _line(self, fit: Fit) -> AnyTimeline:
         return self._line_of(of_nodes=fit.of_nodes)
 
-    def _line_of(self, *, of_nodes: bool) -> Line:
+    def _line_of(self, *, of_nodes: bool) -> AnyTimeline:
         line = self._lines.get(of_nodes)
         if line is None:
             line = self._lines[of_nodes] = self._drawn(of_nodes=of_nodes)
         return line
 
-    def _drawn(self, *, of_nodes: bool) -> Line:
+    def _drawn(self, *, of_nodes: bool) -> AnyTimeline:
         """Make a timeline: those who are there leave one after the other, those who come later take what they take."""
         here = [
             (stay.stop, self._fitter.touched_nodes(stay.resources) if of_nodes else stay.resources)
@@ -166,8 +166,8 @@ class Chart:
             if stay.start <= self.now
         ]
         units = self._all_units(of_nodes=of_nodes)
-        kind = WideTimeline if units.bit_length() > _WIDE else Timeline
-        line = kind.of(left_by(self.now, units, here))
+        kind = BlockedTimeline if units.bit_length() > _WIDE else Timeline
+        line = kind.of(slots_of_releases(self.now, units, here))
         for stay in self.stays.values():
             if stay.start > self.now:
                 self._take(line, stay, of_nodes=of_nodes, exclusive=False)
@@ -176,14 +176,14 @@ class Chart:
     def _all_units(self, *, of_nodes: bool) -> int:
         return self._fitter.whole_nodes(self.usable) if of_nodes else self.usable
 
-    def _take(self, line: Line, stay: Stay, *, of_nodes: bool, exclusive: bool) -> None:
+    def _take(self, line: AnyTimeline, stay: Occupation, *, of_nodes: bool, exclusive: bool) -> None:
         units = self._fitter.touched_nodes(stay.resources) if of_nodes else stay.resources
         if exclusive and (not of_nodes or self._fitter.is_whole(stay.resources, units)):
             line.occupy(stay.start, stay.stop, units, units.bit_count())
         else:
             line.cover(stay.start, stay.stop, units)
 
-    def _units(self, stay: Stay, *, of_nodes: bool) -> tuple[int, int]:
+    def _units(self, stay: Occupation, *, of_nodes: bool) -> tuple[int, int]:
         """Give what a stay holds in a timeline, and all resources that others could share with it there."""
         if not of_nodes:
             return stay.resources, stay.resources

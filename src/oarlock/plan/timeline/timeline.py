@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol, Self
 from msgspec import Struct
 
 
-class Wish(Protocol):
+class SearchCriterion(Protocol):
     """What is searched for: `fits` says whether a set is enough; fewer than `least` units never are.
 
     It must be monotone: a set that contains one that fits, fits.
@@ -26,7 +26,7 @@ class Wish(Protocol):
     def fits(self, free: int) -> bool: ...
 
 
-class Found(Struct, frozen=True, gc=False):
+class FreeWindow(Struct, frozen=True, gc=False):
     """A place for a wish: when, and what is free then for the whole duration."""
 
     start: int
@@ -40,7 +40,7 @@ class Slots(NamedTuple):
     free: list[int]
 
 
-def left_by(begin: int, free: int, leaving: Iterable[tuple[int, int]]) -> Slots:
+def slots_of_releases(begin: int, free: int, leaving: Iterable[tuple[int, int]]) -> Slots:
     """Give the slots of units that are all free, but for those of people who are there and leave: (when, units).
 
     One look at each, from the last who leaves back to the first; what two of them share is free when both have left.
@@ -121,7 +121,7 @@ class Timeline:
         first = max(self._slot_at(start), 0)
         return self._common(first, bisect_left(self.times, stop, first + 1))
 
-    def earliest(self, wish: Wish, duration: int, not_before: int) -> Found | None:
+    def earliest(self, wish: SearchCriterion, duration: int, not_before: int) -> FreeWindow | None:
         """Find the earliest start, and what is free then, at which a wish is fulfilled for `duration`, or None: never.
 
         Starts are `not_before` and the instants at which something becomes free. The window slides from slot to slot.
@@ -149,7 +149,7 @@ class Timeline:
             window = back[pivot - 1 - index] & front if end > pivot else back[pivot - 1 - index]
             if window & failed != window:
                 if fits(window):
-                    return Found(start, window)
+                    return FreeWindow(start, window)
                 failed = window
             index += 1
             while index < pivot:
@@ -194,7 +194,7 @@ class Timeline:
         return self.free[first] if last == first + 1 else reduce(and_, self.free[first:last])
 
 
-class Told(Protocol):
+class TimelineView(Protocol):
     """A timeline of any make, as people see it."""
 
     @property
@@ -204,10 +204,10 @@ class Told(Protocol):
     def free(self) -> list[int]: ...
 
 
-class FromNow:
+class FreeFromNow:
     """What stays free from the begin of a timeline on, up to any instant: one pass, then a look-up each."""
 
-    def __init__(self, timeline: Told) -> None:
+    def __init__(self, timeline: TimelineView) -> None:
         self.times = timeline.times[:]
         self.free: list[int] = list(accumulate(timeline.free, and_))
 
@@ -215,7 +215,7 @@ class FromNow:
         """Give the units that are free from the begin up to `stop`."""
         return self.free[max(bisect_left(self.times, stop) - 1, 0)]
 
-    def longest(self, wish: Wish) -> int | None:
+    def longest(self, wish: SearchCriterion) -> int | None:
         """Give the instant up to which a wish is fulfilled from the begin on; None: for ever."""
         low, high = 0, len(self.times)
         while low < high:
@@ -227,7 +227,7 @@ class FromNow:
         return self.times[low] if low < len(self.times) else None
 
 
-def slots(timeline: Told) -> Sequence[tuple[int, int | None, int]]:
+def slots(timeline: TimelineView) -> Sequence[tuple[int, int | None, int]]:
     """Give the timeline as (begin, end, free set) for people and tests; the last one ends at None."""
     ends: list[int | None] = [*timeline.times[1:], None]
     return list(zip(timeline.times, ends, timeline.free, strict=True))

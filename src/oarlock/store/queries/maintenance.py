@@ -9,7 +9,7 @@ from oarlock.lang import where as conditions
 from oarlock.lang.where import STORED
 from oarlock.model.errors import OarlockError
 from oarlock.model.maintenance import Maintenance, UnknownWindow
-from oarlock.model.snapshot import Window
+from oarlock.model.snapshot import MaintenanceWindow
 from oarlock.store.engine.rows import insert_rows
 from oarlock.store.engine.tx import Tx, allocate_ids
 from oarlock.store.queries import resources, unknown
@@ -45,11 +45,14 @@ def remove(tx: Tx, number: int) -> None:
         raise UnknownWindow(f"There is no maintenance {number}.", hint="`oarlock maintenance list` lists them.")
 
 
-def windows(tx: Tx, types: Mapping[str, type], *, now: int) -> list[Window]:
+def windows(tx: Tx, types: Mapping[str, type], *, now: int) -> list[MaintenanceWindow]:
     """Give the windows that are not over with their resources, for the scheduler; and what unknown jobs hold."""
     rows = [tuple(row) for row in tx.execute(_WINDOWS, {"now": now})]
     given = [row for row in rows if row[1] is not None]
-    found = [Window(name, start, stop, resources_of_window(tx, where, types)) for _, name, start, stop, where in given]
+    found = [
+        MaintenanceWindow(name, start, stop, resources_of_window(tx, where, types))
+        for _, name, start, stop, where in given
+    ]
     return found if len(found) == len(rows) else [*found, *unknown.windows(tx, now=now)]
 
 

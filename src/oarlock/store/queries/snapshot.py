@@ -10,7 +10,7 @@ from sqlalchemy import Select, and_, bindparam, func, literal_column, or_, selec
 
 from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.resource import DEFAULT_ORDER, Order
-from oarlock.model.snapshot import Choice, Dependency, Placed, Promise, Queue, Snapshot, Usage, Waiting
+from oarlock.model.snapshot import Choice, Dependency, PlacedJob, Promise, Queue, Snapshot, Usage, WaitingJob
 from oarlock.store.engine.rows import bind_ids, id_in
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import (
@@ -55,7 +55,7 @@ class SnapshotCache:
     """What was read before, for reads that follow each other: what did not change is the same object."""
 
     asked: shapes.ShapeCache = field(default_factory=shapes.ShapeCache)
-    waiting: dict[int, tuple[tuple[Any, ...], Waiting]] = field(default_factory=dict)
+    waiting: dict[int, tuple[tuple[Any, ...], WaitingJob]] = field(default_factory=dict)
     table: resource_table.ResourceTableCache = field(default_factory=resource_table.ResourceTableCache)
 
     @property
@@ -250,8 +250,8 @@ _HELD = (
 )
 
 
-def _placed(row: Any, place: _Place, types: tuple[str, ...]) -> Placed:
-    return Placed(
+def _placed(row: Any, place: _Place, types: tuple[str, ...]) -> PlacedJob:
+    return PlacedJob(
         job_id=row.job_id,
         moldable_id=place.moldable_id,
         user=row.job_user,
@@ -268,7 +268,7 @@ def _placed(row: Any, place: _Place, types: tuple[str, ...]) -> Placed:
     )
 
 
-def _all_waiting(read: Sequence[tuple[Any, ...]], memory: SnapshotCache | None) -> tuple[Waiting, ...]:
+def _all_waiting(read: Sequence[tuple[Any, ...]], memory: SnapshotCache | None) -> tuple[WaitingJob, ...]:
     """Make the jobs that wait; those of which everything was read before are there."""
     if memory is None:
         return tuple([_waiting(*parts) for parts in read])
@@ -281,8 +281,10 @@ def _all_waiting(read: Sequence[tuple[Any, ...]], memory: SnapshotCache | None) 
     return tuple([job for _, job in memory.waiting.values()])
 
 
-def _waiting(row: Any, choices: tuple[Choice, ...], types: tuple[str, ...], after: tuple[Dependency, ...]) -> Waiting:
-    return Waiting(
+def _waiting(
+    row: Any, choices: tuple[Choice, ...], types: tuple[str, ...], after: tuple[Dependency, ...]
+) -> WaitingJob:
+    return WaitingJob(
         job_id=row.job_id,
         user=row.job_user,
         queue=row.queue_name,

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import delete, select
 
-from oarlock.model.snapshot import Window
+from oarlock.model.snapshot import MaintenanceWindow
 from oarlock.model.unknown import NoUnknownAttempt, UnknownAttempt
 from oarlock.store.engine.rows import insert_rows
 from oarlock.store.engine.tx import Tx, allocate_ids
@@ -86,7 +86,7 @@ def _held(tx: Tx, found: Sequence[UnknownAttempt]) -> dict[int, set[int]]:
     return {one.id: (nodes.get(one.node, set()) & set(one.resources)) or nodes.get(one.node, set()) for one in found}
 
 
-def windows(tx: Tx, *, now: int) -> list[Window]:
+def windows(tx: Tx, *, now: int) -> list[MaintenanceWindow]:
     """Return when which resources are kept free for what runs on them unknown, for the scheduler.
 
     They end with the walltime where it is known. What lasts longer is looked at again each day: an end that moved with
@@ -95,7 +95,7 @@ def windows(tx: Tx, *, now: int) -> list[Window]:
     found = listed(tx)
     kept = _held(tx, found)
     return [
-        Window(f"unknown job {one.job}", one.since, _end(one, now), tuple(sorted(kept[one.id])))
+        MaintenanceWindow(f"unknown job {one.job}", one.since, _end(one, now), tuple(sorted(kept[one.id])))
         for one in found
         if kept[one.id]
     ]

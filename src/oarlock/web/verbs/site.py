@@ -70,7 +70,7 @@ class NewQueue(Asked):
 @verb("queues.add", "POST /queues", may=May.ADMINS, asks=NewQueue, answers=Nought, says="Add a queue.")
 async def add_queue(call: Call, asked: NewQueue) -> Nought:
     """Add an open queue."""
-    if policies.named(asked.policy) is None:
+    if policies.find_policy(asked.policy) is None:
         known = ", ".join(policies.POLICIES)
         raise UnknownPolicy(
             f"There is no policy `{short(asked.policy)}`.",

@@ -17,20 +17,20 @@ from msgspec.structs import replace
 
 from oarlock.model.job import FINAL, HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.plan import Placement, Plan
-from oarlock.model.snapshot import Dependency, Placed, Snapshot, Usage, Waiting
-from oarlock.plan.actions import decided
+from oarlock.model.snapshot import Dependency, PlacedJob, Snapshot, Usage, WaitingJob
+from oarlock.plan.actions import finish_plan
 from oarlock.plan.incremental import full_replan
-from oarlock.plan.incremental.start_candidates import Hopes, Sorts
-from oarlock.plan.inputs import Ground, laid_out
+from oarlock.plan.incremental.start_candidates import StartCandidates, StartClasses
+from oarlock.plan.inputs import PlanInputs, inputs_from_table
 from oarlock.plan.planner import OutOfTime, Planner, never
-from oarlock.plan.policy.policies import Backfill, fifo, named
-from oarlock.plan.queue_pass import Turn
+from oarlock.plan.policy.policies import Backfill, fifo, find_policy
+from oarlock.plan.queue_pass import QueuePass
 from oarlock.plan.rules import reservations
 from oarlock.plan.settings import PlanSettings
 from oarlock.plan.timeline.occupancy import FOREVER
 
 
-class Live:
+class IncrementalPlan:
     """A cluster that is planned from event to event.
 
     Tell it what happens (`submitted`, `started`, `accepted`, `ended`), let time pass (`advance`), ask it what has to
@@ -44,35 +44,35 @@ class Live:
         *,
         now: int,
         settings: PlanSettings | None = None,
-        ground: Ground | None = None,
+        ground: PlanInputs | None = None,
         punctual: bool = False,
     ) -> None:
         self._snapshot = snapshot
-        self._ground = ground or laid_out(snapshot.resources, settings or PlanSettings(), now)
+        self._ground = ground or inputs_from_table(snapshot.resources, settings or PlanSettings(), now)
         self.planner = Planner(snapshot, now=now, settings=settings or PlanSettings(), ground=self._ground)
         self._limited, self._memory = (
             full_replan.is_needed(self.planner, snapshot.waiting),
-            full_replan.Memory(snapshot.recent),
+            full_replan.RunHistory(snapshot.recent),
         )
         self.now, self._punctual = now, punctual
-        self._base, self._ends = self.planner.board, self.planner.ends
-        self._queues: dict[str, dict[int, Waiting]] = {}
-        self._sorts = Sorts(self.planner)
+        self._base, self._ends = self.planner.occupancies, self.planner.ends
+        self._queues: dict[str, dict[int, WaitingJob]] = {}
+        self._sorts = StartClasses(self.planner)
         self._waits_for: dict[int, set[int]] = {}
         self._older = dict(self.planner.promised)
         for job in snapshot.waiting:
             self._admit(job)
         self._stale = True
-        self._turns: list[Turn | None] = []
-        self._hopes = Hopes({})
+        self._turns: list[QueuePass | None] = []
+        self._hopes = StartCandidates({})
         self._unanswered, self._due = set[int](), set[int]()
         self._on_base, self._to_do = True, True
         self._edges = [FOREVER, *(until for until, _ in self.planner.available.asleep)]
         for settled in self._base.settled.values():
-            self._edges += (settled.stay.start, settled.stay.stop)
+            self._edges += (settled.occupation.start, settled.occupation.stop)
         self._edges += (job.stop for job in snapshot.placed)
         heapify(self._edges)
-        policies = [policy for queue in snapshot.queues if (policy := named(queue.policy)) is not None]
+        policies = [policy for queue in snapshot.queues if (policy := find_policy(queue.policy)) is not None]
         self._keeps_dates = any(policy.keeps_dates for policy in policies)
         # Where an order leaves jobs out, others move up when some have gone.
         self._in_order = self.planner.settings.depth is None and all(policy.order is fifo for policy in policies)
@@ -81,7 +81,7 @@ class Live:
 
     # What happens.
 
-    def submitted(self, job: Waiting) -> None:
+    def submitted(self, job: WaitingJob) -> None:
         """Let a job wait."""
         self.planner.waiting[job.job_id] = job
         self._limited = self._limited or full_replan.is_special(job)
@@ -125,17 +125,17 @@ class Live:
             if self._limited:
                 self._memory.ended(self.planner, placed)
             self.planner.accepted.pop(job_id, None)
-            settled = self._base.unsettle(job_id)
+            settled = self._base.remove(job_id)
             if (room := self.planner.containers.close(job_id)) is not None:
-                self._base.forget_room(room)
-            self._stale = self._stale or settled.stay.stop > self.now
+                self._base.forget_container(room)
+            self._stale = self._stale or settled.occupation.stop > self.now
             if "besteffort" in placed.types:  # nobody has to avoid it any more
                 self.planner.look_for_besteffort()
                 self._stale = True
         self._ends.pop(job_id, None)
         self._release_those_who_wait_for(job_id, state, exit_code)
 
-    def has_place(self, job: Placed) -> None:
+    def has_place(self, job: PlacedJob) -> None:
         """Let a job have the place that a snapshot shows, whatever was known of it before."""
         if job.job_id in self.planner.waiting:
             self._dismiss(job.job_id)
@@ -146,7 +146,7 @@ class Live:
         heappush(self._edges, job.stop)
         self._settle_again(job)
 
-    def changed(self, job: Waiting) -> None:
+    def changed(self, job: WaitingJob) -> None:
         """Let a job that waits be another than it was."""
         self._dismiss(job.job_id)
         self._stale = True
@@ -168,7 +168,7 @@ class Live:
         self.now = self.planner.now = now
         self._base.advance(now)
         if not self._on_base and not self._stale:
-            self.planner.board.advance(now)
+            self.planner.occupancies.advance(now)
 
     # What follows.
 
@@ -189,7 +189,7 @@ class Live:
 
     def _decided(self, *, whole: bool, dates: bool = False, out_of_time: OutOfTime = never) -> Plan:
         if self._limited:
-            plan = full_replan.planned(
+            plan = full_replan.replan(
                 self._snapshot, self._ground, self.planner, self._older if self._keeps_dates else None
             )
             self._older.update(plan.placements)
@@ -204,7 +204,7 @@ class Live:
             or self._to_do
             or planner.accepted
         ):
-            plan = decided(planner, unfinished=whole and self._turn(whole=True) is not None)
+            plan = finish_plan(planner, unfinished=whole and self._turn(whole=True) is not None)
             self._to_do = bool(plan.accept or plan.refuse or plan.kill or plan.wake)
             waiting, now = planner.waiting, self.now
             self._due = {number for number, place in planner.placements.items() if place.start <= now} & waiting.keys()
@@ -214,7 +214,7 @@ class Live:
         planner.placements, planner.unplaced = planner.placements.copy(), planner.unplaced.copy()
         return plan
 
-    def has_room(self, job: Waiting) -> bool:
+    def has_room(self, job: WaitingJob) -> bool:
         """Say whether a job fits into what is free at this very instant."""
         chart, choices = self._base.chart(self.planner.kind(job)), job.choices
         return any(chart.find_now(self.planner.fit(choice.shape), 1) is not None for choice in choices)
@@ -256,11 +256,11 @@ class Live:
         planner.begin(self._base if self._on_base else self._base.copy(), self.now, self._ends.copy())
         planner.promised = self._older if self._keeps_dates else {}
         self._turns = []
-        self._hopes = Hopes(self._sorts.jobs_of)
+        self._hopes = StartCandidates(self._sorts.jobs_of)
         self._unanswered = self.planner.dated.copy()
         self._stale = False
 
-    def _turn(self, *, whole: bool) -> Turn | None:
+    def _turn(self, *, whole: bool) -> QueuePass | None:
         """Give the turn that the pass is in; None when it is over, or nobody is left who may pass."""
         queues = self.planner.queues
         while True:
@@ -272,15 +272,15 @@ class Live:
             queue = queues[len(self._turns)]
             self._turns.append(self.planner.turn(queue, list(self._queues.get(queue.name, {}).values())))
 
-    def _worth_going_on(self, turn: Turn) -> bool:
+    def _worth_going_on(self, turn: QueuePass) -> bool:
         """Say whether somebody to come could start; in a line, the next one, unless it is no obstacle to others."""
         if not turn.in_line:
-            return self._hopes.left(self.planner.board)
+            return self._hopes.left(self.planner.occupancies)
         sorts = self._sorts.of(turn.jobs[turn.at].job_id)
-        could = not sorts or self._hopes.could_start(sorts, self.planner.board)
+        could = not sorts or self._hopes.could_start(sorts, self.planner.occupancies)
         return could or not any(sort.possible for sort in sorts)
 
-    def _step(self, turn: Turn, *, whole: bool) -> None:
+    def _step(self, turn: QueuePass, *, whole: bool) -> None:
         if turn.only_starts and not whole:
             self._skip_the_hopeless(turn)
             if turn.over:
@@ -289,14 +289,14 @@ class Live:
         sorts = self._sorts.of(job_id)
         if self._on_base:
             self._hopes.could_start(sorts, self._base)  # so that the base has the timelines that its copy needs
-            self.planner.board, self._on_base = self._base.copy(), False
+            self.planner.occupancies, self._on_base = self._base.copy(), False
         self._hopes.gone(sorts)
         turn.step()
         self._unanswered.discard(job_id)
 
-    def _skip_the_hopeless(self, turn: Turn) -> None:
+    def _skip_the_hopeless(self, turn: QueuePass) -> None:
         """Pass over those who are only looked at for starting now, and cannot."""
-        board, hopes, jobs = self.planner.board, self._hopes, turn.jobs
+        board, hopes, jobs = self.planner.occupancies, self._hopes, turn.jobs
         for at in range(turn.at, len(jobs)):
             sorts = self._sorts.of(jobs[at].job_id)
             if hopes.could_start(sorts, board):
@@ -305,7 +305,7 @@ class Live:
             hopes.gone(sorts)
         turn.skip_to(len(jobs))
 
-    def _open_turn(self, job: Waiting) -> Turn | None:
+    def _open_turn(self, job: WaitingJob) -> QueuePass | None:
         """Give the turn that a new job can be appended to: the pass is still in it, and the job is its last."""
         turn = self._turns[-1] if self._turns else None
         queue = self.planner.queues[len(self._turns) - 1]
@@ -315,7 +315,7 @@ class Live:
 
     # Who is where.
 
-    def _admit(self, job: Waiting) -> None:
+    def _admit(self, job: WaitingJob) -> None:
         queue = self._queues.setdefault(job.queue, {})
         in_order = not queue or job.job_id in queue or next(reversed(queue)) < job.job_id
         queue[job.job_id] = job
@@ -342,7 +342,7 @@ class Live:
         planner = self.planner
         job, placement = planner.waiting[job_id], planner.placements.pop(job_id)
         self._dismiss(job_id)
-        placed = Placed(
+        placed = PlacedJob(
             job_id=job_id,
             moldable_id=placement.moldable_id,
             user=job.user,
@@ -356,8 +356,8 @@ class Live:
             types=job.types,
             reservation=reservation,
         )
-        settled = planner.board.settled[job_id]
-        kind, stay = settled.kind, settled.stay
+        settled = planner.occupancies.settled[job_id]
+        kind, stay = settled.kind, settled.occupation
         planner.placed[job_id] = placed
         self._stale = self._stale or not self._in_order
         if reservation is Reservation.SCHEDULED:
@@ -370,16 +370,16 @@ class Live:
             self._base.settle(job_id, kind, stay, found_in=self._base.chart(kind))
             heappush(self._edges, stay.stop)
 
-    def _settle_again(self, placed: Placed) -> None:
+    def _settle_again(self, placed: PlacedJob) -> None:
         """Let a job have its place in the base as a snapshot would show it."""
         planner = self.planner
         if placed.job_id in self._base.settled:
-            self._base.unsettle(placed.job_id)
+            self._base.remove(placed.job_id)
         planner.placed[placed.job_id] = placed
-        passing, planner.board, self._stale = planner.board, self._base, True
+        passing, planner.occupancies, self._stale = planner.occupancies, self._base, True
         planner.settle_placed(placed)
-        planner.board = passing
-        stay = self._base.settled[placed.job_id].stay
+        planner.occupancies = passing
+        stay = self._base.settled[placed.job_id].occupation
         heappush(self._edges, stay.start)
         heappush(self._edges, stay.stop)
         if "besteffort" in placed.types:
@@ -391,7 +391,7 @@ class Live:
         for job in [job for job in self.planner.placed.values() if job.stop <= now]:
             self._ends[job.job_id] = now + 1
             heappush(self._edges, now + 1)
-            if job.state in HOLDS_RESOURCES and settled[job.job_id].stay.stop <= now:
+            if job.state in HOLDS_RESOURCES and settled[job.job_id].occupation.stop <= now:
                 self._settle_again(job)
 
     def _release_those_who_wait_for(self, job_id: int, state: JobState, exit_code: int) -> None:
