@@ -24,7 +24,7 @@ from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import jobs, properties, resources
 from oarlock.store.queries.listing import LIVE, JobFilter
-from oarlock.web.identity import Account, Channel, Who
+from oarlock.web.identity import Caller, CallerChannel, UserAccount
 from oarlock.web.verbs.jobs import listed_jobs
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ def big_array() -> float:
 @figure("web.list", unit="ms for 5,000 jobs", target=50, better="lower")
 def listing() -> float:
     """Read 5,000 waiting jobs and write the answer, all in one thread."""
-    who = Who(Account("ada", 1000), Channel.SOCKET)
+    who = Caller(UserAccount("ada", 1000), CallerChannel.SOCKET)
     with (
         tempfile.TemporaryDirectory(prefix="oarlock-bench-") as folder,
         open_database(Path(folder) / "oarlock.db", create=True) as database,
@@ -183,7 +183,7 @@ def serve(folder: str) -> None:
     """Serve until terminated; what the child process runs."""
     from oarlock.server.http import listen
     from oarlock.server.http.connection import ConnectionLimits
-    from oarlock.web.policy import Site
+    from oarlock.web.policy import AccessPolicy
     from tests.web.house import House
 
     config = Config(server_hostname="127.0.0.1", server_port=0, job_min_uid=1)
@@ -192,7 +192,7 @@ def serve(folder: str) -> None:
         async def run() -> None:
             core: Any = House(Path(folder), config, database)
             await listen.answer(
-                core, await listen.listen(core), Site.of(config), ConnectionLimits(config.allowed_networks)
+                core, await listen.listen(core), AccessPolicy.of(config), ConnectionLimits(config.allowed_networks)
             )
 
         asyncio.run(run())

@@ -105,7 +105,7 @@ def api() -> str:
     """Make the reference page of all verbs."""
     rows = "\n".join(
         f"| `{one.method} {one.path}` | {' '.join(f'`{name}`' for name in openapi.fields(one)) or 'nothing'} "
-        f"| {one.may.value} | {_cell(one.says)} |"
+        f"| {one.role.value} | {_cell(one.summary)} |"
         for one in VERBS.values()
     )
     return f"{API}| address | asked with | for | what it does |\n| --- | --- | --- | --- |\n{rows}\n"

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from oarlock import __version__
 from oarlock.cli.exit_codes import BAD_COMMAND_LINE, EXIT_CODES, NO_SERVER
-from oarlock.cli.options import Option, Options
+from oarlock.cli.options import CommandOption, CommandOptions
 from oarlock.client import TOKEN_VARIABLE, VARIABLE
 
 COMMANDS = tuple(sorted(EXIT_CODES))
@@ -32,10 +32,10 @@ id, so that nothing is done twice; where it stays open whether something was don
 """
 
 
-def options(command: str) -> Options:
+def options(command: str) -> CommandOptions:
     """Give the table of a command."""
     found = import_module(f"oarlock.cli.{command}").OPTIONS
-    assert isinstance(found, Options)
+    assert isinstance(found, CommandOptions)
     return found
 
 
@@ -63,7 +63,7 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def _said(option: Option) -> str:
+def _said(option: CommandOption) -> str:
     return f"{option.says}; may be given several times" if option.many else option.says
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from oarlock import client as wire
 from oarlock import minimal_http
-from oarlock.client import Client, Refused, default_server, request_id
+from oarlock.client import Client, RequestRefused, default_server, request_id
 from oarlock.minimal_http import quoted
 from tests import canned
 from tests.canned import ok, refusal
@@ -68,7 +68,7 @@ def test_two_changes_have_two_request_ids(server):
 
 def test_a_server_that_never_answers_leaves_the_outcome_open(server):
     server.says(None)
-    with pytest.raises(Refused, match="took the request but did not answer") as refused:
+    with pytest.raises(RequestRefused, match="took the request but did not answer") as refused:
         Client(server.address).submit({})
     assert refused.value.kind == "NoAnswer"
     assert "not known" in refused.value.hint
@@ -88,7 +88,7 @@ def test_a_server_that_goes_down_with_the_request_is_not_said_to_have_done_nothi
 
     thread = threading.Thread(target=take_one_and_die)
     thread.start()
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         Client(str(tmp_path / "server.sock")).submit({})
     thread.join()
     assert refused.value.kind == "NoAnswer"
@@ -124,7 +124,7 @@ def test_a_server_that_is_down_has_changed_nothing(tmp_path, impatient):
     dead = socket.socket(socket.AF_UNIX)
     dead.bind(str(tmp_path / "server.sock"))
     dead.close()
-    with pytest.raises(Refused, match="nothing was changed") as refused:
+    with pytest.raises(RequestRefused, match="nothing was changed") as refused:
         Client(str(tmp_path / "server.sock")).submit({})
     assert refused.value.kind == "ServerDown"
 
@@ -152,14 +152,14 @@ def test_a_server_that_starts_again_meanwhile_is_waited_for(tmp_path):
 
 def test_nobody_waits_for_a_server_whose_folder_does_not_exist(tmp_path):
     began = time.monotonic()
-    with pytest.raises(Refused, match="No such file"):
+    with pytest.raises(RequestRefused, match="No such file"):
         Client(str(tmp_path / "nowhere" / "server.sock")).queues()
     assert time.monotonic() - began < wire.CONNECT_SECONDS / 2
 
 
 def test_a_refusal_keeps_its_sentence_its_hint_and_its_kind(server):
     server.says(refusal(400, "BadCount", "`nodes=0` asks for nothing.", "Ask for 1.", text="nodes=0", at=6))
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         Client(server.address).submit({})
     told = refused.value
     assert (str(told), told.hint, told.kind, told.text) == (
@@ -177,7 +177,7 @@ def test_a_refusal_keeps_its_sentence_its_hint_and_its_kind(server):
 )
 def test_an_answer_without_a_sentence_is_a_failure_of_the_server(server, answer):
     server.says(answer)
-    with pytest.raises(Refused, match="The server failed") as refused:
+    with pytest.raises(RequestRefused, match="The server failed") as refused:
         Client(server.address).submit({})
     assert (refused.value.kind, "not known" in refused.value.hint) == ("ServerFailed", True)
 
@@ -185,7 +185,7 @@ def test_an_answer_without_a_sentence_is_a_failure_of_the_server(server, answer)
 @pytest.mark.parametrize("answer", [b"SSH-2.0-OpenSSH\r\n\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: many\r\n\r\n"])
 def test_something_else_on_the_socket_is_told_as_such(server, answer):
     server.says(answer)
-    with pytest.raises(Refused, match="no Oarlock server"):
+    with pytest.raises(RequestRefused, match="no Oarlock server"):
         Client(server.address).queues()
 
 
@@ -217,13 +217,13 @@ def test_over_tcp_a_token_goes_along(monkeypatch):
 @pytest.mark.parametrize("token", ["", "a\r\nb"])
 def test_a_server_on_the_network_is_not_asked_without_a_token(monkeypatch, token):
     monkeypatch.setenv("OARLOCK_TOKEN", token)
-    with pytest.raises(Refused, match="needs a token"):
+    with pytest.raises(RequestRefused, match="needs a token"):
         Client("http://127.0.0.1:9").queues()
 
 
 @pytest.mark.parametrize("address", ["https://host", "http://", "http://host:port", "http://hôte"])
 def test_an_address_that_leads_nowhere_is_refused(address):
-    with pytest.raises(Refused, match="is no address of a server") as refused:
+    with pytest.raises(RequestRefused, match="is no address of a server") as refused:
         Client(address)
     assert refused.value.kind == "BadAddress"
 

@@ -38,7 +38,7 @@ _AGAIN = "Try again; the server's log says more."
 _PAUSE = 0.05
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A refusal: a sentence to a person, the way out, and the kind that exit codes are found by.
 
     `text` is what the server could not read, where it says so.
@@ -198,7 +198,7 @@ class Client:
         for attempt in range(ATTEMPTS):
             try:
                 connection = self._connected(RETURN_SECONDS if attempt and changing else CONNECT_SECONDS)
-            except Refused:
+            except RequestRefused:
                 if attempt == 0:
                     raise
                 break  # it was sent before: that the server is down now does not say that nothing was done
@@ -209,7 +209,7 @@ class Client:
             except (ConnectionError, Broken):
                 continue
         sentence = f"The server at {self.server} took the request but did not answer."
-        raise Refused(sentence, kind="NoAnswer", hint=_UNKNOWN if changing else _AGAIN)
+        raise RequestRefused(sentence, kind="NoAnswer", hint=_UNKNOWN if changing else _AGAIN)
 
     def _connected(self, seconds: float) -> _socket.socket:
         deadline = time.monotonic() + seconds
@@ -230,8 +230,8 @@ class Client:
         family, *_, where = _socket.getaddrinfo(name, port, 0, _socket.SOCK_STREAM)[0]
         return _open(family, where)
 
-    def _down(self, why: OSError) -> Refused:
-        return Refused(
+    def _down(self, why: OSError) -> RequestRefused:
+        return RequestRefused(
             f"No server answers at {self.server} ({why.strerror or why}); nothing was changed.",
             kind="ServerDown",
             hint=f"Try again later, or name another one with --server or ${VARIABLE}.",
@@ -263,7 +263,7 @@ def _url(server: str) -> tuple[str, str, int, str]:
     if not colon or name.endswith(":") or host.endswith("]"):
         name, port = host, str(PORT)
     if scheme != "http" or not name or not port.isdecimal() or not host.isascii():
-        raise Refused(
+        raise RequestRefused(
             f"`{server}` is no address of a server.",
             kind="BadAddress",
             hint=f"Give the path of a socket, or http://NAME:{PORT} (an ssh tunnel makes that one private).",
@@ -274,7 +274,7 @@ def _url(server: str) -> tuple[str, str, int, str]:
 def _token() -> str:
     token = os.environ.get(TOKEN_VARIABLE, "")
     if not token or not token.isascii() or not token.isprintable():
-        raise Refused(
+        raise RequestRefused(
             f"A server that is reached over the network needs a token, and ${TOKEN_VARIABLE} has none.",
             kind="NoToken",
             hint="The server makes one for you where its socket is.",
@@ -300,7 +300,7 @@ def _asked(connection: _socket.socket, request: bytes) -> tuple[int, bytes]:
         return received(connection)
     except Strange as said:
         sentence = f"What answers there is no Oarlock server: it says `{said}`."
-        raise Refused(sentence, kind="ServerFailed", hint=f"Look at --server or ${VARIABLE}.") from None
+        raise RequestRefused(sentence, kind="ServerFailed", hint=f"Look at --server or ${VARIABLE}.") from None
     finally:
         connection.close()
 
@@ -311,7 +311,7 @@ def _understood(status: int, answer: bytes, *, changing: bool) -> Any:
         told = read(answer.decode()) if answer else {}
         if status < 300:
             return told
-        raise Refused(told["error"], kind=str(told["kind"]), hint=told.get("hint") or "", text=told.get("text"))
+        raise RequestRefused(told["error"], kind=str(told["kind"]), hint=told.get("hint") or "", text=told.get("text"))
     except (ValueError, KeyError, TypeError, AttributeError):
         sentence = f"The server failed: it answered {status} and no sentence."
-        raise Refused(sentence, kind="ServerFailed", hint=_UNKNOWN if changing else _AGAIN) from None
+        raise RequestRefused(sentence, kind="ServerFailed", hint=_UNKNOWN if changing else _AGAIN) from None

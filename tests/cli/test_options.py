@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from oarlock.cli.exit_codes import EXIT_CODES, exit_code
 from oarlock.cli.help_text import helped
-from oarlock.cli.options import Options
-from oarlock.client import Refused
+from oarlock.cli.options import CommandOptions
+from oarlock.client import RequestRefused
 
-OPTIONS = Options("oarx", "Do x.", usage=("[OPTION]... WORD",))
+OPTIONS = CommandOptions("oarx", "Do x.", usage=("[OPTION]... WORD",))
 OPTIONS.flag("-f --full", "everything")
 OPTIONS.text("-n --name=NAME", "a name")
 OPTIONS.text("-l --resource=REQUEST", "what is needed", many=True)
@@ -83,24 +83,24 @@ def test_values_have_their_kinds():
     ],
 )
 def test_what_is_no_option_is_refused_with_a_way_out(words, sentence, hint):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         OPTIONS.parse(words)
     assert (str(refused.value), refused.value.hint, refused.value.kind) == (sentence, hint, "BadOption")
 
 
 def test_a_name_that_is_cut_too_short_is_refused_with_all_it_could_be():
-    options = Options("x", "", usage=())
+    options = CommandOptions("x", "", usage=())
     options.flag("--stdout", "")
     options.flag("--stderr", "")
     options.flag("--std", "")
     assert options.parse(["--std"]).values == {"std": []}
-    with pytest.raises(Refused, match=r"--st could be any of --stdout, --stderr, --std\."):
+    with pytest.raises(RequestRefused, match=r"--st could be any of --stdout, --stderr, --std\."):
         options.parse(["--st"])
 
 
 @given(st.lists(st.text(max_size=8), max_size=6))
 def test_any_words_are_read_or_refused(words):
-    with contextlib.suppress(Refused):
+    with contextlib.suppress(RequestRefused):
         asked = OPTIONS.parse(words)
         assert len(asked.words) <= len(words)
 

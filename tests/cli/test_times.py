@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oarlock.cli import time_format
-from oarlock.client import Refused
+from oarlock.client import RequestRefused
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_durations_have_two_forms(seconds, duration, walltime):
      "2026-01-01 1:2", "2026-01", "26-x-01", "99999-01-01", "2026-01-01 1:2:3 x", "2026--1-01", "٢٠٢٦-01-01"],
 )  # fmt: skip
 def test_what_is_no_date_is_refused(text):
-    with pytest.raises(Refused, match="is no date") as refused:
+    with pytest.raises(RequestRefused, match="is no date") as refused:
         time_format.instant(text, what="--gantt")
     assert (refused.value.kind, refused.value.hint) == ("BadDate", 'Write it as "YYYY-MM-DD hh:mm:ss".')
 
@@ -53,7 +53,7 @@ def test_what_is_no_date_is_refused(text):
 def test_an_interval_is_two_dates_in_order():
     first, second = time_format.interval("2026-11-15 18:03:18, 2026-11-15 18:43:18", what="-g")
     assert second - first == 2400
-    with pytest.raises(Refused, match="is before 2026-11-16"):
+    with pytest.raises(RequestRefused, match="is before 2026-11-16"):
         time_format.interval("2026-11-16,2026-11-15", what="-g")
-    with pytest.raises(Refused, match="takes two dates"):
+    with pytest.raises(RequestRefused, match="takes two dates"):
         time_format.interval("2026-11-16", what="-g")

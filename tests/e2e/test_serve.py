@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.client import Client, Refused
+from oarlock.client import Client, RequestRefused
 from oarlock.config import Config
 from oarlock.job.run.unit_of_work import StepContext
 from oarlock.model.job import JobState
@@ -201,7 +201,7 @@ def test_a_job_can_be_ended_though_the_disk_is_full_and_nothing_else_is_taken(sm
     site.until(lambda: site.job(hog).state is JobState.RUNNING and reserve.exists())
     fill(ballast)
     client = Client(str(site.state / "server.sock"))
-    with pytest.raises(Refused, match="the disk that holds the database is full"):
+    with pytest.raises(RequestRefused, match="the disk that holds the database is full"):
         client.add_queue({"name": "other", "priority": 1, "policy": "fcfs"})
     assert [one["done"] for one in client.delete({"ids": [hog]})] == [True]
     site.until(lambda: site.job(hog).state is JobState.ERROR)

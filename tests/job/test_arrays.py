@@ -19,8 +19,8 @@ from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import arrays, jobs, snapshot
 from oarlock.store.tables import metadata
-from oarlock.web.identity import Account
-from oarlock.web.submission_service import Desk
+from oarlock.web.identity import UserAccount
+from oarlock.web.submission_service import SubmissionService
 from tests.bed import told
 from tests.job.front_desk import NOW, FrontDesk, add_cluster
 from tests.store.cluster import rows
@@ -69,7 +69,7 @@ def test_an_array_that_writes_too_many_bytes_is_refused(desk: FrontDesk):
 
 # Large ones, in slices.
 
-ADA = Account("ada", 1001, ())
+ADA = UserAccount("ada", 1001, ())
 
 
 def _core(database: Database, folder: Path) -> House:
@@ -83,10 +83,10 @@ def _array(**more: Any) -> SubmissionPayload:
 
 @told
 async def test_others_get_their_turn_between_the_slices_of_an_array(database: Database, tmp_path: Path):
-    desk = Desk(_core(database, tmp_path))
+    desk = SubmissionService(_core(database, tmp_path))
     large = asyncio.create_task(desk.take(_array(), ADA, request_id="large"))
     await _begun(database)
-    small = await desk.take(SubmissionPayload(command="true"), Account("bob", 1002, ()), request_id="small")
+    small = await desk.take(SubmissionPayload(command="true"), UserAccount("bob", 1002, ()), request_id="small")
     assert not large.done()
     taken = await large
     assert len(taken.ids) == MEMBERS
@@ -114,7 +114,7 @@ async def _begun(database: Database) -> None:
 
 @told
 async def test_a_large_array_that_nobody_waits_for_any_more_leaves_nothing(database: Database, tmp_path: Path):
-    desk = Desk(_core(database, tmp_path))
+    desk = SubmissionService(_core(database, tmp_path))
     before = _counted(database)
     large = asyncio.create_task(desk.take(_array(), ADA, request_id="large"))
     await _begun(database)

@@ -2,7 +2,7 @@
 
 from oarlock.store.queries import properties, resources
 from oarlock.web import views
-from oarlock.web.identity import Account, Channel, Who
+from oarlock.web.identity import Caller, CallerChannel, UserAccount
 from tests.scenarios.cluster import Cluster
 
 _MB = 1 << 20
@@ -46,7 +46,7 @@ def test_the_memory_limit_of_each_node_is_kept_with_the_attempt(database):
     [attempt] = cluster.attempts(job)
     assert [(node.name, node.memory) for node in attempt.nodes] == [("node1", 4 << 30), ("node2", 4 << 30)]
     with cluster.database.read() as tx:
-        [view] = views.whole_jobs(tx, [job], Who(Account("ada", 1000), Channel.SOCKET), {})
+        [view] = views.whole_jobs(tx, [job], Caller(UserAccount("ada", 1000), CallerChannel.SOCKET), {})
     assert view.memory_limits == {"node1": 4 << 30, "node2": 4 << 30}
 
 

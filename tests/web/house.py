@@ -27,7 +27,7 @@ from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries.jobs import NewJob
-from oarlock.web.policy import Site
+from oarlock.web.policy import AccessPolicy
 
 T = TypeVar("T")
 NOW = 1_000_000
@@ -294,7 +294,7 @@ socket.send_fds(back, [b"x"], [sock.fileno()])
 
 @contextmanager
 def running(
-    database: Database, *, site: Site | None = None, limits: ConnectionLimits | None = None, **settings: Any
+    database: Database, *, site: AccessPolicy | None = None, limits: ConnectionLimits | None = None, **settings: Any
 ) -> Iterator[Running]:
     """Run a server on a fresh state directory that every user of this machine can reach."""
     folder = Path(tempfile.mkdtemp(prefix="oarlock-", dir="/tmp"))
@@ -302,7 +302,9 @@ def running(
     config = Config(server_hostname="127.0.0.1", server_port=0, **settings)
     core = House(folder, config, database)
     try:
-        with _in_thread(core, site or Site.of(config), limits or ConnectionLimits(config.allowed_networks)) as ears:
+        with _in_thread(
+            core, site or AccessPolicy.of(config), limits or ConnectionLimits(config.allowed_networks)
+        ) as ears:
             yield Running(core, ears.path, ears.port)
     finally:
         shutil.rmtree(folder)
@@ -316,7 +318,7 @@ def alone(path: Path, **options: Any) -> Iterator[Running]:
 
 
 @contextmanager
-def _in_thread(core: House, site: Site, limits: ConnectionLimits) -> Iterator[server.Listeners]:
+def _in_thread(core: House, site: AccessPolicy, limits: ConnectionLimits) -> Iterator[server.Listeners]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

@@ -11,31 +11,31 @@ from oarlock.job.admission.payload import SubmissionPayload
 from oarlock.model.errors import RefusedByRule
 from oarlock.store.engine.database import Database
 from oarlock.store.queries import rules
-from oarlock.web.identity import Account
-from oarlock.web.submission_service import Desk, Taken
+from oarlock.web.identity import UserAccount
+from oarlock.web.submission_service import AcceptedSubmission, SubmissionService
 from tests.bed import told
 from tests.job.front_desk import add_cluster
 from tests.web.house import House
 
-ADA = Account("ada", 1001, ())
+ADA = UserAccount("ada", 1001, ())
 
 
-async def _at_once(desk: Desk, count: int, **fields: Any) -> list[Taken | BaseException]:
+async def _at_once(desk: SubmissionService, count: int, **fields: Any) -> list[AcceptedSubmission | BaseException]:
     asked = [
         desk.take(SubmissionPayload(command="true", **fields), ADA, request_id=str(place)) for place in range(count)
     ]
     return await asyncio.gather(*asked, return_exceptions=True)
 
 
-def _let_in(answers: list[Taken | BaseException]) -> int:
-    assert all(isinstance(one, Taken | RefusedByRule) for one in answers)
-    return sum(isinstance(one, Taken) for one in answers)
+def _let_in(answers: list[AcceptedSubmission | BaseException]) -> int:
+    assert all(isinstance(one, AcceptedSubmission | RefusedByRule) for one in answers)
+    return sum(isinstance(one, AcceptedSubmission) for one in answers)
 
 
 @told
 async def test_reservations_at_once_get_in_as_far_as_the_rules_allow(database: Database, tmp_path: Path):
     database.write(add_cluster)
-    desk = Desk(House(tmp_path, Config(), database))
+    desk = SubmissionService(House(tmp_path, Config(), database))
     assert _let_in(await _at_once(desk, 60, reservation=2_000_000)) == 2
     with database.read() as tx:
         assert rules.waiting_reservations(tx, "ada") == 2
@@ -50,5 +50,5 @@ async def test_a_python_rule_that_counts_is_asked_again_when_others_were_stored(
 
     (tmp_path / "50-few.py").touch()
     database.write(add_cluster)
-    desk = Desk(House(tmp_path, Config(admission_rules_dir=tmp_path), database), run)
+    desk = SubmissionService(House(tmp_path, Config(admission_rules_dir=tmp_path), database), run)
     assert _let_in(await _at_once(desk, 12)) == 3

@@ -18,7 +18,7 @@ from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import events, jobs
 from oarlock.store.queries.listing import LIVE, JobFilter
 from oarlock.web import views
-from oarlock.web.identity import Account, Channel, Who
+from oarlock.web.identity import Caller, CallerChannel, UserAccount
 from oarlock.web.verbs.jobs import listed_jobs
 from tests.store.cluster import NOW, add_job, add_nodes, new, run, step
 from tests.web.house import Client, Running, running
@@ -177,7 +177,7 @@ def test_a_chart_shows_who_has_what_when(house: Running):
 
 
 def test_a_list_costs_as_many_questions_for_thousands_as_for_one(database: Database):
-    who = Who(Account("nobody", 65534), Channel.SOCKET)
+    who = Caller(UserAccount("nobody", 65534), CallerChannel.SOCKET)
 
     def asked() -> int:
         statements: list[str] = []

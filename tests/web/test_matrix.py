@@ -12,7 +12,7 @@ from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import queues, resources, tokens
 from oarlock.web import token
-from oarlock.web.policy import Site
+from oarlock.web.policy import AccessPolicy
 from oarlock.web.registry import VERBS
 from oarlock.web.verbs import __all__ as _registered  # noqa: F401
 from tests.store.cluster import add_job, add_nodes
@@ -149,7 +149,7 @@ def _filled(body: Any) -> Any:
 @pytest.mark.parametrize("caller", CALLERS)
 def test_a_server_of_one_user_serves_nobody_else(database: Database, caller: str, front: str):
     database.write(_fill)
-    with running(database, site=Site(Config(), frozenset({OWNER}), only=OWNER)) as house:
+    with running(database, site=AccessPolicy(Config(), frozenset({OWNER}), only=OWNER)) as house:
         found = _verdicts(_client(house, caller, front))
     wanted = {"anonymous": WHO, "other": NO, "admin": NO, "owner": YES}[caller]
     assert found == {

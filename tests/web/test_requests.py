@@ -173,7 +173,7 @@ _ADDRESSES = sorted({verb.path for verb in VERBS.values() if verb.in_body})
 def _plausible(data: st.DataObject, path: str) -> Any:
     """Draw a body with the verb's own fields and odd values."""
     verb = next(verb for verb in VERBS.values() if verb.path == path and verb.in_body)
-    names = st.sampled_from(verb.asks.__struct_encode_fields__ or ("none",))
+    names = st.sampled_from(verb.request.__struct_encode_fields__ or ("none",))
     return data.draw(st.dictionaries(names, _JSON, max_size=4))
 
 

@@ -4,21 +4,21 @@ from collections.abc import Hashable
 from typing import Any
 
 from oarlock.config import Config
-from oarlock.web.context import Call
-from oarlock.web.identity import Account, Channel, Who
-from oarlock.web.policy import Site
-from oarlock.web.verbs.jobs import ListJobs
+from oarlock.web.context import RequestContext
+from oarlock.web.identity import Caller, CallerChannel, UserAccount
+from oarlock.web.policy import AccessPolicy
+from oarlock.web.verbs.jobs import JobsRequest
 
-SITE = Site(Config(), frozenset({"root", "ops"}))
+SITE = AccessPolicy(Config(), frozenset({"root", "ops"}))
 
 
 def key(user: str, *, private: bool, **asked: Any) -> Hashable:
-    who = SITE.who(Account(user, 1000), Channel.SOCKET)
-    return _call(who, ListJobs(**asked)).key(private=private)
+    who = SITE.caller(UserAccount(user, 1000), CallerChannel.SOCKET)
+    return _call(who, JobsRequest(**asked)).key(private=private)
 
 
-def _call(who: Who, asked: ListJobs) -> Call:
-    return Call(None, None, SITE, "jobs.list", who, asked=asked)  # type: ignore[arg-type]
+def _call(who: Caller, asked: JobsRequest) -> RequestContext:
+    return RequestContext(None, None, SITE, "jobs.list", who, request=asked)  # type: ignore[arg-type]
 
 
 def test_what_everybody_may_see_is_shared_by_everybody():

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from oarlock.web.batching import LARGEST_GROUP, Together
+from oarlock.web.batching import LARGEST_GROUP, Batcher
 
 
 class Works:
@@ -24,7 +24,7 @@ class Works:
 def test_the_first_goes_alone_and_the_rest_together():
     async def story() -> tuple[list[int], list[list[int]]]:
         works = Works()
-        double = Together(works)
+        double = Batcher(works)
         calls = [asyncio.create_task(double(1))]
         await asyncio.sleep(0)
         calls += [asyncio.create_task(double(number)) for number in range(2, 6)]
@@ -39,7 +39,7 @@ def test_a_refusal_is_one_callers_own():
     async def story() -> list[object]:
         works = Works()
         works.go.set()
-        double = Together(works)
+        double = Batcher(works)
         return await asyncio.gather(*(double(number) for number in (12, 13, 14)), return_exceptions=True)
 
     twelve, thirteen, fourteen = asyncio.run(story())
@@ -55,7 +55,7 @@ def test_what_fails_as_a_whole_fails_for_its_group_and_not_for_the_next():
                 raise KeyError("all")
             return list(brought)
 
-        same = Together(work)
+        same = Batcher(work)
         first = await asyncio.gather(*(same(number) for number in (12, 13, 14)), return_exceptions=True)
         return [*map(type, first), await same(15)]
 
@@ -65,7 +65,7 @@ def test_what_fails_as_a_whole_fails_for_its_group_and_not_for_the_next():
 def test_a_group_is_not_without_bound():
     async def story() -> list[int]:
         works = Works()
-        double = Together(works)
+        double = Batcher(works)
         calls = [asyncio.create_task(double(number)) for number in range(14, 14 + 1 + 2 * LARGEST_GROUP)]
         await asyncio.sleep(0)
         works.go.set()
@@ -80,7 +80,7 @@ def test_a_group_is_not_without_bound():
 def test_those_behind_a_caller_who_left_are_not_left_alone():
     async def story() -> int:
         works = Works()
-        double = Together(works)
+        double = Batcher(works)
         leaving = asyncio.create_task(double(1))
         await asyncio.sleep(0)
         staying = asyncio.create_task(double(2))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
-from oarlock.client import Refused
+from oarlock.client import RequestRefused
 
 _QUOTED = re.compile(r"'([^']*)'")
 _REQUIRED = "the following arguments are required:"
@@ -29,11 +29,11 @@ class Parser(argparse.ArgumentParser):
         """Refuse what this command does not know, with the closest option that it does."""
         word = extra[0].partition("=")[0]
         if not word.startswith("-"):
-            raise Refused(f"`{word}` is one word too many.", kind="BadOption", hint=self._help())
+            raise RequestRefused(f"`{word}` is one word too many.", kind="BadOption", hint=self._help())
         known = [name for action in self._actions for name in action.option_strings]
         alike = get_close_matches(word, known, n=1)
         hint = f"Did you mean {alike[0]}?" if alike else self._help()
-        raise Refused(f"There is no option {word}.", kind="BadOption", hint=hint)
+        raise RequestRefused(f"There is no option {word}.", kind="BadOption", hint=hint)
 
     def _subcommand(self, words: Sequence[str]) -> "Parser":
         """Return the parser that the first words of a command line lead to."""
@@ -51,7 +51,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise a refusal in place of printing the usage and ending the process."""
         sentence, hint = _worded(message)
-        raise Refused(sentence, kind="BadOption", hint=hint or self._help())
+        raise RequestRefused(sentence, kind="BadOption", hint=hint or self._help())
 
 
 def _worded(message: str) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from oarlock.cli import time_format
 from oarlock.cli.output import show_text
-from oarlock.client import Client, Refused
+from oarlock.client import Client, RequestRefused
 
 if TYPE_CHECKING:
     import argparse
@@ -58,7 +58,7 @@ def run(asked: argparse.Namespace) -> None:
         for one in found["changes"]:
             show_text(_line(one))
     if found["broken"] is not None:
-        raise Refused(
+        raise RequestRefused(
             f"Entry {found['broken']} of the record is not as it was written, or one before it was taken out.",
             kind="BrokenRecord",
             hint="Compare with a backup of the database: every entry from there on is in doubt.",

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import shlex
 
-from oarlock.cli.options import Asked
+from oarlock.cli.options import ParsedOptions
 from oarlock.cli.submission import read
-from oarlock.client import Refused
+from oarlock.client import RequestRefused
 from oarlock.lang.directives import Directive, scan
 from oarlock.model.errors import OarlockError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from oarlock.cli.options import Options
-    from oarlock.cli.output import Output
+    from oarlock.cli.options import CommandOptions
+    from oarlock.cli.output import CommandOutput
 
 ADDED = frozenset({"resource", "type", "anterior"})
 """Options that add up; of all others the command line's value wins."""
@@ -23,20 +23,20 @@ ONLY_TYPED = frozenset(
 )
 
 
-def scanned(asked: Asked, options: Options, out: Output) -> Asked:
+def scanned(asked: ParsedOptions, options: CommandOptions, out: CommandOutput) -> ParsedOptions:
     """Add the options of the script to those of the command line.
 
     The script itself is not sent: a server that got it would follow its `#OAR` lines a second time.
     """
     if not asked.words:
-        raise Refused("-S needs a script.", kind="NoCommand", hint="oarsub -S SCRIPT")
+        raise RequestRefused("-S needs a script.", kind="NoCommand", hint="oarsub -S SCRIPT")
     whole = asked.words[0]
     path = whole if os.path.isfile(whole) or not whole.strip() else whole.split()[0]
     try:
         directives = scan(read(path, kind="BadScript", what="script", errors="surrogateescape"))
     except OarlockError as refused:
-        raise Refused(str(refused), kind="BadScript", hint=refused.hint) from None
-    both = Asked()
+        raise RequestRefused(str(refused), kind="BadScript", hint=refused.hint) from None
+    both = ParsedOptions()
     both.words, both.behind, both.dashed = list(asked.words), asked.behind, asked.dashed
     if path == whole and any(character.isspace() for character in path):
         both.words[0] = shlex.quote(path)
@@ -46,10 +46,10 @@ def scanned(asked: Asked, options: Options, out: Output) -> Asked:
     return both
 
 
-def _options(directive: Directive, options: Options, path: str) -> Asked:
+def _options(directive: Directive, options: CommandOptions, path: str) -> ParsedOptions:
     try:
         said = options.parse(directive.words)
-    except Refused as refused:
+    except RequestRefused as refused:
         raise _bad(path, directive, str(refused), refused.hint) from None
     if said.words:
         raise _bad(path, directive, f"`{said.words[0]}` is no option.", "A command has no place in an #OAR line.")
@@ -59,7 +59,9 @@ def _options(directive: Directive, options: Options, path: str) -> Asked:
     return said
 
 
-def _merge(both: Asked, typed: Asked, said: Asked, directive: Directive, out: Output) -> None:
+def _merge(
+    both: ParsedOptions, typed: ParsedOptions, said: ParsedOptions, directive: Directive, out: CommandOutput
+) -> None:
     for key, values in said.values.items():
         if key in ADDED:
             both.values.setdefault(key, []).extend(values)
@@ -72,5 +74,5 @@ def _merge(both: Asked, typed: Asked, said: Asked, directive: Directive, out: Ou
             both.values[key] = values
 
 
-def _bad(path: str, directive: Directive, sentence: str, hint: str) -> Refused:
-    return Refused(f"{path}, line {directive.line}: {sentence}", kind="BadScript", hint=hint)
+def _bad(path: str, directive: Directive, sentence: str, hint: str) -> RequestRefused:
+    return RequestRefused(f"{path}, line {directive.line}: {sentence}", kind="BadScript", hint=hint)

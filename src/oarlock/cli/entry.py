@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import sys
 
-from oarlock.cli.output import Output
-from oarlock.client import Client, Refused
+from oarlock.cli.output import CommandOutput
+from oarlock.client import Client, RequestRefused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from oarlock.cli.options import Asked, Options
+    from oarlock.cli.options import CommandOptions, ParsedOptions
 
-    Run = Callable[[Client, Asked, Output], None]
+    Run = Callable[[Client, ParsedOptions, CommandOutput], None]
 
 
-def main(options: Options, run: Run) -> int:
+def main(options: CommandOptions, run: Run) -> int:
     """Run a command on the words it was called with; gives its exit code."""
-    out = Output(options.command)
+    out = CommandOutput(options.command)
     try:
         _ran(options, run, out)
-    except Refused as refused:
+    except RequestRefused as refused:
         out.refuse(refused)
     except KeyboardInterrupt:
         out.fail("Interrupted")
@@ -29,7 +29,7 @@ def main(options: Options, run: Run) -> int:
     return out.code
 
 
-def _ran(options: Options, run: Run, out: Output) -> None:
+def _ran(options: CommandOptions, run: Run, out: CommandOutput) -> None:
     asked = options.parse(sys.argv[1:])
     if asked.given("help"):
         from oarlock.cli.help_text import helped

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from oarlock.cli import entry
-from oarlock.cli.options import Options
-from oarlock.client import Refused
+from oarlock.cli.options import CommandOptions
+from oarlock.client import RequestRefused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from oarlock.cli.options import Asked
-    from oarlock.cli.output import Output
+    from oarlock.cli.options import ParsedOptions
+    from oarlock.cli.output import CommandOutput
     from oarlock.client import Client
 
-OPTIONS = Options(
+OPTIONS = CommandOptions(
     "oaraccounting",
     "Account for the jobs that ended since the last time (administrators).",
     usage=("", "--reinitialize", "--delete-before SECONDS"),
@@ -32,11 +32,11 @@ def main() -> int:
     return entry.main(OPTIONS, run)
 
 
-def run(client: Client, asked: Asked, out: Output) -> None:
+def run(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
     """Account, or forget."""
     seconds = asked.number("delete_before")
     if asked.words or (seconds is not None and asked.given("reinitialize")):
-        raise Refused(
+        raise RequestRefused(
             "Only one of --reinitialize and --delete-before can be given, and nothing else.",
             kind="BadOption",
             hint="`oaraccounting` alone accounts for new jobs.",

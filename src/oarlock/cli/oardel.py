@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from oarlock.cli import entry
-from oarlock.cli.options import Options
+from oarlock.cli.options import CommandOptions
 from oarlock.cli.selection import add_selection, chosen, tell_refused
-from oarlock.client import Refused
+from oarlock.client import RequestRefused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from oarlock.cli.options import Asked
-    from oarlock.cli.output import Output
+    from oarlock.cli.options import ParsedOptions
+    from oarlock.cli.output import CommandOutput
     from oarlock.client import Client
 
-OPTIONS = Options(
+OPTIONS = CommandOptions(
     "oardel",
     "End jobs, running or not; or send them a signal.",
     usage=("[OPTION]... JOB...", "[OPTION]... --array ARRAY...", '[OPTION]... --sql "CONDITION"'),
@@ -38,7 +38,7 @@ def main() -> int:
     return entry.main(OPTIONS, run)
 
 
-def run(client: Client, asked: Asked, out: Output) -> None:
+def run(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
     """Ask for it, and tell of each job."""
     how = _how(asked)
     gone = []
@@ -47,7 +47,7 @@ def run(client: Client, asked: Asked, out: Output) -> None:
             for job in client.delete(choice | how):
                 _tell(job, asked, out)
                 gone += [str(job["job_id"])] if job["done"] else []
-    except Refused as refused:
+    except RequestRefused as refused:
         # OAR has a code of its own for what only administrators may do.
         refused.kind = "AdminsOnly" if "exterminate" in how and refused.kind == "Forbidden" else refused.kind
         raise
@@ -56,7 +56,7 @@ def run(client: Client, asked: Asked, out: Output) -> None:
             out.line(f"The job(s) [ {' '.join(gone)} ] will be deleted in the near future.")
 
 
-def _how(asked: Asked) -> dict[str, Any]:
+def _how(asked: ParsedOptions) -> dict[str, Any]:
     how: dict[str, Any] = {}
     if asked.given("checkpoint"):
         how["checkpoint"] = True
@@ -65,7 +65,7 @@ def _how(asked: Asked) -> dict[str, Any]:
     if asked.given("force_terminate_finishing_job"):
         how["exterminate"] = True
     if len(how) > 1:
-        raise Refused("Only one of -c, -s and --force-… can be given.", kind="BadOption", hint="Choose one.")
+        raise RequestRefused("Only one of -c, -s and --force-… can be given.", kind="BadOption", hint="Choose one.")
     return how
 
 
@@ -76,7 +76,7 @@ def _signal(name: str) -> int:
 
     number = getattr(signal, f"SIG{name.upper().removeprefix('SIG')}", None)
     if not isinstance(number, signal.Signals):
-        raise Refused(f"There is no signal `{name}`.", kind="BadOption", hint="`kill -l` lists them.")
+        raise RequestRefused(f"There is no signal `{name}`.", kind="BadOption", hint="`kill -l` lists them.")
     return int(number)
 
 
@@ -85,7 +85,7 @@ def _deleted(job: Any) -> str:
     return "REGISTERED" if job["done"] else "ALREADY OVER" if job.get("kind") == "JobOver" else "ERROR"
 
 
-def _tell(job: Any, asked: Asked, out: Output) -> None:
+def _tell(job: Any, asked: ParsedOptions, out: CommandOutput) -> None:
     number, said = job["job_id"], asked.text("signal")
     if said is not None:
         out.line(f"Signaling the job {number} with {said} signal.")

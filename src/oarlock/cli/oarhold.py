@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from oarlock.cli import entry
-from oarlock.cli.options import Options
+from oarlock.cli.options import CommandOptions
 from oarlock.cli.selection import add_selection, chosen, tell_refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from oarlock.cli.options import Asked
-    from oarlock.cli.output import Output
+    from oarlock.cli.options import ParsedOptions
+    from oarlock.cli.output import CommandOutput
     from oarlock.client import Client
 
-OPTIONS = Options(
+OPTIONS = CommandOptions(
     "oarhold",
     "Keep waiting jobs from starting, until `oarresume`.",
     usage=("[-r] JOB...", "[-r] --array ARRAY...", '[-r] --sql "CONDITION"'),
@@ -27,7 +27,7 @@ def main() -> int:
     return entry.main(OPTIONS, run)
 
 
-def run(client: Client, asked: Asked, out: Output) -> None:
+def run(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
     """Ask for it, and tell of each job."""
     for choice in chosen(asked, "oarhold"):
         for job in client.hold(choice | {"running": asked.given("running")}):

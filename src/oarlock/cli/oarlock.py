@@ -9,7 +9,7 @@ from oarlock import __version__
 from oarlock.cli import agent, audit, backup, maintenance, node, quotas, simulate, unknown
 from oarlock.cli.arguments import Parser
 from oarlock.cli.output import show_text
-from oarlock.client import Refused
+from oarlock.client import RequestRefused
 from oarlock.model.errors import OarlockError
 
 TYPE_CHECKING = False
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OarlockError as refused:
         show_text(f"oarlock: {refused.told()}", file=sys.stderr)
         return REFUSED
-    except Refused as refused:
+    except RequestRefused as refused:
         show_text(f"oarlock: {refused}" + (f"\n  {refused.hint}" if refused.hint else ""), file=sys.stderr)
         return REFUSED
     return 0

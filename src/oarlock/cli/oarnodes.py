@@ -5,20 +5,20 @@ from __future__ import annotations
 import time
 
 from oarlock.cli import entry
-from oarlock.cli.options import Options
-from oarlock.client import Refused
+from oarlock.cli.options import CommandOptions
+from oarlock.client import RequestRefused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from oarlock.cli.options import Asked
-    from oarlock.cli.output import Output
+    from oarlock.cli.options import ParsedOptions
+    from oarlock.cli.output import CommandOutput
     from oarlock.client import Client
 
 LAST_EVENTS = 20
 
-OPTIONS = Options(
+OPTIONS = CommandOptions(
     "oarnodes",
     "Tell of resources: their states, their properties and the jobs on them.",
     usage=("[-a|-s|-l] [-r RESOURCE]... [--sql CONDITION] [-D|-X|-Y|-J] [NODE]...", "-e [DATE] [--] [NODE]..."),
@@ -40,7 +40,7 @@ def main() -> int:
     return entry.main(OPTIONS, run)
 
 
-def run(client: Client, asked: Asked, out: Output) -> None:
+def run(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
     """Tell what was asked for."""
     if asked.given("events"):
         _events(client, asked, out)
@@ -56,12 +56,12 @@ def run(client: Client, asked: Asked, out: Output) -> None:
         _all(resources, answer.get("jobs") or {}, out)
 
 
-def _asked_for(client: Client, asked: Asked, out: Output) -> Any:
+def _asked_for(client: Client, asked: ParsedOptions, out: CommandOutput) -> Any:
     """Ask for the chosen resources. What does not exist is named and left out; as in OAR that is no error."""
     ids = ",".join(asked.texts("resource")) or None
     try:
         return client.resources(where=asked.text("sql"), ids=ids, nodes=",".join(asked.words) or None)
-    except Refused as refused:
+    except RequestRefused as refused:
         if refused.kind not in {"UnknownNode", "UnknownResource"}:
             raise
         out.note(str(refused), refused.hint)
@@ -71,7 +71,7 @@ def _asked_for(client: Client, asked: Asked, out: Output) -> Any:
     return everything | {"resources": chosen}
 
 
-def _all(resources: list[Any], jobs: dict[str, list[int]], out: Output) -> None:
+def _all(resources: list[Any], jobs: dict[str, list[int]], out: CommandOutput) -> None:
     from oarlock.cli.resource_output import joined, told
 
     on = {resource["resource_id"]: jobs.get(str(resource["resource_id"]), []) for resource in resources}
@@ -84,7 +84,7 @@ def _all(resources: list[Any], jobs: dict[str, list[int]], out: Output) -> None:
         out.line(line)
 
 
-def _states(resources: list[Any], out: Output) -> None:
+def _states(resources: list[Any], out: CommandOutput) -> None:
     from oarlock.cli.resource_output import state
 
     now = int(time.time())
@@ -102,7 +102,7 @@ def _states(resources: list[Any], out: Output) -> None:
             out.line(f"    {number} : {word}")
 
 
-def _names(resources: list[Any], out: Output) -> None:
+def _names(resources: list[Any], out: CommandOutput) -> None:
     names = sorted({resource["network_address"] for resource in resources if resource["network_address"]})
     if out.form:
         out.data(names)
@@ -112,7 +112,7 @@ def _names(resources: list[Any], out: Output) -> None:
         out.line(name)
 
 
-def _events(client: Client, asked: Asked, out: Output) -> None:
+def _events(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
     from oarlock.cli.time_format import date, instant
 
     said = asked.text("events")

@@ -5,22 +5,22 @@ from __future__ import annotations
 import os
 
 from oarlock.cli import entry
-from oarlock.cli.options import Options
-from oarlock.client import Refused
+from oarlock.cli.options import CommandOptions
+from oarlock.client import RequestRefused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from oarlock.cli.options import Asked
-    from oarlock.cli.output import Output
+    from oarlock.cli.options import ParsedOptions
+    from oarlock.cli.output import CommandOutput
     from oarlock.client import Client
 
 STATES = ("Alive", "Absent", "Dead")
 POLL_SECONDS = 0.5
 
-OPTIONS = Options(
+OPTIONS = CommandOptions(
     "oarnodesetting",
     "Add resources, and change their states and properties (administrators).",
     usage=(
@@ -58,16 +58,18 @@ def main() -> int:
     return entry.main(OPTIONS, run)
 
 
-def run(client: Client, asked: Asked, out: Output) -> None:
+def run(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
     """Do what was asked, in the order: add or choose, state, properties."""
     if asked.words:
-        raise Refused(f"`{asked.words[0]}` is no option.", kind="BadOption", hint=f"-h {asked.words[0]} names a node.")
+        raise RequestRefused(
+            f"`{asked.words[0]}` is no option.", kind="BadOption", hint=f"-h {asked.words[0]} names a node."
+        )
     if (name := asked.text("last_property_value")) is not None:
         _tell_last(client, name, out)
         return
     said, state = _properties(asked), _state(asked)
     if not (said or state or asked.given("add")):
-        raise Refused("Nothing is asked for.", kind="BadOption", hint="Give -a, -s, -m, -d or -p.")
+        raise RequestRefused("Nothing is asked for.", kind="BadOption", hint="Give -a, -s, -m, -d or -p.")
     chosen = {} if asked.given("add") else _chosen(asked)
     hosts = _hosts(asked) if asked.given("add") else []
     properties = _typed(client, said) if said else {}
@@ -81,12 +83,12 @@ def run(client: Client, asked: Asked, out: Output) -> None:
         _set_properties(client, chosen, properties, out)
 
 
-def _properties(asked: Asked) -> dict[str, str]:
+def _properties(asked: ParsedOptions) -> dict[str, str]:
     found: dict[str, str] = {}
     for text in asked.texts("property"):
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
-            raise Refused(f"`{text}` is no property.", kind="BadProperty", hint="Write it as NAME=VALUE.")
+            raise RequestRefused(f"`{text}` is no property.", kind="BadProperty", hint="Write it as NAME=VALUE.")
         found[name.strip()] = value.strip()
     if (drain := _switch(asked, "drain")) is not None:
         found["drain"] = "YES" if drain else "NO"
@@ -95,24 +97,26 @@ def _properties(asked: Asked) -> dict[str, str]:
     return found
 
 
-def _switch(asked: Asked, key: str) -> bool | None:
+def _switch(asked: ParsedOptions, key: str) -> bool | None:
     word = asked.text(key)
     if word not in {None, "on", "off"}:
-        raise Refused(f"--{key} is on or off, not `{word}`.", kind="BadOption", hint=f"Write --{key}=on.")
+        raise RequestRefused(f"--{key} is on or off, not `{word}`.", kind="BadOption", hint=f"Write --{key}=on.")
     return None if word is None else word == "on"
 
 
-def _state(asked: Asked) -> str | None:
+def _state(asked: ParsedOptions) -> str | None:
     word = asked.text("state")
     if word is not None and word not in STATES:
-        raise Refused(f"`{word}` is no state to ask for.", kind="BadOption", hint=f"Ask for {', '.join(STATES)}.")
+        raise RequestRefused(
+            f"`{word}` is no state to ask for.", kind="BadOption", hint=f"Ask for {', '.join(STATES)}."
+        )
     away = _switch(asked, "maintenance")
     if away is not None and word is not None:
-        raise Refused("-m and -s cannot be given together.", kind="BadOption", hint="-m sets the state itself.")
+        raise RequestRefused("-m and -s cannot be given together.", kind="BadOption", hint="-m sets the state itself.")
     return word if away is None else STATES[1] if away else STATES[0]
 
 
-def _chosen(asked: Asked) -> dict[str, Any]:
+def _chosen(asked: ParsedOptions) -> dict[str, Any]:
     ways: dict[str, Any] = {}
     if asked.given("resource"):
         ways["ids"] = asked.numbers("resource")
@@ -121,7 +125,7 @@ def _chosen(asked: Asked) -> dict[str, Any]:
     if asked.given("hostname") or asked.given("file"):
         ways["nodes"] = [*asked.texts("hostname"), *_listed(asked.text("file"))]
     if len(ways) > 1:
-        raise Refused("-h, -r and --sql cannot be given together.", kind="BadOption", hint="Choose one of them.")
+        raise RequestRefused("-h, -r and --sql cannot be given together.", kind="BadOption", hint="Choose one of them.")
     return ways or {"nodes": [_this_node()]}
 
 
@@ -150,13 +154,15 @@ def _number(text: str) -> int | str | None:
     return int(text) if digits.isdecimal() and digits.isascii() else text
 
 
-def _hosts(asked: Asked) -> list[str]:
+def _hosts(asked: ParsedOptions) -> list[str]:
     if asked.given("resource") or asked.given("sql"):
-        raise Refused("-a adds a resource; -r and --sql choose some.", kind="BadOption", hint="Leave out one of them.")
+        raise RequestRefused(
+            "-a adds a resource; -r and --sql choose some.", kind="BadOption", hint="Leave out one of them."
+        )
     return [*asked.texts("hostname"), *_listed(asked.text("file"))] or [_this_node()]
 
 
-def _add(client: Client, hosts: list[str], properties: dict[str, Any], state: str | None, out: Output) -> None:
+def _add(client: Client, hosts: list[str], properties: dict[str, Any], state: str | None, out: CommandOutput) -> None:
     for host in hosts:
         body: dict[str, Any] = {"host": host, "properties": properties}
         added = client.add_resource(body | ({"state": state} if state else {}))
@@ -164,13 +170,13 @@ def _add(client: Client, hosts: list[str], properties: dict[str, Any], state: st
         _tell_properties(properties, dict.fromkeys(properties, len(added)), out)
 
 
-def _tell_properties(properties: dict[str, Any], updated: dict[str, int], out: Output) -> None:
+def _tell_properties(properties: dict[str, Any], updated: dict[str, int], out: CommandOutput) -> None:
     for name, value in properties.items():
         shown = "" if value is None else value
         out.line(f"Set property {name} to '{shown}'... {updated[name]} resource(s) updated.")
 
 
-def _set_properties(client: Client, chosen: dict[str, Any], properties: dict[str, Any], out: Output) -> None:
+def _set_properties(client: Client, chosen: dict[str, Any], properties: dict[str, Any], out: CommandOutput) -> None:
     answer = _asked(lambda: client.set_properties({"properties": properties} | chosen), chosen, properties)
     _refuse_nothing(answer["resource_ids"], chosen)
     _tell_properties(properties, answer["updated"], out)
@@ -180,7 +186,7 @@ def _asked(ask: Callable[[], Any], chosen: dict[str, Any], properties: dict[str,
     """Ask the server. A condition that cannot be used chooses nothing: OAR has one exit code for both."""
     try:
         return ask()
-    except Refused as refused:
+    except RequestRefused as refused:
         about_property = any(f"`{name}`" in str(refused) for name in properties)
         if "where" in chosen and refused.kind in {"UnknownProperty", "SyntaxRefused"} and not about_property:
             refused.kind = "NothingMatches"
@@ -189,12 +195,14 @@ def _asked(ask: Callable[[], Any], chosen: dict[str, Any], properties: dict[str,
 
 def _refuse_nothing(ids: list[int], chosen: dict[str, Any]) -> None:
     if not ids and "where" in chosen:
-        raise Refused(
+        raise RequestRefused(
             f"No resource fits `{chosen['where']}`.", kind="NothingMatches", hint="`oarnodes --sql` tries a condition."
         )
 
 
-def _set_state(client: Client, asked: Asked, chosen: dict[str, Any], state: str, out: Output) -> list[int]:
+def _set_state(
+    client: Client, asked: ParsedOptions, chosen: dict[str, Any], state: str, out: CommandOutput
+) -> list[int]:
     now = asked.given("no_wait")
     restore = {"end_maintenance": True} if _switch(asked, "maintenance") is False else {}
     answer = _asked(lambda: client.set_state({"state": state, "now": now} | restore | chosen), chosen, {})
@@ -211,7 +219,7 @@ def _set_state(client: Client, asked: Asked, chosen: dict[str, Any], state: str,
     return ids
 
 
-def _wait(client: Client, jobs: list[int], out: Output) -> None:
+def _wait(client: Client, jobs: list[int], out: CommandOutput) -> None:
     """Wait until the jobs are over, telling of each as it ends."""
     import time
 
@@ -228,7 +236,7 @@ def _wait(client: Client, jobs: list[int], out: Output) -> None:
             time.sleep(POLL_SECONDS)
 
 
-def _tell_last(client: Client, name: str, out: Output) -> None:
+def _tell_last(client: Client, name: str, out: CommandOutput) -> None:
     found = [resource.get(name) for resource in client.resources()["resources"]]
     values = [value for value in found if value is not None]
     if not values:

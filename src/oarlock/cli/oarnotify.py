@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from oarlock.cli import entry
-from oarlock.cli.options import Options
-from oarlock.client import Refused
+from oarlock.cli.options import CommandOptions
+from oarlock.client import RequestRefused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from oarlock.cli.options import Asked
-    from oarlock.cli.output import Output
+    from oarlock.cli.options import ParsedOptions
+    from oarlock.cli.output import CommandOutput
     from oarlock.client import Client
 
-OPTIONS = Options(
+OPTIONS = CommandOptions(
     "oarnotify",
     "Manage the queues (changes: administrators).",
     usage=(
@@ -48,7 +48,7 @@ def main() -> int:
     return entry.main(OPTIONS, run)
 
 
-def run(client: Client, asked: Asked, out: Output) -> None:
+def run(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
     """Do what was asked, one after the other; the first refusal ends it."""
     for tag in asked.words:
         # Scripts written for OAR wake its server this way after a change; that there is nothing to do is no error.
@@ -67,7 +67,7 @@ def run(client: Client, asked: Asked, out: Output) -> None:
         _list(client, out)
 
 
-def _switch(client: Client, asked: Asked, out: Output) -> None:
+def _switch(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
     for name in asked.texts("enable_queue"):
         client.start_queue(name)
         out.line(f"Enable queue {name}.")
@@ -86,7 +86,7 @@ def _name(queue: Any) -> str:
     return str(queue["name"])
 
 
-def _list(client: Client, out: Output) -> None:
+def _list(client: Client, out: CommandOutput) -> None:
     queues = sorted(client.queues(), key=_name)
     if out.form:
         out.data({queue["name"]: queue for queue in queues})
@@ -95,7 +95,7 @@ def _list(client: Client, out: Output) -> None:
         _tell(queue, out)
 
 
-def _tell(queue: Any, out: Output) -> None:
+def _tell(queue: Any, out: CommandOutput) -> None:
     out.line(queue["name"])
     out.line(f"\tpriority = {queue['priority']}")
     out.line(f"\tscheduler = {queue['policy']}")
@@ -106,7 +106,7 @@ def _queue(text: str) -> dict[str, Any]:
     """Read a queue; the server knows the priority and the policy of one that is only named."""
     name, *rest = [part.strip() for part in text.split(",", 2)]
     if not name or not all(rest) or (rest and not rest[0].isdecimal()):
-        raise Refused(
+        raise RequestRefused(
             f"`{text}` is not a queue.", kind="BadOption", hint="Write it as NAME, or as NAME,PRIORITY,POLICY."
         )
     queue: dict[str, Any] = {"name": name}

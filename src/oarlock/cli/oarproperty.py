@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from oarlock.cli import entry
-from oarlock.cli.options import Options
-from oarlock.client import Refused
+from oarlock.cli.options import CommandOptions
+from oarlock.client import RequestRefused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from oarlock.cli.options import Asked
-    from oarlock.cli.output import Output
+    from oarlock.cli.options import ParsedOptions
+    from oarlock.cli.output import CommandOutput
     from oarlock.client import Client
 
-OPTIONS = Options(
+OPTIONS = CommandOptions(
     "oarproperty",
     "List, add, rename and drop the properties of resources (changes: administrators).",
     usage=("-l", "-a NAME... [-c]", "-d NAME...", "-r OLD,NEW..."),
@@ -34,10 +34,10 @@ def main() -> int:
     return entry.main(OPTIONS, run)
 
 
-def run(client: Client, asked: Asked, out: Output) -> None:
+def run(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
     """Do what was asked, one property after the other; the first refusal ends it."""
     if asked.words or not any(asked.given(key) for key in ("list", "add", "delete", "rename")):
-        raise Refused("Nothing is asked for.", kind="BadOption", hint="Give -l, -a NAME, -d NAME or -r OLD,NEW.")
+        raise RequestRefused("Nothing is asked for.", kind="BadOption", hint="Give -l, -a NAME, -d NAME or -r OLD,NEW.")
     renames = [_pair(text) for text in asked.texts("rename")]
     for name in asked.texts("add"):
         _add(client, name, asked, out)
@@ -51,7 +51,7 @@ def run(client: Client, asked: Asked, out: Output) -> None:
         _list(client, out)
 
 
-def _add(client: Client, name: str, asked: Asked, out: Output) -> None:
+def _add(client: Client, name: str, asked: ParsedOptions, out: CommandOutput) -> None:
     kind = "str" if asked.given("varchar") else "int"
     if client.add_property(name, kind):
         _tell(f"Added property: {name}", asked, out)
@@ -59,7 +59,7 @@ def _add(client: Client, name: str, asked: Asked, out: Output) -> None:
         out.note(f"The property `{name}` is there already; nothing was changed.")
 
 
-def _list(client: Client, out: Output) -> None:
+def _list(client: Client, out: CommandOutput) -> None:
     answer = client.properties()
     own = {name: kind for name, kind in sorted(answer["properties"].items()) if name not in answer["system"]}
     if out.form:
@@ -72,10 +72,10 @@ def _list(client: Client, out: Output) -> None:
 def _pair(text: str) -> tuple[str, str]:
     old, comma, new = text.partition(",")
     if not (comma and old.strip() and new.strip()):
-        raise Refused(f"`{text}` is no pair of names.", kind="BadOption", hint="Write it as OLD,NEW.")
+        raise RequestRefused(f"`{text}` is no pair of names.", kind="BadOption", hint="Write it as OLD,NEW.")
     return old.strip(), new.strip()
 
 
-def _tell(line: str, asked: Asked, out: Output) -> None:
+def _tell(line: str, asked: ParsedOptions, out: CommandOutput) -> None:
     if not asked.given("quiet"):
         out.line(line)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from oarlock.cli import entry
-from oarlock.cli.options import LONGEST_NUMBER, Options
-from oarlock.client import Refused
+from oarlock.cli.options import LONGEST_NUMBER, CommandOptions
+from oarlock.client import RequestRefused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from oarlock.cli.options import Asked
-    from oarlock.cli.output import Output
+    from oarlock.cli.options import ParsedOptions
+    from oarlock.cli.output import CommandOutput
     from oarlock.client import Client
 
-OPTIONS = Options(
+OPTIONS = CommandOptions(
     "oarremoveresource",
     "Remove resources that are Dead, with their history (administrators).",
     usage=("RESOURCE...",),
@@ -26,7 +26,7 @@ def main() -> int:
     return entry.main(OPTIONS, run)
 
 
-def run(client: Client, asked: Asked, out: Output) -> None:
+def run(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
     """Remove one after the other; the first refusal ends it."""
     for resource_id in [_number(word) for word in asked.words] or [_number("")]:
         out.line(f"Resource to remove : {resource_id}")
@@ -38,4 +38,4 @@ def _number(word: str) -> int:
     if word.isdecimal() and word.isascii() and len(word) <= LONGEST_NUMBER:
         return int(word)
     sentence = f"`{word}` is no resource number." if word else "No resource is named."
-    raise Refused(sentence, kind="BadOption", hint="`oarnodes -s` lists them.")
+    raise RequestRefused(sentence, kind="BadOption", hint="`oarnodes -s` lists them.")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from oarlock.cli import entry
-from oarlock.cli.options import Options
+from oarlock.cli.options import CommandOptions
 from oarlock.cli.selection import add_selection, chosen, tell_refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from oarlock.cli.options import Asked
-    from oarlock.cli.output import Output
+    from oarlock.cli.options import ParsedOptions
+    from oarlock.cli.output import CommandOutput
     from oarlock.client import Client
 
-OPTIONS = Options(
+OPTIONS = CommandOptions(
     "oarresume",
     "Let jobs start that were held, and go on that were suspended (administrators).",
     usage=("JOB...", "--array ARRAY...", '--sql "CONDITION"'),
@@ -26,7 +26,7 @@ def main() -> int:
     return entry.main(OPTIONS, run)
 
 
-def run(client: Client, asked: Asked, out: Output) -> None:
+def run(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
     """Ask for it, and tell of each job."""
     for choice in chosen(asked, "oarresume"):
         for job in client.resume(choice):

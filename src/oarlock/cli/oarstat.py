@@ -6,19 +6,19 @@ import os
 import time
 
 from oarlock.cli import entry
-from oarlock.cli.options import LONGEST_NUMBER, Options
-from oarlock.client import Refused
+from oarlock.cli.options import LONGEST_NUMBER, CommandOptions
+from oarlock.client import RequestRefused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from typing import Any
 
-    from oarlock.cli.options import Asked
-    from oarlock.cli.output import Output
+    from oarlock.cli.options import ParsedOptions
+    from oarlock.cli.output import CommandOutput
     from oarlock.client import Client
 
-OPTIONS = Options(
+OPTIONS = CommandOptions(
     "oarstat",
     "Tell of jobs: those that are not over, or those that are named.",
     usage=(
@@ -60,10 +60,10 @@ def main() -> int:
     return entry.main(OPTIONS, run)
 
 
-def run(client: Client, asked: Asked, out: Output) -> None:
+def run(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
     """Tell what was asked for; one of these, in this order."""
     if asked.words:
-        raise Refused(f"`{asked.words[0]}` is no option.", kind="BadOption", hint=f"oarstat -j {asked.words[0]}")
+        raise RequestRefused(f"`{asked.words[0]}` is no option.", kind="BadOption", hint=f"oarstat -j {asked.words[0]}")
     ways = {
         "why": _why, "gantt": _gantt, "accounting": _accounting, "events": _events, "properties": _properties,
         "usage": _usage, "state": _states,
@@ -71,7 +71,7 @@ def run(client: Client, asked: Asked, out: Output) -> None:
     next((way for key, way in ways.items() if asked.given(key)), _jobs)(client, asked, out)
 
 
-def _jobs(client: Client, asked: Asked, out: Output) -> None:
+def _jobs(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
     _refuse_format(asked.number("format"))
     full = asked.given("full") or bool(out.form)
     jobs = _chosen(client, asked, out, full=full)
@@ -92,10 +92,10 @@ def _jobs(client: Client, asked: Asked, out: Output) -> None:
 
 def _refuse_format(number: int | None) -> None:
     if number not in {None, 1, 2, 3}:
-        raise Refused(f"There is no format {number}.", kind="BadOption", hint="Write --format=1 or --format=2.")
+        raise RequestRefused(f"There is no format {number}.", kind="BadOption", hint="Write --format=1 or --format=2.")
 
 
-def _table(jobs: list[Any], asked: Asked) -> list[str]:
+def _table(jobs: list[Any], asked: ParsedOptions) -> list[str]:
     from oarlock.cli import job_table
 
     now = int(time.time())
@@ -112,7 +112,7 @@ def _only(job: Any, fields: frozenset[str]) -> dict[str, Any]:
     return {name: value for name, value in job.items() if name in fields}
 
 
-def _chosen(client: Client, asked: Asked, out: Output, *, full: bool = False) -> list[Any]:
+def _chosen(client: Client, asked: ParsedOptions, out: CommandOutput, *, full: bool = False) -> list[Any]:
     """Ask for the jobs that the options choose, by increasing number."""
     query: dict[str, object] = {"where": asked.text("sql"), "array": _number(asked.text("array"))}
     if asked.given("job"):
@@ -128,7 +128,7 @@ def _chosen(client: Client, asked: Asked, out: Output, *, full: bool = False) ->
     return jobs
 
 
-def _note_unknown(ids: Collection[int], out: Output) -> None:
+def _note_unknown(ids: Collection[int], out: CommandOutput) -> None:
     """Name jobs that do not exist. As in OAR that is no error: the answer is empty."""
     for job_id in sorted(ids):
         out.note(f"There is no job {job_id}.", "`oarstat` lists yours.")
@@ -138,7 +138,7 @@ def _id(job: Any) -> int:
     return int(job["Job_Id"])
 
 
-def _ids(asked: Asked) -> list[int]:
+def _ids(asked: ParsedOptions) -> list[int]:
     """Give the jobs that -j names: numbers, or the job that this runs in."""
     named = asked.texts("job") or [os.environ.get("OAR_JOB_ID", "")]
     ids = [_number(text) for text in named]
@@ -150,7 +150,7 @@ def _number(text: str | None) -> int | None:
         return None
     if not (text.isdecimal() and text.isascii()) or len(text) > LONGEST_NUMBER:
         sentence = f"`{text}` is no job number." if text else "No job is named, neither here nor by $OAR_JOB_ID."
-        raise Refused(sentence, kind="BadJobId", hint="Numbers are in the first column of `oarstat`.")
+        raise RequestRefused(sentence, kind="BadJobId", hint="Numbers are in the first column of `oarstat`.")
     return int(text)
 
 
@@ -160,7 +160,7 @@ def _me() -> str:
     return pwd.getpwuid(os.geteuid()).pw_name
 
 
-def _states(client: Client, asked: Asked, out: Output) -> None:
+def _states(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
     states = {str(job["Job_Id"]): job["state"] for job in _chosen(client, asked, out)}
     if out.form:
         out.data(states)
@@ -169,21 +169,21 @@ def _states(client: Client, asked: Asked, out: Output) -> None:
         out.line(f"{job_id}: {state}")
 
 
-def _of_each(client: Client, asked: Asked, out: Output, ask: Callable[[int], Any]) -> dict[int, Any]:
+def _of_each(client: Client, asked: ParsedOptions, out: CommandOutput, ask: Callable[[int], Any]) -> dict[int, Any]:
     """Ask the server about each chosen job; a job that -j names is not looked up first."""
     ids = _ids(asked) if asked.given("job") else [_id(job) for job in _chosen(client, asked, out)]
     answers: dict[int, Any] = {}
     for job_id in ids:
         try:
             answers[job_id] = ask(job_id)
-        except Refused as refused:
+        except RequestRefused as refused:
             if refused.kind != "UnknownJob":
                 raise
             _note_unknown([job_id], out)
     return answers
 
 
-def _events(client: Client, asked: Asked, out: Output) -> None:
+def _events(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
     found = _of_each(client, asked, out, client.events)
     if out.form:
         out.data({str(job_id): events for job_id, events in found.items()})
@@ -195,7 +195,7 @@ def _events(client: Client, asked: Asked, out: Output) -> None:
             out.line(f"{date(event['at'])}> [{job_id}] {event['type']}: {event['description']}")
 
 
-def _properties(client: Client, asked: Asked, out: Output) -> None:
+def _properties(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
     from oarlock.cli.resource_output import properties
 
     found = _of_each(client, asked, out, client.job_resources)
@@ -207,7 +207,7 @@ def _properties(client: Client, asked: Asked, out: Output) -> None:
         out.line(f" {' , '.join(pairs)} ")
 
 
-def _usage(client: Client, asked: Asked, out: Output) -> None:
+def _usage(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
     found = list(_of_each(client, asked, out, client.usage).values())
     if out.form:
         out.data({str(used["job_id"]): used for used in found})
@@ -218,7 +218,7 @@ def _usage(client: Client, asked: Asked, out: Output) -> None:
         out.line(line)
 
 
-def _why(client: Client, asked: Asked, out: Output) -> None:
+def _why(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
     answer = client.why(asked.number("why") or 0)
     if out.form:
         out.data(answer)
@@ -237,7 +237,7 @@ def _why(client: Client, asked: Asked, out: Output) -> None:
             out.line(line)
 
 
-def _gantt(client: Client, asked: Asked, out: Output) -> None:
+def _gantt(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
     from oarlock.cli import gantt, time_format
 
     since, until = time_format.interval(asked.text("gantt") or "", what="--gantt")
@@ -249,7 +249,7 @@ def _gantt(client: Client, asked: Asked, out: Output) -> None:
         out.line(line)
 
 
-def _accounting(client: Client, asked: Asked, out: Output) -> None:
+def _accounting(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
     from oarlock.cli import accounting_sums, time_format
 
     since, until = time_format.interval(asked.text("accounting") or "", what="--accounting")

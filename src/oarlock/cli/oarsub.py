@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from oarlock.cli import entry
-from oarlock.cli.options import Options, hint_of_dashes
-from oarlock.client import Refused
+from oarlock.cli.options import CommandOptions, hint_of_dashes
+from oarlock.client import RequestRefused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from oarlock.cli.options import Asked
-    from oarlock.cli.output import Output
+    from oarlock.cli.options import ParsedOptions
+    from oarlock.cli.output import CommandOutput
     from oarlock.client import Client
 
-OPTIONS = Options(
+OPTIONS = CommandOptions(
     "oarsub",
     "Submit a job: what it needs, and the command to run on the first of its nodes.",
     usage=("[OPTION]... COMMAND", "[OPTION]... -S SCRIPT", "[OPTION]... -r DATE", "--resubmit=JOB"),
@@ -105,7 +105,7 @@ def main() -> int:
     return entry.main(OPTIONS, run)
 
 
-def run(client: Client, asked: Asked, out: Output) -> None:
+def run(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
     """Submit, and tell the job's number."""
     from oarlock.cli.submission import all_said, submission
 
@@ -114,12 +114,12 @@ def run(client: Client, asked: Asked, out: Output) -> None:
     _alone(asked)
     for key, (sentence, hint) in NOT_YET.items():
         if asked.given(key):
-            raise Refused(sentence, kind="NotYet", hint=hint)
+            raise RequestRefused(sentence, kind="NotYet", hint=hint)
     body = submission(asked)
     send = client.dry_run if asked.given("dry_run") else client.submit
     try:
         answer = send(body)
-    except Refused as refused:
+    except RequestRefused as refused:
         refused.kind = _told_apart(refused, body)
         if refused.text is not None and refused.text in asked.behind:
             refused.hint = hint_of_dashes(refused.hint, asked)
@@ -128,17 +128,17 @@ def run(client: Client, asked: Asked, out: Output) -> None:
     show(answer, body, out)
 
 
-def _together(asked: Asked) -> None:
+def _together(asked: ParsedOptions) -> None:
     """Refuse what is good alone and bad together."""
     said = {key for pair in APART for key in pair if key != "noop" and asked.given(key)}
     if "noop" in asked.texts("type"):
         said.add("noop")
     for pair, (kind, sentence, hint) in APART.items():
         if said.issuperset(pair):
-            raise Refused(sentence, kind=kind, hint=hint)
+            raise RequestRefused(sentence, kind=kind, hint=hint)
 
 
-def _alone(asked: Asked) -> None:
+def _alone(asked: ParsedOptions) -> None:
     """Refuse what is given beside --resubmit: the job is submitted as it was."""
     if not asked.given("resubmit"):
         return
@@ -149,10 +149,10 @@ def _alone(asked: Asked) -> None:
         sentence = (
             f"--resubmit submits job {asked.text('resubmit')} again as it was; {said[0]} cannot be given beside it."
         )
-        raise Refused(sentence, kind="ResubmitRefused", hint="Leave it out, or submit a new job.")
+        raise RequestRefused(sentence, kind="ResubmitRefused", hint="Leave it out, or submit a new job.")
 
 
-def _told_apart(refused: Refused, body: dict[str, Any]) -> str:
+def _told_apart(refused: RequestRefused, body: dict[str, Any]) -> str:
     """Name what OAR's exit codes tell apart and the server's classes do not: what the refused text belonged to."""
     from oarlock.cli.exit_codes import NO_SERVER
 
@@ -165,7 +165,7 @@ def _told_apart(refused: Refused, body: dict[str, Any]) -> str:
     return refused.kind
 
 
-def _show_job(answer: Any, body: dict[str, Any], out: Output) -> None:
+def _show_job(answer: Any, body: dict[str, Any], out: CommandOutput) -> None:
     if "resubmit" in body:
         out.line(f"Resubmitting job {body['resubmit']}...DONE")
     for message in answer.get("messages", ()):
@@ -184,7 +184,7 @@ def _show_job(answer: Any, body: dict[str, Any], out: Output) -> None:
         _between_rules({"array_id": answer["array_id"], "job_ids": ids} if array else {"job_id": ids[0]}, out)
 
 
-def _show_reservation(reservation: Any, job_id: int, out: Output, *, held: bool) -> None:
+def _show_reservation(reservation: Any, job_id: int, out: CommandOutput, *, held: bool) -> None:
     if reservation is None:
         return
     if held:  # its owner asked for that: not an error
@@ -197,7 +197,7 @@ def _show_reservation(reservation: Any, job_id: int, out: Output, *, held: bool)
     if reservation["accepted"] is None:
         sentence = "The scheduler has not answered yet; the reservation may still be accepted."
         hint = f"`oarstat -fj {job_id}` tells; `oardel {job_id}` takes it back."
-        out.refuse(Refused(sentence, kind="NoAnswer", hint=hint))
+        out.refuse(RequestRefused(sentence, kind="NoAnswer", hint=hint))
         return
     out.line(f"Reservation not valid --> KO ({_could_run(reservation)})")
     out.fail("ReservationRefused")
@@ -211,7 +211,7 @@ def _could_run(reservation: Any) -> str:
     return str(reservation.get("says") or "it cannot run")
 
 
-def _show_plan(answer: Any, _body: dict[str, Any], out: Output) -> None:
+def _show_plan(answer: Any, _body: dict[str, Any], out: CommandOutput) -> None:
     if out.form:
         _between_rules(answer, out)
         return
@@ -229,7 +229,7 @@ def _show_plan(answer: Any, _body: dict[str, Any], out: Output) -> None:
     out.line("Nothing was submitted.")
 
 
-def _between_rules(data: Any, out: Output) -> None:
+def _between_rules(data: Any, out: CommandOutput) -> None:
     """Print data where scripts look for it: between two rules, behind the lines for people."""
     out.text("\n##########\n")
     out.data(data)

@@ -7,7 +7,7 @@ them. `_` and `-` are the same in a long name, since the manual writes some one 
 
 from __future__ import annotations
 
-from oarlock.client import Refused
+from oarlock.client import RequestRefused
 
 FLAG, TEXT, NUMBER, MAYBE = "flag", "text", "number", "maybe"
 
@@ -17,7 +17,7 @@ LONGEST_NUMBER = 18
 FORMATS = ("dumper", "xml", "yaml", "json")
 
 
-class Option:
+class CommandOption:
     """One option: its names, what its value is called (nothing for a flag), and a sentence."""
 
     __slots__ = ("key", "kind", "many", "names", "says", "value")
@@ -39,7 +39,7 @@ class Option:
         return f"{names}[{joint}{self.value}]" if self.kind == MAYBE else f"{names}{joint}{self.value}"
 
 
-class Asked:
+class ParsedOptions:
     """What stands on a command line: values by the option's long name, and the words that are no options."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Asked:
         return next((name for name in FORMATS if name in self.values), "")
 
 
-class Options:
+class CommandOptions:
     """The options of one command. `usage` are the lines behind its name, `words` what its other words are."""
 
     def __init__(
@@ -92,25 +92,25 @@ class Options:
     ) -> None:
         self.command, self.summary, self.usage, self.about = command, summary, usage, about
         self.examples: list[tuple[str, str]] = []
-        self.all: list[Option] = []
+        self.all: list[CommandOption] = []
         self._help_names, self._version_names = help_names, version_names
         self._takes_command = takes_command
 
     def flag(self, spelled: str, says: str) -> None:
         """Add an option without a value."""
-        self.all.append(Option(spelled, says, FLAG, many=False))
+        self.all.append(CommandOption(spelled, says, FLAG, many=False))
 
     def text(self, spelled: str, says: str, *, many: bool = False) -> None:
         """Add an option with a value: `-q --queue=QUEUE`."""
-        self.all.append(Option(spelled, says, TEXT, many=many))
+        self.all.append(CommandOption(spelled, says, TEXT, many=many))
 
     def number(self, spelled: str, says: str, *, many: bool = False) -> None:
         """Add an option whose value is a whole number, not below zero."""
-        self.all.append(Option(spelled, says, NUMBER, many=many))
+        self.all.append(CommandOption(spelled, says, NUMBER, many=many))
 
     def maybe(self, spelled: str, says: str, *, many: bool = False) -> None:
         """Add an option whose value may be left out; the next word is its value unless it begins with `-`."""
-        self.all.append(Option(spelled, says, MAYBE, many=many))
+        self.all.append(CommandOption(spelled, says, MAYBE, many=many))
 
     def example(self, line: str, says: str) -> None:
         """Add an example for the man page."""
@@ -127,26 +127,26 @@ class Options:
         """Add the format for programs, where OAR has none to be like."""
         self.flag("-J --json", "print the result as JSON")
 
-    def end(self) -> Options:
+    def end(self) -> CommandOptions:
         """Add what every command has; called last."""
         self.text("--server=ADDRESS", "the server: the path of its socket, or http://NAME:PORT ($OARLOCK_SERVER)")
         self.flag(self._help_names, "explain the options and end")
         self.flag(self._version_names, "tell the version and end")
         return self
 
-    def parse(self, words: list[str]) -> Asked:
+    def parse(self, words: list[str]) -> ParsedOptions:
         """Read the words of a command line; a word that is no known option is refused with the closest one."""
         _refuse_bytes(words)
-        asked, rest = Asked(), list(reversed(words))
+        asked, rest = ParsedOptions(), list(reversed(words))
         try:
             self._read(asked, rest, words)
-        except Refused as refused:
+        except RequestRefused as refused:
             if self._takes_command and asked.words:
                 refused.hint = hint_of_dashes(refused.hint, asked)
             raise
         return asked
 
-    def _read(self, asked: Asked, rest: list[str], words: list[str]) -> None:
+    def _read(self, asked: ParsedOptions, rest: list[str], words: list[str]) -> None:
         before: dict[str, int] = {}
         while rest:
             word = rest.pop()
@@ -166,14 +166,14 @@ class Options:
         if asked.words:
             asked.behind = [value for key, values in asked.values.items() for value in values[before.get(key, 0) :]]
 
-    def _long(self, word: str, rest: list[str], asked: Asked) -> None:
+    def _long(self, word: str, rest: list[str], asked: ParsedOptions) -> None:
         name, equals, value = word.partition("=")
         option = self._named(name)
         if option.kind == FLAG and equals:
             raise _bad(f"{name} takes no value, but `{value}` was given.", f"Write {name} alone.")
         _take(option, name, value if equals else None, rest, asked)
 
-    def _short(self, letters: str, rest: list[str], asked: Asked) -> None:
+    def _short(self, letters: str, rest: list[str], asked: ParsedOptions) -> None:
         while letters:
             name, letters = f"-{letters[0]}", letters[1:]
             option = self._exactly(name)
@@ -185,10 +185,10 @@ class Options:
                 _take(option, name, letters.removeprefix("=") or None, rest, asked)
                 return
 
-    def _exactly(self, name: str) -> Option | None:
+    def _exactly(self, name: str) -> CommandOption | None:
         return next((option for option in self.all if name in option.names), None)
 
-    def _named(self, name: str) -> Option:
+    def _named(self, name: str) -> CommandOption:
         wanted = name.replace("_", "-")
         begins = [o for o in self.all if any(n.startswith(wanted) for n in o.names)]
         exact = [o for o in begins if wanted in o.names]
@@ -199,7 +199,7 @@ class Options:
         known = ", ".join(n for o in begins for n in o.names if n.startswith(wanted))
         raise _bad(f"{name} could be any of {known}.", "Write more of it.")
 
-    def _unknown(self, name: str) -> Refused:
+    def _unknown(self, name: str) -> RequestRefused:
         from difflib import get_close_matches
 
         known = [n[2:] for option in self.all for n in option.names if n.startswith("--")]
@@ -208,7 +208,7 @@ class Options:
         return _bad(f"There is no option {name}.", hint)
 
 
-def hint_of_dashes(hint: str, asked: Asked) -> str:
+def hint_of_dashes(hint: str, asked: ParsedOptions) -> str:
     """Add the way out where an option of the command was read as one of ours."""
     return f"{hint} If it belongs to the command: {asked.dashed}".lstrip()
 
@@ -230,7 +230,7 @@ def is_text(word: str) -> bool:
     return True
 
 
-def _take(option: Option, name: str, value: str | None, rest: list[str], asked: Asked) -> None:
+def _take(option: CommandOption, name: str, value: str | None, rest: list[str], asked: ParsedOptions) -> None:
     values = asked.values.setdefault(option.key, [])
     if option.kind == FLAG:
         return
@@ -247,5 +247,5 @@ def _take(option: Option, name: str, value: str | None, rest: list[str], asked: 
     values.append(value)
 
 
-def _bad(sentence: str, hint: str) -> Refused:
-    return Refused(sentence, kind="BadOption", hint=hint)
+def _bad(sentence: str, hint: str) -> RequestRefused:
+    return RequestRefused(sentence, kind="BadOption", hint=hint)

@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, TextIO
 
-    from oarlock.client import Refused
+    from oarlock.client import RequestRefused
 
     Column = tuple[str, int, str]
 
 
-class Output:
+class CommandOutput:
     """Standard output, standard error and the exit code of one command.
 
     Lines are kept and written together, since a write a line is what makes long lists slow.
@@ -46,7 +46,7 @@ class Output:
         told = [f"{self.command}: {sentence}"] + [f"  {line}" for line in hint.splitlines()]
         _write(sys.stderr, "".join(f"{line if line.isprintable() else _shown(line)}\n" for line in _lines(told)))
 
-    def refuse(self, refused: Refused) -> None:
+    def refuse(self, refused: RequestRefused) -> None:
         """Tell what was refused and how to go on; the first refusal gives the exit code."""
         self.note(str(refused), refused.hint)
         self.fail(refused.kind)

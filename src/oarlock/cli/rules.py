@@ -22,7 +22,7 @@ from oarlock.store.queries.rules import StoredRule
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class RuleLine:
     """A rule as it is listed."""
 
     priority: int
@@ -69,14 +69,14 @@ def listed(asked: argparse.Namespace) -> None:
         show_text(f"{line.priority:>4}  {line.source}: {line.name}\n      when {line.when or 'always'}: {line.does}")
 
 
-def _lines(source: RuleSource) -> Iterator[Line]:
+def _lines(source: RuleSource) -> Iterator[RuleLine]:
     if source.broken:
-        yield Line(source.priority, source.name, "BROKEN", "", f"refuses every job: {source.broken}")
+        yield RuleLine(source.priority, source.name, "BROKEN", "", f"refuses every job: {source.broken}")
     if source.python:
-        yield Line(source.priority, source.python.name, "Python", "", "whatever it does, in a process of its own")
+        yield RuleLine(source.priority, source.python.name, "Python", "", "whatever it does, in a process of its own")
     for rule in source.rules:
         when = rule.when.text if rule.when else ""
-        yield Line(source.priority, source.name, rule.name, when, ", ".join(rule.does))
+        yield RuleLine(source.priority, source.name, rule.name, when, ", ".join(rule.does))
 
 
 def tested(asked: argparse.Namespace) -> None:

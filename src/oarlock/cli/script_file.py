@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from oarlock.client import Refused
+from oarlock.client import RequestRefused
 
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.+-")
 _OF_THE_SHELL = (
@@ -44,7 +44,7 @@ def refuse_windows_lines(command: str, directory: str) -> None:
         except (OSError, ValueError):
             continue
         if first[0].startswith(b"#!") and first[0].endswith(b"\r") and first[1]:
-            raise Refused(
+            raise RequestRefused(
                 f"The lines of {place} end as on Windows (CR LF): its interpreter would not be found.",
                 kind="BadScript",
                 hint=f"sed -i 's/\\r$//' {place}",

@@ -3,41 +3,45 @@
 from __future__ import annotations
 
 from oarlock.cli.options import LONGEST_NUMBER
-from oarlock.client import Refused
+from oarlock.client import RequestRefused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from oarlock.cli.options import Asked, Options
-    from oarlock.cli.output import Output
+    from oarlock.cli.options import CommandOptions, ParsedOptions
+    from oarlock.cli.output import CommandOutput
 
 
-def add_selection(options: Options) -> None:
+def add_selection(options: CommandOptions) -> None:
     """Add the options that choose jobs."""
     options.flag("--array", "the numbers are those of arrays: all their jobs")
     options.text("--sql=CONDITION", "the jobs for which this holds: \"project = 'p1'\"")
 
 
-def chosen(asked: Asked, command: str) -> list[dict[str, Any]]:
+def chosen(asked: ParsedOptions, command: str) -> list[dict[str, Any]]:
     """Give the choice as the server reads it, a call each."""
     where = asked.text("sql")
     ids = [_number(word) for word in asked.words]
     if where is not None and ids:
-        raise Refused("--sql and job numbers cannot be given together.", kind="BadOption", hint="Give one of them.")
+        raise RequestRefused(
+            "--sql and job numbers cannot be given together.", kind="BadOption", hint="Give one of them."
+        )
     if where is not None:
         return [{"where": where}]
     if not ids:
-        raise Refused("No job is named.", kind="BadOption", hint=f'{command} JOB..., or {command} --sql "CONDITION"')
+        raise RequestRefused(
+            "No job is named.", kind="BadOption", hint=f'{command} JOB..., or {command} --sql "CONDITION"'
+        )
     return [{"array": number} for number in ids] if asked.given("array") else [{"ids": ids}]
 
 
-def tell_refused(job: Any, out: Output) -> None:
+def tell_refused(job: Any, out: CommandOutput) -> None:
     """Tell why nothing was done to a job."""
-    out.refuse(Refused(job["says"], kind=job.get("kind") or "Refused", hint=job.get("hint") or ""))
+    out.refuse(RequestRefused(job["says"], kind=job.get("kind") or "RequestRefused", hint=job.get("hint") or ""))
 
 
 def _number(word: str) -> int:
     if not (word.isdecimal() and word.isascii()) or len(word) > LONGEST_NUMBER:
-        raise Refused(f"`{word}` is no job number.", kind="BadJobId", hint="`oarstat` lists the jobs.")
+        raise RequestRefused(f"`{word}` is no job number.", kind="BadJobId", hint="`oarstat` lists the jobs.")
     return int(word)

@@ -89,7 +89,7 @@ def run(asked: argparse.Namespace) -> None:
         foresee=asked.foresee,
         full=asked.full,
     )
-    with Bar(len(trace.jobs)) as bar:
+    with ProgressBar(len(trace.jobs)) as bar:
         results = comparison.of(trace, list(dict.fromkeys(asked.policy.split(","))), bar.show)
     if asked.csv:
         with asked.csv.open("w", encoding="utf-8", newline="") as file:
@@ -116,18 +116,18 @@ def _refuse_early(asked: argparse.Namespace) -> None:
 
 def _instant(text: str | None, otherwise: int) -> int:
     from oarlock.cli.time_format import instant
-    from oarlock.client import Refused
+    from oarlock.client import RequestRefused
     from oarlock.simulate.trace import TraceRefused
 
     if text is None:
         return otherwise
     try:
         return instant(text, what="--since or --until")
-    except Refused as refused:
+    except RequestRefused as refused:
         raise TraceRefused(str(refused), hint=refused.hint) from refused
 
 
-class Bar:
+class ProgressBar:
     """A line on standard error that says how far a replay is; only on a terminal."""
 
     _WIDTH = 30
@@ -136,7 +136,7 @@ class Bar:
     def __init__(self, jobs: int) -> None:
         self._jobs, self._shown_at, self._wanted = jobs, 0.0, sys.stderr.isatty()
 
-    def __enter__(self) -> "Bar":
+    def __enter__(self) -> "ProgressBar":
         return self
 
     def __exit__(self, *_: object) -> None:

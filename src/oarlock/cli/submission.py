@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 
 from oarlock.cli.options import is_text
-from oarlock.client import Refused
+from oarlock.client import RequestRefused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from oarlock.cli.options import Asked, Options
-    from oarlock.cli.output import Output
+    from oarlock.cli.options import CommandOptions, ParsedOptions
+    from oarlock.cli.output import CommandOutput
 
 MOST_MEMBERS = 100_000
 MOST_ENVIRONMENT = 128 * 1024
@@ -23,7 +23,7 @@ _OTHERS = _FIRST | frozenset("0123456789")
 _SECRET = "--import-job-key-inline"  # noqa: S105 - the name of the option whose value is one
 
 
-def all_said(asked: Asked, options: Options, out: Output) -> Asked:
+def all_said(asked: ParsedOptions, options: CommandOptions, out: CommandOutput) -> ParsedOptions:
     """Add what the script says, if it is to be read."""
     if not asked.given("scanscript"):
         return asked
@@ -32,7 +32,7 @@ def all_said(asked: Asked, options: Options, out: Output) -> Asked:
     return scanned(asked, options, out)
 
 
-def submission(asked: Asked) -> dict[str, Any]:
+def submission(asked: ParsedOptions) -> dict[str, Any]:
     """Make the body of `POST /jobs`."""
     words = asked.words
     body: dict[str, Any] = {key: asked.text(key) for key in _TEXTS if asked.given(key)}
@@ -51,7 +51,7 @@ def submission(asked: Asked) -> dict[str, Any]:
     if words:
         body["command"] = _command(" ".join(words), body["directory"])
     elif not _needs_none(asked):
-        raise Refused("There is no command to run.", kind="NoCommand", hint="oarsub [OPTION]... COMMAND")
+        raise RequestRefused("There is no command to run.", kind="NoCommand", hint="oarsub [OPTION]... COMMAND")
     _add_dates(body, asked)
     _add_array(body, asked)
     _add_key(body, asked)
@@ -68,12 +68,12 @@ def _command(command: str, directory: str) -> str:
     return command
 
 
-def _needs_none(asked: Asked) -> bool:
+def _needs_none(asked: ParsedOptions) -> bool:
     """Say whether a job does without a command: a reservation keeps its resources for whoever comes."""
     return asked.given("resubmit") or asked.given("reservation") or "noop" in asked.texts("type")
 
 
-def _add_dates(body: dict[str, Any], asked: Asked) -> None:
+def _add_dates(body: dict[str, Any], asked: ParsedOptions) -> None:
     text = asked.text("reservation")
     if text is None:
         return
@@ -89,16 +89,16 @@ def _add_dates(body: dict[str, Any], asked: Asked) -> None:
 def _with_clock(text: str) -> str:
     """Refuse a date without a time: a reservation at midnight is seldom meant."""
     if text.count(":") != 2:
-        raise Refused(
+        raise RequestRefused(
             f"-r: `{text}` is no date with a time.", kind="BadDate", hint='Write it as "YYYY-MM-DD hh:mm:ss".'
         )
     return text
 
 
-def _add_array(body: dict[str, Any], asked: Asked) -> None:
+def _add_array(body: dict[str, Any], asked: ParsedOptions) -> None:
     count, path = asked.number("array"), asked.text("array_param_file")
     if count is not None and path is not None:
-        raise Refused(
+        raise RequestRefused(
             "--array and --array-param-file cannot be given together.",
             kind="BadOption",
             hint="The file has a line for each job already.",
@@ -111,7 +111,7 @@ def _add_array(body: dict[str, Any], asked: Asked) -> None:
 
 def _sized(count: int) -> int:
     if not 1 <= count <= MOST_MEMBERS:
-        raise Refused(
+        raise RequestRefused(
             f"An array of {count} jobs cannot be submitted.", kind="BadArray", hint=f"Ask for 1 to {MOST_MEMBERS}."
         )
     return count
@@ -122,7 +122,7 @@ def _parameters(path: str) -> list[str]:
     lines = [line.strip() for line in text.split("\n")]
     found = [line for line in lines if line and not line.startswith("#")]
     if not found:
-        raise Refused(
+        raise RequestRefused(
             f"The parameter file {path} has no line for a job.",
             kind="BadParameterFile",
             hint="Write the parameters of one job a line; empty lines and those that begin with # do not count.",
@@ -131,7 +131,7 @@ def _parameters(path: str) -> list[str]:
     return found
 
 
-def _add_key(body: dict[str, Any], asked: Asked) -> None:
+def _add_key(body: dict[str, Any], asked: ParsedOptions) -> None:
     path = asked.text("import_job_key_from_file")
     key = asked.text("import_job_key_inline") if path is None else read(path, kind="BadKeyFile", what="key file")
     if asked.given("use_job_key") or key is not None:
@@ -150,7 +150,7 @@ def read(path: str, *, kind: str, what: str, errors: str = "strict") -> str:
     except UnicodeDecodeError as why:
         sentence = f"The {what} {path} cannot be read: byte {why.start + 1} of it is no UTF-8."
         hint = "`iconv -f latin1 -t utf8` converts older texts."
-    raise Refused(sentence, kind=kind, hint=hint)
+    raise RequestRefused(sentence, kind=kind, hint=hint)
 
 
 def _directory(asked: str | None) -> str:
@@ -165,13 +165,15 @@ def _here() -> str:
     try:
         here = os.getcwd()
     except FileNotFoundError:
-        raise Refused("This directory was removed.", kind="BadOption", hint="Go elsewhere, or give -d /PATH.") from None
+        raise RequestRefused(
+            "This directory was removed.", kind="BadOption", hint="Go elsewhere, or give -d /PATH."
+        ) from None
     named = os.environ.get("PWD", "")
     if named.startswith("/") and os.path.isdir(named) and os.path.samefile(named, here):
         here = named
     if not is_text(here):
         sentence = "The name of this directory is no text in UTF-8."
-        raise Refused(sentence, kind="BadOption", hint="Go elsewhere, or give -d /PATH.")
+        raise RequestRefused(sentence, kind="BadOption", hint="Go elsewhere, or give -d /PATH.")
     return here
 
 
@@ -184,7 +186,7 @@ def environment(variables: dict[str, str]) -> dict[str, str]:
     size = sum(len(name) + len(value.encode()) + 2 for name, value in kept.items())
     if size > MOST_ENVIRONMENT:
         largest = max(kept, key=lambda name: len(kept[name]))
-        raise Refused(
+        raise RequestRefused(
             f"The exported variables are {size} bytes; at most {MOST_ENVIRONMENT} travel with a job.",
             kind="TooLong",
             hint=f"The largest is {largest}; `unset {largest}`, or set it in the job.",

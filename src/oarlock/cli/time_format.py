@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from oarlock.client import Refused
+from oarlock.client import RequestRefused
 
 _DATE = "YYYY-MM-DD hh:mm:ss"
 
@@ -37,17 +37,21 @@ def instant(text: str, *, what: str) -> int:
         # 30 February is quietly the 2nd of March for the C library; the calendar says otherwise.
         if time.localtime(seconds)[:3] == made[:3] and made.tm_hour < 24 and made.tm_min < 60 and made.tm_sec < 60:
             return seconds
-    raise Refused(f"{what}: `{text.strip()}` is no date.", kind="BadDate", hint=f'Write it as "{_DATE}".')
+    raise RequestRefused(f"{what}: `{text.strip()}` is no date.", kind="BadDate", hint=f'Write it as "{_DATE}".')
 
 
 def interval(text: str, *, what: str) -> tuple[int, int]:
     """Read two dates with a comma between them; the second must not be earlier."""
     first, comma, second = text.partition(",")
     if not comma:
-        raise Refused(f"{what} takes two dates, not `{text}`.", kind="BadDate", hint=f'Write "{_DATE}, {_DATE}".')
+        raise RequestRefused(
+            f"{what} takes two dates, not `{text}`.", kind="BadDate", hint=f'Write "{_DATE}, {_DATE}".'
+        )
     since, until = instant(first, what=what), instant(second, what=what)
     if until < since:
-        raise Refused(f"{what}: {date(until)} is before {date(since)}.", kind="BadDate", hint="Swap the two dates.")
+        raise RequestRefused(
+            f"{what}: {date(until)} is before {date(since)}.", kind="BadDate", hint="Swap the two dates."
+        )
     return since, until
 
 

@@ -25,7 +25,7 @@ _METRICS = "/metrics"
 def build(dispatcher: Dispatcher) -> ASGIApp:
     """Make the application: verbs go straight to the dispatcher, everything else to the pages."""
     pages: list[ASGIApp] = []
-    addresses = Addresses(VERBS.values())
+    addresses = RouteTable(VERBS.values())
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not (scope["path"].startswith(PREFIX) or scope["path"] == _METRICS):
@@ -59,7 +59,7 @@ def _pages() -> ASGIApp:
     return pages
 
 
-class Addresses:
+class RouteTable:
     """Finds the verb behind an address: most by one look, those with variable parts (`/jobs/{id}`) one by one."""
 
     def __init__(self, verbs: Iterable[Verb]) -> None:

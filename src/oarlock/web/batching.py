@@ -12,7 +12,7 @@ R = TypeVar("R")
 LARGEST_GROUP = 100
 
 
-class Together(Generic[A, R]):
+class Batcher(Generic[A, R]):
     """Groups calls: `work` is given what several callers brought, and gives a value or an error for each.
 
     One group is under way at a time; what `work` itself raises is raised to its whole group.

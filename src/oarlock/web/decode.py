@@ -23,7 +23,7 @@ Word = Annotated[str, Meta(max_length=255)]
 Text = Annotated[str, Meta(max_length=65_536)]
 
 
-class Asked(Struct, kw_only=True, forbid_unknown_fields=True):
+class VerbRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     """What a verb can be asked with; nothing else is accepted. No verb has a field that says who asks."""
 
 

@@ -16,13 +16,13 @@ from oarlock.model.errors import BadRequest, NotSignedIn, OarlockError, Stopping
 from oarlock.store.queries import audit, tokens
 from oarlock.store.queries.audit import AuditEntry
 from oarlock.web import decode, errors, refusals
-from oarlock.web.context import Call, Later, entry
-from oarlock.web.core import Core
+from oarlock.web.context import DeferredResponse, RequestContext, entry
+from oarlock.web.core import ServerInterface
 from oarlock.web.fair_queue import FairQueue
-from oarlock.web.identity import Account, Accounts, Channel, Peer, Who
-from oarlock.web.policy import May, Power, Site
+from oarlock.web.identity import AccountDirectory, Caller, CallerChannel, SocketPeer, UserAccount
+from oarlock.web.policy import AccessPolicy, Permission, RequiredRole
 from oarlock.web.registry import JSON, Verb
-from oarlock.web.submission_service import Desk
+from oarlock.web.submission_service import SubmissionService
 from oarlock.web.token import hash_of
 
 log = logging.getLogger(__name__)
@@ -36,26 +36,26 @@ ADMIN_TURNS = 16
 _LARGE_TURNS, _MOST_LARGE_OF_ONE = 8, 2
 _BODY_SECONDS = 30.0
 _LONGEST_REQUEST_ID = 64
-ON_BEHALF = Power("on behalf", May.ADMINS)
+ON_BEHALF = Permission("on behalf", RequiredRole.ADMINS)
 """To do something in the name of somebody else."""
 
 
 class Dispatcher:
     """Takes requests for one server. `ask` is the door for pages, `answer` the one for HTTP; both ask `can`."""
 
-    def __init__(self, core: Core, site: Site, desk: Desk) -> None:
-        self.core, self.site, self.desk = core, site, desk
-        self.accounts = Accounts()
+    def __init__(self, core: ServerInterface, policy: AccessPolicy, submissions: SubmissionService) -> None:
+        self.core, self.policy, self.submissions = core, policy, submissions
+        self.accounts = AccountDirectory()
         self._turns = FairQueue(TURNS, MOST_OF_ONE)
         self._admin_turns = FairQueue(ADMIN_TURNS)
         self._large = FairQueue(_LARGE_TURNS, _MOST_LARGE_OF_ONE)
         self._refusals = refusals.RefusalRecorder(self._write_refusal)
 
-    async def identify(self, peer: Peer | None, authorization: str | None) -> Who | None:
+    async def identify(self, peer: SocketPeer | None, authorization: str | None) -> Caller | None:
         """Find out who calls: on the socket the kernel says it, elsewhere a token does; None: nobody knows."""
         if peer is not None:
             account = await self._account(peer.uid)
-            return None if account is None else self.site.who(account, Channel.SOCKET)
+            return None if account is None else self.policy.caller(account, CallerChannel.SOCKET)
         if authorization is None:
             return None
         now = int(self.core.clock.now())
@@ -69,32 +69,42 @@ class Dispatcher:
                 f"now it is {account.uid}.",
                 hint="On the socket a new one is made.",
             )
-        return self.site.who(account, Channel.TOKEN)
+        return self.policy.caller(account, CallerChannel.TOKEN)
 
     async def ask(
-        self, who: Who | None, verb: Verb, asked: Struct, *, request_id: str = "", behalf: Account | None = None
+        self,
+        caller: Caller | None,
+        verb: Verb,
+        payload: Struct,
+        *,
+        request_id: str = "",
+        behalf: UserAccount | None = None,
     ) -> Any:
         """Do what somebody asks for, if they may; raises `OarlockError`. What comes back is ready for `msgspec`."""
         try:
-            return await self._ask(who, verb, asked, request_id, behalf)
+            return await self._ask(caller, verb, payload, request_id, behalf)
         except OarlockError as error:
-            await self._refused(who, behalf, verb, asked, error)
+            await self._refused(caller, behalf, verb, payload, error)
             raise
 
-    async def _ask(self, who: Who | None, verb: Verb, asked: Struct, request_id: str, behalf: Account | None) -> Any:
-        self._permit(who, verb, behalf)
+    async def _ask(
+        self, caller: Caller | None, verb: Verb, payload: Struct, request_id: str, behalf: UserAccount | None
+    ) -> Any:
+        self._permit(caller, verb, behalf)
         if verb.changes and self.core.stopping.is_set():
             raise Stopping("The server is stopping; nothing is changed any more.", hint="Ask again in a moment.")
-        call = Call(self.core, self.desk, self.site, verb.name, who, request_id, behalf, asked)
-        turns = self._admin_turns if who is not None and who.admin else self._turns
-        async with turns.turn(who.name if who else ""):
-            value = await verb.handle(call, asked)
-        if isinstance(value, Later):
+        context = RequestContext(
+            self.core, self.submissions, self.policy, verb.name, caller, request_id, behalf, payload
+        )
+        turns = self._admin_turns if caller is not None and caller.admin else self._turns
+        async with turns.turn(caller.name if caller else ""):
+            value = await verb.handle(context, payload)
+        if isinstance(value, DeferredResponse):
             value = await value.finish()  # outside of the turn: somebody else can have it meanwhile
-        for part, why in call.refusals:
-            await self._refusals.record(entry(who, behalf, verb.name, part, refused=why))
-        if who is not None and (behalf is not None or (verb.changes and verb.may is May.ADMINS)):
-            told = {"verb": verb.name, "by": who.name, "channel": who.channel.value}
+        for part, why in context.refusals:
+            await self._refusals.record(entry(caller, behalf, verb.name, part, refused=why))
+        if caller is not None and (behalf is not None or (verb.changes and verb.role is RequiredRole.ADMINS)):
+            told = {"verb": verb.name, "by": caller.name, "channel": caller.channel.value}
             log.info("administrator's request done", extra=told | ({"user": behalf.name} if behalf else {}))
         return value
 
@@ -117,59 +127,59 @@ class Dispatcher:
         return Response(content, status, media_type=JSON, headers=headers)
 
     async def _asked(self, verb: Verb, request: Request, parts: Mapping[str, str]) -> Any:
-        who: Who | None = None
-        behalf: Account | None = None
+        caller: Caller | None = None
+        behalf: UserAccount | None = None
         try:
-            who = await self.identify(request.scope["state"].get("peer"), request.headers.get("authorization"))
-            behalf = await self._behalf(verb, who, request.headers.get("on-behalf-of"))
-            self._permit(who, verb, behalf)  # asked here as well, so that nobody sends us a body for nothing
+            caller = await self.identify(request.scope["state"].get("peer"), request.headers.get("authorization"))
+            behalf = await self._behalf(verb, caller, request.headers.get("on-behalf-of"))
+            self._permit(caller, verb, behalf)  # asked here as well, so that nobody sends us a body for nothing
             request_id = _request_id(verb, request.headers)
-            asked = await self._read(verb, request, who) if verb.in_body else _in_address(verb, request, parts)
+            payload = await self._read(verb, request, caller) if verb.in_body else _in_address(verb, request, parts)
         except OarlockError as error:
-            await self._refused(who, behalf, verb, None, error)
+            await self._refused(caller, behalf, verb, None, error)
             raise
-        return await self.ask(who, verb, asked, request_id=request_id, behalf=behalf)
+        return await self.ask(caller, verb, payload, request_id=request_id, behalf=behalf)
 
     async def _refused(
-        self, who: Who | None, behalf: Account | None, verb: Verb, asked: Struct | None, error: OarlockError
+        self, caller: Caller | None, behalf: UserAccount | None, verb: Verb, payload: Struct | None, error: OarlockError
     ) -> None:
         if refusals.concerns(verb, error):
-            await self._refusals.record(entry(who, behalf, verb.name, asked, refused=str(error)))
+            await self._refusals.record(entry(caller, behalf, verb.name, payload, refused=str(error)))
 
     async def _write_refusal(self, refusal: AuditEntry) -> None:
         now = int(self.core.clock.now())
         await self.core.write(lambda tx: audit.add(tx, replace(refusal, date=now)))
 
-    async def _read(self, verb: Verb, request: Request, who: Who | None) -> Struct:
+    async def _read(self, verb: Verb, request: Request, caller: Caller | None) -> Struct:
         if request.scope["query_string"]:
             raise BadRequest("A POST takes what it is asked with from its body.", hint="Leave out what follows `?`.")
         length = request.headers.get("content-length", "")
         if "transfer-encoding" in request.headers or (length.isdigit() and int(length) > decode.LARGEST_BODY):
-            async with self._large.turn(who.name if who else ""):
-                return decode.body(await _body(request, verb.largest_body), verb.asks)
-        return decode.body(await _body(request, decode.LARGEST_BODY), verb.asks)
+            async with self._large.turn(caller.name if caller else ""):
+                return decode.body(await _body(request, verb.largest_body), verb.request)
+        return decode.body(await _body(request, decode.LARGEST_BODY), verb.request)
 
-    async def _behalf(self, verb: Verb, who: Who | None, name: str | None) -> Account | None:
+    async def _behalf(self, verb: Verb, caller: Caller | None, name: str | None) -> UserAccount | None:
         if name is None:
             return None
         if not verb.behalf:
             raise BadRequest(f"{verb.name} is never done on behalf of somebody.", hint="Leave out `On-Behalf-Of`.")
-        if refused := self.site.can(who, ON_BEHALF):
+        if refused := self.policy.can(caller, ON_BEHALF):
             raise refused
         account = await self._account(name)
         if account is None:
             raise BadRequest(f"There is no user `{short(name)}`.", hint="`On-Behalf-Of` names a user of the system.")
         return account
 
-    def _permit(self, who: Who | None, verb: Verb, behalf: Account | None) -> None:
+    def _permit(self, caller: Caller | None, verb: Verb, behalf: UserAccount | None) -> None:
         """Refuse what may not be done. In somebody else's name an administrator may do what that user may."""
-        refused = self.site.can(who, verb) if behalf is None else self.site.can(who, ON_BEHALF)
-        if behalf is not None and verb.may is May.SUBMITTERS:
-            refused = refused or self.site.runs_jobs(behalf)
+        refused = self.policy.can(caller, verb) if behalf is None else self.policy.can(caller, ON_BEHALF)
+        if behalf is not None and verb.role is RequiredRole.SUBMITTERS:
+            refused = refused or self.policy.runs_jobs(behalf)
         if refused is not None:
             raise refused
 
-    async def _account(self, key: int | str) -> Account | None:
+    async def _account(self, key: int | str) -> UserAccount | None:
         try:
             return await self.accounts.find(key)
         except TimeoutError:
@@ -177,7 +187,7 @@ class Dispatcher:
 
 
 def _in_address(verb: Verb, request: Request, parts: Mapping[str, str]) -> Struct:
-    return decode.query(request.scope["query_string"].decode("latin-1"), parts, verb.asks)
+    return decode.query(request.scope["query_string"].decode("latin-1"), parts, verb.request)
 
 
 async def _body(request: Request, most: int) -> bytes:

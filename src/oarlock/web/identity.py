@@ -14,7 +14,7 @@ _MOST_KEPT = 10_000
 _LOOK_UP_SECONDS = 10.0
 
 
-class Channel(StrEnum):
+class CallerChannel(StrEnum):
     """How a caller came in."""
 
     SOCKET = "socket"  # the kernel says who it is
@@ -22,7 +22,7 @@ class Channel(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class SocketPeer:
     """The process at the other end of a Unix socket, as the kernel saw it when it connected."""
 
     pid: int
@@ -31,7 +31,7 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class UserAccount:
     """A user of the system."""
 
     name: str
@@ -44,11 +44,11 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Who:
+class Caller:
     """A caller whose name is known, and whether the site trusts it with administration."""
 
-    account: Account
-    channel: Channel
+    account: UserAccount
+    channel: CallerChannel
     admin: bool = False
 
     @property
@@ -61,7 +61,7 @@ class Who:
         return user == self.name and self.account.is_number(uid)
 
 
-class Accounts:
+class AccountDirectory:
     """Users by number or name. Look-ups may hang (LDAP, NIS): they have threads of their own, and a deadline.
 
     What was found is kept for a minute, what was not found as well: a directory that is slow is asked once.
@@ -69,11 +69,11 @@ class Accounts:
 
     def __init__(self, *, kept_seconds: float = KEPT_SECONDS) -> None:
         self._kept_seconds = kept_seconds
-        self._kept: dict[int | str, tuple[float, Account | None]] = {}
-        self._under_way: dict[int | str, asyncio.Future[Account | None]] = {}
+        self._kept: dict[int | str, tuple[float, UserAccount | None]] = {}
+        self._under_way: dict[int | str, asyncio.Future[UserAccount | None]] = {}
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="oarlock-accounts")
 
-    async def find(self, key: int | str) -> Account | None:
+    async def find(self, key: int | str) -> UserAccount | None:
         """Give the user with this number or name; None: there is none. `TimeoutError` when nobody answers in time."""
         kept = self._kept.get(key)
         if kept is not None and kept[0] > time.monotonic():
@@ -82,7 +82,7 @@ class Accounts:
             self._under_way[key] = asyncio.ensure_future(self._look_up(key))
         return await asyncio.wait_for(asyncio.shield(self._under_way[key]), _LOOK_UP_SECONDS)
 
-    async def _look_up(self, key: int | str) -> Account | None:
+    async def _look_up(self, key: int | str) -> UserAccount | None:
         try:
             loop = asyncio.get_running_loop()
             account = await loop.run_in_executor(self._threads, _found, key)
@@ -98,13 +98,13 @@ class Accounts:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def _found(key: int | str) -> Account | None:
+def _found(key: int | str) -> UserAccount | None:
     try:
         user = pwd.getpwuid(key) if isinstance(key, int) else pwd.getpwnam(key)
     except (KeyError, ValueError):
         return None
     groups = (_group_name(gid) for gid in os.getgrouplist(user.pw_name, user.pw_gid))
-    return Account(user.pw_name, user.pw_uid, tuple(dict.fromkeys(name for name in groups if name)))
+    return UserAccount(user.pw_name, user.pw_uid, tuple(dict.fromkeys(name for name in groups if name)))
 
 
 def _group_name(gid: int) -> str:

@@ -48,7 +48,7 @@ _BEHALF = {
 def openapi() -> dict[str, Any]:
     """Describe all verbs as OpenAPI 3.1 does."""
     verbs = tuple(VERBS.values())
-    kinds = [*(verb.asks for verb in verbs), *(verb.answers for verb in verbs)]
+    kinds = [*(verb.request for verb in verbs), *(verb.response for verb in verbs)]
     schemas, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     asks, answers = schemas[: len(verbs)], schemas[len(verbs) :]
     paths: dict[str, dict[str, Any]] = {}
@@ -69,8 +69,8 @@ def openapi() -> dict[str, Any]:
 def _operation(verb: Verb, asked: Any, answer: Any, components: dict[str, Any]) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": verb.name,
-        "summary": verb.says,
-        "description": f"For {verb.may.value}.",
+        "summary": verb.summary,
+        "description": f"For {verb.role.value}.",
         "parameters": [*([_REQUEST_ID] if verb.changes else []), *([_BEHALF] if verb.behalf else [])],
         "responses": {
             "200": {"description": "Done.", "content": {"application/json": {"schema": answer}}},
@@ -102,7 +102,8 @@ def _parameters(verb: Verb, schema: dict[str, Any]) -> Iterable[dict[str, Any]]:
 def fields(verb: Verb) -> list[str]:
     """Name what a verb can be asked with; what may be left out has a question mark."""
     return [
-        field.encode_name if field.required else f"{field.encode_name}?" for field in msgspec.structs.fields(verb.asks)
+        field.encode_name if field.required else f"{field.encode_name}?"
+        for field in msgspec.structs.fields(verb.request)
     ]
 
 
@@ -120,5 +121,5 @@ def page() -> str:
 
 
 def _row(verb: Verb) -> str:
-    cells = (f"{verb.method} {verb.path}", " ".join(fields(verb)), verb.may.value, verb.says)
+    cells = (f"{verb.method} {verb.path}", " ".join(fields(verb)), verb.role.value, verb.summary)
     return "<tr>" + "".join(f"<td>{html.escape(cell)}" for cell in cells)

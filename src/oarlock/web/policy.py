@@ -9,12 +9,12 @@ from typing import Self
 from oarlock.config import Config
 from oarlock.job.admission.parse import allow
 from oarlock.model.errors import Forbidden, NotSignedIn, OarlockError
-from oarlock.web.identity import Account, Channel, Who
+from oarlock.web.identity import Caller, CallerChannel, UserAccount
 
 SUSPEND = "jobs.suspend"
 
 
-class May(Enum):
+class RequiredRole(Enum):
     """Who may use a verb."""
 
     ANYBODY = "anybody, even without a name"
@@ -27,15 +27,15 @@ class May(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Power:
+class Permission:
     """Something that can be allowed or not; every verb is one, and some options of verbs are."""
 
     name: str
-    may: May
+    role: RequiredRole
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class AccessPolicy:
     """Whom this instance serves, and who administers it. `only`: the one user of a plain user's instance."""
 
     config: Config
@@ -49,45 +49,50 @@ class Site:
         own = pwd.getpwuid(uid).pw_name
         return cls(config, frozenset(config.admins or ("root", own)), only=own if uid else None)
 
-    def who(self, account: Account, channel: Channel) -> Who:
+    def caller(self, account: UserAccount, channel: CallerChannel) -> Caller:
         """Give a user the role that the site has for it."""
-        return Who(account, channel, admin=account.name in self.admins)
+        return Caller(account, channel, admin=account.name in self.admins)
 
-    def can(self, who: Who | None, power: Power, owner: str | None = None) -> OarlockError | None:
+    def can(self, caller: Caller | None, permission: Permission, owner: str | None = None) -> OarlockError | None:
         """Say why somebody may not do something; None: it is allowed.
 
         `owner` is whose thing it is done to. Before that is known (None) an owners' verb is open to every user.
         """
-        if power.may is May.ANYBODY:
+        if permission.role is RequiredRole.ANYBODY:
             return None
-        if who is None and power.may is May.READERS and self.only is None and not self.config.metrics_need_token:
+        if (
+            caller is None
+            and permission.role is RequiredRole.READERS
+            and self.only is None
+            and not self.config.metrics_need_token
+        ):
             return None
-        if who is None:
+        if caller is None:
             return NotSignedIn(
                 "This server does not know who you are.",
                 hint="Use its socket, or send a token (`Authorization: Bearer …`) that was made there.",
             )
-        if self.only is not None and who.name != self.only:
+        if self.only is not None and caller.name != self.only:
             return Forbidden(f"This server is run by {self.only} and serves nobody else.", hint="Use the site's own.")
-        return self._refusal(who, power, owner)
+        return self._refusal(caller, permission, owner)
 
-    def _refusal(self, who: Who, power: Power, owner: str | None) -> OarlockError | None:
-        match power.may:
-            case May.ADMINS if not who.admin and power.name == SUSPEND:
+    def _refusal(self, caller: Caller, permission: Permission, owner: str | None) -> OarlockError | None:
+        match permission.role:
+            case RequiredRole.ADMINS if not caller.admin and permission.name == SUSPEND:
                 return Forbidden(
-                    f"Only administrators may suspend and resume running jobs here; {who.name} is not one.",
+                    f"Only administrators may suspend and resume running jobs here; {caller.name} is not one.",
                     hint="With USERS_ALLOWED_HOLD_RESUME=yes in the server's settings users may do so with their own.",
                 )
-            case May.ADMINS if not who.admin:
+            case RequiredRole.ADMINS if not caller.admin:
                 return Forbidden(
-                    f"Only administrators may do this; {who.name} is not one.",
+                    f"Only administrators may do this; {caller.name} is not one.",
                     hint="ADMINS in the server's settings names them.",
                 )
-            case May.OWNERS if owner is not None and owner != who.name and not who.admin:
-                return Forbidden(f"This belongs to {owner}, not to {who.name}.", hint="Ask its owner.")
-            case May.SUBMITTERS:
-                return self.runs_jobs(who.account)
-            case May.AT_SOCKET if who.channel is not Channel.SOCKET:
+            case RequiredRole.OWNERS if owner is not None and owner != caller.name and not caller.admin:
+                return Forbidden(f"This belongs to {owner}, not to {caller.name}.", hint="Ask its owner.")
+            case RequiredRole.SUBMITTERS:
+                return self.runs_jobs(caller.account)
+            case RequiredRole.AT_SOCKET if caller.channel is not CallerChannel.SOCKET:
                 return Forbidden(
                     "Tokens are made on the server's socket only.", hint="Log in to the server's machine for that."
                 )
@@ -95,11 +100,13 @@ class Site:
                 return None
 
     @property
-    def suspending(self) -> Power:
+    def suspending(self) -> Permission:
         """To stop and continue jobs that run: the owners' power where the site says so, else administrators'."""
-        return Power(SUSPEND, May.OWNERS if self.config.users_allowed_hold_resume else May.ADMINS)
+        return Permission(
+            SUSPEND, RequiredRole.OWNERS if self.config.users_allowed_hold_resume else RequiredRole.ADMINS
+        )
 
-    def runs_jobs(self, account: Account) -> OarlockError | None:
+    def runs_jobs(self, account: UserAccount) -> OarlockError | None:
         """Say why a user may not have jobs; None: it may."""
         if account.name == self.only:
             return None

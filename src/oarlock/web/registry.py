@@ -1,27 +1,25 @@
-"""Verbs: everything that can be asked of the server, each with its address, who may, and what it takes and gives."""
+"""Verbs: every operation of the API, with its address, the role it requires, its request and its response."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
+from oarlock.web.context import RequestContext
 from oarlock.web.decode import LARGEST_BODY
-from oarlock.web.policy import May, Power
-
-if TYPE_CHECKING:
-    from oarlock.web.context import Call
+from oarlock.web.policy import Permission, RequiredRole
 
 A = TypeVar("A", bound=Struct)
-Handle = Callable[["Call", A], Awaitable[Any]]
+Handle = Callable[[RequestContext, A], Awaitable[Any]]
 
 PREFIX = "/api/v1"
 JSON = "application/json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verb(Power):
-    """One thing that can be asked. `says` is one sentence for the reference.
+class Verb(Permission):
+    """One thing that can be asked. `summary` is one sentence for the reference.
 
     What it is asked with stands in the body of a POST, else in the address. `changes`: it needs a request id, and is
     refused while the server stops. `behalf`: administrators may use it in the name of somebody else.
@@ -29,9 +27,9 @@ class Verb(Power):
 
     method: str
     path: str
-    says: str
-    asks: type[Struct]
-    answers: Any
+    summary: str
+    request: type[Struct]
+    response: Any
     handle: Handle[Any]
     changes: bool = False
     behalf: bool = False
@@ -49,7 +47,7 @@ VERBS: dict[str, Verb] = {}
 
 
 def verb(
-    name: str, at: str, *, may: May, says: str, asks: type[A], answers: Any, **options: Any
+    name: str, at: str, *, role: RequiredRole, summary: str, request: type[A], response: Any, **options: Any
 ) -> Callable[[Handle[A]], Handle[A]]:
     """Make a function a verb; `at` is its method and address (`GET /jobs`). All but GET change something."""
     method, path = at.split()
@@ -59,7 +57,8 @@ def verb(
             raise ValueError(f"There are two verbs named {name}.")
         options.setdefault("changes", method != "GET")
         VERBS[name] = Verb(
-            name=name, may=may, method=method, path=path, says=says, asks=asks, answers=answers, handle=handle,
+            name=name, role=role, method=method, path=path, summary=summary, request=request, response=response,
+            handle=handle,
             **options,
         )  # fmt: skip
         return handle

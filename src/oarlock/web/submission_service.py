@@ -21,16 +21,16 @@ from oarlock.model.submission import Submission
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import arrays
 from oarlock.store.queries.jobs import NewJob
-from oarlock.web.batching import KeyedLocks, Together
-from oarlock.web.core import Core
-from oarlock.web.identity import Account
+from oarlock.web.batching import Batcher, KeyedLocks
+from oarlock.web.core import ServerInterface
+from oarlock.web.identity import UserAccount
 
 _LONG_REQUEST = 4096  # characters of resources asked for
 _TRIES = 20  # how often the rules look again at a submission whose counts change all the time
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class AcceptedSubmission:
     """Jobs that were stored, the first of them and all their numbers, and what the rules said about them."""
 
     first: Job
@@ -39,7 +39,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class AdmissionInputs:
     """What is known about a submission before the rules are asked."""
 
     book: RuleSet
@@ -51,22 +51,22 @@ def _is_long(body: SubmissionPayload) -> bool:
     return sum(map(len, body.resources)) > _LONG_REQUEST
 
 
-class Desk:
+class SubmissionService:
     """Takes submissions for one server. `run` runs a site's Python rules; without it they refuse everything.
 
     Submissions that arrive while others are under way are looked up and stored together, so that a burst of them
     costs few transactions and few statements.
     """
 
-    def __init__(self, core: Core, run: RunPythonRule | None = None) -> None:
+    def __init__(self, core: ServerInterface, run: RunPythonRule | None = None) -> None:
         self._core, self._run = core, run
         self._existing = ClusterResourcesCache(core.config.scheduler_resource_order)
         self._rulebook = RuleSetCache(core.config.admission_rules_dir)
-        self._look: Together[Submission, Looked] = Together(self._look_together)
+        self._look: Batcher[Submission, AdmissionInputs] = Batcher(self._look_together)
         self._one_by_one = KeyedLocks()
         self._slices = asyncio.Lock()
         self._removals: set[asyncio.Future[None]] = set()
-        self._store: Together[submit.AdmittedSubmission, submit.StoredJobs] = Together(self._store_together)
+        self._store: Batcher[submit.AdmittedSubmission, submit.StoredJobs] = Batcher(self._store_together)
 
     @property
     def _now(self) -> int:
@@ -76,7 +76,7 @@ class Desk:
     def _config(self) -> Config:
         return self._core.config
 
-    async def take(self, body: SubmissionPayload, account: Account, *, request_id: str) -> Taken:
+    async def take(self, body: SubmissionPayload, account: UserAccount, *, request_id: str) -> AcceptedSubmission:
         """Store the jobs that are asked for; asked again with the same id, give them again."""
         try:
             return await self._admit_and_store(body, account, request_id)
@@ -86,8 +86,8 @@ class Desk:
                 return await self._admit_and_store(body, account, request_id, tries=_TRIES)
 
     async def _admit_and_store(
-        self, body: SubmissionPayload, account: Account, request_id: str, *, tries: int = 1
-    ) -> Taken:
+        self, body: SubmissionPayload, account: UserAccount, request_id: str, *, tries: int = 1
+    ) -> AcceptedSubmission:
         try:
             asked = await self._admitted(body, account, self._now)
         except OarlockError:
@@ -95,18 +95,18 @@ class Desk:
             done = await self._core.read(lambda tx: submit.answered(tx, user=account.name, request_id=request_id))
             if done is None:
                 raise
-            return Taken(done.first, done.ids)
+            return AcceptedSubmission(done.first, done.ids)
         asked = replace(asked, request_id=request_id)
         try:
             large = submit.is_large(asked.admitted.submission)
             done = await (self._store_large(asked) if large else self._store(asked))
-            return Taken(done.first, done.ids, asked.admitted.messages)
+            return AcceptedSubmission(done.first, done.ids, asked.admitted.messages)
         except CountsChanged:
             if tries <= 1:
                 raise
         return await self._admit_and_store(body, account, request_id, tries=tries - 1)
 
-    async def try_out(self, body: SubmissionPayload, account: Account) -> tuple[NewJob, tuple[str, ...]]:
+    async def try_out(self, body: SubmissionPayload, account: UserAccount) -> tuple[NewJob, tuple[str, ...]]:
         """Describe the (first) job that a submission would make, and what the rules say; nothing is stored."""
         now = self._now
         admitted = (await self._admitted(body, account, now)).admitted
@@ -117,7 +117,7 @@ class Desk:
 
         return await self._core.read(describe, user=account.name), admitted.messages
 
-    async def _read(self, body: SubmissionPayload, account: Account, now: int) -> Submission:
+    async def _read(self, body: SubmissionPayload, account: UserAccount, now: int) -> Submission:
         """Read what is asked for; of a job that is to be submitted again, what it was."""
         number = body.resubmit
         if number is not None:
@@ -134,7 +134,7 @@ class Desk:
 
         return await self._core.compute(read, user=account.name) if _is_long(body) else read()
 
-    async def _admitted(self, body: SubmissionPayload, account: Account, now: int) -> submit.AdmittedSubmission:
+    async def _admitted(self, body: SubmissionPayload, account: UserAccount, now: int) -> submit.AdmittedSubmission:
         """Let the rules look at a submission; what a broken rule refuses is written down for the administrator."""
         submission = await self._read(body, account, now)
         looked = await self._look(submission)
@@ -155,20 +155,20 @@ class Desk:
         await self._core.write(lambda tx: admit.note(tx, problem, user=account.name, now=now))
         raise problem
 
-    async def _look_together(self, submissions: Sequence[Submission]) -> list[Looked | Exception]:
+    async def _look_together(self, submissions: Sequence[Submission]) -> list[AdmissionInputs | Exception]:
         now = self._now
         return await self._core.read(lambda tx: self._looked(tx, submissions, now))
 
-    def _looked(self, tx: Tx, submissions: Sequence[Submission], now: int) -> list[Looked | Exception]:
+    def _looked(self, tx: Tx, submissions: Sequence[Submission], now: int) -> list[AdmissionInputs | Exception]:
         """Read what rules ask about: the same for all jobs of a user, but for reservations and those in containers."""
         book, cluster = self._rulebook.now(tx, now=now), self._existing.now(tx)
-        found: dict[tuple[object, ...], Looked] = {}
-        answers: list[Looked | Exception] = []
+        found: dict[tuple[object, ...], AdmissionInputs] = {}
+        answers: list[AdmissionInputs | Exception] = []
         for one in submissions:
             inner = (type_ for type_ in one.types if type_.startswith("inner="))
             key = one.user, one.reservation is None, *inner
             if key not in found:
-                found[key] = Looked(book, admit.context(tx, one, book, cluster, self._config))
+                found[key] = AdmissionInputs(book, admit.context(tx, one, book, cluster, self._config))
             answers.append(found[key])
         return answers
 

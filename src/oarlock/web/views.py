@@ -13,7 +13,7 @@ from oarlock.model.resource import PROPERTY_ALIASES
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import attempts, events, jobs, listing, properties, resources, shapes
 from oarlock.store.queries.listing import JobFilter, JobRow
-from oarlock.web.identity import Who
+from oarlock.web.identity import Caller
 
 _PRIVATE = frozenset({EventType.USER_MAIL_NOTIFICATION, EventType.USER_EXEC_NOTIFICATION_ERROR})
 """Events that name addresses and programs of `--notify`, which are hidden in jobs as well."""
@@ -23,7 +23,7 @@ MOST_LISTED = 100_000
 
 
 class JobLine(Struct, frozen=True):
-    """A job as lists show it. The fields stand in the order of `store.listing.Line`."""
+    """A job as lists show it. The fields stand in the order of `store.queries.listing.JobRow`."""
 
     id: int = field(name="Job_Id")
     state: str
@@ -122,22 +122,22 @@ def predicted(line: JobRow) -> int | None:
     return None if line.state in FINAL else line.scheduled
 
 
-def whole_jobs(tx: Tx, ids: Collection[int], who: Who, hopeless: Hopeless) -> list[JobView]:
+def whole_jobs(tx: Tx, ids: Collection[int], caller: Caller, hopeless: Hopeless) -> list[JobView]:
     """Give jobs with all that this caller may know of them; each must exist (`UnknownJob`)."""
-    found = list(each_whole_job(tx, ids, who, hopeless))
+    found = list(each_whole_job(tx, ids, caller, hopeless))
     if missing := set(ids) - {view.id for view in found}:
         raise UnknownJob(min(missing))
     return found
 
 
-def each_whole_job(tx: Tx, ids: Collection[int], who: Who, hopeless: Hopeless) -> Iterator[JobView]:
+def each_whole_job(tx: Tx, ids: Collection[int], caller: Caller, hopeless: Hopeless) -> Iterator[JobView]:
     """Yield jobs with all that this caller may know of them, oldest first, reading their texts only when asked."""
     lines = {line.id: line for line in listing.rows(tx, JobFilter(ids=ids), most=len(ids))}
     assigned, after = jobs.resources_of(tx, ids), jobs.dependencies(tx, ids)
     wanted = shapes.requests_of(tx, list(ids), properties.types(tx))
     addresses = listing.addresses(tx, {one for held in assigned.values() for one in held})
-    uids = {} if who.admin else jobs.uids(tx, ids)
-    own = {line.id for line in lines.values() if who.admin or who.owns(line.user, uids.get(line.id))}
+    uids = {} if caller.admin else jobs.uids(tx, ids)
+    own = {line.id for line in lines.values() if caller.admin or caller.owns(line.user, uids.get(line.id))}
     noted, limits = job_events(tx, ids, own), _memory_limits(tx, ids)
     reserved = listing.planned_resources(tx, jobs.not_begun_reservations(tx, ids))
     for job in jobs.iterate(tx, ids):

@@ -14,7 +14,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from oarlock.model.errors import BadRequest, OarlockError, TooLong, TooManyAtOnce
 from oarlock.settings.kinds import Network
 from oarlock.web import errors
-from oarlock.web.identity import Peer
+from oarlock.web.identity import SocketPeer
 
 HEAD_SECONDS = 5.0
 HEAD_BYTES = 65_536
@@ -249,9 +249,9 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
 
-def _peer(transport: asyncio.Transport) -> Peer | None:
+def _peer(transport: asyncio.Transport) -> SocketPeer | None:
     """Ask the kernel who opened the other end of a Unix socket; None: it is no such socket."""
     sock = transport.get_extra_info("socket")
     if sock.family != socket.AF_UNIX:
         return None
-    return Peer(*_CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)))
+    return SocketPeer(*_CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)))

@@ -17,10 +17,10 @@ from oarlock.server.http import descriptors
 from oarlock.server.http.connection import Connection, ConnectionLimits
 from oarlock.server.nodes import python_rules
 from oarlock.web import app
-from oarlock.web.core import Core
+from oarlock.web.core import ServerInterface
 from oarlock.web.dispatch import Dispatcher
-from oarlock.web.policy import Site
-from oarlock.web.submission_service import Desk
+from oarlock.web.policy import AccessPolicy
+from oarlock.web.submission_service import SubmissionService
 
 log = logging.getLogger(__name__)
 
@@ -44,16 +44,16 @@ class Listeners:
         return int(self.tcp[0].getsockname()[1])
 
 
-async def serve_http(core: Core) -> None:
+async def serve_http(core: ServerInterface) -> None:
     """Answer requests until cancelled; then finish what is under way, for a moment, and go."""
     ears = await listen(core)
-    site = Site.of(core.config)
+    site = AccessPolicy.of(core.config)
     shares = descriptors.connection_shares(descriptors.limit())
     limits = ConnectionLimits(core.config.allowed_networks, most=shares.most, most_at_port=shares.most_at_port)
     await answer(core, ears, site, limits)
 
 
-async def listen(core: Core) -> Listeners:
+async def listen(core: ServerInterface) -> Listeners:
     """Open the socket in the state directory and the port of the settings; `PortTaken` when somebody has it."""
     config = core.config
     tcp = await _open_port(config.server_hostname, config.server_port)
@@ -66,9 +66,9 @@ async def listen(core: Core) -> Listeners:
         raise
 
 
-async def answer(core: Core, ears: Listeners, site: Site, limits: ConnectionLimits) -> None:
+async def answer(core: ServerInterface, ears: Listeners, site: AccessPolicy, limits: ConnectionLimits) -> None:
     """Serve on these sockets until cancelled."""
-    dispatcher = Dispatcher(core, site, Desk(core, python_rules.run))
+    dispatcher = Dispatcher(core, site, SubmissionService(core, python_rules.run))
     server = _Server(_settings(dispatcher, limits))
     serving = asyncio.create_task(server.serve(sockets=[ears.unix, *ears.tcp]))
     log.info("listening", extra={"socket": str(ears.path), "port": ears.port})

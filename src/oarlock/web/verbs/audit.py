@@ -6,15 +6,15 @@ from msgspec import Meta, Struct
 
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import audit
-from oarlock.web.context import Call
-from oarlock.web.decode import Asked, Id, Instant, Word
-from oarlock.web.policy import May
+from oarlock.web.context import RequestContext
+from oarlock.web.decode import Id, Instant, VerbRequest, Word
+from oarlock.web.policy import RequiredRole
 from oarlock.web.registry import verb
 
 _MOST = 10_000
 
 
-class SomeChanges(Asked):
+class AuditRequest(VerbRequest):
     """The last `limit` changes from an instant on, by one user, about one job; `check`: also whether all is whole."""
 
     by: Word | None = None
@@ -24,7 +24,7 @@ class SomeChanges(Asked):
     check: bool = False
 
 
-class Changes(Struct, frozen=True):
+class AuditResponse(Struct, frozen=True):
     """Changes, oldest first; `broken` is the first entry that somebody edited, or before which one was taken out."""
 
     changes: list[audit.AuditEntry]
@@ -32,14 +32,15 @@ class Changes(Struct, frozen=True):
 
 
 @verb(
-    "audit.list", "GET /audit", may=May.ADMINS, asks=SomeChanges, answers=Changes,
-    says="List who changed what, and check that nobody changed the list.",
+    "audit.list", "GET /audit",
+    role=RequiredRole.ADMINS, request=AuditRequest, response=AuditResponse,
+    summary="List who changed what, and check that nobody changed the list.",
 )  # fmt: skip
-async def listed(call: Call, asked: SomeChanges) -> Changes:
+async def listed(context: RequestContext, request: AuditRequest) -> AuditResponse:
     """Give the changes."""
 
-    def read(tx: Tx) -> Changes:
-        found = audit.listed(tx, user=asked.by, job=asked.job, since=asked.since, most=asked.limit)
-        return Changes(found, audit.broken(tx) if asked.check else None)
+    def read(tx: Tx) -> AuditResponse:
+        found = audit.listed(tx, user=request.by, job=request.job, since=request.since, most=request.limit)
+        return AuditResponse(found, audit.broken(tx) if request.check else None)
 
-    return await call.read(read)
+    return await context.read(read)

@@ -7,16 +7,16 @@ from msgspec import Meta, Struct
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import events
 from oarlock.web import views
-from oarlock.web.context import Call
-from oarlock.web.decode import Asked, Instant
-from oarlock.web.policy import May
+from oarlock.web.context import RequestContext
+from oarlock.web.decode import Instant, VerbRequest
+from oarlock.web.policy import RequiredRole
 from oarlock.web.registry import verb
 from oarlock.web.verbs.resources import Names
 
 _MOST = 10_000
 
 
-class NodeEvents(Asked):
+class NodeEventsRequest(VerbRequest):
     """Events that name one of these nodes (any node, if none is given) from an instant on; of them the last `limit`."""
 
     nodes: Names | None = None
@@ -24,7 +24,7 @@ class NodeEvents(Asked):
     limit: Annotated[int, Meta(ge=1, le=_MOST)] = _MOST
 
 
-class NodeEvent(Struct, frozen=True):
+class NodeEventView(Struct, frozen=True):
     """Something that happened on nodes; `job_id` if it happened to a job there."""
 
     id: int
@@ -36,29 +36,30 @@ class NodeEvent(Struct, frozen=True):
     to_check: bool
 
 
-class Happened(Struct, frozen=True):
+class NodeEventsResponse(Struct, frozen=True):
     """Events, oldest first."""
 
-    events: list[NodeEvent]
+    events: list[NodeEventView]
 
 
 @verb(
-    "events.list", "GET /events", may=May.USERS, asks=NodeEvents, answers=Happened,
-    says="List what happened on nodes, all or some.",
+    "events.list", "GET /events",
+    role=RequiredRole.USERS, request=NodeEventsRequest, response=NodeEventsResponse,
+    summary="List what happened on nodes, all or some.",
 )  # fmt: skip
-async def listed(call: Call, asked: NodeEvents) -> Happened:
+async def listed(context: RequestContext, request: NodeEventsRequest) -> NodeEventsResponse:
     """Give the events of nodes."""
-    admin = call.who.admin
+    admin = context.user.admin
 
-    def read(tx: Tx) -> Happened:
-        found = events.of_hosts(tx, asked.nodes, since=asked.since, most=asked.limit)
-        return Happened([_view(one, admin) for one in found])
+    def read(tx: Tx) -> NodeEventsResponse:
+        found = events.of_hosts(tx, request.nodes, since=request.since, most=request.limit)
+        return NodeEventsResponse([_view(one, admin) for one in found])
 
-    return await call.read(read)
+    return await context.read(read)
 
 
-def _view(noted: events.EventRow, admin: bool) -> NodeEvent:
+def _view(noted: events.EventRow, admin: bool) -> NodeEventView:
     event = noted.event
-    return NodeEvent(
+    return NodeEventView(
         noted.id, event.type, event.at, views.description(event, own=admin), event.job, event.hosts, noted.to_check
     )

@@ -11,25 +11,25 @@ from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import jobs, listing
 from oarlock.store.queries.listing import JobDetails, JobFilter, JobRow
 from oarlock.web import views
-from oarlock.web.context import Call
-from oarlock.web.decode import Asked, Instant
-from oarlock.web.identity import Who
-from oarlock.web.policy import May
+from oarlock.web.context import RequestContext
+from oarlock.web.decode import Instant, VerbRequest
+from oarlock.web.identity import Caller
+from oarlock.web.policy import RequiredRole
 from oarlock.web.registry import verb
 from oarlock.web.views import ResourceView
 
 MOST_BARS = 20_000
 
 
-class Between(Asked):
+class GanttRange(VerbRequest):
     """A stretch of time, [since, until)."""
 
     since: Instant
     until: Instant
 
 
-class Bar(Struct, frozen=True):
-    """A job's stay on its resources: [start, stop), foreseen or seen. The command is null for who may not see it."""
+class GanttBar(Struct, frozen=True):
+    """The time of a job on its resources: [start, stop), planned or past. Without the permission `command` is null."""
 
     id: int = field(name="Job_Id")
     state: str
@@ -49,25 +49,28 @@ class Bar(Struct, frozen=True):
     properties: str
 
 
-class Chart(Struct, frozen=True):
+class GanttChart(Struct, frozen=True):
     """Stays of jobs, and the resources there are."""
 
-    jobs: list[Bar]
+    jobs: list[GanttBar]
     resources: list[ResourceView]
 
 
 @verb(
-    "gantt", "GET /gantt", may=May.USERS, asks=Between, answers=Chart,
-    says="Show which jobs have or will have which resources in a stretch of time.",
+    "gantt", "GET /gantt",
+    role=RequiredRole.USERS, request=GanttRange, response=GanttChart,
+    summary="Show which jobs have or will have which resources in a stretch of time.",
 )  # fmt: skip
-async def gantt(call: Call, asked: Between) -> bytes:
+async def gantt(context: RequestContext, request: GanttRange) -> bytes:
     """Give the chart as bytes: made where it was read."""
-    if asked.until <= asked.since:
+    if request.until <= request.since:
         raise BadRequest("The stretch of time is empty.", hint="`until` comes after `since`.")
-    return await call.read(lambda tx: _chart(tx, asked.since, asked.until, call.who), call.key(private=True))
+    return await context.read(
+        lambda tx: _chart(tx, request.since, request.until, context.user), context.key(private=True)
+    )
 
 
-def _chart(tx: Tx, since: int, until: int, who: Who) -> bytes:
+def _chart(tx: Tx, since: int, until: int, caller: Caller) -> bytes:
     lines = [
         (line, stay)
         for line in listing.rows(tx, JobFilter(since=since, until=until), most=views.MOST_LISTED)
@@ -77,8 +80,8 @@ def _chart(tx: Tx, since: int, until: int, who: Who) -> bytes:
         raise TooMuch(f"{len(lines)} jobs are in that time; at most {MOST_BARS} are shown.", hint="Ask for less time.")
     held = _places(tx, [line for line, _ in lines])
     details = listing.details(tx, [line.id for line, _ in lines])
-    bars = [_bar(line, stay, held.get(line.id, []), details[line.id], who) for line, stay in lines]
-    return msgspec.json.encode(Chart(bars, views.resource_views(tx)))
+    bars = [_bar(line, stay, held.get(line.id, []), details[line.id], caller) for line, stay in lines]
+    return msgspec.json.encode(GanttChart(bars, views.resource_views(tx)))
 
 
 def _stay(line: JobRow) -> tuple[int, int] | None:
@@ -94,10 +97,10 @@ def _places(tx: Tx, lines: Collection[JobRow]) -> dict[int, list[int]]:
     return {**listing.planned_resources(tx, waiting), **jobs.resources_of(tx, ids)}
 
 
-def _bar(line: JobRow, stay: tuple[int, int], resources: list[int], details: JobDetails, who: Who) -> Bar:
+def _bar(line: JobRow, stay: tuple[int, int], resources: list[int], details: JobDetails, caller: Caller) -> GanttBar:
     start, stop = stay
-    command = details.command if who.admin or who.owns(line.user, details.uid) else None
-    return Bar(
+    command = details.command if caller.admin or caller.owns(line.user, details.uid) else None
+    return GanttBar(
         line.id, line.state, line.user, line.queue, line.name, line.project, line.types, line.submitted,
         start, stop, line.walltime or 0, resources, command, details.kind, details.directory, details.properties,
     )  # fmt: skip

@@ -10,18 +10,18 @@ from oarlock.model.job import JobState
 from oarlock.store.queries import jobs, listing
 from oarlock.store.queries.listing import LIVE, JobFilter, JobRow
 from oarlock.web import views
-from oarlock.web.context import Call
-from oarlock.web.core import Answer
-from oarlock.web.decode import Asked, Id, Text
-from oarlock.web.policy import May, Power
+from oarlock.web.context import RequestContext
+from oarlock.web.core import ActionResultInterface
+from oarlock.web.decode import Id, Text, VerbRequest
+from oarlock.web.policy import Permission, RequiredRole
 from oarlock.web.registry import VERBS, verb
 from oarlock.web.verbs.jobs import fulfilling
 
-EXTERMINATE = Power("jobs.exterminate", May.ADMINS)
+EXTERMINATE = Permission("jobs.exterminate", RequiredRole.ADMINS)
 _MOST = 100_000
 
 
-class SomeJobs(Asked):
+class JobSelection(VerbRequest):
     """Jobs by number, by array, or by a condition: exactly one of them. A condition finds one's own jobs only."""
 
     ids: Annotated[list[Id], Meta(max_length=_MOST)] | None = None
@@ -29,7 +29,7 @@ class SomeJobs(Asked):
     where: Text | None = None
 
 
-class Ending(SomeJobs):
+class DeleteJobsRequest(JobSelection):
     """How jobs end: killed, told to write a checkpoint, or sent a signal."""
 
     checkpoint: bool = False
@@ -37,13 +37,13 @@ class Ending(SomeJobs):
     exterminate: bool = False
 
 
-class Holding(SomeJobs):
+class HoldJobsRequest(JobSelection):
     """Whether jobs that run are stopped as well."""
 
     running: bool = False
 
 
-class JobAnswer(Struct, frozen=True, omit_defaults=True):
+class JobActionView(Struct, frozen=True, omit_defaults=True):
     """What became of one job; `kind` names the refusal when it was not done, `hint` is the way out."""
 
     job_id: int
@@ -53,123 +53,128 @@ class JobAnswer(Struct, frozen=True, omit_defaults=True):
     hint: str = ""
 
 
-class JobAnswers(Struct, frozen=True):
+class JobActionsResponse(Struct, frozen=True):
     """An answer a job, in the order in which they were asked for."""
 
-    jobs: list[JobAnswer]
+    jobs: list[JobActionView]
 
 
-Action = Callable[[Sequence[int]], Awaitable[Sequence[Answer]]]
-Needs = Callable[[JobRow], Power]
+Action = Callable[[Sequence[int]], Awaitable[Sequence[ActionResultInterface]]]
+Needs = Callable[[JobRow], Permission]
 
 
 @verb(
-    "jobs.delete", "POST /jobs/delete", may=May.OWNERS, asks=Ending, answers=JobAnswers,
-    says="End jobs, or send them their checkpoint signal or any other.",
+    "jobs.delete", "POST /jobs/delete",
+    role=RequiredRole.OWNERS, request=DeleteJobsRequest, response=JobActionsResponse,
+    summary="End jobs, or send them their checkpoint signal or any other.",
 )  # fmt: skip
-async def delete(call: Call, asked: Ending) -> JobAnswers:
+async def delete(context: RequestContext, request: DeleteJobsRequest) -> JobActionsResponse:
     """Do one of the four: kill, give up (administrators), checkpoint, signal."""
-    if sum((asked.checkpoint, asked.signal is not None, asked.exterminate)) > 1:
+    if sum((request.checkpoint, request.signal is not None, request.exterminate)) > 1:
         raise BadRequest("A checkpoint, a signal and a kill are three requests.", hint="Ask for one of them.")
-    if asked.exterminate:
-        call.demand(EXTERMINATE)
+    if request.exterminate:
+        context.demand(EXTERMINATE)
 
-    async def end(ids: Sequence[int]) -> Sequence[Answer]:
-        core, by = call.core, call.who.name
-        if asked.checkpoint:
+    async def end(ids: Sequence[int]) -> Sequence[ActionResultInterface]:
+        core, by = context.core, context.user.name
+        if request.checkpoint:
             return await core.checkpoint(ids, by=by)
-        if asked.signal is not None:
-            return await core.signal(ids, asked.signal, by=by)
-        return await core.kill(ids, by=by, exterminate=asked.exterminate)
+        if request.signal is not None:
+            return await core.signal(ids, request.signal, by=by)
+        return await core.kill(ids, by=by, exterminate=request.exterminate)
 
-    return await _act(call, asked, end, lambda _: VERBS["jobs.delete"])
+    return await _act(context, request, end, lambda _: VERBS["jobs.delete"])
 
 
 @verb(
-    "jobs.hold", "POST /jobs/hold", may=May.OWNERS, asks=Holding, answers=JobAnswers,
-    says="Keep waiting jobs from starting; with `running`, stop jobs that run.",
+    "jobs.hold", "POST /jobs/hold",
+    role=RequiredRole.OWNERS, request=HoldJobsRequest, response=JobActionsResponse,
+    summary="Keep waiting jobs from starting; with `running`, stop jobs that run.",
 )  # fmt: skip
-async def hold(call: Call, asked: Holding) -> JobAnswers:
+async def hold(context: RequestContext, request: HoldJobsRequest) -> JobActionsResponse:
     """Hold jobs; to stop running ones is a power of its own."""
-    needs = call.site.suspending if asked.running else VERBS["jobs.hold"]
+    needs = context.policy.suspending if request.running else VERBS["jobs.hold"]
 
-    async def keep(ids: Sequence[int]) -> Sequence[Answer]:
-        return await call.core.hold(ids, by=call.who.name, running=asked.running)
+    async def keep(ids: Sequence[int]) -> Sequence[ActionResultInterface]:
+        return await context.core.hold(ids, by=context.user.name, running=request.running)
 
-    return await _act(call, asked, keep, lambda _: needs)
+    return await _act(context, request, keep, lambda _: needs)
 
 
 @verb(
-    "jobs.resume", "POST /jobs/resume", may=May.OWNERS, asks=SomeJobs, answers=JobAnswers,
-    says="Let jobs that are held or stopped go on.",
+    "jobs.resume", "POST /jobs/resume",
+    role=RequiredRole.OWNERS, request=JobSelection, response=JobActionsResponse,
+    summary="Let jobs that are held or stopped go on.",
 )  # fmt: skip
-async def resume(call: Call, asked: SomeJobs) -> JobAnswers:
+async def resume(context: RequestContext, request: JobSelection) -> JobActionsResponse:
     """Resume jobs; what ran and was stopped needs the power to stop it."""
 
-    def needs(line: JobRow) -> Power:
-        return call.site.suspending if line.state == JobState.SUSPENDED else VERBS["jobs.resume"]
+    def needs(line: JobRow) -> Permission:
+        return context.policy.suspending if line.state == JobState.SUSPENDED else VERBS["jobs.resume"]
 
-    async def go_on(ids: Sequence[int]) -> Sequence[Answer]:
-        return await call.core.resume(ids, by=call.who.name)
+    async def go_on(ids: Sequence[int]) -> Sequence[ActionResultInterface]:
+        return await context.core.resume(ids, by=context.user.name)
 
-    return await _act(call, asked, go_on, needs)
+    return await _act(context, request, go_on, needs)
 
 
-async def _act(call: Call, asked: SomeJobs, action: Action, needs: Needs) -> JobAnswers:
+async def _act(context: RequestContext, request: JobSelection, action: Action, needs: Needs) -> JobActionsResponse:
     """Do it to those jobs that the caller may do it to, and answer for each."""
 
-    async def act() -> JobAnswers:
-        ids = await _chosen(call, asked)
-        lines = {line.id: line for line in await _lines(call, JobFilter(ids=ids))}
-        uids = {} if call.who.admin else await call.read(lambda tx: jobs.uids(tx, ids))
-        answers: dict[int, JobAnswer] = {}
+    async def act() -> JobActionsResponse:
+        ids = await _chosen(context, request)
+        lines = {line.id: line for line in await _lines(context, JobFilter(ids=ids))}
+        uids = {} if context.user.admin else await context.read(lambda tx: jobs.uids(tx, ids))
+        answers: dict[int, JobActionView] = {}
         for number in ids:
-            if refusal := _refusal(call, number, lines.get(number), needs, uids.get(number)):
-                answers[number] = JobAnswer(number, False, str(refusal), type(refusal).__name__, refusal.hint)
+            if refusal := _refusal(context, number, lines.get(number), needs, uids.get(number)):
+                answers[number] = JobActionView(number, False, str(refusal), type(refusal).__name__, refusal.hint)
         if allowed := [number for number in ids if number not in answers]:
             for one in await action(allowed):
-                answers[one.job_id] = JobAnswer(one.job_id, one.done, one.says, one.kind, one.hint)
-        return JobAnswers([answers[number] for number in ids])
+                answers[one.job_id] = JobActionView(one.job_id, one.done, one.says, one.kind, one.hint)
+        return JobActionsResponse([answers[number] for number in ids])
 
-    def about(answers: JobAnswers) -> Struct | None:
+    def about(answers: JobActionsResponse) -> Struct | None:
         done = [answer.job_id for answer in answers.jobs if answer.done]
-        return structs.replace(asked, ids=done) if done else None
+        return structs.replace(request, ids=done) if done else None
 
-    answers = await call.act(act, JobAnswers, about)
+    answers = await context.act(act, JobActionsResponse, about)
     refused: dict[str, list[int]] = {}
     for answer in answers.jobs:
         if not answer.done:
             refused.setdefault(answer.says, []).append(answer.job_id)
-    call.refusals.extend((structs.replace(asked, ids=ids), says) for says, ids in refused.items())
+    context.refusals.extend((structs.replace(request, ids=ids), says) for says, ids in refused.items())
     return answers
 
 
-def _refusal(call: Call, number: int, line: JobRow | None, needs: Needs, uid: int | None) -> OarlockError | None:
+def _refusal(
+    context: RequestContext, number: int, line: JobRow | None, needs: Needs, uid: int | None
+) -> OarlockError | None:
     if line is None:
         return UnknownJob(number)
-    if line.user == call.who.name and not call.who.account.is_number(uid):
+    if line.user == context.user.name and not context.user.account.is_number(uid):
         return Forbidden(
             f"Job {number} belongs to another account that was called {line.user} (number {uid}).",
             hint="Ask an administrator.",
         )
-    return call.site.can(call.caller, needs(line), line.user)
+    return context.policy.can(context.caller, needs(line), line.user)
 
 
-async def _chosen(call: Call, asked: SomeJobs) -> list[int]:
+async def _chosen(context: RequestContext, request: JobSelection) -> list[int]:
     """Find the jobs that are meant, each once, in the order asked for."""
-    if sum(one is not None for one in (asked.ids, asked.array, asked.where)) != 1:
-        raise BadRequest("Which jobs?", hint="Give one of ids, array or where.")
-    if asked.ids is not None:
-        return list(dict.fromkeys(asked.ids))
-    if asked.array is not None:
-        members = await _lines(call, JobFilter(array_id=asked.array))
+    if sum(one is not None for one in (request.ids, request.array, request.where)) != 1:
+        raise BadRequest("JobFilter jobs?", hint="Give one of ids, array or where.")
+    if request.ids is not None:
+        return list(dict.fromkeys(request.ids))
+    if request.array is not None:
+        members = await _lines(context, JobFilter(array_id=request.array))
         if not members:
-            raise UnknownArray(asked.array)
+            raise UnknownArray(request.array)
     else:
-        own = None if call.who.admin else call.who.name
-        members = await _lines(call, JobFilter(ids=await fulfilling(call, asked.where or "", user=own)))
+        own = None if context.user.admin else context.user.name
+        members = await _lines(context, JobFilter(ids=await fulfilling(context, request.where or "", user=own)))
     return [line.id for line in members if line.state in LIVE]
 
 
-async def _lines(call: Call, which: JobFilter) -> list[JobRow]:
-    return await call.read(lambda tx: listing.rows(tx, which, most=views.MOST_LISTED))
+async def _lines(context: RequestContext, which: JobFilter) -> list[JobRow]:
+    return await context.read(lambda tx: listing.rows(tx, which, most=views.MOST_LISTED))

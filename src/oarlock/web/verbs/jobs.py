@@ -13,10 +13,10 @@ from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import jobs, listing
 from oarlock.store.queries.listing import LIVE, JobFilter
 from oarlock.web import views
-from oarlock.web.context import Call
-from oarlock.web.decode import Asked, Id, Instant, Text, Word
-from oarlock.web.identity import Who
-from oarlock.web.policy import May
+from oarlock.web.context import RequestContext
+from oarlock.web.decode import Id, Instant, Text, VerbRequest, Word
+from oarlock.web.identity import Caller
+from oarlock.web.policy import RequiredRole
 from oarlock.web.registry import verb
 from oarlock.web.views import EventView, JobLine, JobView, ResourceView
 
@@ -27,8 +27,8 @@ PAGE_BYTES = 16 * 1024 * 1024
 """How long one answer gets: what is longer is asked for page by page."""
 
 
-class ListJobs(Asked):
-    """Which jobs; without anything those that are not over. `full`: everything about each.
+class JobsRequest(VerbRequest):
+    """JobFilter jobs; without anything those that are not over. `full`: everything about each.
 
     `after`: only those with higher numbers, as the `next` of the page before says.
     """
@@ -44,7 +44,7 @@ class ListJobs(Asked):
     after: Id | None = None
 
 
-class Jobs(Struct, frozen=True):
+class JobsResponse(Struct, frozen=True):
     """Jobs, oldest first; with `full` each has all the fields that `GET /jobs/{id}` shows.
 
     `next`: the list is longer than an answer may be; ask again with `after` set to this number.
@@ -55,53 +55,56 @@ class Jobs(Struct, frozen=True):
 
 
 @verb(
-    "jobs.list", "GET /jobs", may=May.USERS, asks=ListJobs, answers=Jobs,
-    says="List jobs: by number, array, user, condition, state or time; those that are not over by default.",
+    "jobs.list", "GET /jobs",
+    role=RequiredRole.USERS, request=JobsRequest, response=JobsResponse,
+    summary="List jobs: by number, array, user, condition, state or time; those that are not over by default.",
 )  # fmt: skip
-async def listed(call: Call, asked: ListJobs) -> bytes:
+async def listed(context: RequestContext, request: JobsRequest) -> bytes:
     """Give the answer as bytes: made where it was read, so that a long list does not hold up the event loop."""
-    which = await _which(call, asked)
-    who = call.who
+    which = await _which(context, request)
+    caller = context.user
     # What a condition found belongs to the instant at which it was asked: such lists are not shared.
-    key = call.key(private=asked.full) if asked.where is None else None
-    hopeless, after = call.core.hopeless, asked.after or 0
-    return await call.read(lambda tx: listed_jobs(tx, which, who, hopeless, full=asked.full, after=after), key)
+    key = context.key(private=request.full) if request.where is None else None
+    hopeless, after = context.core.hopeless, request.after or 0
+    return await context.read(lambda tx: listed_jobs(tx, which, caller, hopeless, full=request.full, after=after), key)
 
 
-async def fulfilling(call: Call, text: str, *, user: str | None = None) -> list[int]:
+async def fulfilling(context: RequestContext, text: str, *, user: str | None = None) -> list[int]:
     """Give the jobs that fulfil a condition; it may name only what everybody may see of jobs."""
     condition = conditions.check(conditions.parse(text), jobs.VISIBLE)
-    return await call.ask(lambda tx: jobs.matching(tx, condition, user=user), ("jobs", text, user))
+    return await context.ask(lambda tx: jobs.matching(tx, condition, user=user), ("jobs", text, user))
 
 
-async def _which(call: Call, asked: ListJobs) -> JobFilter:
-    ids: Collection[int] | None = asked.ids
-    if asked.where is not None:
-        found = await fulfilling(call, asked.where)
+async def _which(context: RequestContext, request: JobsRequest) -> JobFilter:
+    ids: Collection[int] | None = request.ids
+    if request.where is not None:
+        found = await fulfilling(context, request.where)
         ids = found if ids is None else set(ids) & set(found)
-    history = any(one is not None for one in (ids, asked.array, asked.since, asked.until))
-    states = asked.states if asked.states is not None or history else LIVE
+    history = any(one is not None for one in (ids, request.array, request.since, request.until))
+    states = request.states if request.states is not None or history else LIVE
     return JobFilter(
-        ids=ids, array_id=asked.array, user=asked.user, states=states, since=asked.since, until=asked.until
+        ids=ids, array_id=request.array, user=request.user, states=states, since=request.since, until=request.until
     )
 
 
-def listed_jobs(tx: Tx, which: JobFilter, who: Who, hopeless: views.Hopeless, *, full: bool, after: int = 0) -> bytes:
+def listed_jobs(
+    tx: Tx, which: JobFilter, caller: Caller, hopeless: views.Hopeless, *, full: bool, after: int = 0
+) -> bytes:
     """Read jobs and write the answer, in few queries however many they are."""
     lines = views.job_lines(tx, which, hopeless)
     most = MOST_WHOLE if full else views.MOST_LISTED
     if len(lines) > most:
         raise TooMuch(f"There are more than {most} such jobs.", hint="Ask for fewer: a user, a state, a time.")
     if full:
-        return _page(tx, [line.id for line in lines if line.id > after], who, hopeless)
+        return _page(tx, [line.id for line in lines if line.id > after], caller, hopeless)
     return msgspec.json.encode({"jobs": [line for line in lines if line.id > after] if after else lines})
 
 
-def _page(tx: Tx, ids: Sequence[int], who: Who, hopeless: views.Hopeless) -> bytes:
+def _page(tx: Tx, ids: Sequence[int], caller: Caller, hopeless: views.Hopeless) -> bytes:
     """Write jobs with everything that is known of them, until the answer is long enough."""
     written: list[bytes] = []
     size, last, more = 0, 0, False
-    for view in views.each_whole_job(tx, ids, who, hopeless):
+    for view in views.each_whole_job(tx, ids, caller, hopeless):
         text = msgspec.json.encode(view)
         more = bool(written) and size + len(text) > PAGE_BYTES
         if more:
@@ -111,46 +114,48 @@ def _page(tx: Tx, ids: Sequence[int], who: Who, hopeless: views.Hopeless) -> byt
     return b'{"jobs":[%b],"next":%b}' % (b",".join(written), b"%d" % last if more else b"null")
 
 
-class OneJob(Asked):
+class JobByIdRequest(VerbRequest):
     """A job by its number."""
 
     id: Id
 
 
 @verb(
-    "jobs.show", "GET /jobs/{id}", may=May.USERS, asks=OneJob, answers=JobView,
-    says="Show all that is known of a job; what its owner alone may see is null for others.",
+    "jobs.show", "GET /jobs/{id}",
+    role=RequiredRole.USERS, request=JobByIdRequest, response=JobView,
+    summary="Show all that is known of a job; what its owner alone may see is null for others.",
 )  # fmt: skip
-async def shown(call: Call, asked: OneJob) -> JobView:
+async def shown(context: RequestContext, request: JobByIdRequest) -> JobView:
     """Give one job, over or not."""
-    who, hopeless = call.who, call.core.hopeless
-    [view] = await call.read(lambda tx: views.whole_jobs(tx, [asked.id], who, hopeless))
+    caller, hopeless = context.user, context.core.hopeless
+    [view] = await context.read(lambda tx: views.whole_jobs(tx, [request.id], caller, hopeless))
     return view
 
 
-class Events(Struct, frozen=True):
+class JobEventsResponse(Struct, frozen=True):
     """What happened, oldest first."""
 
     events: list[EventView]
 
 
 @verb(
-    "jobs.events", "GET /jobs/{id}/events", may=May.USERS, asks=OneJob, answers=Events,
-    says="Tell what happened to a job.",
+    "jobs.events", "GET /jobs/{id}/events",
+    role=RequiredRole.USERS, request=JobByIdRequest, response=JobEventsResponse,
+    summary="Tell what happened to a job.",
 )  # fmt: skip
-async def events(call: Call, asked: OneJob) -> Events:
+async def events(context: RequestContext, request: JobByIdRequest) -> JobEventsResponse:
     """Give the events of one job."""
-    who = call.who
+    caller = context.user
 
-    def read(tx: Tx) -> Events:
-        job = jobs.get(tx, asked.id)
-        own = {asked.id} if who.admin or who.owns(job.user, job.uid) else ()
-        return Events(views.job_events(tx, [asked.id], own).get(asked.id, []))
+    def read(tx: Tx) -> JobEventsResponse:
+        job = jobs.get(tx, request.id)
+        own = {request.id} if caller.admin or caller.owns(job.user, job.uid) else ()
+        return JobEventsResponse(views.job_events(tx, [request.id], own).get(request.id, []))
 
-    return await call.read(read)
+    return await context.read(read)
 
 
-class Chapter(Struct, frozen=True):
+class StateIntervalView(Struct, frozen=True):
     """A state, from when, and until when (0: still)."""
 
     state: JobState
@@ -158,24 +163,27 @@ class Chapter(Struct, frozen=True):
     stop: int
 
 
-class Story(Struct, frozen=True):
+class JobHistoryResponse(Struct, frozen=True):
     """The states that a job went through."""
 
-    story: list[Chapter]
+    story: list[StateIntervalView]
 
 
 @verb(
-    "jobs.story", "GET /jobs/{id}/story", may=May.USERS, asks=OneJob, answers=Story,
-    says="Tell which states a job went through, and when.",
+    "jobs.story", "GET /jobs/{id}/story",
+    role=RequiredRole.USERS, request=JobByIdRequest, response=JobHistoryResponse,
+    summary="Tell which states a job went through, and when.",
 )  # fmt: skip
-async def story(call: Call, asked: OneJob) -> Story:
+async def story(context: RequestContext, request: JobByIdRequest) -> JobHistoryResponse:
     """Give the story of one job."""
 
-    def read(tx: Tx) -> Story:
-        jobs.get(tx, asked.id)
-        return Story([Chapter(state, start, stop) for state, start, stop, _ in jobs.state_history(tx, asked.id)])
+    def read(tx: Tx) -> JobHistoryResponse:
+        jobs.get(tx, request.id)
+        return JobHistoryResponse(
+            [StateIntervalView(state, start, stop) for state, start, stop, _ in jobs.state_history(tx, request.id)]
+        )
 
-    return await call.read(read)
+    return await context.read(read)
 
 
 class TermView(Struct, frozen=True):
@@ -202,7 +210,7 @@ def _priority(found: Priority | None) -> PriorityView | None:
     return PriorityView(found.total, terms)
 
 
-class Reason(Struct, frozen=True):
+class WaitReasonResponse(Struct, frozen=True):
     """Why a job waits: a sentence, when it will start, what is in its way, and what smaller request is not.
 
     In queues that weigh their jobs also the job's priority, and every term of it.
@@ -216,32 +224,36 @@ class Reason(Struct, frozen=True):
 
 
 @verb(
-    "jobs.why", "GET /jobs/{id}/why", may=May.USERS, asks=OneJob, answers=Reason,
-    says="Say why a job does not run yet, and when it will.",
+    "jobs.why", "GET /jobs/{id}/why",
+    role=RequiredRole.USERS, request=JobByIdRequest, response=WaitReasonResponse,
+    summary="Say why a job does not run yet, and when it will.",
 )  # fmt: skip
-async def why(call: Call, asked: OneJob) -> Reason:
+async def why(context: RequestContext, request: JobByIdRequest) -> WaitReasonResponse:
     """Ask the scheduler."""
-    await call.read(lambda tx: jobs.get(tx, asked.id))
-    reason = await call.core.why(asked.id, user=call.reader)
-    return Reason(reason.says, reason.start, str(reason.obstacle), reason.smaller, _priority(reason.priority))
+    await context.read(lambda tx: jobs.get(tx, request.id))
+    reason = await context.core.why(request.id, user=context.reader)
+    return WaitReasonResponse(
+        reason.says, reason.start, str(reason.obstacle), reason.smaller, _priority(reason.priority)
+    )
 
 
-class Held(Struct, frozen=True):
+class JobResourcesResponse(Struct, frozen=True):
     """Resources, by number."""
 
     resources: list[ResourceView]
 
 
 @verb(
-    "jobs.resources", "GET /jobs/{id}/resources", may=May.USERS, asks=OneJob, answers=Held,
-    says="List the resources that a job has or had; those that were removed since are left out.",
+    "jobs.resources", "GET /jobs/{id}/resources",
+    role=RequiredRole.USERS, request=JobByIdRequest, response=JobResourcesResponse,
+    summary="List the resources that a job has or had; those that were removed since are left out.",
 )  # fmt: skip
-async def resources(call: Call, asked: OneJob) -> Held:
+async def resources(context: RequestContext, request: JobByIdRequest) -> JobResourcesResponse:
     """Give the resources of one job."""
 
-    def read(tx: Tx) -> Held:
-        jobs.get(tx, asked.id)
-        held = jobs.resources_of(tx, [asked.id]).get(asked.id, [])
-        return Held(views.resource_views(tx, list(listing.addresses(tx, held))))
+    def read(tx: Tx) -> JobResourcesResponse:
+        jobs.get(tx, request.id)
+        held = jobs.resources_of(tx, [request.id]).get(request.id, [])
+        return JobResourcesResponse(views.resource_views(tx, list(listing.addresses(tx, held))))
 
-    return await call.read(read)
+    return await context.read(read)

@@ -13,11 +13,11 @@ from oarlock.model.resource import OF_THE_SYSTEM, PROPERTY_ALIASES, NextState, R
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import listing, properties, resources
 from oarlock.web import views
-from oarlock.web.context import Call, Nought
-from oarlock.web.decode import Asked, Id, Text, Word
-from oarlock.web.policy import May
+from oarlock.web.context import EmptyResponse, RequestContext
+from oarlock.web.decode import Id, Text, VerbRequest, Word
+from oarlock.web.policy import RequiredRole
 from oarlock.web.registry import verb
-from oarlock.web.verbs.site import Nothing
+from oarlock.web.verbs.site import EmptyRequest
 from oarlock.web.views import ResourceView
 
 _MOST_ADDED = 10_000
@@ -28,7 +28,7 @@ Names = Annotated[list[Word], Meta(max_length=_MOST_NAMED)]
 Values = dict[Word, Word | int | None]  # what a property can hold is for the store to say, by its name
 
 
-class SomeResources(Asked):
+class ResourceSelection(VerbRequest):
     """Resources by number, by node, or by a condition."""
 
     ids: Ids | None = None
@@ -36,7 +36,7 @@ class SomeResources(Asked):
     where: Text | None = None
 
 
-class Resources(Struct, frozen=True):
+class ResourcesResponse(Struct, frozen=True):
     """Resources by number, and the jobs that hold them."""
 
     resources: list[ResourceView]
@@ -44,24 +44,25 @@ class Resources(Struct, frozen=True):
 
 
 @verb(
-    "resources.list", "GET /resources", may=May.USERS, asks=SomeResources, answers=Resources,
-    says="List resources, all or some, and which jobs hold them.",
+    "resources.list", "GET /resources",
+    role=RequiredRole.USERS, request=ResourceSelection, response=ResourcesResponse,
+    summary="List resources, all or some, and which jobs hold them.",
 )  # fmt: skip
-async def listed(call: Call, asked: SomeResources) -> bytes:
+async def listed(context: RequestContext, request: ResourceSelection) -> bytes:
     """Give the answer as bytes: made where it was read."""
-    ids = await _chosen(call, asked)
+    ids = await _chosen(context, request)
 
     def read(tx: Tx) -> bytes:
         shown = views.resource_views(tx, ids)
         there = {view["resource_id"] for view in shown}
         held = {number: jobs for number, jobs in listing.on_resources(tx).items() if number in there}
-        return msgspec.json.encode(Resources(shown, held))
+        return msgspec.json.encode(ResourcesResponse(shown, held))
 
-    found_before = asked.where is not None or asked.nodes is not None  # at an instant of its own
-    return await call.read(read, None if found_before else call.key(private=False))
+    found_before = request.where is not None or request.nodes is not None  # at an instant of its own
+    return await context.read(read, None if found_before else context.key(private=False))
 
 
-class NewResources(Asked):
+class NewResourcesRequest(VerbRequest):
     """A node's resources: so many with these properties."""
 
     host: Annotated[str, Meta(min_length=1, max_length=255)]
@@ -70,28 +71,29 @@ class NewResources(Asked):
     state: ResourceState = ResourceState.ALIVE
 
 
-class ResourceIds(Struct, frozen=True):
+class ResourceIdsResponse(Struct, frozen=True):
     """Which resources."""
 
     resource_ids: list[int]
 
 
 @verb(
-    "resources.add", "POST /resources", may=May.ADMINS, asks=NewResources, answers=ResourceIds,
-    says="Add resources to a node.",
+    "resources.add", "POST /resources",
+    role=RequiredRole.ADMINS, request=NewResourcesRequest, response=ResourceIdsResponse,
+    summary="Add resources to a node.",
 )  # fmt: skip
-async def add(call: Call, asked: NewResources) -> ResourceIds:
+async def add(context: RequestContext, request: NewResourcesRequest) -> ResourceIdsResponse:
     """Add the same resource as often as asked."""
-    row: dict[str, Value] = {**asked.properties, "network_address": asked.host, "state": asked.state.value}
-    at = call.now
-    added = await call.change(
-        lambda tx: ResourceIds(resources.add(tx, [row] * asked.count, at=at)), ResourceIds
+    row: dict[str, Value] = {**request.properties, "network_address": request.host, "state": request.state.value}
+    at = context.now
+    added = await context.change(
+        lambda tx: ResourceIdsResponse(resources.add(tx, [row] * request.count, at=at)), ResourceIdsResponse
     )  # fmt: skip
-    call.core.wake_scheduler()
+    context.core.wake_scheduler()
     return added
 
 
-class SetState(SomeResources, kw_only=True):
+class SetStateRequest(ResourceSelection, kw_only=True):
     """Another state. `now` is for commands, which may wait for the end of the jobs there; the server never does.
 
     `end_maintenance`: give back the cm_availability that the last maintenance replaced by 0.
@@ -102,7 +104,7 @@ class SetState(SomeResources, kw_only=True):
     end_maintenance: bool = False
 
 
-class StateSet(Struct, frozen=True):
+class SetStateResponse(Struct, frozen=True):
     """Which resources were meant, and the jobs that are still on them."""
 
     resource_ids: list[int]
@@ -110,28 +112,29 @@ class StateSet(Struct, frozen=True):
 
 
 @verb(
-    "resources.state", "POST /resources/state", may=May.ADMINS, asks=SetState, answers=StateSet,
-    says="Put resources into another state.",
+    "resources.state", "POST /resources/state",
+    role=RequiredRole.ADMINS, request=SetStateRequest, response=SetStateResponse,
+    summary="Put resources into another state.",
 )  # fmt: skip
-async def set_state(call: Call, asked: SetState) -> StateSet:
+async def set_state(context: RequestContext, request: SetStateRequest) -> SetStateResponse:
     """Ask the server for it, which applies it and looks after the jobs."""
 
-    async def act() -> StateSet:
-        ids, at = await _some(call, asked), call.now
-        if asked.end_maintenance:
-            await call.core.write(lambda tx: resources.end_maintenance(tx, ids, at=at))
-        return StateSet(ids, await call.core.set_state(ids, NextState(asked.state.value)))
+    async def act() -> SetStateResponse:
+        ids, at = await _some(context, request), context.now
+        if request.end_maintenance:
+            await context.core.write(lambda tx: resources.end_maintenance(tx, ids, at=at))
+        return SetStateResponse(ids, await context.core.set_state(ids, NextState(request.state.value)))
 
-    return await call.act(act, StateSet)
+    return await context.act(act, SetStateResponse)
 
 
-class SetProperties(SomeResources, kw_only=True):
+class SetPropertiesRequest(ResourceSelection, kw_only=True):
     """New values of properties."""
 
     properties: Values
 
 
-class PropertiesSet(Struct, frozen=True):
+class SetPropertiesResponse(Struct, frozen=True):
     """Which resources were meant, and how many of them had another value before, by property."""
 
     resource_ids: list[int]
@@ -139,38 +142,40 @@ class PropertiesSet(Struct, frozen=True):
 
 
 @verb(
-    "resources.properties", "POST /resources/properties", may=May.ADMINS, asks=SetProperties, answers=PropertiesSet,
-    says="Give resources other properties.",
+    "resources.properties", "POST /resources/properties",
+    role=RequiredRole.ADMINS, request=SetPropertiesRequest, response=SetPropertiesResponse,
+    summary="Give resources other properties.",
 )  # fmt: skip
-async def set_properties(call: Call, asked: SetProperties) -> PropertiesSet:
+async def set_properties(context: RequestContext, request: SetPropertiesRequest) -> SetPropertiesResponse:
     """Change the values; the scheduler looks again."""
-    ids, at = await _some(call, asked), call.now
+    ids, at = await _some(context, request), context.now
 
-    def step(tx: Tx) -> PropertiesSet:
-        return PropertiesSet(ids, resources.set_properties(tx, ids, asked.properties, at=at))
+    def step(tx: Tx) -> SetPropertiesResponse:
+        return SetPropertiesResponse(ids, resources.set_properties(tx, ids, request.properties, at=at))
 
-    changed = await call.change(step, PropertiesSet)
-    call.core.wake_scheduler()
+    changed = await context.change(step, SetPropertiesResponse)
+    context.core.wake_scheduler()
     return changed
 
 
-class OneResource(Asked):
+class ResourceByIdRequest(VerbRequest):
     """A resource by its number."""
 
     id: Id
 
 
 @verb(
-    "resources.remove", "DELETE /resources/{id}", may=May.ADMINS, asks=OneResource, answers=Nought,
-    says="Remove a resource that is Dead and free.",
+    "resources.remove", "DELETE /resources/{id}",
+    role=RequiredRole.ADMINS, request=ResourceByIdRequest, response=EmptyResponse,
+    summary="Remove a resource that is Dead and free.",
 )  # fmt: skip
-async def remove(call: Call, asked: OneResource) -> Nought:
+async def remove(context: RequestContext, request: ResourceByIdRequest) -> EmptyResponse:
     """Remove it; the history of jobs that ran there stays."""
-    at = call.now
-    return await call.do(lambda tx: resources.remove(tx, asked.id, at=at))
+    at = context.now
+    return await context.do(lambda tx: resources.remove(tx, request.id, at=at))
 
 
-class Properties(Struct, frozen=True):
+class PropertiesResponse(Struct, frozen=True):
     """Properties with their kinds, and which of them the system keeps for itself."""
 
     properties: dict[str, Literal["int", "str"]]
@@ -178,41 +183,45 @@ class Properties(Struct, frozen=True):
 
 
 @verb(
-    "properties.list", "GET /properties", may=May.USERS, asks=Nothing, answers=Properties,
-    says="List the properties that resources have.",
+    "properties.list", "GET /properties",
+    role=RequiredRole.USERS, request=EmptyRequest, response=PropertiesResponse,
+    summary="List the properties that resources have.",
 )  # fmt: skip
-async def list_properties(call: Call, _asked: Nothing) -> Properties:
+async def list_properties(context: RequestContext, _request: EmptyRequest) -> PropertiesResponse:
     """Give all columns of resources."""
-    types = await call.read(properties.types)
+    types = await context.read(properties.types)
     types |= {alias: types[column] for alias, column in PROPERTY_ALIASES.items()}
     kinds: dict[str, Literal["int", "str"]] = {name: "int" if kind is int else "str" for name, kind in types.items()}
-    return Properties(kinds, sorted(OF_THE_SYSTEM))
+    return PropertiesResponse(kinds, sorted(OF_THE_SYSTEM))
 
 
-class NewProperty(Asked):
+class NewPropertyRequest(VerbRequest):
     """A property to be added."""
 
     name: Word
     kind: Literal["int", "str"]
 
 
-class PropertyAdded(Struct, frozen=True):
+class NewPropertyResponse(Struct, frozen=True):
     """Whether the property is new; one of the same kind may have been there already."""
 
     added: bool
 
 
 @verb(
-    "properties.add", "POST /properties", may=May.ADMINS, asks=NewProperty, answers=PropertyAdded,
-    says="Add a property; it holds integers or texts. One that is there and holds the same stays as it is.",
+    "properties.add", "POST /properties",
+    role=RequiredRole.ADMINS, request=NewPropertyRequest, response=NewPropertyResponse,
+    summary="Add a property; it holds integers or texts. One that is there and holds the same stays as it is.",
 )  # fmt: skip
-async def add_property(call: Call, asked: NewProperty) -> PropertyAdded:
+async def add_property(context: RequestContext, request: NewPropertyRequest) -> NewPropertyResponse:
     """Add a column."""
-    kind = int if asked.kind == "int" else str
-    return await call.change(lambda tx: PropertyAdded(properties.add(tx, asked.name, kind)), PropertyAdded)
+    kind = int if request.kind == "int" else str
+    return await context.change(
+        lambda tx: NewPropertyResponse(properties.add(tx, request.name, kind)), NewPropertyResponse
+    )
 
 
-class Renamed(Asked):
+class RenamePropertyRequest(VerbRequest):
     """A property's old and new name."""
 
     old: Word
@@ -220,54 +229,56 @@ class Renamed(Asked):
 
 
 @verb(
-    "properties.rename", "POST /properties/rename", may=May.ADMINS, asks=Renamed, answers=Nought,
-    says="Rename a property; its values stay.",
+    "properties.rename", "POST /properties/rename",
+    role=RequiredRole.ADMINS, request=RenamePropertyRequest, response=EmptyResponse,
+    summary="Rename a property; its values stay.",
 )  # fmt: skip
-async def rename_property(call: Call, asked: Renamed) -> Nought:
+async def rename_property(context: RequestContext, request: RenamePropertyRequest) -> EmptyResponse:
     """Rename a column."""
-    return await call.do(lambda tx: properties.rename(tx, asked.old, asked.new))
+    return await context.do(lambda tx: properties.rename(tx, request.old, request.new))
 
 
-class OneProperty(Asked):
+class PropertyByNameRequest(VerbRequest):
     """A property by its name."""
 
     name: Word
 
 
 @verb(
-    "properties.remove", "DELETE /properties/{name}", may=May.ADMINS, asks=OneProperty, answers=Nought,
-    says="Remove a property with all its values.",
+    "properties.remove", "DELETE /properties/{name}",
+    role=RequiredRole.ADMINS, request=PropertyByNameRequest, response=EmptyResponse,
+    summary="Remove a property with all its values.",
 )  # fmt: skip
-async def remove_property(call: Call, asked: OneProperty) -> Nought:
+async def remove_property(context: RequestContext, request: PropertyByNameRequest) -> EmptyResponse:
     """Drop a column."""
-    at = call.now
-    return await call.do(lambda tx: properties.drop(tx, asked.name, at=at))
+    at = context.now
+    return await context.do(lambda tx: properties.drop(tx, request.name, at=at))
 
 
-async def _some(call: Call, asked: SomeResources) -> list[int]:
+async def _some(context: RequestContext, request: ResourceSelection) -> list[int]:
     """Find the resources to be changed; that all are meant has to be said."""
-    ids = await _chosen(call, asked)
+    ids = await _chosen(context, request)
     if ids is None:
         raise BadRequest("Which resources?", hint="Give one of ids, nodes or where.")
     return list(ids)
 
 
-async def _chosen(call: Call, asked: SomeResources) -> Collection[int] | None:
+async def _chosen(context: RequestContext, request: ResourceSelection) -> Collection[int] | None:
     """Find the resources that are meant; None: all."""
-    given = sum(one is not None for one in (asked.ids, asked.nodes, asked.where))
+    given = sum(one is not None for one in (request.ids, request.nodes, request.where))
     if given > 1:
         raise BadRequest("Resources are chosen in one way.", hint="Give one of ids, nodes or where.")
-    if asked.nodes is not None:
-        return await _of_nodes(call, asked.nodes)
-    if asked.where is not None:
-        types = await call.read(properties.types)
-        condition = conditions.check(conditions.parse(asked.where), types)
-        return await call.ask(lambda tx: resources.matching(tx, condition, types), ("resources", asked.where))
-    return asked.ids
+    if request.nodes is not None:
+        return await _of_nodes(context, request.nodes)
+    if request.where is not None:
+        types = await context.read(properties.types)
+        condition = conditions.check(conditions.parse(request.where), types)
+        return await context.ask(lambda tx: resources.matching(tx, condition, types), ("resources", request.where))
+    return request.ids
 
 
-async def _of_nodes(call: Call, names: list[str]) -> list[int]:
-    found = await call.read(lambda tx: listing.at_nodes(tx, names))
+async def _of_nodes(context: RequestContext, names: list[str]) -> list[int]:
+    found = await context.read(lambda tx: listing.at_nodes(tx, names))
     for name in names:
         if name not in found:
             raise UnknownNode(f"There is no node `{short(name)}`.", hint="`oarnodes -l` lists them.")

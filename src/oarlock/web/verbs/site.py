@@ -16,9 +16,9 @@ from oarlock.plan.policy import policies
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import accounting, queues, tokens
 from oarlock.web import token
-from oarlock.web.context import Call, Nought
-from oarlock.web.decode import Asked, Instant, Word
-from oarlock.web.policy import May
+from oarlock.web.context import EmptyResponse, RequestContext
+from oarlock.web.decode import Instant, VerbRequest, Word
+from oarlock.web.policy import RequiredRole
 from oarlock.web.registry import verb
 
 _DAY_SECONDS = 86_400
@@ -26,11 +26,11 @@ _NAME = Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="1 to 64 letters, di
 _POLICY = Meta(pattern=r"^[A-Za-z0-9_.+-]{1,64}$", description="1 to 64 letters, digits, `_`, `.`, `+` and `-`")
 
 
-class Nothing(Asked):
+class EmptyRequest(VerbRequest):
     """Nothing has to be said."""
 
 
-class Version(Struct, frozen=True):
+class VersionResponse(Struct, frozen=True):
     """Which server answers, and what time it thinks it is."""
 
     version: str
@@ -39,27 +39,35 @@ class Version(Struct, frozen=True):
 
 
 @verb(
-    "version", "GET /version", may=May.ANYBODY, asks=Nothing, answers=Version,
-    says="Say which server this is and what its clock shows.",
+    "version", "GET /version",
+    role=RequiredRole.ANYBODY, request=EmptyRequest, response=VersionResponse,
+    summary="Say which server this is and what its clock shows.",
 )  # fmt: skip
-async def version(call: Call, _asked: Nothing) -> Version:
+async def version(context: RequestContext, _request: EmptyRequest) -> VersionResponse:
     """Answer without looking at the database, so that it answers when nothing else does."""
-    return Version(oarlock.__version__, call.core.config.cluster_name, call.now)
+    return VersionResponse(oarlock.__version__, context.core.config.cluster_name, context.now)
 
 
-class Queues(Struct, frozen=True):
+class QueuesResponse(Struct, frozen=True):
     """Queues, those with the highest priority first."""
 
     queues: list[Queue]
 
 
-@verb("queues.list", "GET /queues", may=May.USERS, asks=Nothing, answers=Queues, says="List the queues.")
-async def list_queues(call: Call, _asked: Nothing) -> Queues:
+@verb(
+    "queues.list",
+    "GET /queues",
+    role=RequiredRole.USERS,
+    request=EmptyRequest,
+    response=QueuesResponse,
+    summary="List the queues.",
+)
+async def list_queues(context: RequestContext, _request: EmptyRequest) -> QueuesResponse:
     """Give all queues."""
-    return Queues(await call.read(queues.listed))
+    return QueuesResponse(await context.read(queues.listed))
 
 
-class NewQueue(Asked):
+class NewQueueRequest(VerbRequest):
     """A queue to be added; a higher priority is planned first, and the policy is a scheduler's name."""
 
     name: Annotated[str, _NAME]
@@ -67,50 +75,59 @@ class NewQueue(Asked):
     policy: Annotated[str, _POLICY] = "oar_sched_gantt_with_timesharing"
 
 
-@verb("queues.add", "POST /queues", may=May.ADMINS, asks=NewQueue, answers=Nought, says="Add a queue.")
-async def add_queue(call: Call, asked: NewQueue) -> Nought:
+@verb(
+    "queues.add",
+    "POST /queues",
+    role=RequiredRole.ADMINS,
+    request=NewQueueRequest,
+    response=EmptyResponse,
+    summary="Add a queue.",
+)
+async def add_queue(context: RequestContext, request: NewQueueRequest) -> EmptyResponse:
     """Add an open queue."""
-    if policies.find_policy(asked.policy) is None:
+    if policies.find_policy(request.policy) is None:
         known = ", ".join(policies.POLICIES)
         raise UnknownPolicy(
-            f"There is no policy `{short(asked.policy)}`.",
+            f"There is no policy `{short(request.policy)}`.",
             hint=f"Policies: {known}, depth-N, depth-N-sjbf; some take +multifactor or +predict.",
         )
     return await _then_schedule(
-        call, await call.do(lambda tx: queues.add(tx, Queue(asked.name, asked.priority, asked.policy)))
+        context, await context.do(lambda tx: queues.add(tx, Queue(request.name, request.priority, request.policy)))
     )
 
 
-class SomeQueues(Asked):
+class QueueSelection(VerbRequest):
     """Queues by name; without any, all of them."""
 
     names: Annotated[list[Word], Meta(max_length=1000)] | None = None
 
 
 @verb(
-    "queues.start", "POST /queues/start", may=May.ADMINS, asks=SomeQueues, answers=Nought,
-    says="Let jobs of queues start again: of those named, or of all.",
+    "queues.start", "POST /queues/start",
+    role=RequiredRole.ADMINS, request=QueueSelection, response=EmptyResponse,
+    summary="Let jobs of queues start again: of those named, or of all.",
 )  # fmt: skip
-async def start_queues(call: Call, asked: SomeQueues) -> Nought:
+async def start_queues(context: RequestContext, request: QueueSelection) -> EmptyResponse:
     """Open queues."""
-    by, now = call.who.name, call.now
-    started = await call.do(lambda tx: queue_states.start(tx, asked.names, by=by, now=now))
-    call.core.forget_failures()
-    return await _then_schedule(call, started)
+    by, now = context.user.name, context.now
+    started = await context.do(lambda tx: queue_states.start(tx, request.names, by=by, now=now))
+    context.core.forget_failures()
+    return await _then_schedule(context, started)
 
 
 @verb(
-    "queues.stop", "POST /queues/stop", may=May.ADMINS, asks=SomeQueues, answers=Nought,
-    says="Start no more jobs of queues: of those named, or of all.",
+    "queues.stop", "POST /queues/stop",
+    role=RequiredRole.ADMINS, request=QueueSelection, response=EmptyResponse,
+    summary="Start no more jobs of queues: of those named, or of all.",
 )  # fmt: skip
-async def stop_queues(call: Call, asked: SomeQueues) -> Nought:
+async def stop_queues(context: RequestContext, request: QueueSelection) -> EmptyResponse:
     """Close queues."""
-    by, now = call.who.name, call.now
-    stopped = await call.do(lambda tx: queue_states.stop(tx, asked.names, by=by, now=now))
-    return await _then_schedule(call, stopped)
+    by, now = context.user.name, context.now
+    stopped = await context.do(lambda tx: queue_states.stop(tx, request.names, by=by, now=now))
+    return await _then_schedule(context, stopped)
 
 
-class OneQueue(Asked):
+class RemoveQueueRequest(VerbRequest):
     """A queue by its name; `force` removes even the one of jobs that name none."""
 
     name: Word
@@ -118,25 +135,26 @@ class OneQueue(Asked):
 
 
 @verb(
-    "queues.remove", "DELETE /queues/{name}", may=May.ADMINS, asks=OneQueue, answers=Nought,
-    says="Remove a queue in which no job is left.",
+    "queues.remove", "DELETE /queues/{name}",
+    role=RequiredRole.ADMINS, request=RemoveQueueRequest, response=EmptyResponse,
+    summary="Remove a queue in which no job is left.",
 )  # fmt: skip
-async def remove_queue(call: Call, asked: OneQueue) -> Nought:
+async def remove_queue(context: RequestContext, request: RemoveQueueRequest) -> EmptyResponse:
     """Remove it."""
-    if asked.name == DEFAULT_QUEUE and not asked.force:
+    if request.name == DEFAULT_QUEUE and not request.force:
         raise QueueInUse(
             f"Jobs that name no queue go to `{DEFAULT_QUEUE}`: without it they would be refused.",
             hint=f"`oarnotify --remove-queue {DEFAULT_QUEUE} --force` removes it all the same.",
         )
-    return await call.do(lambda tx: queues.remove(tx, asked.name))
+    return await context.do(lambda tx: queues.remove(tx, request.name))
 
 
-async def _then_schedule(call: Call, done: Nought) -> Nought:
-    call.core.wake_scheduler()
+async def _then_schedule(context: RequestContext, done: EmptyResponse) -> EmptyResponse:
+    context.core.wake_scheduler()
     return done
 
 
-class UpdateAccounts(Asked):
+class UpdateAccountingRequest(VerbRequest):
     """What to do besides adding jobs that ended: begin anew, or forget what is older than so many seconds."""
 
     reinitialize: bool = False
@@ -160,7 +178,7 @@ class BookingView(Struct, frozen=True):
     consumption: int
 
 
-class Updated(Struct, frozen=True):
+class UpdateAccountingResponse(Struct, frozen=True):
     """How many jobs were added, and how many rows there are; when old ones were to be forgotten, how many were.
 
     `bookings` are the first changes of the rows.
@@ -172,35 +190,39 @@ class Updated(Struct, frozen=True):
 
 
 @verb(
-    "accounting.update", "POST /accounting", may=May.ADMINS, asks=UpdateAccounts, answers=Updated,
-    says="Bring the accounts up to date; make them anew, or forget old ones.",
+    "accounting.update", "POST /accounting",
+    role=RequiredRole.ADMINS, request=UpdateAccountingRequest,
+    response=UpdateAccountingResponse,
+    summary="Bring the accounts up to date; make them anew, or forget old ones.",
 )  # fmt: skip
-async def update_accounts(call: Call, asked: UpdateAccounts) -> Updated:
+async def update_accounts(context: RequestContext, request: UpdateAccountingRequest) -> UpdateAccountingResponse:
     """Work in several transactions, so that a long history does not keep others waiting."""
-    window, now = call.core.config.accounting_window, call.now
+    window, now = context.core.config.accounting_window, context.now
 
     def prepare(tx: Tx) -> int:
-        if asked.reinitialize:
+        if request.reinitialize:
             accounting.reinitialize(tx)
-        return 0 if asked.delete_before is None else accounting.delete_before(tx, now - asked.delete_before)
+        return 0 if request.delete_before is None else accounting.delete_before(tx, now - request.delete_before)
 
     def account(tx: Tx) -> tuple[int, list[accounting.Booking]]:
         bookings: list[accounting.Booking] = []  # the writer may run this twice
         return accounting.update_accounts(tx, window=window, bookings=bookings), bookings
 
-    async def act() -> Updated:
-        forgotten, jobs = await call.core.write(prepare), 0
+    async def act() -> UpdateAccountingResponse:
+        forgotten, jobs = await context.core.write(prepare), 0
         bookings: list[accounting.Booking] = []
-        while (added := await call.core.write(account))[0]:
+        while (added := await context.core.write(account))[0]:
             jobs += added[0]
             bookings += added[1][: _MOST_BOOKINGS - len(bookings)]
-        rows = forgotten if asked.delete_before is not None else await call.read(accounting.count)
-        return Updated(jobs, rows, [BookingView(one.job_id, one.created, *one.account) for one in bookings])
+        rows = forgotten if request.delete_before is not None else await context.read(accounting.count)
+        return UpdateAccountingResponse(
+            jobs, rows, [BookingView(one.job_id, one.created, *one.account) for one in bookings]
+        )
 
-    return await call.act(act, Updated)
+    return await context.act(act, UpdateAccountingResponse)
 
 
-class ShowAccounts(Asked):
+class AccountingRequest(VerbRequest):
     """Whose accounts, and of which time."""
 
     user: Word | None = None
@@ -209,7 +231,7 @@ class ShowAccounts(Asked):
     until: Instant = 2**53
 
 
-class AccountView(Struct, frozen=True):
+class AccountingRowView(Struct, frozen=True):
     """Resource-seconds of a user, for a project, in a queue, in one window of time."""
 
     window_start: int
@@ -221,62 +243,64 @@ class AccountView(Struct, frozen=True):
     consumption: int
 
 
-class Accounts(Struct, frozen=True):
+class AccountingResponse(Struct, frozen=True):
     """Rows of the accounts, oldest first; of one user also the karma of a job of each project, as of now."""
 
-    rows: list[AccountView]
+    rows: list[AccountingRowView]
     karma: dict[str, float]
 
 
 @verb(
-    "accounting.show", "GET /accounting", may=May.USERS, asks=ShowAccounts, answers=Accounts,
-    says="Show who used and asked for how much.",
+    "accounting.show", "GET /accounting",
+    role=RequiredRole.USERS, request=AccountingRequest, response=AccountingResponse,
+    summary="Show who used and asked for how much.",
 )  # fmt: skip
-async def show_accounts(call: Call, asked: ShowAccounts) -> bytes:
+async def show_accounts(context: RequestContext, request: AccountingRequest) -> bytes:
     """Give the rows as bytes: made where they were read."""
-    config, now = call.core.config, call.now
+    config, now = context.core.config, context.now
 
     def read(tx: Tx) -> bytes:
-        found = accounting.listed(tx, since=asked.since, until=asked.until, user=asked.user)
-        rows = [one for one in found if asked.project is None or one.project == asked.project]
-        own = {} if asked.user is None else karma.by_project(tx, config, asked.user, rows, now=now)
-        return msgspec.json.encode(Accounts([AccountView(*one) for one in rows], own))  # type: ignore[arg-type]
+        found = accounting.listed(tx, since=request.since, until=request.until, user=request.user)
+        rows = [one for one in found if request.project is None or one.project == request.project]
+        own = {} if request.user is None else karma.by_project(tx, config, request.user, rows, now=now)
+        return msgspec.json.encode(AccountingResponse([AccountingRowView(*one) for one in rows], own))  # type: ignore[arg-type]
 
-    return await call.read(read)
+    return await context.read(read)
 
 
-class NewToken(Asked):
+class NewTokenRequest(VerbRequest):
     """A token's name, and for how many days it is good."""
 
     name: Annotated[str, _NAME]
     days: Annotated[int, Meta(ge=1, le=366)] = 30
 
 
-class Made(Struct, frozen=True):
+class NewTokenResponse(Struct, frozen=True):
     """A token, shown this once."""
 
     token: str
 
 
 @verb(
-    "tokens.add", "POST /tokens", may=May.AT_SOCKET, asks=NewToken, answers=Made,
-    says="Make a token for the port; it is shown once. Only on the socket.",
+    "tokens.add", "POST /tokens",
+    role=RequiredRole.AT_SOCKET, request=NewTokenRequest, response=NewTokenResponse,
+    summary="Make a token for the port; it is shown once. Only on the socket.",
 )  # fmt: skip
-async def add_token(call: Call, asked: NewToken) -> Made:
+async def add_token(context: RequestContext, request: NewTokenRequest) -> NewTokenResponse:
     """Keep only the token's hash, also in what is remembered of this request: asked again, it is not shown again."""
-    made, now, user, uid = token.make(), call.now, call.who.name, call.who.account.uid
+    made, now, user, uid = token.make(), context.now, context.user.name, context.user.account.uid
     own_hash = token.hash_of(made)
 
     def step(tx: Tx) -> str:
         tokens.forget(tx, now=now)
-        if any(one.label == asked.name for one in tokens.of_user(tx, user)):
-            raise _exists(asked.name)
-        tokens.add(tx, tokens.StoredToken(own_hash, user, asked.name, now, now + asked.days * _DAY_SECONDS, uid))
+        if any(one.label == request.name for one in tokens.of_user(tx, user)):
+            raise _exists(request.name)
+        tokens.add(tx, tokens.StoredToken(own_hash, user, request.name, now, now + request.days * _DAY_SECONDS, uid))
         return own_hash
 
-    if await call.change(step, str) != own_hash:
-        raise _exists(asked.name)
-    return Made(made)
+    if await context.change(step, str) != own_hash:
+        raise _exists(request.name)
+    return NewTokenResponse(made)
 
 
 def _exists(name: str) -> TokenExists:
@@ -285,7 +309,7 @@ def _exists(name: str) -> TokenExists:
     )
 
 
-class TokenLine(Struct, frozen=True):
+class TokenView(Struct, frozen=True):
     """What can be said of a token after it was made."""
 
     name: str
@@ -293,38 +317,46 @@ class TokenLine(Struct, frozen=True):
     expires: int
 
 
-class Tokens(Struct, frozen=True):
+class TokensResponse(Struct, frozen=True):
     """One's own tokens, oldest first."""
 
-    tokens: list[TokenLine]
+    tokens: list[TokenView]
 
 
-@verb("tokens.list", "GET /tokens", may=May.USERS, asks=Nothing, answers=Tokens, says="List your tokens.")
-async def list_tokens(call: Call, _asked: Nothing) -> Tokens:
+@verb(
+    "tokens.list",
+    "GET /tokens",
+    role=RequiredRole.USERS,
+    request=EmptyRequest,
+    response=TokensResponse,
+    summary="List your tokens.",
+)
+async def list_tokens(context: RequestContext, _request: EmptyRequest) -> TokensResponse:
     """Give the caller's tokens, without what they are."""
-    found = await call.read(lambda tx: tokens.of_user(tx, call.who.name))
-    return Tokens([TokenLine(one.label, one.created, one.expires) for one in found])
+    found = await context.read(lambda tx: tokens.of_user(tx, context.user.name))
+    return TokensResponse([TokenView(one.label, one.created, one.expires) for one in found])
 
 
-class OneToken(Asked):
+class TokenByNameRequest(VerbRequest):
     """A token by its name."""
 
     name: Word
 
 
 @verb(
-    "tokens.revoke", "DELETE /tokens/{name}", may=May.USERS, asks=OneToken, answers=Nought,
-    says="Make one of your tokens worthless, at once.",
+    "tokens.revoke", "DELETE /tokens/{name}",
+    role=RequiredRole.USERS, request=TokenByNameRequest, response=EmptyResponse,
+    summary="Make one of your tokens worthless, at once.",
 )  # fmt: skip
-async def revoke_token(call: Call, asked: OneToken) -> Nought:
+async def revoke_token(context: RequestContext, request: TokenByNameRequest) -> EmptyResponse:
     """Revoke what bears that name."""
-    user = call.who.name
+    user = context.user.name
 
     def step(tx: Tx) -> None:
-        named = [one for one in tokens.of_user(tx, user) if one.label == asked.name]
+        named = [one for one in tokens.of_user(tx, user) if one.label == request.name]
         if not named:
-            raise UnknownToken(f"You have no token `{short(asked.name)}`.", hint="`GET /tokens` lists yours.")
+            raise UnknownToken(f"You have no token `{short(request.name)}`.", hint="`GET /tokens` lists yours.")
         for one in named:
             tokens.revoke(tx, user=user, token_hash=one.token_hash)
 
-    return await call.do(step)
+    return await context.do(step)

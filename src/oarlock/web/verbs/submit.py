@@ -5,10 +5,10 @@ from msgspec import Struct
 from oarlock.job.admission.payload import SubmissionPayload
 from oarlock.model.errors import InteractiveNotYet
 from oarlock.model.job import JobState, Reservation
-from oarlock.web.context import Call, Later
+from oarlock.web.context import DeferredResponse, RequestContext
 from oarlock.web.decode import LARGEST_ARRAY_BODY
 from oarlock.web.nodeset import folded
-from oarlock.web.policy import May
+from oarlock.web.policy import RequiredRole
 from oarlock.web.registry import verb
 
 _PATIENCE = 60.0  # seconds: with thousands of waiting jobs a pass may take some
@@ -22,7 +22,7 @@ class ReservationView(Struct, frozen=True):
     start: int | None
 
 
-class Submitted(Struct, frozen=True):
+class SubmitResponse(Struct, frozen=True):
     """The new jobs, what the rules said, and the answer to a reservation."""
 
     job_ids: list[int]
@@ -33,40 +33,41 @@ class Submitted(Struct, frozen=True):
 
 
 @verb(
-    "jobs.submit", "POST /jobs", may=May.SUBMITTERS, asks=SubmissionPayload, answers=Submitted, behalf=True,
-    largest_body=LARGEST_ARRAY_BODY, says="Submit a job or an array of jobs.",
+    "jobs.submit", "POST /jobs",
+    role=RequiredRole.SUBMITTERS, request=SubmissionPayload, response=SubmitResponse, behalf=True,
+    largest_body=LARGEST_ARRAY_BODY, summary="Submit a job or an array of jobs.",
 )  # fmt: skip
-async def submit(call: Call, asked: SubmissionPayload) -> Submitted | Later:
+async def submit(context: RequestContext, request: SubmissionPayload) -> SubmitResponse | DeferredResponse:
     """Store the jobs and wake the scheduler; a reservation is answered when the scheduler has looked at it."""
-    _refuse_interactive(asked)
-    if call.behalf is not None:
-        await call.core.write(call.note)  # before it is done: who is to blame for a job is known whatever follows
-    taken = await call.desk.take(asked, call.account, request_id=call.request_id)
-    call.core.wake_scheduler()
+    _refuse_interactive(request)
+    if context.behalf is not None:
+        await context.core.write(context.note)  # before it is done: who is to blame for a job is known whatever follows
+    taken = await context.submissions.take(request, context.account, request_id=context.request_id)
+    context.core.wake_scheduler()
     first, ids = taken.first, list(taken.ids)
 
-    async def answered() -> Submitted:
-        view = await _reservation(call, first.id)
-        return Submitted(ids, first.array_id, taken.messages, first.state, view)
+    async def answered() -> SubmitResponse:
+        view = await _reservation(context, first.id)
+        return SubmitResponse(ids, first.array_id, taken.messages, first.state, view)
 
     if first.reservation is not Reservation.NONE:
-        return Later(answered)
-    return Submitted(ids, first.array_id, taken.messages, first.state, None)
+        return DeferredResponse(answered)
+    return SubmitResponse(ids, first.array_id, taken.messages, first.state, None)
 
 
-def _refuse_interactive(asked: SubmissionPayload) -> None:
+def _refuse_interactive(request: SubmissionPayload) -> None:
     """Raise `InteractiveNotYet` for a job that nobody could enter: it would run an empty command."""
-    if asked.interactive:
+    if request.interactive:
         raise InteractiveNotYet
 
 
-async def _reservation(call: Call, job_id: int) -> ReservationView:
-    answer = await call.core.answered(job_id, seconds=_PATIENCE)
+async def _reservation(context: RequestContext, job_id: int) -> ReservationView:
+    answer = await context.core.answered(job_id, seconds=_PATIENCE)
     says = answer.says or "The scheduler has not answered yet."
     return ReservationView(answer.accepted, says, answer.start)
 
 
-class Trial(Struct, frozen=True):
+class DryRunResponse(Struct, frozen=True):
     """When and where a job would start, and what would start sooner."""
 
     start: int | None
@@ -77,12 +78,13 @@ class Trial(Struct, frozen=True):
 
 
 @verb(
-    "jobs.dry-run", "POST /jobs/dry-run", may=May.SUBMITTERS, asks=SubmissionPayload, answers=Trial, changes=False,
-    says="Say when and where a job would start, and what would start sooner; nothing is submitted.",
+    "jobs.dry-run", "POST /jobs/dry-run",
+    role=RequiredRole.SUBMITTERS, request=SubmissionPayload, response=DryRunResponse, changes=False,
+    summary="Say when and where a job would start, and what would start sooner; nothing is submitted.",
 )  # fmt: skip
-async def dry_run(call: Call, asked: SubmissionPayload) -> Trial:
+async def dry_run(context: RequestContext, request: SubmissionPayload) -> DryRunResponse:
     """Ask the scheduler about a job that is not stored."""
-    _refuse_interactive(asked)
-    new, messages = await call.desk.try_out(asked, call.account)
-    when = await call.core.when(new, user=call.reader)
-    return Trial(when.start, folded(when.nodes), when.says, when.sooner, messages)
+    _refuse_interactive(request)
+    new, messages = await context.submissions.try_out(request, context.account)
+    when = await context.core.when(new, user=context.reader)
+    return DryRunResponse(when.start, folded(when.nodes), when.says, when.sooner, messages)

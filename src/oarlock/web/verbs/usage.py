@@ -14,12 +14,11 @@ from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import jobs, summaries
 from oarlock.store.queries.summaries import Summary
 from oarlock.web import site_metrics
-from oarlock.web.context import Call
-from oarlock.web.decode import Asked
-from oarlock.web.policy import May
+from oarlock.web.context import RequestContext
+from oarlock.web.policy import RequiredRole
 from oarlock.web.registry import verb
-from oarlock.web.verbs.jobs import OneJob
-from oarlock.web.verbs.site import Nothing
+from oarlock.web.verbs.jobs import JobByIdRequest
+from oarlock.web.verbs.site import EmptyRequest
 
 
 class UsageView(Struct, frozen=True, kw_only=True):
@@ -50,21 +49,22 @@ class UsageView(Struct, frozen=True, kw_only=True):
 
 
 @verb(
-    "jobs.usage", "GET /jobs/{id}/usage", may=May.USERS, asks=OneJob, answers=UsageView,
-    says="Show what a job used so far: CPU time, memory, I/O, and of how much.",
+    "jobs.usage", "GET /jobs/{id}/usage",
+    role=RequiredRole.USERS, request=JobByIdRequest, response=UsageView,
+    summary="Show what a job used so far: CPU time, memory, I/O, and of how much.",
 )  # fmt: skip
-async def usage(call: Call, asked: OneJob) -> UsageView:
+async def usage(context: RequestContext, request: JobByIdRequest) -> UsageView:
     """Return the last sample of a job that runs, else the last counters of its attempts."""
-    now = call.core.live.usage(asked.id)
+    now = context.core.live.usage(request.id)
 
     def read(tx: Tx) -> UsageView:
-        job = jobs.get(tx, asked.id)
+        job = jobs.get(tx, request.id)
         if now is not None:
             return _so_far(job, now)
-        found = summaries.of_jobs(tx, [asked.id])
-        return _reported(job, found[0]) if found else UsageView(job_id=asked.id)
+        found = summaries.of_jobs(tx, [request.id])
+        return _reported(job, found[0]) if found else UsageView(job_id=request.id)
 
-    return await call.read(read)
+    return await context.read(read)
 
 
 def _so_far(job: Job, now: MeasuredUsage) -> UsageView:
@@ -98,18 +98,19 @@ def _reported(job: Job, summary: Summary) -> UsageView:
 
 
 @verb(
-    "metrics", "GET /metrics", may=May.READERS, asks=Nothing, answers=str, media_type=CONTENT_TYPE,
-    says="Give all that nodes measure and the scheduler knows, as Prometheus reads it; also at `/metrics`.",
+    "metrics", "GET /metrics",
+    role=RequiredRole.READERS, request=EmptyRequest, response=str, media_type=CONTENT_TYPE,
+    summary="Give all that nodes measure and the scheduler knows, as Prometheus reads it; also at `/metrics`.",
 )  # fmt: skip
-async def metrics(call: Call, _asked: Nothing) -> bytes:
+async def metrics(context: RequestContext, _request: EmptyRequest) -> bytes:
     """Take what is known on the loop, write it elsewhere."""
-    live: LiveUsage = call.core.live
+    live: LiveUsage = context.core.live
     unknown = live.unknown()
-    config, now = call.core.config, call.now
-    found, site = await call.read(lambda tx: (_facts(tx, unknown), site_metrics.read(tx, config, now=now)))
+    config, now = context.core.config, context.now
+    found, site = await context.read(lambda tx: (_facts(tx, unknown), site_metrics.read(tx, config, now=now)))
     live.learn(found)
-    batches, refused = live.batches(now=call.core.clock.now()), site_metrics.refused(live.refused, config)
-    page = await call.core.compute(lambda: live.page(batches), user=call.reader)
+    batches, refused = live.batches(now=context.core.clock.now()), site_metrics.refused(live.refused, config)
+    page = await context.core.compute(lambda: live.page(batches), user=context.reader)
     return page + site_metrics.page(site, config) + refused
 
 
@@ -117,11 +118,7 @@ def _facts(tx: Tx, ids: set[int]) -> dict[int, JobFacts]:
     return {job.id: JobFacts(job.user, job.project, job.name or "") for job in jobs.existing(tx, ids)} if ids else {}
 
 
-class TargetsOf(Asked):
-    """Nothing has to be said."""
-
-
-class Target(Struct, frozen=True):
+class ScrapeTarget(Struct, frozen=True):
     """Addresses to scrape, and labels for what they give."""
 
     targets: list[str]
@@ -129,10 +126,11 @@ class Target(Struct, frozen=True):
 
 
 @verb(
-    "prometheus.targets", "GET /prometheus/targets", may=May.READERS, asks=TargetsOf, answers=list[Target],
-    says="Say what Prometheus should scrape, in the form of its `http_sd_configs`.",
+    "prometheus.targets", "GET /prometheus/targets",
+    role=RequiredRole.READERS, request=EmptyRequest, response=list[ScrapeTarget],
+    summary="Say what Prometheus should scrape, in the form of its `http_sd_configs`.",
 )  # fmt: skip
-async def targets(call: Call, _asked: TargetsOf) -> list[Target]:
+async def targets(context: RequestContext, _request: EmptyRequest) -> list[ScrapeTarget]:
     """Name this server: it tells for all its nodes, each line with the node as its `instance`."""
-    config = call.core.config
-    return [Target([f"{config.server_hostname}:{config.server_port}"], {"cluster": config.cluster_name})]
+    config = context.core.config
+    return [ScrapeTarget([f"{config.server_hostname}:{config.server_port}"], {"cluster": config.cluster_name})]
