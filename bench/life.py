@@ -114,7 +114,7 @@ class Meter:
         """Give what was used so far."""
         if not self._group:
             return _cpu_seconds(server)
-        stats = [drivers.fields(drivers.read(f"{at}/cpu.stat")) for at in (self._group, *self._nodes)]
+        stats = [drivers.parse_fields(drivers.read(f"{at}/cpu.stat")) for at in (self._group, *self._nodes)]
         return sum(stat["usage_usec"] for stat in stats) / 1e6
 
 

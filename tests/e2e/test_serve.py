@@ -134,7 +134,7 @@ def leave_behind(site, directory, key):
         mac_key = InstanceIdentity(facts.get(tx, "identity"), secret_key).spool_key(directory.name)
         secrets = [StepContext(Config(), secret_key).secret(attempt) for attempt in attempts.of_jobs(tx, [key[0]])]
     launch = json.dumps({"secret": secrets[0] if secrets else "00"}).encode()
-    place = spool.enter(str(directory), key, launch, mac_key)
+    place = spool.create_entry(str(directory), key, launch, mac_key)
     place.write(sign_report(Report(*key, directory.name, "", EXITED), "00"))
     place.close()
 

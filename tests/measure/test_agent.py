@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oarlock.measure import options, run_agent
-from oarlock.measure.agent import Agent, next_turn, source_settings
+from oarlock.measure.agent import Agent, next_sample_time, source_settings
 from oarlock.measure.options import AgentOptions
 from oarlock.model.errors import ConfigRefused
 from oarlock.node.cgroup.hierarchies import Hierarchy
@@ -59,13 +59,13 @@ def page(agent):
 
 @given(st.floats(0, 2e9), st.floats(0.1, 3600))
 def test_the_next_turn_is_after_now_and_no_further_than_a_period(now, period):
-    turn = next_turn(now, period)
+    turn = next_sample_time(now, period)
     assert now < turn <= now + period * 1.001 + 1e-6
     assert abs(turn / period - round(turn / period)) < 1e-3
 
 
 def test_nodes_sample_in_step():
-    assert [next_turn(now, 5.0) for now in (1000.0, 1001.3, 1004.999)] == [1005.0] * 3
+    assert [next_sample_time(now, 5.0) for now in (1000.0, 1001.3, 1004.999)] == [1005.0] * 3
 
 
 def test_a_sample_is_on_the_page_under_all_names(agent_of):

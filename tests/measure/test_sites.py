@@ -9,7 +9,7 @@ import pytest
 from oarlock.measure import cluster_lookup
 from oarlock.measure.cluster_lookup import ClusterLookup, ask_slurm, sacct, scontrol, start_lookup
 from oarlock.measure.options import AgentOptions
-from oarlock.measure.owners import JobFacts, described
+from oarlock.measure.owners import JobFacts, describe_owner
 from oarlock.model.errors import ConfigRefused, SecretExposed
 from oarlock.node.measure.layout import CgroupIdentity
 from oarlock.store.queries import foreign_jobs
@@ -238,4 +238,4 @@ def test_slurm_tells_the_number_of_a_job_whose_cgroup_is_named_by_its_sluid(tmp_
     found = ask_slurm(["s0123456789ABC", "s0000000000000"])
     assert found == {"s0123456789ABC": JobFacts("bob", "", "two words", job="18")}
     place = CgroupIdentity("slurm", "s0123456789ABC", uid=1002)
-    assert described(place, found["s0123456789ABC"]).job == "18"
+    assert describe_owner(place, found["s0123456789ABC"]).job == "18"

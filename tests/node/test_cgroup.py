@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 
 from oarlock.node.cgroup import drivers
-from oarlock.node.cgroup.drivers import CgroupError, CgroupMounts, detect, here, mounts, numbers, select_cpus
+from oarlock.node.cgroup.drivers import (
+    CgroupError,
+    CgroupMounts,
+    detect,
+    detect_driver,
+    mounts,
+    parse_cpu_list,
+    select_cpus,
+)
 from oarlock.node.cgroup.processes import ProcessTreeDriver
 from oarlock.node.cgroup.v1 import V1Driver
 from oarlock.node.cgroup.v2 import V2Cgroup, V2Driver
@@ -58,7 +66,7 @@ def test_mounts_are_read_by_controller():
 
 
 def test_cpu_numbers_of_pretended_nodes_are_taken_modulo_the_cpus_there_are():
-    assert numbers("0-2,5\n") == [0, 1, 2, 5]
+    assert parse_cpu_list("0-2,5\n") == [0, 1, 2, 5]
     assert select_cpus((1, 3, 9), [0, 1, 2, 5], pretended=True) == [1, 5]
     assert select_cpus((), [4, 5], pretended=True) == [4, 5]
 
@@ -227,7 +235,7 @@ def test_roots_that_another_program_removed_are_made_again(driver):
 def real(node):
     if os.geteuid() != 0:
         pytest.skip("groups need root")
-    return here(node)
+    return detect_driver(node)
 
 
 @needs_root
@@ -294,9 +302,9 @@ def test_supervisors_leave_the_session_of_their_login(node):
         pytest.skip("no cgroup2 tree here")
     child = os.fork()
     if child == 0:
-        drivers.shelter(node, found, systemd=False)
+        drivers.leave_login_session(node, found, systemd=False)
         stayed = node not in drivers.read("/proc/self/cgroup")
-        drivers.shelter(node, found, systemd=True)
+        drivers.leave_login_session(node, found, systemd=True)
         moved = f"0::/oarlock/{node}/supervisors\n" in drivers.read("/proc/self/cgroup")
         os._exit(0 if stayed and moved else 1)
     assert os.waitpid(child, 0)[1] == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oarlock.node.attempt import command
-from oarlock.node.attempt.command import CannotStart, opened
+from oarlock.node.attempt.command import CannotStart, open_output
 from oarlock.node.attempt.environment import JobFiles
 from oarlock.node.attempt.identity import become, resolve
 from oarlock.node.wire.messages import Launch
@@ -55,7 +55,7 @@ def test_a_trap_in_the_place_of_an_output_is_not_opened(ground, people, trap):
 
     def work():
         become(ada)
-        return opened(str(ground / "out"))
+        return open_output(str(ground / "out"))
 
     assert in_a_child(work) == "CannotStart"
     assert passwords.stat() == before
@@ -64,14 +64,14 @@ def test_a_trap_in_the_place_of_an_output_is_not_opened(ground, people, trap):
 
 def test_an_output_is_appended_to_and_never_cut(tmp_path):
     (tmp_path / "out").write_text("before\n")
-    fd = opened(str(tmp_path / "out"))
+    fd = open_output(str(tmp_path / "out"))
     os.write(fd, b"after\n")
     os.close(fd)
     assert (tmp_path / "out").read_text() == "before\nafter\n"
 
 
 def test_who_wants_no_output_says_dev_null():
-    fd = opened("/dev/null")
+    fd = open_output("/dev/null")
     assert os.write(fd, b"lost\n") == 5
     os.close(fd)
 
@@ -79,13 +79,13 @@ def test_who_wants_no_output_says_dev_null():
 def test_a_device_that_is_refused_is_closed_again():
     before = set(Path("/proc/self/fd").iterdir())
     with pytest.raises(CannotStart, match="/dev/full is not a regular file"):
-        opened("/dev/full")
+        open_output("/dev/full")
     assert set(Path("/proc/self/fd").iterdir()) == before
 
 
 def test_an_output_that_fails_names_the_file(tmp_path):
     with pytest.raises(CannotStart, match="absent/out") as problem:
-        opened(str(tmp_path / "absent" / "out"))
+        open_output(str(tmp_path / "absent" / "out"))
     assert problem.value.event == "OUTPUT_FILES"
 
 
@@ -107,7 +107,7 @@ def test_a_name_swapped_with_a_link_while_it_is_opened_gains_nothing(ground, peo
         become(ada)
         for _ in range(2000):
             try:
-                os.close(opened(str(home / "out")))
+                os.close(open_output(str(home / "out")))
             except CannotStart:
                 continue
         return "done"
@@ -141,7 +141,7 @@ class Free:
 
 def ordered(launch, ground, known=None):
     command.write_files(launch, JobFiles.of(str(ground), "1.1"))
-    return command.ordered(launch, Free(), JobFiles.of(str(ground), "1.1"), known, lowest_uid=1000)
+    return command.make_command_spec(launch, Free(), JobFiles.of(str(ground), "1.1"), known, lowest_uid=1000)
 
 
 @needs_root
@@ -162,7 +162,7 @@ def test_no_command_runs_when_a_call_before_it_fails(ground, people, monkeypatch
     begun.status.setblocking(True)
     said = heard(begun.status)
     assert (os.waitpid(begun.pid, 0)[1], made.exists()) == (127 << 8, False)
-    assert "injected" in str(command.heard(said))
+    assert "injected" in str(command.parse_child_message(said))
 
 
 def heard(status):
@@ -183,7 +183,7 @@ def test_who_was_looked_up_is_told_and_need_not_be_looked_up_again(ground, peopl
         launch = Launch(1, 1, "", "", people[0], "true", directory="/")
         begun = command.begin(ordered(launch, ground, known), Free().join)
         begun.status.setblocking(True)
-        said = begun.status.recv(command.LONGEST_SAID)
+        said = begun.status.recv(command.LONGEST_MESSAGE)
         begun.status.close()
         os.waitpid(begun.pid, 0)
         for path in ground.glob("1.1.*"):
@@ -191,14 +191,14 @@ def test_who_was_looked_up_is_told_and_need_not_be_looked_up_again(ground, peopl
         return said
 
     ground.chmod(0o777)
-    user = command.heard(begin())
+    user = command.parse_child_message(begin())
     assert user == resolve(people[0], None)
     monkeypatch.setattr(command, "resolve", lambda *_, **__: pytest.fail("it was looked up"))
     assert begin(user) == b"!"
 
 
 def test_nobody_is_believed_to_be_a_user_who_says_nonsense():
-    assert [str(command.heard(said)) for said in (b'{"name": "ada"}', b"[1]", b"?")] == [
+    assert [str(command.parse_child_message(said)) for said in (b'{"name": "ada"}', b"[1]", b"?")] == [
         'the child said b\'{"name": "ada"}\'',
         "the child said b'[1]'",
         "the child said b'?'",

@@ -34,7 +34,7 @@ def wake():
 
 @pytest.fixture
 def run(people, wake):
-    driver = drivers.here(NODE)
+    driver = drivers.detect_driver(NODE)
 
     def run_(program, *arguments, seconds=10.0, **more):
         asked = Notice(**{"job": 7, "user": people[0], "program": program, "arguments": arguments, **more})

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from oarlock.node.attempt import supervisor as supervisors
-from oarlock.node.attempt.command import StartedCommand, sockets
+from oarlock.node.attempt.command import StartedCommand, status_sockets
 from oarlock.node.attempt.link import ProgramLink
 from oarlock.node.cgroup.processes import ProcessTreeDriver
 from oarlock.node.wire.messages import NodeSettings
@@ -58,7 +58,7 @@ def test_a_child_that_closes_its_socket_after_the_spawner_told_of_it_is_seen_at_
     news, telling = os.pipe()
     supervisor._children = Told(news)
     supervisor._ending, supervisor._stderr = False, 99
-    ours, theirs = sockets()
+    ours, theirs = status_sockets()
     os.write(telling, b"pid!")
     threading.Timer(0.2, theirs.close).start()
     began = time.monotonic()

@@ -90,7 +90,7 @@ def test_without_limits_of_its_own_and_with_all_controllers():
 
 
 def test_a_node_knows_its_own_jobs_in_a_scope_and_by_hand_and_nobody_elses():
-    known = layout.of_node("n.1")
+    known = layout.layout_of_node("n.1")
     paths = ("oarlock.slice/oarlock-n.1.scope/ada_7", "oarlock/n.1/ada_7", "oarlock.slice/oarlock-nx1.scope/ada_7")
     assert [bool(known.match(path)) for path in paths] == [True, True, False]
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from oarlock.node.attempt.site_script import UntrustedScript, problem_of, start, trusted
+from oarlock.node.attempt.site_script import UntrustedScript, open_trusted, start, why_unusable
 from tests.bed import eventually, needs_root
 
 
@@ -16,19 +16,19 @@ def written(path, text="#!/bin/sh\nexit 0\n", mode=0o755):
 
 @needs_root
 def test_a_script_of_roots_own_is_opened(site):
-    os.close(trusted(str(written(site / "ok"))))
+    os.close(open_trusted(str(written(site / "ok"))))
 
 
 @needs_root
 def test_a_script_that_others_could_write_is_refused(site):
     with pytest.raises(UntrustedScript, match="may be written by others"):
-        trusted(str(written(site / "open", mode=0o777)))
+        open_trusted(str(written(site / "open", mode=0o777)))
 
 
 @needs_root
 def test_a_script_below_a_directory_that_others_could_write_is_refused(ground):
     with pytest.raises(UntrustedScript, match="/tmp may be written by others"):
-        trusted(str(written(ground / "script")))
+        open_trusted(str(written(ground / "script")))
 
 
 @needs_root
@@ -36,7 +36,7 @@ def test_a_script_of_another_user_is_refused(site, people):
     path = written(site / "theirs")
     os.chown(path, 4242, 4242)
     with pytest.raises(UntrustedScript, match="may be written by others"):
-        trusted(str(path))
+        open_trusted(str(path))
 
 
 @needs_root
@@ -45,7 +45,7 @@ def test_a_script_of_another_user_is_refused(site, people):
 )
 def test_a_script_that_is_not_there_is_refused_by_name(path, says):
     with pytest.raises(UntrustedScript, match=says):
-        trusted(path)
+        open_trusted(path)
 
 
 @needs_root
@@ -58,7 +58,7 @@ def test_a_script_that_is_not_there_is_refused_by_name(path, says):
 )
 def test_a_script_that_cannot_be_executed_is_refused_with_the_reason(site, text, mode, says):
     path = written(site / "broken", text, mode)
-    assert says in problem_of(str(path))
+    assert says in why_unusable(str(path))
 
 
 @needs_root
@@ -70,12 +70,12 @@ def test_what_the_kernel_does_not_execute_is_told_as_such(site):
 
 @needs_root
 def test_nobody_is_told_to_take_a_shared_folder_away_from_everybody(ground, site):
-    shared = problem_of(str(written(ground / "script")))
+    shared = why_unusable(str(written(ground / "script")))
     assert ("chmod" in shared, "/tmp may be written by others" in shared) == (False, True)
     assert "move the file to one that only root can write" in shared
     (site / "open").mkdir(mode=0o755)
     (site / "open").chmod(0o775)
-    assert f"`chmod go-w {site}/open`" in problem_of(str(written(site / "open" / "script")))
+    assert f"`chmod go-w {site}/open`" in why_unusable(str(written(site / "open" / "script")))
 
 
 @needs_root

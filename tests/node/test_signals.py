@@ -30,7 +30,7 @@ def test_a_number_that_went_to_somebody_else_is_sent_no_signal(kind):
 @needs_root
 def test_all_jobs_together_leave_processes_to_the_system():
     node = f"s{secrets.token_hex(4)}"
-    driver = drivers.here(node)
+    driver = drivers.detect_driver(node)
     if "pids" in driver.missing:
         pytest.skip("processes cannot be limited here")
     [limit] = Path("/sys/fs/cgroup").glob(f"**/oarlock/{node}/pids.max")

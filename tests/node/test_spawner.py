@@ -17,7 +17,7 @@ from oarlock.node.attempt.command import CommandSpec
 from oarlock.node.attempt.environment import JobFiles
 from oarlock.node.attempt.identity import User, become, resolve
 from oarlock.node.attempt.spawner import Spawner, _packed, _unpacked
-from oarlock.node.cgroup.drivers import homes
+from oarlock.node.cgroup.drivers import current_procs_files
 from oarlock.node.wire.messages import Launch
 from tests.bed import needs_root
 from tests.monitoring import wait_until
@@ -30,9 +30,9 @@ PIDFD_GETFD = 438  # the same number on every architecture
 class Place(NamedTuple):
     """A group that holds nobody; it can be left if it has a home."""
 
-    homes: tuple[str, ...] = ()
+    return_files: tuple[str, ...] = ()
     path: str = "/free"
-    doors: tuple[str, ...] = ()
+    procs_files: tuple[str, ...] = ()
 
     def join(self):
         pass
@@ -53,7 +53,7 @@ def ordered(user, text, ground):
         path.unlink(missing_ok=True)
     launch = Launch(1, 1, "", "", user, text, directory=str(ground))
     command.write_files(launch, files)
-    return command.ordered(launch, Place(), files, lowest_uid=1000)
+    return command.make_command_spec(launch, Place(), files, lowest_uid=1000)
 
 
 def listened(begun):
@@ -61,7 +61,7 @@ def listened(begun):
     begun.status.setblocking(True)
     words = []
     while True:
-        said, fds, _, _ = socket.recv_fds(begun.status, command.LONGEST_SAID, 1)
+        said, fds, _, _ = socket.recv_fds(begun.status, command.LONGEST_MESSAGE, 1)
         for fd in fds:
             os.close(fd)
         if not said:
@@ -263,7 +263,7 @@ def test_where_nobody_can_go_back_the_supervisor_forks(ground, people, children,
 
 @needs_root
 def test_an_order_longer_than_a_socket_holds_arrives(ground, people, place):
-    spawner = Spawner((people[0], None), place.homes)
+    spawner = Spawner((people[0], None), place.return_files)
     order = ordered(people[0], 'test ${#LONG} = 100000 -a ${#MORE} = 100000 -a -n "x"', ground)
     long = dict.fromkeys(("LONG", "MORE", "THIRD"), "x" * 100000)
     begun = spawner.begin(order._replace(environment={**order.environment, **long}), place)
@@ -276,7 +276,7 @@ def test_an_order_longer_than_a_socket_holds_arrives(ground, people, place):
 
 def test_homes_are_where_a_process_is_in_the_hierarchies_that_are_used():
     text = "4:memory:/a/b\n3:cpu,cpuacct:/\n2:devices:/x\n0::/user.slice\n"
-    assert homes({"memory": "/m", "cpuacct": "/c", "": "/u"}, text) == (
+    assert current_procs_files({"memory": "/m", "cpuacct": "/c", "": "/u"}, text) == (
         "/m/a/b/cgroup.procs",
         "/c/cgroup.procs",
         "/u/user.slice/cgroup.procs",

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from oarlock.node.program.spool import HighestJob, enter, forget, listed, open_place, prepare, remove
+from oarlock.node.program.spool import HighestJob, create_entry, forget, list_attempts, open_entry, prepare, remove
 from oarlock.node.wire.messages import NodeRefused
 
 KEY = "ab" * 32
@@ -17,14 +17,14 @@ def names(path):
 @pytest.fixture
 def place(tmp_path):
     prepare(str(tmp_path))
-    made = enter(str(tmp_path), (7, 1), b'{"job": 7}', KEY)
+    made = create_entry(str(tmp_path), (7, 1), b'{"job": 7}', KEY)
     yield made
     made.close()
 
 
 def test_an_attempt_passes_the_gate_once(tmp_path, place):
     with pytest.raises(NodeRefused, match=r"attempt 7\.1 was here before"):
-        enter(str(tmp_path), (7, 1), b"{}", KEY)
+        create_entry(str(tmp_path), (7, 1), b"{}", KEY)
     assert place.asked(KEY) == {"job": 7}
     assert names(tmp_path) == ["7.1"]
 
@@ -36,7 +36,7 @@ def test_of_two_that_come_at_once_one_passes(tmp_path):
         pid = os.fork()
         if pid == 0:
             try:
-                enter(str(tmp_path), (7, 1), b"{}", KEY)
+                create_entry(str(tmp_path), (7, 1), b"{}", KEY)
             except NodeRefused:
                 os._exit(1)
             os._exit(0)
@@ -45,7 +45,7 @@ def test_of_two_that_come_at_once_one_passes(tmp_path):
 
 
 def test_the_lock_ends_with_its_holder(tmp_path, place):
-    other = open_place(str(tmp_path), (7, 1))
+    other = open_entry(str(tmp_path), (7, 1))
     assert other is not None
     assert other.locked_elsewhere()
     os.close(place.fd)
@@ -56,15 +56,15 @@ def test_the_lock_ends_with_its_holder(tmp_path, place):
 def test_a_forgotten_attempt_is_gone(tmp_path, place):
     place.write({}, durable=True)
     (tmp_path / "7.1.control").touch()
-    assert listed(str(tmp_path)) == [(7, 1)]
+    assert list_attempts(str(tmp_path)) == [(7, 1)]
     forget(str(tmp_path), (7, 1))
-    assert (listed(str(tmp_path)), names(tmp_path)) == ([], [])
+    assert (list_attempts(str(tmp_path)), names(tmp_path)) == ([], [])
 
 
 def test_what_never_passed_the_gate_is_cleared_away(tmp_path):
     prepare(str(tmp_path))
     (tmp_path / "new.99999").write_text("{")
-    assert (listed(str(tmp_path)), names(tmp_path)) == ([], [])
+    assert (list_attempts(str(tmp_path)), names(tmp_path)) == ([], [])
 
 
 def test_a_spool_is_closed_to_others(tmp_path):
@@ -76,7 +76,7 @@ def test_a_spool_is_closed_to_others(tmp_path):
 @pytest.mark.parametrize("cut", [b"", b"\n", b'\n{"report": "x', b"\n[1]"])
 def test_an_outcome_that_is_not_whole_is_as_good_as_none_and_is_written_anew(place, cut):
     os.write(place.fd, cut)  # and there the supervisor was cut off
-    later = open_place(place.spool, place.key)
+    later = open_entry(place.spool, place.key)
     assert (later.asked(KEY), later.outcome()) == ({"job": 7}, None)
     later.write({"report": "it ended"})
     assert (later.asked(KEY), later.outcome()) == ({"job": 7}, {"report": "it ended"})
@@ -91,14 +91,14 @@ def test_what_is_said_later_takes_the_place_of_what_was_said_before(place):
 
 def test_a_launch_of_several_lines_is_one_line_in_the_file(tmp_path):
     prepare(str(tmp_path))
-    place = enter(str(tmp_path), (8, 1), b'{\n"job": 8}', KEY)
+    place = create_entry(str(tmp_path), (8, 1), b'{\n"job": 8}', KEY)
     assert (place.asked(KEY), place.outcome()) == ({"job": 8}, None)
     place.close()
 
 
 def test_what_a_power_cut_left_of_a_launch_makes_no_sense_and_takes_an_outcome(tmp_path):
     (tmp_path / "9.1").touch()
-    place = open_place(str(tmp_path), (9, 1))
+    place = open_entry(str(tmp_path), (9, 1))
     assert place is not None
     place.write({"report": "lost"})
     assert (place.asked(KEY), place.outcome()) == (None, {"report": "lost"})

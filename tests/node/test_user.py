@@ -11,7 +11,7 @@ import pytest
 
 from oarlock.node.attempt import identity
 from oarlock.node.attempt.identity import (
-    KNOWN_SECONDS,
+    CACHE_SECONDS,
     AccountCache,
     PrivilegesNotDropped,
     User,
@@ -165,13 +165,13 @@ def test_an_account_is_known_for_a_minute_under_the_uid_that_was_asked_for():
     met = AccountCache()
     assert met.get("ada", 1001, now=100.0) is None
     met.meet(ADA, 1001, now=100.0)
-    assert met.get("ada", 1001, now=100.0 + KNOWN_SECONDS - 1) == ADA
-    assert met.get("ada", 1001, now=100.0 + KNOWN_SECONDS) is None
+    assert met.get("ada", 1001, now=100.0 + CACHE_SECONDS - 1) == ADA
+    assert met.get("ada", 1001, now=100.0 + CACHE_SECONDS) is None
     assert (met.get("ada", None, now=100.0), met.get("bob", 1001, now=100.0)) == (None, None)
 
 
 def test_accounts_that_are_not_asked_for_are_forgotten():
     met = AccountCache()
     met.meet(ADA, None, now=100.0)
-    met.meet(ADA._replace(name="bob"), None, now=100.0 + KNOWN_SECONDS)
+    met.meet(ADA._replace(name="bob"), None, now=100.0 + CACHE_SECONDS)
     assert met.get("ada", None, now=100.0) is None

@@ -658,7 +658,7 @@ async def test_a_job_that_ended_while_nobody_listened_is_on_the_disk(ground, peo
         await post.node.launch(launch)
         await post.started(1)
         await post.node.close()
-        place = spool.open_place(post.settings.spool, (1, 1))
+        place = spool.open_entry(post.settings.spool, (1, 1))
         assert place is not None
         await asyncio.to_thread(eventually, lambda: place.outcome() is not None)
         place.close()

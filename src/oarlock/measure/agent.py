@@ -37,7 +37,7 @@ CHANGEABLE = ("period", "perf_events", "enable", "disable", "names")
 """What may be changed while the agent runs."""
 
 
-def next_turn(now: float, period: float) -> float:
+def next_sample_time(now: float, period: float) -> float:
     """Give the next instant that is a multiple of the period, so that all nodes sample in step."""
     turn = (now // period + 1) * period
     return turn if turn > now else turn + period
@@ -83,19 +83,19 @@ class Agent:
     def run(self) -> None:
         """Sample until `stop`. A sample that fails is logged and counted; the next one is tried all the same."""
         self._sample()
-        turn = next_turn(self._clock(), self.options.period)
+        turn = next_sample_time(self._clock(), self.options.period)
         while not self._over:
             self._wake.wait(max(0.0, turn - self._clock()))
             if self._wake.is_set():
                 self._wake.clear()
                 self._grant()
-                turn = next_turn(self._clock(), self.options.period)
+                turn = next_sample_time(self._clock(), self.options.period)
                 continue
             if self._clock() < turn:
-                turn = min(turn, next_turn(self._clock(), self.options.period))  # the clock was set back
+                turn = min(turn, next_sample_time(self._clock(), self.options.period))  # the clock was set back
                 continue
             self._sample()
-            due, turn = turn, next_turn(self._clock(), self.options.period)
+            due, turn = turn, next_sample_time(self._clock(), self.options.period)
             self._counts["late_samples_total"] += max(0, round((turn - due) / self.options.period) - 1)
 
     def stop(self) -> None:

@@ -134,8 +134,8 @@ def ask_slurm(jobs: Sequence[str]) -> dict[str, JobFacts]:
 
 def scontrol(text: str) -> dict[str, JobFacts]:
     """Read `scontrol show job`, in one line a job or in many."""
-    found = {job: JobFacts(user, _said(account), name) for job, name, user, account in _SCONTROL.findall(text)}
-    return {job: facts._replace(name=_said(facts.name)) for job, facts in found.items()}
+    found = {job: JobFacts(user, _without_null(account), name) for job, name, user, account in _SCONTROL.findall(text)}
+    return {job: facts._replace(name=_without_null(facts.name)) for job, facts in found.items()}
 
 
 def sacct(text: str) -> dict[str, JobFacts]:
@@ -144,7 +144,7 @@ def sacct(text: str) -> dict[str, JobFacts]:
     return {row[0]: JobFacts(row[1], row[2], row[3]) for row in rows if len(row) == len(_SACCT) and row[0].isdigit()}
 
 
-def _said(text: str) -> str:
+def _without_null(text: str) -> str:
     return "" if text in {"(null)", "N/A"} else text
 
 

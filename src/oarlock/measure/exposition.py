@@ -30,7 +30,7 @@ class MetricsPage(NamedTuple):
     series: int
 
 
-class _Known:
+class _SubjectState:
     """A subject whose lines stand on the page. `tails` are its labels for each family."""
 
     __slots__ = ("at", "before", "number", "owner", "scope", "seconds", "tails", "values")
@@ -52,7 +52,7 @@ class _Line:
         self.times, self.whole, self.moves = output.name.times, output.name.whole, output.moves
         self.text = b""
 
-    def write(self, name: str, members: Sequence[_Known]) -> None:
+    def write(self, name: str, members: Sequence[_SubjectState]) -> None:
         """Write it for these subjects, which all have the series."""
         start, whose = self.start, self.whose
         if self.moves:
@@ -67,7 +67,7 @@ class _Line:
             text = "".join([f"{start}{one.tails[whose]}{one.values[name]}\n" for one in members])
         self.text = text.encode()
 
-    def _moving(self, name: str, members: Sequence[_Known]) -> Iterator[str]:
+    def _moving(self, name: str, members: Sequence[_SubjectState]) -> Iterator[str]:
         for one in members:
             told = self.output.moved(one.before.get(name), one.values[name], one.seconds)
             if told is not None:
@@ -81,12 +81,12 @@ class _Part:
 
     def __init__(self, name: str, lines: Sequence[_Line]) -> None:
         self.name, self.lines = name, lines
-        self.members: dict[int, _Known] | None = {} if "{" in name else None
+        self.members: dict[int, _SubjectState] | None = {} if "{" in name else None
         self.moves = any(line.moves for line in lines)
         self.changed = True
         self.size = 0
 
-    def write(self, everyone: Mapping[Key, _Known]) -> None:
+    def write(self, everyone: Mapping[Key, _SubjectState]) -> None:
         """Write all lines anew."""
         name = self.name
         if self.members is None:
@@ -119,7 +119,7 @@ class _Scope:
     """The subjects of one scope and their parts."""
 
     def __init__(self) -> None:
-        self.known: dict[Key, _Known] = {}
+        self.known: dict[Key, _SubjectState] = {}
         self.parts: dict[str, _Part] = {}
 
 
@@ -166,7 +166,7 @@ class Exposition:
         if before is not now:
             self._mark(scope, known, before, now)
 
-    def _mark(self, scope: _Scope, known: _Known, before: Mapping[str, float], now: Mapping[str, float]) -> None:
+    def _mark(self, scope: _Scope, known: _SubjectState, before: Mapping[str, float], now: Mapping[str, float]) -> None:
         parts, was = scope.parts, before.get
         for name, value in now.items():
             if was(name) != value:
@@ -177,7 +177,7 @@ class Exposition:
         if not before.keys() <= now.keys():
             self._unmark(scope, known, before.keys() - now.keys())
 
-    def _unmark(self, scope: _Scope, known: _Known, names: Sequence[str] | set[str]) -> None:
+    def _unmark(self, scope: _Scope, known: _SubjectState, names: Sequence[str] | set[str]) -> None:
         for name in names:
             part = scope.parts[name]
             part.changed = True
@@ -201,14 +201,14 @@ class Exposition:
         parts = [part for scope in self._scopes.values() for part in scope.parts.values()]
         return MetricsPage(at, pieces, len(self._info) + sum(part.size * len(part.lines) for part in parts))
 
-    def _meet(self, scope: _Scope, subject: MeasuredSubject) -> _Known:
+    def _meet(self, scope: _Scope, subject: MeasuredSubject) -> _SubjectState:
         self._numbers += 1
         scalar = subject.scope in {NODE, AGENT}
-        tails = [] if scalar else [tail(family, subject, self._constant) for family in self._naming.families]
-        known = _Known(self._numbers, subject.scope, subject.owner, tails or [""] * len(self._naming.families))
+        tails = [] if scalar else [label_tail(family, subject, self._constant) for family in self._naming.families]
+        known = _SubjectState(self._numbers, subject.scope, subject.owner, tails or [""] * len(self._naming.families))
         scope.known[subject.key] = known
         if subject.scope == JOB:
-            self._info[known.number] = f"{JOB_INFO}{{{info(subject.owner, self._constant)}}} 1\n".encode()
+            self._info[known.number] = f"{JOB_INFO}{{{info_labels(subject.owner, self._constant)}}} 1\n".encode()
         return known
 
     def _forget(self, scope: _Scope, key: Key) -> None:
@@ -244,7 +244,7 @@ class Exposition:
         return f"{output.name.name}{{{told}}} " if told else f"{output.name.name} "
 
 
-def together(pages: Iterable[Exposition]) -> list[bytes]:
+def merge_pages(pages: Iterable[Exposition]) -> list[bytes]:
     """Put the pages of several nodes on one: what stands under one name must stand together."""
     infos: list[bytes] = []
     columns: dict[str, list[bytes]] = {}
@@ -263,7 +263,7 @@ def _scalars(batch: SampleBatch) -> list[MeasuredSubject]:
             ((NODE, batch.node), (AGENT, batch.agent))]  # fmt: skip
 
 
-def tail(family: NameFamily, subject: MeasuredSubject, constant: str) -> str:
+def label_tail(family: NameFamily, subject: MeasuredSubject, constant: str) -> str:
     """Write the labels that say whose a line is, its closing brace, and the space before the value."""
     return f"{_labels(**labels(family, subject))}{constant and ','}{constant}}} "
 
@@ -277,7 +277,7 @@ def labels(family: NameFamily, subject: MeasuredSubject) -> dict[str, str]:
     return {**told, "node": owner.node} if owner.node else told
 
 
-def info(owner: JobOwner, constant: str) -> str:
+def info_labels(owner: JobOwner, constant: str) -> str:
     """Write all that is known of a job as labels."""
     told = _labels(
         job_id=owner.job,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from oarlock.measure import names
 from oarlock.measure.batch import JOB, MeasuredSubject, SampleBatch
-from oarlock.measure.exposition import Exposition, together
+from oarlock.measure.exposition import Exposition, merge_pages
 from oarlock.measure.naming import Naming
 from oarlock.measure.owners import JobFacts, JobOwner, user_number
 from oarlock.node.measure.stream import UnreadableSample, decode_sample
@@ -159,7 +159,7 @@ class LiveUsage:
             self._pages = {host: self._pages.get(host) or self._new_page(host) for host in present}
             for host, batch in present.items():
                 self._pages[host].take(batch)
-            return b"".join(together(self._pages.values()))
+            return b"".join(merge_pages(self._pages.values()))
 
     def _new_page(self, host: str) -> Exposition:
         return Exposition(self._naming, {"instance": host, **({"cluster": self._cluster} if self._cluster else {})})

@@ -39,7 +39,7 @@ class SampleOutput(Protocol):
         """Write what is left, and let go."""
 
 
-class _Before:
+class _PreviousSample:
     """The sample before, for measurements that say what was added since."""
 
     def __init__(self) -> None:
@@ -124,12 +124,12 @@ class JsonLinesOutput:
 
     def __init__(self, path: str) -> None:
         self._file = FileAppender(path)
-        self._before = _Before()
+        self._before = _PreviousSample()
 
     def take(self, batch: SampleBatch, naming: Naming) -> None:
         """Write a sample."""
         lines = [
-            _line(batch, _whose(subject), {output.key: value for output, value in told})
+            _line(batch, _owner_fields(subject), {output.key: value for output, value in told})
             for subject, told in self._before.measurements(batch, naming)
         ]
         lines.append(_line(batch, {"involved_jobs": batch.involved_jobs}, _of_the_node(batch, naming)))
@@ -153,7 +153,7 @@ class CsvOutput:
 
     def __init__(self, path: str) -> None:
         self._file = FileAppender(path)
-        self._before = _Before()
+        self._before = _PreviousSample()
 
     def take(self, batch: SampleBatch, naming: Naming) -> None:
         """Write a sample, with the head before the first."""
@@ -187,7 +187,7 @@ def _row(output: OutputSeries, at: str, value: float, whose: tuple[str, ...]) ->
     return (output.name.name, at, value, "local_machine", "", *whose, own)
 
 
-def _whose(subject: MeasuredSubject) -> dict[str, Any]:
+def _owner_fields(subject: MeasuredSubject) -> dict[str, Any]:
     owner = subject.owner
     if subject.scope != "job":
         return labels_of_a_cgroup(subject)

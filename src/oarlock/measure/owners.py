@@ -73,7 +73,7 @@ class JobOwners:
         known = self._known.get(key)
         if known and known[0] is place and known[1] is facts:
             return known[2]
-        owner = described(place, facts)
+        owner = describe_owner(place, facts)
         if known and known[2] == owner:
             owner = known[2]
         self._known[key] = (place, facts, owner)
@@ -89,7 +89,7 @@ class JobOwners:
                 self._look_up.keep(named | {key[2] for key in present})
 
 
-def described(place: CgroupIdentity, facts: JobFacts) -> JobOwner:
+def describe_owner(place: CgroupIdentity, facts: JobFacts) -> JobOwner:
     """Put together what the path says and what was looked up; the resource manager's word on the user wins."""
     user = facts.user or place.user or (user_name(place.uid) if place.uid is not None else "")
     uid = str(place.uid) if place.uid is not None else user_number(user)

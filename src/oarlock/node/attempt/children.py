@@ -34,17 +34,17 @@ class ChildProcesses:
             return spawner.begin(order, group)
         except BrokenPipeError:  # it was gone before it heard of this
             spawner.close()
-            self._spawner = Spawner(spawner.user, group.homes)
+            self._spawner = Spawner(spawner.user, group.return_files)
             return self._spawner.begin(order, group)
 
     def _spawner_for(self, order: command.CommandSpec, group: JobCgroup) -> Spawner | None:
         """Give the spawner of a user, who has had none of another user's."""
         user = order.user, order.uid
-        if self._spawner is not None and (self._spawner.user != user or not group.homes):
+        if self._spawner is not None and (self._spawner.user != user or not group.return_files):
             self._let_go()
-        if self._spawner is None and group.homes and self._able:
+        if self._spawner is None and group.return_files and self._able:
             try:
-                self._spawner = Spawner(user, group.homes)
+                self._spawner = Spawner(user, group.return_files)
             except SpawnerUnavailable:
                 self._able = False
         return self._spawner

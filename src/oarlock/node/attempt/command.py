@@ -27,7 +27,7 @@ _OUTPUT = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC 
 FDS = 256
 """More descriptors than a supervisor ever has open."""
 
-LONGEST_SAID = 32 << 10
+LONGEST_MESSAGE = 32 << 10
 """Bytes in a message of the child; who is in thousands of groups is looked up each time."""
 
 _OOM_SCORE = "500"  # when the node runs out of memory a job goes before what keeps the node alive
@@ -63,7 +63,7 @@ class CommandSpec(NamedTuple):
     known: User | None = None  # who is not known is looked up by the child: that may hang
 
 
-def ordered(
+def make_command_spec(
     launch: Launch, group: JobCgroup, files: JobFiles, known: User | None = None, *, lowest_uid: int
 ) -> CommandSpec:
     """Make what the child will need, or say why there can be none."""
@@ -85,7 +85,7 @@ def ordered(
     )
 
 
-def sockets() -> tuple[socket.socket, socket.socket]:
+def status_sockets() -> tuple[socket.socket, socket.socket]:
     """Make the two ends on which a child speaks: ours never blocks."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setblocking(False)
@@ -94,13 +94,13 @@ def sockets() -> tuple[socket.socket, socket.socket]:
 
 def begin(order: CommandSpec, join: Callable[[], None]) -> StartedCommand:
     """Fork the child here; it says on its socket what it cannot do."""
-    ours, theirs = sockets()
-    pid = forked(order, join, theirs)
+    ours, theirs = status_sockets()
+    pid = fork_child(order, join, theirs)
     theirs.close()
     return StartedCommand(pid, ours)
 
 
-def forked(order: CommandSpec, join: Callable[[], None], status: socket.socket) -> int:
+def fork_child(order: CommandSpec, join: Callable[[], None], status: socket.socket) -> int:
     """Fork a child that becomes the user for good and then the command; return its number."""
     pid = os.fork()
     if pid == 0:
@@ -113,37 +113,37 @@ def _child(order: CommandSpec, join: Callable[[], None], status: socket.socket) 
     try:
         _go(order, join, status)
     except CannotStart as failure:
-        complain(status, failure.event, str(failure))
+        send_failure(status, failure.event, str(failure))
     except BaseException as failure:  # noqa: BLE001 - the boundary of a forked child
-        complain(status, "EXIT_VALUE_OAREXEC", f"{type(failure).__name__}: {failure}")
+        send_failure(status, "EXIT_VALUE_OAREXEC", f"{type(failure).__name__}: {failure}")
     finally:
         os._exit(127)
 
 
-def complain(status: socket.socket, event: str, says: str) -> None:
+def send_failure(status: socket.socket, event: str, says: str) -> None:
     """Say why the command cannot run."""
     status.send(json.dumps([event, says]).encode())
 
 
 def _go(order: CommandSpec, join: Callable[[], None], status: socket.socket) -> None:
     os.setsid()
-    step("CPUSET_ERROR", join)
-    user = order.known or found(order, status)
-    hand_over(order.files, user)
+    run_step("CPUSET_ERROR", join)
+    user = order.known or look_up_and_send(order, status)
+    chown_files(order.files, user)
     raise_oom_score()
     os.umask(0o022)
     _close_others(keep=status.fileno())  # what is opened later closes at exec
     become(user)
-    step("WORKING_DIRECTORY", lambda: os.chdir(order.directory))
-    out, err = opened(order.stdout), opened(order.stderr)
+    run_step("WORKING_DIRECTORY", lambda: os.chdir(order.directory))
+    out, err = open_output(order.stdout), open_output(order.stderr)
     shell, arguments = login_shell(user, order.command)
     environment = {**order.environment, "HOME": user.home, "SHELL": user.shell}
     socket.send_fds(status, [b"!"], [err])
     _wire(out, err)
-    step("USER_SHELL", lambda: os.execve(shell, arguments, environment))
+    run_step("USER_SHELL", lambda: os.execve(shell, arguments, environment))
 
 
-def step(event: str, what: Callable[[], object]) -> None:
+def run_step(event: str, what: Callable[[], object]) -> None:
     """Do one thing; its failure is the event named."""
     try:
         what()
@@ -164,11 +164,11 @@ def look_up(order: CommandSpec) -> User:
         raise CannotStart("USER_SHELL", str(refusal)) from refusal
 
 
-def found(order: CommandSpec, status: socket.socket) -> User:
+def look_up_and_send(order: CommandSpec, status: socket.socket) -> User:
     """Look the user up, and say who that is while nobody but root can speak here."""
     user = look_up(order)
     text = json.dumps(user._asdict()).encode()
-    if len(text) <= LONGEST_SAID:
+    if len(text) <= LONGEST_MESSAGE:
         status.send(text)
     return user
 
@@ -195,7 +195,7 @@ def _write_file(path: str, text: str) -> None:
         os.close(fd)
 
 
-def hand_over(files: tuple[str, ...], user: User) -> None:
+def chown_files(files: tuple[str, ...], user: User) -> None:
     """Give the files to the user, to read and no more."""
     try:
         for path in files if os.geteuid() == 0 else ():
@@ -214,7 +214,7 @@ def raise_oom_score() -> None:
     os.close(fd)
 
 
-def opened(name: str) -> int:
+def open_output(name: str) -> int:
     """Open an output as the user: appended to, never through a link in its last place, never anything but a file.
 
     `/dev/null` is how people say that they want none.
@@ -250,13 +250,13 @@ def _close_others(*, keep: int) -> None:
     os.closerange(keep + 1, FDS)
 
 
-def heard(said: bytes) -> User | CannotStart:
+def parse_child_message(said: bytes) -> User | CannotStart:
     """Read what a child said: as whom it runs, or why it cannot."""
     try:
-        found = json.loads(said)
-        if isinstance(found, dict):
-            return User(**{**found, "groups": tuple(found["groups"])})
-        event, says = found
+        message = json.loads(said)
+        if isinstance(message, dict):
+            return User(**{**message, "groups": tuple(message["groups"])})
+        event, says = message
     except (ValueError, TypeError, KeyError):
         event, says = "EXIT_VALUE_OAREXEC", f"the child said {said[:60]!r}"
     return CannotStart(str(event), str(says))

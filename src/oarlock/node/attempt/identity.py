@@ -13,7 +13,7 @@ LOWEST_UID = 1000
 
 _LOOK_UP_DESCRIPTORS = 8
 
-KNOWN_SECONDS = 60.0
+CACHE_SECONDS = 60.0
 """How long an account that was looked up is believed: who changed somebody's groups waits so long at most."""
 
 
@@ -110,11 +110,11 @@ class AccountCache:
     def get(self, name: str, uid: int | None, *, now: float) -> User | None:
         """Give an account as it was at most a minute ago; none if it must be looked up."""
         since, user = self._met.get((name, uid), (0.0, None))
-        return user if user is not None and now - since < KNOWN_SECONDS else None
+        return user if user is not None and now - since < CACHE_SECONDS else None
 
     def meet(self, user: User, uid: int | None, *, now: float) -> None:
         """Remember an account that was looked up now, for a launch with this uid; forget the old ones."""
-        young = {key: met for key, met in self._met.items() if now - met[0] < KNOWN_SECONDS}
+        young = {key: met for key, met in self._met.items() if now - met[0] < CACHE_SECONDS}
         self._met = {**young, (user.name, uid): (now, user)}
 
 
@@ -130,7 +130,7 @@ def become(user: User) -> None:
     _check_irreversible(user)
 
 
-def borrow(user: User) -> None:
+def become_temporarily(user: User) -> None:
     """Become the user until `come_back`: root stays the saved id. What is executed meanwhile has it no more.
 
     Exec makes the saved ids those of the user, by the rules of POSIX; before it nothing may run that is not ours.
@@ -146,7 +146,7 @@ def borrow(user: User) -> None:
         )
 
 
-def come_back(groups: list[int]) -> None:
+def return_to_root(groups: list[int]) -> None:
     """Be root again, with the groups of before; whoever never left stays."""
     if os.getresuid()[2] != 0:
         return

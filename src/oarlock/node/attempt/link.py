@@ -147,7 +147,7 @@ def _door(place: SpoolEntry) -> socket.socket:
     return door
 
 
-def received(line: socket.socket, longest: int) -> tuple[bytes, int]:
+def receive_with_fd(line: socket.socket, longest: int) -> tuple[bytes, int]:
     """Read what was sent and the descriptor that came with it, or -1; it closes at exec, as if we had opened it."""
     said, fds, _, _ = socket.recv_fds(line, longest, 1)  # Python 3.11 takes flags and passes none on
     for fd in fds:

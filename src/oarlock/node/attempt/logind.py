@@ -14,7 +14,7 @@ import re
 _DIRECTORY, _LOGIND = "/var/lib/systemd/linger", "/run/systemd/users"
 
 
-def keep(user: str, node: str, key: tuple[int, int]) -> bool:
+def keep_user(user: str, node: str, key: tuple[int, int]) -> bool:
     """Keep a user's things while an attempt runs; tell whether there is something to give back afterwards.
 
     Where logind does not run, or files cannot be written, do nothing.
@@ -22,21 +22,21 @@ def keep(user: str, node: str, key: tuple[int, int]) -> bool:
     try:
         if not os.path.isdir(_LOGIND):
             return False
-        hold(os.path.join(_DIRECTORY, user), _line(node, key))
+        add_line(os.path.join(_DIRECTORY, user), _line(node, key))
     except OSError:
         return False
     return True
 
 
-def give_back(user: str, node: str, key: tuple[int, int]) -> None:
+def release_user(user: str, node: str, key: tuple[int, int]) -> None:
     """The attempt is over. The last one of a user removes the file, unless somebody else wants it to stay."""
     try:
-        release(os.path.join(_DIRECTORY, user), _line(node, key))
+        remove_line(os.path.join(_DIRECTORY, user), _line(node, key))
     except OSError:
         return
 
 
-def held(node: str, directory: str = _DIRECTORY) -> list[tuple[str, tuple[int, int]]]:
+def kept_users(node: str, directory: str = _DIRECTORY) -> list[tuple[str, tuple[int, int]]]:
     """List the users who are kept for attempts of a node, with the attempts.
 
     After a power cut the file may be there and what it said be lost: it is given as that of attempt 0.0.
@@ -62,7 +62,7 @@ def _line(node: str, key: tuple[int, int]) -> str:
     return f"oarlock {node} {key[0]}.{key[1]}"
 
 
-def hold(path: str, line: str) -> None:
+def add_line(path: str, line: str) -> None:
     """Write a line into the file of a user; one that lingers already for other reasons is left alone."""
     lock = _locked(path)
     try:
@@ -73,7 +73,7 @@ def hold(path: str, line: str) -> None:
         os.close(lock)
 
 
-def release(path: str, line: str) -> None:
+def remove_line(path: str, line: str) -> None:
     """Take a line out of it again."""
     lock = _locked(path)
     try:

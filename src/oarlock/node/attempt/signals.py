@@ -71,7 +71,7 @@ def _send_by_number(number: int, pids: Collection[int]) -> None:
             continue
 
 
-def chosen_for(number: int, pids: list[int], main: int) -> list[int]:
+def choose_targets(number: int, pids: list[int], main: int) -> list[int]:
     """Choose who gets a signal of the user's: those that wait for it; if none does, the command itself.
 
     The command is often a shell that would die of a signal that the program below it is waiting for.
@@ -84,10 +84,10 @@ def _catches(pid: int, number: int) -> bool:
         text = read(f"/proc/{pid}/status")
     except OSError:
         return False
-    return caught(text, number)
+    return has_handler(text, number)
 
 
-def caught(status: str, number: int) -> bool:
+def has_handler(status: str, number: int) -> bool:
     """Read in `/proc/<pid>/status` whether a process has a handler for a signal."""
     for line in status.splitlines():
         if line.startswith("SigCgt:"):
@@ -95,7 +95,7 @@ def caught(status: str, number: int) -> bool:
     return False
 
 
-def told(job: int, what: str, at: time.struct_time) -> str:
+def format_note(job: int, what: str, at: time.struct_time) -> str:
     """Say in the user's stderr what was done to the job, as OAR says it."""
     return f"## OAR [{time.strftime('%Y-%m-%d %H:%M:%S', at)}] Job {job} {what} ##\n"
 

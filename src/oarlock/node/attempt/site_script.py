@@ -31,16 +31,16 @@ class ScriptProblem(NamedTuple):
     cause: str
 
 
-def problem_of(path: str) -> str:
+def why_unusable(path: str) -> str:
     """Return why a program of the site could not be run, or nothing."""
     try:
-        os.close(trusted(path))
+        os.close(open_trusted(path))
     except UntrustedScript as error:
         return str(error)
     return ""
 
 
-def trusted(path: str) -> int:
+def open_trusted(path: str) -> int:
     """Open a program of the site; every directory on the way must be as safe as itself."""
     if not os.path.isabs(path):
         raise UntrustedScript(f"{path} is not an absolute path")
@@ -91,10 +91,10 @@ def _check(fd: int, path: str) -> None:
     found = os.fstat(fd)
     if found.st_uid not in {0, os.geteuid()} or found.st_mode & 0o022:
         os.close(fd)
-        raise UntrustedScript(f"{path} may be written by others than root: {way_out(path, found)}")
+        raise UntrustedScript(f"{path} may be written by others than root: {suggest_fix(path, found)}")
 
 
-def way_out(path: str, found: os.stat_result) -> str:
+def suggest_fix(path: str, found: os.stat_result) -> str:
     """Return what an administrator can do about a file or folder that others can write.
 
     A folder with the sticky bit is meant to be everybody's (`/tmp`): taking that away would break other programs.
@@ -111,9 +111,9 @@ def start(
 ) -> int:
     """Start a program of the site with JSON on its stdin; give its process. It is the head of its own session.
 
-    What it prints goes to `out`, or nowhere. `Untrusted` if it cannot be executed.
+    What it prints goes to `out`, or nowhere. `UntrustedScript` if it cannot be executed.
     """
-    program = trusted(path)
+    program = open_trusted(path)
     given = os.memfd_create("job")
     os.write(given, json.dumps(body).encode())
     os.lseek(given, 0, os.SEEK_SET)

@@ -20,19 +20,19 @@ from oarlock.node.attempt.command import (
     CannotStart,
     CommandSpec,
     StartedCommand,
-    complain,
-    forked,
-    found,
-    hand_over,
+    chown_files,
+    fork_child,
     login_shell,
-    opened,
+    look_up_and_send,
+    open_output,
     raise_oom_score,
-    sockets,
-    step,
+    run_step,
+    send_failure,
+    status_sockets,
 )
-from oarlock.node.attempt.identity import User, borrow, come_back
-from oarlock.node.attempt.link import received
-from oarlock.node.cgroup.drivers import JobCgroup, join
+from oarlock.node.attempt.identity import User, become_temporarily, return_to_root
+from oarlock.node.attempt.link import receive_with_fd
+from oarlock.node.cgroup.drivers import JobCgroup, join_cgroup
 from oarlock.node.wire.channel import encode_body
 
 _NUMBER = struct.Struct("=I")
@@ -53,7 +53,7 @@ class Spawner:
     """The spawner as its supervisor sees it: one command at a time."""
 
     def __init__(self, user: tuple[str, int | None], homes: tuple[str, ...]) -> None:
-        """Make one. `homes` are the doors of the groups to which it returns; `Unable` if it could not."""
+        """Make one. `homes` are the doors of the groups to which it returns; `SpawnerUnavailable` if it could not."""
         self.user = user
         self._line, theirs = socket.socketpair()
         self._line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _PATIENCE)
@@ -72,8 +72,8 @@ class Spawner:
 
         `BrokenPipeError` if the spawner was gone before it had the whole order.
         """
-        ours, theirs = sockets()
-        text = _packed(order, group.doors)
+        ours, theirs = status_sockets()
+        text = _packed(order, group.procs_files)
         with theirs:
             self._give(text, theirs, ours)
         self._expects = ["pid", "status"]
@@ -177,7 +177,7 @@ def _is_able(back: _SupervisorCgroup) -> bool:
 
 
 def _served(line: socket.socket, back: _SupervisorCgroup) -> bool:
-    head, speak = received(line, _NUMBER.size)
+    head, speak = receive_with_fd(line, _NUMBER.size)
     if not head:
         return False
     doors, order = _unpacked(_received(line, _NUMBER.unpack(head)[0]))
@@ -192,20 +192,20 @@ def _served(line: socket.socket, back: _SupervisorCgroup) -> bool:
 def _started(order: CommandSpec, doors: tuple[str, ...], back: _SupervisorCgroup, status: socket.socket) -> int:
     """Start the command, or say why that cannot be. Whoever cannot come back from where it was does not return."""
     try:
-        step("CPUSET_ERROR", lambda: join(doors))
-        user = order.known or found(order, status)
-        hand_over(order.files, user)
+        run_step("CPUSET_ERROR", lambda: join_cgroup(doors))
+        user = order.known or look_up_and_send(order, status)
+        chown_files(order.files, user)
         try:
             return _as_user(order, user, status)
         except CannotStart as failure:
             # A user's own FUSE mount is closed to whoever has root as the saved id: a child that gives it up is let in.
             if not isinstance(failure.__cause__, PermissionError):
                 raise
-            return forked(order._replace(known=user), lambda: None, status)
+            return fork_child(order._replace(known=user), lambda: None, status)
     except CannotStart as failure:
-        complain(status, failure.event, str(failure))
+        send_failure(status, failure.event, str(failure))
     except Exception as failure:  # noqa: BLE001 - it is the supervisor's to know, whatever it is
-        complain(status, "EXIT_VALUE_OAREXEC", f"{type(failure).__name__}: {failure}")
+        send_failure(status, "EXIT_VALUE_OAREXEC", f"{type(failure).__name__}: {failure}")
     finally:
         back.go()
     return _NOTHING
@@ -214,8 +214,8 @@ def _started(order: CommandSpec, doors: tuple[str, ...], back: _SupervisorCgroup
 def _as_user(order: CommandSpec, user: User, status: socket.socket) -> int:
     groups = os.getgroups()
     try:
-        borrow(user)
-        step("WORKING_DIRECTORY", lambda: os.chdir(order.directory))
+        become_temporarily(user)
+        run_step("WORKING_DIRECTORY", lambda: os.chdir(order.directory))
         return _wired(order, user, status)
     finally:
         _return(groups)
@@ -224,7 +224,7 @@ def _as_user(order: CommandSpec, user: User, status: socket.socket) -> int:
 def _return(groups: list[int]) -> None:
     """Be root again, or nobody: the command may run already, so no other word would be true."""
     try:
-        come_back(groups)
+        return_to_root(groups)
         os.chdir("/")
     except OSError:
         os._exit(1)
@@ -232,9 +232,9 @@ def _return(groups: list[int]) -> None:
 
 def _wired(order: CommandSpec, user: User, status: socket.socket) -> int:
     """Open the outputs, hand a copy of stderr to the supervisor, and spawn."""
-    out = opened(order.stdout)
+    out = open_output(order.stdout)
     try:
-        err = opened(order.stderr)
+        err = open_output(order.stderr)
         try:
             socket.send_fds(status, [b"!"], [err])
             return _spawned(order, user, out, err)

@@ -16,8 +16,8 @@ from oarlock.node.attempt.command import CannotStart
 from oarlock.node.attempt.environment import JobFiles
 from oarlock.node.attempt.identity import AccountCache
 from oarlock.node.attempt.lease import CHECKPOINT, END, KILL, Lease
-from oarlock.node.attempt.link import ProgramLink, drain, received
-from oarlock.node.attempt.signals import NoteWriter, chosen_for, told
+from oarlock.node.attempt.link import ProgramLink, drain, receive_with_fd
+from oarlock.node.attempt.signals import NoteWriter, choose_targets, format_note
 from oarlock.node.attempt.spawner import SpawnerVanished
 from oarlock.node.cgroup import confinement
 from oarlock.node.cgroup.drivers import CgroupDriver, CgroupError, JobCgroup
@@ -107,13 +107,13 @@ class Supervisor:
         # Other nodes keep the place a little longer: the first may still be within its grace.
         margin = self._launch.grace + _OTHER_MARGIN if self._launch.role == OTHER else 0.0
         self._lease = Lease(self._launch.walltime, checkpoint=self._launch.checkpoint, margin=margin)
-        self._files = JobFiles.of(self._settings.runtime, spool.named(self._place.key))
+        self._files = JobFiles.of(self._settings.runtime, spool.entry_name(self._place.key))
 
     # The beginning.
 
     def _start(self) -> None:
         self._fence()
-        self._lingers = logind.keep(self._launch.user, self._settings.node, self._place.key)
+        self._lingers = logind.keep_user(self._launch.user, self._settings.node, self._place.key)
         if self._launch.role == FIRST:
             self._run_prologue()
             self._begin_command()
@@ -135,8 +135,8 @@ class Supervisor:
 
     def _fence(self) -> None:
         try:
-            self._group = confinement.make(self._launch, self._driver, self._settings.node)
-            self._launch = confinement.told(self._launch, self._driver)
+            self._group = confinement.make_cgroup(self._launch, self._driver, self._settings.node)
+            self._launch = confinement.drop_undenied_devices(self._launch, self._driver)
         except (CgroupError, OSError) as error:
             self._blame_manager("CPUSET_ERROR", error)
             raise CannotStart("CPUSET_ERROR", str(error)) from error
@@ -160,7 +160,9 @@ class Supervisor:
         launch = self._launch
         known = self._acquaintances.get(launch.user, launch.uid, now=now())
         command.write_files(launch, self._files)
-        order = command.ordered(launch, self._fenced(), self._files, known, lowest_uid=self._settings.lowest_uid)
+        order = command.make_command_spec(
+            launch, self._fenced(), self._files, known, lowest_uid=self._settings.lowest_uid
+        )
         child = self._children.begin(order, self._fenced())
         try:
             self._listen(child, now() + launch.start_timeout)
@@ -171,7 +173,7 @@ class Supervisor:
         """Hear what is said until the command runs. A spawner tells when it is worth listening: each waking costs."""
         while True:
             try:
-                said, stderr = received(child.status, command.LONGEST_SAID)
+                said, stderr = receive_with_fd(child.status, command.LONGEST_MESSAGE)
             except BlockingIOError:
                 self._leave_if_told()
                 if now() >= deadline:
@@ -185,10 +187,10 @@ class Supervisor:
                 return
             if stderr >= 0:
                 self._stderr = stderr
-            elif isinstance(told := command.heard(said), CannotStart):
-                raise told
+            elif isinstance(message := command.parse_child_message(said), CannotStart):
+                raise message
             else:
-                self._acquaintances.meet(told, self._launch.uid, now=now())
+                self._acquaintances.meet(message, self._launch.uid, now=now())
 
     def _too_late(self) -> Exception:
         if self._stderr >= 0:
@@ -230,9 +232,9 @@ class Supervisor:
 
     def _ended_by(self, pid: int, deadline: float) -> int | None:
         """Wait for a child; `None` when its time is over, or when the attempt has to end first."""
-        told = self._ending
+        was_ending = self._ending
         while (status := self._children.status(pid)) is None:
-            if now() >= deadline or self._ending != told:
+            if now() >= deadline or self._ending != was_ending:
                 return None
             self._turn(deadline)
         return status
@@ -329,7 +331,7 @@ class Supervisor:
     def _signal(self, number: int) -> None:
         group = self._fenced()
         pids = group.pids()
-        group.signal(number, [pid for pid in chosen_for(number, pids, self._children.main) if pid in pids])
+        group.signal(number, [pid for pid in choose_targets(number, pids, self._children.main) if pid in pids])
 
     def _running(self) -> None:
         if self._state != "running" or self._ending or self._launch.role != FIRST:
@@ -371,7 +373,7 @@ class Supervisor:
 
     def _note(self, what: str) -> None:
         if self._stderr >= 0:
-            self._notes.add(self._stderr, told(self._launch.job, what, time.localtime()))
+            self._notes.add(self._stderr, format_note(self._launch.job, what, time.localtime()))
 
     # The end.
 
@@ -386,7 +388,7 @@ class Supervisor:
         self._run_epilogue()
         self._remove_files()
         if self._lingers:
-            logind.give_back(self._launch.user, self._settings.node, self._place.key)
+            logind.release_user(self._launch.user, self._settings.node, self._place.key)
         if self._stderr >= 0:
             if self._notes.pending:
                 self._ended_by(self._notes.pid, now() + _NOTES_SECONDS)
@@ -426,7 +428,7 @@ class Supervisor:
         if group.wait_empty(0):
             return True
         self._link.speak()
-        return confinement.cleared(group)
+        return confinement.kill_and_wait(group)
 
     def _tell_end(self) -> None:
         body = sign_report(self._report._replace(suspended=self._lease.suspended), self._launch.secret)

@@ -10,27 +10,27 @@ _EMPTY_SECONDS = 10.0
 _PATIENCE_SECONDS = 60.0
 
 
-def make(launch: Launch, driver: CgroupDriver, node: str) -> JobCgroup:
+def make_cgroup(launch: Launch, driver: CgroupDriver, node: str) -> JobCgroup:
     """Make the group of a job, with its limits."""
     if launch.hooks.manager:
         return SiteCgroup(launch, node)
     return driver.create(launch.cpuset, launch.limits)
 
 
-def told(launch: Launch, driver: CgroupDriver) -> Launch:
+def drop_undenied_devices(launch: Launch, driver: CgroupDriver) -> Launch:
     """Leave out what nobody denies here: such devices keep their places when CUDA counts them."""
     if launch.hooks.manager or "devices" in driver.missing:
         return launch._replace(limits=launch.limits._replace(deny_devices=()))
     return launch
 
 
-def cleared(group: JobCgroup) -> bool:
+def kill_and_wait(group: JobCgroup) -> bool:
     """Kill what is in a group and wait for its end; tell whether nothing is left."""
     group.kill()
     return group.wait_empty(_PATIENCE_SECONDS)
 
 
-def end(launch: Launch, driver: CgroupDriver, node: str) -> None:
+def end_leftovers(launch: Launch, driver: CgroupDriver, node: str) -> None:
     """End what is left of a job. Making its group anew does that; the site's program names the old one again."""
     if not launch.hooks.manager:
         driver.create(launch.cpuset, JobLimits()).remove()

@@ -1,7 +1,7 @@
 """The fence around a job on a node: which kind this kernel offers, and what every kind can do.
 
 Groups are named `oarlock/<node>/<user>_<job>`: nodes that share a kernel (a laptop's demo) have a root each. Where
-systemd owns the tree the root is a scope that it leaves to us (`node/scope.py`).
+systemd owns the tree the root is a scope that it leaves to us (`scope.py`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class JobCgroup(Protocol):
     """The processes of one job, or of one script of the site, and their limits."""
 
     path: str  # below the root of every hierarchy, for OAR_CPUSET
-    doors: tuple[str, ...]  # the files through which a process comes in
-    homes: tuple[str, ...]  # those through which it goes back to where supervisors are; none: it cannot
+    procs_files: tuple[str, ...]  # the files through which a process comes in
+    return_files: tuple[str, ...]  # those through which it goes back to where supervisors are; none: it cannot
 
     def join(self) -> None:
         """Put the calling process in; everything it starts is in as well."""
@@ -127,7 +127,7 @@ def unified(found: CgroupMounts) -> bool:
     return bool(found.v2) and (not found.v1 or "memory" in read(f"{found.v2}/cgroup.controllers").split())
 
 
-def here(node: str, *, pretended: bool = False) -> CgroupDriver:
+def detect_driver(node: str, *, pretended: bool = False) -> CgroupDriver:
     """Choose for this machine."""
     return detect(node, mounted(), pretended=pretended)
 
@@ -137,7 +137,7 @@ def mounted() -> CgroupMounts:
     return mounts(read("/proc/self/mountinfo"))
 
 
-def shelter(node: str, found: CgroupMounts, *, systemd: bool) -> None:
+def leave_login_session(node: str, found: CgroupMounts, *, systemd: bool) -> None:
     """Leave the login session that ssh made, so that its end is not ours: logind ends a session by its cgroup.
 
     Only where systemd runs. Where the tree is systemd's it makes us a scope; where it does not, and in the older
@@ -186,13 +186,13 @@ def write(path: str, text: str) -> None:
         os.close(fd)
 
 
-def fields(text: str) -> dict[str, int]:
+def parse_fields(text: str) -> dict[str, int]:
     """Read lines of `name number`."""
     pairs = (line.split() for line in text.splitlines())
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
 
 
-def known_traffic(found: dict[str, float]) -> dict[str, float]:
+def drop_unproven_writes(found: dict[str, float]) -> dict[str, float]:
     """Leave out a `written_bytes` of 0: it does not prove that nothing was written.
 
     What a job wrote into the page cache reaches the disk later, and version 1 charges it to nobody.
@@ -200,7 +200,7 @@ def known_traffic(found: dict[str, float]) -> dict[str, float]:
     return {name: value for name, value in found.items() if value or name != "written_bytes"}
 
 
-def numbers(text: str) -> list[int]:
+def parse_cpu_list(text: str) -> list[int]:
     """Read a list of CPUs as the kernel writes it: `0-3,8`."""
     found: list[int] = []
     for part in text.strip().split(","):
@@ -220,13 +220,14 @@ def select_cpus(cpus: tuple[int, ...], there: list[int], *, pretended: bool) -> 
         return sorted({there[cpu % len(there)] for cpu in cpus} or there)
     if missing := sorted(set(cpus).difference(there)):
         raise CgroupError(
-            f"the job's resources name CPU {as_list(missing)}, but this node has CPU {as_list(there)} for jobs: "
+            f"the job's resources name CPU {format_cpu_list(missing)}, "
+            f"but this node has CPU {format_cpu_list(there)} for jobs: "
             "correct their property `cpuset`"
         )
     return sorted(set(cpus) or there)
 
 
-def as_list(cpus: list[int]) -> str:
+def format_cpu_list(cpus: list[int]) -> str:
     """Write sorted CPU numbers as the kernel does: `0-3,8`."""
     runs: list[list[int]] = []
     for cpu in cpus:
@@ -237,7 +238,7 @@ def as_list(cpus: list[int]) -> str:
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
-def join(doors: tuple[str, ...]) -> None:
+def join_cgroup(doors: tuple[str, ...]) -> None:
     """Put the calling process into a group by its doors."""
     for path in doors:
         write(path, "0" if path.endswith("cgroup.procs") else str(os.getpid()))
@@ -296,7 +297,7 @@ def _remove_below(path: str) -> None:
                 pass
 
 
-def homes(bases: dict[str, str], memberships: str) -> tuple[str, ...]:
+def current_procs_files(bases: dict[str, str], memberships: str) -> tuple[str, ...]:
     """Give the doors of the groups where a process is now, by its `/proc/PID/cgroup`; `bases` by controller.
 
     The cgroup2 tree has the name of no controller.
@@ -310,7 +311,7 @@ def homes(bases: dict[str, str], memberships: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def insist(step: Callable[[], None]) -> None:
+def retry_if_vanished(step: Callable[[], None]) -> None:
     """Do a step again when a directory vanished under it: a program that leaves removes the roots it finds empty."""
     for _ in range(10):
         try:
@@ -322,7 +323,7 @@ def insist(step: Callable[[], None]) -> None:
     step()
 
 
-def backed_off(done: Callable[[], bool], seconds: float) -> bool:
+def wait_until(done: Callable[[], bool], seconds: float) -> bool:
     """Ask `done()` again and again, less and less often, until it says yes or time is over."""
     end, pause = time.monotonic() + seconds, 0.0005
     while not done():

@@ -12,7 +12,7 @@ import signal
 from collections.abc import Collection
 
 from oarlock.node.attempt.signals import send
-from oarlock.node.cgroup.drivers import CgroupError, backed_off, numbers, read, select_cpus
+from oarlock.node.cgroup.drivers import CgroupError, parse_cpu_list, read, select_cpus, wait_until
 from oarlock.node.wire.messages import JobLimits
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -27,7 +27,7 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def below(top: int) -> dict[int, str]:
+def descendants(top: int) -> dict[int, str]:
     """Give the processes below one with their states, zombies left out."""
     children: dict[int, list[tuple[int, str]]] = {}
     for name in os.listdir("/proc"):
@@ -71,8 +71,8 @@ def _marked(path: str) -> list[int]:
 class ProcessTree:
     """A job as the processes below its supervisor."""
 
-    doors: tuple[str, ...] = ()
-    homes: tuple[str, ...] = ()
+    procs_files: tuple[str, ...] = ()
+    return_files: tuple[str, ...] = ()
 
     def __init__(self, path: str, cpus: set[int]) -> None:
         self.path, self._cpus, self._top = path, cpus, os.getpid()
@@ -83,13 +83,13 @@ class ProcessTree:
         os.sched_setaffinity(0, self._cpus)
 
     def pids(self) -> list[int]:
-        return list(below(self._top))
+        return list(descendants(self._top))
 
     def signal(self, number: int, pids: Collection[int] | None = None) -> None:
         send(number, self.pids, pids)
 
     def freeze(self) -> None:
-        if not backed_off(self._stopped, _FREEZE_SECONDS):
+        if not wait_until(self._stopped, _FREEZE_SECONDS):
             self.thaw()
             raise CgroupError(f"the processes of {self.path} did not stop within {_FREEZE_SECONDS:.0f} s")
 
@@ -99,7 +99,7 @@ class ProcessTree:
         A process that waits in the kernel (D) stops before it comes back; a parent in `vfork` waits there for a child
         that we stopped, so it must not be waited for.
         """
-        states = {pid: state for pid, state in below(self._top).items() if state not in "Tt"}
+        states = {pid: state for pid, state in descendants(self._top).items() if state not in "Tt"}
         send(signal.SIGSTOP, self.pids, list(states))
         return all(state == "D" for state in states.values())
 
@@ -115,7 +115,7 @@ class ProcessTree:
             self.kill()
             return not self.pids()
 
-        return backed_off(emptied, seconds)
+        return wait_until(emptied, seconds)
 
     def counters(self) -> dict[str, float]:
         now = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -136,10 +136,10 @@ class ProcessTreeDriver:
         self._root, self._pretended = f"/{node}", pretended
 
     def create(self, name: str, limits: JobLimits) -> ProcessTree:
-        there = sorted(os.sched_getaffinity(0)) or numbers(read("/sys/devices/system/cpu/online"))
+        there = sorted(os.sched_getaffinity(0)) or parse_cpu_list(read("/sys/devices/system/cpu/online"))
         cpus = set(select_cpus(limits.cpus, there, pretended=self._pretended))
         path = f"{self._root}/{name}"
-        backed_off(lambda: _end_leftovers(path), _LEFTOVER_SECONDS)
+        wait_until(lambda: _end_leftovers(path), _LEFTOVER_SECONDS)
         return ProcessTree(path, cpus)
 
     def leave(self) -> None:

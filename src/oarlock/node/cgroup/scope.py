@@ -10,7 +10,7 @@ import os
 import signal
 import time
 
-from oarlock.node.cgroup.drivers import backed_off, read, write
+from oarlock.node.cgroup.drivers import read, wait_until, write
 
 SLICE = "oarlock.slice"
 SUPERVISORS = "supervisors"
@@ -57,7 +57,7 @@ def _make_and_join(base: str, node: str, seconds: float) -> None:
     if holder == 0:
         _hold(reading, node)
     try:
-        backed_off(lambda: _is_in(holder, node) or _ended(holder), seconds)
+        wait_until(lambda: _is_in(holder, node) or _ended(holder), seconds)
         if _is_in(holder, node):
             _join(base + path(node))
     finally:

@@ -15,7 +15,7 @@ from collections.abc import Collection
 
 from oarlock.node.attempt import site_script
 from oarlock.node.attempt.signals import send
-from oarlock.node.cgroup.drivers import CgroupError, backed_off, join, processes
+from oarlock.node.cgroup.drivers import CgroupError, join_cgroup, processes, wait_until
 from oarlock.node.wire.channel import Body
 from oarlock.node.wire.messages import Launch
 
@@ -29,7 +29,7 @@ class ManagerUnusable(CgroupError):
 class SiteCgroup:
     """A job in what the site's program made for it. Nobody told us how to leave that."""
 
-    homes: tuple[str, ...] = ()
+    return_files: tuple[str, ...] = ()
 
     def __init__(self, launch: Launch, node: str) -> None:
         self._program, self._seconds = launch.hooks.manager, launch.hooks.timeout
@@ -41,7 +41,7 @@ class SiteCgroup:
             "limits": launch.limits._asdict(),
         }
         made = self._call("init")
-        self.doors = tuple(str(path) for path in made.get("join", []))
+        self.procs_files = tuple(str(path) for path in made.get("join", []))
         self.path = str(made.get("path", ""))
 
     def _call(self, verb: str) -> Body:
@@ -66,10 +66,10 @@ class SiteCgroup:
             os.close(into)
 
     def join(self) -> None:
-        join(self.doors)
+        join_cgroup(self.procs_files)
 
     def pids(self) -> list[int]:
-        return sorted({pid for path in self.doors for pid in processes(os.path.dirname(path))})
+        return sorted({pid for path in self.procs_files for pid in processes(os.path.dirname(path))})
 
     def signal(self, number: int, pids: Collection[int] | None = None) -> None:
         send(number, self.pids, pids)
@@ -88,7 +88,7 @@ class SiteCgroup:
             self.kill()
             return not self.pids()
 
-        return backed_off(emptied, seconds)
+        return wait_until(emptied, seconds)
 
     def counters(self) -> dict[str, float]:
         return {}

@@ -13,19 +13,19 @@ from oarlock.node.cgroup.drivers import (
     CgroupError,
     CgroupMounts,
     allowed_processes,
-    as_list,
-    backed_off,
-    fields,
+    current_procs_files,
+    drop_unproven_writes,
+    format_cpu_list,
     frozen,
-    homes,
-    insist,
-    join,
-    known_traffic,
-    numbers,
+    join_cgroup,
+    parse_cpu_list,
+    parse_fields,
     processes,
     read,
     remove,
+    retry_if_vanished,
     select_cpus,
+    wait_until,
     write,
 )
 from oarlock.node.cgroup.v2 import V2Tree, leave
@@ -42,13 +42,13 @@ class Freezer:
 
     def __init__(self, base: str, path: str) -> None:
         self.path, self.at = path, base + path
-        self.doors: tuple[str, ...] = (self.at + "/cgroup.procs",)
+        self.procs_files: tuple[str, ...] = (self.at + "/cgroup.procs",)
 
     def make(self) -> None:
         os.mkdir(self.at)
 
     def join(self) -> None:
-        join(self.doors)
+        join_cgroup(self.procs_files)
 
     def pids(self) -> list[int]:
         return processes(self.at)
@@ -58,7 +58,7 @@ class Freezer:
 
     def freeze(self) -> None:
         write(self.at + "/freezer.state", "FROZEN")
-        if not backed_off(lambda: read(self.at + "/freezer.state").strip() == "FROZEN", _SECONDS):
+        if not wait_until(lambda: read(self.at + "/freezer.state").strip() == "FROZEN", _SECONDS):
             self.thaw()
             raise CgroupError(f"{self.at} did not freeze within {_SECONDS:.0f} s")
 
@@ -77,7 +77,7 @@ class Freezer:
             self.kill()
             return not self.pids()
 
-        return not self.pids() or backed_off(emptied, seconds)
+        return not self.pids() or wait_until(emptied, seconds)
 
     def remove(self) -> None:
         remove(self.at)
@@ -86,12 +86,12 @@ class Freezer:
 class V1Cgroup:
     """A job in several hierarchies at once."""
 
-    def __init__(self, path: str, hold: V2Tree | Freezer, at: dict[str, str], homes: tuple[str, ...]) -> None:
-        self.path, self._hold, self._at, self.homes = path, hold, at, homes
-        self.doors = (*hold.doors, *(f"{place}/cgroup.procs" for place in dict.fromkeys(at.values())))
+    def __init__(self, path: str, hold: V2Tree | Freezer, at: dict[str, str], return_files: tuple[str, ...]) -> None:
+        self.path, self._hold, self._at, self.return_files = path, hold, at, return_files
+        self.procs_files = (*hold.procs_files, *(f"{place}/cgroup.procs" for place in dict.fromkeys(at.values())))
 
     def join(self) -> None:
-        join(self.doors)
+        join_cgroup(self.procs_files)
 
     def pids(self) -> list[int]:
         return self._hold.pids()
@@ -127,7 +127,7 @@ class V1Cgroup:
         return {"cpu_seconds": int(read(self._at["cpuacct"] + "/cpuacct.usage")) / 1e9}
 
     def _cpus(self) -> dict[str, float]:
-        return {"cpus": float(len(numbers(read(self._at["cpuset"] + "/cpuset.cpus"))))}
+        return {"cpus": float(len(parse_cpu_list(read(self._at["cpuset"] + "/cpuset.cpus"))))}
 
     def _memory(self) -> dict[str, float]:
         at = self._at["memory"]
@@ -136,11 +136,11 @@ class V1Cgroup:
         return {
             **bound,
             "memory_peak_bytes": peak,
-            "oom_kills": float(fields(read(at + "/memory.oom_control"))["oom_kill"]),
+            "oom_kills": float(parse_fields(read(at + "/memory.oom_control"))["oom_kill"]),
         }
 
     def _pids(self) -> dict[str, float]:
-        return {"pids_refused": float(fields(read(self._at["pids"] + "/pids.events"))["max"])}
+        return {"pids_refused": float(parse_fields(read(self._at["pids"] + "/pids.events"))["max"])}
 
     def _io(self) -> dict[str, float]:
         lines = read(self._at["blkio"] + "/blkio.throttle.io_service_bytes_recursive").splitlines()
@@ -149,7 +149,7 @@ class V1Cgroup:
             ours: float(sum(int(row[2]) for row in rows if len(row) == 3 and row[1] == theirs))
             for theirs, ours in (("Read", "read_bytes"), ("Write", "written_bytes"))
         }
-        return known_traffic(found)
+        return drop_unproven_writes(found)
 
     def remove(self) -> None:
         self._hold.remove()
@@ -169,9 +169,9 @@ class V1Driver:
         needed = ("cpuset", "memory", "pids", "devices")
         self.missing = tuple(name for name in needed if name not in found.v1)
         self._bases = list(dict.fromkeys([*self._v1.values(), self._held_by()]))
-        insist(self._prepare)
+        retry_if_vanished(self._prepare)
         self._memberships, self._found = read("/proc/self/cgroup"), dict[int, tuple[str, ...]]()
-        self._there = numbers(
+        self._there = parse_cpu_list(
             read(self._v1["cpuset"] + "/cpuset.cpus" if "cpuset" in self._v1 else "/sys/devices/system/cpu/online")
         )
 
@@ -197,16 +197,16 @@ class V1Driver:
         bases = self._v1 if not (limits.deny_devices and self._devices) else {**self._v1, "devices": self._devices}
         hold = V2Tree(self._tree, path) if self._tree else Freezer(self._held_by(), path)
         at = {control: base + path for control, base in bases.items()}
-        group = V1Cgroup(path, hold, at, self._homes(bases))
-        insist(lambda: self._make(hold, group))
+        group = V1Cgroup(path, hold, at, self._return_files(bases))
+        retry_if_vanished(lambda: self._make(hold, group))
         self._limit(group, limits, cpus)
         return group
 
-    def _homes(self, bases: dict[str, str]) -> tuple[str, ...]:
+    def _return_files(self, bases: dict[str, str]) -> tuple[str, ...]:
         held = {"": self._tree} if self._tree else {"freezer": self._held_by()}
         key = len(bases)  # with the devices or without them
         if key not in self._found:
-            self._found[key] = homes({**bases, **held}, self._memberships)
+            self._found[key] = current_procs_files({**bases, **held}, self._memberships)
         return self._found[key]
 
     def _make(self, hold: V2Tree | Freezer, group: V1Cgroup) -> None:
@@ -231,7 +231,7 @@ class V1Driver:
     def _limit(self, group: V1Cgroup, limits: JobLimits, cpus: list[int]) -> None:
         at = group._at
         if "cpuset" in at:
-            write(at["cpuset"] + "/cpuset.cpus", as_list(cpus))
+            write(at["cpuset"] + "/cpuset.cpus", format_cpu_list(cpus))
         if "memory" in at and limits.memory is not None:
             _limit_memory(at["memory"], limits.memory)
         if "pids" in at and limits.pids is not None:

@@ -14,17 +14,17 @@ from oarlock.node.cgroup.drivers import (
     ROOT,
     CgroupError,
     allowed_processes,
-    as_list,
-    fields,
+    current_procs_files,
+    drop_unproven_writes,
+    format_cpu_list,
     frozen,
-    homes,
-    insist,
-    join,
-    known_traffic,
-    numbers,
+    join_cgroup,
+    parse_cpu_list,
+    parse_fields,
     processes,
     read,
     remove,
+    retry_if_vanished,
     select_cpus,
     write,
 )
@@ -44,7 +44,7 @@ class V2Tree:
 
     def __init__(self, base: str, path: str) -> None:
         self.path, self.at = path, base + path
-        self.doors: tuple[str, ...] = (self.at + "/cgroup.procs",)
+        self.procs_files: tuple[str, ...] = (self.at + "/cgroup.procs",)
 
     def make(self) -> None:
         """Make the directory; empty and replace one that is left over."""
@@ -58,7 +58,7 @@ class V2Tree:
             os.mkdir(self.at)
 
     def join(self) -> None:
-        join(self.doors)
+        join_cgroup(self.procs_files)
 
     def pids(self) -> list[int]:
         return processes(self.at)
@@ -102,7 +102,7 @@ class V2Tree:
             watch = select.poll()
             watch.register(fd, select.POLLPRI)
             end = time.monotonic() + seconds
-            while fields(os.pread(fd, 512, 0).decode()).get(name) != value:
+            while parse_fields(os.pread(fd, 512, 0).decode()).get(name) != value:
                 left = end - time.monotonic()
                 if left <= 0:
                     return False
@@ -113,7 +113,7 @@ class V2Tree:
 
     def cpu(self) -> dict[str, float]:
         """Give the CPU seconds, which every group of the tree counts."""
-        stat = fields(read(self.at + "/cpu.stat"))
+        stat = parse_fields(read(self.at + "/cpu.stat"))
         names = {"usage_usec": "cpu_seconds", "user_usec": "cpu_user_seconds", "system_usec": "cpu_system_seconds"}
         return {ours: stat[theirs] / 1e6 for theirs, ours in names.items() if theirs in stat}
 
@@ -124,11 +124,11 @@ class V2Tree:
 class V2Cgroup(V2Tree):
     """A job on a machine whose controllers are all v2."""
 
-    homes: tuple[str, ...] = ()
+    return_files: tuple[str, ...] = ()
 
     def limit(self, limits: JobLimits, cpus: list[int]) -> None:
         """Write the limits that this tree has files for."""
-        wanted = {"cpuset.cpus": as_list(cpus)}
+        wanted = {"cpuset.cpus": format_cpu_list(cpus)}
         if limits.memory is not None:
             wanted.update({"memory.max": str(limits.memory), "memory.swap.max": "0"})
         if limits.pids is not None:
@@ -147,7 +147,7 @@ class V2Cgroup(V2Tree):
             pass
         for file, name, ours in (("memory.events", "oom_kill", "oom_kills"), ("pids.events", "max", "pids_refused")):
             try:
-                found[ours] = float(fields(read(f"{self.at}/{file}"))[name])
+                found[ours] = float(parse_fields(read(f"{self.at}/{file}"))[name])
             except (OSError, KeyError):
                 continue
         return {**found, **self._io()}
@@ -160,7 +160,7 @@ class V2Cgroup(V2Tree):
         except (OSError, ValueError):  # there is no such file, or it has the word `max`
             pass
         try:
-            found["cpus"] = float(len(numbers(read(self.at + "/cpuset.cpus.effective"))))
+            found["cpus"] = float(len(parse_cpu_list(read(self.at + "/cpuset.cpus.effective"))))
         except (OSError, ValueError):
             pass
         return found
@@ -175,7 +175,7 @@ class V2Cgroup(V2Tree):
             "read_bytes": float(sum(int(value) for name, value in pairs if name == "rbytes")),
             "written_bytes": float(sum(int(value) for name, value in pairs if name == "wbytes")),
         }
-        return known_traffic(found)
+        return drop_unproven_writes(found)
 
 
 class V2Driver:
@@ -187,13 +187,13 @@ class V2Driver:
         """`scope` is a group that systemd leaves to us; without one the whole tree is ours to change."""
         self._base, self._root, self._pretended = base, scope or f"/{ROOT}/{node}", pretended
         self._ours = (scope,) if scope else ("", f"/{ROOT}", self._root)
-        insist(self._prepare)
+        retry_if_vanished(self._prepare)
         have = controllers(base + self._root)
         if _device_filter().works():
             have.add("devices")
         self.missing = tuple(name for name in ("cpuset", "memory", "pids", "devices") if name not in have)
-        self._there = numbers(read_cpus(base + self._root))
-        self._homes = homes({"": base}, read("/proc/self/cgroup"))
+        self._there = parse_cpu_list(read_cpus(base + self._root))
+        self._return_files = current_procs_files({"": base}, read("/proc/self/cgroup"))
 
     def _prepare(self) -> None:
         """Make the root and hand every controller down to it, so that jobs can be limited."""
@@ -212,8 +212,8 @@ class V2Driver:
     def create(self, name: str, limits: JobLimits) -> V2Cgroup:
         cpus = select_cpus(limits.cpus, self._there, pretended=self._pretended)
         group = V2Cgroup(self._base, f"{self._root}/{name}")
-        group.homes = self._homes
-        insist(lambda: self._make(group))
+        group.return_files = self._return_files
+        retry_if_vanished(lambda: self._make(group))
         group.limit(limits, cpus)
         if "devices" not in self.missing:
             _deny(group, limits.deny_devices)

@@ -48,14 +48,6 @@ class Inotify:
             raise OSError(code, os.strerror(code), path)
         return number
 
-    def unwatch(self, number: int) -> None:
-        """Stop watching; a directory that is gone has no watch any more, which is fine."""
-        self._libc.inotify_rm_watch(self._fd, number)
-
-    def fileno(self) -> int:
-        """Give the descriptor that becomes readable when something changed."""
-        return self._fd
-
     def changes(self) -> Iterator[InotifyEvent]:
         """Give what happened since the last time, in order."""
         while True:

@@ -61,7 +61,7 @@ class CgroupLayout:
         self.name, self.is_job = name, is_job
         self._jobs = [re.compile(rf"/?{_regex(template)}(?:/(?P<rest>.*))?") for template in jobs]
         self._inside = [(level, re.compile(_regex(template))) for level, template in inside]
-        self._on_the_way = [re.compile(way) for template in jobs for way in _ways(template)]
+        self._on_the_way = [re.compile(way) for template in jobs for way in _ancestor_patterns(template)]
 
     def match(self, path: str) -> CgroupIdentity | None:
         """Read a path, relative to the root of its hierarchy; None when it is not of this layout."""
@@ -138,7 +138,7 @@ def _piece(token: re.Match[str], seen: set[str]) -> str:
     return re.escape(token["text"])
 
 
-def _ways(template: str) -> list[str]:
+def _ancestor_patterns(template: str) -> list[str]:
     """Give a pattern for each ancestor of a job's directory that the template names."""
     parts = template.split("/")
     ancestors = ["/".join(parts[:end]) for end in range(1, len(parts))]
@@ -158,6 +158,6 @@ OARLOCK = CgroupLayout("oarlock", _OURS)
 """The only layout that travels to nodes; the others are read from `measure/layouts.toml`."""
 
 
-def of_node(node: str) -> CgroupLayout:
+def layout_of_node(node: str) -> CgroupLayout:
     """Give the layout that knows the jobs of one node only: others may share its kernel."""
     return CgroupLayout("oarlock", [template.replace("{node}", node) for template in _OURS])

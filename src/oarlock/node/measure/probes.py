@@ -87,7 +87,7 @@ class JobProbes:
     def read(self, now: float, errors: Counter[str]) -> Values:
         """Give the job's values now; those of the last time, when no sign of life changed since.
 
-        Raises `Ended` when the job's cgroup is gone.
+        Raises `CgroupGone` when the job's cgroup is gone.
         """
         broken: list[str] = []
         try:

@@ -5,7 +5,7 @@ there. A file system that hangs thus costs samples, never a launch.
 
 A sample travels as three parts: the length of a head, the head (JSON: instant, jobs, names once for all), then for the
 node and each job how many values it has, their names as places in the list, and the values as doubles. What a job does
-not have takes no room. The other half is `unpacked`, which believes nothing that it reads.
+not have takes no room. The other half is `decode_sample`, which believes nothing that it reads.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _table(values: Mapping[str, float], places: dict[str, int]) -> bytes:
 
 
 def decode_sample(data: bytes) -> ReceivedSample:
-    """Read a sample, or refuse it (`Unreadable`)."""
+    """Read a sample, or refuse it (`UnreadableSample`)."""
     try:
         (length,) = _COUNT.unpack_from(data)
         head = json.loads(data[_COUNT.size : _COUNT.size + length])
@@ -172,7 +172,7 @@ def _sent(sample: Sample) -> bytes:
     return encode_sample(sample.at, sample.node, jobs)
 
 
-def of_node(node: str) -> Sampler:
+def make_node_sampler(node: str) -> Sampler:
     """Make the sampler of a node of ours: its own jobs only, whatever costs little. Imports here, not at a launch."""
     from oarlock.node.cgroup.hierarchies import of_this_machine
     from oarlock.node.measure import layout
@@ -181,4 +181,4 @@ def of_node(node: str) -> Sampler:
     from oarlock.node.sources.assemble import assemble
 
     sources = assemble()
-    return Sampler(CgroupFinder([layout.of_node(node)], of_this_machine), sources.job, sources.node)
+    return Sampler(CgroupFinder([layout.layout_of_node(node)], of_this_machine), sources.job, sources.node)

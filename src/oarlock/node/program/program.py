@@ -20,7 +20,7 @@ from oarlock.node.cgroup import drivers
 from oarlock.node.program import recovery, spool, supervisor_pool
 from oarlock.node.program.spool import HighestJob, Key
 from oarlock.node.program.start_queue import StartQueue
-from oarlock.node.program.workers import NodeAttempt, Worker, key_of, keys_of, report_in, tag_of
+from oarlock.node.program.workers import NodeAttempt, Worker, extract_report, key_of, keys_of, tag_of
 from oarlock.node.wire.channel import (
     ANSWER,
     EVENT,
@@ -204,7 +204,7 @@ class NodeProgram:
         found: dict[str, str] = {}
         for path in self._settings.check:
             unknown = permitted is not None and path not in permitted
-            problem = why_not_permitted(path) if unknown else site_script.problem_of(path)
+            problem = why_not_permitted(path) if unknown else site_script.why_unusable(path)
             if problem:
                 found[path] = problem
         return found
@@ -258,7 +258,7 @@ class NodeProgram:
         if key[0] in self._recovered:
             self._refuse_taken(key, body)
         if key in self._attempts or key[1] <= self._forgotten.get(key[0], 0):
-            raise NodeRefused(SEEN, f"attempt {spool.named(key)} was here before")
+            raise NodeRefused(SEEN, f"attempt {spool.entry_name(key)} was here before")
         self._attempts[key] = NodeAttempt(None, "launching", body)
         self._highest.see(key[0])
         self._starting.queue(key, frame)
@@ -291,7 +291,7 @@ class NodeProgram:
     def _withdraw(self, key: Key, frame: Frame) -> None:
         """End an attempt that has not begun: it never was here."""
         del self._attempts[key]
-        refusal = NodeRefused(NOT_NOW, f"attempt {spool.named(key)} was to end before it began")
+        refusal = NodeRefused(NOT_NOW, f"attempt {spool.entry_name(key)} was to end before it began")
         self._send(ANSWER, frame.number, refusal.body())
 
     def _notify(self, frame: Frame) -> None:
@@ -305,12 +305,12 @@ class NodeProgram:
         key = key_of(body)
         attempt = self._attempts.get(key)
         if attempt is None or body.get("tag", attempt.tag) != attempt.tag:
-            raise NodeRefused(UNKNOWN, f"there is no attempt {spool.named(key)} here")
+            raise NodeRefused(UNKNOWN, f"there is no attempt {spool.entry_name(key)} here")
         if body["verb"] in _ENDS and (waiting := self._starting.withdraw(key)) is not None:
             self._withdraw(key, waiting)
-            raise NodeRefused(UNKNOWN, f"attempt {spool.named(key)} had not begun")
+            raise NodeRefused(UNKNOWN, f"attempt {spool.entry_name(key)} had not begun")
         if attempt.worker is None:
-            raise NodeRefused(NOT_NOW, f"attempt {spool.named(key)} is {attempt.state}")
+            raise NodeRefused(NOT_NOW, f"attempt {spool.entry_name(key)} is {attempt.state}")
         self._hand(attempt.worker, frame)
 
     def _hand(self, worker: Worker, frame: Frame) -> None:
@@ -348,7 +348,7 @@ class NodeProgram:
             return
         self._look_at_unsigned = now + _UNSIGNED_SECONDS
         for key, before in list(self._unsigned.items()):
-            file = recovery.look(self._settings, self._driver, self._boot, key) if before.alive else before
+            file = recovery.examine_attempt(self._settings, self._driver, self._boot, key) if before.alive else before
             if isinstance(file, recovery.UnsignedEntry) and file.alive != before.alive:
                 self._unsigned[key] = file
                 self._tell({"event": "unsigned-ended", "job": key[0], "attempt": key[1]})
@@ -358,28 +358,28 @@ class NodeProgram:
         attempt, unsigned = self._attempts.get(key), self._unsigned.get(key)
         if unsigned is not None and tag == "":
             if unsigned.alive:
-                raise NodeRefused(NOT_NOW, f"a process still holds {spool.named(key)}")
+                raise NodeRefused(NOT_NOW, f"a process still holds {spool.entry_name(key)}")
             del self._unsigned[key]
         elif attempt is not None and attempt.tag == tag:
             if attempt.report is None:
-                raise NodeRefused(NOT_NOW, f"attempt {spool.named(key)} is {attempt.state}")
+                raise NodeRefused(NOT_NOW, f"attempt {spool.entry_name(key)} is {attempt.state}")
             del self._attempts[key]
         else:
-            raise NodeRefused(UNKNOWN, f"there is no such attempt {spool.named(key)} here")
+            raise NodeRefused(UNKNOWN, f"there is no such attempt {spool.entry_name(key)} here")
         spool.forget(self._settings.spool, key)
         return {}
 
     def _end_unknown(self, key: Key, tag: str, frame: Frame) -> Body | None:
         """Tell an attempt to end that the server's database does not have. `None`: its supervisor answers."""
         if key in self._unsigned and tag == "":
-            if not recovery.tell_to_end(self._settings, key):
-                raise NodeRefused(NOT_NOW, f"nobody answers for {spool.named(key)}; end its processes on the node")
+            if not recovery.ask_to_end(self._settings, key):
+                raise NodeRefused(NOT_NOW, f"nobody answers for {spool.entry_name(key)}; end its processes on the node")
             return {}
         attempt = self._attempts.get(key)
         if attempt is None or attempt.tag != tag:
-            raise NodeRefused(UNKNOWN, f"there is no such attempt {spool.named(key)} here")
+            raise NodeRefused(UNKNOWN, f"there is no such attempt {spool.entry_name(key)} here")
         if attempt.worker is None:
-            raise NodeRefused(NOT_NOW, f"attempt {spool.named(key)} is {attempt.state}")
+            raise NodeRefused(NOT_NOW, f"attempt {spool.entry_name(key)} is {attempt.state}")
         kill = encode_body({"verb": "kill", "job": key[0], "attempt": key[1]}).encode()
         self._hand(attempt.worker, frame._replace(data=kill))
         return None
@@ -432,7 +432,7 @@ class NodeProgram:
             return
         if worker.key is not None and body["event"] == "exited":
             self._starting.settled(worker.key)
-            attempt.worker, attempt.state, attempt.report = None, "ended", report_in(body)
+            attempt.worker, attempt.state, attempt.report = None, "ended", extract_report(body)
             self._rest(worker)
         else:
             attempt.state = str(body.get("state", attempt.state))
@@ -465,7 +465,7 @@ class NodeProgram:
         self._dismiss(worker)
         if worker.key is not None:
             self._starting.settled(worker.key)
-            body = recovery.lost(self._settings, self._driver, self._boot, worker.key)
+            body = recovery.report_lost(self._settings, self._driver, self._boot, worker.key)
             self._attempts[worker.key].worker = None
             if body is None:  # it never passed the gate
                 del self._attempts[worker.key]
@@ -474,7 +474,7 @@ class NodeProgram:
                 self._tell({"event": "exited", **body})
 
     def _recover(self) -> None:
-        for key, found, launch in recovery.found(self._settings, self._driver, self._boot):
+        for key, found, launch in recovery.recover_attempts(self._settings, self._driver, self._boot):
             self._recovered.add(key[0])
             if isinstance(found, recovery.UnsignedEntry):
                 self._unsigned[key] = found
@@ -482,7 +482,7 @@ class NodeProgram:
                 self._attempts[key] = NodeAttempt(None, "running", launch)
                 self._take_up(key, found)
 
-    def _take_up(self, key: Key, found: recovery.Found) -> None:
+    def _take_up(self, key: Key, found: recovery.RecoveredAttempt) -> None:
         attempt = self._attempts[key]
         if found is None or isinstance(found, recovery.UnsignedEntry):
             self._busy.add(key)
@@ -497,7 +497,7 @@ class NodeProgram:
     def _call_busy(self) -> None:
         """Try again to reach supervisors that lived but did not open when the program started."""
         for key in list(self._busy):
-            self._take_up(key, recovery.look(self._settings, self._driver, self._boot, key))
+            self._take_up(key, recovery.examine_attempt(self._settings, self._driver, self._boot, key))
             report = self._attempts[key].report
             if report is not None:
                 self._tell({"event": "exited", **report})
@@ -513,17 +513,17 @@ def main(settings: NodeSettings, read_fd: int, write_fd: int) -> None:
     recovery.take_over(settings.spool)
     boot = drivers.read("/proc/sys/kernel/random/boot_id").strip()
     launcher = supervisor_pool.start_launcher(
-        settings, lambda: drivers.here(settings.node, pretended=settings.pretended), boot
+        settings, lambda: drivers.detect_driver(settings.node, pretended=settings.pretended), boot
     )
     # Only now: what measures brings threads and logging along, and with them every fork of a supervisor costs more.
     from oarlock.node import log_lines
-    from oarlock.node.measure.stream import SamplingThread, of_node
+    from oarlock.node.measure.stream import SamplingThread, make_node_sampler
 
     log_lines.to_stderr("%(message)s", level=30)
-    driver = drivers.here(settings.node, pretended=settings.pretended)
+    driver = drivers.detect_driver(settings.node, pretended=settings.pretended)
     try:
         program = NodeProgram(settings, driver, boot, launcher)
-        program.sampling = SamplingThread(settings.sample_period, lambda: of_node(settings.node))
+        program.sampling = SamplingThread(settings.sample_period, lambda: make_node_sampler(settings.node))
         program.serve(Endpoint(read_fd, write_fd))
     finally:
         driver.leave()

@@ -60,20 +60,22 @@ class UnsignedEntry(NamedTuple):
     user: str  # as the file says
 
 
-Found = Union[Body, socket.socket, UnsignedEntry, None]
+RecoveredAttempt = Union[Body, socket.socket, UnsignedEntry, None]
 """The report of an attempt that is over, a line to its supervisor, a file of somebody else, or nothing: a supervisor
 lives but is busy."""
 
 
-def found(settings: NodeSettings, driver: CgroupDriver, boot: str) -> Iterator[tuple[Key, Found, Body]]:
+def recover_attempts(
+    settings: NodeSettings, driver: CgroupDriver, boot: str
+) -> Iterator[tuple[Key, RecoveredAttempt, Body]]:
     """Go through the spool; give each attempt with what its signed launch says."""
     end = time.monotonic() + _DOOR_SECONDS
     for key in _listed(settings):
-        yield key, look(settings, driver, boot, key, until=end), _signed_launch(settings, key)
+        yield key, examine_attempt(settings, driver, boot, key, until=end), _signed_launch(settings, key)
 
 
 def _signed_launch(settings: NodeSettings, key: Key) -> Body:
-    place = spool.open_place(settings.spool, key)
+    place = spool.open_entry(settings.spool, key)
     if place is None:
         return {}
     try:
@@ -84,17 +86,19 @@ def _signed_launch(settings: NodeSettings, key: Key) -> Body:
 
 def _listed(settings: NodeSettings) -> list[Key]:
     """List the attempts; users who are kept for others, which a power cut took from the spool, are let go."""
-    held = logind.held(settings.node)  # first: an attempt is in the spool before anything is held for it
-    keys = spool.listed(settings.spool)
+    held = logind.kept_users(settings.node)  # first: an attempt is in the spool before anything is held for it
+    keys = spool.list_attempts(settings.spool)
     for user, key in held:
         if key not in keys:
-            logind.give_back(user, settings.node, key)
+            logind.release_user(user, settings.node, key)
     return keys
 
 
-def look(settings: NodeSettings, driver: CgroupDriver, boot: str, key: Key, *, until: float = 0.0) -> Found:
+def examine_attempt(
+    settings: NodeSettings, driver: CgroupDriver, boot: str, key: Key, *, until: float = 0.0
+) -> RecoveredAttempt:
     """Find out about one attempt. A supervisor that was just orphaned opens its door in a moment: wait for it."""
-    place = spool.open_place(settings.spool, key)
+    place = spool.open_entry(settings.spool, key)
     if place is None:
         return None
     try:
@@ -123,12 +127,12 @@ def _call(place: SpoolEntry) -> socket.socket | None:
     return line
 
 
-def tell_to_end(settings: NodeSettings, key: Key) -> bool:
+def ask_to_end(settings: NodeSettings, key: Key) -> bool:
     """Tell the supervisor of an unsigned file to end its attempt; return whether it could be reached.
 
     Nothing in the file is read: whoever listens at the door got there as we did, through a directory that is ours.
     """
-    place = spool.open_place(settings.spool, key)
+    place = spool.open_entry(settings.spool, key)
     line = _call(place) if place is not None else None
     if place is None or line is None:
         return False
@@ -149,9 +153,9 @@ def _told(place: SpoolEntry) -> Body | None:
     return outcome if outcome is not None and "report" in outcome else None
 
 
-def lost(settings: NodeSettings, driver: CgroupDriver, boot: str, key: Key) -> Body | None:
+def report_lost(settings: NodeSettings, driver: CgroupDriver, boot: str, key: Key) -> Body | None:
     """Report an attempt whose supervisor is gone; `None` if it never passed the gate."""
-    place = spool.open_place(settings.spool, key)
+    place = spool.open_entry(settings.spool, key)
     if place is None:
         return None
     try:
@@ -180,13 +184,13 @@ def _obituary(settings: NodeSettings, driver: CgroupDriver, boot: str, place: Sp
         asked = parse_launch(place.asked(settings.spool_key) or {})
     except NodeRefused as refusal:
         return report._replace(says=f"{says}; {refusal}"), "00" * 32
-    logind.give_back(asked.user, settings.node, place.key)
+    logind.release_user(asked.user, settings.node, place.key)
     if asked.boot and asked.boot != boot:
         return report._replace(says="the node was started again while it ran"), asked.secret
-    for path in JobFiles.of(settings.runtime, spool.named(place.key)):
+    for path in JobFiles.of(settings.runtime, spool.entry_name(place.key)):
         spool.remove(path)
     try:
-        confinement.end(asked, driver, settings.node)
+        confinement.end_leftovers(asked, driver, settings.node)
     except (CgroupError, OSError) as error:
         report = report._replace(events=(("CPUSET_CLEAN_ERROR", str(error)),))
     return report, asked.secret

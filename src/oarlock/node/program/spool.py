@@ -36,12 +36,12 @@ class SpoolEntry:
 
     @property
     def path(self) -> str:
-        return os.path.join(self.spool, named(self.key))
+        return os.path.join(self.spool, entry_name(self.key))
 
     @property
     def door(self) -> str:
         """The name in the spool of the socket where a supervisor waits for the next program."""
-        return named(self.key) + _DOOR
+        return entry_name(self.key) + _DOOR
 
     def asked(self, key: str) -> Body | None:
         """Read the launch; `None` if it makes no sense, or does not carry a MAC made with this key."""
@@ -108,7 +108,7 @@ def write_all(fd: int, data: bytes) -> None:
         data = data[os.write(fd, data) :]
 
 
-def named(key: Key) -> str:
+def entry_name(key: Key) -> str:
     """Name the file of an attempt."""
     return f"{key[0]}.{key[1]}"
 
@@ -123,7 +123,7 @@ def open_directory(spool: str) -> int:
     return os.open(spool, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-def enter(spool: str, key: Key, asked: bytes, mac_key: str) -> SpoolEntry:
+def create_entry(spool: str, key: Key, asked: bytes, mac_key: str) -> SpoolEntry:
     """Pass the gate: make the file of an attempt with its launch, locked. Refuse one that was here before."""
     text = asked.replace(b"\n", b" ")  # in JSON it stands only where a space may
     making = os.path.join(spool, f"new.{os.getpid()}")
@@ -136,23 +136,23 @@ def enter(spool: str, key: Key, asked: bytes, mac_key: str) -> SpoolEntry:
     except OSError as error:
         place.close()
         if isinstance(error, FileExistsError):
-            raise NodeRefused(SEEN, f"attempt {named(key)} was here before") from error
+            raise NodeRefused(SEEN, f"attempt {entry_name(key)} was here before") from error
         raise
     finally:
         os.unlink(making)
     return place
 
 
-def open_place(spool: str, key: Key) -> SpoolEntry | None:
+def open_entry(spool: str, key: Key) -> SpoolEntry | None:
     """Open the file of an attempt, if there is one."""
     try:
-        fd = os.open(os.path.join(spool, named(key)), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = os.open(os.path.join(spool, entry_name(key)), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         return None
     return SpoolEntry(spool, key, fd)
 
 
-def listed(spool: str) -> list[Key]:
+def list_attempts(spool: str) -> list[Key]:
     """List the attempts, in order; clear away what a supervisor left before it passed the gate."""
     keys = []
     for name in os.listdir(spool):
@@ -179,7 +179,7 @@ def _clear_unfinished(path: str) -> None:
 
 def forget(spool: str, key: Key) -> None:
     """Remove the file of an attempt whose end the server has written down."""
-    for name in (named(key), named(key) + _DOOR):
+    for name in (entry_name(key), entry_name(key) + _DOOR):
         remove(os.path.join(spool, name))
 
 

@@ -42,7 +42,7 @@ class StartQueue:
         return key, frame
 
     def settled(self, key: Key) -> None:
-        """An attempt is over, or never was one, or has been running for a moment (`node/link.py`)."""
+        """An attempt is over, or never was one, or has been running for a moment (`attempt/link.py`)."""
         self._begun.pop(key, None)
 
     def withdraw(self, key: Key) -> Frame | None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 
 from oarlock.node.attempt import notice
-from oarlock.node.attempt.link import ProgramLink, received
+from oarlock.node.attempt.link import ProgramLink, receive_with_fd
 from oarlock.node.attempt.supervisor import Supervisor
 from oarlock.node.cgroup import drivers
 from oarlock.node.cgroup.drivers import CgroupDriver
@@ -36,7 +36,7 @@ def start_launcher(settings: NodeSettings, fence: Callable[[], CgroupDriver], bo
     if os.fork() == 0:
         _alone(keep=theirs.fileno())
         _warm_up()
-        drivers.shelter(settings.node, drivers.mounted(), systemd=_systemd_is_ours())
+        drivers.leave_login_session(settings.node, drivers.mounted(), systemd=_systemd_is_ours())
         driver = fence()
         theirs.send(b"!")
         _launcher(theirs, settings, driver, boot)
@@ -91,7 +91,7 @@ def plain_signals() -> None:
 def _launcher(orders: socket.socket, settings: NodeSettings, driver: CgroupDriver, boot: str) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries the supervisors
     while True:
-        order, line = received(orders, 1)
+        order, line = receive_with_fd(orders, 1)
         if not order:
             os._exit(0)
         if os.fork() == 0:
@@ -164,6 +164,6 @@ def _attempt(
 
 def _enter(settings: NodeSettings, asked: Launch, text: bytes) -> spool.SpoolEntry:
     try:
-        return spool.enter(settings.spool, (asked.job, asked.attempt), text, settings.spool_key)
+        return spool.create_entry(settings.spool, (asked.job, asked.attempt), text, settings.spool_key)
     except OSError as error:
         raise NodeRefused("CANNOT_CREATE_TMP_DIRECTORY", f"{settings.spool}: {error}") from error

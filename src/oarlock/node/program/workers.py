@@ -77,6 +77,6 @@ def _is_pair(pair: object) -> bool:
     return isinstance(pair, list) and [type(part) for part in pair] == [int, int]
 
 
-def report_in(body: Body) -> Body:
+def extract_report(body: Body) -> Body:
     """Take the signed report out of what a supervisor said."""
     return {name: body[name] for name in ("job", "attempt", "report", "mac")}

@@ -125,7 +125,7 @@ def read_once(path: str) -> str | None:
         return None
 
 
-def listed(directory: str) -> list[str]:
+def list_directory(directory: str) -> list[str]:
     """Give the sorted names in a directory; none when it is not there."""
     try:
         return sorted(os.listdir(directory))

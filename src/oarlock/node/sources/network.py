@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from oarlock.node.sources.files import Values, close_all, listed, open_briefly, open_kept, read_list
+from oarlock.node.sources.files import Values, close_all, list_directory, open_briefly, open_kept, read_list
 from oarlock.node.sources.metrics import series
 
 _NUMBER_BYTES = 32
@@ -74,7 +74,7 @@ class LustreSource:
     def read(self, values: Values) -> None:
         """Read all mounts; two mounts of one file system are added up."""
         for root in self._roots:
-            for mount in listed(root):
+            for mount in list_directory(root):
                 fd = open_briefly(f"{root}/{mount}", "stats")
                 if fd is None:
                     continue
@@ -114,8 +114,8 @@ def llite(text: str) -> Values:
 
 
 def _port_files(root: str) -> Iterator[tuple[str, int, int]]:
-    for device in listed(root):
-        for port in listed(f"{root}/{device}/ports"):
+    for device in list_directory(root):
+        for port in list_directory(f"{root}/{device}/ports"):
             for file, (name, factor) in _PORT_FILES.items():
                 fd = open_kept(f"{root}/{device}/ports/{port}/counters", file)
                 if fd is not None:

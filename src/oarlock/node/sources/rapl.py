@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from oarlock.node.sources import perf_event
-from oarlock.node.sources.files import Values, close_all, listed, open_kept, read_once
+from oarlock.node.sources.files import Values, close_all, list_directory, open_kept, read_once
 from oarlock.node.sources.metrics import series
 from oarlock.node.sources.parse import cpu_list
 
@@ -112,7 +112,7 @@ def _key(zone: RaplZone) -> str:
 
 def _powercap_counters(sys: str) -> Iterator[_PowercapCounter]:
     root = f"{sys}/class/powercap"
-    names = {path: read_once(f"{root}/{path}/name") or "" for path in listed(root) if _ZONE.fullmatch(path)}
+    names = {path: read_once(f"{root}/{path}/name") or "" for path in list_directory(root) if _ZONE.fullmatch(path)}
     for zone in zones(names):
         last = read_once(f"{root}/{zone.path}/max_energy_range_uj")
         fd = open_kept(f"{root}/{zone.path}", "energy_uj")

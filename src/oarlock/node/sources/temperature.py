@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from oarlock.node.sources.files import Values, close_all, listed, open_kept, read_once
+from oarlock.node.sources.files import Values, close_all, list_directory, open_kept, read_once
 from oarlock.node.sources.metrics import series
 
 _NUMBER_BYTES = 32
@@ -61,7 +61,7 @@ def hwmon_metric(file: str) -> tuple[str, str, float] | None:
 
 def _thermal_zones(sys: str) -> Iterator[Sensor]:
     root = f"{sys}/class/thermal"
-    for zone in listed(root):
+    for zone in list_directory(root):
         fd = open_kept(f"{root}/{zone}", "temp") if zone.startswith("thermal_zone") else None
         if fd is not None:
             chip = (read_once(f"{root}/{zone}/type") or zone).strip()
@@ -70,9 +70,9 @@ def _thermal_zones(sys: str) -> Iterator[Sensor]:
 
 def _hwmon(sys: str) -> Iterator[Sensor]:
     root = f"{sys}/class/hwmon"
-    for chip in listed(root):
+    for chip in list_directory(root):
         name = (read_once(f"{root}/{chip}/name") or chip).strip()
-        for file in listed(f"{root}/{chip}"):
+        for file in list_directory(f"{root}/{chip}"):
             metric = hwmon_metric(file)
             fd = open_kept(f"{root}/{chip}", file) if metric else None
             if metric and fd is not None:

@@ -113,7 +113,7 @@ class Endpoint:
         self.flush()
 
     def flush(self) -> None:
-        """Write as much as the other end takes. `Closed` if it is gone."""
+        """Write as much as the other end takes. `ChannelClosed` if it is gone."""
         while self._out:
             try:
                 written = os.write(self.write_fd, memoryview(self._out)[:_CHUNK])
@@ -124,7 +124,7 @@ class Endpoint:
             del self._out[:written]
 
     def receive(self) -> list[Frame]:
-        """Read what is there. `Closed` at the end of the stream."""
+        """Read what is there. `ChannelClosed` at the end of the stream."""
         try:
             data = os.read(self.read_fd, _CHUNK)
         except BlockingIOError:

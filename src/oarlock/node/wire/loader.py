@@ -38,7 +38,7 @@ def marker(nonce: str) -> bytes:
     return f"\n\x01{WORD} {nonce} ".encode()
 
 
-def packed(sources: dict[str, str], settings: dict[str, Any]) -> bytes:
+def pack_program(sources: dict[str, str], settings: dict[str, Any]) -> bytes:
     """Make what is sent after the marker: a length, then this module, the others and the settings, compressed."""
     start = f"\nstart({sources!r}, {settings!r})\n"
     data = zlib.compress((sources["oarlock.node.wire.loader"] + start).encode(), 6)

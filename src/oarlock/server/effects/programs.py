@@ -92,7 +92,7 @@ def trusted_path(program: str) -> str:
     path = program if "/" in program else shutil.which(program, path=_ENVIRONMENT["PATH"])
     if path is None:
         raise site_script.UntrustedScript(f"{program} is not in {_ENVIRONMENT['PATH']}: write its whole path")
-    os.close(site_script.trusted(path))
+    os.close(site_script.open_trusted(path))
     return os.path.realpath(path)
 
 

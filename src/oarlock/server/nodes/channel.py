@@ -109,7 +109,7 @@ class NodeChannel:
         stdin, stdout = self._pipes()
         _, rest = await self._skip_noise(stdout, loader.marker(nonce))
         sources = await asyncio.to_thread(node_sources)
-        stdin.write(await asyncio.to_thread(loader.packed, sources, settings._asdict()))
+        stdin.write(await asyncio.to_thread(loader.pack_program, sources, settings._asdict()))
         return await self._begin(stdout, rest)
 
     async def _meet_installed(self, settings: NodeSettings) -> Hello:

@@ -16,7 +16,7 @@ from typing import Any
 
 from oarlock.job.admission.admit import RuleResult
 from oarlock.model.errors import RuleFailed, RuleNotTrusted
-from oarlock.node.attempt.site_script import way_out
+from oarlock.node.attempt.site_script import suggest_fix
 
 SECONDS = 2.0
 ANSWER_BYTES = 1024 * 1024
@@ -68,7 +68,7 @@ def _check_part(part: Path, trusted: Collection[int], *, last: bool) -> None:
     if found.st_uid not in trusted:
         raise RuleNotTrusted(f"{part} belongs to user {found.st_uid}.", hint=f"chown root {part}")
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise RuleNotTrusted(f"{part} can be written by others.", hint=way_out(str(part), found).strip("`"))
+        raise RuleNotTrusted(f"{part} can be written by others.", hint=suggest_fix(str(part), found).strip("`"))
 
 
 async def _talk(process: asyncio.subprocess.Process, question: bytes) -> bytes:
