@@ -19,7 +19,7 @@ class _Core:
 
     database: object
     config: Config
-    news: list = field(default_factory=list)
+    reports: list = field(default_factory=list)
 
     async def read(self, question):
         with self.database.read() as tx:
@@ -28,8 +28,8 @@ class _Core:
     async def write(self, change):
         return await asyncio.wrap_future(self.database.submit(change))
 
-    def tell(self, news):
-        self.news.append(news)
+    def queue_report(self, report):
+        self.reports.append(report)
 
 
 def _core(database, server):
@@ -49,8 +49,8 @@ async def test_administrators_are_told_once_of_what_stops_nodes_and_queues_and_o
     _happened(database, EventType.SERVER_EPILOGUE_TIMEOUT, EventType.MAIL_NOTIFICATION_ERROR)
     with post_office() as post:
         mails = AlertSender(_core(database, post.place))
-        await mails.tell()
-        await mails.tell()
+        await mails.send_due()
+        await mails.send_due()
     [text] = post.mails
     assert "To: root@lab.org, ops@lab.org" in text
     assert "Subject: [OAR] PROLOGUE_ERROR and 1 more" in text
@@ -66,12 +66,12 @@ async def test_while_the_mail_server_is_away_there_is_one_event_and_then_the_mai
     _happened(database, EventType.CPUSET_ERROR, hosts=("n1",))
     core = _core(database, "127.0.0.1:1")
     mails = AlertSender(core)
-    await mails.tell()
-    await mails.tell()
-    [news] = core.news
-    assert isinstance(news, NotificationFailed)
-    assert (news.job, news.event) == (0, EventType.MAIL_NOTIFICATION_ERROR)
-    assert news.says.startswith("a mail to root@lab.org, ops@lab.org could not be sent: ")
+    await mails.send_due()
+    await mails.send_due()
+    [report] = core.reports
+    assert isinstance(report, NotificationFailed)
+    assert (report.job, report.event) == (0, EventType.MAIL_NOTIFICATION_ERROR)
+    assert report.says.startswith("a mail to root@lab.org, ops@lab.org could not be sent: ")
     with post_office() as post:
-        await AlertSender(_core(database, post.place)).tell()
+        await AlertSender(_core(database, post.place)).send_due()
     assert "CPUSET_ERROR (n1)" in post.mails[0]

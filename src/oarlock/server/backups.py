@@ -56,11 +56,11 @@ def restore(state_dir: Path, config: Config, file: Path, say: ReportProgress) ->
 
 def _dump(where: PostgresAddress, file: Path) -> BackupCopy:
     partial = file.with_name(f".{file.name}.partial")
-    words = [_program("pg_dump"), "--format=custom", "--exclude-schema=before_restore_*", f"--file={partial}"]
+    command = [_program("pg_dump"), "--format=custom", "--exclude-schema=before_restore_*", f"--file={partial}"]
     try:
         partial.unlink(missing_ok=True)
         partial.touch(mode=0o600)
-        _run([*words, f"--dbname={where.address}"], where, f"The database cannot be copied to {file}")
+        _run([*command, f"--dbname={where.address}"], where, f"The database cannot be copied to {file}")
         facts = _facts_of(partial)
         with partial.open("rb") as written:
             os.fsync(written.fileno())
@@ -75,31 +75,31 @@ def _dump(where: PostgresAddress, file: Path) -> BackupCopy:
 
 
 def _program(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
+    path = shutil.which(name)
+    if path is None:
         raise DatabaseRefused(
             f"`{name}` is not installed on this machine.",
             hint="Install PostgreSQL's client programs (Debian: postgresql-client), of the server's version or newer.",
         )
-    return found
+    return path
 
 
-def _run(words: list[str], where: PostgresAddress | None, refused: str) -> str:
+def _run(command: list[str], where: PostgresAddress | None, refused: str) -> str:
     """Run a program of PostgreSQL; the password goes by the environment, which others cannot read."""
     environment = {**os.environ, "PGPASSWORD": where.password} if where and where.password else None
-    ran = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)  # noqa: S603 - a list
-    if ran.returncode:
-        says = " ".join(ran.stderr.split())[-400:] or f"exit {ran.returncode}"
+    completed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603 - a list
+    if completed.returncode:
+        says = " ".join(completed.stderr.split())[-400:] or f"exit {completed.returncode}"
         raise DatabaseRefused(f"{refused}: {says}", hint="Nothing was changed.")
-    return ran.stdout
+    return completed.stdout
 
 
 def _table(file: Path, name: str) -> str:
     """Return the rows of a table in a dump, as `COPY` writes them."""
     if not file.is_file():
         raise DatabaseRefused(f"There is no file {file}.", hint="Name a file that `oarlock backup` made.")
-    words = [_program("pg_restore"), "--data-only", f"--table={name}", "--file=-", str(file)]
-    return _run(words, None, f"{file} is not a whole backup").partition("FROM stdin;\n")[2].partition("\n\\.")[0]
+    command = [_program("pg_restore"), "--data-only", f"--table={name}", "--file=-", str(file)]
+    return _run(command, None, f"{file} is not a whole backup").partition("FROM stdin;\n")[2].partition("\n\\.")[0]
 
 
 def _facts_of(file: Path) -> dict[str, str]:

@@ -75,18 +75,20 @@ class ServerCore:
         self.lost: DatabaseHeld | None = None  # why this server must end without another write
         self.over = FinishedAttempts()
         self.unreachable: dict[str, float] = {}
-        self.news: list[IncomingReport] = []
+        self.reports: list[IncomingReport] = []
         self.hopeless: Mapping[int, str] = {}  # jobs that cannot be placed as things are → their message
-        self.heard = asyncio.Event()
+        self.has_reports = asyncio.Event()
         self.to_plan = asyncio.Event()
         self.to_watch = asyncio.Event()
         self.to_forget = asyncio.Event()
         instance = InstanceIdentity(_identity(database), key)
-        self.own_fleet = Fleet(config, state_dir, instance, self.hear, self._measured) if fleet is None else None
-        self.errands = EffectRunner(
+        self.own_fleet = (
+            Fleet(config, state_dir, instance, self.on_node_event, self._measured) if fleet is None else None
+        )
+        self.effects = EffectRunner(
             fleet or self.own_fleet or _no_fleet(),
             config,
-            tell=self.tell,
+            queue_report=self.queue_report,
             look_again=self._look_again,
             reached=self._reached,
         )
@@ -97,12 +99,12 @@ class ServerCore:
         self._own_threads = ThreadPoolExecutor(_OWN_THREADS, thread_name_prefix="oarlock-own")
         self.marks = GenerationMarks(database, mark_file(state_dir))
         self._reservations = ReservationWatch()
-        self._wall = JumpDetector(clock)
+        self._jump_detector = JumpDetector(clock)
 
     def give_way(self, held: DatabaseHeld) -> None:
         """End this server without another write or launch: another one holds the database."""
         self.lost = held
-        self.errands.stop()
+        self.effects.stop()
         self.stopping.set()
 
     # Reading and writing without blocking the loop.
@@ -151,10 +153,10 @@ class ServerCore:
         """Run a step, then have its instructions carried out."""
         instructions = await self.write(step)
         self.over.written((), instructions)
-        self.errands.carry_out(instructions)
+        self.effects.run_effects(instructions)
         return instructions
 
-    async def _insist(self, step: Callable[[Tx], list[Effect]]) -> None:
+    async def _run_until_written(self, step: Callable[[Tx], list[Effect]]) -> None:
         """Run a step that nobody would ask for again; where the database takes nothing, until it does."""
         while True:
             try:
@@ -165,7 +167,7 @@ class ServerCore:
             else:
                 return
 
-    async def _wish(self, step: Callable[[Tx], ActionOutcome]) -> list[ActionResult]:
+    async def _run_request(self, step: Callable[[Tx], ActionOutcome]) -> list[ActionResult]:
         """Run a step that somebody asked for; on a full disk at the cost of the reserve."""
         try:
             answered = await self.write(step)
@@ -174,7 +176,7 @@ class ServerCore:
                 raise
             answered = await self.write(step)
         self._reservations.wake(answer.job_id for answer in answered.answers)
-        self.errands.carry_out(answered.instructions)
+        self.effects.run_effects(answered.instructions)
         return list(answered.answers)
 
     # What front ends ask for.
@@ -200,24 +202,24 @@ class ServerCore:
     async def kill(self, ids: Sequence[int], *, by: str, exterminate: bool = False) -> list[ActionResult]:
         """End jobs; with `exterminate`, give them up at once."""
         now = self.clock.now()
-        return await self._wish(lambda tx: kill.ask(tx, self.site, ids, by=by, now=now, exterminate=exterminate))
+        return await self._run_request(lambda tx: kill.ask(tx, self.site, ids, by=by, now=now, exterminate=exterminate))
 
     async def checkpoint(self, ids: Sequence[int], *, by: str) -> list[ActionResult]:
         """Send running jobs their checkpoint signal."""
-        return await self._wish(lambda tx: kill.checkpoint(tx, self.site, ids, by=by, now=self.clock.now()))
+        return await self._run_request(lambda tx: kill.checkpoint(tx, self.site, ids, by=by, now=self.clock.now()))
 
     async def signal(self, ids: Sequence[int], number: int, *, by: str) -> list[ActionResult]:
         """Send a signal to running jobs."""
-        return await self._wish(lambda tx: kill.signal(tx, self.site, ids, number, by=by, now=self.clock.now()))
+        return await self._run_request(lambda tx: kill.signal(tx, self.site, ids, number, by=by, now=self.clock.now()))
 
     async def hold(self, ids: Sequence[int], *, by: str, running: bool = False) -> list[ActionResult]:
         """Keep waiting jobs from starting; with `running`, suspend running ones."""
         now = self.clock.now()
-        return await self._wish(lambda tx: suspend.hold(tx, self.site, ids, by=by, now=now, running=running))
+        return await self._run_request(lambda tx: suspend.hold(tx, self.site, ids, by=by, now=now, running=running))
 
     async def resume(self, ids: Sequence[int], *, by: str) -> list[ActionResult]:
         """Let held and suspended jobs go on."""
-        return await self._wish(lambda tx: suspend.resume(tx, self.site, ids, by=by, now=self.clock.now()))
+        return await self._run_request(lambda tx: suspend.resume(tx, self.site, ids, by=by, now=self.clock.now()))
 
     async def why(self, job_id: int, *, user: str | None = None) -> WaitReason:
         """Say why a job does not run; for one that does not wait, where it stands."""
@@ -251,32 +253,32 @@ class ServerCore:
     async def set_state(self, ids: Sequence[int], state: NextState) -> list[int]:
         """Put resources into a state at once; give the jobs that are on them. Absent and Dead end those jobs."""
 
-        def ask(tx: Tx) -> list[int]:
+        def request(tx: Tx) -> list[int]:
             resources.request_state(tx, ids, state)
             return [job.id for job in node_states.jobs_on(tx, ids)]
 
-        there = await self.write(ask)
+        job_ids = await self.write(request)
         await self.apply_states()
-        return there
+        return job_ids
 
     # What happens by itself.
 
-    def hear(self, event: NodeReport) -> None:
+    def on_node_event(self, event: NodeReport) -> None:
         """Take what a node says; called on the loop."""
         match event:
             case ConnectionLost():
                 self.unreachable.setdefault(event.node, self.clock.now())
-                self.errands.hosts.pop(event.node, None)
+                self.effects.hosts.pop(event.node, None)
             case NodeReachable():
                 self.unreachable.pop(event.node, None)
-                self.errands.hosts[event.node] = event.hello
+                self.effects.hosts[event.node] = event.hello
                 event = replace(event, ahead=event.hello.now - self.clock.now())
             case Exited():
                 event = self._with_samples(event)
             case _:
                 pass
-        if self.errands.hear(event):
-            self.tell(event)
+        if self.effects.on_node_event(event):
+            self.queue_report(event)
 
     def _with_samples(self, exited: Exited) -> Exited:
         """Add to a report what only samples know: the kernel's last counters have no word of it, or too low a one."""
@@ -288,25 +290,27 @@ class ServerCore:
     def _measured(self, node: str, data: bytes, expected: Set[int]) -> None:
         self.live.take(node, data, expected, at=self.clock.now())
 
-    def tell(self, news: IncomingReport) -> None:
+    def queue_report(self, report: IncomingReport) -> None:
         """Queue news for the next transaction."""
-        self.news.append(news)
-        self.heard.set()
+        self.reports.append(report)
+        self.has_reports.set()
 
-    async def follow(self) -> None:
+    async def process_reports(self) -> None:
         """Take all news that have come, in one transaction."""
-        self.heard.clear()
-        taken, self.news = self.news, []
+        self.has_reports.clear()
+        taken, self.reports = self.reports, []
         if taken:
-            await self._insist(lambda tx: dispatch.follow(tx, self.site, taken, self.over, now=self.clock.now()))
+            await self._run_until_written(
+                lambda tx: dispatch.follow(tx, self.site, taken, self.over, now=self.clock.now())
+            )
             self.over.written(taken, ())
 
     async def check_programs(self) -> None:
         """Look at the site's programs of this machine; stop the queues if one that every job needs is unusable."""
-        found = await asyncio.to_thread(programs.unusable, programs.of_this_machine(self.config))
-        for program, why in found:
+        unusable = await asyncio.to_thread(programs.unusable, programs.of_this_machine(self.config))
+        for program, why in unusable:
             log.error("program of the site is unusable", extra={"key": program.key, "why": why})
-        needed = [(program.event, why) for program, why in found if program.event is not None]
+        needed = [(program.event, why) for program, why in unusable if program.event is not None]
         if needed:
             await self._step(lambda tx: node_states.stop_for_programs(tx, self.site, needed, now=self.clock.now()))
 
@@ -319,7 +323,7 @@ class ServerCore:
         """Do what its time has come for; what a jump of the clock makes late is not."""
         if self.config.db_type is DbType.SQLITE:
             await asyncio.to_thread(self.reserve.keep)
-        if jump := self._wall.jump():
+        if jump := self._jump_detector.jump():
             now = self.clock.now()
             await self._step(lambda tx: watch.clock_jumped(tx, self.site, now=now, seconds=jump))
         await self.apply_states()
@@ -340,25 +344,25 @@ class ServerCore:
 
     async def check(self) -> None:
         """Ask nodes whether they answer."""
-        self.errands.carry_out(await self.read(lambda tx: health.due(tx, self.config)))
+        self.effects.run_effects(await self.read(lambda tx: health.due(tx, self.config)))
 
     async def apply(self, decision: Decision) -> None:
         """Make a decision of the scheduler true."""
         self.hopeless = schedule.hopeless_after(self.hopeless, decision)
         if has_changes(decision):
-            hosts = dict(self.errands.hosts)
+            hosts = dict(self.effects.hosts)
             await self._step(lambda tx: schedule.apply(tx, self.site, decision, hosts, now=self.clock.now()))
             self._reservations.wake(job_id for job_id, _ in decision.accept)
             self._reservations.wake(refusal.job_id for refusal in decision.refuse)
 
     async def _reached(self, ids: Sequence[int]) -> None:
-        await self.follow()  # what the nodes have that nobody here knows is held first
-        hosts = dict(self.errands.hosts)
-        await self._insist(lambda tx: launch.go_on(tx, self.site, ids, hosts, now=self.clock.now()))
+        await self.process_reports()  # what the nodes have that nobody here knows is held first
+        hosts = dict(self.effects.hosts)
+        await self._run_until_written(lambda tx: launch.go_on(tx, self.site, ids, hosts, now=self.clock.now()))
 
     async def close(self) -> None:
         """Leave everything as it is: jobs go on without us."""
-        await self.errands.close()
+        await self.effects.close()
         await self.planning.close()
         await asyncio.to_thread(self._close_threads)
         if self.own_fleet is not None:

@@ -95,15 +95,15 @@ def _summary(seen: _Seen) -> logging.LogRecord:
     first = seen.record
     text = f"{first.getMessage().splitlines()[0]} (again)"
     about = {name: value for name, value in vars(first).items() if name not in _PLAIN}
-    made = logging.LogRecord(first.name, first.levelno, first.pathname, first.lineno, text, None, None)
-    made.__dict__.update(about, repeated=seen.count)
-    return made
+    record = logging.LogRecord(first.name, first.levelno, first.pathname, first.lineno, text, None, None)
+    record.__dict__.update(about, repeated=seen.count)
+    return record
 
 
 def install() -> list[RepeatFilter]:
     """Put a filter before everything that the log is written to."""
-    made = []
+    filters = []
     for handler in logging.getLogger().handlers:
-        made.append(RepeatFilter(handler))
-        handler.addFilter(made[-1])
-    return made
+        filters.append(RepeatFilter(handler))
+        handler.addFilter(filters[-1])
+    return filters

@@ -52,24 +52,24 @@ async def run_safely(step: Step) -> bool:
 async def process_reports(core: ServerCore) -> None:
     """Take news as they come; those that arrive while a transaction is under way share the next one."""
     while True:
-        await core.heard.wait()
-        taken, began = list(core.news), core.clock.steady()
-        if not await run_safely(core.follow):
-            await _apart(core, taken)
-        elif len(taken) > _FEW:
+        await core.has_reports.wait()
+        reports, began = list(core.reports), core.clock.steady()
+        if not await run_safely(core.process_reports):
+            await _apart(core, reports)
+        elif len(reports) > _FEW:
             # Under load, waiting a little makes the next transaction carry more.
             await asyncio.sleep(min(_LONGEST_GATHERING, _GATHERING * (core.clock.steady() - began)))
 
 
-async def _apart(core: ServerCore, taken: list[IncomingReport]) -> None:
+async def _apart(core: ServerCore, reports: list[IncomingReport]) -> None:
     """Take news one by one after a failure together, so that one that cannot be taken hurts no other."""
-    for one in taken:
-        core.news.insert(0, one)
-        rest, core.news = core.news[1:], core.news[:1]
-        await run_safely(core.follow)
-        core.news += rest
-    if core.news:
-        core.heard.set()
+    for report in reports:
+        core.reports.insert(0, report)
+        rest, core.reports = core.reports[1:], core.reports[:1]
+        await run_safely(core.process_reports)
+        core.reports += rest
+    if core.reports:
+        core.has_reports.set()
 
 
 class Scheduler:

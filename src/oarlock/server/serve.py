@@ -40,14 +40,14 @@ Listener = Callable[[ServerCore], Awaitable[None]]
 
 def serve(state_dir: Path, config: Config) -> None:
     """Serve until SIGTERM or SIGINT; jobs that run go on without a server."""
-    helper = fork()
+    planner = fork()
     descriptors.raise_limit()
     sys.setswitchinterval(_SWITCH_SECONDS)
     filters = log_filter.install()
     with open_instance(state_dir, config, announce=True) as database:
-        asyncio.run(_serve(state_dir, config, database, helper))
-    for one in filters:
-        one.flush(final=True)
+        asyncio.run(_serve(state_dir, config, database, planner))
+    for repeat_filter in filters:
+        repeat_filter.flush(final=True)
 
 
 @contextlib.contextmanager
@@ -121,9 +121,9 @@ def attempt_key(database: Database) -> bytes:
     return bytes.fromhex(database.write(lambda tx: facts.get_or_set(tx, "attempt key", secrets.token_hex(32))))
 
 
-async def _serve(state_dir: Path, config: Config, database: Database, helper: PlanningProcess) -> None:
+async def _serve(state_dir: Path, config: Config, database: Database, planner: PlanningProcess) -> None:
     core = ServerCore(
-        state_dir, config, database, RealClock(), await asyncio.to_thread(attempt_key, database), helper=helper
+        state_dir, config, database, RealClock(), await asyncio.to_thread(attempt_key, database), helper=planner
     )
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -163,7 +163,7 @@ async def run(core: ServerCore, listen: Listener | None = None) -> None:
                 group.create_task(loops.every(core.config.finaud_frequency, asyncio.Event(), core.check))
             if core.config.mail_recipient:
                 await core.write(alerts.begin)
-                group.create_task(loops.every(PERIOD, asyncio.Event(), AlertSender(core).tell))
+                group.create_task(loops.every(PERIOD, asyncio.Event(), AlertSender(core).send_due))
             if listen is not None:
                 group.create_task(_listening(listen, core))
             group.create_task(_until_told(core))
@@ -174,10 +174,10 @@ async def run(core: ServerCore, listen: Listener | None = None) -> None:
 def _refusal(group: BaseExceptionGroup[BaseException]) -> OarlockError | None:
     """Give the refusal that ended the loops (a port that is taken), if nothing else did."""
     refusals, others = group.split(OarlockError)
-    found: BaseException | None = refusals if others is None else None
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    return found if isinstance(found, OarlockError) else None
+    error: BaseException | None = refusals if others is None else None
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error if isinstance(error, OarlockError) else None
 
 
 class _Stop(Exception):

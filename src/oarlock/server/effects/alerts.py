@@ -25,44 +25,44 @@ class AlertSender:
     """Tells administrators of the events that need them. A mail server that is away is tried again at each turn."""
 
     def __init__(self, core: ServerCore) -> None:
-        self._core, self._post = core, MailServer(core.config)
+        self._core, self._mail_server = core, MailServer(core.config)
         self._failed = False
 
-    async def tell(self) -> None:
+    async def send_due(self) -> None:
         """Send a mail about what is new, if anything is."""
-        noted = await self._core.read(_due)
-        if not noted:
+        rows = await self._core.read(_due)
+        if not rows:
             return
         recipients = self._core.config.mail_recipient
         try:
-            await self._post.send(recipients, subject(noted), text(noted))
+            await self._mail_server.send(recipients, subject(rows), text(rows))
         except MailFailed as problem:
             self._complain(str(problem))
             return
         self._failed = False
-        await self._core.write(lambda tx: alerts.told(tx, noted))
+        await self._core.write(lambda tx: alerts.told(tx, rows))
 
     def _complain(self, says: str) -> None:
         """Note once that mails do not go out; they are tried again."""
         if not self._failed:
             self._failed = True
             log.warning("administrators could not be told", extra={"why": says})
-            self._core.tell(NotificationFailed(0, EventType.MAIL_NOTIFICATION_ERROR, says))
+            self._core.queue_report(NotificationFailed(0, EventType.MAIL_NOTIFICATION_ERROR, says))
 
 
 def _due(tx: Tx) -> list[EventRow]:
     return alerts.due(tx, most=_MOST)
 
 
-def subject(noted: Sequence[EventRow]) -> str:
+def subject(rows: Sequence[EventRow]) -> str:
     """Name the first event, and how many more there are."""
-    more = f" and {len(noted) - 1} more" if len(noted) > 1 else ""
-    return f"[OAR] {noted[0].event.type}{more}"
+    more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
+    return f"[OAR] {rows[0].event.type}{more}"
 
 
-def text(noted: Sequence[EventRow]) -> str:
+def text(rows: Sequence[EventRow]) -> str:
     """Describe the events, one paragraph each."""
-    return "\n".join(_paragraph(one.event) for one in noted)
+    return "\n".join(_paragraph(row.event) for row in rows)
 
 
 def _paragraph(event: Event) -> str:

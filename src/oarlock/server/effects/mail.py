@@ -39,7 +39,7 @@ class MailServer:
 
 def mail(to: Sequence[str], subject: str, text: str, *, sender: str) -> EmailMessage:
     """Write a mail; `ValueError` for an address or a subject that would add lines to its head."""
-    made = EmailMessage()
-    made["From"], made["To"], made["Subject"] = sender, ", ".join(to), subject
-    made.set_content(text)
-    return made
+    message = EmailMessage()
+    message["From"], message["To"], message["Subject"] = sender, ", ".join(to), subject
+    message.set_content(text)
+    return message

@@ -25,12 +25,12 @@ class NodeChecker:
 
     async def silent(self, names: Sequence[str]) -> dict[str, str] | None:
         """Give the nodes that do not answer, with the reason; `None` if the program could not look at them."""
-        asked = [name for name in names if _NAME.fullmatch(name)]
-        spoke = await programs.run_captured([*self.command, *asked], seconds=_SECONDS)
-        if spoke.status is None or spoke.status == -1:
-            log.warning("nodes could not be checked", extra={"command": self.command[0], "why": spoke.err})
+        checkable = [name for name in names if _NAME.fullmatch(name)]
+        output = await programs.run_captured([*self.command, *checkable], seconds=_SECONDS)
+        if output.status is None or output.status == -1:
+            log.warning("nodes could not be checked", extra={"command": self.command[0], "why": output.err})
             return None
-        answered = self.answered(asked, spoke.out, spoke.err)
+        answered = self.answered(checkable, output.out, output.err)
         return {name: f"{self.command[0]} says so" for name in names if name not in answered}
 
 
@@ -52,13 +52,13 @@ def parse_fping(_: Sequence[str], out: str, __: str) -> set[str]:
 
 def parse_nmap(_: Sequence[str], out: str, __: str) -> set[str]:
     """Read nmap's report: a node answers if one of the ports looked at is open."""
-    found, node = set(), ""
+    answered, node = set(), ""
     for line in out.splitlines():
         if about := _REPORT.match(line):
             node = about[1]
         elif _OPEN.match(line):
-            found.add(node)
-    return found
+            answered.add(node)
+    return answered
 
 
 def parse_generic(names: Sequence[str], _: str, err: str) -> set[str]:

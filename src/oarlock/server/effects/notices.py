@@ -26,8 +26,8 @@ Run = Callable[[Notice], Awaitable[str]]
 class NoticeSender:
     """Tells users as they chose. A user's programs run one after the other; what goes wrong is told as news."""
 
-    def __init__(self, config: Config, tell: Callable[[IncomingReport], None], run: Run) -> None:
-        self._tell, self._run, self._post = tell, run, MailServer(config)
+    def __init__(self, config: Config, queue_report: Callable[[IncomingReport], None], run: Run) -> None:
+        self._queue_report, self._run, self._mail_server = queue_report, run, MailServer(config)
         self._sent: dict[str, deque[float]] = {}
         self._programs = asyncio.Semaphore(_PROGRAMS)
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -42,7 +42,7 @@ class NoticeSender:
             log.warning("too many mails; one is left out", extra={"job": notice.job, "user": notice.user})
         else:
             await self._mail(notice, where)
-        self._tell(NotificationSent(notice.number))
+        self._queue_report(NotificationSent(notice.number))
 
     def _is_too_much(self, address: str) -> bool:
         now = asyncio.get_running_loop().time()
@@ -56,9 +56,11 @@ class NoticeSender:
         named = f" ({notice.name})" if notice.name else ""
         subject = f"[OAR] {notice.tag}: job {notice.job}{named}"
         try:
-            await self._post.send([address], subject, f"Job {notice.job}{named} of {notice.user}: {notice.comment}\n")
+            await self._mail_server.send(
+                [address], subject, f"Job {notice.job}{named} of {notice.user}: {notice.comment}\n"
+            )
         except MailFailed as problem:
-            self._tell(NotificationFailed(notice.job, EventType.USER_MAIL_NOTIFICATION, str(problem)))
+            self._queue_report(NotificationFailed(notice.job, EventType.USER_MAIL_NOTIFICATION, str(problem)))
 
     async def _execute(self, notice: Notify, program: str) -> None:
         if self._waiting[notice.user] >= _WAITING:
@@ -67,7 +69,7 @@ class NoticeSender:
         self._waiting[notice.user] += 1
         try:
             async with self._turns[notice.user], self._programs:
-                if says := await self._run(_asked(notice, program)):
+                if says := await self._run(_as_node_notice(notice, program)):
                     self._not_run(notice, says)
         except OarlockError as error:
             self._not_run(notice, str(error))
@@ -75,7 +77,7 @@ class NoticeSender:
             self._done(notice.user)
 
     def _not_run(self, notice: Notify, says: str) -> None:
-        self._tell(NotificationFailed(notice.job, EventType.USER_EXEC_NOTIFICATION_ERROR, says))
+        self._queue_report(NotificationFailed(notice.job, EventType.USER_EXEC_NOTIFICATION_ERROR, says))
 
     def _done(self, user: str) -> None:
         self._waiting[user] -= 1
@@ -83,7 +85,7 @@ class NoticeSender:
             del self._waiting[user], self._turns[user]
 
 
-def _asked(notice: Notify, program: str) -> Notice:
+def _as_node_notice(notice: Notify, program: str) -> Notice:
     """Put OAR's four arguments behind the user's own."""
     path, *arguments = options.words(program)
     about = (str(notice.job), notice.name, notice.tag, notice.comment)

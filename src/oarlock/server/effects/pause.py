@@ -16,39 +16,41 @@ Each = Callable[[Sequence[str], Callable[[NodeVerbs], Awaitable[None]]], Awaitab
 class PauseCommands:
     """Suspends and resumes jobs. What is asked for again while it is under way is not done twice."""
 
-    def __init__(self, config: Config, each: Each, tell: Callable[[IncomingReport], None]) -> None:
-        self._config, self._each, self._tell = config, each, tell
+    def __init__(self, config: Config, each: Each, queue_report: Callable[[IncomingReport], None]) -> None:
+        self._config, self._each, self._queue_report = config, each, queue_report
         self._under_way: set[Suspend | Resume] = set()
 
-    async def suspend(self, one: Suspend) -> None:
+    async def suspend(self, effect: Suspend) -> None:
         """Stop a job, then run the site's script; a script that fails is told of, with no node to blame."""
-        if one in self._under_way:
+        if effect in self._under_way:
             return
-        self._under_way.add(one)
+        self._under_way.add(effect)
         try:
-            failed = await self._each(one.nodes, lambda node: node.suspend(one.job, one.attempt))
-            says = "; ".join(failed.values()) or await self._script(self._config.just_after_suspend_exec_file, one.job)
+            failed = await self._each(effect.nodes, lambda node: node.suspend(effect.job, effect.attempt))
+            says = "; ".join(failed.values()) or await self._script(
+                self._config.just_after_suspend_exec_file, effect.job
+            )
         finally:
-            self._under_way.discard(one)
-        self._tell(JobSuspended(one.job, one.attempt, tuple(failed), says))
+            self._under_way.discard(effect)
+        self._queue_report(JobSuspended(effect.job, effect.attempt, tuple(failed), says))
 
-    async def resume(self, one: Resume) -> None:
+    async def resume(self, effect: Resume) -> None:
         """Run the site's script, then let the job go on; where the script fails it does not."""
-        if one in self._under_way:
+        if effect in self._under_way:
             return
-        self._under_way.add(one)
+        self._under_way.add(effect)
         failed: dict[str, str] = {}
         try:
-            says = await self._script(self._config.just_before_resume_exec_file, one.job)
+            says = await self._script(self._config.just_before_resume_exec_file, effect.job)
             if not says:
-                failed = await self._each(one.nodes, lambda node: node.resume(one.job, one.attempt))
+                failed = await self._each(effect.nodes, lambda node: node.resume(effect.job, effect.attempt))
         finally:
-            self._under_way.discard(one)
-        self._tell(JobResumed(one.job, one.attempt, tuple(failed), says or "; ".join(failed.values())))
+            self._under_way.discard(effect)
+        self._queue_report(JobResumed(effect.job, effect.attempt, tuple(failed), says or "; ".join(failed.values())))
 
     async def _script(self, path: Path | None, job: int) -> str:
         """Run a script of the site with the number of a job; say what went wrong."""
         if path is None:
             return ""
-        ran = await programs.run([str(path), str(job)], seconds=self._config.suspend_resume_script_timeout)
-        return "" if ran.status == 0 else ran.says
+        result = await programs.run([str(path), str(job)], seconds=self._config.suspend_resume_script_timeout)
+        return "" if result.status == 0 else result.says

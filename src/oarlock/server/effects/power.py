@@ -19,8 +19,8 @@ Ask = Callable[[Sequence[str]], Awaitable[dict[str, str]]]
 class PowerCommands:
     """Wakes nodes and puts them to sleep. What was woken is kept in memory: after a restart it is woken again."""
 
-    def __init__(self, config: Config, ask: Ask, tell: Callable[[IncomingReport], None]) -> None:
-        self._config, self._ask, self._tell = config, ask, tell
+    def __init__(self, config: Config, ask: Ask, queue_report: Callable[[IncomingReport], None]) -> None:
+        self._config, self._ask, self._queue_report = config, ask, queue_report
         self._waking: set[str] = set()
 
     async def sleep(self, nodes: Sequence[str]) -> None:
@@ -40,9 +40,9 @@ class PowerCommands:
             self._waking.difference_update(new)
 
     async def _run(self, command: Sequence[str], nodes: Sequence[str]) -> None:
-        ran = await programs.run(command, seconds=self._config.server_prologue_epilogue_timeout, lines=nodes)
-        say = log.info if ran.status == 0 else log.warning
-        say("node manager ran", extra={"command": command[0], "nodes": nodes, "says": ran.says})
+        result = await programs.run(command, seconds=self._config.server_prologue_epilogue_timeout, lines=nodes)
+        write_log = log.info if result.status == 0 else log.warning
+        write_log("node manager ran", extra={"command": command[0], "nodes": nodes, "says": result.says})
 
     async def _await(self, nodes: Sequence[str]) -> None:
         """Look again and again; tell of each node as soon as it answers, and of the others when time is over."""
@@ -53,7 +53,7 @@ class PowerCommands:
             silent = await self._ask(left)
             over = loop.time() >= end
             if len(silent) < len(left) or over:
-                self._tell(NodesWoken(frozenset(left) - silent.keys(), silent if over else {}))
+                self._queue_report(NodesWoken(frozenset(left) - silent.keys(), silent if over else {}))
             left = [] if over else list(silent)
             if left:
                 await asyncio.sleep(min(_LOOK_SECONDS, max(0.0, end - loop.time())))

@@ -37,13 +37,13 @@ class ProgramOutput:
 
 async def run(command: Sequence[str], *, seconds: float, lines: Sequence[str] = ()) -> ProgramResult:
     """Run a program with a constant environment and these lines on its standard input; end it when time is over."""
-    spoke = await run_captured(command, seconds=seconds, lines=lines, out=asyncio.subprocess.DEVNULL)
-    if spoke.status is None or spoke.status == -1:
-        return ProgramResult(spoke.status, spoke.err)
-    told = spoke.err.strip()[-_LONGEST_TOLD:]
-    if spoke.status:
-        told = f"{command[0]} ended with {_described(spoke.status)}" + (f": {told}" if told else "")
-    return ProgramResult(spoke.status, told)
+    output = await run_captured(command, seconds=seconds, lines=lines, out=asyncio.subprocess.DEVNULL)
+    if output.status is None or output.status == -1:
+        return ProgramResult(output.status, output.err)
+    message = output.err.strip()[-_LONGEST_TOLD:]
+    if output.status:
+        message = f"{command[0]} ended with {_described(output.status)}" + (f": {message}" if message else "")
+    return ProgramResult(output.status, message)
 
 
 def _described(returncode: int) -> str:
@@ -98,13 +98,13 @@ def trusted_path(program: str) -> str:
 
 def unusable(programs: Iterable[SiteProgram]) -> list[tuple[SiteProgram, str]]:
     """Return the programs of the site that could not be run on this machine, each with the reason."""
-    found = []
+    problems = []
     for program in programs:
         try:
             trusted_path(program.path)
         except site_script.UntrustedScript as error:
-            found.append((program, f"{program.key}: {error}"))
-    return found
+            problems.append((program, f"{program.key}: {error}"))
+    return problems
 
 
 def of_this_machine(config: Config) -> list[SiteProgram]:
@@ -125,11 +125,11 @@ EPILOGUE = (
 )
 
 
-def problem(ran: ProgramResult, events: tuple[EventType, EventType, EventType]) -> EventType | None:
+def problem(result: ProgramResult, events: tuple[EventType, EventType, EventType]) -> EventType | None:
     """Name what went wrong with the server's prologue or epilogue, if anything did."""
     not_found, too_slow, bad_end = events
-    if ran.status is None:
+    if result.status is None:
         return too_slow
-    if ran.status == -1:
+    if result.status == -1:
         return not_found
-    return bad_end if ran.status else None
+    return bad_end if result.status else None

@@ -83,12 +83,12 @@ class EffectRunner:
         fleet: NodeDirectory,
         config: Config,
         *,
-        tell: Callable[[IncomingReport], None],
+        queue_report: Callable[[IncomingReport], None],
         look_again: Callable[[int | None], None],
         reached: Callable[[Sequence[int]], Awaitable[None]],
     ) -> None:
         self._fleet, self._config = fleet, config
-        self._tell, self._look_again, self._reached = tell, look_again, reached
+        self._queue_report, self._look_again, self._reached = queue_report, look_again, reached
         self.hosts: dict[str, Hello] = {}
         self._launching: dict[Key, asyncio.Task[None]] = {}
         self._held_up: dict[Key, asyncio.Event] = {}  # launches that wait for a number; set: they are to end
@@ -96,47 +96,47 @@ class EffectRunner:
         self._forgotten: defaultdict[str, list[Key]] = defaultdict(list)
         self._flushing: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._people = AccountLookup()
-        self._pausing = PauseCommands(config, self._each, tell)
-        self._notices = NoticeSender(config, tell, self._notify)
+        self._accounts = AccountLookup()
+        self._pausing = PauseCommands(config, self._each, queue_report)
+        self._notices = NoticeSender(config, queue_report, self._notify)
         self._checker = configured_checker(config)
-        self._power = PowerCommands(config, self._silent, tell)
+        self._power = PowerCommands(config, self._silent, queue_report)
         self._stopped = False
 
-    def carry_out(self, instructions: Iterable[Effect]) -> None:
+    def run_effects(self, effects: Iterable[Effect]) -> None:
         """Begin all errands; returns at once."""
         if self._stopped:
             return
-        for one in instructions:
-            match one:
+        for effect in effects:
+            match effect:
                 case ScheduleAgain(at=at):
                     self._look_again(at)
                 case LaunchAttempt():
-                    key = (one.first[1].job, one.first[1].attempt)
-                    self._launching[key] = self._begin(self._run(one))
+                    key = (effect.first[1].job, effect.first[1].attempt)
+                    self._launching[key] = self._begin(self._run(effect))
                     self._launching[key].add_done_callback(partial(self._launched, key))
                 case ForgetAttempts():
-                    self._forgotten[one.node] += one.attempts
+                    self._forgotten[effect.node] += effect.attempts
                     self._flush_soon()
                 case AwaitReport():
-                    self._fleet.node(one.node).expect(one.job, one.attempt, one.secret)
+                    self._fleet.node(effect.node).expect(effect.job, effect.attempt, effect.secret)
                 case _:
-                    self._begin(self._do(one))
+                    self._begin(self._run_effect(effect))
 
     def _launched(self, key: Key, _: "asyncio.Task[None]") -> None:
         self._launching.pop(key, None)
         self._held_up.pop(key, None)
 
-    def hear(self, news: NodeReport) -> bool:
+    def on_node_event(self, event: NodeReport) -> bool:
         """Look at what a node says before the steps do; false if nothing follows from it."""
-        match news:
+        match event:
             case Started():
-                self._place_known((news.job, news.attempt, news.node), None)
+                self._place_known((event.job, event.attempt, event.node), None)
             case Exited():
-                self._place_known((news.report.job, news.report.attempt, news.node), news)
+                self._place_known((event.report.job, event.report.attempt, event.node), event)
             case AttemptMissing():
                 # The connection was made anew for this very launch: of course it is not there yet.
-                return (news.job, news.attempt) not in self._launching
+                return (event.job, event.attempt) not in self._launching
             case _:
                 pass
         return True
@@ -151,75 +151,83 @@ class EffectRunner:
         """Stop, and wait until every errand has ended."""
         self.stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._people.close()
+        self._accounts.close()
 
-    def _begin(self, errand: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(self._safely(errand))
+    def _begin(self, effect: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._guarded(effect))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _safely(self, errand: Coroutine[Any, Any, None]) -> None:
+    async def _guarded(self, effect: Coroutine[Any, Any, None]) -> None:
         """Run an errand to its end; one that fails in a way nobody thought of is logged, and hurts no other."""
         try:
-            await errand
+            await effect
         except DatabaseHeld:
             pass  # logged where it was found; the server is about to end
         except Exception:
-            log.exception("errand failed", extra={"errand": getattr(errand, "__qualname__", "")})
+            log.exception("errand failed", extra={"errand": getattr(effect, "__qualname__", "")})
 
-    async def _do(self, one: Effect) -> None:
-        match one:
+    async def _run_effect(self, effect: Effect) -> None:
+        match effect:
             case ReachNodes():
-                await self._reach(one)
+                await self._reach(effect)
             case Kill():
-                await self._kill(one)
+                await self._kill(effect)
             case ReleaseNodes():
-                await self._each(one.nodes, lambda node: node.end(one.job, one.attempt))
+                await self._each(effect.nodes, lambda node: node.end(effect.job, effect.attempt))
             case Signal():
-                await self._politely(one.node, self._fleet.node(one.node).signal(one.job, one.attempt, one.number))
+                await self._send(
+                    effect.node, self._fleet.node(effect.node).signal(effect.job, effect.attempt, effect.number)
+                )
             case Checkpoint():
-                problem = await self._politely(one.node, self._fleet.node(one.node).checkpoint(one.job, one.attempt))
-                self._tell(CheckpointSignalled(one.job, one.attempt, problem))
+                problem = await self._send(
+                    effect.node, self._fleet.node(effect.node).checkpoint(effect.job, effect.attempt)
+                )
+                self._queue_report(CheckpointSignalled(effect.job, effect.attempt, problem))
             case Suspend():
-                await self._pausing.suspend(one)
+                await self._pausing.suspend(effect)
             case Resume():
-                await self._pausing.resume(one)
+                await self._pausing.resume(effect)
             case RunEpilogue():
-                await self._epilogue(one)
+                await self._epilogue(effect)
             case _:
-                await self._do_rare(one)
+                await self._run_rare_effect(effect)
 
-    async def _do_rare(self, one: Effect) -> None:
-        match one:
+    async def _run_rare_effect(self, effect: Effect) -> None:
+        match effect:
             case WakeNodes():
-                await self._power.wake(one.nodes)
+                await self._power.wake(effect.nodes)
             case SleepNodes():
-                await self._power.sleep(one.nodes)
+                await self._power.sleep(effect.nodes)
             case Notify():
-                await self._notices.send(one)
+                await self._notices.send(effect)
             case CheckNodes():
-                await self._check(one)
+                await self._check(effect)
             case SurveyNodes():
-                await self._silent(one.nodes)
+                await self._silent(effect.nodes)
             case DiscardAttempt():
-                await self._politely(one.node, self._fleet.node(one.node).discard(one.job, one.attempt, one.tag))
+                await self._send(
+                    effect.node, self._fleet.node(effect.node).discard(effect.job, effect.attempt, effect.tag)
+                )
             case EndUnknown():
-                await self._politely(one.node, self._fleet.node(one.node).end_unknown(one.job, one.attempt, one.tag))
+                await self._send(
+                    effect.node, self._fleet.node(effect.node).end_unknown(effect.job, effect.attempt, effect.tag)
+                )
             case _:
-                raise AssertionError(f"nobody carries out {one}")
+                raise AssertionError(f"nobody carries out {effect}")
 
     # Launching.
 
     async def _reach(self, reach: ReachNodes) -> None:
-        found = await asyncio.gather(*(self._greet(name) for name in reach.nodes))
-        silent = {name: problem for name, problem in zip(reach.nodes, found, strict=True) if problem}
+        problems = await asyncio.gather(*(self._greet(name) for name in reach.nodes))
+        silent = {name: problem for name, problem in zip(reach.nodes, problems, strict=True) if problem}
         if not silent:
             await self._reached(reach.jobs)
             return
         says = "; ".join(silent.values())
         for job in reach.jobs:
-            self._tell(NotLaunched(job, 0, EventType.PING_CHECKER_NODE_SUSPECTED, says, tuple(silent)))
+            self._queue_report(NotLaunched(job, 0, EventType.PING_CHECKER_NODE_SUSPECTED, says, tuple(silent)))
 
     async def _greet(self, name: str) -> str:
         """Reach a node; give the reason if that is not possible."""
@@ -233,15 +241,15 @@ class EffectRunner:
     async def _run(self, run: LaunchAttempt) -> None:
         name, launch = run.first
         try:
-            uid = await self._people.uid(launch.user)
+            uid = await self._accounts.uid(launch.user)
         except UserRefused as refusal:
             missing = isinstance(refusal, UserMissing)
             event = EventType.USER_UNKNOWN if missing else EventType.USER_LOOKUP_ERROR
-            self._tell(NotLaunched(launch.job, launch.attempt, event, str(refusal), ()))
+            self._queue_report(NotLaunched(launch.job, launch.attempt, event, str(refusal), ()))
             return
         if launch.uid not in {None, uid}:
             says = f"the account `{launch.user}` is another one now: its number was {launch.uid} and is {uid}"
-            self._tell(NotLaunched(launch.job, launch.attempt, EventType.USER_SHELL, says, ()))
+            self._queue_report(NotLaunched(launch.job, launch.attempt, EventType.USER_SHELL, says, ()))
             return
         failed = await self._prepare(run) if run.others else {}
         if failed:
@@ -250,9 +258,9 @@ class EffectRunner:
             await self._not_launched(run, event, says, tuple(failed), cause=_cause(first))
             return
         if self._config.server_prologue_exec_file:
-            ran = await self._script(str(self._config.server_prologue_exec_file), launch.job)
-            if bad := programs.problem(ran, programs.PROLOGUE):
-                await self._not_launched(run, bad, ran.says, ())
+            result = await self._script(str(self._config.server_prologue_exec_file), launch.job)
+            if bad := programs.problem(result, programs.PROLOGUE):
+                await self._not_launched(run, bad, result.says, ())
                 return
         try:
             await self._launch_on(name, launch._replace(uid=uid))
@@ -279,7 +287,7 @@ class EffectRunner:
                     raise
                 if key not in self._held_up:
                     self._held_up[key] = asyncio.Event()
-                    self._tell(LaunchDelayed(name, launch.job, launch.attempt, str(error)))
+                    self._queue_report(LaunchDelayed(name, launch.job, launch.attempt, str(error)))
                 await self._wait_for_number(name, key)
 
     async def _wait_for_number(self, name: str, key: Key) -> None:
@@ -332,7 +340,7 @@ class EffectRunner:
         launch = run.first[1]
         others = tuple(name for name, _ in run.others if name not in hosts)
         await self._each(others, lambda node: node.end(launch.job, launch.attempt))
-        self._tell(NotLaunched(launch.job, launch.attempt, event, says, hosts, cause))
+        self._queue_report(NotLaunched(launch.job, launch.attempt, event, says, hosts, cause))
 
     # Ending.
 
@@ -346,23 +354,27 @@ class EffectRunner:
             await self._fleet.node(kill.node).kill(kill.job, kill.attempt, grace=kill.grace)
         except NodeRefused as error:
             if error.word == UNKNOWN:
-                self._tell(AttemptMissing(kill.node, kill.job, kill.attempt))
+                self._queue_report(AttemptMissing(kill.node, kill.job, kill.attempt))
         except NodeUnreachable as error:
-            log.warning("node does not hear a kill", extra={"node": kill.node, "job": kill.job, "why": error.why})
+            log.warning(
+                "node does not on_node_event a kill", extra={"node": kill.node, "job": kill.job, "why": error.why}
+            )
 
-    async def _epilogue(self, one: RunEpilogue) -> None:
-        ran = await self._script(str(self._config.server_epilogue_exec_file), one.job)
-        self._tell(EpilogueEnded(one.job, one.attempt, programs.problem(ran, programs.EPILOGUE), ran.says))
+    async def _epilogue(self, effect: RunEpilogue) -> None:
+        result = await self._script(str(self._config.server_epilogue_exec_file), effect.job)
+        self._queue_report(
+            EpilogueEnded(effect.job, effect.attempt, programs.problem(result, programs.EPILOGUE), result.says)
+        )
 
     async def _script(self, path: str, job: int) -> programs.ProgramResult:
         return await programs.run([path, str(job)], seconds=self._config.server_prologue_epilogue_timeout)
 
     async def _notify(self, notice: Notice) -> str:
         try:
-            known = notice._replace(uid=await self._people.uid(notice.user))
+            identified = notice._replace(uid=await self._accounts.uid(notice.user))
         except UserRefused as refusal:
             return str(refusal)
-        return await self._fleet.node(self._config.notify_hostname).notify(known)
+        return await self._fleet.node(self._config.notify_hostname).notify(identified)
 
     def _flush_soon(self) -> None:
         if self._flushing is None or self._flushing.done():
@@ -372,28 +384,28 @@ class EffectRunner:
         await asyncio.sleep(_FORGET_AFTER)
         gathered, self._forgotten = self._forgotten, defaultdict(list)
         for name, keys in gathered.items():
-            await self._politely(name, self._fleet.node(name).forget(keys))
+            await self._send(name, self._fleet.node(name).forget(keys))
 
     # Others.
 
-    async def _silent(self, names: Sequence[str]) -> dict[str, str]:
+    async def _silent(self, nodes: Sequence[str]) -> dict[str, str]:
         """Ask nodes whether they answer; give the reasons of those that do not."""
-        return await self._each(names, lambda node: node.ping())
+        return await self._each(nodes, lambda node: node.ping())
 
     async def _check(self, check: CheckNodes) -> None:
         silent = await (self._checker.silent if self._checker else self._silent)(check.nodes)
         if silent is not None:
-            self._tell(NodesChecked(frozenset(check.nodes) - silent.keys(), silent))
+            self._queue_report(NodesChecked(frozenset(check.nodes) - silent.keys(), silent))
 
     async def _each(self, names: Sequence[str], verb: Callable[[NodeVerbs], Awaitable[None]]) -> dict[str, str]:
         """Ask several nodes the same at once; give the reasons of those that did not do it."""
-        said = await asyncio.gather(*(self._politely(name, verb(self._fleet.node(name))) for name in names))
-        return {name: problem for name, problem in zip(names, said, strict=True) if problem}
+        problems = await asyncio.gather(*(self._send(name, verb(self._fleet.node(name))) for name in names))
+        return {name: problem for name, problem in zip(names, problems, strict=True) if problem}
 
-    async def _politely(self, name: str, asking: Awaitable[None]) -> str:
+    async def _send(self, name: str, request: Awaitable[None]) -> str:
         """Await an answer; give the reason if there is none. A node that knows nothing more of it has done it."""
         try:
-            await asking
+            await request
         except NodeRefused as error:
             return "" if error.word in {UNKNOWN, NOT_NOW} else str(error)
         except OarlockError as error:

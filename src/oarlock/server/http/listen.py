@@ -46,11 +46,11 @@ class Listeners:
 
 async def serve_http(core: ServerInterface) -> None:
     """Answer requests until cancelled; then finish what is under way, for a moment, and go."""
-    ears = await listen(core)
+    listeners = await listen(core)
     site = AccessPolicy.of(core.config)
     shares = descriptors.connection_shares(descriptors.limit())
     limits = ConnectionLimits(core.config.allowed_networks, most=shares.most, most_at_port=shares.most_at_port)
-    await answer(core, ears, site, limits)
+    await answer(core, listeners, site, limits)
 
 
 async def listen(core: ServerInterface) -> Listeners:
@@ -66,12 +66,12 @@ async def listen(core: ServerInterface) -> Listeners:
         raise
 
 
-async def answer(core: ServerInterface, ears: Listeners, site: AccessPolicy, limits: ConnectionLimits) -> None:
+async def answer(core: ServerInterface, listeners: Listeners, site: AccessPolicy, limits: ConnectionLimits) -> None:
     """Serve on these sockets until cancelled."""
     dispatcher = Dispatcher(core, site, SubmissionService(core, python_rules.run))
     server = _Server(_settings(dispatcher, limits))
-    serving = asyncio.create_task(server.serve(sockets=[ears.unix, *ears.tcp]))
-    log.info("listening", extra={"socket": str(ears.path), "port": ears.port})
+    serving = asyncio.create_task(server.serve(sockets=[listeners.unix, *listeners.tcp]))
+    log.info("listening", extra={"socket": str(listeners.path), "port": listeners.port})
     try:
         await asyncio.shield(serving)
     except asyncio.CancelledError:
@@ -82,8 +82,8 @@ async def answer(core: ServerInterface, ears: Listeners, site: AccessPolicy, lim
         serving.cancel()
         await _abort_connections(server)
         dispatcher.accounts.close()
-        ears.path.unlink(missing_ok=True)
-        for sock in (ears.unix, *ears.tcp):
+        listeners.path.unlink(missing_ok=True)
+        for sock in (listeners.unix, *listeners.tcp):
             sock.close()
 
 
@@ -145,14 +145,14 @@ async def _open_port(host: str, port: int) -> list[socket.socket]:
     """Listen on a port, at every address that the host name stands for."""
     loop = asyncio.get_running_loop()
     try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except socket.gaierror as unknown:
         raise PortTaken(
             f"Cannot listen on {host}: {unknown.strerror}.", hint="SERVER_HOSTNAME in the settings chooses another."
         ) from unknown
     opened: list[socket.socket] = []
     problem: OSError | None = None
-    for family, kind, protocol, _, address in found:
+    for family, kind, protocol, _, address in addresses:
         sock = socket.socket(family, kind, protocol)
         try:
             _bind(sock, (address[0], opened[0].getsockname()[1] if opened else port, *address[2:]))

@@ -146,7 +146,7 @@ class ReaderPool:
         reader = self._readers.get(user)
         if reader is None:
             if len(self._readers) >= _MOST_KEPT:
-                for idle in [one for one in self._readers.values() if one.is_idle]:
+                for idle in [reader_kept for reader_kept in self._readers.values() if reader_kept.is_idle]:
                     del self._readers[idle.name]
             reader = self._readers[user] = _Reader(user, BURST_SECONDS, self._clock())
         self._refill(reader)

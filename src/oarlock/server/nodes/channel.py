@@ -45,12 +45,12 @@ _PARTING = 1.0  # seconds for the other side to end by itself
 def node_sources() -> dict[str, str]:
     """Read the modules that travel: the package `node`, and the empty package above it."""
     root = Path(oarlock.node.__file__).parent
-    found = {"oarlock": "", "oarlock.node": ""}
+    sources = {"oarlock": "", "oarlock.node": ""}
     for path in sorted(root.rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
         name = ".".join(("oarlock", "node", *(part for part in parts if part != "__init__")))
-        found[name] = path.read_text()
-    return found
+        sources[name] = path.read_text()
+    return sources
 
 
 @cache
@@ -67,7 +67,7 @@ class NodeChannel:
         self._number = 0
         self._waiting: dict[int, asyncio.Future[Body]] = {}
         self._to_send = bytearray()
-        self._said: deque[str] = deque(maxlen=20)
+        self._stderr_lines: deque[str] = deque(maxlen=20)
         self._hello: asyncio.Future[Body] = asyncio.get_running_loop().create_future()
         self._tasks: list[asyncio.Task[None]] = []
         self.on_raw: Callable[[int, bytes], None] = lambda _number, _data: None
@@ -76,12 +76,12 @@ class NodeChannel:
 
     @classmethod
     async def open(
-        cls, settings: NodeSettings, way: NodeCommand, on_event: Callable[[Body], None], *, seconds: float
+        cls, settings: NodeSettings, command: NodeCommand, on_event: Callable[[Body], None], *, seconds: float
     ) -> tuple["NodeChannel", Hello]:
         """Start the node program; give the channel and what the node says of itself, or `NodeUnreachable`."""
         nonce = secrets.token_hex(8)
         process = await asyncio.create_subprocess_exec(
-            *way.arguments(loader.line(nonce)),
+            *command.arguments(loader.line(nonce)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -91,7 +91,9 @@ class NodeChannel:
         channel = cls(settings.node, process, on_event)
         try:
             async with asyncio.timeout(seconds):
-                hello = await (channel._meet_installed(settings) if way.installed else channel._meet(nonce, settings))
+                hello = await (
+                    channel._handshake_installed(settings) if command.installed else channel._handshake(nonce, settings)
+                )
         except (TimeoutError, OSError, EOFError, BadFrame, KeyError) as error:
             await channel.close(str(error) or type(error).__name__)
             raise NodeUnreachable(settings.node, channel._reason(error, seconds)) from error
@@ -101,18 +103,18 @@ class NodeChannel:
         return channel, hello
 
     def _reason(self, error: BaseException, seconds: float) -> str:
-        said = " / ".join(self._said)
-        what = f"no answer within {seconds:.0f} s" if isinstance(error, TimeoutError) else str(error)
-        return f"{what}: {said}" if said else what
+        printed = " / ".join(self._stderr_lines)
+        reason = f"no answer within {seconds:.0f} s" if isinstance(error, TimeoutError) else str(error)
+        return f"{reason}: {printed}" if printed else reason
 
-    async def _meet(self, nonce: str, settings: NodeSettings) -> Hello:
+    async def _handshake(self, nonce: str, settings: NodeSettings) -> Hello:
         stdin, stdout = self._pipes()
         _, rest = await self._skip_noise(stdout, loader.marker(nonce))
         sources = await asyncio.to_thread(node_sources)
         stdin.write(await asyncio.to_thread(loader.pack_program, sources, settings._asdict()))
         return await self._begin(stdout, rest)
 
-    async def _meet_installed(self, settings: NodeSettings) -> Hello:
+    async def _handshake_installed(self, settings: NodeSettings) -> Hello:
         """Meet a program that was there before us. It must be the one we know: both sides read the same messages."""
         stdin, stdout = self._pipes()
         theirs, rest = await self._skip_noise(stdout, loader.installed_marker())
@@ -160,7 +162,7 @@ class NodeChannel:
                     self._take(frame)
                 data = await stdout.read(_CHUNK)
                 if not data:
-                    self.why = self._said[-1] if self._said else "the connection ended"
+                    self.why = self._stderr_lines[-1] if self._stderr_lines else "the connection ended"
                     break
         except BadFrame as error:
             self.why = f"it sent {error}"
@@ -193,15 +195,15 @@ class NodeChannel:
         self._waiting.clear()
 
     async def _listen_stderr(self) -> None:
-        """Keep the last lines for whoever asks why; ssh's own words come this way."""
+        """Keep the last lines for whoever asks why; ssh's own words come this command."""
         stderr = self._process.stderr
         while stderr is not None:
             line = await stderr.readline()
             if not line:
                 return
             text = line.decode(errors="replace").strip()[:500]
-            self._said.append(text)
-            log.info("node program said", extra={"node": self.node, "said": text})
+            self._stderr_lines.append(text)
+            log.info("node program printed", extra={"node": self.node, "text": text})
 
     async def ask(self, verb: str, body: Body | None = None, *, seconds: float) -> Body:
         """Send a request and wait for its answer. `NodeRefused` carries the node's word.
@@ -217,14 +219,14 @@ class NodeChannel:
             self._send_soon(encode_frame(REQUEST, number, {"verb": verb, **(body or {})}))
             async with asyncio.timeout(seconds):
                 await self._process.stdin.drain()
-                found: Body = await answer
+                body_read: Body = await answer
         except (TimeoutError, ConnectionError) as error:
             raise NodeUnreachable(self.node, f"no answer to `{verb}` within {seconds:.0f} s", sent=True) from error
         finally:
             self._waiting.pop(number, None)
-        if "refused" in found:
-            raise NodeRefused(self.node, str(found["refused"]), str(found.get("says", "")))
-        return found
+        if "refused" in body_read:
+            raise NodeRefused(self.node, str(body_read["refused"]), str(body_read.get("says", "")))
+        return body_read
 
     def _send_soon(self, frame: bytes) -> None:
         """Send a frame together with what else is asked in this turn of the loop: each write wakes the node."""

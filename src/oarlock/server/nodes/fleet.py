@@ -70,15 +70,15 @@ class Fleet:
     ) -> None:
         self._instance = instance
         self._config, self._state_dir, self._on_event, self._on_samples = config, state_dir, on_event, on_samples
-        self._doors = ConnectionSlots()
-        self._patience = Timeouts(connect=config.oar_ssh_connection_timeout + 10.0)
+        self._slots = ConnectionSlots()
+        self._timeouts = Timeouts(connect=config.oar_ssh_connection_timeout + 10.0)
         self._nodes: dict[str, NodeClient] = {}
 
     def node(self, name: str) -> NodeVerbs:
         """Give a node; nothing is done to it yet."""
         if name not in self._nodes:
-            way, settings = self._way(name), self._settings(name)
-            node = self._nodes[name] = NodeClient(settings, way, self._on_event, self._doors, self._patience)
+            way, settings = self._command(name), self._settings(name)
+            node = self._nodes[name] = NodeClient(settings, way, self._on_event, self._slots, self._timeouts)
             node.on_samples = lambda data: self._on_samples(name, data, node.expected)
         return self._nodes[name]
 
@@ -96,7 +96,7 @@ class Fleet:
             case _:
                 return name in own_names()
 
-    def _way(self, name: str) -> NodeCommand:
+    def _command(self, name: str) -> NodeCommand:
         if self._is_here(name):
             return local()
         config = self._config

@@ -48,7 +48,7 @@ def node_files(fixed: FixedNodeSettings, *, key: str, program: Path = PROGRAM, a
         "spool": str(fixed.spool),
         "runtime": str(fixed.runtime),
         "lowest_uid": fixed.lowest_uid,
-        "programs": [str(one) for one in fixed.programs],
+        "programs": [str(path) for path in fixed.programs],
     }
     about = f"The node program of Oarlock {__version__} ({node_fingerprint()}), made by `oarlock node install`."
     return NodeFiles(

@@ -65,23 +65,23 @@ class NodeClient:
     def __init__(
         self,
         settings: NodeSettings,
-        way: NodeCommand,
+        command: NodeCommand,
         on_event: Callable[[NodeReport], None],
-        doors: ConnectionSlots,
-        patience: Timeouts,
+        slots: ConnectionSlots,
+        timeouts: Timeouts,
     ) -> None:
         self.name = settings.node
-        self._settings, self._way, self._on_event, self._doors, self._patience = (
+        self._settings, self._command, self._on_event, self._slots, self._timeouts = (
             settings,
-            way,
+            command,
             on_event,
-            doors,
-            patience,
+            slots,
+            timeouts,
         )
         self._channel: NodeChannel | None = None
         self._hello: Hello | None = None
         self._secrets: dict[Key, str] = {}  # attempts whose report is awaited
-        self._told: set[Key] = set()  # ... and was passed on already
+        self._passed_on: set[Key] = set()  # ... and was passed on already
         self._unknown: dict[Key, str] = {}  # attempts on the node that nobody here began, with their tags
         self._opening = asyncio.Lock()
         self._keeper: asyncio.Task[None] | None = None
@@ -108,13 +108,13 @@ class NodeClient:
         key = launch.job, launch.attempt
         self._warn_of_open_devices(launch)
         self._secrets[key] = launch.secret
-        self._keep(after=self._patience.first_retry)
+        self._keep(after=self._timeouts.first_retry)
         try:
             await self._ask("launch", launch.body())
         except OarlockError as error:
             # Seen before or perhaps on its way: its report may still come.
-            known = isinstance(error, NodeRefused) and error.word == SEEN
-            if not known and not (isinstance(error, NodeUnreachable) and error.sent):
+            already_seen = isinstance(error, NodeRefused) and error.word == SEEN
+            if not already_seen and not (isinstance(error, NodeUnreachable) and error.sent):
                 self._secrets.pop(key, None)
             raise
 
@@ -153,20 +153,20 @@ class NodeClient:
 
     async def notify(self, notice: Notice) -> str:
         """Run a user's program there; say what went wrong with it, or nothing."""
-        return str((await self._ask("notify", notice.body(), seconds=SECONDS + self._patience.answer))["says"])
+        return str((await self._ask("notify", notice.body(), seconds=SECONDS + self._timeouts.answer))["says"])
 
     async def status(self) -> list[Body]:
         """List every attempt the node remembers, with its state and, once it is over, its signed report."""
-        found: list[Body] = (await self._ask("status"))["attempts"]
-        return found
+        attempts: list[Body] = (await self._ask("status"))["attempts"]
+        return attempts
 
     async def forget(self, keys: Iterable[Key]) -> None:
         """Let the node forget attempts whose end is written down here."""
-        gone = list(keys)
-        for key in gone:
+        forgotten = list(keys)
+        for key in forgotten:
             self._secrets.pop(key, None)
-            self._told.discard(key)
-        await self._ask("forget", {"attempts": [list(key) for key in gone]})
+            self._passed_on.discard(key)
+        await self._ask("forget", {"attempts": [list(key) for key in forgotten]})
 
     async def discard(self, job: int, attempt: int, tag: str) -> None:
         """Let the node remove what it remembers of an attempt that is over and that nobody here began."""
@@ -180,7 +180,7 @@ class NodeClient:
     @property
     def expected(self) -> set[int]:
         """The jobs that are on this node, as far as is known here."""
-        return {job for job, attempt in self._secrets if (job, attempt) not in self._told}
+        return {job for job, attempt in self._secrets if (job, attempt) not in self._passed_on}
 
     async def sample(self, body: Body) -> Body:
         """Change how the node measures; what it takes comes to `on_samples`. To be asked again after `Back`."""
@@ -208,7 +208,7 @@ class NodeClient:
     async def _ask(self, verb: str, body: Body | None = None, *, seconds: float | None = None) -> Body:
         channel = await self._open()
         self._used = time.monotonic()
-        return await channel.ask(verb, body, seconds=seconds or self._patience.answer)
+        return await channel.ask(verb, body, seconds=seconds or self._timeouts.answer)
 
     async def _open(self) -> NodeChannel:
         """Give the open channel, or open one. After a failure others are refused at once until it is time to retry."""
@@ -221,24 +221,24 @@ class NodeClient:
             return await self._connect()
 
     async def _connect(self) -> NodeChannel:
-        patience = self._patience
-        await self._doors.open.acquire()
+        timeouts = self._timeouts
+        await self._slots.open.acquire()
         try:
-            async with self._doors.opening:
+            async with self._slots.opening:
                 channel, hello = await NodeChannel.open(
-                    self._settings, self._way, self._heard, seconds=patience.connect
+                    self._settings, self._command, self._on_frame, seconds=timeouts.connect
                 )
         except BaseException as error:
-            self._doors.open.release()
+            self._slots.open.release()
             if isinstance(error, NodeUnreachable):
-                self._failed, self._retry_at = error.why, time.monotonic() + patience.first_retry
+                self._failed, self._retry_at = error.why, time.monotonic() + timeouts.first_retry
             raise
         channel.on_raw = lambda _number, data: self.on_samples(data)
         self._channel, self._hello = channel, hello
         log.info("node reached", extra={"node": self.name, "cgroups": hello.cgroups})
         self._warn_of_weak_fence(hello)
         await self._catch_up(channel, hello)
-        self._keep(after=patience.first_retry)
+        self._keep(after=timeouts.first_retry)
         return channel
 
     def _warn_of_weak_fence(self, hello: Hello) -> None:
@@ -264,25 +264,25 @@ class NodeClient:
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close(why)
-            self._doors.open.release()
+            self._slots.open.release()
 
     async def _catch_up(self, channel: NodeChannel, hello: Hello) -> None:
         """Learn what happened while we were away."""
-        found = (await channel.ask("status", seconds=self._patience.answer))["attempts"]
-        self._told.clear()
-        ours = [about for about in found if self._is_ours(about)]
-        unknown = [_unknown(self.name, about) for about in found if not self._is_ours(about)]
-        self._unknown = {(one.job, one.attempt): one.tag for one in unknown if one.alive}
+        attempts = (await channel.ask("status", seconds=self._timeouts.answer))["attempts"]
+        self._passed_on.clear()
+        ours = [about for about in attempts if self._is_ours(about)]
+        unknown = [_unknown(self.name, about) for about in attempts if not self._is_ours(about)]
+        self._unknown = {(attempt.job, attempt.attempt): attempt.tag for attempt in unknown if attempt.alive}
         self._on_event(NodeReachable(self.name, hello, tuple(unknown)))
-        known: set[Key] = set()
+        reported: set[Key] = set()
         for about in ours:
             key = _key(about)
-            known.add(key)
+            reported.add(key)
             if "report" in about:
                 self._reported(about["report"])
             elif about.get("started"):
                 self._on_event(Started(self.name, *key, about["started"]))
-        for key in set(self._secrets) - known:
+        for key in set(self._secrets) - reported:
             self._on_event(AttemptMissing(self.name, *key))
 
     def _is_ours(self, about: Body) -> bool:
@@ -300,7 +300,7 @@ class NodeClient:
         while self._secrets or self._channel is not None:
             channel = self._channel
             if channel is not None and not channel.ended.is_set():
-                pause = self._patience.first_retry
+                pause = self._timeouts.first_retry
                 if await self._quiet(channel):
                     return
                 continue
@@ -308,7 +308,7 @@ class NodeClient:
                 await self._lose(channel)
                 continue
             await asyncio.sleep(pause)
-            pause = min(max(pause * 2, self._patience.first_retry), self._patience.last_retry)
+            pause = min(max(pause * 2, self._timeouts.first_retry), self._timeouts.last_retry)
             await self._try()
 
     async def _try(self) -> None:
@@ -322,24 +322,24 @@ class NodeClient:
     async def _quiet(self, channel: NodeChannel) -> bool:
         """Sit through one period of a connection; true if it was closed because nobody needed it."""
         try:
-            async with asyncio.timeout(self._patience.ping):
+            async with asyncio.timeout(self._timeouts.ping):
                 await channel.ended.wait()
         except TimeoutError:
             pass
         else:
             return False
-        if not self._secrets and time.monotonic() - self._used > self._patience.idle:
+        if not self._secrets and time.monotonic() - self._used > self._timeouts.idle:
             await self._drop("idle")
             return True
         try:
-            await channel.ask("ping", seconds=self._patience.answer)
+            await channel.ask("ping", seconds=self._timeouts.answer)
         except NodeUnreachable as error:
             await channel.close(error.why)
         return False
 
     # What the node says.
 
-    def _heard(self, body: Body) -> None:
+    def _on_frame(self, body: Body) -> None:
         key = _key(body)
         if body.get("event") == "unsigned-ended" or self._is_end_of_unknown(key, body):
             self._on_event(UnknownEnded(self.name, *key, self._unknown.pop(key, "")))
@@ -364,7 +364,7 @@ class NodeClient:
         if not isinstance(body, dict):
             return
         key = _key(body)
-        if key in self._told:
+        if key in self._passed_on:
             return
         secret = self._secrets.get(key)
         report = verify_report(body, secret) if secret is not None else None
@@ -373,7 +373,7 @@ class NodeClient:
         elif report is None or report.node != self.name:
             self._on_event(BadReport(self.name, *key, "it does not carry the secret of its attempt"))
         else:
-            self._told.add(key)
+            self._passed_on.add(key)
             self._on_event(Exited(self.name, report))
 
 

@@ -25,7 +25,9 @@ _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
 _ROOT = 0
 
 
-async def run(path: Path, asked: Mapping[str, Any], *, top: Path = Path("/"), seconds: float = SECONDS) -> RuleResult:
+async def run(
+    path: Path, submission: Mapping[str, Any], *, top: Path = Path("/"), seconds: float = SECONDS
+) -> RuleResult:
     """Run a rule on a job; a rule that is not trusted, fails or takes too long is told by an error.
 
     `top` is trusted as it is; every folder below it down to the file is looked at.
@@ -38,7 +40,7 @@ async def run(path: Path, asked: Mapping[str, Any], *, top: Path = Path("/"), se
     )  # fmt: skip
     try:
         async with asyncio.timeout(seconds):
-            answer = await _talk(process, json.dumps(asked).encode())
+            answer = await _talk(process, json.dumps(submission).encode())
             code = await process.wait()
     except TimeoutError:
         raise RuleFailed(f"it did not answer within {seconds:g} s.") from None
@@ -60,15 +62,15 @@ def check_trust(path: Path, *, top: Path = Path("/"), owners: Collection[int] | 
 
 def _check_part(part: Path, trusted: Collection[int], *, last: bool) -> None:
     try:
-        found = part.lstat()
+        status = part.lstat()
     except OSError as problem:
         raise RuleNotTrusted(f"{part} cannot be looked at: {problem.strerror}.") from problem
-    if not (stat.S_ISREG if last else stat.S_ISDIR)(found.st_mode):
+    if not (stat.S_ISREG if last else stat.S_ISDIR)(status.st_mode):
         raise RuleNotTrusted(f"{part} is not a plain {'file' if last else 'folder'}.", hint="Links are not followed.")
-    if found.st_uid not in trusted:
-        raise RuleNotTrusted(f"{part} belongs to user {found.st_uid}.", hint=f"chown root {part}")
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise RuleNotTrusted(f"{part} can be written by others.", hint=suggest_fix(str(part), found).strip("`"))
+    if status.st_uid not in trusted:
+        raise RuleNotTrusted(f"{part} belongs to user {status.st_uid}.", hint=f"chown root {part}")
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise RuleNotTrusted(f"{part} can be written by others.", hint=suggest_fix(str(part), status).strip("`"))
 
 
 async def _talk(process: asyncio.subprocess.Process, question: bytes) -> bytes:
@@ -100,9 +102,9 @@ def _ruling(answer: bytes, code: int) -> RuleResult:
         how = f"was ended by signal {-code}" if code < 0 else f"ended with {code}"
         raise RuleFailed(f"it {how} before it answered.")
     try:
-        told = json.loads(answer)
-        job, reject, error = told["job"], told["reject"], told["error"]
-        messages = tuple(map(str, told["messages"]))
+        decoded = json.loads(answer)
+        job, reject, error = decoded["job"], decoded["reject"], decoded["error"]
+        messages = tuple(map(str, decoded["messages"]))
     except (ValueError, KeyError, TypeError, RecursionError):
         raise RuleFailed("its answer cannot be read.") from None
     if error:

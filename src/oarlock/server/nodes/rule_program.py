@@ -38,20 +38,20 @@ def limit() -> None:
 
 def answer(path: str, question: dict[str, Any]) -> dict[str, Any]:
     """Ask the rule; whatever goes wrong in it is told with the line."""
-    told: dict[str, Any] = {"job": None, "reject": None, "error": None, "messages": []}
-    said = io.StringIO()
+    result: dict[str, Any] = {"job": None, "reject": None, "error": None, "messages": []}
+    printed = io.StringIO()
     try:
-        with contextlib.redirect_stdout(said):
+        with contextlib.redirect_stdout(printed):
             rule = runpy.run_path(path, {"refuse": refuse})["admit"]
             changed = rule(question["job"], question["context"])
-        told["job"] = question["job"] if changed is None else changed
+        result["job"] = question["job"] if changed is None else changed
     except RuleRejected as refused:
-        told["reject"] = str(refused)
+        result["reject"] = str(refused)
     except BaseException as problem:  # noqa: BLE001  (a rule may fail in any way; all of them refuse the job)
         lines = [frame.lineno for frame in traceback.extract_tb(problem.__traceback__) if frame.filename == path]
-        told["error"] = f"{type(problem).__name__}: {problem}" + (f" (line {lines[-1]})" if lines else "")
-    told["messages"] = said.getvalue().splitlines()
-    return told
+        result["error"] = f"{type(problem).__name__}: {problem}" + (f" (line {lines[-1]})" if lines else "")
+    result["messages"] = printed.getvalue().splitlines()
+    return result
 
 
 def main() -> None:

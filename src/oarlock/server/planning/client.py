@@ -56,12 +56,14 @@ class PlanRequest(msgspec.Struct, frozen=True):
     dates: bool = True
 
 
-def plan(database: Database, asked: PlanRequest, *, depth: int, memory: snapshot.SnapshotCache) -> Decision:
+def plan(database: Database, request: PlanRequest, *, depth: int, memory: snapshot.SnapshotCache) -> Decision:
     """Read a snapshot of the first waiting jobs of each queue, and plan it."""
-    end = time.monotonic() + asked.seconds
+    end = time.monotonic() + request.seconds
     with database.read() as tx:
-        seen = schedule.read(tx, asked.how, karma_window=asked.karma_window, now=asked.now, depth=depth, memory=memory)
-    return schedule.decide(seen, asked.how, now=asked.now, out_of_time=lambda: time.monotonic() > end)
+        snapshot_read = schedule.read(
+            tx, request.how, karma_window=request.karma_window, now=request.now, depth=depth, memory=memory
+        )
+    return schedule.decide(snapshot_read, request.how, now=request.now, out_of_time=lambda: time.monotonic() > end)
 
 
 class PlanningProcess(NamedTuple):
@@ -137,9 +139,9 @@ class PlanningClient:
     async def quick(self, now: int) -> QuickPass:
         """Plan the first jobs of each queue (`left`: there are more)."""
         decision, cost = await self._off_the_loop(partial(self._plan_here, now))
-        made = QuickPass(decision, cost, len(decision.starts) >= self._depth)
+        done = QuickPass(decision, cost, len(decision.starts) >= self._depth)
         self._look_as_far_as_needed(len(decision.starts))
-        return made
+        return done
 
     async def _off_the_loop(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
@@ -165,21 +167,21 @@ class PlanningClient:
 
         Without `dates` it only says who starts now, which takes a fraction of the time (`Decision.whole` is False).
         """
-        asked = await self._off_the_loop(partial(self._asked, now, dates=dates))
+        request = await self._off_the_loop(partial(self._asked, now, dates=dates))
         try:
-            async with asyncio.timeout(asked.seconds + _SLACK):
-                return await self._ask(asked)
+            async with asyncio.timeout(request.seconds + _SLACK):
+                return await self._ask(request)
         except (TimeoutError, OSError, EOFError) as error:
             await self.close()
             raise PlannerGone(f"The planning process ended: {error!r}.") from error
 
-    async def _ask(self, asked: PlanRequest) -> Decision:
+    async def _ask(self, request: PlanRequest) -> Decision:
         if self._line is None:
             if self._helper is None:
                 self._helper = spawn()  # not in a thread: whoever is cancelled meanwhile would leave it behind
             self._line = await asyncio.open_unix_connection(sock=self._helper.line)
         reader, writer = self._line
-        body = msgspec.msgpack.encode(asked)
+        body = msgspec.msgpack.encode(request)
         writer.write(len(body).to_bytes(LENGTH, "big") + body)
         await writer.drain()
         length = int.from_bytes(await reader.readexactly(LENGTH), "big")

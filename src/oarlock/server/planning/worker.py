@@ -18,16 +18,16 @@ from oarlock.store.engine.opening import parse_address
 from oarlock.store.queries import plans
 
 
-def main(asking: BinaryIO, answering: BinaryIO) -> None:
+def main(requests: BinaryIO, responses: BinaryIO) -> None:
     """Plan until the other end closes; a pass that fails ends the process, and the server starts another."""
     opened: dict[str, PlannedDatabase] = {}
-    while body := _read(asking):
-        asked = msgspec.msgpack.decode(body, type=PlanRequest)
-        if asked.where not in opened:
-            opened[asked.where] = PlannedDatabase(Database(parse_address(asked.where)))
-        answer = msgspec.msgpack.encode(opened[asked.where].decide(asked))
-        answering.write(len(answer).to_bytes(LENGTH, "big") + answer)
-        answering.flush()
+    while body := _read(requests):
+        request = msgspec.msgpack.decode(body, type=PlanRequest)
+        if request.where not in opened:
+            opened[request.where] = PlannedDatabase(Database(parse_address(request.where)))
+        response = msgspec.msgpack.encode(opened[request.where].decide(request))
+        responses.write(len(response).to_bytes(LENGTH, "big") + response)
+        responses.flush()
 
 
 class PlannedDatabase:
@@ -38,19 +38,19 @@ class PlannedDatabase:
         self._how: tuple[object, ...] = ()
         self._keeper: CachedPlanner | None = None
 
-    def decide(self, asked: PlanRequest) -> Decision:
+    def decide(self, request: PlanRequest) -> Decision:
         """Make one pass on the database as it is."""
-        end = time.monotonic() + asked.seconds
-        if self._keeper is None or self._how != (asked.how, asked.karma_window):
-            self._keeper = CachedPlanner(asked.how, karma_window=asked.karma_window)
-            self._how = (asked.how, asked.karma_window)
+        end = time.monotonic() + request.seconds
+        if self._keeper is None or self._how != (request.how, request.karma_window):
+            self._keeper = CachedPlanner(request.how, karma_window=request.karma_window)
+            self._how = (request.how, request.karma_window)
         with self._database.read() as tx:
-            seen = self._keeper.read(tx, now=asked.now)
-            told = plans.read(tx) if asked.dates else None
-        make = self._keeper.whole if asked.dates else self._keeper.starts
-        decision = make(seen, now=asked.now, out_of_time=lambda: time.monotonic() > end)
+            snapshot = self._keeper.read(tx, now=request.now)
+            stored = plans.read(tx) if request.dates else None
+        make = self._keeper.whole if request.dates else self._keeper.starts
+        decision = make(snapshot, now=request.now, out_of_time=lambda: time.monotonic() > end)
         # Little has to travel, and to be written, where nearly all dates are those of the last pass.
-        return schedule.changes(decision, told) if decision.whole and told is not None else decision
+        return schedule.changes(decision, stored) if decision.whole and stored is not None else decision
 
 
 def _read(stream: BinaryIO) -> bytes:

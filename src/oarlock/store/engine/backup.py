@@ -53,11 +53,11 @@ def copy(source: Path, target: Path, say: ReportProgress) -> BackupCopy:
 def _copy(source: Path, partial: Path, say: ReportProgress) -> None:
     partial.unlink(missing_ok=True)
     partial.touch(mode=0o600)
-    with closing(_read_only(source)) as here, closing(sqlite3.connect(partial)) as there:
-        here.execute("BEGIN")  # one instant, however long it takes and whatever is written meanwhile
-        here.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        here.backup(there, pages=_PAGES, progress=_progress(say))
-        there.execute("PRAGMA journal_mode = DELETE").fetchone()  # one file, with nothing beside it
+    with closing(_read_only(source)) as database, closing(sqlite3.connect(partial)) as target:
+        database.execute("BEGIN")  # one instant, however long it takes and whatever is written meanwhile
+        database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        database.backup(target, pages=_PAGES, progress=_progress(say))
+        target.execute("PRAGMA journal_mode = DELETE").fetchone()  # one file, with nothing beside it
 
 
 def _read_only(path: Path) -> sqlite3.Connection:
@@ -105,9 +105,9 @@ def check(path: Path) -> BackupFacts:
     """Look at all of a copy; refuse one that is cut off, damaged, of something else or of a newer version."""
     try:
         with closing(_read_only(path)) as connection:
-            ((found,), *_) = connection.execute("PRAGMA integrity_check(1)").fetchall()
-            if found != "ok":
-                raise sqlite3.DatabaseError(found)
+            ((verdict,), *_) = connection.execute("PRAGMA integrity_check(1)").fetchall()
+            if verdict != "ok":
+                raise sqlite3.DatabaseError(verdict)
             (revision,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
             (identity,) = connection.execute("SELECT value FROM instance WHERE name = 'identity'").fetchone()
             (jobs,) = connection.execute("SELECT count(*) FROM jobs").fetchone()
@@ -196,13 +196,13 @@ class PostgresAddress:
     password: str
 
 
-def locate(where: str | Path) -> Path | PostgresAddress:
+def locate(address_or_path: str | Path) -> Path | PostgresAddress:
     """Return where a database is: a file, or what PostgreSQL's programs need."""
-    found = parse_address(where)
-    if isinstance(found, Path):
-        return found
-    address = found.set(drivername="postgresql", password=None).render_as_string(hide_password=False)
-    return PostgresAddress(found, address, str(found.password or ""))
+    place = parse_address(address_or_path)
+    if isinstance(place, Path):
+        return place
+    address = place.set(drivername="postgresql", password=None).render_as_string(hide_password=False)
+    return PostgresAddress(place, address, str(place.password or ""))
 
 
 class PostgresExchange:

@@ -122,14 +122,15 @@ def _same_file(path: Path) -> Callable[[], None]:
 
     An open file goes on taking writes after its name is gone; they would be lost with the process that has it open.
     """
-    there = path.stat()
+    opened = path.stat()
 
     def check() -> None:
         try:
             now = path.stat()
         except FileNotFoundError:
             now = None
-        if now is None or (now.st_dev, now.st_ino) != (there.st_dev, there.st_ino):
+        # A file is the same one only if device and inode are: a copy under the same name has another inode.
+        if now is None or (now.st_dev, now.st_ino) != (opened.st_dev, opened.st_ino):
             raise DatabaseAway(
                 f"The change was not accepted: the database file {path} was {'replaced' if now else 'removed'} while "
                 "the server worked on it.",

@@ -14,22 +14,22 @@ def get(tx: Tx, name: str) -> str | None:
     return tx.execute(select(instance.c.value).where(instance.c.name == name)).scalar()
 
 
-def with_prefix(tx: Tx, words: str) -> dict[str, str]:
+def with_prefix(tx: Tx, prefix: str) -> dict[str, str]:
     """Give the facts whose names begin with these words."""
-    return dict(tuple(row) for row in tx.execute(_stored_beginning_with(words)))
+    return dict(tuple(row) for row in tx.execute(_stored_beginning_with(prefix)))
 
 
 @lru_cache(maxsize=16)
-def _stored_beginning_with(words: str) -> Select[Any]:
-    return select(instance.c.name, instance.c.value).where(instance.c.name.startswith(words, autoescape=True))
+def _stored_beginning_with(prefix: str) -> Select[Any]:
+    return select(instance.c.name, instance.c.value).where(instance.c.name.startswith(prefix, autoescape=True))
 
 
 def get_or_set(tx: Tx, name: str, value: str) -> str:
     """Write a fact down unless there is one already; give the one that holds."""
-    known = get(tx, name)
-    if known is None:
+    stored = get(tx, name)
+    if stored is None:
         tx.execute(insert(instance), {"name": name, "value": value})
-    return known or value
+    return stored or value
 
 
 def pop(tx: Tx, name: str) -> str | None:

@@ -37,9 +37,9 @@ class FileLock:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            said = os.pread(self._file, 4096, 0)
+            written = os.pread(self._file, 4096, 0)
             os.close(self._file)
-            raise _held(said) from None
+            raise _held(written) from None
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, msgspec.json.encode(holder), 0)
 
@@ -107,9 +107,9 @@ def _last_holder(tx: Tx) -> str:
     return tx.execute(select(instance.c.value).where(instance.c.name == "holder")).scalar() or ""
 
 
-def _held(said: bytes) -> DatabaseHeld:
+def _held(written: bytes) -> DatabaseHeld:
     try:
-        holder = msgspec.json.decode(said, type=LockHolder)
+        holder = msgspec.json.decode(written, type=LockHolder)
     except msgspec.DecodeError:  # the first is between taking the lock and saying so
         return DatabaseHeld("Another server already works on this database.", hint="Stop it before starting this one.")
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(holder.since))

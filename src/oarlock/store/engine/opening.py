@@ -31,18 +31,18 @@ def open_database(where: str | Path, *, create: bool = False, marker: Path | Non
     that there was one, so that a database that went missing is refused instead of begun anew. An older one is brought
     up to date, after a copy on SQLite; a newer, damaged or foreign one is refused. All refusals are `DatabaseRefused`.
     """
-    found = parse_address(where)
-    engine = engines.writer(found)
+    address = parse_address(where)
+    engine = engines.writer(address)
     try:
-        if isinstance(found, Path):
-            marker = marker or _beside(found, "created")
-            _prepare_file(found, create=create, marker=marker)
-        _bring_up_to_date(engine, found, create=create, marker=marker)
+        if isinstance(address, Path):
+            marker = marker or _beside(address, "created")
+            _prepare_file(address, create=create, marker=marker)
+        _bring_up_to_date(engine, address, create=create, marker=marker)
     except (DBAPIError, OSError) as error:
-        raise _unusable(found, error) from error
+        raise _unusable(address, error) from error
     finally:
         engine.dispose()
-    return Database(found)
+    return Database(address)
 
 
 def migrate(tx: Tx, to: str = "head") -> None:
@@ -100,28 +100,28 @@ def _check_whole(path: Path) -> None:
     try:
         with closing(sqlite3.connect(path, timeout=engines.BUSY_SECONDS)) as connection:
             connection.set_progress_handler(lambda: time.monotonic() > give_up_at, 100_000)
-            ((found,), *_) = connection.execute("PRAGMA quick_check(1)").fetchall()
+            ((verdict,), *_) = connection.execute("PRAGMA quick_check(1)").fetchall()
     except sqlite3.DatabaseError as error:
         if "interrupted" in str(error):
             return
-        found = str(error)
-    if found != "ok":
-        raise DatabaseRefused(f"The database {path} is damaged: {' '.join(found.split())}.", hint=_RESTORE)
+        verdict = str(error)
+    if verdict != "ok":
+        raise DatabaseRefused(f"The database {path} is damaged: {' '.join(verdict.split())}.", hint=_RESTORE)
 
 
 def _bring_up_to_date(engine: Engine, place: Path | URL, *, create: bool, marker: Path | None) -> None:
     with engine.begin() as tx:
         if tx.dialect.name == "postgresql":
             _prepare_postgresql(tx)
-        found = _revision(tx)
-        if found is None:
+        revision = _revision(tx)
+        if revision is None:
             _begin(tx, place, create=create, marker=marker)
-        elif found not in REVISIONS:
+        elif revision not in REVISIONS:
             raise DatabaseRefused(
-                f"The database {_shown(place)} was written by a newer Oarlock (its form is `{found}`).",
+                f"The database {_shown(place)} was written by a newer Oarlock (its form is `{revision}`).",
                 hint=f"Install that version again; this one knows forms up to `{REVISIONS[-1]}`.",
             )
-        elif found != REVISIONS[-1]:
+        elif revision != REVISIONS[-1]:
             if isinstance(place, Path):
                 _copy(place, _beside(place, f"before-{REVISIONS[-1]}"))
             migrate(tx)
@@ -196,15 +196,15 @@ def _copy(source: Path, target: Path) -> None:
     partial = _beside(target, "partial")
     partial.unlink(missing_ok=True)
     partial.touch(mode=0o600)
-    with closing(sqlite3.connect(source)) as here, closing(sqlite3.connect(partial)) as there:
-        here.backup(there)
+    with closing(sqlite3.connect(source)) as source_db, closing(sqlite3.connect(partial)) as target_db:
+        source_db.backup(target_db)
     partial.replace(target)
 
 
 def _unusable(place: Path | URL, error: DBAPIError | OSError) -> DatabaseRefused:
-    said = " ".join(str(error.orig if isinstance(error, DBAPIError) else error.strerror).split())
+    reason = " ".join(str(error.orig if isinstance(error, DBAPIError) else error.strerror).split())
     if isinstance(place, URL):
         hint = "Is the server running, and are DB_HOSTNAME and DB_BASE_LOGIN right?"
     else:
         hint = "The server needs to read and write this file and its directory."
-    return DatabaseRefused(f"The database {_shown(place)} cannot be used: {said}.", hint=hint)
+    return DatabaseRefused(f"The database {_shown(place)} cannot be used: {reason}.", hint=hint)

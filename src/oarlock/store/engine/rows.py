@@ -45,7 +45,7 @@ class BoundRows:
             self._tables[engine] = self._json() if engine == "sqlite" else self._arrays()
         return self._tables[engine]
 
-    def bound(self, tx: Tx, rows: Collection[Sequence[Any]]) -> dict[str, Any]:
+    def parameters(self, tx: Tx, rows: Collection[Sequence[Any]]) -> dict[str, Any]:
         """Give the parameters that bring these rows, each in the order of the columns."""
         if tx.dialect.name == "sqlite":
             return {self._name: msgspec.json.encode(rows).decode()}
@@ -93,7 +93,7 @@ def id_in_query(engine: str, column: ColumnElement[int], chosen: Select[Any]) ->
 
 def bind_ids(tx: Tx, ids: Iterable[int]) -> dict[str, Any]:
     """Give the parameters of a statement that uses `among`."""
-    return _IDS.bound(tx, [(one,) for one in ids])
+    return _IDS.parameters(tx, [(number,) for number in ids])
 
 
 def insert_rows(tx: Tx, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

@@ -19,7 +19,7 @@ def allocate_ids(tx: Tx, column: Column[int], count: int, *, beside: tuple[Colum
     """
     counters: dict[Column[int], int] = tx.info.setdefault("next ids", {})
     if column not in counters:
-        counters[column] = 1 + max(_skipped(tx, column), *(_highest(tx, one) for one in (column, *beside)))
+        counters[column] = 1 + max(_skipped(tx, column), *(_highest(tx, source) for source in (column, *beside)))
     first = counters[column]
     counters[column] = first + count
     return range(first, first + count)

@@ -50,7 +50,8 @@ class _PendingChange:
         except BaseException as error:  # noqa: BLE001  (it belongs to whoever asked; the writer goes on)
             self.error = error
 
-    def tell(self) -> None:
+    def resolve(self) -> None:
+        """Complete the future of whoever waits for this change."""
         if self.error is None:
             self.future.set_result(self.value)
         else:
@@ -68,7 +69,7 @@ class Writer:
     def __init__(self, engine: Engine, check: Callable[[], None] = lambda: None) -> None:
         self._engine = engine
         self._check = check  # raises if what would be written is not where it should be
-        self._asked: queue.SimpleQueue[_PendingChange | None] = queue.SimpleQueue()
+        self._pending: queue.SimpleQueue[_PendingChange | None] = queue.SimpleQueue()
         self._connection: Connection | None = None
         self._on_connect: Change[None] | None = None
         self._on_loss: Callable[[DatabaseHeld], None] | None = None
@@ -80,12 +81,12 @@ class Writer:
 
     def submit(self, change: Change[T]) -> Future[T]:
         """Ask for a change; the future has its value once it is on disk. Callable from any thread."""
-        asked = _PendingChange(change)
+        pending = _PendingChange(change)
         with self._closing:
             if self._closed:
                 raise DatabaseRefused("The database is closed.", hint="The server is stopping; ask again later.")
-            self._asked.put(asked)
-        return asked.future
+            self._pending.put(pending)
+        return pending.future
 
     def write(self, change: Change[T]) -> T:
         """Ask for a change and wait until it is on disk."""
@@ -110,26 +111,26 @@ class Writer:
         with self._closing:
             if not self._closed:
                 self._closed = True
-                self._asked.put(None)
+                self._pending.put(None)
         self._thread.join()
 
     def _work(self) -> None:
         while group := self._next_group():
-            if wanted := [one for one in group if one.future.set_running_or_notify_cancel()]:
+            if wanted := [pending for pending in group if pending.future.set_running_or_notify_cancel()]:
                 self._commit_together(wanted)
         self._disconnect()
 
     def _next_group(self) -> list[_PendingChange]:
         """Wait for a first change, then take what is there already; nothing at the end."""
         group = []
-        asked = self._asked.get()
-        while asked is not None:
-            group.append(asked)
-            if len(group) == LARGEST_GROUP or self._asked.empty():
+        pending = self._pending.get()
+        while pending is not None:
+            group.append(pending)
+            if len(group) == LARGEST_GROUP or self._pending.empty():
                 return group
-            asked = self._asked.get()
+            pending = self._pending.get()
         if group:
-            self._asked.put(None)
+            self._pending.put(None)
         return group
 
     def _commit_together(self, group: Sequence[_PendingChange]) -> None:
@@ -141,13 +142,13 @@ class Writer:
                     raise refusal(lost, away=True)
                 time.sleep(_RECONNECT_PAUSE_SECONDS)
         except OarlockError as error:
-            for asked in group:
-                asked.error = error
-        for asked in group:
-            asked.tell()
-        for asked in group:
-            if asked.error is None:
-                journal.write(asked.lines)
+            for pending in group:
+                pending.error = error
+        for pending in group:
+            pending.resolve()
+        for pending in group:
+            if pending.error is None:
+                journal.write(pending.lines)
 
     def _tried(self, group: Sequence[_PendingChange]) -> Exception | None:
         """Run a group in one transaction; gives the error when the connection broke before the commit was sent."""
@@ -219,25 +220,25 @@ def _run_all(tx: Tx, group: Sequence[_PendingChange]) -> None:
         if tx.invalidated and group[0].broken is not None:
             raise group[0].broken
     else:
-        for asked in group:
-            _run_apart(tx, asked)
+        for pending in group:
+            _run_apart(tx, pending)
 
 
-def _run_apart(tx: Tx, asked: _PendingChange) -> None:
+def _run_apart(tx: Tx, pending: _PendingChange) -> None:
     """Run a change so that it can be undone without the others of its group.
 
     SQLite ends the whole transaction by itself on a full disk, and a broken connection has none any more: then the
     savepoint is gone, and what the change met is what the whole group met.
     """
     tx.exec_driver_sql("SAVEPOINT change")
-    asked.run(tx)
+    pending.run(tx)
     try:
-        if asked.error is not None:
+        if pending.error is not None:
             tx.exec_driver_sql("ROLLBACK TO SAVEPOINT change")
         tx.exec_driver_sql("RELEASE SAVEPOINT change")
     except SQLAlchemyError:
-        if asked.broken is not None:
-            raise asked.broken from None
+        if pending.broken is not None:
+            raise pending.broken from None
         raise
 
 

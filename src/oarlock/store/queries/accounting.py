@@ -51,8 +51,8 @@ def update_accounts(
     is noted in `bookings`, where somebody wants to know.
     """
     engine = tx.dialect.name
-    found = tx.execute(_ended().limit(most)) if ids is None else tx.execute(_ended_of(engine, most), bind_ids(tx, ids))
-    rows = found.all()
+    ended = tx.execute(_ended().limit(most)) if ids is None else tx.execute(_ended_of(engine, most), bind_ids(tx, ids))
+    rows = ended.all()
     amounts = {
         row.job_id: [
             *_amounts(row, "USED", row.stop_time, window),
@@ -155,7 +155,7 @@ def _booked(tx: Tx, amounts: Mapping[int, Sequence[tuple[AccountingRow, int]]]) 
     begins = [account.window_start for account, _ in chain.from_iterable(amounts.values())]
     row = accounting.c
     between = (row.window_start >= min(begins, default=0), row.window_start <= max(begins, default=-1))
-    sums = {one._replace(consumption=0): one.consumption for one in _accounts(tx, select(accounting).where(*between))}
+    sums = {a._replace(consumption=0): a.consumption for a in _accounts(tx, select(accounting).where(*between))}
     bookings = []
     for job_id, parts in amounts.items():
         for account, amount in parts:

@@ -53,62 +53,64 @@ _CHANGING: dict[str, TypeEngine[Any]] = {
     "exit_code": INTEGER,
     "outcome": TEXT_BY_CODE_POINT,
 }
-_NEWS = BoundRows("news", job_id=INTEGER, number=INTEGER, **_CHANGING)
+_UPDATES = BoundRows("updates", job_id=INTEGER, number=INTEGER, **_CHANGING)
 _BOOTS = BoundRows("boots", job_id=INTEGER, number=INTEGER, position=INTEGER, boot_id=TEXT_BY_CODE_POINT)
 
 
 def begin(tx: Tx, new: Sequence[Attempt]) -> list[Attempt]:
-    """Write launches down before they are tried, each with the next number of its job.
+    """Insert launches before they are tried, each with the next number of its job.
 
     A job whose last attempt is still live refuses them all (`AttemptOpen`).
     """
-    last = {attempt.job_id: attempt for attempt in of_jobs(tx, [one.job_id for one in new])}
+    last = {attempt.job_id: attempt for attempt in of_jobs(tx, [launch.job_id for launch in new])}
     begun = []
-    for one in new:
-        before = last.get(one.job_id)
+    for launch in new:
+        before = last.get(launch.job_id)
         if before is not None and before.closed_us is None:
             raise AttemptOpen(
-                f"Attempt {before.number} of job {one.job_id} is not over.",
+                f"Attempt {before.number} of job {launch.job_id} is not over.",
                 hint="It ends when its nodes answer, have rebooted, or its lease is over.",
             )
-        begun.append(changed(one, number=1 if before is None else before.number + 1))
-        last[one.job_id] = begun[-1]
-    insert_rows(tx, "attempts", _COLUMNS, [[getattr(one, name) for name in _COLUMNS] for one in begun])
+        begun.append(changed(launch, number=1 if before is None else before.number + 1))
+        last[launch.job_id] = begun[-1]
+    insert_rows(tx, "attempts", _COLUMNS, [[getattr(attempt, name) for name in _COLUMNS] for attempt in begun])
     nodes = [(a.job_id, a.number, place, n.name, n.boot_id, n.memory) for a in begun for place, n in enumerate(a.nodes)]
     insert_rows(tx, "attempt_nodes", [column.name for column in attempt_nodes.columns], nodes)
-    for one in begun:
-        nodes_named = ",".join(node.name for node in one.nodes)
-        journal.note(tx, journal.JOBS, "attempt begun", {"job": one.job_id, "attempt": one.number, "node": nodes_named})
+    for attempt in begun:
+        about = {
+            "job": attempt.job_id,
+            "attempt": attempt.number,
+            "node": ",".join(node.name for node in attempt.nodes),
+        }
+        journal.note(tx, journal.JOBS, "attempt begun", about)
     return begun
 
 
 def record(tx: Tx, changed: Sequence[Attempt]) -> None:
-    """Write what became of attempts: times, exit code, outcome, boot ids.
+    """Update attempts: times, exit code, outcome, boot ids.
 
     An attempt that is closed, or never was, refuses them all (`StaleAttempt`).
     """
-    before = of_jobs(tx, [one.job_id for one in changed])
-    there = {(one.job_id, one.number): one.nodes for one in before if one.closed_us is None}
-    for one in changed:
-        if (one.job_id, one.number) not in there:
-            raise StaleAttempt(f"Attempt {one.number} of job {one.job_id} is over, or never was.")
-    tx.execute(
-        _update_attempts(tx.dialect.name),
-        _NEWS.bound(tx, [(one.job_id, one.number, *(getattr(one, name) for name in _CHANGING)) for one in changed]),
-    )
-    moved = [one for one in changed if one.nodes != there[one.job_id, one.number]]
-    boots = [(one.job_id, one.number, place, n.boot_id) for one in moved for place, n in enumerate(one.nodes)]
+    before = of_jobs(tx, [attempt.job_id for attempt in changed])
+    open_nodes = {(attempt.job_id, attempt.number): attempt.nodes for attempt in before if attempt.closed_us is None}
+    for attempt in changed:
+        if (attempt.job_id, attempt.number) not in open_nodes:
+            raise StaleAttempt(f"Attempt {attempt.number} of job {attempt.job_id} is over, or never was.")
+    rows = [(attempt.job_id, attempt.number, *(getattr(attempt, name) for name in _CHANGING)) for attempt in changed]
+    tx.execute(_update_attempts(tx.dialect.name), _UPDATES.parameters(tx, rows))
+    moved = [attempt for attempt in changed if attempt.nodes != open_nodes[attempt.job_id, attempt.number]]
+    boots = [(a.job_id, a.number, place, n.boot_id) for a in moved for place, n in enumerate(a.nodes)]
     if boots:
-        tx.execute(_update_boots(tx.dialect.name), _BOOTS.bound(tx, boots))
+        tx.execute(_update_boots(tx.dialect.name), _BOOTS.parameters(tx, boots))
 
 
 @cache
 def _update_attempts(engine: str) -> Update:
-    news = _NEWS.table(engine)
+    updates = _UPDATES.table(engine)
     return (
         update(attempts)
-        .where(attempts.c.job_id == news.c.job_id, attempts.c.number == news.c.number)
-        .values({name: news.c[name] for name in _CHANGING})
+        .where(attempts.c.job_id == updates.c.job_id, attempts.c.number == updates.c.number)
+        .values({name: updates.c[name] for name in _CHANGING})
     )
 
 

@@ -38,8 +38,8 @@ def add(tx: Tx, entry: AuditEntry) -> None:
     [number] = allocate_ids(tx, audit.c.id, 1)
     chain = _chained(tx.execute(_LAST).scalar() or "", number, entry)
     row = {"user_name": entry.user, "behalf": entry.behalf, "verb": entry.verb, "channel": entry.channel}
-    told = {"asked": entry.asked, "refused": entry.refused, "chain": chain}
-    tx.execute(insert(audit), {"id": number, "date": entry.date, **row, **told})
+    details = {"asked": entry.asked, "refused": entry.refused, "chain": chain}
+    tx.execute(insert(audit), {"id": number, "date": entry.date, **row, **details})
     if entry.refused:
         about = {"user": entry.user, "verb": entry.verb, "channel": entry.channel, "why": entry.refused}
         journal.note(tx, journal.JOBS, "request refused", about)
@@ -56,8 +56,8 @@ def listed(tx: Tx, *, user: str | None = None, job: int | None = None, since: in
     if job is None:
         return [_entry(row) for row in tx.execute(query.limit(most))][::-1]
     query = query.where(audit.c.verb.startswith("jobs."), audit.c.asked.contains(str(job)))
-    found = (entry for entry in map(_entry, tx.execute(query)) if job in _jobs(entry))
-    return list(islice(found, most))[::-1]
+    entries = (entry for entry in map(_entry, tx.execute(query)) if job in _jobs(entry))
+    return list(islice(entries, most))[::-1]
 
 
 def _jobs(entry: AuditEntry) -> set[int]:
@@ -80,10 +80,10 @@ def broken(tx: Tx) -> int | None:
 
 
 def _chained(before: str, number: int, entry: AuditEntry) -> str:
-    told = [before, number, *astuple(entry)[:6]]
+    values = [before, number, *astuple(entry)[:6]]
     if entry.refused:  # rows of older versions have none, and their hashes stay true
-        told.append(entry.refused)
-    return hashlib.sha256(msgspec.json.encode(told)).hexdigest()
+        values.append(entry.refused)
+    return hashlib.sha256(msgspec.json.encode(values)).hexdigest()
 
 
 def _entry(row: Row[tuple[object, ...]]) -> AuditEntry:

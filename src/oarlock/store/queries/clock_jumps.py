@@ -30,5 +30,5 @@ def add(tx: Tx, *, now: int, seconds: int) -> None:
 
 def read(tx: Tx) -> ClockJumps:
     """Give all jumps, oldest first."""
-    known = facts.with_prefix(tx, _NAME)
-    return ClockJumps(tuple(sorted((int(name.removeprefix(_NAME)), int(value)) for name, value in known.items())))
+    stored = facts.with_prefix(tx, _NAME)
+    return ClockJumps(tuple(sorted((int(name.removeprefix(_NAME)), int(value)) for name, value in stored.items())))

@@ -60,14 +60,14 @@ def _tested(test: In | Like | Between | IsNull, columns: Columns) -> ColumnEleme
     column = columns[test.column.name]
     match test:
         case In(items=items):
-            found: ColumnElement[bool] = column.in_([_value(item) for item in items])
+            tested: ColumnElement[bool] = column.in_([_value(item) for item in items])
         case Between(low=low, high=high):
-            found = between(column, _value(low), _value(high))
+            tested = between(column, _value(low), _value(high))
         case Like(pattern=pattern):
-            found = _Like(column, literal(pattern, _Pattern()))
+            tested = _Like(column, literal(pattern, _Pattern()))
         case _:
-            found = column.is_(None)
-    return not_(found) if test.negated else found
+            tested = column.is_(None)
+    return not_(tested) if test.negated else tested
 
 
 def _operand(operand: Operand, columns: Columns) -> ColumnElement[Any]:

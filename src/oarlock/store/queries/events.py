@@ -34,11 +34,11 @@ def add(tx: Tx, events: Sequence[Event]) -> list[int]:
         "event_logs",
         [column.name for column in event_logs.columns],
         [
-            (number, one.type.value, one.job or _NO_JOB, one.at, one.description, "YES" if one.to_check else "NO")
-            for number, one in zip(numbers, events, strict=True)
+            (number, e.type.value, e.job or _NO_JOB, e.at, e.description, "YES" if e.to_check else "NO")
+            for number, e in zip(numbers, events, strict=True)
         ],
     )
-    hosts = [(number, host) for number, one in zip(numbers, events, strict=True) for host in dict.fromkeys(one.hosts)]
+    hosts = [(number, host) for number, e in zip(numbers, events, strict=True) for host in dict.fromkeys(e.hosts)]
     insert_rows(tx, "event_log_hostnames", ["event_id", "hostname"], hosts)
     for event in events:
         _note(tx, event)
@@ -61,7 +61,7 @@ def _note(tx: Tx, event: Event) -> None:
 
 def to_check(tx: Tx) -> list[EventRow]:
     """Give the events that somebody still has to act on, oldest first."""
-    return _noted(tx, select(event_logs).where(event_logs.c.to_check == literal_column("'YES'")))
+    return _event_rows(tx, select(event_logs).where(event_logs.c.to_check == literal_column("'YES'")))
 
 
 def check_off(tx: Tx, ids: Collection[int]) -> None:
@@ -79,13 +79,13 @@ def of_jobs(tx: Tx, ids: Collection[int]) -> list[EventRow]:
     query = select(event_logs).where(
         id_in(tx.dialect.name, event_logs.c.job_id), event_logs.c.job_id != literal_column("0")
     )
-    return _noted(tx, query, bind_ids(tx, ids))
+    return _event_rows(tx, query, bind_ids(tx, ids))
 
 
 def after(tx: Tx, number: int, types: Collection[EventType], *, most: int) -> list[EventRow]:
     """Give the first events of some types that were written after one, oldest first."""
     later, wanted = event_logs.c.event_id > number, event_logs.c.type.in_([kind.value for kind in types])
-    return _noted(tx, select(event_logs).where(later, wanted).order_by("event_id").limit(most))
+    return _event_rows(tx, select(event_logs).where(later, wanted).order_by("event_id").limit(most))
 
 
 def last(tx: Tx) -> int:
@@ -101,10 +101,10 @@ def of_hosts(
     if hosts is not None:
         named = named.where(event_log_hostnames.c.hostname.in_(hosts))
     wanted = select(event_logs).where(event_logs.c.event_id.in_(named), event_logs.c.date >= since)
-    return _noted(tx, wanted.order_by(event_logs.c.event_id.desc()).limit(most))
+    return _event_rows(tx, wanted.order_by(event_logs.c.event_id.desc()).limit(most))
 
 
-def _noted(tx: Tx, query: Select[Any], bound: dict[str, Any] | None = None) -> list[EventRow]:
+def _event_rows(tx: Tx, query: Select[Any], bound: dict[str, Any] | None = None) -> list[EventRow]:
     rows = sorted(tx.execute(query, bound or {}), key=attrgetter("event_id"))
     hosts = defaultdict(list)
     named = (

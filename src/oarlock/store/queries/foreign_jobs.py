@@ -62,4 +62,4 @@ def slurm_jobs(answer: str) -> list[ForeignJob]:
 
 
 def _plain(text: str) -> str:
-    return "" if text == "NULL" else re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[1], found[1]), text)
+    return "" if text == "NULL" else re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), text)

@@ -128,14 +128,14 @@ def add(tx: Tx, new: Sequence[NewJob]) -> list[Job]:
     numbers = allocate_numbers(tx, len(new))
     texts: dict[Condition, str] = {}
     added: list[Job] = []
-    for number, one in zip(numbers, new, strict=True):
-        array_id = number if one.job.array_index == 1 or not added else added[-1].array_id
-        text = text_of(one.request.where, texts)
-        added.append(changed(one.job, id=number, array_id=array_id, properties=text))
+    for number, job_to_add in zip(numbers, new, strict=True):
+        array_id = number if job_to_add.job.array_index == 1 or not added else added[-1].array_id
+        text = text_of(job_to_add.request.where, texts)
+        added.append(changed(job_to_add.job, id=number, array_id=array_id, properties=text))
     shared = _add_texts(tx, added)
     rows = [
-        (*row_of(_in_array(job, one) if job.id in shared else _alone(job, one)), shared.get(job.id, 0))
-        for job, one in zip(added, new, strict=True)
+        (*row_of(_in_array(job, job_to_add) if job.id in shared else _alone(job, job_to_add)), shared.get(job.id, 0))
+        for job, job_to_add in zip(added, new, strict=True)
     ]
     insert_rows(tx, "jobs", [*COLUMNS, "texts_id"], rows)
     add_details(tx, numbers, new, texts)
@@ -189,11 +189,11 @@ def with_parameters(command: str | None, parameters: str | None) -> str | None:
 def add_details(tx: Tx, numbers: Sequence[int], new: Sequence[NewJob], texts: dict[Condition, str]) -> None:
     """Store everything of jobs but their own rows: their histories, what they ask for, their types and dependencies."""
     _add_logs(tx, numbers, new)
-    _add_requests(tx, numbers, [one.request for one in new], texts)
-    types = [(number, type_) for number, one in zip(numbers, new, strict=True) for type_ in one.job.types]
+    _add_requests(tx, numbers, [new_job.request for new_job in new], texts)
+    types = [(number, type_) for number, new_job in zip(numbers, new, strict=True) for type_ in new_job.job.types]
     numbered = zip(allocate_ids(tx, job_types.c.job_type_id, len(types)), types, strict=True)
     insert_rows(tx, "job_types", ["job_type_id", "job_id", "type"], [(line, *pair) for line, pair in numbered])
-    required = [(number, before) for number, one in zip(numbers, new, strict=True) for before in set(one.after)]
+    required = [(number, before) for number, new_job in zip(numbers, new, strict=True) for before in set(new_job.after)]
     insert_rows(tx, "job_dependencies", ["job_id", "job_id_required"], required)
 
 
@@ -205,12 +205,12 @@ def get(tx: Tx, job_id: int) -> Job:
 
 def get_many(tx: Tx, ids: Collection[int]) -> list[Job]:
     """Give jobs by increasing number; each of them must exist (`UnknownJob`)."""
-    found = existing(tx, ids)
-    there = {job.id for job in found}
+    jobs_found = existing(tx, ids)
+    numbers = {job.id for job in jobs_found}
     for number in ids:
-        if number not in there:
+        if number not in numbers:
             raise UnknownJob(number)
-    return found
+    return jobs_found
 
 
 def existing(tx: Tx, ids: Collection[int]) -> list[Job]:
@@ -380,7 +380,7 @@ def set_message(tx: Tx, messages: Mapping[int, str]) -> None:
     said = _MESSAGES.table(tx.dialect.name)
     tx.execute(
         update(jobs).where(jobs.c.job_id == said.c.id).values(message=said.c.message),
-        _MESSAGES.bound(tx, list(messages.items())),
+        _MESSAGES.parameters(tx, list(messages.items())),
     )
 
 
@@ -414,13 +414,13 @@ def _jobs(tx: Tx, rows: Iterable[Any]) -> list[Job]:
         fields.append(dict(zip(_FIELDS, row[:-1], strict=True)))
         if row[-1]:
             arrays[row[0]] = row[-1]
-    types = _grouped(tx.execute(_types(tx.dialect.name), bind_ids(tx, [one["id"] for one in fields])))
+    types = _grouped(tx.execute(_types(tx.dialect.name), bind_ids(tx, [job_fields["id"] for job_fields in fields])))
     if arrays:
         shared = _read_texts(tx, set(arrays.values()))
         for job in fields:
             if job["id"] in arrays:
                 _share_texts(job, *shared[arrays[job["id"]]])
-    return [_job(one, tuple(types.get(one["id"], ()))) for one in fields]
+    return [_job(job_fields, tuple(types.get(job_fields["id"], ()))) for job_fields in fields]
 
 
 def _read_texts(tx: Tx, arrays: Collection[int]) -> dict[int, tuple[str | None, str, str]]:
@@ -469,8 +469,8 @@ def _add_logs(tx: Tx, numbers: Sequence[int], new: Sequence[NewJob]) -> None:
         "job_state_logs",
         ["job_state_log_id", "job_id", "job_state", "date_start", "why"],
         [
-            (line, number, one.job.state.value, one.job.submitted, "submitted")
-            for line, number, one in zip(lines, numbers, new, strict=True)
+            (line, number, new_job.job.state.value, new_job.job.submitted, "submitted")
+            for line, number, new_job in zip(lines, numbers, new, strict=True)
         ],
     )
 
@@ -484,13 +484,13 @@ def _add_requests(tx: Tx, numbers: Sequence[int], requests: Sequence[Request], t
         ["moldable_id", "moldable_job_id", "moldable_walltime"],
         [(m, number, _walltime(a.walltime)) for m, (number, a) in zip(moldables, alternatives, strict=True)],
     )
-    asked = [(m, group) for m, (_, a) in zip(moldables, alternatives, strict=True) for group in a.groups]
-    groups = allocate_ids(tx, job_resource_groups.c.res_group_id, len(asked))
+    group_rows = [(m, group) for m, (_, a) in zip(moldables, alternatives, strict=True) for group in a.groups]
+    groups = allocate_ids(tx, job_resource_groups.c.res_group_id, len(group_rows))
     insert_rows(
         tx,
         "job_resource_groups",
         ["res_group_id", "res_group_moldable_id", "res_group_property"],
-        [(g, m, text_of(group.where, texts)) for g, (m, group) in zip(groups, asked, strict=True)],
+        [(g, m, text_of(group.where, texts)) for g, (m, group) in zip(groups, group_rows, strict=True)],
     )
     insert_rows(
         tx,
@@ -498,7 +498,7 @@ def _add_requests(tx: Tx, numbers: Sequence[int], requests: Sequence[Request], t
         ["res_job_group_id", "res_job_resource_type", "res_job_value", "res_job_order"],
         [
             (g, level.name, level.count, order)
-            for g, (_, group) in zip(groups, asked, strict=True)
+            for g, (_, group) in zip(groups, group_rows, strict=True)
             for order, level in enumerate(group.levels)
         ],
     )

@@ -131,10 +131,10 @@ def planned_resources(tx: Tx, ids: Collection[int]) -> dict[int, list[int]]:
         .order_by(plan.resource_id),
         bind_ids(tx, ids),
     )
-    found: defaultdict[int, list[int]] = defaultdict(list)
+    by_job: defaultdict[int, list[int]] = defaultdict(list)
     for job, resource in rows:
-        found[job].append(resource)
-    return dict(found)
+        by_job[job].append(resource)
+    return dict(by_job)
 
 
 def addresses(tx: Tx, ids: Collection[int]) -> dict[int, str]:
@@ -155,10 +155,10 @@ def at_nodes(tx: Tx, names: Collection[str]) -> dict[str, list[int]]:
         .where(resources.c.network_address.in_(names))
         .order_by(resources.c.resource_id)
     )
-    found: defaultdict[str, list[int]] = defaultdict(list)
+    by_node: defaultdict[str, list[int]] = defaultdict(list)
     for name, number in rows:
-        found[name].append(number)
-    return dict(found)
+        by_node[name].append(number)
+    return dict(by_node)
 
 
 def _chosen(tx: Tx, which: JobFilter) -> tuple[list[ColumnElement[bool]], dict[str, Any]]:
@@ -188,10 +188,10 @@ def _types(tx: Tx, numbers: Select[Any], bound: Mapping[str, Any]) -> dict[int, 
         .order_by(job_types.c.job_type_id),
         bound,
     )
-    found: defaultdict[int, list[str]] = defaultdict(list)
+    by_job: defaultdict[int, list[str]] = defaultdict(list)
     for job, type_ in rows:
-        found[job].append(type_)
-    return found
+        by_job[job].append(type_)
+    return by_job
 
 
 _Choice = tuple[int, int, int | None]
@@ -207,10 +207,10 @@ def _choices(tx: Tx, numbers: Select[Any], bound: Mapping[str, Any]) -> dict[int
         .order_by(choice.moldable_id),
         bound,
     )
-    found: defaultdict[int, list[_Choice]] = defaultdict(list)
+    by_job: defaultdict[int, list[_Choice]] = defaultdict(list)
     for job, number, walltime, start in rows:
-        found[job].append((number, walltime, start))
-    return found
+        by_job[job].append((number, walltime, start))
+    return by_job
 
 
 def _line(row: Sequence[Any], types: Mapping[int, list[str]], choices: Mapping[int, list[_Choice]]) -> JobRow:

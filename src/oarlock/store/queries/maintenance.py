@@ -29,7 +29,7 @@ def add(tx: Tx, window: Maintenance) -> Maintenance:
 
 def listed(tx: Tx, *, now: int = 0) -> list[Maintenance]:
     """Give the windows that are not over, those that begin first before the others."""
-    return [Maintenance(*one) for one in tx.execute(_LISTED, {"now": now})]
+    return [Maintenance(*row) for row in tx.execute(_LISTED, {"now": now})]
 
 
 _LISTED = (
@@ -48,12 +48,12 @@ def remove(tx: Tx, number: int) -> None:
 def windows(tx: Tx, types: Mapping[str, type], *, now: int) -> list[MaintenanceWindow]:
     """Give the windows that are not over with their resources, for the scheduler; and what unknown jobs hold."""
     rows = [tuple(row) for row in tx.execute(_WINDOWS, {"now": now})]
-    given = [row for row in rows if row[1] is not None]
-    found = [
+    own = [row for row in rows if row[1] is not None]
+    maintained = [
         MaintenanceWindow(name, start, stop, resources_of_window(tx, where, types))
-        for _, name, start, stop, where in given
+        for _, name, start, stop, where in own
     ]
-    return found if len(found) == len(rows) else [*found, *unknown.windows(tx, now=now)]
+    return maintained if len(maintained) == len(rows) else [*maintained, *unknown.windows(tx, now=now)]
 
 
 # One query for both, since the second has something to say after a restore only.

@@ -40,10 +40,10 @@ def starts_and_walltimes(tx: Tx, states: Collection[JobState]) -> list[tuple[int
 
 def set_walltimes(tx: Tx, walltimes: Mapping[int, int]) -> None:
     """Give alternatives other walltimes."""
-    said = _WALLTIMES.table(tx.dialect.name)
+    new_walltimes = _WALLTIMES.table(tx.dialect.name)
     tx.execute(
         update(moldable_job_descriptions)
-        .where(moldable_job_descriptions.c.moldable_id == said.c.id)
-        .values(moldable_walltime=said.c.seconds),
-        _WALLTIMES.bound(tx, list(walltimes.items())),
+        .where(moldable_job_descriptions.c.moldable_id == new_walltimes.c.id)
+        .values(moldable_walltime=new_walltimes.c.seconds),
+        _WALLTIMES.parameters(tx, list(walltimes.items())),
     )

@@ -69,7 +69,9 @@ def _note(tx: Tx, moved: Moved) -> None:
 
 def _checked(tx: Tx, moves: Sequence[Moved]) -> dict[int, int]:
     """See that every job is where its first move begins; give since when it has been there."""
-    rows = tx.execute(_present(tx.dialect.name), _IDS.bound(tx, [(one,) for one in {m.job.id for m in moves}]))
+    rows = tx.execute(
+        _present(tx.dialect.name), _IDS.parameters(tx, [(job_id,) for job_id in {m.job.id for m in moves}])
+    )
     present = {number: (state, since) for number, state, since in rows}
     states = {number: state for number, (state, _) in present.items()}
     for moved in moves:
@@ -119,7 +121,7 @@ def _write(tx: Tx, moves: Sequence[Moved], since: Mapping[int, int]) -> None:
     numbers = allocate_ids(tx, job_state_logs.c.job_state_log_id, len(moves))
     ways = {number: _MovePath(at) for number, at in since.items()}
     lines = [ways[moved.job.id].go(moved, number) for moved, number in zip(moves, numbers, strict=True)]
-    bound = _MOVES.bound(tx, [_row(way) for way in ways.values()])
+    bound = _MOVES.parameters(tx, [_row(way) for way in ways.values()])
     tx.execute(_update_jobs(engine), bound)
     tx.execute(_end_intervals(engine), bound)
     insert_rows(tx, "job_state_logs", _LINE, lines)
@@ -147,9 +149,9 @@ def _follow(tx: Tx, moves: Sequence[Moved]) -> None:
     """Do what follows for resources and for the rows beside the job's own."""
     engine = tx.dialect.name
     if stopped := [(moved.job.id,) for moved in moves if {moved.before, moved.job.state} & _STOPPED]:
-        tx.execute(_mark_suspended(engine), _IDS.bound(tx, stopped))
+        tx.execute(_mark_suspended(engine), _IDS.parameters(tx, stopped))
     if ended := [moved.job.id for moved in moves if moved.job.state in FINAL]:
-        tx.execute(_last_used(engine), _IDS.bound(tx, [(one,) for one in ended]))
+        tx.execute(_last_used(engine), _IDS.parameters(tx, [(number,) for number in ended]))
         for statement in _retire(engine):
             tx.execute(statement, bind_ids(tx, ended))
 

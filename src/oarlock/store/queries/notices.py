@@ -25,10 +25,10 @@ class PendingNotice(NamedTuple):
     comment: str
 
 
-def add(tx: Tx, given: Sequence[PendingNotice]) -> range:
+def add(tx: Tx, new: Sequence[PendingNotice]) -> range:
     """Keep notices until they are sent; gives their numbers."""
-    numbers = allocate_ids(tx, notices.c.notice_id, len(given))
-    insert_rows(tx, "notices", _COLUMNS, [(number, *one) for number, one in zip(numbers, given, strict=True)])
+    numbers = allocate_ids(tx, notices.c.notice_id, len(new))
+    insert_rows(tx, "notices", _COLUMNS, [(number, *notice) for number, notice in zip(numbers, new, strict=True)])
     return numbers
 
 

@@ -64,5 +64,7 @@ def gpus(tx: Tx, name: str) -> GpuAllocation:
         .where(device.is_not(None), resource.c.network_address != "")
         .group_by(resource.c.network_address, device)
     )
-    found = tx.execute(query).all()
-    return GpuAllocation(len(found), sum(taken for taken, _ in found), sum(up and not taken for taken, up in found))
+    devices = tx.execute(query).all()
+    return GpuAllocation(
+        len(devices), sum(taken for taken, _ in devices), sum(up and not taken for taken, up in devices)
+    )

@@ -86,26 +86,28 @@ def _ran(since: int, until: int) -> tuple[ColumnElement[bool], ...]:
     )
 
 
-def _history(tx: Tx, ran: tuple[ColumnElement[bool], ...]) -> PastJobs:
+def _history(tx: Tx, conditions: tuple[ColumnElement[bool], ...]) -> PastJobs:
     types = properties.types(tx)
     inner = jobs.c.job_id.in_(select(job_types.c.job_id).where(job_types.c.type.startswith("inner=")))
     used = select(assigned_resources.c.resource_id).where(
-        assigned_resources.c.moldable_job_id.in_(select(jobs.c.assigned_moldable_job).where(*ran))
+        assigned_resources.c.moldable_job_id.in_(select(jobs.c.assigned_moldable_job).where(*conditions))
     )
     table = resource_table.read(tx, types, DEFAULT_ORDER, also=used)
     return PastJobs(
-        _past(tx, types, (*ran, ~inner)),
+        _past(tx, types, (*conditions, ~inner)),
         table,
         dead=sum(state == ResourceState.DEAD.value for state in table.columns["state"]),
-        inner=tx.execute(select(func.count()).where(*ran, inner)).scalar_one(),
+        inner=tx.execute(select(func.count()).where(*conditions, inner)).scalar_one(),
     )
 
 
-def _past(tx: Tx, types: Mapping[str, type], ran: tuple[ColumnElement[bool], ...]) -> list[PastJob]:
+def _past(tx: Tx, types: Mapping[str, type], conditions: tuple[ColumnElement[bool], ...]) -> list[PastJob]:
     job, moldable = jobs.c, moldable_job_descriptions.c
-    asked = shapes.read(tx, select(job.job_id).where(*ran), types)
-    chosen = {choice.moldable_id: asked.shapes[choice.shape] for one in asked.choices.values() for choice in one}
-    held = _held(select(job.assigned_moldable_job).where(*ran))
+    requests = shapes.read(tx, select(job.job_id).where(*conditions), types)
+    chosen = {
+        choice.moldable_id: requests.shapes[choice.shape] for choices in requests.choices.values() for choice in choices
+    }
+    held = _held(select(job.assigned_moldable_job).where(*conditions))
     rows = tx.execute(
         select(
             job.job_id, job.job_user, job.project, job.submission_time, job.start_time, job.stop_time,
@@ -113,7 +115,7 @@ def _past(tx: Tx, types: Mapping[str, type], ran: tuple[ColumnElement[bool], ...
         )
         .join(moldable_job_descriptions, moldable.moldable_id == job.assigned_moldable_job)
         .join(held, held.c.moldable_job_id == moldable.moldable_id)
-        .where(*ran)
+        .where(*conditions)
         .order_by(job.submission_time, job.job_id)
     )  # fmt: skip
     return [PastJob(*row[:8], chosen.get(row.moldable_id)) for row in rows]

@@ -47,7 +47,7 @@ _PEOPLE = BoundRows("people", person=TEXT_BY_CODE_POINT)
 
 def recent(tx: Tx, users: Collection[str]) -> dict[str, tuple[int, ...]]:
     """Give how long the last two jobs of users ran: of those that are over, the ones that were submitted last."""
-    rows = tx.execute(_last(tx.dialect.name), _PEOPLE.bound(tx, [(user,) for user in sorted(users)]))
+    rows = tx.execute(_last(tx.dialect.name), _PEOPLE.parameters(tx, [(user,) for user in sorted(users)]))
     runs: defaultdict[str, list[int]] = defaultdict(list)
     for user, start, stop in rows:
         runs[user].append(max(0, stop - start))

@@ -58,7 +58,7 @@ def read(tx: Tx, ids: Collection[int] | None = None) -> dict[int, Prediction]:
     else:
         (given, starts), bound = _of_these(tx.dialect.name), bind_ids(tx, ids)
     rows = tx.execute(given, bound).all()
-    resources = {key: tuple([one for _, one in group]) for key, group in groupby(rows, key=itemgetter(0))}
+    resources = {key: tuple([resource for _, resource in group]) for key, group in groupby(rows, key=itemgetter(0))}
     return {
         number: Prediction(number, start, resources.get(number, ()))
         for number, start in tx.execute(starts, bound)
@@ -84,7 +84,7 @@ def promised(tx: Tx, queue: str) -> dict[int, Promise]:
     """Give what the waiting jobs of a queue were told, by their numbers; reservations have their own dates."""
     starts, given = _stored_promises()
     rows = tx.execute(given, {"queue": queue}).all()
-    resources = {key: tuple([one for _, one in group]) for key, group in groupby(rows, key=itemgetter(0))}
+    resources = {key: tuple([resource for _, resource in group]) for key, group in groupby(rows, key=itemgetter(0))}
     return {
         job_id: Promise(number, start, resources.get(number, ()))
         for job_id, number, start in tx.execute(starts, {"queue": queue})

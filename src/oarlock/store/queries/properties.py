@@ -84,20 +84,20 @@ def add(tx: Tx, name: str, kind: type) -> bool:
 
     Return whether it was added: one that is there already and holds the same kind of values is left as it is.
     """
-    there = types(tx)
-    if there.get(column_of(name)) is kind and column_of(name) not in KEPT:
+    existing = types(tx)
+    if existing.get(column_of(name)) is kind and column_of(name) not in KEPT:
         return False
-    _check_new(name, there)
-    made = CreateColumn(Column(name, _TEXT if kind is str else INTEGER, quote=True)).compile(dialect=tx.dialect)
-    tx.exec_driver_sql(f"ALTER TABLE resources ADD COLUMN {made}")
+    _check_new(name, existing)
+    column_ddl = CreateColumn(Column(name, _TEXT if kind is str else INTEGER, quote=True)).compile(dialect=tx.dialect)
+    tx.exec_driver_sql(f"ALTER TABLE resources ADD COLUMN {column_ddl}")
     return True
 
 
 def rename(tx: Tx, old: str, new: str) -> None:
     """Give a property another name; its values stay."""
-    there = types(tx)
-    _check_own(old, there)
-    _check_new(new, {name: kind for name, kind in there.items() if name != old})
+    existing = types(tx)
+    _check_own(old, existing)
+    _check_new(new, {name: kind for name, kind in existing.items() if name != old})
     tx.exec_driver_sql(f"ALTER TABLE resources RENAME COLUMN {_quoted(tx, old)} TO {_quoted(tx, new)}")
     tx.execute(update(resource_logs).where(_present(old)).values(attribute=new))
 
@@ -118,7 +118,7 @@ def _quoted(tx: Tx, name: str) -> str:
     return tx.dialect.identifier_preparer.quote_identifier(name)
 
 
-def _check_new(name: str, there: Mapping[str, type]) -> None:
+def _check_new(name: str, existing: Mapping[str, type]) -> None:
     if not _NAME.fullmatch(name) or len(name) > _LONGEST:
         raise BadPropertyName(
             f"`{name[:_LONGEST]}` cannot be the name of a property.",
@@ -126,16 +126,16 @@ def _check_new(name: str, there: Mapping[str, type]) -> None:
         )
     if name.lower() in RESERVED:
         raise BadPropertyName(f"`{name}` cannot be the name of a property: it is a word of SQL or of requests.")
-    for other in there:
+    for other in existing:
         if other.lower() == column_of(name.lower()):
             _refuse_system(other)
             raise PropertyExists(f"There is already a property `{other}`.", hint="`oarproperty -l` lists them.")
 
 
-def _check_own(name: str, there: Mapping[str, type]) -> None:
+def _check_own(name: str, existing: Mapping[str, type]) -> None:
     _refuse_system(name)
-    if name not in there:
-        raise UnknownProperty(f"There is no property `{name}`.", hint=closest(name, there))
+    if name not in existing:
+        raise UnknownProperty(f"There is no property `{name}`.", hint=closest(name, existing))
 
 
 def _refuse_system(name: str) -> None:

@@ -26,8 +26,8 @@ def grant_reader(tx: Tx, role: str, *, password: str) -> None:
     """
     connection = tx.connection.driver_connection
     assert isinstance(connection, psycopg.Connection)  # noqa: S101  (tells mypy)
-    known = connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [role]).fetchone()
-    verb = sql.SQL("ALTER" if known else "CREATE")
+    exists = connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [role]).fetchone()
+    verb = sql.SQL("ALTER" if exists else "CREATE")
     for statement in _statements(verb, sql.Identifier(role), sql.Literal(password), connection.info.dbname):
         connection.execute(statement)
 

@@ -35,14 +35,14 @@ _KEYS = BoundRows("asked", user=TEXT_BY_CODE_POINT, request_id=TEXT_BY_CODE_POIN
 
 def answered_keys(tx: Tx, keys: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
     """Give those of these requests (user and request id) that were done before, whatever they asked for."""
-    return {(user, request_id) for user, request_id in tx.execute(_known(tx.dialect.name), _KEYS.bound(tx, keys))}
+    return {(user, request_id) for user, request_id in tx.execute(_known(tx.dialect.name), _KEYS.parameters(tx, keys))}
 
 
 @cache
 def _known(engine: str) -> Select[Any]:
-    asked, row = _KEYS.table(engine), request_ids.c
-    same = and_(row.user_name == asked.c.user, row.request_id == asked.c.request_id)
-    return select(row.user_name, row.request_id).join(asked, same)
+    keys, row = _KEYS.table(engine), request_ids.c
+    same = and_(row.user_name == keys.c.user, row.request_id == keys.c.request_id)
+    return select(row.user_name, row.request_id).join(keys, same)
 
 
 def remember(tx: Tx, *, user: str, request_id: str, verb: str, answer: str, at: int) -> None:
@@ -54,7 +54,7 @@ def remember(tx: Tx, *, user: str, request_id: str, verb: str, answer: str, at: 
 def remember_all(tx: Tx, answers: Sequence[tuple[str, str, str]], *, verb: str, at: int) -> None:
     """Keep the answers to several requests: user, request id and answer of each."""
     columns = ["user_name", "request_id", "answer", "verb", "date"]
-    insert_rows(tx, "request_ids", columns, [(*one, verb, at) for one in answers])
+    insert_rows(tx, "request_ids", columns, [(*answer, verb, at) for answer in answers])
 
 
 def forget(tx: Tx, *, before: int, most_of_user: int, at_once: int) -> int:

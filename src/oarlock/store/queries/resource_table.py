@@ -34,11 +34,11 @@ def read(
     rows = [tuple(row) for row in tx.execute(_alive(properties.clause(types), also))]
     if memory is None:
         return _ordered(rows, types, order)
-    known = memory.table
-    if known is None or list(known.columns) != list(types) or memory.order != order or memory.rows != rows:
-        known = _ordered(rows, types, order)
-        memory.rows, memory.order, memory.table = rows, order, known
-    return known
+    table = memory.table
+    if table is None or list(table.columns) != list(types) or memory.order != order or memory.rows != rows:
+        table = _ordered(rows, types, order)
+        memory.rows, memory.order, memory.table = rows, order, table
+    return table
 
 
 @lru_cache(maxsize=16)
@@ -53,7 +53,7 @@ def _ordered(rows: Sequence[tuple[Any, ...]], types: Mapping[str, type], order: 
     columns: dict[str, Sequence[Value]] = dict(
         zip(types, zip(*rows, strict=True) if rows else ((),) * len(types), strict=True)
     )
-    order = [replace(one, column=known_column(one.column, types)) for one in order]
+    order = [replace(key, column=known_column(key.column, types)) for key in order]
     places = _sorted(range(len(rows)), columns, order)
     sorted_columns = {name: tuple(map(column.__getitem__, places)) for name, column in columns.items()}
     return ResourceTable(ids=sorted_columns["resource_id"], columns=sorted_columns)  # type: ignore[arg-type]
@@ -62,7 +62,7 @@ def _ordered(rows: Sequence[tuple[Any, ...]], types: Mapping[str, type], order: 
 def _sorted(places: Iterable[int], columns: Mapping[str, Sequence[Value]], order: Sequence[Order]) -> list[int]:
     """Sort places by several columns; the two databases would put NULL at different ends."""
     result = list(places)
-    for one in reversed(order):
-        keys = [(value is not None, value) for value in columns[one.column]]
-        result.sort(key=keys.__getitem__, reverse=one.descending)
+    for key in reversed(order):
+        keys = [(value is not None, value) for value in columns[key.column]]
+        result.sort(key=keys.__getitem__, reverse=key.descending)
     return result

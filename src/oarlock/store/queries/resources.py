@@ -40,9 +40,9 @@ def listed(tx: Tx, ids: Collection[int] | None = None) -> list[Resource]:
         rows = tx.execute(select(resource).order_by(resource.c.resource_id))
     else:
         rows = tx.execute(_listed(tx.dialect.name, resource), bind_ids(tx, ids))
-    found = [Resource(row[0], dict(zip(columns, row, strict=True))) for row in rows]
-    _refuse_missing(ids or (), {one.id for one in found})
-    return found
+    listed_resources = [Resource(row[0], dict(zip(columns, row, strict=True))) for row in rows]
+    _refuse_missing(ids or (), {resource_found.id for resource_found in listed_resources})
+    return listed_resources
 
 
 @lru_cache(maxsize=16)
@@ -73,24 +73,24 @@ def matching(tx: Tx, condition: Condition, types: Mapping[str, type]) -> list[in
 def add(tx: Tx, new: Sequence[Mapping[str, Value]], *, at: int) -> list[int]:
     """Add resources with these properties: `network_address`, `type`, the `state` if it is not Alive, and so on."""
     types = properties.types(tx)
-    new = [properties.unaliased(one) for one in new]
-    for one in new:
-        _check(one, types, kept=KEPT - {"state"})
+    new = [properties.unaliased(values) for values in new]
+    for values in new:
+        _check(values, types, kept=KEPT - {"state"})
     ids = allocate_ids(tx, resources.c.resource_id, len(new), beside=(resource_logs.c.resource_id,))
-    given = [{"state": ResourceState.ALIVE.value, **one} for one in new]
+    given = [{"state": ResourceState.ALIVE.value, **values} for values in new]
     rows = [
-        {"resource_id": number, "state_num": STATE_NUMBER[ResourceState(str(one["state"]))], **one}
-        for number, one in zip(ids, given, strict=True)
+        {"resource_id": number, "state_num": STATE_NUMBER[ResourceState(str(values["state"]))], **values}
+        for number, values in zip(ids, given, strict=True)
     ]
     columns = list(dict.fromkeys(name for row in rows for name in row))
     defaults = {name: _default(name) for name in columns}
     insert_rows(tx, "resources", columns, [[{**defaults, **row}[name] for name in columns] for row in rows])
     _log(
         tx,
-        [(number, name, value) for number, one in zip(ids, given, strict=True) for name, value in one.items()],
+        [(number, name, value) for number, values in zip(ids, given, strict=True) for name, value in values.items()],
         at=at,
     )
-    for node, count in Counter(str(one.get("network_address") or "") for one in given).items():
+    for node, count in Counter(str(values.get("network_address") or "") for values in given).items():
         journal.note(tx, journal.SITE, "resources added", {"node": node, "resources": count})
     return list(ids)
 
@@ -193,10 +193,10 @@ def values_on_nodes(tx: Tx, name: str) -> dict[str, set[Value]]:
     rows = tx.execute(
         select(resource.c.network_address, resource.c[name]).where(resource.c[name].is_not(None)).distinct()
     )
-    found: dict[str, set[Value]] = {}
+    by_node: dict[str, set[Value]] = {}
     for node, value in rows:
-        found.setdefault(node, set()).add(value)
-    return found
+        by_node.setdefault(node, set()).add(value)
+    return by_node
 
 
 def unusable(tx: Tx, ids: Collection[int]) -> set[int]:
@@ -267,9 +267,9 @@ def remove(tx: Tx, resource_id: int, *, at: int) -> None:
     journal.note(tx, journal.SITE, "resource removed", {"node": _node(resource), "resource": resource_id})
 
 
-def _refuse_missing(ids: Iterable[int], found: Collection[int]) -> None:
+def _refuse_missing(ids: Iterable[int], existing: Collection[int]) -> None:
     for number in ids:
-        if number not in found:
+        if number not in existing:
             raise UnknownResource(number)
 
 
@@ -330,7 +330,7 @@ def _log(tx: Tx, changes: Sequence[tuple[int, str, Value]], *, at: int, by_check
             resource_logs.c.attribute == changed.c.attribute,
         )
         .values(date_stop=at),
-        _CHANGES.bound(tx, [(number, name) for number, name, _ in changes]),
+        _CHANGES.parameters(tx, [(number, name) for number, name, _ in changes]),
     )
     lines = allocate_ids(tx, resource_logs.c.resource_log_id, len(changes))
     decided = "YES" if by_check else "NO"

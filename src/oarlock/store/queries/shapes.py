@@ -72,37 +72,37 @@ def read(tx: Tx, which: Select[Any], types: Types, memory: ShapeCache | None = N
     else:
         memory.begin(types)
         _remember(tx, [row.moldable_id for row in rows], memory)
-    asked, groups, known = JobRequests(memory.shapes), memory.groups, memory.known
+    requests_read, groups, interned = JobRequests(memory.shapes), memory.groups, memory.known
     for moldable_id, job_id, walltime, properties in rows:
         written = (properties, groups.get(moldable_id, ()))
-        if written not in known:
-            known[written] = _intern(written, types, asked.shapes)
-        shape = known[written]
+        if written not in interned:
+            interned[written] = _intern(written, types, requests_read.shapes)
+        shape = interned[written]
         if isinstance(shape, str):
-            asked.broken[job_id] = shape
+            requests_read.broken[job_id] = shape
         else:
-            asked.choices[job_id].append(Choice(moldable_id, shape, walltime))
-    for job_id in asked.broken:
-        asked.choices.pop(job_id, None)
-    return asked
+            requests_read.choices[job_id].append(Choice(moldable_id, shape, walltime))
+    for job_id in requests_read.broken:
+        requests_read.choices.pop(job_id, None)
+    return requests_read
 
 
 def _remember(tx: Tx, moldables: list[int], memory: ShapeCache) -> None:
     """Read the groups of alternatives that were not there before, and forget those that are no more."""
     new = [number for number in moldables if number not in memory.groups]
-    found = _groups(tx.execute(_stored_groups_of(tx.dialect.name), bind_ids(tx, new))) if new else {}
-    memory.groups = {number: found.get(number) or memory.groups.get(number, ()) for number in moldables}
+    new_groups = _groups(tx.execute(_stored_groups_of(tx.dialect.name), bind_ids(tx, new))) if new else {}
+    memory.groups = {number: new_groups.get(number) or memory.groups.get(number, ()) for number in moldables}
 
 
 def requests_of(tx: Tx, ids: list[int], types: Types) -> dict[int, Request]:
     """Give what each of these jobs asked for; a job whose condition can no longer be read is not in the answer."""
-    asked = read(tx, bound_job_ids(tx.dialect.name), types, **bind_ids(tx, ids))
+    requests_read = read(tx, bound_job_ids(tx.dialect.name), types, **bind_ids(tx, ids))
     return {
         job_id: Request(
-            tuple(Alternative(asked.shapes[choice.shape].groups, choice.walltime) for choice in choices),
-            asked.shapes[choices[0].shape].where,
+            tuple(Alternative(requests_read.shapes[choice.shape].groups, choice.walltime) for choice in choices),
+            requests_read.shapes[choices[0].shape].where,
         )
-        for job_id, choices in asked.choices.items()
+        for job_id, choices in requests_read.choices.items()
     }
 
 
@@ -146,15 +146,16 @@ def _all_groups() -> Select[Any]:
 
 def _groups(rows: Iterable[Any]) -> dict[int, _Groups]:
     """Put the groups of every moldable alternative together, as they are stored."""
-    found: defaultdict[int, list[tuple[str, list[tuple[str, int]]]]] = defaultdict(list)
+    by_moldable: defaultdict[int, list[tuple[str, list[tuple[str, int]]]]] = defaultdict(list)
     last = None
     for moldable_id, group_id, text, name, count in rows:
         if group_id != last:
             last, levels = group_id, list[tuple[str, int]]()
-            found[moldable_id].append((text, levels))
+            by_moldable[moldable_id].append((text, levels))
         levels.append((name, count))
     return {
-        moldable_id: tuple([(text, tuple(levels)) for text, levels in groups]) for moldable_id, groups in found.items()
+        moldable_id: tuple([(text, tuple(levels)) for text, levels in groups])
+        for moldable_id, groups in by_moldable.items()
     }
 
 

@@ -85,19 +85,19 @@ def read(
     types, served = properties.types(tx), queues.listed(tx)
     head = None if depth is None else _head(tx, served, depth)
     live, promised = _live(tx, head), _promised(tx)
-    asked = _asked(tx, head, types, None if memory is None else memory.asked)
+    requested = _asked(tx, head, types, None if memory is None else memory.asked)
     places = {**_held(tx, live, now), **promised}
     kinds, after = _types(tx), _dependencies(tx)
     waiting = [
-        (row, tuple(asked.choices[number]), kinds.get(number, ()), after.get(number, ()))
+        (row, tuple(requested.choices[number]), kinds.get(number, ()), after.get(number, ()))
         for row in live
-        if (number := row.job_id) in asked.choices and number not in promised
+        if (number := row.job_id) in requested.choices and number not in promised
     ]
     placed = [_placed(row, places[row.job_id], kinds.get(row.job_id, ())) for row in live if row.job_id in places]
     snapshot = Snapshot(
         resources=resource_table.read(tx, types, order, None if memory is None else memory.table),
         queues=tuple(served),
-        shapes=tuple(asked.shapes),
+        shapes=tuple(requested.shapes),
         waiting=_all_waiting(waiting, memory),
         placed=tuple(placed),
         usage=_all_usage(tx, served, karma_window=karma_window, half_life=half_life, now=now),
@@ -106,7 +106,7 @@ def read(
         recent=past_usage.recent(tx, {row.job_user for row in live}) if any(queue.predicts for queue in served) else {},
         promised=_kept_dates(tx, served),
     )
-    broken = tuple((number, why) for number, why in sorted(asked.broken.items()) if number not in promised)
+    broken = tuple((number, why) for number, why in sorted(requested.broken.items()) if number not in promised)
     left = 0 if head is None else _count_waiting(tx) - len(head)
     return SnapshotRead(snapshot, broken, left)
 
@@ -128,11 +128,11 @@ def _kept_dates(tx: Tx, served: Iterable[Queue]) -> dict[int, Promise]:
 
 def _head(tx: Tx, served: Iterable[Queue], depth: int) -> list[int]:
     """Find the first waiting jobs of each queue; all of them where anybody may be first, or has a date to keep."""
-    found = set(tx.execute(_DATED).scalars())
+    numbers = set(tx.execute(_DATED).scalars())
     for queue in served:
         everybody = queue.weighs or queue.policy.endswith("fairsharing") or queue.keeps_dates
-        found.update(tx.execute(_FIRST, {"queue": queue.name, "most": _ALL if everybody else depth}).scalars())
-    return sorted(found)
+        numbers.update(tx.execute(_FIRST, {"queue": queue.name, "most": _ALL if everybody else depth}).scalars())
+    return sorted(numbers)
 
 
 _WAITS = select(jobs.c.job_id).where(jobs.c.state == JobState.WAITING.value).order_by(jobs.c.job_id)
@@ -272,10 +272,10 @@ def _all_waiting(read: Sequence[tuple[Any, ...]], memory: SnapshotCache | None) 
     """Make the jobs that wait; those of which everything was read before are there."""
     if memory is None:
         return tuple([_waiting(*parts) for parts in read])
-    known, memory.waiting = memory.waiting, {}
+    before_by_job, memory.waiting = memory.waiting, {}
     for row, *others in read:
         parts = (tuple(row), *others)
-        before = known.get(row.job_id)
+        before = before_by_job.get(row.job_id)
         same = before is not None and before[0] == parts
         memory.waiting[row.job_id] = before if before is not None and same else (parts, _waiting(row, *others))
     return tuple([job for _, job in memory.waiting.values()])
@@ -363,12 +363,12 @@ class _Sums:
         self._projects[kind][project] += consumed
 
     def usage(self) -> Usage:
-        used, asked = self._users["USED"], self._users["ASKED"]
+        used, requested = self._users["USED"], self._users["ASKED"]
         return Usage(
             used=sum(used.values()),
-            asked=sum(asked.values()),
+            asked=sum(requested.values()),
             used_by_user=dict(used),
-            asked_by_user=dict(asked),
+            asked_by_user=dict(requested),
             used_by_project=dict(self._projects["USED"]),
         )
 

@@ -35,7 +35,7 @@ _VALUES = attrgetter(*_COLUMNS)
 def save(tx: Tx, summaries: Sequence[Summary]) -> None:
     """Keep summaries; one that a job already has is replaced."""
     tx.execute(_forget(tx.dialect.name), bind_ids(tx, [s.job_id for s in summaries]))
-    insert_rows(tx, "job_summaries", _COLUMNS, [_VALUES(one) for one in summaries])
+    insert_rows(tx, "job_summaries", _COLUMNS, [_VALUES(summary) for summary in summaries])
 
 
 def of_jobs(tx: Tx, ids: Collection[int]) -> list[Summary]:

@@ -30,8 +30,8 @@ def owner(tx: Tx, token_hash: str, *, now: int) -> tuple[str, int | None] | None
 
     The number is unknown (None) of tokens that were made before it was kept.
     """
-    found = select(tokens.c.user_name, tokens.c.uid).where(tokens.c.token_hash == token_hash, tokens.c.expires > now)
-    row = tx.execute(found).first()
+    query = select(tokens.c.user_name, tokens.c.uid).where(tokens.c.token_hash == token_hash, tokens.c.expires > now)
+    row = tx.execute(query).first()
     return None if row is None else (row.user_name, row.uid)
 
 

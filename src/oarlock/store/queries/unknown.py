@@ -16,17 +16,31 @@ _COLUMNS = [column.name for column in unknown_attempts.columns]
 _DAY = 86_400
 
 
-def add(tx: Tx, found: Sequence[UnknownAttempt]) -> None:
+def add(tx: Tx, attempts: Sequence[UnknownAttempt]) -> None:
     """Write down attempts that were found on nodes."""
-    numbers = allocate_ids(tx, unknown_attempts.c.unknown_id, len(found))
+    numbers = allocate_ids(tx, unknown_attempts.c.unknown_id, len(attempts))
     insert_rows(
-        tx, "unknown_attempts", _COLUMNS, [_row(one, number) for one, number in zip(found, numbers, strict=True)]
+        tx,
+        "unknown_attempts",
+        _COLUMNS,
+        [_row(attempt, number) for attempt, number in zip(attempts, numbers, strict=True)],
     )
 
 
-def _row(one: UnknownAttempt, number: int) -> Sequence[Any]:
-    held = json.dumps(one.resources)
-    return number, one.node, one.job, one.attempt, one.tag, one.generation, one.user, one.since, one.walltime, held
+def _row(attempt: UnknownAttempt, number: int) -> Sequence[Any]:
+    held = json.dumps(attempt.resources)
+    return (
+        number,
+        attempt.node,
+        attempt.job,
+        attempt.attempt,
+        attempt.tag,
+        attempt.generation,
+        attempt.user,
+        attempt.since,
+        attempt.walltime,
+        held,
+    )
 
 
 def listed(tx: Tx) -> list[UnknownAttempt]:
@@ -76,14 +90,17 @@ def held(tx: Tx) -> dict[int, set[int]]:
     return _held(tx, listed(tx))
 
 
-def _held(tx: Tx, found: Sequence[UnknownAttempt]) -> dict[int, set[int]]:
-    if not found:
+def _held(tx: Tx, attempts: Sequence[UnknownAttempt]) -> dict[int, set[int]]:
+    if not attempts:
         return {}
     nodes: dict[str, set[int]] = {}
     rows = tx.execute(select(resources.c.resource_id, resources.c.network_address))
     for number, node in rows:
         nodes.setdefault(node, set()).add(number)
-    return {one.id: (nodes.get(one.node, set()) & set(one.resources)) or nodes.get(one.node, set()) for one in found}
+    return {
+        attempt.id: (nodes.get(attempt.node, set()) & set(attempt.resources)) or nodes.get(attempt.node, set())
+        for attempt in attempts
+    }
 
 
 def windows(tx: Tx, *, now: int) -> list[MaintenanceWindow]:
@@ -92,15 +109,17 @@ def windows(tx: Tx, *, now: int) -> list[MaintenanceWindow]:
     They end with the walltime where it is known. What lasts longer is looked at again each day: an end that moved with
     the clock would make every plan a new one.
     """
-    found = listed(tx)
-    kept = _held(tx, found)
+    attempts = listed(tx)
+    kept = _held(tx, attempts)
     return [
-        MaintenanceWindow(f"unknown job {one.job}", one.since, _end(one, now), tuple(sorted(kept[one.id])))
-        for one in found
-        if kept[one.id]
+        MaintenanceWindow(
+            f"unknown job {attempt.job}", attempt.since, _end(attempt, now), tuple(sorted(kept[attempt.id]))
+        )
+        for attempt in attempts
+        if kept[attempt.id]
     ]
 
 
-def _end(one: UnknownAttempt, now: int) -> int:
-    end = one.since + one.walltime if one.walltime else one.since
+def _end(attempt: UnknownAttempt, now: int) -> int:
+    end = attempt.since + attempt.walltime if attempt.walltime else attempt.since
     return end if end > now else end + ((now - end) // _DAY + 1) * _DAY

@@ -54,10 +54,10 @@ def optional_text(name: str) -> Column[str]:
 
 def enum_text(name: str, words: Iterable[str], default: str) -> Column[str]:
     """Make a text that is one of a few words; `info` has them and the default."""
-    known = tuple(map(str, words))
-    listed = ", ".join(f"'{one}'" for one in known)
+    allowed = tuple(map(str, words))
+    listed = ", ".join(f"'{word}'" for word in allowed)
     check = CheckConstraint(f"{name} IN ({listed})", name=name)
-    info = {"words": known, "default": str(default)}
+    info = {"words": allowed, "default": str(default)}
     return Column(name, TEXT_BY_CODE_POINT, check, nullable=False, server_default=default, info=info)
 
 
