@@ -10,7 +10,7 @@ from oarlock.model.resource import ResourceState
 from oarlock.node.sources.metrics import series
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import accounting, jobs, occupation
-from oarlock.store.queries.occupation import GpuAllocation, JobOccupation
+from oarlock.store.queries.occupation import GpuCounts, NodeOccupation
 
 _GPU = "gpudevice"
 _DOWN = {ResourceState.DEAD: "down", ResourceState.ABSENT: "drained", ResourceState.SUSPECTED: "drained"}
@@ -22,8 +22,8 @@ class SiteNow:
     """What is counted at one instant. `used` are resource-seconds of each (user, project)."""
 
     jobs: Mapping[JobState, int]
-    nodes: list[JobOccupation]
-    gpus: GpuAllocation
+    nodes: list[NodeOccupation]
+    gpus: GpuCounts
     used: Mapping[tuple[str, str], int]
 
 
@@ -67,23 +67,23 @@ def _by(label: str, values: Mapping[str, float]) -> Lines:
     return {((label, name),): value for name, value in values.items()}
 
 
-def _resources(nodes: Iterable[JobOccupation]) -> dict[str, int]:
+def _resources(nodes: Iterable[NodeOccupation]) -> dict[str, int]:
     found = list(nodes)
     total, taken = sum(one.total for one in found), sum(one.taken for one in found)
     idle = sum(one.total - one.taken for one in found if one.state is ResourceState.ALIVE and not one.leaving)
     return {"alloc": taken, "idle": idle, "other": total - taken - idle, "total": total}
 
 
-def _states(nodes: Iterable[JobOccupation]) -> Lines:
+def _states(nodes: Iterable[NodeOccupation]) -> Lines:
     """Name each node's state once: the worst of its resources. The node has no domain, as the portal wants it."""
-    by_node: dict[str, list[JobOccupation]] = {}
+    by_node: dict[str, list[NodeOccupation]] = {}
     for one in nodes:
         if one.node:
             by_node.setdefault(one.node, []).append(one)
     return {(("node", node.partition(".")[0]), ("state", _state(found))): 1 for node, found in by_node.items()}
 
 
-def _state(found: list[JobOccupation]) -> str:
+def _state(found: list[NodeOccupation]) -> str:
     down = [_DOWN[one.state] for one in found if one.state in _DOWN]
     if down:
         return min(down)  # `down` comes before `drained`

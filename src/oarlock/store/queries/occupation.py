@@ -14,7 +14,7 @@ _GIVEN = select(assigned_resources.c.resource_id).where(
 )
 
 
-class JobOccupation(NamedTuple):
+class NodeOccupation(NamedTuple):
     """Resources of the default type that a node has in one state; `leaving`: they are to change it."""
 
     node: str
@@ -24,7 +24,7 @@ class JobOccupation(NamedTuple):
     taken: int
 
 
-def of_nodes(tx: Tx) -> list[JobOccupation]:
+def of_nodes(tx: Tx) -> list[NodeOccupation]:
     """Count resources by node and state."""
     row = resources.c
     taken = func.sum(case((row.resource_id.in_(_GIVEN), 1), else_=0))
@@ -36,12 +36,12 @@ def of_nodes(tx: Tx) -> list[JobOccupation]:
     )
     stays = {NextState.UNCHANGED.value, NextState.ALIVE.value}
     return [
-        JobOccupation(node, ResourceState(state), following not in stays, total, int(used))
+        NodeOccupation(node, ResourceState(state), following not in stays, total, int(used))
         for node, state, following, total, used in tx.execute(query)
     ]
 
 
-class GpuAllocation(NamedTuple):
+class GpuCounts(NamedTuple):
     """GPUs of the site: all, those of jobs, and those free for jobs."""
 
     total: int
@@ -49,11 +49,11 @@ class GpuAllocation(NamedTuple):
     free: int
 
 
-def gpus(tx: Tx, name: str) -> GpuAllocation:
+def gpus(tx: Tx, name: str) -> GpuCounts:
     """Count GPUs: a node and a value of the property `name` are one, however many resources share it."""
     columns = properties.types(tx)
     if columns.get(name) is not int:
-        return GpuAllocation(0, 0, 0)
+        return GpuCounts(0, 0, 0)
     resource = properties.clause(columns)
     device, alive = resource.c[name], resource.c.state == ResourceState.ALIVE.value
     query = (
@@ -65,6 +65,4 @@ def gpus(tx: Tx, name: str) -> GpuAllocation:
         .group_by(resource.c.network_address, device)
     )
     devices = tx.execute(query).all()
-    return GpuAllocation(
-        len(devices), sum(taken for taken, _ in devices), sum(up and not taken for taken, up in devices)
-    )
+    return GpuCounts(len(devices), sum(taken for taken, _ in devices), sum(up and not taken for taken, up in devices))
