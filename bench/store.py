@@ -9,7 +9,7 @@ from pathlib import Path
 from bench.harness import cpu_seconds, figure
 from oarlock.lang import request
 from oarlock.model.job import Job, JobState, move
-from oarlock.model.request import Request
+from oarlock.model.request import ResourceRequest
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.tx import Tx
@@ -36,7 +36,7 @@ def _add_jobs(tx: Tx, count: int) -> list[Job]:
     return jobs.add(tx, [_new(job, n, asked[n % len(asked)]) for n in range(count)])
 
 
-def _new(job: Job, number: int, asked: Request) -> jobs.NewJob:
+def _new(job: Job, number: int, asked: ResourceRequest) -> jobs.NewJob:
     types = ("besteffort",) if number % 3 == 0 else ()
     return jobs.NewJob(replace(job, user=f"user{number % 50}", types=types), asked)
 

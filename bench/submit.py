@@ -11,7 +11,7 @@ from oarlock.config import Config
 from oarlock.job.admission import admit, submit
 from oarlock.job.admission.feasibility import ClusterResourcesCache
 from oarlock.job.admission.rules import load
-from oarlock.lang.rules import Context
+from oarlock.lang.rules import RuleContext
 from oarlock.model.resource import Value
 from oarlock.store.engine.opening import open_database
 from oarlock.store.engine.tx import Tx
@@ -20,7 +20,7 @@ from oarlock.store.queries import properties, resources
 _NOW = 1_900_000_000
 _CONFIG = Config()
 _TEXTS = ["type", "network_address", "besteffort", "deploy", "drain", "desktop_computing", "state"]
-_KNOWN = Context(properties={**dict.fromkeys(_TEXTS, str), "core": int, "resource_id": int, "mem": int})
+_KNOWN = RuleContext(properties={**dict.fromkeys(_TEXTS, str), "core": int, "resource_id": int, "mem": int})
 _BODIES: list[dict[str, Any]] = [
     {"command": "sleep 1"},
     {"command": "./run", "resources": ["/nodes=2/core=4,walltime=2:00:00"], "name": "run", "project": "p"},
@@ -61,7 +61,7 @@ def an_array() -> float:
         body = {"command": "./run", "array": [str(n) for n in range(10_000)]}
 
         def store(tx: Tx) -> None:
-            known = Context(properties=existing.now(tx).types)
+            known = RuleContext(properties=existing.now(tx).types)
             admitted = asyncio.run(admit.admit(load(None), asked, known, config=_CONFIG, now=_NOW))
             submit.submit(tx, admitted, cluster=existing.now(tx), config=_CONFIG, now=_NOW, request_id="a")
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from oarlock.config import KEYS, AfterError, Config, DbType, Loaded, NodeTransport, load
 from oarlock.model.errors import ConfigRefused, OarlockError
-from oarlock.model.resource import Order
+from oarlock.model.resource import ResourceOrder
 from oarlock.settings.unused import UNUSED
 
 MANUAL = """
@@ -93,7 +93,7 @@ def test_values_have_the_types_of_their_fields(conf):
         admins=("root", "ada"),
         openssh_cmd=("/usr/bin/ssh", "-p", "6667", "-o", "A B"),
         oarsub_force_job_key=True,
-        scheduler_resource_order=(Order("switch"), Order("network_address", descending=True)),
+        scheduler_resource_order=(ResourceOrder("switch"), ResourceOrder("network_address", descending=True)),
         karma_project_targets={"first": 75.0, "default": 25.0},
         karma_coeff_user_consumption=0.5,
         log_file=Path("/var/log/oarlock.log"),
@@ -159,10 +159,10 @@ def test_a_file_like_the_one_that_oar_ships_is_read_with_warnings_only(conf):
         oar_runtime_directory=Path("/var/lib/oar"),
         openssh_cmd=("/usr/bin/ssh", "-p", "6667"),
         scheduler_resource_order=(
-            Order("scheduler_priority"),
-            Order("state_num"),
-            Order("available_upto", descending=True),
-            Order("resource_id"),
+            ResourceOrder("scheduler_priority"),
+            ResourceOrder("state_num"),
+            ResourceOrder("available_upto", descending=True),
+            ResourceOrder("resource_id"),
         ),
     )
     assert len(loaded.warnings) == 8

@@ -10,7 +10,7 @@ import _socket
 import os
 import time
 
-from oarlock.minimal_http import Broken, Strange, quoted, read, received, written
+from oarlock.minimal_http import BrokenResponse, NotHttp, quoted, read, received, written
 
 TYPE_CHECKING = False  # importing `typing` costs as much as half a command
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ class Client:
                 return _asked(connection, request)
             except TimeoutError:
                 break
-            except (ConnectionError, Broken):
+            except (ConnectionError, BrokenResponse):
                 continue
         sentence = f"The server at {self.server} took the request but did not answer."
         raise RequestRefused(sentence, kind="NoAnswer", hint=_UNKNOWN if changing else _AGAIN)
@@ -298,7 +298,7 @@ def _asked(connection: _socket.socket, request: bytes) -> tuple[int, bytes]:
         connection.settimeout(ANSWER_SECONDS)
         connection.sendall(request)
         return received(connection)
-    except Strange as said:
+    except NotHttp as said:
         sentence = f"What answers there is no Oarlock server: it says `{said}`."
         raise RequestRefused(sentence, kind="ServerFailed", hint=f"Look at --server or ${VARIABLE}.") from None
     finally:

@@ -14,11 +14,11 @@ from types import MappingProxyType
 from typing import Any
 
 from oarlock.model.errors import ConfigRefused
-from oarlock.model.resource import DEFAULT_ORDER, Order
+from oarlock.model.resource import DEFAULT_ORDER, ResourceOrder
 from oarlock.settings import kinds
 from oarlock.settings import reader as settings_reader
-from oarlock.settings.declare import Section
-from oarlock.settings.kinds import Kind, Network
+from oarlock.settings.declare import SettingSection
+from oarlock.settings.kinds import Network, SettingKind
 from oarlock.settings.secret import Secret
 
 SYSTEM_FILE = Path("/etc/oarlock/oar.conf")
@@ -61,18 +61,18 @@ class AfterError(StrEnum):
     HOLD = "hold"
 
 
-_DATABASE = Section("Database")
-_SERVER = Section("Server")
-_JOBS = Section("Submitting jobs")
-_NODES = Section("Reaching nodes")
-_RUNNING = Section("Running jobs")
-_ENDING = Section("Ending and suspending jobs")
-_HEALTH = Section("Health of nodes")
-_SCHEDULER = Section("Scheduler")
-_KARMA = Section("Fair sharing")
-_PRIORITY = Section("Multi-factor priority")
-_ENERGY = Section("Saving energy")
-_TELLING = Section("Log, mail and accounting")
+_DATABASE = SettingSection("Database")
+_SERVER = SettingSection("Server")
+_JOBS = SettingSection("Submitting jobs")
+_NODES = SettingSection("Reaching nodes")
+_RUNNING = SettingSection("Running jobs")
+_ENDING = SettingSection("Ending and suspending jobs")
+_HEALTH = SettingSection("Health of nodes")
+_SCHEDULER = SettingSection("Scheduler")
+_KARMA = SettingSection("Fair sharing")
+_PRIORITY = SettingSection("Multi-factor priority")
+_ENERGY = SettingSection("Saving energy")
+_TELLING = SettingSection("Log, mail and accounting")
 
 _DB_TYPE = kinds.choice(
     DbType, mysql="MySQL is not supported: use `Pg` (PostgreSQL) for a site, or `sqlite`, which needs no server."
@@ -268,7 +268,7 @@ class Config:
     scheduler_gantt_hole_minimum_time: int = _SCHEDULER(
         kinds.SECONDS, 0, "Free time shorter than this is not filled; the default fills all (the manual shows 300)."
     )
-    scheduler_resource_order: tuple[Order, ...] = _SCHEDULER(
+    scheduler_resource_order: tuple[ResourceOrder, ...] = _SCHEDULER(
         kinds.ORDER, DEFAULT_ORDER, "Which resources are preferred: the first columns matter most."
     )
     plan_depth: int = _SCHEDULER(
@@ -348,7 +348,7 @@ class Key:
 
     name: str
     section: str
-    kind: Kind[Any]
+    kind: SettingKind[Any]
     default: Any
     says: str
 

@@ -16,11 +16,11 @@ _PIECE = 1 << 18
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~,")
 
 
-class Broken(Exception):
+class BrokenResponse(Exception):
     """The connection ended before the answer did."""
 
 
-class Strange(Exception):
+class NotHttp(Exception):
     """What was said is no HTTP: its beginning."""
 
     def __init__(self, said: str) -> None:
@@ -96,12 +96,12 @@ def _chunks(connection: _socket.socket, got: bytearray) -> bytes:
 def _piece(connection: _socket.socket) -> bytes:
     if piece := connection.recv(_PIECE):
         return piece
-    raise Broken
+    raise BrokenResponse
 
 
 def _status(line: str) -> int:
     if not line.startswith("HTTP/1."):
-        raise Strange(line)
+        raise NotHttp(line)
     return _number(line[9:12], 10)
 
 
@@ -109,4 +109,4 @@ def _number(text: str, base: int) -> int:
     try:
         return int(text, base)
     except ValueError:
-        raise Strange(text) from None
+        raise NotHttp(text) from None

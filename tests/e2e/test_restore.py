@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 
-from oarlock.cli.unknown import UnknownJobs
+from oarlock.cli.unknown import UnknownJobsClient
 from oarlock.model.event import EventType
 from oarlock.model.job import FINAL, JobState
 from oarlock.node.wire.messages import Launch, SiteHooks
@@ -194,7 +194,7 @@ def test_a_launch_that_waits_can_be_deleted_and_what_it_waits_for_be_ended(alone
     again = alone.submit("exit 3")
     alone.start()
     alone.until(lambda: any("the launch waits" in says for says in alone.noted(EventType.UNKNOWN_JOB_FOUND)))
-    client = UnknownJobs(str(alone.state / "server.sock"))
+    client = UnknownJobsClient(str(alone.state / "server.sock"))
     client.delete({"ids": [again]})
     alone.until(alone.all_over)
     [found] = client.unknown()

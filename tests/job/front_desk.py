@@ -12,7 +12,7 @@ from oarlock.config import Config
 from oarlock.job.admission import admit, submit
 from oarlock.job.admission.feasibility import ClusterResourcesCache
 from oarlock.job.admission.rules import RuleSetCache
-from oarlock.lang.rules import Admitted
+from oarlock.lang.rules import RuleAcceptance
 from oarlock.model.job import Job
 from oarlock.model.submission import Submission
 from oarlock.store.engine.tx import Tx
@@ -59,7 +59,7 @@ class FrontDesk:
         self.rules = RuleSetCache(self.directory)
         self.looks = itertools.count()
 
-    def admit(self, **body: Any) -> Admitted:
+    def admit(self, **body: Any) -> RuleAcceptance:
         """Read a submission and let the rules look at it."""
         asked = submit.read(body, user=self.user, uid=self.uid, groups=self.groups, config=self.config, now=self.now)
         book = self.rules.now(self.tx, now=next(self.looks))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from oarlock.lang import duration, request, where
 from oarlock.model.condition import And, Column, Compare, In, Literal
 from oarlock.model.errors import BadCount, BadDuration, SyntaxRefused, TooLong, TypesDiffer, UnknownProperty
-from oarlock.model.request import ALL, BEST, BESTHALF, WORDS, Alternative, Group, Level, Request
+from oarlock.model.request import ALL, BEST, BESTHALF, WORDS, Alternative, Level, ResourceGroup, ResourceRequest
 from tests.lang.cases import golden_submissions, needs_golden, oar_cases
 from tests.lang.trees import conditions
 
@@ -17,7 +17,7 @@ GPU = Compare("=", Column("gpu"), Literal("YES"))
 
 
 def group(condition=None, **levels):
-    return Group(tuple(Level(name, count) for name, count in levels.items()), condition)
+    return ResourceGroup(tuple(Level(name, count) for name, count in levels.items()), condition)
 
 
 def alternative(text, **options):
@@ -59,13 +59,13 @@ def test_a_request_is_read_as_oar_reads_it(text, asked):
 
 def test_every_l_is_an_alternative_and_p_holds_for_all():
     asked = request.parse(["core=1,walltime=2", "core=2,walltime=1"], where="gpu = 'YES'")
-    assert asked == Request((Alternative((group(core=1),), 7200), Alternative((group(core=2),), 3600)), GPU)
+    assert asked == ResourceRequest((Alternative((group(core=1),), 7200), Alternative((group(core=2),), 3600)), GPU)
 
 
 def test_only_a_walltime_or_no_l_at_all_means_the_default_resources():
     default = (group(resource_id=1),)
     assert alternative("walltime=0:0:30") == Alternative(default, 30)
-    assert request.parse([]) == Request((Alternative(default),))
+    assert request.parse([]) == ResourceRequest((Alternative(default),))
     assert request.parse(["core=1", "walltime=1"]).alternatives == (
         Alternative((group(core=1),)),
         Alternative(default, 3600),
@@ -170,7 +170,7 @@ def test_limits_hold_for_each_text_and_their_number():
 def test_names_and_values_are_held_against_the_columns_there_are():
     types = {"network_address": str, "Core": int, "mem": int}
     asked = request.parse(["{MEM > '64'}/nodes=1/core=2"], where="Mem < '9'")
-    assert request.check(asked, types) == Request(
+    assert request.check(asked, types) == ResourceRequest(
         (Alternative((group(Compare(">", Column("mem"), Literal(64)), network_address=1, Core=2),)),),
         Compare("<", Column("mem"), Literal(9)),
     )
@@ -205,12 +205,12 @@ levels = st.lists(
     max_size=3,
     unique_by=lambda level: level.name.lower(),
 )
-groups = st.builds(Group, levels.map(tuple), st.none() | conditions(max_leaves=3))
+groups = st.builds(ResourceGroup, levels.map(tuple), st.none() | conditions(max_leaves=3))
 alternatives = st.builds(
     Alternative, st.lists(groups, min_size=1, max_size=3).map(tuple), st.none() | st.integers(1, duration.LONGEST)
 )
 requests = st.builds(
-    Request, st.lists(alternatives, min_size=1, max_size=3).map(tuple), st.none() | conditions(max_leaves=3)
+    ResourceRequest, st.lists(alternatives, min_size=1, max_size=3).map(tuple), st.none() | conditions(max_leaves=3)
 )
 
 
@@ -237,7 +237,7 @@ def filled(text):
 def test_the_requests_of_oars_own_tests_give_what_they_gave_there(case):
     def expected_group(one):
         condition = where.parse(filled(one["property"])) if one["property"] else None
-        return Group(tuple(Level(name, WORDS.get(count, count)) for name, count in one["levels"]), condition)
+        return ResourceGroup(tuple(Level(name, WORDS.get(count, count)) for name, count in one["levels"]), condition)
 
     asked = request.parse(
         [filled(text) for text in case["input"]["requests"]],

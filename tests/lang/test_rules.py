@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from oarlock.lang import request as requests
 from oarlock.lang import where
-from oarlock.lang.rules import FIELDS, Admitted, Context, Refused, apply, read
+from oarlock.lang.rules import FIELDS, RuleAcceptance, RuleContext, RuleRefusal, apply, read
 from oarlock.model.condition import Column, Compare, Literal
 from oarlock.model.errors import BadRule
 from oarlock.model.job import JobKind
@@ -29,14 +29,14 @@ def rule(text: str):
 
 
 def ruled(text: str, submission: Submission, **known) -> Submission:
-    done = apply(rule(text), submission, Context(properties=PROPERTIES, **known))
-    assert isinstance(done, Admitted), done
+    done = apply(rule(text), submission, RuleContext(properties=PROPERTIES, **known))
+    assert isinstance(done, RuleAcceptance), done
     return done.submission
 
 
 def holds(when: str, submission: Submission, **known) -> bool:
-    done = apply(rule(f'when = """{when}"""\nreject = "no"'), submission, Context(properties=PROPERTIES, **known))
-    return isinstance(done, Refused)
+    done = apply(rule(f'when = """{when}"""\nreject = "no"'), submission, RuleContext(properties=PROPERTIES, **known))
+    return isinstance(done, RuleRefusal)
 
 
 YES = [
@@ -118,7 +118,7 @@ def test_counts_that_are_words_cannot_be_counted():
 
 
 def test_a_rule_without_a_condition_always_acts():
-    assert apply(rule('reject = "never, {user}"'), JOB, Context(properties={})) == Refused(
+    assert apply(rule('reject = "never, {user}"'), JOB, RuleContext(properties={})) == RuleRefusal(
         rule('reject = "never, {user}"')[0], "never, ada"
     )
 
@@ -184,7 +184,7 @@ def test_what_a_user_says_stays_a_value_in_a_constraint(project):
 
 def test_rules_tell_what_they_did_and_only_then():
     text = 'default = { queue = "default" }\nprint = "now in {queue}"'
-    known = Context(properties={})
+    known = RuleContext(properties={})
     assert apply(rule(text), job(), known).messages == ("[ADMISSION RULE] now in default",)
     assert apply(rule(text), job(queue="x"), known).messages == ()
     warning = 'when = "nodes IS NULL"\nwarn = "{user}: {walltime} ({walltime_seconds} s) on {nodes} nodes"'
@@ -207,19 +207,19 @@ def test_a_later_rule_sees_what_an_earlier_one_did():
         """,
         file="f.toml",
     ).rules
-    known = Context(properties={})
-    assert apply(rules, job(), known) == Refused(rules[1], "closed")
-    assert apply(rules[::-1], job(), known) == Admitted(job(queue="night"))
+    known = RuleContext(properties={})
+    assert apply(rules, job(), known) == RuleRefusal(rules[1], "closed")
+    assert apply(rules[::-1], job(), known) == RuleAcceptance(job(queue="night"))
 
 
 def test_types_that_are_not_allowed_and_levels_that_are_refused_are_named():
-    known = Context(properties=PROPERTIES)
+    known = RuleContext(properties=PROPERTIES)
     allow = rule('allow_types = ["noop", "inner=%"]\nreject = "no {type}"')
     assert apply(allow, job(types=("noop", "inner=4")), known).messages == ()
     assert apply(allow, job(types=("noop", "noops")), known).sentence == "no noops"
     levels = rule('refuse_levels = ["MEM"]\nreject = "no {level}"')
     assert apply(levels, job("/core=1", "/core=1+/mem=1"), known).sentence == "no mem"
-    assert apply(levels, job("/core=1"), known) == Admitted(job("/core=1"))
+    assert apply(levels, job("/core=1"), known) == RuleAcceptance(job("/core=1"))
 
 
 @pytest.mark.parametrize(
@@ -232,8 +232,8 @@ def test_types_that_are_not_allowed_and_levels_that_are_refused_are_named():
     ],
 )
 def test_a_rule_that_does_not_work_refuses_and_says_so(text):
-    done = apply(rule(text), job(command="/bin/true"), Context(properties=PROPERTIES))
-    assert isinstance(done, Refused)
+    done = apply(rule(text), job(command="/bin/true"), RuleContext(properties=PROPERTIES))
+    assert isinstance(done, RuleRefusal)
     assert done.broken
     assert done.rule.name == "r"
 
@@ -306,7 +306,7 @@ def test_whatever_a_file_holds_it_is_read_or_refused_with_a_sentence(text):
         rules = read(text, file="f.toml").rules
     except BadRule:
         rules = ()
-    assert isinstance(apply(rules, job(), Context(properties=PROPERTIES)), Admitted | Refused)
+    assert isinstance(apply(rules, job(), RuleContext(properties=PROPERTIES)), RuleAcceptance | RuleRefusal)
 
 
 settings_ = st.sampled_from([
@@ -329,7 +329,7 @@ submissions = st.builds(
 @given(st.lists(settings_, max_size=4), submissions)
 def test_a_rule_never_changes_what_it_does_not_name(chosen, submission):
     rules = [one for _, text in chosen for one in rule(text)]
-    after = apply(rules, submission, Context(properties=PROPERTIES)).submission
+    after = apply(rules, submission, RuleContext(properties=PROPERTIES)).submission
     named = {field for field, _ in chosen}
     changed = {field for field in Submission.__slots__ if getattr(after, field) != getattr(submission, field)}
     assert changed <= named
@@ -337,7 +337,7 @@ def test_a_rule_never_changes_what_it_does_not_name(chosen, submission):
 
 @given(st.lists(settings_, max_size=4), submissions)
 def test_rules_in_two_files_are_rules_in_one(chosen, submission):
-    known = Context(properties=PROPERTIES)
+    known = RuleContext(properties=PROPERTIES)
     rules = [one for _, text in chosen for one in rule(text)]
     half = apply(rules[:2], submission, known)
     whole = apply(rules, submission, known)

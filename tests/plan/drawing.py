@@ -13,7 +13,7 @@ from typing import Any
 from oarlock.lang import request
 from oarlock.model.job import JobState, Reservation
 from oarlock.model.plan import Plan
-from oarlock.model.resource import DEFAULT_ORDER, Order, Value
+from oarlock.model.resource import DEFAULT_ORDER, ResourceOrder, Value
 from oarlock.model.snapshot import Choice, PlacedJob, Queue, ResourceTable, Shape, Snapshot, WaitingJob
 from oarlock.plan.fit.fit import Fitter
 from oarlock.plan.planner import make_plan
@@ -64,7 +64,7 @@ def cluster(nodes: int, cores: int, **properties: Value) -> ResourceTable:
     return table(*(row for at in range(1, nodes + 1) for row in node(f"n{at:02d}", cores, **properties)))
 
 
-def laid(resources: ResourceTable, order: Sequence[Order] = DEFAULT_ORDER) -> ResourceLayout:
+def laid(resources: ResourceTable, order: Sequence[ResourceOrder] = DEFAULT_ORDER) -> ResourceLayout:
     """Lay a table out."""
     return make_layout(resources, order)
 

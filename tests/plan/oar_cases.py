@@ -6,7 +6,7 @@ seconds is there in s..s+d-1, walltimes of `schedule` cases include the security
 
 from oarlock.lang import quotas, where
 from oarlock.model.job import JobState, Reservation
-from oarlock.model.request import Group, Level
+from oarlock.model.request import Level, ResourceGroup
 from oarlock.model.snapshot import (
     Choice,
     Dependency,
@@ -48,7 +48,7 @@ def chosen(levels: dict[str, list], counts: list[int], available) -> list[int]:
     """Give what a request for so many of each level takes of what is available."""
     highest = max(numbers(block)[-1] for blocks in levels.values() for block in blocks)
     layout = laid(blocks_table(levels, highest))
-    asked = Shape((Group(tuple(Level(name, count) for name, count in zip(levels, counts, strict=True))),))
+    asked = Shape((ResourceGroup(tuple(Level(name, count) for name, count in zip(levels, counts, strict=True))),))
     return sorted(layout.ids_of(Fitter(layout).compile(asked).take(layout.bits_of(numbers(available)))))
 
 
@@ -61,7 +61,7 @@ def block_filter(given, expected):
     levels = {"block": given["blocks"]}
     highest = max(numbers(block)[-1] for block in given["blocks"])
     layout = laid(blocks_table(levels, highest))
-    asked = Shape((Group((Level("block", -2), Level("resource_id", 1))),))
+    asked = Shape((ResourceGroup((Level("block", -2), Level("resource_id", 1))),))
     taken = layout.ids_of(Fitter(layout).compile(asked).take(layout.bits_of(numbers(given["available"]))))
     assert [block for block in given["blocks"] if set(numbers(block)) & set(taken)] == expected["kept"]
 
@@ -140,14 +140,14 @@ def _waiting(job, shapes: list[Shape], security_time: int, highest: int) -> Wait
     return WaitingJob(job_id=job["id"], choices=tuple(choices), after=after, **_who(job))
 
 
-def _group(group, highest: int) -> Group:
+def _group(group, highest: int) -> ResourceGroup:
     """Read a group; what is `allowed` of it is a condition, unless that is everything."""
     levels = tuple(Level(name, count) for name, count in group["levels"])
     allowed = group.get("allowed", [[1, highest]])
     if numbers(allowed) == list(range(1, highest + 1)):
-        return Group(levels)
+        return ResourceGroup(levels)
     ranges = " OR ".join(f"resource_id BETWEEN {low} AND {high}" for low, high in allowed)
-    return Group(levels, where.check(where.parse(ranges), {"resource_id": int}))
+    return ResourceGroup(levels, where.check(where.parse(ranges), {"resource_id": int}))
 
 
 def _placed(job, now: int, security_time: int) -> PlacedJob:

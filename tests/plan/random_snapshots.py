@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from oarlock.lang import where
 from oarlock.model.condition import Condition
 from oarlock.model.job import JobState, Reservation
-from oarlock.model.request import ALL, BEST, BESTHALF, Group, Level
-from oarlock.model.resource import DEFAULT_ORDER, Order, Value
+from oarlock.model.request import ALL, BEST, BESTHALF, Level, ResourceGroup
+from oarlock.model.resource import DEFAULT_ORDER, ResourceOrder, Value
 from oarlock.model.snapshot import (
     Choice,
     Dependency,
@@ -42,10 +42,10 @@ USUAL = (
 ORDERS = (
     DEFAULT_ORDER,
     DEFAULT_ORDER,
-    (Order("resource_id"),),
-    (Order("network_address", descending=True), Order("core", descending=True)),
-    (Order("mem", descending=True), Order("network_address")),
-    (Order("core"), Order("network_address")),
+    (ResourceOrder("resource_id"),),
+    (ResourceOrder("network_address", descending=True), ResourceOrder("core", descending=True)),
+    (ResourceOrder("mem", descending=True), ResourceOrder("network_address")),
+    (ResourceOrder("core"), ResourceOrder("network_address")),
 )
 TYPES = (
     (), (), (), (), (), (), (), ("besteffort",), ("besteffort",), ("timesharing",),
@@ -166,9 +166,9 @@ def _shape(r: Random) -> Shape:
     return Shape(tuple(_group(r) for _ in range(r.choice([1, 1, 1, 2, 3]))), _condition(r, 0.2))
 
 
-def _group(r: Random) -> Group:
+def _group(r: Random) -> ResourceGroup:
     names = [name for name in LEVELS if r.random() < 0.2] or [r.choice(LEVELS)]
-    return Group(tuple(Level(name, _count(r)) for name in names), _condition(r, 0.25))
+    return ResourceGroup(tuple(Level(name, _count(r)) for name in names), _condition(r, 0.25))
 
 
 def _condition(r: Random, share: float) -> Condition | None:
@@ -275,7 +275,7 @@ def medium(r: Random, build: str) -> Drawn:
         )
         for at in range(25)
     )
-    order = (Order("core"), Order("network_address")) if build == "interleaved" else DEFAULT_ORDER
+    order = (ResourceOrder("core"), ResourceOrder("network_address")) if build == "interleaved" else DEFAULT_ORDER
     drawn = Snapshot(resources=resources, queues=(DEFAULT,), shapes=shapes, waiting=waiting, placed=placed)
     return drawn, PlanSettings(order=order)
 

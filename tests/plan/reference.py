@@ -15,8 +15,8 @@ from oarlock.lang.where import truth
 from oarlock.model.condition import Condition
 from oarlock.model.job import JobState, Reservation
 from oarlock.model.plan import Obstacle
-from oarlock.model.request import ALL, BEST, BESTHALF, Group, Level
-from oarlock.model.resource import Order, Value
+from oarlock.model.request import ALL, BEST, BESTHALF, Level, ResourceGroup
+from oarlock.model.resource import ResourceOrder, Value
 from oarlock.model.snapshot import Choice, PlacedJob, Queue, Shape, Snapshot, Usage, WaitingJob
 from oarlock.plan.settings import PlanSettings
 from tests.plan.reference_limits import Quotas, Rooms, said
@@ -508,7 +508,7 @@ class Reference:
             total |= taken
         return total
 
-    def take_group(self, shape: Shape, group: Group, free: Ids) -> Ids:
+    def take_group(self, shape: Shape, group: ResourceGroup, free: Ids) -> Ids:
         """Give what one group takes, the manual's way: a tree of all that match, pruned, then trimmed."""
         levels = [*group.levels]
         if levels[-1].name != "resource_id":
@@ -576,7 +576,7 @@ def sharing(job: WaitingJob | PlacedJob) -> tuple[str, str] | None:
     return None
 
 
-def ordered_rows(snapshot: Snapshot, order: Sequence[Order]) -> dict[int, Row]:
+def ordered_rows(snapshot: Snapshot, order: Sequence[ResourceOrder]) -> dict[int, Row]:
     """Give all resources in the order in which they are preferred; those of no node come last."""
     table = snapshot.resources
     rows = [

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from oarlock.lang import where
 from oarlock.model.errors import UnknownProperty
-from oarlock.model.request import ALL, BEST, BESTHALF, Group, Level
-from oarlock.model.resource import Order
+from oarlock.model.request import ALL, BEST, BESTHALF, Level, ResourceGroup
+from oarlock.model.resource import ResourceOrder
 from oarlock.model.snapshot import Shape
 from oarlock.plan.fit import fit as fit_module
 from oarlock.plan.fit.fit import CountFit, EmptyFit, Fitter, GroupsFit, NodePartsFit, WholeNodesFit
@@ -137,10 +137,13 @@ def test_only_groups_that_want_the_same_resources_can_do_better_with_less():
 @pytest.mark.parametrize(
     ("resources", "order"),
     [
-        (cluster(3, 4), (Order("resource_id"),)),
-        (cluster(3, 4), (Order("core", descending=True),)),
-        (table(*node("a", 1), *node("b", 2), *node("a", 1)), (Order("resource_id"),)),
-        (table(*(row for at in range(12) for row in node(f"n{at}", 2)), *node("fat", 20)), (Order("resource_id"),)),
+        (cluster(3, 4), (ResourceOrder("resource_id"),)),
+        (cluster(3, 4), (ResourceOrder("core", descending=True),)),
+        (table(*node("a", 1), *node("b", 2), *node("a", 1)), (ResourceOrder("resource_id"),)),
+        (
+            table(*(row for at in range(12) for row in node(f"n{at}", 2)), *node("fat", 20)),
+            (ResourceOrder("resource_id"),),
+        ),
     ],
     ids=["fields", "reversed", "mixed", "wide"],
 )
@@ -193,7 +196,7 @@ def test_a_free_set_offers_so_many_of_the_outermost_units(text, among, offered):
     assert fit.offers(fitter.whole_nodes(room) if fit.of_nodes else room) == offered
 
 
-MIXED = (Order("resource_id"),)
+MIXED = (ResourceOrder("resource_id"),)
 COUNTS = [1, 2, 3, 5, 8, ALL, BEST, BESTHALF]
 
 
@@ -229,7 +232,7 @@ def test_every_way_gives_what_the_tree_gives(name, mixed, seed):
     layout = laid(table(*rows), MIXED)
     names = [level for level in ("switch", "network_address", "cpu", "gpu", "core") if r.random() < 0.4]
     condition = r.choice([None, "mem = 1", "core < 5", "network_address > 'n002'"])
-    group = Group(tuple(Level(level, r.choice(COUNTS)) for level in names or ["core"]))
+    group = ResourceGroup(tuple(Level(level, r.choice(COUNTS)) for level in names or ["core"]))
     asked = Shape((group,), condition and where.parse(condition))
     fitter = Fitter(layout)
     fit = fitter.compile(asked)
@@ -244,6 +247,6 @@ def test_every_way_gives_what_the_tree_gives(name, mixed, seed):
 
 @pytest.mark.parametrize("levels", [[("network_address", 0)], [("network_address", 1), ("core", -7)], [("core", 0)]])
 def test_a_number_that_is_none_is_refused_before_anything_is_looked_for(levels):
-    asked = Shape((Group(tuple(Level(*level) for level in levels)),))
+    asked = Shape((ResourceGroup(tuple(Level(*level) for level in levels)),))
     with pytest.raises(ValueError, match="is not a count of resources"):
         Fitter(laid(cluster(1, 2))).compile(asked)

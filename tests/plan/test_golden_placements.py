@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 
 from oarlock.lang import where
-from oarlock.model.request import BEST, Group, Level
+from oarlock.model.request import BEST, Level, ResourceGroup
 from oarlock.model.snapshot import ResourceTable, Shape
 from oarlock.plan.fit.fit import Fitter
 from tests.lang.cases import DATA, needs_golden
@@ -42,7 +42,7 @@ def _given(text: str) -> Given | None:
     if place is None or state is None:
         return None
     groups = [
-        Group(_levels(levels), checked(condition))
+        ResourceGroup(_levels(levels), checked(condition))
         for moldable, condition, levels in _GROUP.findall(text)
         if moldable == place[1]
     ]

@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oarlock.model.errors import UnknownProperty
-from oarlock.model.resource import Order
+from oarlock.model.resource import ResourceOrder
 from oarlock.plan.sets.layout import NodeResources, bits_at
 from tests.plan.drawing import cluster, laid, licences, node, table
 
-BY_ID = (Order("resource_id"),)
+BY_ID = (ResourceOrder("resource_id"),)
 
 
 def test_nodes_get_fields_of_one_width_one_after_the_other():

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from oarlock.lang import where
 from oarlock.model.errors import UnknownProperty
-from oarlock.model.resource import Order
+from oarlock.model.resource import ResourceOrder
 from oarlock.model.snapshot import ResourceTable
 from oarlock.plan.sets.layout import make_layout
 from oarlock.plan.sets.match import matching
@@ -18,7 +18,7 @@ from tests.plan.drawing import cluster, laid, licences, node, table
 def test_a_condition_matches_the_resources_it_is_true_of_row_by_row(drawn, condition):
     ids = tuple(range(1, len(drawn) + 1))
     columns = {name: tuple(row[name] for row in drawn) for name in TYPES}
-    layout = make_layout(ResourceTable(ids, columns), (Order("mem"),))
+    layout = make_layout(ResourceTable(ids, columns), (ResourceOrder("mem"),))
     expected = {id_ for id_, row in zip(ids, drawn, strict=True) if where.truth(condition, row) is True}
     assert set(layout.ids_of(matching(layout, condition))) == expected
 

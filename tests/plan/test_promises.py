@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from oarlock.model.event import EventType
 from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.plan import Obstacle, Plan
-from oarlock.model.request import BEST, BESTHALF, Group, Level
+from oarlock.model.request import BEST, BESTHALF, Level, ResourceGroup
 from oarlock.model.snapshot import Choice, Queue, Shape, Snapshot, WaitingJob
 from oarlock.plan.planner import make_plan
 from oarlock.plan.settings import PlanSettings
@@ -160,7 +160,7 @@ def test_a_job_that_raises_is_set_aside_and_the_others_are_planned_as_if_it_were
     # Where nobody passes those before, a job is not looked at, be it bad or good.
     queues = [replace(queue, policy=DEFAULT.policy) if queue.name == "default" else queue for queue in snapshot.queues]
     snapshot = replace(snapshot, queues=tuple(queues))
-    bad = Shape((Group((Level(level, 1 if level == "colour" else 0),)),))
+    bad = Shape((ResourceGroup((Level(level, 1 if level == "colour" else 0),)),))
     number = len(snapshot.shapes)
     odd = WaitingJob(job_id=500, user="eve", queue="default", choices=(Choice(5000, number, 10),))
     waiting = (*snapshot.waiting[:at], odd, *snapshot.waiting[at:])

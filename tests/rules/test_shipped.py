@@ -4,7 +4,7 @@ import pytest
 
 from oarlock.job.admission.examples import tried
 from oarlock.job.admission.rules import OPTIONAL, SHIPPED, RuleSource, sources
-from oarlock.lang.rules import Example, read
+from oarlock.lang.rules import RuleExample, read
 
 ALL = [*sources(None), *sources(OPTIONAL, shipped=None)]
 
@@ -56,5 +56,5 @@ def test_an_example_that_comes_out_otherwise_says_how(text, differs):
         file="f.toml",
     )
     [one] = tried(RuleSource("f.toml", 1, file.rules, file.examples))
-    assert isinstance(one.example, Example)
+    assert isinstance(one.example, RuleExample)
     assert one.differs == differs

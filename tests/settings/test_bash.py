@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from oarlock.model.errors import ConfigRefused, OarlockError
-from oarlock.settings.bash import Assignment, assignments
+from oarlock.settings.bash import BashAssignment, assignments
 
 SLOW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 
@@ -124,11 +124,11 @@ def test_references_see_what_is_assigned_above():
 def test_every_assignment_knows_its_line():
     text = "# first\nA=1\n\nB='two\nlines' C=3 \\\n  D=4\nE=5"
     assert read(text) == [
-        Assignment("A", "1", 2),
-        Assignment("B", "two\nlines", 4),
-        Assignment("C", "3", 5),
-        Assignment("D", "4", 6),
-        Assignment("E", "5", 7),
+        BashAssignment("A", "1", 2),
+        BashAssignment("B", "two\nlines", 4),
+        BashAssignment("C", "3", 5),
+        BashAssignment("D", "4", 6),
+        BashAssignment("E", "5", 7),
     ]
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oarlock.model.resource import Order
+from oarlock.model.resource import ResourceOrder
 from oarlock.settings import kinds
 
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
@@ -17,7 +17,7 @@ EXAMPLES = {
     kinds.NETWORKS: st.lists(st.ip_addresses().map(str)).map(lambda texts: kinds.NETWORKS.read(" ".join(texts))),
     kinds.TARGETS: st.dictionaries(NAMES, st.floats(0, 100)),
     kinds.numbers("a", "b"): st.dictionaries(st.sampled_from("ab"), st.floats(allow_nan=False, allow_infinity=False)),
-    kinds.ORDER: st.lists(st.builds(Order, NAMES, st.booleans()), min_size=1).map(tuple),
+    kinds.ORDER: st.lists(st.builds(ResourceOrder, NAMES, st.booleans()), min_size=1).map(tuple),
 }
 
 

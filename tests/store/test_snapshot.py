@@ -9,8 +9,8 @@ from sqlalchemy import update
 from oarlock.lang.where import check, parse
 from oarlock.model.errors import UnknownProperty
 from oarlock.model.job import JobState, Reservation, move
-from oarlock.model.request import Group, Level
-from oarlock.model.resource import Order, ResourceState
+from oarlock.model.request import Level, ResourceGroup
+from oarlock.model.resource import ResourceOrder, ResourceState
 from oarlock.model.snapshot import (
     Choice,
     Dependency,
@@ -34,7 +34,7 @@ S = JobState
 HOUR = 3600
 
 
-def read(tx: Tx, *order: Order, now: int = NOW) -> Snapshot:
+def read(tx: Tx, *order: ResourceOrder, now: int = NOW) -> Snapshot:
     found = snapshot.read(tx, order=order, karma_window=30 * 86400, now=now)
     assert found.broken == ()
     return found.snapshot
@@ -63,12 +63,12 @@ def test_resources_that_are_not_dead_are_columns(tx: Tx):
 def test_resources_come_in_the_order_of_the_site(tx: Tx):
     values = [("s2", 1), (None, 2), ("s1", None), ("s2", 3), ("S3", 2)]
     first, second, third, fourth, fifth = resources.add(tx, [{"switch": s, "cpu": c} for s, c in values], at=NOW)
-    switch, cpu, number = Order("switch"), Order("cpu"), Order("resource_id")
+    switch, cpu, number = ResourceOrder("switch"), ResourceOrder("cpu"), ResourceOrder("resource_id")
     for order, expected in [
         ((), (first, second, third, fourth, fifth)),
         ((switch,), (second, fifth, third, first, fourth)),
         ((replace(switch, descending=True), replace(cpu, descending=True)), (fourth, first, third, fifth, second)),
-        ((Order("Switch"), replace(number, descending=True)), (second, fifth, third, fourth, first)),
+        ((ResourceOrder("Switch"), replace(number, descending=True)), (second, fifth, third, fourth, first)),
         ((cpu,), (third, first, second, fifth, fourth)),
     ]:
         assert read(tx, *order).resources.ids == expected, order
@@ -76,7 +76,7 @@ def test_resources_come_in_the_order_of_the_site(tx: Tx):
 
 def test_an_order_by_a_column_there_is_none_of_is_refused(tx: Tx):
     with pytest.raises(UnknownProperty, match="swich"):
-        read(tx, Order("swich"))
+        read(tx, ResourceOrder("swich"))
 
 
 def test_jobs_that_ask_the_same_share_a_shape(tx: Tx):
@@ -87,10 +87,12 @@ def test_jobs_that_ask_the_same_share_a_shape(tx: Tx):
     fourth = add_job(tx, "/core=1,walltime=3")
     types = properties.types(tx)
     condition = check(parse("switch = 's1'"), types)
-    core = Group((Level("core", 1),))
+    core = ResourceGroup((Level("core", 1),))
     found = read(tx)
     assert found.shapes == (
-        Shape((Group((Level("network_address", 1), Level("core", 2)), check(parse("cpu > 1"), types)),), condition),
+        Shape(
+            (ResourceGroup((Level("network_address", 1), Level("core", 2)), check(parse("cpu > 1"), types)),), condition
+        ),
         Shape((core,), condition),
         Shape((core,), None),
     )

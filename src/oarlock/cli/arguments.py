@@ -14,7 +14,7 @@ _REQUIRED = "the following arguments are required:"
 _ARGUMENT = re.compile(r"argument ([^:]+): (.*)", re.DOTALL)
 
 
-class Parser(argparse.ArgumentParser):
+class ArgumentParser(argparse.ArgumentParser):
     """A parser whose errors are refusals; parsers of subcommands are made of it, too."""
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
@@ -35,7 +35,7 @@ class Parser(argparse.ArgumentParser):
         hint = f"Did you mean {alike[0]}?" if alike else self._help()
         raise RequestRefused(f"There is no option {word}.", kind="BadOption", hint=hint)
 
-    def _subcommand(self, words: Sequence[str]) -> "Parser":
+    def _subcommand(self, words: Sequence[str]) -> "ArgumentParser":
         """Return the parser that the first words of a command line lead to."""
         parser = self
         for word in words:

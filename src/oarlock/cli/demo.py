@@ -35,12 +35,12 @@ class DemoRefused(OarlockError):
     """A demonstration that cannot be given here."""
 
 
-class Surprise(OarlockError):
+class DemoFailed(OarlockError):
     """A job of the demonstration that did not end as it should."""
 
 
 @dataclass(slots=True)
-class Act:
+class DemoStep:
     """One kind of job: what it shows, what it runs, how it has to end, and what else has to be true then."""
 
     shows: str
@@ -124,10 +124,10 @@ def _add_nodes(tx: Tx) -> None:
     resources.add(tx, rows, at=int(time.time()))
 
 
-def acts(now: int) -> list[Act]:
+def acts(now: int) -> list[DemoStep]:
     """Give the jobs; the first one has to run before the others come, and the date is asked for while there is room."""
     return [
-        Act(
+        DemoStep(
             "best effort: makes room for others, and its copy runs later",
             _TWICE,
             JobState.ERROR,
@@ -136,19 +136,19 @@ def acts(now: int) -> list[Act]:
             fields={"queue": "besteffort", "types": ("besteffort", "idempotent")},
             events=("BESTEFFORT_KILL", "RESUBMIT_JOB_AUTOMATICALLY"),
         ),
-        Act("a batch job", "echo hello", prints="hello\n"),
-        Act(
+        DemoStep("a batch job", "echo hello", prints="hello\n"),
+        DemoStep(
             "reserved for a date",
             "echo on time",
             asked="/core=1,walltime=0:1:0",
             fields={"reservation": Reservation.TO_SCHEDULE, "start": now + 12},
             prints="on time\n",
         ),
-        Act("an array of six", "echo member $OAR_ARRAY_INDEX", count=6),
-        Act("waits for the batch job", "echo after", prints="after\n"),
-        Act("fails", "exit 3", exit_code=3 << 8),
-        Act("stays too long", "sleep 600", JobState.ERROR, None, "/core=1,walltime=0:0:3", events=("WALLTIME",)),
-        Act(
+        DemoStep("an array of six", "echo member $OAR_ARRAY_INDEX", count=6),
+        DemoStep("waits for the batch job", "echo after", prints="after\n"),
+        DemoStep("fails", "exit 3", exit_code=3 << 8),
+        DemoStep("stays too long", "sleep 600", JobState.ERROR, None, "/core=1,walltime=0:0:3", events=("WALLTIME",)),
+        DemoStep(
             "uses two nodes", "sort -u $OAR_NODE_FILE | wc -l", asked="/network_address=2,walltime=0:5:0", prints="2\n"
         ),
     ]
@@ -168,11 +168,11 @@ async def _play(core: ServerCore, home: Path, user: str, say: Callable[[str], No
         say(line)
     wrong = await core.read(lambda tx: [said for act in play for said in _wrong(tx, act, home)] + _unbalanced(tx))
     if wrong:
-        raise Surprise("The demonstration did not go as it should: " + "; ".join(wrong) + ".")
+        raise DemoFailed("The demonstration did not go as it should: " + "; ".join(wrong) + ".")
     say("Every job ended as it should, and the account agrees.")
 
 
-async def _submit(core: ServerCore, act: Act, home: Path, user: str) -> None:
+async def _submit(core: ServerCore, act: DemoStep, home: Path, user: str) -> None:
     fields = dict(act.fields)
     after = fields.pop("after", ())
     given = {"queue": "default", "project": "demo", "name": "demo", **fields}
@@ -189,7 +189,7 @@ async def _until(core: ServerCore, done: Callable[[], Awaitable[bool]], what: st
     end = core.clock.steady() + _PATIENCE
     while not await done():
         if core.clock.steady() > end:
-            raise Surprise(f"Waited {_PATIENCE:.0f} s for {what}, in vain.")
+            raise DemoFailed(f"Waited {_PATIENCE:.0f} s for {what}, in vain.")
         await asyncio.sleep(0.05)
 
 
@@ -201,7 +201,7 @@ async def _none_left(core: ServerCore) -> bool:
     return set(await core.read(jobs.count)) <= FINAL
 
 
-def _table(tx: Tx, play: Sequence[Act]) -> list[str]:
+def _table(tx: Tx, play: Sequence[DemoStep]) -> list[str]:
     """Show what became of each job."""
     shown = {number: act.shows for act in play for number in act.ids}
     lines = [f"{'job':>4}  {'state':<11} {'exit':>5} {'seconds':>7}  what it shows"]
@@ -212,7 +212,7 @@ def _table(tx: Tx, play: Sequence[Act]) -> list[str]:
     return lines
 
 
-def _wrong(tx: Tx, act: Act, home: Path) -> list[str]:
+def _wrong(tx: Tx, act: DemoStep, home: Path) -> list[str]:
     """Compare how the jobs of an act ended with how they should have: database, events, output files."""
     said = []
     noted = events.of_jobs(tx, act.ids)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from oarlock import __version__
 from oarlock.cli import agent, audit, backup, maintenance, node, quotas, simulate, unknown
-from oarlock.cli.arguments import Parser
+from oarlock.cli.arguments import ArgumentParser
 from oarlock.cli.output import show_text
 from oarlock.client import RequestRefused
 from oarlock.model.errors import OarlockError
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def options() -> argparse.ArgumentParser:
     """Give what the command can be called with; the man pages are made from it, too."""
-    options: argparse.ArgumentParser = Parser(
+    options: argparse.ArgumentParser = ArgumentParser(
         "oarlock", description="Run a cluster's jobs and show what each one really did."
     )
     options.add_argument("--version", action="version", version=f"oarlock {__version__}")

@@ -12,7 +12,7 @@ DEFAULT = "default"
 
 
 @dataclass(frozen=True, slots=True)
-class Effective:
+class EffectiveSetting:
     """One setting: its value as the file would have it, and where that was said. A hidden value is not the real one."""
 
     key: str
@@ -22,25 +22,25 @@ class Effective:
     hidden: bool = False
 
 
-def effective(loaded: Loaded) -> list[Effective]:
+def effective(loaded: Loaded) -> list[EffectiveSetting]:
     """Give every setting, by section."""
     return [_one(key, loaded) for key in KEYS.values()]
 
 
-def _one(key: Key, loaded: Loaded) -> Effective:
+def _one(key: Key, loaded: Loaded) -> EffectiveSetting:
     value = key.value(loaded.config)
     line = loaded.lines.get(key.name)
     source = DEFAULT if line is None else f"{loaded.file}, line {line}"
     hidden = isinstance(value, Secret) and value.file is None
-    return Effective(key.name, key.section, key.shown(loaded.config), source, hidden)
+    return EffectiveSetting(key.name, key.section, key.shown(loaded.config), source, hidden)
 
 
-def as_text(settings: Iterable[Effective]) -> str:
+def as_text(settings: Iterable[EffectiveSetting]) -> str:
     """Show settings as a settings file that means the same, with the origin of each value as a comment."""
     return "\n".join(_lines(settings)).lstrip("\n") + "\n"
 
 
-def _lines(settings: Iterable[Effective]) -> Iterator[str]:
+def _lines(settings: Iterable[EffectiveSetting]) -> Iterator[str]:
     section = ""
     for one in settings:
         if one.section != section:
@@ -52,6 +52,6 @@ def _lines(settings: Iterable[Effective]) -> Iterator[str]:
             yield f"{one.key}={shlex.quote(one.value)}  # {one.source}"
 
 
-def as_json(settings: Iterable[Effective]) -> str:
+def as_json(settings: Iterable[EffectiveSetting]) -> str:
     """Show settings for programs: a list of objects."""
     return json.dumps([asdict(one) for one in settings], indent=2) + "\n"

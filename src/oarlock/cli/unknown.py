@@ -17,7 +17,7 @@ _ABOUT = (
 )
 
 
-class UnknownJobs(Client):
+class UnknownJobsClient(Client):
     """The client, with the verbs about unknown jobs."""
 
     def unknown(self) -> list[dict[str, Any]]:
@@ -45,7 +45,7 @@ def options(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def _list(asked: argparse.Namespace) -> None:
-    found = UnknownJobs(asked.server).unknown()
+    found = UnknownJobsClient(asked.server).unknown()
     if asked.json:
         print(json.dumps(found, indent=2))
         return
@@ -57,5 +57,5 @@ def _list(asked: argparse.Namespace) -> None:
 
 
 def _end(asked: argparse.Namespace) -> None:
-    UnknownJobs(asked.server).end_unknown(asked.number)
+    UnknownJobsClient(asked.server).end_unknown(asked.number)
     print(f"Unknown job {asked.number} is told to end.")

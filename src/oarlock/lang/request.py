@@ -16,7 +16,7 @@ from oarlock.lang.limits import fits, short
 from oarlock.model.condition import Condition
 from oarlock.model.errors import BadCount, SyntaxRefused, TooLong, ZeroResources
 from oarlock.model.record import changed
-from oarlock.model.request import WORDS, Alternative, Group, Level, Request
+from oarlock.model.request import WORDS, Alternative, Level, ResourceGroup, ResourceRequest
 
 MOST_ALTERNATIVES = 64
 MOST_RESOURCES = 2**31 - 1
@@ -37,7 +37,7 @@ def parse(
     where: str | None = None,
     nodes_property: str = "network_address",
     default_resources: str = "/resource_id=1",
-) -> Request:
+) -> ResourceRequest:
     """Read every `-l` as one alternative, and the `-p` that holds for all of them.
 
     `node` and `nodes` stand for `nodes_property`. An alternative that gives only a walltime, or no `-l` at all, asks
@@ -52,19 +52,19 @@ def parse(
     if not all(alternative.groups for alternative in alternatives):
         default = _default(default_resources, nodes_property)
         alternatives = [_completed(alternative, default) for alternative in alternatives]
-    return Request(tuple(alternatives), None if where is None else conditions.parse(where))
+    return ResourceRequest(tuple(alternatives), None if where is None else conditions.parse(where))
 
 
-def check(request: Request, types: conditions.Types) -> Request:
+def check(request: ResourceRequest, types: conditions.Types) -> ResourceRequest:
     """Give the request with every name spelt as its column and every value of the column's type, or refuse it."""
     alternatives = tuple(
         changed(alternative, groups=tuple(_checked(group, types) for group in alternative.groups))
         for alternative in request.alternatives
     )
-    return Request(alternatives, _checked_condition(request.where, types))
+    return ResourceRequest(alternatives, _checked_condition(request.where, types))
 
 
-def show(request: Request) -> str:
+def show(request: ResourceRequest) -> str:
     """Write a request as options of `oarsub`, quoted for a shell."""
     options = [f"-l {_quoted(show_alternative(alternative))}" for alternative in request.alternatives]
     if request.where is not None:
@@ -72,7 +72,7 @@ def show(request: Request) -> str:
     return " ".join(options)
 
 
-def show_wanted(request: Request) -> str:
+def show_wanted(request: ResourceRequest) -> str:
     """Write what a job wants as OAR's `oarstat -f` does: every alternative quoted, `0:10:0`, a blank behind each."""
     return "".join(f"-l {_quoted(_show_unpadded(alternative))} " for alternative in request.alternatives)
 
@@ -118,7 +118,7 @@ class _Reader:
         self.text, self.nodes_property, self.at = text, nodes_property, 0
 
     def alternative(self) -> Alternative:
-        groups: list[Group] = []
+        groups: list[ResourceGroup] = []
         walltime: int | None = None
         mark = ","
         while mark:
@@ -140,14 +140,14 @@ class _Reader:
         self.at += len(mark)
         return mark
 
-    def group(self) -> Group:
+    def group(self) -> ResourceGroup:
         where = self.condition()
         self.step("/")
         above: set[str] = set()
         levels = [self.level(above)]
         while self.step("/"):
             levels.append(self.level(above))
-        return Group(tuple(levels), where)
+        return ResourceGroup(tuple(levels), where)
 
     def condition(self) -> Condition | None:
         if not self.step("{"):
@@ -208,16 +208,16 @@ class _Reader:
         return SyntaxRefused(what, text=self.text, at=at, expected=expected, hint=hint)
 
 
-def _checked(group: Group, types: conditions.Types) -> Group:
+def _checked(group: ResourceGroup, types: conditions.Types) -> ResourceGroup:
     levels = tuple(changed(level, name=conditions.known_column(level.name, types)) for level in group.levels)
-    return Group(levels, _checked_condition(group.where, types))
+    return ResourceGroup(levels, _checked_condition(group.where, types))
 
 
 def _checked_condition(where: Condition | None, types: conditions.Types) -> Condition | None:
     return None if where is None else conditions.check(where, types)
 
 
-def _show_group(group: Group) -> str:
+def _show_group(group: ResourceGroup) -> str:
     where = "" if group.where is None else f"{{{conditions.show(group.where)}}}"
     return where + "".join(f"/{level.name}={_show_count(level.count)}" for level in group.levels)
 

@@ -21,7 +21,7 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ResourceGroup:
     """One hierarchy of levels, outermost first, on the resources that a condition leaves."""
 
     levels: tuple[Level, ...]
@@ -32,12 +32,12 @@ class Group:
 class Alternative:
     """One `-l`: groups with disjoint resources, for a walltime (`None`: the site's rules give one)."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[ResourceGroup, ...]
     walltime: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ResourceRequest:
     """Everything asked for: any one of the alternatives will do; `where` (`-p`) holds for all of them."""
 
     alternatives: tuple[Alternative, ...]

@@ -71,7 +71,7 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ResourceOrder:
     """One column to sort resources by."""
 
     column: str
@@ -81,5 +81,10 @@ class Order:
         return f"{self.column} {'DESC' if self.descending else 'ASC'}"
 
 
-DEFAULT_ORDER = (Order("scheduler_priority"), Order("suspended_jobs"), Order("network_address"), Order("resource_id"))
+DEFAULT_ORDER = (
+    ResourceOrder("scheduler_priority"),
+    ResourceOrder("suspended_jobs"),
+    ResourceOrder("network_address"),
+    ResourceOrder("resource_id"),
+)
 """Which resources are preferred where a site says nothing."""

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from oarlock.model.condition import Condition
 from oarlock.model.job import JobState, Reservation
-from oarlock.model.request import Group
+from oarlock.model.request import ResourceGroup
 from oarlock.model.resource import Value
 
 
@@ -47,7 +47,7 @@ class Queue(Struct, frozen=True):
 class Shape(Struct, frozen=True):
     """What is asked for without the walltime: groups, and the condition (`-p`) that holds for all of them."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[ResourceGroup, ...]
     where: Condition | None = None
 
 

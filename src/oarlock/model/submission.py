@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from oarlock.model.job import JobKind
-from oarlock.model.request import Request
+from oarlock.model.request import ResourceRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +15,7 @@ class Submission:
     """
 
     user: str
-    request: Request
+    request: ResourceRequest
     queue: str | None = None
     kind: JobKind = JobKind.PASSIVE
     command: str | None = None

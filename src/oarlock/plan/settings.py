@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from oarlock.model.quota import QuotaBook
-from oarlock.model.resource import DEFAULT_ORDER, Order
+from oarlock.model.resource import DEFAULT_ORDER, ResourceOrder
 
 
 class Fairness(Struct, frozen=True):
@@ -46,7 +46,7 @@ class PlanSettings(Struct, frozen=True, kw_only=True):
 
     security_time: int = 1
     minimum_hole: int = 0
-    order: tuple[Order, ...] = DEFAULT_ORDER
+    order: tuple[ResourceOrder, ...] = DEFAULT_ORDER
     always_assigned: tuple[str, ...] = ()
     shared_when_suspended: tuple[str, ...] = ()
     besteffort_duration: int = 300

@@ -18,7 +18,7 @@ LONGEST_VALUES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class BashAssignment:
     """`name=value`, expanded, and the line where it begins."""
 
     name: str
@@ -26,7 +26,7 @@ class Assignment:
     line: int
 
 
-def assignments(text: str, *, file: str) -> list[Assignment]:
+def assignments(text: str, *, file: str) -> list[BashAssignment]:
     """Read all assignments in their order; a name may come twice. `file` is only for what a refusal says."""
     if len(text) > LONGEST_FILE:
         raise ConfigRefused(f"{file} is longer than {LONGEST_FILE // 1024} KiB; settings are not.")
@@ -67,10 +67,10 @@ class _Reader:
     at: int = 0
     size: int = 0
     known: dict[str, str] = field(default_factory=dict)
-    found: list[Assignment] = field(default_factory=list)
+    found: list[BashAssignment] = field(default_factory=list)
     newlines: list[int] = field(default_factory=list)
 
-    def read(self) -> list[Assignment]:
+    def read(self) -> list[BashAssignment]:
         self.newlines = [match.start() for match in re.finditer("\n", self.text)]
         if match := _CONTROL.search(self.text):
             self._refuse_control(match)
@@ -82,7 +82,7 @@ class _Reader:
         """Read one line of assignments. `export` expands all its words before it assigns any, as bash does."""
         self._skip_blanks()
         exporting = self._skip_export()
-        exported: list[Assignment] = []
+        exported: list[BashAssignment] = []
         while not self._line_is_over():
             assignment = self._assignment(exporting=exporting)
             if assignment and exporting:
@@ -93,7 +93,7 @@ class _Reader:
         for assignment in exported:
             self._keep(assignment)
 
-    def _keep(self, assignment: Assignment) -> None:
+    def _keep(self, assignment: BashAssignment) -> None:
         self.found.append(assignment)
         self.known[assignment.name] = assignment.value
         self._grow(assignment.value)
@@ -115,7 +115,7 @@ class _Reader:
             self.at = word.end()
         return word is not None
 
-    def _assignment(self, *, exporting: bool) -> Assignment | None:
+    def _assignment(self, *, exporting: bool) -> BashAssignment | None:
         """Read one `NAME=word`; `None` for a bare name after `export`, which changes nothing here."""
         begin = self.at
         name = self._name()
@@ -125,7 +125,7 @@ class _Reader:
         if here != "=":
             return None
         self.at += 1
-        return Assignment(name, self._word(exporting=exporting), self._line_of(begin))
+        return BashAssignment(name, self._word(exporting=exporting), self._line_of(begin))
 
     def _name(self) -> str:
         letters: list[str] = []

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
-from oarlock.model.resource import Order
+from oarlock.model.resource import ResourceOrder
 from oarlock.settings import secret
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ class NoEffect(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[T]):
+class SettingKind(Generic[T]):
     """A kind of value. `read` raises `ValueError`; reading what `show` gives yields the value again."""
 
     expected: str
@@ -37,7 +37,7 @@ class Kind(Generic[T]):
     show: Callable[[T], str] = str
 
 
-def whole(expected: str, *, least: int = 0, most: int = 2**31 - 1) -> Kind[int]:
+def whole(expected: str, *, least: int = 0, most: int = 2**31 - 1) -> SettingKind[int]:
     """Make the kind of whole numbers between two ends."""
 
     def read(text: str) -> int:
@@ -45,10 +45,10 @@ def whole(expected: str, *, least: int = 0, most: int = 2**31 - 1) -> Kind[int]:
             raise ValueError(text)
         return int(text)
 
-    return Kind(expected, read)
+    return SettingKind(expected, read)
 
 
-def choice(values: type[E], **stories: str) -> Kind[E]:
+def choice(values: type[E], **stories: str) -> SettingKind[E]:
     """Make the kind of one word among few; a story answers those who write a word that others know."""
 
     def read(text: str) -> E:
@@ -56,10 +56,10 @@ def choice(values: type[E], **stories: str) -> Kind[E]:
             raise BadValue(stories[text])
         return values(text)
 
-    return Kind(" or ".join(f"`{value}`" for value in values), read)
+    return SettingKind(" or ".join(f"`{value}`" for value in values), read)
 
 
-def matching(expected: str, pattern: str) -> Kind[str]:
+def matching(expected: str, pattern: str) -> SettingKind[str]:
     """Make the kind of texts that match a pattern as a whole."""
 
     def read(text: str) -> str:
@@ -67,7 +67,7 @@ def matching(expected: str, pattern: str) -> Kind[str]:
             raise ValueError(text)
         return text
 
-    return Kind(expected, read)
+    return SettingKind(expected, read)
 
 
 def _read_yes_no(text: str) -> bool:
@@ -117,7 +117,7 @@ def _read_targets(text: str) -> Mapping[str, float]:
     return MappingProxyType(targets)
 
 
-def numbers(*names: str) -> Kind[Mapping[str, float]]:
+def numbers(*names: str) -> SettingKind[Mapping[str, float]]:
     """Make the kind of numbers for some of these names."""
 
     def read(text: str) -> Mapping[str, float]:
@@ -129,18 +129,18 @@ def numbers(*names: str) -> Kind[Mapping[str, float]]:
             found[name] = _read_number(number)
         return MappingProxyType(found)
 
-    return Kind(f"name=number pairs with blanks between, for {', '.join(names)}", read, _show_targets)
+    return SettingKind(f"name=number pairs with blanks between, for {', '.join(names)}", read, _show_targets)
 
 
-def _read_order(text: str) -> tuple[Order, ...]:
+def _read_order(text: str) -> tuple[ResourceOrder, ...]:
     return tuple(_read_one_order(part) for part in text.split(","))
 
 
-def _read_one_order(text: str) -> Order:
+def _read_one_order(text: str) -> ResourceOrder:
     match = re.fullmatch(r"\s*([A-Za-z_][A-Za-z0-9_]*)(?:\s+(ASC|DESC))?\s*", text, re.IGNORECASE)
     if match is None:
         raise ValueError(text)
-    return Order(match[1], descending=(match[2] or "ASC").upper() == "DESC")
+    return ResourceOrder(match[1], descending=(match[2] or "ASC").upper() == "DESC")
 
 
 def _joined(values: tuple[object, ...]) -> str:
@@ -151,37 +151,41 @@ def _show_targets(targets: Mapping[str, float]) -> str:
     return " ".join(f"{name}={percent!r}" for name, percent in targets.items())
 
 
-ANY_TEXT: Kind[str] = Kind("a text", str)
+ANY_TEXT: SettingKind[str] = SettingKind("a text", str)
 WORD = matching("one word without blanks", r"\S+")
 PERHAPS_WORD = matching("one word without blanks, or nothing", r"\S*")
 COLUMN = matching("the name of a property (letters, digits, _)", r"[A-Za-z_][A-Za-z0-9_]*")
 PERHAPS_COLUMN = matching("the name of a property (letters, digits, _), or nothing", r"([A-Za-z_][A-Za-z0-9_]*)?")
-REQUEST: Kind[str] = Kind("a request as `-l` takes it", _read_request)
-WORDS: Kind[tuple[str, ...]] = Kind("words with blanks between", lambda text: tuple(text.split()), _joined)
-ADDRESSES: Kind[tuple[str, ...]] = Kind(
+REQUEST: SettingKind[str] = SettingKind("a request as `-l` takes it", _read_request)
+WORDS: SettingKind[tuple[str, ...]] = SettingKind(
+    "words with blanks between", lambda text: tuple(text.split()), _joined
+)
+ADDRESSES: SettingKind[tuple[str, ...]] = SettingKind(
     "mail addresses with commas between", lambda text: tuple(text.replace(",", " ").split()), ",".join
 )
-COMMAND: Kind[tuple[str, ...]] = Kind(
+COMMAND: SettingKind[tuple[str, ...]] = SettingKind(
     "a program and its arguments (no shell reads them)", lambda text: tuple(shlex.split(text)), shlex.join
 )
-YES_NO: Kind[bool] = Kind("`yes` or `no`", _read_yes_no, lambda value: "yes" if value else "no")
+YES_NO: SettingKind[bool] = SettingKind("`yes` or `no`", _read_yes_no, lambda value: "yes" if value else "no")
 SECONDS = whole("a whole number of seconds, 0 or more")
 SOME_SECONDS = whole("a whole number of seconds, 1 or more", least=1)
 COUNT = whole("a whole number, 0 or more")
 PORT = whole("a port, 1 to 65535", least=1, most=65535)
 LEVEL = whole("1 (what needs an administrator), 2 (also nodes and queues) or 3 (also jobs)", least=1, most=3)
-NUMBER: Kind[float] = Kind("a number", _read_number, repr)
-PATH: Kind[Path | None] = Kind("an absolute path, or nothing", _read_path, lambda path: str(path or ""))
-PROGRAM: Kind[Path | None] = Kind(
+NUMBER: SettingKind[float] = SettingKind("a number", _read_number, repr)
+PATH: SettingKind[Path | None] = SettingKind("an absolute path, or nothing", _read_path, lambda path: str(path or ""))
+PROGRAM: SettingKind[Path | None] = SettingKind(
     "an absolute path, or nothing; OAR's own Perl scripts are passed over", _read_program, PATH.show
 )
-NETWORKS: Kind[tuple[Network, ...]] = Kind("networks such as 10.0.0.0/8, with blanks between", _read_networks, _joined)
-TARGETS: Kind[Mapping[str, float]] = Kind(
+NETWORKS: SettingKind[tuple[Network, ...]] = SettingKind(
+    "networks such as 10.0.0.0/8, with blanks between", _read_networks, _joined
+)
+TARGETS: SettingKind[Mapping[str, float]] = SettingKind(
     "name=percent pairs (0 to 100) with blanks between", _read_targets, _show_targets
 )
-ORDER: Kind[tuple[Order, ...]] = Kind(
+ORDER: SettingKind[tuple[ResourceOrder, ...]] = SettingKind(
     "columns with commas between, each with ASC or DESC", _read_order, lambda order: ", ".join(map(str, order))
 )
-SECRET: Kind[secret.Secret | None] = Kind(
+SECRET: SettingKind[secret.Secret | None] = SettingKind(
     "file:/path of a file of mode 0600 that holds it", secret.read, lambda value: str(value or "")
 )

@@ -10,8 +10,8 @@ from typing import Any
 
 from oarlock.model.errors import ConfigRefused
 from oarlock.settings import bash, secret
-from oarlock.settings.bash import Assignment
-from oarlock.settings.kinds import BadValue, Kind, NoEffect
+from oarlock.settings.bash import BashAssignment
+from oarlock.settings.kinds import BadValue, NoEffect, SettingKind
 from oarlock.settings.secret import Secret
 from oarlock.settings.unused import UNUSED
 
@@ -20,7 +20,7 @@ _SHOWN = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class ParsedSettings:
     """Values by key, the line of each, and what the administrator should know."""
 
     values: Mapping[str, Any]
@@ -28,7 +28,7 @@ class Bound:
     warnings: tuple[str, ...]
 
 
-def read(path: Path, kinds: Mapping[str, Kind[Any]]) -> Bound:
+def read(path: Path, kinds: Mapping[str, SettingKind[Any]]) -> ParsedSettings:
     """Read a file; one that is not there is a `FileNotFoundError`, all else that is wrong with it is refused."""
     try:
         with path.open("rb") as file:
@@ -39,7 +39,7 @@ def read(path: Path, kinds: Mapping[str, Kind[Any]]) -> Bound:
         raise ConfigRefused(f"The settings file {path} cannot be read: {problem.strerror}.") from problem
 
 
-def _read(content: bytes, kinds: Mapping[str, Kind[Any]], file: str, status: os.stat_result) -> Bound:
+def _read(content: bytes, kinds: Mapping[str, SettingKind[Any]], file: str, status: os.stat_result) -> ParsedSettings:
     # Settings name programs that the server runs: whoever writes them is the server.
     if status.st_mode & stat.S_IWOTH:
         raise ConfigRefused(f"{file} can be written by everybody.", hint=f"chmod o-w {file}")
@@ -54,7 +54,7 @@ def _read(content: bytes, kinds: Mapping[str, Kind[Any]], file: str, status: os.
     return bound
 
 
-def bind(found: Iterable[Assignment], kinds: Mapping[str, Kind[Any]], *, file: str) -> Bound:
+def bind(found: Iterable[BashAssignment], kinds: Mapping[str, SettingKind[Any]], *, file: str) -> ParsedSettings:
     """Read each assignment by its kind; `ConfigRefused` for a stranger, a bad value or a second assignment."""
     values: dict[str, Any] = {}
     lines: dict[str, int] = {}
@@ -72,10 +72,10 @@ def bind(found: Iterable[Assignment], kinds: Mapping[str, Kind[Any]], *, file: s
             warnings.append(f"{where}: {one.name} has no effect: {UNUSED[one.name]}.")
         else:
             _refuse_stranger(one.name, kinds, where)
-    return Bound(values, lines, tuple(warnings))
+    return ParsedSettings(values, lines, tuple(warnings))
 
 
-def _value(one: Assignment, kind: Kind[Any], where: str) -> Any:
+def _value(one: BashAssignment, kind: SettingKind[Any], where: str) -> Any:
     try:
         return kind.read(one.value)
     except NoEffect:
@@ -94,7 +94,7 @@ def _refuse_twice(name: str, lines: Mapping[str, int], where: str) -> None:
         )
 
 
-def _refuse_stranger(name: str, kinds: Mapping[str, Kind[Any]], where: str) -> None:
+def _refuse_stranger(name: str, kinds: Mapping[str, SettingKind[Any]], where: str) -> None:
     known = [*kinds, *UNUSED]
     close = get_close_matches(name.upper(), known, n=1) if len(name) <= _LONGEST_NAME else []
     hint = f"Did you mean {close[0]}?" if close else "`oarlock config` lists all settings."

@@ -11,7 +11,7 @@ from itertools import groupby
 from oarlock.config import Config
 from oarlock.job.run.schedule import Decision
 from oarlock.model.job import Job, JobState
-from oarlock.model.request import Alternative, Request
+from oarlock.model.request import Alternative, ResourceRequest
 from oarlock.model.resource import Value
 from oarlock.model.snapshot import Queue, ResourceTable
 from oarlock.plan.sets.layout import NODE, make_layout
@@ -125,4 +125,4 @@ def _new(one: TraceJob) -> jobs.NewJob:
         command=f"sleep {one.run}",
     )
     asked = Alternative(one.shape.groups, max(one.walltime, one.run))
-    return jobs.NewJob(job, Request((asked,), one.shape.where))
+    return jobs.NewJob(job, ResourceRequest((asked,), one.shape.where))

@@ -12,7 +12,7 @@ from oarlock.config import Config
 from oarlock.job.run import kill, suspend
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState, Reservation
-from oarlock.model.request import Request
+from oarlock.model.request import ResourceRequest
 from oarlock.model.resource import ResourceState, Value
 from oarlock.simulate import invariants
 from oarlock.simulate.cluster import ServerCrash, SimulatedCluster
@@ -276,7 +276,7 @@ class _Scenario:
         return sorted(jobs.numbers_in(tx, [JobState.HOLD, JobState.SUSPENDED])), sorted(hopeless)
 
 
-def _asked(request: str, walltime: int) -> Request:
+def _asked(request: str, walltime: int) -> ResourceRequest:
     return requests.parse([f"{request},walltime=0:0:{walltime}"])
 
 

@@ -6,7 +6,7 @@ from operator import attrgetter
 from msgspec import Struct
 
 from oarlock.model.errors import OarlockError
-from oarlock.model.request import Group, Level
+from oarlock.model.request import Level, ResourceGroup
 from oarlock.model.snapshot import ResourceTable, Shape
 
 
@@ -48,13 +48,13 @@ class Trace(Struct, frozen=True):
 @lru_cache(maxsize=4096)
 def flat(count: int) -> Shape:
     """Ask for so many resources, whichever."""
-    return Shape((Group((Level("resource_id", count),)),))
+    return Shape((ResourceGroup((Level("resource_id", count),)),))
 
 
 @lru_cache(maxsize=4096)
 def parts(nodes: int, cores: int) -> Shape:
     """Ask for so many nodes with so many cores each."""
-    return Shape((Group((Level("network_address", nodes), Level("core", cores))),))
+    return Shape((ResourceGroup((Level("network_address", nodes), Level("core", cores))),))
 
 
 def by_submission(jobs: list[TraceJob]) -> tuple[TraceJob, ...]:

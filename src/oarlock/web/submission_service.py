@@ -13,7 +13,7 @@ from oarlock.job.admission.admit import RunPythonRule
 from oarlock.job.admission.feasibility import ClusterResourcesCache
 from oarlock.job.admission.payload import SubmissionPayload
 from oarlock.job.admission.rules import RuleSet, RuleSetCache
-from oarlock.lang.rules import Context
+from oarlock.lang.rules import RuleContext
 from oarlock.model.errors import CountsChanged, OarlockError, RuleFailed
 from oarlock.model.job import Job
 from oarlock.model.record import changed
@@ -43,7 +43,7 @@ class AdmissionInputs:
     """What is known about a submission before the rules are asked."""
 
     book: RuleSet
-    known: Context
+    known: RuleContext
 
 
 def _is_long(body: SubmissionPayload) -> bool:

@@ -12,7 +12,7 @@ from oarlock.job.admission.rules import RuleSet, RuleSource
 from oarlock.lang import request as requests
 from oarlock.lang import rules
 from oarlock.lang import where as conditions
-from oarlock.lang.rules import PREFIX, Admitted, Context, Refused
+from oarlock.lang.rules import PREFIX, RuleAcceptance, RuleContext, RuleRefusal
 from oarlock.lang.where import Types
 from oarlock.model.errors import CountsChanged, OarlockError, RefusedByRule, RuleFailed
 from oarlock.model.event import Event, EventType
@@ -25,8 +25,8 @@ from oarlock.store.queries import events, jobs
 from oarlock.store.queries import rules as table
 
 __all__ = [
-    "Admitted",
     "CountedSubmission",
+    "RuleAcceptance",
     "RuleResult",
     "RunPythonRule",
     "admit",
@@ -53,11 +53,11 @@ RunPythonRule = Callable[[Path, Mapping[str, Any]], Awaitable[RuleResult]]
 """Runs a Python rule in a process of its own (`server.transports.rules.run`); what goes wrong is an `OarlockError`."""
 
 
-def context(tx: Tx, submission: Submission, book: RuleSet, cluster: ClusterResources, config: Config) -> Context:
+def context(tx: Tx, submission: Submission, book: RuleSet, cluster: ClusterResources, config: Config) -> RuleContext:
     """Read what the rules need to know; only what some rule asks about is counted."""
     container, reserved = _container(tx, submission)
     counts, user = _counts(book, submission), submission.user
-    return Context(
+    return RuleContext(
         properties=cluster.types,
         default_walltime=config.default_job_walltime,
         waiting_jobs=table.waiting_jobs(tx, user) if _JOBS & counts else 0,
@@ -82,17 +82,17 @@ class CountedSubmission:
 
     book: RuleSet
     submission: Submission
-    known: Context
+    known: RuleContext
 
 
-def counted(book: RuleSet, submission: Submission, known: Context) -> CountedSubmission | None:
+def counted(book: RuleSet, submission: Submission, known: RuleContext) -> CountedSubmission | None:
     """Return what has to be looked at again when the submission is stored; None if no rule counts."""
     return CountedSubmission(book, submission, known) if _counts(book, submission) else None
 
 
 def readmit(
-    tx: Tx, asked: CountedSubmission, admitted: Admitted, *, more_jobs: int, more_reservations: int
-) -> Admitted:
+    tx: Tx, asked: CountedSubmission, admitted: RuleAcceptance, *, more_jobs: int, more_reservations: int
+) -> RuleAcceptance:
     """Let the rules look again, in the transaction that stores, if the counts are others than those they looked at.
 
     `more_…`: what the same transaction is about to store for the same user. Rules that are data are applied here; with
@@ -114,17 +114,23 @@ def readmit(
     return _applied_again(asked, changed(before, waiting_jobs=waiting, waiting_reservations=reserved))
 
 
-def _applied_again(asked: CountedSubmission, known: Context) -> Admitted:
-    done = Admitted(_checked(asked.submission, known.properties))
+def _applied_again(asked: CountedSubmission, known: RuleContext) -> RuleAcceptance:
+    done = RuleAcceptance(_checked(asked.submission, known.properties))
     for source in asked.book.sources:
         more = _applied(source, done.submission, known)
-        done = Admitted(more.submission, done.messages + more.messages)
+        done = RuleAcceptance(more.submission, done.messages + more.messages)
     return done
 
 
 async def admit(
-    book: RuleSet, submission: Submission, known: Context, *, config: Config, now: int, run: RunPythonRule | None = None
-) -> Admitted:
+    book: RuleSet,
+    submission: Submission,
+    known: RuleContext,
+    *,
+    config: Config,
+    now: int,
+    run: RunPythonRule | None = None,
+) -> RuleAcceptance:
     """Apply all rules in their order. `RefusedByRule` and `RuleFailed` name the rule; the latter is to be noted.
 
     No transaction is open meanwhile: a slow rule keeps nobody else waiting.
@@ -142,7 +148,7 @@ async def admit(
             admitted = await _ruled(source.python, submission, known, config=config, now=now, run=run)
         submission, messages = admitted.submission, messages + admitted.messages
     parse.check_outputs(submission)  # a rule may have given it another name
-    return Admitted(submission, messages)
+    return RuleAcceptance(submission, messages)
 
 
 def note(tx: Tx, failure: RuleFailed, *, user: str, now: int) -> None:
@@ -154,14 +160,14 @@ def _checked(submission: Submission, types: Types) -> Submission:
     return changed(submission, request=requests.check(submission.request, types))
 
 
-def _applied(source: RuleSource, submission: Submission, known: Context) -> Admitted:
+def _applied(source: RuleSource, submission: Submission, known: RuleContext) -> RuleAcceptance:
     done = rules.apply(source.rules, submission, known)
-    if isinstance(done, Admitted):
+    if isinstance(done, RuleAcceptance):
         return done
     raise _refusal(done)
 
 
-def _refusal(refused: Refused) -> OarlockError:
+def _refusal(refused: RuleRefusal) -> OarlockError:
     name = f"{refused.rule.file}, rule `{refused.rule.name}`"
     if refused.broken:
         return _failed(name, refused.sentence)
@@ -178,8 +184,8 @@ def _failed(name: str, sentence: str, hint: str = "") -> RuleFailed:
 
 
 async def _ruled(
-    path: Path, submission: Submission, known: Context, *, config: Config, now: int, run: RunPythonRule
-) -> Admitted:
+    path: Path, submission: Submission, known: RuleContext, *, config: Config, now: int, run: RunPythonRule
+) -> RuleAcceptance:
     """Ask a Python rule; what it answers is read like anything that a user sends."""
     try:
         ruling = await run(path, _asked(submission, known))
@@ -190,10 +196,10 @@ async def _ruled(
         raise
     except OarlockError as problem:
         raise _failed(path.name, str(problem), problem.hint) from problem
-    return Admitted(ruled, tuple(PREFIX + one for one in ruling.messages))
+    return RuleAcceptance(ruled, tuple(PREFIX + one for one in ruling.messages))
 
 
-def _asked(submission: Submission, known: Context) -> dict[str, Any]:
+def _asked(submission: Submission, known: RuleContext) -> dict[str, Any]:
     """Give what a Python rule sees: the job as it was sent, and what is known besides."""
     return {
         "job": {**parse.written(submission), _AFTER: list(submission.rule_where)},
@@ -209,7 +215,9 @@ def _asked(submission: Submission, known: Context) -> dict[str, Any]:
     }
 
 
-def _read_again(job: Mapping[str, Any], before: Submission, known: Context, *, config: Config, now: int) -> Submission:
+def _read_again(
+    job: Mapping[str, Any], before: Submission, known: RuleContext, *, config: Config, now: int
+) -> Submission:
     fields = dict(job)
     after = fields.pop(_AFTER, [])
     ruled = parse.read(fields, user=before.user, groups=before.groups, config=config, now=now)

@@ -11,7 +11,7 @@ from oarlock.lang import request as requests
 from oarlock.lang import rules
 from oarlock.lang import where as conditions
 from oarlock.lang.limits import closest, short
-from oarlock.lang.rules import PREFIX, Admitted, Context, Example, Refused, Rule
+from oarlock.lang.rules import PREFIX, AdmissionRule, RuleAcceptance, RuleContext, RuleExample, RuleRefusal
 from oarlock.model.errors import BadRule, OarlockError
 from oarlock.model.submission import Submission
 
@@ -34,7 +34,7 @@ _KINDS = {"int": int, "str": str}
 class ExampleResult:
     """How an example came out; `differs` is empty if as it says."""
 
-    example: Example
+    example: RuleExample
     differs: str = ""
 
 
@@ -44,21 +44,21 @@ def tried(source: RuleSource) -> Iterator[ExampleResult]:
         yield ExampleResult(example, _differs(example, source.rules))
 
 
-def plain_job() -> tuple[Submission, Context]:
+def plain_job() -> tuple[Submission, RuleContext]:
     """Return a job with nothing special about it, and what rules know about a site without any."""
-    example = Example(name="a plain job", file="", job={}, given={}, gives={})
+    example = RuleExample(name="a plain job", file="", job={}, given={}, gives={})
     known = _context(example)
     return _submission(example, known), known
 
 
-def _differs(example: Example, applied: Sequence[Rule]) -> str:
+def _differs(example: RuleExample, applied: Sequence[AdmissionRule]) -> str:
     try:
         known = _context(example)
         submission = _submission(example, known)
     except OarlockError as problem:
         return f"the job cannot be made: {problem}"
     done = rules.apply(applied, submission, known)
-    if isinstance(done, Refused):
+    if isinstance(done, RuleRefusal):
         if example.refused is not None and example.refused in done.sentence and not done.broken:
             return ""
         return f"refused by rule `{done.rule.name}`: {done.sentence}"
@@ -67,7 +67,7 @@ def _differs(example: Example, applied: Sequence[Rule]) -> str:
     return _compared(example.gives, _outcome(done))
 
 
-def _submission(example: Example, known: Context) -> Submission:
+def _submission(example: RuleExample, known: RuleContext) -> Submission:
     job = dict(example.job)
     if not job.get("interactive"):
         job.setdefault("command", "true")
@@ -76,7 +76,7 @@ def _submission(example: Example, known: Context) -> Submission:
     return replace(made, request=requests.check(made.request, known.properties))
 
 
-def _context(example: Example) -> Context:
+def _context(example: RuleExample) -> RuleContext:
     for key in example.given:
         if key not in _GIVEN:
             raise BadRule(f"`{short(key)}` is nothing that is given.", hint=closest(key, _GIVEN))
@@ -87,10 +87,10 @@ def _context(example: Example) -> Context:
         given["properties"] |= {"resource_id": int, "network_address": str}
     if "lists" in given:
         given["lists"] = {name: frozenset(names) for name, names in given["lists"].items()}
-    return Context(**{"properties": _PROPERTIES, **given})
+    return RuleContext(**{"properties": _PROPERTIES, **given})
 
 
-def _outcome(done: Admitted) -> dict[str, Any]:
+def _outcome(done: RuleAcceptance) -> dict[str, Any]:
     """Give what an example can compare."""
     submission = done.submission
     request = submission.request

@@ -9,8 +9,8 @@ from oarlock.lang.request import show_alternative
 from oarlock.lang.where import Types
 from oarlock.model.condition import Condition
 from oarlock.model.errors import NotEnoughResources
-from oarlock.model.request import Alternative, Request
-from oarlock.model.resource import Order, ResourceState
+from oarlock.model.request import Alternative, ResourceRequest
+from oarlock.model.resource import ResourceOrder, ResourceState
 from oarlock.model.snapshot import ResourceTable, Shape
 from oarlock.plan.explain.wording import user_condition
 from oarlock.plan.fit.fit import Fitter
@@ -44,7 +44,7 @@ class ClusterResources:
         fit = self.fitter.compile(shape)
         return fit.take(self.fitter.whole_nodes(everything) if fit.of_nodes else everything).bit_count()
 
-    def check(self, request: Request) -> list[int]:
+    def check(self, request: ResourceRequest) -> list[int]:
         """Count what each alternative would take; the first that never fits refuses them all."""
         counts = [self.take(Shape(one.groups, request.where)) for one in request.alternatives]
         for place, (alternative, count) in enumerate(zip(request.alternatives, counts, strict=True), 1):
@@ -52,7 +52,7 @@ class ClusterResources:
                 raise self._refused(request, alternative, place)
         return counts
 
-    def _refused(self, request: Request, alternative: Alternative, place: int) -> NotEnoughResources:
+    def _refused(self, request: ResourceRequest, alternative: Alternative, place: int) -> NotEnoughResources:
         shape = Shape(alternative.groups, request.where)
         allowed = [self.fitter.allowed(shape, group) for group in shape.groups]
         found = reduce(or_, allowed, 0)
@@ -77,7 +77,7 @@ def _with(where: Condition | None) -> str:
 class ClusterResourcesCache:
     """Keeps the cluster as it was last read; it is read again when a resource or a property changed."""
 
-    def __init__(self, order: tuple[Order, ...]) -> None:
+    def __init__(self, order: tuple[ResourceOrder, ...]) -> None:
         self._order = order
         self._cluster: ClusterResources | None = None
 

@@ -46,7 +46,7 @@ from oarlock.model.errors import (
     UnknownJob,
 )
 from oarlock.model.job import Job, JobKind, JobState, output_file
-from oarlock.model.request import Request
+from oarlock.model.request import ResourceRequest
 from oarlock.model.submission import Submission
 
 JOB_NUMBERS = range(1, 2**63)
@@ -203,18 +203,18 @@ def _bounded(asked: SubmissionPayload) -> None:
         raise UnknownJob(asked.resubmit)
 
 
-def _request(asked: SubmissionPayload, config: Config) -> Request:
+def _request(asked: SubmissionPayload, config: Config) -> ResourceRequest:
     words = config.oarsub_nodes_resources, config.oarsub_default_resources
     return _parsed(tuple(asked.resources), asked.properties or None, *words)
 
 
 @lru_cache(maxsize=256)
-def _parsed(texts: tuple[str, ...], where: str | None, nodes_property: str, default_resources: str) -> Request:
+def _parsed(texts: tuple[str, ...], where: str | None, nodes_property: str, default_resources: str) -> ResourceRequest:
     """Read a request: whoever submits in a loop asks for the same again and again."""
     return request.parse(texts, where=where, nodes_property=nodes_property, default_resources=default_resources)
 
 
-def _ending(request_: Request, reservation: tuple[int, int | None] | None) -> Request:
+def _ending(request_: ResourceRequest, reservation: tuple[int, int | None] | None) -> ResourceRequest:
     """Let alternatives without a walltime end when the reservation does."""
     if reservation is None or reservation[1] is None:
         return request_
@@ -265,7 +265,9 @@ def _reservation(asked: str | int | None) -> tuple[int, int | None] | None:
     return start, end
 
 
-def _refuse_past(reservation: tuple[int, int | None] | None, request_: Request, config: Config, now: int) -> None:
+def _refuse_past(
+    reservation: tuple[int, int | None] | None, request_: ResourceRequest, config: Config, now: int
+) -> None:
     """Refuse a reservation that would be over already; one that should have begun begins now."""
     if reservation is None or reservation[0] >= now:
         return

@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 
 from oarlock.lang import rules
-from oarlock.lang.rules import Example, Rule
+from oarlock.lang.rules import AdmissionRule, RuleExample
 from oarlock.lang.rules.parse import LONGEST_FILE
 from oarlock.model.errors import BadRule, OarlockError, RuleNotTrusted
 from oarlock.store.engine.tx import Tx
@@ -32,8 +32,8 @@ class RuleSource:
 
     name: str
     priority: int
-    rules: tuple[Rule, ...] = ()
-    examples: tuple[Example, ...] = ()
+    rules: tuple[AdmissionRule, ...] = ()
+    examples: tuple[RuleExample, ...] = ()
     python: Path | None = None
     broken: str = ""
     hint: str = ""
@@ -47,7 +47,7 @@ class RuleSet:
     lists: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
-    def rules(self) -> Iterator[Rule]:
+    def rules(self) -> Iterator[AdmissionRule]:
         """Every rule that is data, in order."""
         return (rule for source in self.sources for rule in source.rules)
 
@@ -184,7 +184,7 @@ def _lists(found: Iterable[RuleSource]) -> tuple[dict[str, frozenset[str]], list
     return lists, complete
 
 
-def _names(name: str, rule: Rule) -> frozenset[str]:
+def _names(name: str, rule: AdmissionRule) -> frozenset[str]:
     try:
         text = _text(Path(name), LONGEST_LIST)
     except OarlockError as problem:

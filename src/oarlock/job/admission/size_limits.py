@@ -2,7 +2,7 @@
 
 from oarlock.lang import where as conditions
 from oarlock.model.errors import TooLong
-from oarlock.model.request import Request
+from oarlock.model.request import ResourceRequest
 from oarlock.model.submission import Submission
 
 MOST_ROWS = 1_000_000
@@ -63,7 +63,7 @@ def _bytes_of(submission: Submission) -> int:
     return own + _bytes_of_request(submission.request) + sum(map(len, submission.rule_where))
 
 
-def _bytes_of_request(request: Request) -> int:
+def _bytes_of_request(request: ResourceRequest) -> int:
     whole = len(conditions.show(request.where)) if request.where is not None else 0
     groups = [group.where for alternative in request.alternatives for group in alternative.groups]
     return whole + sum(len(conditions.show(one)) for one in groups if one is not None)

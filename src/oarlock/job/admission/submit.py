@@ -12,7 +12,7 @@ from oarlock.job.admission.parse import JOB_NUMBERS, read
 from oarlock.job.admission.size_limits import SLICE_ROWS, bounded, is_large, rows_of
 from oarlock.job.run.containers import enterable
 from oarlock.lang import where as conditions
-from oarlock.lang.rules import Admitted
+from oarlock.lang.rules import RuleAcceptance
 from oarlock.lang.where import STORED
 from oarlock.model.condition import Condition, both, without
 from oarlock.model.errors import (
@@ -26,7 +26,7 @@ from oarlock.model.errors import (
 )
 from oarlock.model.job import FINAL, Job, JobKind, JobState, Reservation
 from oarlock.model.record import changed
-from oarlock.model.request import Request
+from oarlock.model.request import ResourceRequest
 from oarlock.model.submission import Submission
 from oarlock.store.engine import journal
 from oarlock.store.engine.tx import Tx
@@ -60,7 +60,7 @@ class AdmittedSubmission:
     `counted`: what the rules counted for it, to be looked at again when it is stored.
     """
 
-    admitted: Admitted
+    admitted: RuleAcceptance
     request_id: str | None = None
     counted: CountedSubmission | None = None
 
@@ -89,7 +89,13 @@ class StoredJobs:
 
 
 def submit(
-    tx: Tx, admitted: Admitted, *, cluster: ClusterResources, config: Config, now: int, request_id: str | None = None
+    tx: Tx,
+    admitted: RuleAcceptance,
+    *,
+    cluster: ClusterResources,
+    config: Config,
+    now: int,
+    request_id: str | None = None,
 ) -> list[Job]:
     """Store what was asked for, all of an array or nothing; give the jobs, in their order.
 
@@ -129,7 +135,7 @@ def submit_all(
     return [answers[first.get(one.key, place)] for place, one in enumerate(asked)]
 
 
-def _recounted(tx: Tx, one: AdmittedSubmission, others: Iterable[Sequence[NewJob]]) -> Admitted:
+def _recounted(tx: Tx, one: AdmittedSubmission, others: Iterable[Sequence[NewJob]]) -> RuleAcceptance:
     """Look again at the counts of a submission, of which others may have been stored, or are about to be."""
     if one.counted is None:
         return one.admitted
@@ -177,7 +183,7 @@ def begin_large(
         return done
     admitted = _recounted(tx, asked, ())
     alone = replace(admitted.submission, array=("",))
-    [new] = _prepared(tx, Admitted(alone), _queues(tx), cluster=cluster, config=config, now=now)
+    [new] = _prepared(tx, RuleAcceptance(alone), _queues(tx), cluster=cluster, config=config, now=now)
     return LargeArray(replace(asked, admitted=admitted), arrays.begin(tx, new, admitted.submission.array))
 
 
@@ -207,15 +213,15 @@ def answered(tx: Tx, *, user: str, request_id: str | None) -> StoredJobs | None:
     return StoredJobs(jobs.get(tx, first), count)
 
 
-def prepare(tx: Tx, admitted: Admitted, *, cluster: ClusterResources, config: Config, now: int) -> NewJob:
+def prepare(tx: Tx, admitted: RuleAcceptance, *, cluster: ClusterResources, config: Config, now: int) -> NewJob:
     """Check a submission against what there is, and describe its (first) job without storing it."""
     first = replace(admitted.submission, array=admitted.submission.array[:1])
-    [new] = _prepared(tx, Admitted(first), _queues(tx), cluster=cluster, config=config, now=now)
+    [new] = _prepared(tx, RuleAcceptance(first), _queues(tx), cluster=cluster, config=config, now=now)
     return replace(new, job=changed(new.job, command=jobs.with_parameters(new.job.command, new.parameters)))
 
 
 def _prepared(
-    tx: Tx, admitted: Admitted, there: frozenset[str], *, cluster: ClusterResources, config: Config, now: int
+    tx: Tx, admitted: RuleAcceptance, there: frozenset[str], *, cluster: ClusterResources, config: Config, now: int
 ) -> list[NewJob]:
     submission = admitted.submission
     bounded(submission)
@@ -234,7 +240,7 @@ def _prepared(
     ]
 
 
-def _without_rules(request: Request, submission: Submission) -> Request:
+def _without_rules(request: ResourceRequest, submission: Submission) -> ResourceRequest:
     """Leave out of a job that is submitted again what rules added after the check against what there is."""
     if not submission.resubmit_of:
         return request
@@ -288,7 +294,7 @@ def _remember(tx: Tx, done: Sequence[tuple[str | None, StoredJobs]], now: int) -
         journal.note(tx, journal.JOBS, "job submitted again" if one.first.resubmit_of else "job submitted", about)
 
 
-def _timed(request: Request, config: Config) -> Request:
+def _timed(request: ResourceRequest, config: Config) -> ResourceRequest:
     """Give the site's walltime to alternatives that no rule gave one."""
     alternatives = tuple(
         one if one.walltime is not None else changed(one, walltime=config.default_job_walltime)
@@ -340,7 +346,7 @@ def _job(submission: Submission, queue: str, now: int, message: str) -> Job:
     )
 
 
-def _message(submission: Submission, queue: str, request: Request, resources: int) -> str:
+def _message(submission: Submission, queue: str, request: ResourceRequest, resources: int) -> str:
     """Sum a job up in one line, as OAR does: R=4,W=0:10:0,J=B,N=name."""
     minutes, seconds = divmod(request.alternatives[0].walltime or 0, 60)
     mode = "R" if submission.reservation else "I" if submission.kind is JobKind.INTERACTIVE else "B"

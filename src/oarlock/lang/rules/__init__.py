@@ -3,22 +3,22 @@
 Data, never code: a rule cannot do what is not on the list, and applying rules is a pure function.
 """
 
-from oarlock.lang.rules.apply import PREFIX, Admitted, Refused, apply
-from oarlock.lang.rules.evaluate import When
-from oarlock.lang.rules.parse import Example, Rule, RuleFile, read
-from oarlock.lang.rules.vocabulary import COUNTS, FIELDS, Context
+from oarlock.lang.rules.apply import PREFIX, RuleAcceptance, RuleRefusal, apply
+from oarlock.lang.rules.evaluate import RuleCondition
+from oarlock.lang.rules.parse import AdmissionRule, RuleExample, RuleFile, read
+from oarlock.lang.rules.vocabulary import COUNTS, FIELDS, RuleContext
 
 __all__ = [
     "COUNTS",
     "FIELDS",
     "PREFIX",
-    "Admitted",
-    "Context",
-    "Example",
-    "Refused",
-    "Rule",
+    "AdmissionRule",
+    "RuleAcceptance",
+    "RuleCondition",
+    "RuleContext",
+    "RuleExample",
     "RuleFile",
-    "When",
+    "RuleRefusal",
     "apply",
     "read",
 ]

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from oarlock.lang.rules.parse import Rule
-from oarlock.lang.rules.templates import Said, Wording
-from oarlock.lang.rules.vocabulary import Answers, Context, levels
+from oarlock.lang.rules.parse import AdmissionRule
+from oarlock.lang.rules.templates import Template, TemplateValues
+from oarlock.lang.rules.vocabulary import FieldValues, RuleContext, levels
 from oarlock.lang.where import like
 from oarlock.model.errors import OarlockError
 from oarlock.model.submission import Submission
@@ -15,7 +15,7 @@ PREFIX = "[ADMISSION RULE] "
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
+class RuleAcceptance:
     """A submission as the rules left it, and what they say to its user."""
 
     submission: Submission
@@ -23,43 +23,43 @@ class Admitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RuleRefusal:
     """Which rule does not let a submission in, and why. `broken`: the rule itself does not work."""
 
-    rule: Rule
+    rule: AdmissionRule
     sentence: str
     broken: bool = False
 
 
-def apply(rules: Iterable[Rule], submission: Submission, context: Context) -> Admitted | Refused:
+def apply(rules: Iterable[AdmissionRule], submission: Submission, context: RuleContext) -> RuleAcceptance | RuleRefusal:
     """Apply rules in their order; the first that rejects, or does not work, ends it.
 
     The request was checked with `context.properties`, and `context.lists` has every file that a rule names.
     """
     messages: list[str] = []
-    answers = Answers(submission, context)
+    answers = FieldValues(submission, context)
     for rule in rules:
         if rule.when is not None and not rule.when.holds(answers):
             continue
         if rule.reject is not None:
             offence = _offence(rule, submission)
             if offence is not None:
-                return Refused(rule, rule.reject.filled(Said(answers, offence)))
+                return RuleRefusal(rule, rule.reject.filled(TemplateValues(answers, offence)))
             continue
         try:
-            changed = _changed(rule, submission, Said(answers), context)
+            changed = _changed(rule, submission, TemplateValues(answers), context)
         except OarlockError as problem:
-            return Refused(rule, str(problem), broken=True)
+            return RuleRefusal(rule, str(problem), broken=True)
         if changed is not submission:
-            submission, answers = changed, Answers(changed, context)
+            submission, answers = changed, FieldValues(changed, context)
             messages += _told(rule.prints, answers)
         elif not rule.changes:
             messages += _told(rule.prints, answers)
         messages += _told(rule.warns, answers)
-    return Admitted(submission, tuple(messages))
+    return RuleAcceptance(submission, tuple(messages))
 
 
-def _offence(rule: Rule, submission: Submission) -> dict[str, str] | None:
+def _offence(rule: AdmissionRule, submission: Submission) -> dict[str, str] | None:
     """Find what a rule rejects, as its sentence names it; nothing if there is nothing to reject."""
     if rule.allow_types is not None:
         allowed = [like(pattern) for pattern in rule.allow_types]
@@ -71,11 +71,11 @@ def _offence(rule: Rule, submission: Submission) -> dict[str, str] | None:
     return {}
 
 
-def _changed(rule: Rule, submission: Submission, said: Said, context: Context) -> Submission:
+def _changed(rule: AdmissionRule, submission: Submission, said: TemplateValues, context: RuleContext) -> Submission:
     for change in rule.changes:
         submission = change.made(submission, said, context)
     return submission
 
 
-def _told(wording: Wording | None, answers: Answers) -> list[str]:
-    return [] if wording is None else [PREFIX + wording.filled(Said(answers))]
+def _told(wording: Template | None, answers: FieldValues) -> list[str]:
+    return [] if wording is None else [PREFIX + wording.filled(TemplateValues(answers))]

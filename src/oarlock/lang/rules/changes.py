@@ -7,23 +7,23 @@ from typing import Any, Protocol
 
 from oarlock.lang import duration, options
 from oarlock.lang import where as conditions
-from oarlock.lang.rules.templates import Said, Wording, fill
-from oarlock.lang.rules.vocabulary import Context
+from oarlock.lang.rules.templates import Template, TemplateValues, fill
+from oarlock.lang.rules.vocabulary import RuleContext
 from oarlock.model.condition import Condition, both
 from oarlock.model.record import changed
-from oarlock.model.request import Alternative, Group
+from oarlock.model.request import Alternative, ResourceGroup
 from oarlock.model.submission import Submission
 
 
-class Change(Protocol):
+class SubmissionChange(Protocol):
     """One change; `made` gives the submission as it is afterwards, the very same one if nothing had to change."""
 
-    def made(self, submission: Submission, said: Said, context: Context) -> Submission:
+    def made(self, submission: Submission, said: TemplateValues, context: RuleContext) -> Submission:
         """Make the change."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settable:
+class SettableField:
     """A field that a rule may set: where it is kept, and who checks what comes there."""
 
     attribute: str
@@ -31,35 +31,35 @@ class Settable:
     kind: type
 
 
-SETTABLE: Mapping[str, Settable] = {
-    "queue": Settable("queue", options.queue, str),
-    "project": Settable("project", options.project, str),
-    "name": Settable("name", options.name, str),
-    "notify": Settable("notify", options.notify, str),
-    "directory": Settable("directory", options.directory, str),
-    "stdout": Settable("stdout", options.path, str),
-    "stderr": Settable("stderr", options.path, str),
-    "command": Settable("command", options.command, str),
-    "checkpoint": Settable("checkpoint", options.checkpoint, int),
-    "signal": Settable("checkpoint_signal", options.signal, int),
-    "hold": Settable("hold", bool, bool),
-    "use_key": Settable("use_key", bool, bool),
+SETTABLE: Mapping[str, SettableField] = {
+    "queue": SettableField("queue", options.queue, str),
+    "project": SettableField("project", options.project, str),
+    "name": SettableField("name", options.name, str),
+    "notify": SettableField("notify", options.notify, str),
+    "directory": SettableField("directory", options.directory, str),
+    "stdout": SettableField("stdout", options.path, str),
+    "stderr": SettableField("stderr", options.path, str),
+    "command": SettableField("command", options.command, str),
+    "checkpoint": SettableField("checkpoint", options.checkpoint, int),
+    "signal": SettableField("checkpoint_signal", options.signal, int),
+    "hold": SettableField("hold", bool, bool),
+    "use_key": SettableField("use_key", bool, bool),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Set:
+class SetField:
     """`set` and `default`: give a field a value, always or only where the job has none."""
 
     field: str
-    value: Wording | int
+    value: Template | int
     only_missing: bool
 
-    def made(self, submission: Submission, said: Said, context: Context) -> Submission:  # noqa: ARG002
+    def made(self, submission: Submission, said: TemplateValues, context: RuleContext) -> Submission:  # noqa: ARG002
         settable = SETTABLE[self.field]
         if self.only_missing and getattr(submission, settable.attribute):
             return submission
-        value = self.value.filled(said) if isinstance(self.value, Wording) else self.value
+        value = self.value.filled(said) if isinstance(self.value, Template) else self.value
         if getattr(submission, settable.attribute) == value:
             return submission
         return changed(submission, **{settable.attribute: settable.check(value)})
@@ -70,10 +70,10 @@ class SetWalltime:
     """`set`, `default`, `clamp_max`, `clamp_min` of the walltime: in every alternative."""
 
     how: Callable[[int | None, int], int | None]
-    value: Wording | int
+    value: Template | int
 
-    def made(self, submission: Submission, said: Said, context: Context) -> Submission:  # noqa: ARG002
-        seconds = duration.parse(self.value.filled(said)) if isinstance(self.value, Wording) else self.value
+    def made(self, submission: Submission, said: TemplateValues, context: RuleContext) -> Submission:  # noqa: ARG002
+        seconds = duration.parse(self.value.filled(said)) if isinstance(self.value, Template) else self.value
         return _each(submission, lambda one: changed(one, walltime=self.how(one.walltime, seconds)))
 
 
@@ -103,7 +103,7 @@ class Constrain:
 
     condition: Condition
 
-    def made(self, submission: Submission, said: Said, context: Context) -> Submission:
+    def made(self, submission: Submission, said: TemplateValues, context: RuleContext) -> Submission:
         request = submission.request
         more = _known(self.condition, said, context)
         return changed(submission, request=changed(request, where=both(request.where, more)))
@@ -115,13 +115,13 @@ class ConstrainGroups:
 
     condition: Condition
 
-    def made(self, submission: Submission, said: Said, context: Context) -> Submission:
+    def made(self, submission: Submission, said: TemplateValues, context: RuleContext) -> Submission:
         more = _known(self.condition, said, context)
         named = conditions.columns(more)
         if _speaks(submission.request.where, named):
             return submission
 
-        def constrained(group: Group) -> Group:
+        def constrained(group: ResourceGroup) -> ResourceGroup:
             return group if _speaks(group.where, named) else changed(group, where=both(group.where, more))
 
         return _each(submission, lambda one: changed(one, groups=tuple(map(constrained, one.groups))))
@@ -133,7 +133,7 @@ class ConstrainAfter:
 
     condition: Condition
 
-    def made(self, submission: Submission, said: Said, context: Context) -> Submission:
+    def made(self, submission: Submission, said: TemplateValues, context: RuleContext) -> Submission:
         more = conditions.show(_known(self.condition, said, context))
         if more in submission.rule_where:
             return submission
@@ -146,7 +146,7 @@ class AddTypes:
 
     types: Sequence[str]
 
-    def made(self, submission: Submission, said: Said, context: Context) -> Submission:  # noqa: ARG002
+    def made(self, submission: Submission, said: TemplateValues, context: RuleContext) -> Submission:  # noqa: ARG002
         new = [options.type_(one) for one in self.types if one not in submission.types]
         return changed(submission, types=(*submission.types, *new)) if new else submission
 
@@ -157,12 +157,12 @@ class RemoveTypes:
 
     types: Sequence[str]
 
-    def made(self, submission: Submission, said: Said, context: Context) -> Submission:  # noqa: ARG002
+    def made(self, submission: Submission, said: TemplateValues, context: RuleContext) -> Submission:  # noqa: ARG002
         left = tuple(one for one in submission.types if one not in self.types)
         return submission if left == submission.types else changed(submission, types=left)
 
 
-def _known(condition: Condition, said: Said, context: Context) -> Condition:
+def _known(condition: Condition, said: TemplateValues, context: RuleContext) -> Condition:
     """Fill a condition and hold it against the properties there are; most are the same for every job."""
     return _checked(fill(condition, said), tuple(context.properties.items()))
 

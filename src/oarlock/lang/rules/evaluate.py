@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from oarlock.lang import duration
 from oarlock.lang import where as conditions
-from oarlock.lang.rules.vocabulary import FIELDS, TYPES, Answer, Answers
+from oarlock.lang.rules.vocabulary import FIELDS, TYPES, FieldValue, FieldValues
 from oarlock.lang.where import RULE, Types
 from oarlock.model.condition import (
     And,
@@ -24,21 +24,21 @@ from oarlock.model.condition import (
 from oarlock.model.errors import TypesDiffer
 from oarlock.model.resource import Value
 
-Ask = Callable[[Answers], bool | None]
+Ask = Callable[[FieldValues], bool | None]
 """Asks a condition about a submission; `None` is unknown."""
 
 _Test = Compare | In | Like | Between | IsNull
 
 
 @dataclass(frozen=True, slots=True)
-class When:
+class RuleCondition:
     """A condition on a submission. A field that holds many is `=` a text if one of them is, `!=` if none is."""
 
     text: str
     condition: Condition
     ask: Ask = field(compare=False, repr=False)
 
-    def holds(self, answers: Answers) -> bool:
+    def holds(self, answers: FieldValues) -> bool:
         """Say whether the condition is true; what is unknown is not."""
         return self.ask(answers) is True
 
@@ -53,12 +53,12 @@ class When:
         return frozenset(test.file for test in _tests(self.condition) if isinstance(test, In) and test.file)
 
 
-def read(text: str, types: Types = TYPES) -> When:
+def read(text: str, types: Types = TYPES) -> RuleCondition:
     """Read the condition of a rule."""
     checked = conditions.check(_in_seconds(conditions.parse(text, limits=RULE)), types)
     for test in _tests(checked):
         _check_many(test)
-    return When(text, checked, _compiled(checked))
+    return RuleCondition(text, checked, _compiled(checked))
 
 
 def _tests(condition: Condition) -> Iterator[_Test]:
@@ -125,7 +125,7 @@ def _compiled(condition: Condition) -> Ask:
 
 
 def _all(asks: list[Ask]) -> Ask:
-    def every(answers: Answers) -> bool | None:
+    def every(answers: FieldValues) -> bool | None:
         found: bool | None = True
         for ask in asks:
             one = ask(answers)
@@ -138,7 +138,7 @@ def _all(asks: list[Ask]) -> Ask:
 
 
 def _not(ask: Ask) -> Ask:
-    def opposite(answers: Answers) -> bool | None:
+    def opposite(answers: FieldValues) -> bool | None:
         answer = ask(answers)
         return None if answer is None else not answer
 
@@ -153,13 +153,13 @@ def _test(test: _Test) -> Ask:
     if isinstance(test, In) and test.file:
         return _in_file(test.column.name, test.file, negated=test.negated)
 
-    def plain(answers: Answers) -> bool | None:
+    def plain(answers: FieldValues) -> bool | None:
         return conditions.truth(test, _row(names, answers))
 
     return plain
 
 
-def _row(names: frozenset[str], answers: Answers) -> dict[str, Value]:
+def _row(names: frozenset[str], answers: FieldValues) -> dict[str, Value]:
     return {name: value for name in names if not isinstance(value := answers[name], tuple)}
 
 
@@ -173,7 +173,7 @@ def _of_many(test: _Test, name: str) -> Ask:
         return lambda answers: listed.isdisjoint(_many(answers[name])) == negated
     one = _of_one(test, name)
 
-    def some(answers: Answers) -> bool:
+    def some(answers: FieldValues) -> bool:
         return any(one(value, answers) for value in _many(answers[name])) != negated
 
     return some
@@ -190,7 +190,7 @@ def _listed(test: _Test) -> frozenset[object] | None:
             return None
 
 
-def _of_one(test: Compare | In | Like | Between, name: str) -> Callable[[str, Answers], bool]:
+def _of_one(test: Compare | In | Like | Between, name: str) -> Callable[[str, FieldValues], bool]:
     """Ask about one of many, as if the condition were not negated."""
     match test:
         case In(file=str(file)):
@@ -201,12 +201,12 @@ def _of_one(test: Compare | In | Like | Between, name: str) -> Callable[[str, An
             raise ValueError(f"nothing to ask of one {name}")
 
 
-def _many(answer: Answer) -> tuple[str, ...]:
+def _many(answer: FieldValue) -> tuple[str, ...]:
     return answer if isinstance(answer, tuple) else ()
 
 
 def _in_file(name: str, file: str, *, negated: bool) -> Ask:
-    def listed(answers: Answers) -> bool | None:
+    def listed(answers: FieldValues) -> bool | None:
         value = answers[name]
         return None if value is None else (str(value) in answers.context.lists[file]) != negated
 

@@ -10,9 +10,9 @@ from oarlock.lang import duration, options
 from oarlock.lang import where as conditions
 from oarlock.lang.limits import closest, short
 from oarlock.lang.rules import changes, evaluate
-from oarlock.lang.rules.changes import Change
-from oarlock.lang.rules.evaluate import When
-from oarlock.lang.rules.templates import PLACES, Wording
+from oarlock.lang.rules.changes import SubmissionChange
+from oarlock.lang.rules.evaluate import RuleCondition
+from oarlock.lang.rules.templates import PLACES, Template
 from oarlock.model.condition import Condition
 from oarlock.model.errors import BadRule, OarlockError
 
@@ -24,7 +24,7 @@ _TYPE_PLACE, _LEVEL_PLACE = frozenset({"type"}), frozenset({"level"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class AdmissionRule:
     """One rule. Where `when` is true it makes its changes, says its texts, and rejects if it has `reject`.
 
     With `allow_types` or `refuse_levels` it rejects only a job that has another type, or counts one of these levels.
@@ -32,18 +32,18 @@ class Rule:
 
     name: str
     file: str
-    when: When | None = None
-    changes: tuple[Change, ...] = ()
-    prints: Wording | None = None
-    warns: Wording | None = None
-    reject: Wording | None = None
+    when: RuleCondition | None = None
+    changes: tuple[SubmissionChange, ...] = ()
+    prints: Template | None = None
+    warns: Template | None = None
+    reject: Template | None = None
     allow_types: tuple[str, ...] | None = None
     refuse_levels: frozenset[str] | None = None
     does: tuple[str, ...] = ()  # the keys it was written with, for listings
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class RuleExample:
     """A job, what the rules of the same file know beside it, and what comes out."""
 
     name: str
@@ -58,8 +58,8 @@ class Example:
 class RuleFile:
     """What one file holds."""
 
-    rules: tuple[Rule, ...] = ()
-    examples: tuple[Example, ...] = field(default=())
+    rules: tuple[AdmissionRule, ...] = ()
+    examples: tuple[RuleExample, ...] = field(default=())
 
 
 def read(text: str, *, file: str) -> RuleFile:
@@ -100,7 +100,7 @@ def _listed(tables: Mapping[str, Any], key: str, file: str) -> list[dict[str, An
     return found
 
 
-def _rule(table: Mapping[str, Any], file: str, place: int) -> Rule:
+def _rule(table: Mapping[str, Any], file: str, place: int) -> AdmissionRule:
     name = table.get("name")
     if not isinstance(name, str) or not name.strip():
         raise BadRule(f"{file}, rule {place}: it has no name.", hint='Give it one: name = "what it is for".')
@@ -118,14 +118,14 @@ class _Reader:
     def __init__(self, table: Mapping[str, Any], name: str, file: str) -> None:
         self.table, self.name, self.file = table, name, file
 
-    def rule(self) -> Rule:
-        made: list[Change] = []
+    def rule(self) -> AdmissionRule:
+        made: list[SubmissionChange] = []
         for key, value in self.table.items():
             if key not in KEYS:
                 raise self.bad(f"there is no `{short(key)}`", closest(key, KEYS))
             if key in _CHANGES:
                 made += _CHANGES[key](self, key, value)
-        rule = Rule(
+        rule = AdmissionRule(
             name=self.name, file=self.file, when=self.when(), changes=tuple(made),
             prints=self.wording("print"), warns=self.wording("warn"), reject=self.wording("reject"),
             allow_types=self.texts("allow_types"), refuse_levels=self.levels(),
@@ -134,7 +134,7 @@ class _Reader:
         self.check(rule)
         return rule
 
-    def check(self, rule: Rule) -> None:
+    def check(self, rule: AdmissionRule) -> None:
         """Refuse rules that could not mean what they say."""
         tests = [key for key in ("allow_types", "refuse_levels") if key in self.table]
         if len(tests) == 2 or (tests and rule.reject is None):
@@ -144,7 +144,7 @@ class _Reader:
         if not rule.does:
             raise self.bad("it does nothing", f"It can {', '.join(sorted(KEYS - {'name', 'when'}))}.")
 
-    def when(self) -> When | None:
+    def when(self) -> RuleCondition | None:
         text = self.table.get("when")
         if text is None:
             return None
@@ -152,7 +152,7 @@ class _Reader:
             raise self.expected("when", "a condition in quotes")
         return evaluate.read(text)
 
-    def wording(self, key: str) -> Wording | None:
+    def wording(self, key: str) -> Template | None:
         text = self.table.get(key)
         if text is None:
             return None
@@ -161,8 +161,8 @@ class _Reader:
         more = _TYPE_PLACE if "allow_types" in self.table else _LEVEL_PLACE if "refuse_levels" in self.table else None
         return self.placed(key, text, more or frozenset())
 
-    def placed(self, key: str, text: str, more: frozenset[str] = frozenset()) -> Wording:
-        wording = Wording(text)
+    def placed(self, key: str, text: str, more: frozenset[str] = frozenset()) -> Template:
+        wording = Template(text)
         if (strange := wording.unknown(more)) is not None:
             raise self.bad(f"`{key}` has no field for {{{short(strange)}}}", closest(strange, PLACES | more))
         return wording
@@ -179,7 +179,7 @@ class _Reader:
         named = self.texts("refuse_levels")
         return None if named is None else frozenset(one.lower() for one in named)
 
-    def sets(self, key: str, value: Any) -> Iterator[Change]:
+    def sets(self, key: str, value: Any) -> Iterator[SubmissionChange]:
         if not isinstance(value, dict) or not value:
             raise self.expected(key, 'fields and values, such as { queue = "night" }')
         for name, one in value.items():
@@ -190,7 +190,7 @@ class _Reader:
             else:
                 yield self.set_one(key, name, one)
 
-    def set_one(self, key: str, name: str, value: Any) -> Change:
+    def set_one(self, key: str, name: str, value: Any) -> SubmissionChange:
         if name not in changes.SETTABLE:
             raise self.bad(f"`{short(name)}` is nothing to {key}", closest(name, [*changes.SETTABLE, "walltime"]))
         settable = changes.SETTABLE[name]
@@ -200,23 +200,23 @@ class _Reader:
             wording = self.placed(f"{key}.{name}", value)
             if "{" not in value:
                 settable.check(value)
-            return changes.Set(name, wording, key == "default")
-        return changes.Set(name, settable.check(value), key == "default")
+            return changes.SetField(name, wording, key == "default")
+        return changes.SetField(name, settable.check(value), key == "default")
 
-    def seconds(self, key: str, value: Any) -> Wording | int:
+    def seconds(self, key: str, value: Any) -> Template | int:
         if type(value) is int and 0 < value <= duration.LONGEST:
             return value
         if not isinstance(value, str):
             raise self.expected(f"{key}.walltime", "seconds, or a text like '12:00:00'")
         return self.placed(f"{key}.walltime", value) if "{" in value else duration.parse(value)
 
-    def route(self, key: str, value: Any) -> Iterator[Change]:
+    def route(self, key: str, value: Any) -> Iterator[SubmissionChange]:
         yield self.set_one(key, "queue", value)
 
-    def add_types(self, key: str, value: Any) -> Iterator[Change]:
+    def add_types(self, key: str, value: Any) -> Iterator[SubmissionChange]:
         yield changes.AddTypes([options.type_(one) for one in self.some_texts(key, value)])
 
-    def remove_types(self, key: str, value: Any) -> Iterator[Change]:
+    def remove_types(self, key: str, value: Any) -> Iterator[SubmissionChange]:
         yield changes.RemoveTypes(self.some_texts(key, value))
 
     def some_texts(self, key: str, value: Any) -> list[str]:
@@ -225,7 +225,7 @@ class _Reader:
             raise self.expected(key, "a text or a list of texts")
         return named
 
-    def constrain(self, key: str, value: Any) -> Iterator[Change]:
+    def constrain(self, key: str, value: Any) -> Iterator[SubmissionChange]:
         if not isinstance(value, str):
             raise self.expected(key, "a condition in quotes")
         self.placed(key, value)
@@ -245,12 +245,12 @@ _WALLTIMES: Mapping[str, Callable[[int | None, int], int | None]] = {
     "clamp_max": changes.at_most,
     "clamp_min": changes.at_least,
 }
-_CONSTRAINTS: Mapping[str, Callable[[Condition], Change]] = {
+_CONSTRAINTS: Mapping[str, Callable[[Condition], SubmissionChange]] = {
     "add_constraint": changes.Constrain,
     "add_constraint_to_groups": changes.ConstrainGroups,
     "add_constraint_after_validation": changes.ConstrainAfter,
 }
-_CHANGES: Mapping[str, Callable[[_Reader, str, Any], Iterable[Change]]] = {
+_CHANGES: Mapping[str, Callable[[_Reader, str, Any], Iterable[SubmissionChange]]] = {
     **dict.fromkeys(_WALLTIMES, _Reader.sets),
     **dict.fromkeys(_CONSTRAINTS, _Reader.constrain),
     "route": _Reader.route,
@@ -260,7 +260,7 @@ _CHANGES: Mapping[str, Callable[[_Reader, str, Any], Iterable[Change]]] = {
 KEYS = frozenset({"name", "when", "print", "warn", "reject", "allow_types", "refuse_levels", *_CHANGES})
 
 
-def _example(table: Mapping[str, Any], file: str, place: int) -> Example:
+def _example(table: Mapping[str, Any], file: str, place: int) -> RuleExample:
     name = str(table.get("name", f"example {place}"))
     where = f"{file}, example `{short(name)}`"
     for key, value in table.items():
@@ -270,6 +270,6 @@ def _example(table: Mapping[str, Any], file: str, place: int) -> Example:
             raise BadRule(f"{where}: `{key}` is not of the right kind.", hint="See the rules that are shipped.")
     if ("gives" in table) == ("refused" in table):
         raise BadRule(f"{where}: say what comes out.", hint="Give `gives` or `refused`, and not both.")
-    return Example(
+    return RuleExample(
         name, file, table.get("job", {}), table.get("given", {}), table.get("gives", {}), table.get("refused")
     )

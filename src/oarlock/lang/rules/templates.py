@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from oarlock.lang import duration
-from oarlock.lang.rules.vocabulary import FIELDS, Answer, Answers
+from oarlock.lang.rules.vocabulary import FIELDS, FieldValue, FieldValues
 from oarlock.model.condition import And, Between, Column, Compare, Condition, In, Like, Literal, Not, Operand, Or
 from oarlock.model.record import changed
 
@@ -15,12 +15,12 @@ _SITE = ("default_walltime", "default_walltime_seconds", "walltime_seconds")
 PLACES = frozenset({name for name, field in FIELDS.items() if not field.many} | set(_SITE))
 
 
-class Said:
+class TemplateValues:
     """What each place says for a submission: walltimes as h:mm:ss, what is not given as nothing."""
 
     __slots__ = ("_answers", "_more")
 
-    def __init__(self, answers: Answers, more: Mapping[str, str] | None = None) -> None:
+    def __init__(self, answers: FieldValues, more: Mapping[str, str] | None = None) -> None:
         self._answers, self._more = answers, more or {}
 
     def __call__(self, name: str) -> str:
@@ -41,17 +41,17 @@ class Said:
         return duration.show(answer) if FIELDS[name].duration and isinstance(answer, int) else _text(answer)
 
 
-def _text(answer: Answer) -> str:
+def _text(answer: FieldValue) -> str:
     return "" if answer is None else str(answer)
 
 
 @dataclass(frozen=True, slots=True)
-class Wording:
+class Template:
     """A text with places to fill."""
 
     text: str
 
-    def filled(self, said: Said) -> str:
+    def filled(self, said: TemplateValues) -> str:
         """Give the text with every place filled; what a value itself says is never looked at."""
         return _PLACE.sub(lambda found: said(found[1]), self.text) if "{" in self.text else self.text
 
@@ -60,7 +60,7 @@ class Wording:
         return next((name for name in _PLACE.findall(self.text) if name not in PLACES | more), None)
 
 
-def fill(condition: Condition, said: Said) -> Condition:
+def fill(condition: Condition, said: TemplateValues) -> Condition:
     """Fill the places in the texts of a condition: values stay values, whatever they say."""
     one = partial(fill, said=said)
     match condition:
@@ -73,16 +73,16 @@ def fill(condition: Condition, said: Said) -> Condition:
         case In(items=items):
             return changed(condition, items=tuple(_literal(item, said) for item in items))
         case Like(pattern=pattern):
-            return changed(condition, pattern=Wording(pattern).filled(said))
+            return changed(condition, pattern=Template(pattern).filled(said))
         case Between(low=low, high=high):
             return changed(condition, low=_literal(low, said), high=_literal(high, said))
         case _:
             return condition
 
 
-def _operand(operand: Operand, said: Said) -> Operand:
+def _operand(operand: Operand, said: TemplateValues) -> Operand:
     return operand if isinstance(operand, Column) else _literal(operand, said)
 
 
-def _literal(literal: Literal, said: Said) -> Literal:
-    return Literal(Wording(literal.value).filled(said)) if isinstance(literal.value, str) else literal
+def _literal(literal: Literal, said: TemplateValues) -> Literal:
+    return Literal(Template(literal.value).filled(said)) if isinstance(literal.value, str) else literal

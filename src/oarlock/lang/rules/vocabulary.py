@@ -6,15 +6,15 @@ from math import prod
 
 from oarlock.lang.where import Types
 from oarlock.model.job import JobKind
-from oarlock.model.request import Alternative, Group, Request
+from oarlock.model.request import Alternative, ResourceGroup, ResourceRequest
 from oarlock.model.submission import Submission
 
-Answer = int | str | tuple[str, ...] | None
+FieldValue = int | str | tuple[str, ...] | None
 """The value of a field: a field that holds many is a tuple."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class RuleContext:
     """What rules know besides the submission: the site, and a little of what the database holds.
 
     `properties` are the columns of resources; `lists` the names in each file that a rule asks about. `container` says
@@ -32,80 +32,82 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class RuleField:
     """A field: where it is found, one sentence, `int` or `str`.
 
     `many`: any number of texts. `duration`: also compared with h:m:s.
     """
 
-    of: Callable[[Submission, Context], Answer]
+    of: Callable[[Submission, RuleContext], FieldValue]
     says: str
     kind: type = str
     many: bool = False
     duration: bool = False
 
 
-FIELDS: Mapping[str, Field] = {
-    "user": Field(lambda job, _: job.user, "who submits"),
-    "group": Field(lambda job, _: job.groups, "the groups of that user", many=True),
-    "queue": Field(lambda job, _: job.queue, "the queue asked for; NULL if none was"),
-    "project": Field(lambda job, _: job.project, "the project; NULL if none was given"),
-    "name": Field(lambda job, _: job.name, "the job's name; NULL if it has none"),
-    "type": Field(lambda job, _: job.types, "the job types as written, such as besteffort or inner=42", many=True),
-    "interactive": Field(lambda job, _: _yes(job.kind is JobKind.INTERACTIVE), "YES or NO"),
-    "reservation": Field(lambda job, _: _yes(job.reservation is not None), "YES if a date was asked for, else NO"),
-    "reservation_start": Field(
+FIELDS: Mapping[str, RuleField] = {
+    "user": RuleField(lambda job, _: job.user, "who submits"),
+    "group": RuleField(lambda job, _: job.groups, "the groups of that user", many=True),
+    "queue": RuleField(lambda job, _: job.queue, "the queue asked for; NULL if none was"),
+    "project": RuleField(lambda job, _: job.project, "the project; NULL if none was given"),
+    "name": RuleField(lambda job, _: job.name, "the job's name; NULL if it has none"),
+    "type": RuleField(lambda job, _: job.types, "the job types as written, such as besteffort or inner=42", many=True),
+    "interactive": RuleField(lambda job, _: _yes(job.kind is JobKind.INTERACTIVE), "YES or NO"),
+    "reservation": RuleField(lambda job, _: _yes(job.reservation is not None), "YES if a date was asked for, else NO"),
+    "reservation_start": RuleField(
         lambda job, _: job.reservation[0] if job.reservation else None,
         "that date, in epoch seconds; NULL without one",
         int,
     ),
-    "hold": Field(lambda job, _: _yes(job.hold), "YES if the job is to be held at first, else NO"),
-    "command": Field(lambda job, _: job.command, "what is to be run; NULL if nothing is"),
-    "directory": Field(lambda job, _: job.directory, "the launching directory"),
-    "notify": Field(lambda job, _: job.notify, "how the user wants to be told; NULL if not at all"),
-    "checkpoint": Field(
+    "hold": RuleField(lambda job, _: _yes(job.hold), "YES if the job is to be held at first, else NO"),
+    "command": RuleField(lambda job, _: job.command, "what is to be run; NULL if nothing is"),
+    "directory": RuleField(lambda job, _: job.directory, "the launching directory"),
+    "notify": RuleField(lambda job, _: job.notify, "how the user wants to be told; NULL if not at all"),
+    "checkpoint": RuleField(
         lambda job, _: job.checkpoint, "seconds between the checkpoint signal and the end; 0 for none", int
     ),
-    "use_key": Field(lambda job, _: _yes(job.use_key), "YES if the job has an ssh key of its own, else NO"),
-    "walltime": Field(
+    "use_key": RuleField(lambda job, _: _yes(job.use_key), "YES if the job has an ssh key of its own, else NO"),
+    "walltime": RuleField(
         lambda job, _: max(_walltimes(job.request), default=None),
         "the longest walltime of all alternatives; NULL if none gives one",
         int,
         duration=True,
     ),
-    "shortest_walltime": Field(
+    "shortest_walltime": RuleField(
         lambda job, _: min(_walltimes(job.request), default=None), "the shortest one", int, duration=True
     ),
-    "alternatives": Field(lambda job, _: len(job.request.alternatives), "how many `-l` there are", int),
-    "nodes": Field(
+    "alternatives": RuleField(lambda job, _: len(job.request.alternatives), "how many `-l` there are", int),
+    "nodes": RuleField(
         lambda job, _: _nodes(job.request),
         "how many nodes the largest alternative counts; NULL if it counts none",
         int,
     ),
-    "resources": Field(
+    "resources": RuleField(
         lambda job, _: _resources(job.request),
         "the counts of the largest alternative, multiplied along `/` and added along `+`; NULL with ALL or BEST",
         int,
     ),
-    "level": Field(lambda job, _: levels(job.request), "the properties that are counted, such as core", many=True),
-    "array_size": Field(lambda job, _: len(job.array), "how many jobs are submitted at once", int),
-    "dependencies": Field(lambda job, _: len(job.after), "how many jobs it waits for", int),
-    "container": Field(
+    "level": RuleField(lambda job, _: levels(job.request), "the properties that are counted, such as core", many=True),
+    "array_size": RuleField(lambda job, _: len(job.array), "how many jobs are submitted at once", int),
+    "dependencies": RuleField(lambda job, _: len(job.after), "how many jobs it waits for", int),
+    "container": RuleField(
         lambda _, known: _perhaps(known.container),
         "for inner jobs: YES if the container exists and can take jobs, else NO; NULL for others",
     ),
-    "container_reserved": Field(
+    "container_reserved": RuleField(
         lambda _, known: _perhaps(known.container_reserved),
         "for inner jobs: YES if the container is a reservation, else NO",
     ),
-    "waiting_jobs": Field(lambda _, known: known.waiting_jobs, "how many jobs of that user wait", int),
-    "waiting_jobs_after": Field(
+    "waiting_jobs": RuleField(lambda _, known: known.waiting_jobs, "how many jobs of that user wait", int),
+    "waiting_jobs_after": RuleField(
         lambda job, known: known.waiting_jobs + len(job.array), "how many would wait with the ones submitted now", int
     ),
-    "waiting_reservations": Field(
+    "waiting_reservations": RuleField(
         lambda _, known: known.waiting_reservations, "for reservations: how many of that user have not started", int
     ),
-    "property": Field(lambda _, known: tuple(known.properties), "the properties that resources have here", many=True),
+    "property": RuleField(
+        lambda _, known: tuple(known.properties), "the properties that resources have here", many=True
+    ),
 }
 
 COUNTS = frozenset({"waiting_jobs", "waiting_jobs_after", "waiting_reservations"})
@@ -115,19 +117,19 @@ TYPES: Types = {name: one.kind for name, one in FIELDS.items()}
 _NODES = "network_address"
 
 
-class Answers(dict[str, Answer]):
+class FieldValues(dict[str, FieldValue]):
     """The values of the fields of a submission, each found out when it is first asked for."""
 
-    def __init__(self, submission: Submission, context: Context) -> None:
+    def __init__(self, submission: Submission, context: RuleContext) -> None:
         super().__init__()
         self.submission, self.context = submission, context
 
-    def __missing__(self, name: str) -> Answer:
+    def __missing__(self, name: str) -> FieldValue:
         answer = self[name] = FIELDS[name].of(self.submission, self.context)
         return answer
 
 
-def levels(request: Request) -> tuple[str, ...]:
+def levels(request: ResourceRequest) -> tuple[str, ...]:
     """Give every property that is counted, in order of first appearance."""
     return tuple(
         dict.fromkeys(
@@ -136,7 +138,7 @@ def levels(request: Request) -> tuple[str, ...]:
     )
 
 
-def _walltimes(request: Request) -> list[int]:
+def _walltimes(request: ResourceRequest) -> list[int]:
     return [one.walltime for one in request.alternatives if one.walltime is not None]
 
 
@@ -148,7 +150,7 @@ def _perhaps(value: bool | None) -> str | None:
     return None if value is None else _yes(value)
 
 
-def _nodes(request: Request) -> int | None:
+def _nodes(request: ResourceRequest) -> int | None:
     """Count nodes: the counts down to the level of nodes, in the alternative that has most."""
     counted = [
         sum(count for group in alternative.groups if (count := _down_to_nodes(group)))
@@ -157,7 +159,7 @@ def _nodes(request: Request) -> int | None:
     return max(counted, default=0) or None
 
 
-def _down_to_nodes(group: Group) -> int:
+def _down_to_nodes(group: ResourceGroup) -> int:
     counts: list[int] = []
     for level in group.levels:
         counts.append(level.count)
@@ -166,7 +168,7 @@ def _down_to_nodes(group: Group) -> int:
     return 0
 
 
-def _resources(request: Request) -> int | None:
+def _resources(request: ResourceRequest) -> int | None:
     counted = [_count(alternative) for alternative in request.alternatives]
     return None if None in counted else max(one for one in counted if one is not None)
 

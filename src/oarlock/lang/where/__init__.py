@@ -6,7 +6,7 @@ numbers.
 
 from oarlock.lang.where.check import Types, check, columns, known_column
 from oarlock.lang.where.evaluate import OPERATORS, like, truth
-from oarlock.lang.where.parse import RULE, STORED, TYPED, Limits, parse, parse_braced
+from oarlock.lang.where.parse import RULE, STORED, TYPED, ConditionLimits, parse, parse_braced
 from oarlock.lang.where.render import show
 
 __all__ = [
@@ -14,7 +14,7 @@ __all__ = [
     "RULE",
     "STORED",
     "TYPED",
-    "Limits",
+    "ConditionLimits",
     "Types",
     "check",
     "columns",

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from oarlock.lang.limits import TYPED_BYTES, fits, short
-from oarlock.lang.where.tokens import HINTS, INTEGER_DIGITS, INTEGERS, Token, cut
+from oarlock.lang.where.tokens import HINTS, INTEGER_DIGITS, INTEGERS, ConditionToken, cut
 from oarlock.model.condition import (
     And,
     Between,
@@ -23,7 +23,7 @@ from oarlock.model.errors import SyntaxRefused, TooLong
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ConditionLimits:
     """How large a condition may be; terms are its comparisons and tests. `files`: it may say `IN FILE '…'`."""
 
     bytes: int
@@ -33,13 +33,13 @@ class Limits:
     files: bool = False
 
 
-TYPED = Limits(bytes=TYPED_BYTES, depth=32, terms=256, items=1000)
+TYPED = ConditionLimits(bytes=TYPED_BYTES, depth=32, terms=256, items=1000)
 """For what a person sends."""
 
-STORED = Limits(bytes=16 * TYPED_BYTES, depth=96, terms=4096, items=1000)
+STORED = ConditionLimits(bytes=16 * TYPED_BYTES, depth=96, terms=4096, items=1000)
 """For what we wrote ourselves with `show`: a typed condition joined with those of the site's rules."""
 
-RULE = Limits(bytes=4 * TYPED_BYTES, depth=32, terms=256, items=1000, files=True)
+RULE = ConditionLimits(bytes=4 * TYPED_BYTES, depth=32, terms=256, items=1000, files=True)
 """For what an administrator writes in an admission rule."""
 
 _LITERAL = "a text in single quotes or a number"
@@ -51,7 +51,7 @@ _DECIMAL_DIGITS = 15  # a double holds as many exactly, so that Python and both 
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
-def parse(text: str, *, limits: Limits = TYPED) -> Condition:
+def parse(text: str, *, limits: ConditionLimits = TYPED) -> Condition:
     """Read a condition. Names and types of columns are not looked at: that is `check`."""
     fits(text, what="condition", most=limits.bytes)
     return _Parser(text, 0, limits).whole("end")
@@ -71,7 +71,7 @@ class _Parser:
 
     __slots__ = ("depth", "index", "limits", "terms", "text", "token", "tokens")
 
-    def __init__(self, text: str, begin: int, limits: Limits) -> None:
+    def __init__(self, text: str, begin: int, limits: ConditionLimits) -> None:
         self.text, self.limits = text, limits
         self.tokens = cut(text, begin)
         self.token = self.tokens[0]
@@ -221,7 +221,7 @@ class _Parser:
         self.advance()
         return int(written)
 
-    def advance(self) -> Token:
+    def advance(self) -> ConditionToken:
         token = self.token
         self.index += 1
         self.token = self.tokens[self.index]

@@ -53,7 +53,7 @@ HINTS = {
 """What a person who wrote this probably meant, by the token as written (keywords in capitals)."""
 
 
-class Token(NamedTuple):
+class ConditionToken(NamedTuple):
     """A piece of a condition.
 
     The kind is `name`, `quoted`, `text`, `number`, `op`, `stray`, `end`, or the keyword (in capitals) or mark itself.
@@ -64,7 +64,7 @@ class Token(NamedTuple):
     at: int
 
 
-def cut(text: str, begin: int) -> list[Token]:
+def cut(text: str, begin: int) -> list[ConditionToken]:
     """Cut a text from `begin` on; the last token is always the end, a closing brace, or something strange."""
     tokens = []
     for found in _TOKEN.finditer(text, begin):
@@ -74,7 +74,7 @@ def cut(text: str, begin: int) -> list[Token]:
             kind = upper
         elif kind == "mark":
             kind = written
-        tokens.append(Token(kind, written, found.end() - len(written)))
+        tokens.append(ConditionToken(kind, written, found.end() - len(written)))
         if kind in _LAST:
             break
     return tokens

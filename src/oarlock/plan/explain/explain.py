@@ -12,7 +12,7 @@ from oarlock.lang.duration import show as show_duration
 from oarlock.lang.request import show_alternative
 from oarlock.model.errors import OarlockError
 from oarlock.model.plan import Obstacle, Placement, Unplaced, WaitReason
-from oarlock.model.request import Alternative, Group, Level
+from oarlock.model.request import Alternative, Level, ResourceGroup
 from oarlock.model.snapshot import Choice, PlacedJob, Shape, WaitingJob
 from oarlock.plan.explain import unavailable
 from oarlock.plan.explain.held_back import HeldBack, ending_at, held_back
@@ -270,10 +270,10 @@ def _counting(shape: Shape) -> Level | None:
 
 def _told(shape: Shape, walltime: int, count: int | None) -> str:
     """Write a shape as the user would ask for it; with another number of outermost units, if one is given."""
-    groups = [Group(group.levels, user_condition(group.where)) for group in shape.groups]
+    groups = [ResourceGroup(group.levels, user_condition(group.where)) for group in shape.groups]
     if count is not None:
         outer, *inner = groups[0].levels
-        groups = [Group((Level(outer.name, count), *inner), groups[0].where)]
+        groups = [ResourceGroup((Level(outer.name, count), *inner), groups[0].where)]
     return show_alternative(Alternative(tuple(groups), walltime))
 
 

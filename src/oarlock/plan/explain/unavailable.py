@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from oarlock.model.condition import And, Column, Compare, Condition, Literal
 from oarlock.model.job import HOLDS_RESOURCES
-from oarlock.model.request import Group
+from oarlock.model.request import ResourceGroup
 from oarlock.model.resource import NextState, ResourceState, Value
 from oarlock.model.snapshot import PlacedJob, Shape
 from oarlock.plan.sets.bitset import fold, union, without
@@ -98,7 +98,7 @@ def _by_value(planner: "Planner", column: str) -> dict[Value, int]:
 
 
 def _with_drained(shape: Shape) -> Shape:
-    groups = tuple(Group(group.levels, _without_drain(group.where)) for group in shape.groups)
+    groups = tuple(ResourceGroup(group.levels, _without_drain(group.where)) for group in shape.groups)
     return Shape(groups, _without_drain(shape.where))
 
 

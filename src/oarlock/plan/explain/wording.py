@@ -4,7 +4,7 @@ from itertools import pairwise
 
 from oarlock.lang.where import show
 from oarlock.model.condition import And, Column, Compare, Condition, Literal
-from oarlock.model.request import ALL, BEST, BESTHALF, Group, Level
+from oarlock.model.request import ALL, BEST, BESTHALF, Level, ResourceGroup
 from oarlock.model.snapshot import Shape
 
 _NAMES = {"network_address": "node", "resource_id": "resource"}
@@ -38,7 +38,7 @@ def ordinal(number: int) -> str:
     return f"{number}{ending}"
 
 
-def _group(group: Group) -> str:
+def _group(group: ResourceGroup) -> str:
     text = _level(group.levels[0])
     for above, level in pairwise(group.levels):
         text += f" with {_level(level)}{'' if above.count == 1 else ' each'}"

@@ -12,7 +12,7 @@ from operator import or_
 from typing import Protocol
 
 from oarlock.model.condition import both
-from oarlock.model.request import ALL, Group, Level
+from oarlock.model.request import ALL, Level, ResourceGroup
 from oarlock.model.snapshot import Shape
 from oarlock.plan.fit.demand import Demand
 from oarlock.plan.fit.tree import RequestTrees, count_kept
@@ -264,14 +264,14 @@ class Fitter:
             return self.fields.resources(nodes)
         return sum(node.bits for index, node in enumerate(self.layout.nodes) if nodes >> index & 1)
 
-    def allowed(self, shape: Shape, group: Group) -> int:
+    def allowed(self, shape: Shape, group: ResourceGroup) -> int:
         """Give the resources that a group may use: its condition, the job's, and a value at each of its levels."""
         allowed = matching(self.layout, both(shape.where, group.where))
         for level in group.levels:
             allowed = without(allowed, self.layout.unset(level.name))
         return allowed
 
-    def _group(self, shape: Shape, group: Group, *, alone: bool) -> Fit:
+    def _group(self, shape: Shape, group: ResourceGroup, *, alone: bool) -> Fit:
         allowed = self.allowed(shape, group)
         if not allowed:
             return EmptyFit()

@@ -14,7 +14,7 @@ from itertools import groupby
 
 from oarlock.model.bits import positions
 from oarlock.model.errors import UnknownProperty
-from oarlock.model.resource import Order, Value
+from oarlock.model.resource import ResourceOrder, Value
 from oarlock.model.snapshot import ResourceTable
 from oarlock.plan.sets.order import preferred_rows
 
@@ -130,7 +130,7 @@ def bits_at(places: Sequence[int]) -> int:
     return int.from_bytes(image, "little")
 
 
-def make_layout(table: ResourceTable, order: Sequence[Order]) -> ResourceLayout:
+def make_layout(table: ResourceTable, order: Sequence[ResourceOrder]) -> ResourceLayout:
     """Give every resource its position."""
     names = table.columns.get(NODE, (None,) * len(table.ids))
     rows = sorted(preferred_rows(table, order), key=lambda row: not names[row])

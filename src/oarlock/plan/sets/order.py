@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from oarlock.model.errors import UnknownProperty
-from oarlock.model.resource import Order, Value
+from oarlock.model.resource import ResourceOrder, Value
 from oarlock.model.snapshot import ResourceTable
 
 
-def preferred_rows(table: ResourceTable, order: Sequence[Order]) -> list[int]:
+def preferred_rows(table: ResourceTable, order: Sequence[ResourceOrder]) -> list[int]:
     """Give the row numbers of a table in that order; ties go to the lower resource id; nothing comes last."""
     rows = sorted(range(len(table.ids)), key=table.ids.__getitem__)
     for term in reversed(order):

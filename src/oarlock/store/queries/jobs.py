@@ -13,7 +13,7 @@ from oarlock.model.condition import Condition
 from oarlock.model.errors import UnknownJob
 from oarlock.model.job import HOLDS_RESOURCES, Job, JobKind, JobState, Reservation
 from oarlock.model.record import changed
-from oarlock.model.request import Request
+from oarlock.model.request import ResourceRequest
 from oarlock.store.engine.rows import BoundRows, bind_ids, id_in, insert_rows
 from oarlock.store.engine.tx import Tx, allocate_ids
 from oarlock.store.queries import condition_sql
@@ -114,7 +114,7 @@ class NewJob:
     """
 
     job: Job
-    request: Request
+    request: ResourceRequest
     after: tuple[int, ...] = ()
     parameters: str = ""
 
@@ -475,7 +475,9 @@ def _add_logs(tx: Tx, numbers: Sequence[int], new: Sequence[NewJob]) -> None:
     )
 
 
-def _add_requests(tx: Tx, numbers: Sequence[int], requests: Sequence[Request], texts: dict[Condition, str]) -> None:
+def _add_requests(
+    tx: Tx, numbers: Sequence[int], requests: Sequence[ResourceRequest], texts: dict[Condition, str]
+) -> None:
     alternatives = [(n, a) for n, request in zip(numbers, requests, strict=True) for a in request.alternatives]
     moldables = allocate_ids(tx, moldable_job_descriptions.c.moldable_id, len(alternatives))
     insert_rows(

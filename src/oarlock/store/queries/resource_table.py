@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Select, TableClause, select
 
 from oarlock.lang.where import known_column
-from oarlock.model.resource import Order, ResourceState, Value
+from oarlock.model.resource import ResourceOrder, ResourceState, Value
 from oarlock.model.snapshot import ResourceTable
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import properties
@@ -19,14 +19,14 @@ class ResourceTableCache:
     """The table that was read last; as long as nothing changed the next one is the same object."""
 
     rows: Sequence[tuple[Any, ...]] = ()
-    order: Sequence[Order] = ()
+    order: Sequence[ResourceOrder] = ()
     table: ResourceTable | None = None
 
 
 def read(
     tx: Tx,
     types: Mapping[str, type],
-    order: Sequence[Order],
+    order: Sequence[ResourceOrder],
     memory: ResourceTableCache | None = None,
     also: Select[Any] | None = None,
 ) -> ResourceTable:
@@ -49,7 +49,9 @@ def _alive(resource: TableClause, also: Select[Any] | None) -> Select[Any]:
     return select(resource).where(wanted).order_by(resource.c.resource_id)
 
 
-def _ordered(rows: Sequence[tuple[Any, ...]], types: Mapping[str, type], order: Sequence[Order]) -> ResourceTable:
+def _ordered(
+    rows: Sequence[tuple[Any, ...]], types: Mapping[str, type], order: Sequence[ResourceOrder]
+) -> ResourceTable:
     columns: dict[str, Sequence[Value]] = dict(
         zip(types, zip(*rows, strict=True) if rows else ((),) * len(types), strict=True)
     )
@@ -59,7 +61,7 @@ def _ordered(rows: Sequence[tuple[Any, ...]], types: Mapping[str, type], order: 
     return ResourceTable(ids=sorted_columns["resource_id"], columns=sorted_columns)  # type: ignore[arg-type]
 
 
-def _sorted(places: Iterable[int], columns: Mapping[str, Sequence[Value]], order: Sequence[Order]) -> list[int]:
+def _sorted(places: Iterable[int], columns: Mapping[str, Sequence[Value]], order: Sequence[ResourceOrder]) -> list[int]:
     """Sort places by several columns; the two databases would put NULL at different ends."""
     result = list(places)
     for key in reversed(order):

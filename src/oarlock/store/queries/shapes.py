@@ -13,7 +13,7 @@ from oarlock.lang.where import STORED, Types, parse
 from oarlock.model.condition import Condition
 from oarlock.model.errors import OarlockError
 from oarlock.model.job import JobState
-from oarlock.model.request import Alternative, Group, Level, Request
+from oarlock.model.request import Alternative, Level, ResourceGroup, ResourceRequest
 from oarlock.model.snapshot import Choice, Shape
 from oarlock.store.engine.rows import bind_ids, id_in
 from oarlock.store.engine.tx import Tx
@@ -94,11 +94,11 @@ def _remember(tx: Tx, moldables: list[int], memory: ShapeCache) -> None:
     memory.groups = {number: new_groups.get(number) or memory.groups.get(number, ()) for number in moldables}
 
 
-def requests_of(tx: Tx, ids: list[int], types: Types) -> dict[int, Request]:
+def requests_of(tx: Tx, ids: list[int], types: Types) -> dict[int, ResourceRequest]:
     """Give what each of these jobs asked for; a job whose condition can no longer be read is not in the answer."""
     requests_read = read(tx, bound_job_ids(tx.dialect.name), types, **bind_ids(tx, ids))
     return {
-        job_id: Request(
+        job_id: ResourceRequest(
             tuple(Alternative(requests_read.shapes[choice.shape].groups, choice.walltime) for choice in choices),
             requests_read.shapes[choices[0].shape].where,
         )
@@ -163,11 +163,11 @@ def _intern(written: _Written, types: Types, shapes: list[Shape]) -> int | str:
     """Read a stored shape and give its place among the others, or the sentence that says why it cannot be read."""
     properties, groups = written
     try:
-        request = Request(
+        request = ResourceRequest(
             (
                 Alternative(
                     tuple(
-                        Group(tuple(Level(name, count) for name, count in levels), _condition(text))
+                        ResourceGroup(tuple(Level(name, count) for name, count in levels), _condition(text))
                         for text, levels in groups
                     )
                 ),

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Select, and_, bindparam, func, literal_column, or_, select
 
 from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
-from oarlock.model.resource import DEFAULT_ORDER, Order
+from oarlock.model.resource import DEFAULT_ORDER, ResourceOrder
 from oarlock.model.snapshot import Choice, Dependency, PlacedJob, Promise, Queue, Snapshot, Usage, WaitingJob
 from oarlock.store.engine.rows import bind_ids, id_in
 from oarlock.store.engine.tx import Tx
@@ -69,7 +69,7 @@ def read(
     *,
     karma_window: int,
     now: int,
-    order: Sequence[Order] = DEFAULT_ORDER,
+    order: Sequence[ResourceOrder] = DEFAULT_ORDER,
     depth: int | None = None,
     half_life: int = 0,
     memory: SnapshotCache | None = None,
