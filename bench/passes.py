@@ -53,7 +53,7 @@ def _furnish(tx: Tx) -> list[Job]:
 
 def _pass(database: Database, planned: PlannedDatabase, now: int, *, dates: bool) -> None:
     config = Config()
-    how, window = schedule.settings(config), config.karma_window
+    how, window = schedule.plan_settings(config), config.karma_window
     planned.decide(PlanRequest(database.address, how, window, now, config.scheduler_timeout, dates))
 
 

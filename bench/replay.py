@@ -11,9 +11,9 @@ from pathlib import Path
 from bench.harness import figure
 from oarlock.simulate import formats
 from oarlock.simulate.energy import Energy
-from oarlock.simulate.platform import alike
+from oarlock.simulate.platform import uniform
 from oarlock.simulate.replay import EventOrder, Replay, ReplayedJob
-from oarlock.simulate.statistics import measured
+from oarlock.simulate.statistics import compute
 from oarlock.simulate.trace import Trace
 
 TRACES = Path(__file__).resolve().parents[2] / "shared" / "data" / "traces"
@@ -38,13 +38,13 @@ def _replayed(machine: Machine, policy: str, ties: EventOrder = EventOrder.OURS)
     name, processors = machine
     _trace.cache_clear()
     before = time.process_time()
-    ran = Replay(_trace(name), alike(processors), policy, ties=ties).run()
+    ran = Replay(_trace(name), uniform(processors), policy, ties=ties).run()
     return ran, time.process_time() - before
 
 
 def _off(ran: list[ReplayedJob], processors: int, expected: Expected) -> float:
     """Give by how many per cent the worse of mean wait and slowdown differs from what is expected."""
-    found = measured(ran, size=processors, submitted=len(ran), energy=Energy(0, 0))
+    found = compute(ran, size=processors, submitted=len(ran), energy=Energy(0, 0))
     pairs = zip((found.mean_wait, found.bounded_slowdown), expected, strict=True)
     return max(abs(value / wanted - 1) * 100 for value, wanted in pairs)
 

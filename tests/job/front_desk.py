@@ -79,7 +79,7 @@ class FrontDesk:
 
     def again(self, job_id: int, *, request_id: str | None = None, now: int = NOW) -> list[Job]:
         """Submit an ended job again."""
-        asked = self._counted(submit.repeated(self.tx, job_id, user=self.user, uid=self.uid, groups=self.groups))
+        asked = self._counted(submit.resubmission(self.tx, job_id, user=self.user, uid=self.uid, groups=self.groups))
         cluster = self.existing.now(self.tx)
         return submit.submit(
             self.tx, asked.admitted, cluster=cluster, config=self.config, now=now, request_id=request_id

@@ -89,7 +89,7 @@ def test_a_rule_that_does_not_work_is_noted_for_the_administrator(desk: FrontDes
     number = rules.add(desk.tx, "[[rule]]\nname = 'x'\nadd_constraint = 'nothing = 1'")
     with pytest.raises(RuleFailed) as failure:
         desk.submit()
-    admit.note(desk.tx, failure.value, user="alice", now=NOW)
+    admit.note_failure(desk.tx, failure.value, user="alice", now=NOW)
     said = (
         f"The admission rule row {number} of admission_rules, rule `x` does not work: There is no property `nothing`. "
         "The job of alice was refused."

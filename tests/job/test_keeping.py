@@ -19,7 +19,7 @@ from oarlock.store.queries import jobs, maintenance, plans, properties, resource
 
 NOW = 1_000_000
 CONFIG = Config(scheduler_job_security_time=0)
-HOW = schedule.settings(CONFIG)
+HOW = schedule.plan_settings(CONFIG)
 
 
 @pytest.fixture
@@ -100,12 +100,12 @@ def test_only_what_changed_of_a_whole_plan_travels_and_is_written(tx: Tx):
     told = plans.read(tx)
     assert len(told) == 2
     [last] = wait(tx, "/core=2,walltime=0:1:40")
-    decision = schedule.changes(scratch(tx, NOW), told)
+    decision = schedule.only_changes(scratch(tx, NOW), told)
     assert ([one.job_id for one in decision.predictions], decision.gone) == ([last], ())
     schedule.apply(tx, site, decision, {}, now=NOW)
     whole = plans.read(tx)
     assert {number: whole[number] for number in told} == told
     assert len(whole) == 3
-    empty = schedule.changes(structs.replace(decision, predictions=(), gone=None), whole)
+    empty = schedule.only_changes(structs.replace(decision, predictions=(), gone=None), whole)
     schedule.apply(tx, site, empty, {}, now=NOW)
     assert (set(empty.gone or ()), plans.read(tx)) == (set(whole), {})

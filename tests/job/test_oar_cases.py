@@ -74,7 +74,7 @@ def watchdog(tx: Tx, given: dict[str, Any], expected: dict[str, Any]) -> None:
         if frag := given.get("frag"):
             kills.request(tx, [job.id], at=frag["date"])
             kills.set_state(tx, [job.id], FragState(frag["state"]))
-    instructions = watch.look(tx, known, now=now, over=FinishedAttempts())
+    instructions = watch.check(tx, known, now=now, finished=FinishedAttempts())
     if "resource" in given:
         told["next_state"] = resources.listed(tx, ids)[0].properties["state"]
     else:

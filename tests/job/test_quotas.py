@@ -37,19 +37,19 @@ def written(tmp_path):
 
 
 def test_without_quotas_there_is_no_book(tmp_path):
-    assert quotas.book(Config(quotas_conf_file=tmp_path / "none.json")) is None
+    assert quotas.current(Config(quotas_conf_file=tmp_path / "none.json")) is None
 
 
 def test_all_is_the_number_of_default_resources(written):
-    book = quotas.book(written({"quotas": {"*,*,*,/": "ALL"}}))
+    book = quotas.current(written({"quotas": {"*,*,*,/": "ALL"}}))
     resources = table(*node("n1", 4), *licences(3))
-    assert quotas.holding(book, resources, now=0) == ((QuotaRule("*", "*", "*", "/", 4),), ())
+    assert quotas.rules_over_time(book, resources, now=0) == ((QuotaRule("*", "*", "*", "/", 4),), ())
 
 
 def test_a_calendar_follows_local_time_and_its_summer(written):
-    book = quotas.book(written({"periodical": [["00:00-08:00 * * *", "night"], ["* * * *", "day"]],
+    book = quotas.current(written({"periodical": [["00:00-08:00 * * *", "night"], ["* * * *", "day"]],
                                 "night": {"*,*,*,*": 1}, "day": {"*,*,*,*": 2}}))  # fmt: skip
-    always, spans = quotas.holding(book, cluster(1, 1), now=SUMMER_BEGINS)
+    always, spans = quotas.rules_over_time(book, cluster(1, 1), now=SUMMER_BEGINS)
     first, second = spans[:2]
     midnight = SUMMER_BEGINS - 2 * HOUR
     assert always == ()
@@ -58,11 +58,11 @@ def test_a_calendar_follows_local_time_and_its_summer(written):
 
 
 def test_far_away_all_rules_hold_at_once(written):
-    book = quotas.book(written({"periodical": [["* * * *", "week"]],
+    book = quotas.current(written({"periodical": [["* * * *", "week"]],
                                 "oneshot": [["2026-04-01 12:00", "2026-04-02 12:00", "feast"]],
                                 "week": {"*,*,*,*": 2}, "feast": {"*,*,*,a": 1}, "unused": {"*,*,*,b": 1},
                                 }))  # fmt: skip
-    _, spans = quotas.holding(book, cluster(1, 1), now=SUMMER_BEGINS)
+    _, spans = quotas.rules_over_time(book, cluster(1, 1), now=SUMMER_BEGINS)
     assert [(one.user, one.resources) for one in spans[-1].rules] == [("a", 1), ("*", 2)]
     assert spans[-1].end == FOREVER
     assert all(one.end == two.begin for one, two in pairwise(spans))
@@ -70,10 +70,10 @@ def test_far_away_all_rules_hold_at_once(written):
 
 
 def test_a_calendar_without_rules_for_the_rest_of_the_time_has_none_then(written):
-    book = quotas.book(
+    book = quotas.current(
         written({"oneshot": [["2026-04-01 12:00", "2026-04-02 12:00", "feast"]], "feast": {"*,*,*,a": 1}})
     )
-    _, spans = quotas.holding(book, cluster(1, 1), now=SUMMER_BEGINS)
+    _, spans = quotas.rules_over_time(book, cluster(1, 1), now=SUMMER_BEGINS)
     assert [len(one.rules) for one in spans] == [0, 1, 0, 1]
 
 
@@ -84,15 +84,15 @@ def test_a_calendar_without_rules_for_the_rest_of_the_time_has_none_then(written
 def test_a_bad_file_is_refused_with_its_name(written, content, sentence):
     config = written(content)
     with pytest.raises(BadQuotas, match=sentence) as refused:
-        quotas.book(config)
+        quotas.current(config)
     assert str(config.quotas_conf_file) in str(refused.value)
 
 
 def test_a_file_that_is_not_there_or_not_named_is_refused(tmp_path):
     with pytest.raises(BadQuotas, match="cannot be read: No such file"):
-        quotas.book(Config(quotas=True, quotas_conf_file=tmp_path / "none.json"))
+        quotas.current(Config(quotas=True, quotas_conf_file=tmp_path / "none.json"))
     with pytest.raises(BadQuotas, match="nothing says which they are"):
-        quotas.book(Config(quotas=True))
+        quotas.current(Config(quotas=True))
 
 
 def _write(path, content) -> None:
@@ -106,10 +106,10 @@ def test_a_changed_file_is_read_again(tmp_path):
     path = tmp_path / "quotas.json"
     config = Config(quotas=True, quotas_conf_file=path)
     _write(path, {"quotas": {"*,*,*,/": 4}})
-    first = quotas.book(config)
-    assert quotas.book(config) is first
+    first = quotas.current(config)
+    assert quotas.current(config) is first
     _write(path, {"quotas": {"*,*,*,/": 5}})
-    assert [rule.resources.number for rule in quotas.book(config).sets["quotas"]] == [5]
+    assert [rule.resources.number for rule in quotas.current(config).sets["quotas"]] == [5]
 
 
 @pytest.mark.parametrize(
@@ -120,30 +120,30 @@ def test_a_changed_file_that_is_bad_is_not_used_and_told_until_it_is_good_again(
     path = tmp_path / "quotas.json"
     config = Config(quotas=True, quotas_conf_file=path)
     _write(path, {"quotas": {"*,*,*,/": 4}})
-    first = quotas.book(config)
+    first = quotas.current(config)
     if content is None:
         path.unlink()
     else:
         _write(path, content)
-    assert (quotas.book(config), quotas.book(config)) == (first, first)
+    assert (quotas.current(config), quotas.current(config)) == (first, first)
     assert says in quotas.problem(config)
     _write(path, {"quotas": {}})
-    assert quotas.book(config).sets == {"quotas": ()}
+    assert quotas.current(config).sets == {"quotas": ()}
     assert quotas.problem(config) == ""
 
 
 def test_a_name_that_is_there_twice_is_refused(written):
     with pytest.raises(BadQuotas, match=r"`\*,\*,\*,/` is there twice"):
-        quotas.book(written('{"quotas": {"*,*,*,/": 1, "*,*,*,/": 2}}'))
+        quotas.current(written('{"quotas": {"*,*,*,/": 1, "*,*,*,/": 2}}'))
 
 
 def test_what_is_in_force_at_an_instant_has_a_name_and_an_end(written):
-    book = quotas.book(written({"periodical": [["00:00-08:00 * * *", "night"], ["* * * *", "day"]],
+    book = quotas.current(written({"periodical": [["00:00-08:00 * * *", "night"], ["* * * *", "day"]],
                                 "night": {"*,*,*,*": 1}, "day": {"*,*,*,*": 2}}))  # fmt: skip
     midnight = SUMMER_BEGINS - 2 * HOUR
-    night = quotas.in_force(book, cluster(1, 1), at=SUMMER_BEGINS)
+    night = quotas.active_at(book, cluster(1, 1), at=SUMMER_BEGINS)
     assert (night.name, night.until, night.rules[0].resources) == ("night", midnight + 7 * HOUR, 1)
-    day = quotas.in_force(book, cluster(1, 1), at=midnight + 7 * HOUR)
+    day = quotas.active_at(book, cluster(1, 1), at=midnight + 7 * HOUR)
     assert (day.name, day.until, day.rules[0].resources) == ("day", midnight + 23 * HOUR, 2)
-    always = quotas.in_force(quotas.book(written({"quotas": {"*,*,*,*": 3}})), cluster(1, 1), at=7)
+    always = quotas.active_at(quotas.current(written({"quotas": {"*,*,*,*": 3}})), cluster(1, 1), at=7)
     assert (always.name, always.until, len(always.rules)) == ("quotas", None, 1)

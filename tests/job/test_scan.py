@@ -3,7 +3,7 @@
 import pytest
 
 from oarlock.job.admission.payload import SubmissionPayload
-from oarlock.job.admission.script import followed
+from oarlock.job.admission.script import apply_directives
 from oarlock.model.errors import BadDirective, SyntaxRefused
 
 SCRIPT = """#!/bin/sh
@@ -19,7 +19,7 @@ echo hello
 
 
 def test_every_option_of_a_script_is_followed():
-    assert followed(SubmissionPayload(script=SCRIPT, command="./s")) == SubmissionPayload(
+    assert apply_directives(SubmissionPayload(script=SCRIPT, command="./s")) == SubmissionPayload(
         script=SCRIPT, command="./s", resources=["nodes=2,walltime=1"], name="scanned", project="proj",
         types=["besteffort", "idempotent"], checkpoint=60, signal=10, after=[4], hold=True, array=["", "", ""],
         queue="night", stdout="o %jobid%", stderr="e", directory="/tmp", notify="mail:a@b", use_key=True,
@@ -32,7 +32,7 @@ def test_what_was_said_outside_wins_and_alternatives_add_up():
         script=SCRIPT, resources=["core=1"], name="cli", types=["noop"], after=[9], checkpoint=5, array=["x"],
         directory="/home",
     )  # fmt: skip
-    made = followed(body)
+    made = apply_directives(body)
     assert (made.resources, made.types, made.after) == (
         ["core=1", "nodes=2,walltime=1"], ["noop", "besteffort", "idempotent"], [9, 4],
     )  # fmt: skip
@@ -41,7 +41,7 @@ def test_what_was_said_outside_wins_and_alternatives_add_up():
 
 def test_without_a_script_nothing_changes():
     body = SubmissionPayload(command="x")
-    assert followed(body) is body
+    assert apply_directives(body) is body
 
 
 @pytest.mark.parametrize(
@@ -49,9 +49,9 @@ def test_without_a_script_nothing_changes():
 )
 def test_a_line_that_cannot_be_followed_is_named(line):
     with pytest.raises(BadDirective, match="Line 2 of the script"):
-        followed(SubmissionPayload(script=f"#!/bin/sh\n#OAR {line}\n"))
+        apply_directives(SubmissionPayload(script=f"#!/bin/sh\n#OAR {line}\n"))
 
 
 def test_what_is_no_script_is_not_searched():
     with pytest.raises(SyntaxRefused, match="This is no script"):
-        followed(SubmissionPayload(script="\x7fELF"))
+        apply_directives(SubmissionPayload(script="\x7fELF"))

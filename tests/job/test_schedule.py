@@ -14,7 +14,7 @@ from oarlock.store.queries.plans import Prediction
 
 NOW = 1_000_000
 CONFIG = Config(scheduler_job_security_time=0)
-HOW = schedule.settings(CONFIG)
+HOW = schedule.plan_settings(CONFIG)
 SITE = StepContext(CONFIG, b"key")
 
 

@@ -79,8 +79,8 @@ def test_ten_thousand_members_take_no_more_statements_than_two(desk: FrontDesk):
 def test_a_request_that_comes_twice_is_done_once(desk: FrontDesk):
     first = desk.submit(request_id="a", array=["1", "2"])
     assert desk.submit(request_id="a", array=["1", "2"]) == first
-    assert submit.answered(desk.tx, user="alice", request_id="a") == StoredJobs(first[0], 2)
-    assert submit.answered(desk.tx, user="bob", request_id="a") is None
+    assert submit.earlier_result(desk.tx, user="alice", request_id="a") == StoredJobs(first[0], 2)
+    assert submit.earlier_result(desk.tx, user="bob", request_id="a") is None
     assert desk.submit(request_id="b", array=["1", "2"]) != first
     assert rows(desk.tx, "SELECT count(*) FROM jobs") == [(4,)]
 
@@ -227,14 +227,14 @@ def test_only_ones_own_ended_batch_jobs_are_submitted_again(desk: FrontDesk):
         (2**63, "alice", errors.UnknownJob),
     ]:
         with pytest.raises(refusal):
-            submit.repeated(desk.tx, number, user=user)
+            submit.resubmission(desk.tx, number, user=user)
 
 
 def test_a_job_whose_property_is_gone_is_not_submitted_again(desk: FrontDesk):
     over = ended(desk, properties="mem = 16")
     properties.drop(desk.tx, "mem", at=NOW)
     with pytest.raises(errors.ResubmitRefused, match="cannot be read any more"):
-        submit.repeated(desk.tx, over.id, user="alice")
+        submit.resubmission(desk.tx, over.id, user="alice")
 
 
 def test_a_job_submitted_again_passes_the_rules(desk: FrontDesk, tmp_path: Path):

@@ -4,7 +4,7 @@ import asyncio
 import re
 from pathlib import Path
 
-from oarlock.job.admission.examples import tried
+from oarlock.job.admission.examples import run_examples
 from oarlock.job.admission.rules import RuleSource
 from oarlock.lang.rules import FIELDS, read
 from oarlock.lang.rules.parse import KEYS
@@ -20,7 +20,7 @@ def block(kind: str) -> str:
 
 def test_the_rule_of_the_page_does_what_its_example_says():
     file = read(block("toml"), file="page.toml")
-    assert [one.differs for one in tried(RuleSource("page", 1, file.rules, file.examples))] == [""]
+    assert [one.differs for one in run_examples(RuleSource("page", 1, file.rules, file.examples))] == [""]
 
 
 def test_every_field_is_explained_as_the_code_does():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from oarlock.job.admission.examples import tried
+from oarlock.job.admission.examples import run_examples
 from oarlock.job.admission.rules import OPTIONAL, SHIPPED, RuleSource, sources
 from oarlock.lang.rules import RuleExample, read
 
@@ -14,7 +14,9 @@ def _short(value: RuleSource | int) -> str:
 
 
 @pytest.mark.parametrize(
-    "one", [one for source in ALL for one in tried(source)], ids=lambda one: f"{one.example.file}: {one.example.name}"
+    "one",
+    [one for source in ALL for one in run_examples(source)],
+    ids=lambda one: f"{one.example.file}: {one.example.name}",
 )
 def test_an_example_comes_out_as_it_says(one):
     assert one.differs == ""
@@ -26,7 +28,7 @@ def test_an_example_comes_out_as_it_says(one):
 def test_no_rule_could_be_left_out_without_an_example_noticing(source: RuleSource, place: int):
     others = source.rules[:place] + source.rules[place + 1 :]
     without = RuleSource(source.name, source.priority, others, source.examples)
-    assert any(one.differs for one in tried(without)), source.rules[place].name
+    assert any(one.differs for one in run_examples(without)), source.rules[place].name
 
 
 def test_a_rule_file_is_shipped_for_each_of_the_manuals_examples():
@@ -55,6 +57,6 @@ def test_an_example_that_comes_out_otherwise_says_how(text, differs):
         f"[[example]]\nname = 'e'\n{text}\n",
         file="f.toml",
     )
-    [one] = tried(RuleSource("f.toml", 1, file.rules, file.examples))
+    [one] = run_examples(RuleSource("f.toml", 1, file.rules, file.examples))
     assert isinstance(one.example, RuleExample)
     assert one.differs == differs

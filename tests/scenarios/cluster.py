@@ -20,8 +20,8 @@ class Cluster(SimulatedCluster):
         names = [f"node{n}" for n in range(1, nodes + 1)]
         super().__init__(database, names, Config(**settings), written=self._promises_never_overlap)
         database.write(lambda tx: self._add(tx, cores))
-        self.scripts, self.woken = self.errands.scripts, self.errands.woken
-        self.slept, self.told = self.errands.slept, self.errands.told
+        self.scripts, self.woken = self.effects.scripts, self.effects.woken
+        self.slept, self.told = self.effects.slept, self.effects.told
 
     def _add(self, tx: Tx, cores: int) -> None:
         properties.add(tx, "core", int)
@@ -43,16 +43,16 @@ class Cluster(SimulatedCluster):
         return job.id
 
     def kill(self, *ids: int, **more: Any) -> list[ActionResult]:
-        return self.wish(lambda tx: kill.ask(tx, self.site, ids, by="ada", now=self.now, **more))
+        return self.wish(lambda tx: kill.request(tx, self.context, ids, by="ada", now=self.now, **more))
 
     def hold(self, *ids: int, running: bool = False) -> list[ActionResult]:
-        return self.wish(lambda tx: suspend.hold(tx, self.site, ids, by="ada", now=self.now, running=running))
+        return self.wish(lambda tx: suspend.hold(tx, self.context, ids, by="ada", now=self.now, running=running))
 
     def resume(self, *ids: int) -> list[ActionResult]:
-        return self.wish(lambda tx: suspend.resume(tx, self.site, ids, by="ada", now=self.now))
+        return self.wish(lambda tx: suspend.resume(tx, self.context, ids, by="ada", now=self.now))
 
     def signal(self, number: int, *ids: int) -> list[ActionResult]:
-        return self.wish(lambda tx: kill.signal(tx, self.site, ids, number, by="ada", now=self.now))
+        return self.wish(lambda tx: kill.signal(tx, self.context, ids, number, by="ada", now=self.now))
 
     # What is seen.
 

@@ -297,16 +297,16 @@ def test_the_memory_of_ended_places_is_not_kept(cluster):
     from oarlock.node.wire.messages import EXITED, Report
     from oarlock.store.queries.attempts import Attempt, AttemptNode
 
-    over, place = FinishedAttempts(), (1, 1, "a")
+    finished, place = FinishedAttempts(), (1, 1, "a")
     attempt = Attempt(job_id=1, number=1, secret_hash="", nodes=(AttemptNode("a"), AttemptNode("b")), opened_us=0)
     with cluster.database.read() as tx:
-        step, again, later = (UnitOfWork(tx, cluster.site, cluster.now) for _ in range(3))
-    assert (over.add(step, place), over.add(step, place), over.left(attempt)) == (True, False, ["b"])
-    assert over.add(again, place)  # the first step was undone
-    over.written([Exited("a", Report(*place, "", EXITED))], [])
-    assert not over.add(later, place)
-    over.written([], [ForgetAttempts("a", ((1, 1),))])
-    assert over.left(attempt) == ["a", "b"]
+        step, again, later = (UnitOfWork(tx, cluster.context, cluster.now) for _ in range(3))
+    assert (finished.add(step, place), finished.add(step, place), finished.nodes_left(attempt)) == (True, False, ["b"])
+    assert finished.add(again, place)  # the first step was undone
+    finished.mark_written([Exited("a", Report(*place, "", EXITED))], [])
+    assert not finished.add(later, place)
+    finished.mark_written([], [ForgetAttempts("a", ((1, 1),))])
+    assert finished.nodes_left(attempt) == ["a", "b"]
 
 
 def test_a_step_that_is_undone_and_done_again_changes_nothing(cluster, monkeypatch):

@@ -229,7 +229,7 @@ def test_a_reservation_whose_date_is_taken_is_refused_and_told_when_it_could_be(
     assert cluster.story(job) == ["Waiting", "toError", "Error"]
     assert "the date is taken" in cluster.job(job).message
     with cluster.database.read() as tx:
-        answer, told = explain.reservation(tx, job), explain.why(tx, cluster.site.config, job, now=cluster.now)
+        answer, told = explain.reservation(tx, job), explain.why(tx, cluster.context.config, job, now=cluster.now)
     assert (answer.accepted, answer.start) == (False, BEGIN + 3601)
     assert (told.says, told.start) == (f"it is over (Error): {cluster.job(job).message}", None)
 

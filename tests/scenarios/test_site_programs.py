@@ -26,7 +26,7 @@ def _fail(cluster, word):
 
 
 def _start_queues(cluster):
-    cluster.site.programs.forget()
+    cluster.context.programs.forget()
     cluster.database.write(lambda tx: queue_states.start(tx, None, by="root", now=BEGIN))
     cluster._look_again(None)
     cluster.settle()
@@ -71,7 +71,7 @@ def test_a_prologue_that_fails_for_two_users_in_a_row_stops_the_queues(cluster):
     assert says.startswith("PROLOGUE_ERROR on purpose. No job starts any more in queues ")
     assert (says.endswith("`oarnotify -E` starts them again"), to_check) == (True, True)
     with cluster.database.read() as tx:
-        assert explain.why(tx, cluster.site.config, theirs, now=BEGIN).says == f"queue `default` is stopped: {says}"
+        assert explain.why(tx, cluster.context.config, theirs, now=BEGIN).says == f"queue `default` is stopped: {says}"
     _fail(cluster, "")
     _start_queues(cluster)
     cluster.finish()

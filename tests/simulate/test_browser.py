@@ -12,7 +12,7 @@ import pytest
 
 from oarlock.simulate.compare import Comparison
 from oarlock.simulate.page import page
-from oarlock.simulate.platform import site
+from oarlock.simulate.platform import parse
 from oarlock.simulate.trace import Trace, TraceJob, flat
 from tests.components import COMPONENTS
 
@@ -57,9 +57,9 @@ def report(tmp_path_factory):
         for size in [drawing.randint(1, 40)]
     )
     trace = Trace("a <small> trace & more.swf", jobs)
-    results = Comparison(site("nodes=8/core=8", trace)).of(trace, ["fcfs", "easy"])
+    results = Comparison(parse("nodes=8/core=8", trace)).of(trace, ["fcfs", "easy"])
     file = tmp_path_factory.mktemp("report") / "report.html"
-    text = page(trace, site("nodes=8/core=8", trace), results)
+    text = page(trace, parse("nodes=8/core=8", trace), results)
     file.write_text(text.replace("</main>", f"</main><script>{_LOOK}</script>"))
     return file
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from oarlock.model.snapshot import ResourceTable
 from oarlock.simulate import full
 from oarlock.simulate.compare import Comparison
-from oarlock.simulate.platform import alike, tabled
+from oarlock.simulate.platform import from_table, uniform
 from oarlock.simulate.replay import Replay
 from oarlock.simulate.trace import Trace, TraceJob, flat, parts
 
@@ -57,7 +57,7 @@ def overlapping(ran):
 @pytest.mark.parametrize("policy", ["fcfs", "easy", "easy-sjbf", "depth-2", "oar_sched_gantt_with_timesharing"])
 def test_the_house_starts_what_the_planner_alone_starts(policy):
     jobs, site = trace(7), cluster(4, 2)
-    alone = Replay(jobs, tabled(site), policy).run()
+    alone = Replay(jobs, from_table(site), policy).run()
     told = []
     whole = full.replay(jobs, site, policy, progress=told.append)
     assert [(one.job.number, one.start, one.resources) for one in whole] == [
@@ -81,7 +81,7 @@ def test_the_house_keeps_dates_where_the_policy_does(seed):
 @pytest.mark.parametrize("seed", [8, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (9, 10))])
 def test_the_house_keeps_dates_as_the_planner_alone_does(seed):
     jobs, site = trace(seed), cluster(4, 2)
-    alone, whole = Replay(jobs, tabled(site), "conservative").run(), full.replay(jobs, site, "conservative")
+    alone, whole = Replay(jobs, from_table(site), "conservative").run(), full.replay(jobs, site, "conservative")
     assert [(one.start, one.resources) for one in whole] == [(one.start, one.resources) for one in alone]
 
 
@@ -102,17 +102,17 @@ def test_processors_that_are_all_alike_are_one_large_node_and_what_never_fits_ne
 
 def test_the_planner_alone_predicts_too():
     jobs, site = trace(9, 120), cluster(4, 2)
-    alone = Replay(jobs, tabled(site), "easy-sjbf+predict").run()
-    assert [one.start for one in alone] != [one.start for one in Replay(jobs, tabled(site), "easy-sjbf").run()]
+    alone = Replay(jobs, from_table(site), "easy-sjbf+predict").run()
+    assert [one.start for one in alone] != [one.start for one in Replay(jobs, from_table(site), "easy-sjbf").run()]
     assert (len(alone), overlapping(alone)) == (120, [])
-    [pooled] = Comparison(alike(8)).of(trace(9, 40, most=4), ["easy+predict"])
-    [tree] = Comparison(tabled(full.processors(8))).of(flattened(trace(9, 40, most=4)), ["easy+predict"])
+    [pooled] = Comparison(uniform(8)).of(trace(9, 40, most=4), ["easy+predict"])
+    [tree] = Comparison(from_table(full.processors(8))).of(flattened(trace(9, 40, most=4)), ["easy+predict"])
     assert [one.start for one in pooled.ran] == [one.start for one in tree.ran]
 
 
 def test_a_comparison_can_be_made_with_everything():
     jobs = trace(3, 20, most=3)
-    for where in (alike(8), tabled(cluster(4, 2))):
+    for where in (uniform(8), from_table(cluster(4, 2))):
         quick, slow = (Comparison(where, full=full_).of(jobs, ["easy"])[0] for full_ in (False, True))
         assert [one.start for one in slow.ran] == [one.start for one in quick.ran]
         # The planner alone goes only as far as somebody could start, so that fewer are told a date.

@@ -7,7 +7,7 @@ from oarlock.model.job import JobState
 from oarlock.model.snapshot import Shape
 from oarlock.simulate import formats
 from oarlock.simulate.compare import Comparison
-from oarlock.simulate.platform import site
+from oarlock.simulate.platform import parse
 from oarlock.simulate.trace import flat
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
@@ -42,9 +42,9 @@ def test_jobs_that_ran_come_with_what_they_asked_for_and_how_long_they_waited(da
         ("bob", NOW + 10, 690, 300, 2 * HOUR, 4),
     ]
     assert [job.shape for job in trace.jobs] == [_shape("/network_address=1/core=2"), _shape("/network_address=2")]
-    [result] = Comparison(site(None, trace)).of(trace, ["conservative"])
+    [result] = Comparison(parse(None, trace)).of(trace, ["conservative"])
     assert [one.start - NOW for one in result.ran] == [0, 600]
-    assert [one.start - NOW for one in Comparison(site("6", trace)).of(trace, ["easy"])[0].ran] == [0, 10]
+    assert [one.start - NOW for one in Comparison(parse("6", trace)).of(trace, ["easy"])[0].ran] == [0, 10]
 
 
 def test_only_the_jobs_of_a_stretch_of_time_are_read(database: Database, place: str):

@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
-from oarlock.simulate.compare import Comparison, Perturbation, UnknownReplayPolicy, shaken
+from oarlock.simulate.compare import Comparison, Perturbation, UnknownReplayPolicy, perturbed
 from oarlock.simulate.energy import Energy, PowerModel, of_nodes, of_pool
-from oarlock.simulate.platform import alike, site
+from oarlock.simulate.platform import parse, uniform
 from oarlock.simulate.replay import ReplayedJob
 from oarlock.simulate.statistics import StartPredictions, jain, percentile
 from tests.simulate.drawing import trace
@@ -15,7 +15,7 @@ ONE_BY_ONE = trace((0, 1, 60, 100), (5, 1, 10, 10), (10, 1, 5, 20))
 
 
 def test_waits_slowdowns_use_and_dates():
-    [result] = Comparison(alike(1)).of(ONE_BY_ONE, ["conservative"])
+    [result] = Comparison(uniform(1)).of(ONE_BY_ONE, ["conservative"])
     found = result.measures
     assert [one.start for one in result.ran] == [0, 60, 70]
     assert (found.jobs, found.makespan, found.mean_wait, found.max_wait) == (3, 75, (55 + 60) / 3, 60)
@@ -55,21 +55,21 @@ def test_a_node_is_busy_while_anybody_is_on_it():
 
 
 def test_a_shaken_trace_moves_every_job_a_little_and_the_same_seed_moves_it_alike():
-    comparison = Comparison(alike(1), shaking=Perturbation(runs=3, seed=5, shift=4))
+    comparison = Comparison(uniform(1), shaking=Perturbation(runs=3, seed=5, shift=4))
     [first], [again] = comparison.of(ONE_BY_ONE, ["easy"]), comparison.of(ONE_BY_ONE, ["easy"])
-    assert first.shaken == again.shaken
-    spread = first.shaken["mean_wait"]
+    assert first.perturbed == again.perturbed
+    spread = first.perturbed["mean_wait"]
     assert spread["min"] <= spread["mean"] <= spread["max"]
     assert spread["spread"] > 0
-    moved = shaken(ONE_BY_ONE, 4, Random(1))
+    moved = perturbed(ONE_BY_ONE, 4, Random(1))
     assert all(abs(job.submitted - ONE_BY_ONE.jobs[job.number - 1].submitted) <= 4 for job in moved.jobs)
 
 
 def test_a_policy_that_there_is_none_of_is_refused_before_anything_runs():
     with pytest.raises(UnknownReplayPolicy, match="no policy `eazy`"):
-        Comparison(alike(1)).of(ONE_BY_ONE, ["easy", "eazy"])
+        Comparison(uniform(1)).of(ONE_BY_ONE, ["easy", "eazy"])
 
 
 def test_nodes_of_a_tree_have_energy_of_their_own():
-    [result] = Comparison(site("nodes=2/core=2", ONE_BY_ONE), power=POWER).of(ONE_BY_ONE, ["easy"])
+    [result] = Comparison(parse("nodes=2/core=2", ONE_BY_ONE), power=POWER).of(ONE_BY_ONE, ["easy"])
     assert result.measures.energy.with_shutdown_kwh < result.measures.energy.always_on_kwh

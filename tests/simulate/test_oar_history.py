@@ -9,7 +9,7 @@ from oarlock.lang import request
 from oarlock.model.snapshot import Shape
 from oarlock.simulate import formats
 from oarlock.simulate.compare import Comparison
-from oarlock.simulate.platform import site
+from oarlock.simulate.platform import parse
 from tests.databases import Postgres
 from tests.simulate.oar_schema import oar_sql
 
@@ -137,15 +137,15 @@ def test_jobs_of_oar_are_read_as_they_ran(oar: str):
 def test_what_is_gone_by_now_was_there_for_the_jobs_that_had_it_and_a_licence_is_no_processor(oar: str):
     trace = formats.read(oar)
     assert trace.remarks == ("4 resources that are Dead today count as ready, since jobs of this stretch had them",)
-    assert site(None, trace).size == 16
+    assert parse(None, trace).size == 16
     later = formats.read(oar, since=BEGIN + 40)
-    assert (later.remarks, site(None, later).size) == ((), 12)
+    assert (later.remarks, parse(None, later).size) == ((), 12)
 
 
 @pytest.mark.parametrize("full", [False, True], ids=["planner", "everything"])
 def test_a_replay_starts_jobs_when_a_cluster_without_delays_would_have(oar: str, full: bool):
     trace = formats.read(oar)
-    [result] = Comparison(site(None, trace), full=full).of(trace, ["conservative"])
+    [result] = Comparison(parse(None, trace), full=full).of(trace, ["conservative"])
     # Who wants all four nodes waits for the one core that is taken until 23; who wants all cores waits for that one.
     assert [(one.job.number, one.start - BEGIN) for one in result.ran] == [(1, 0), (2, 23), (3, 33), (4, 3), (5, 40)]
     assert result.measures.mean_wait == (0 + 22 + 31 + 0 + 0) / 5

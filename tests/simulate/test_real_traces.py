@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from oarlock.simulate import formats
-from oarlock.simulate.platform import alike
+from oarlock.simulate.platform import uniform
 from oarlock.simulate.replay import EventOrder, Replay
 from oarlock.simulate.trace import Trace
 
@@ -33,7 +33,7 @@ def waits(name: str) -> dict[int, int]:
 def test_every_job_waits_as_long_as_in_the_reference(trace, processors, policy, starts):
     whole = formats.read(str(TRACES / trace))
     first = Trace(whole.name, whole.jobs[:FEW])
-    ran = Replay(first, alike(processors), policy, ties=EventOrder.REFERENCE).run()
+    ran = Replay(first, uniform(processors), policy, ties=EventOrder.REFERENCE).run()
     expected = waits(starts)
     # Who comes after the cut could have passed those who still waited then: only those before are sure.
     cut = whole.jobs[FEW].submitted if len(whole.jobs) > FEW else 1 << 60

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oarlock.simulate.platform import Platform, alike, site
+from oarlock.simulate.platform import Platform, parse, uniform
 from oarlock.simulate.replay import EventOrder, Replay, ReplayedJob
 from oarlock.simulate.trace import Trace
 from tests.simulate.drawing import trace
@@ -19,7 +19,7 @@ def starts(ran: list[ReplayedJob]) -> dict[int, int]:
 
 
 def replayed(jobs: Trace, where: Platform | int, policy: str, **said) -> dict[int, int]:
-    return starts(Replay(jobs, alike(where) if isinstance(where, int) else where, policy, **said).run())
+    return starts(Replay(jobs, uniform(where) if isinstance(where, int) else where, policy, **said).run())
 
 
 MIXED = trace(
@@ -74,7 +74,7 @@ def test_a_job_of_no_length_is_over_at_once():
 
 
 def test_the_first_date_is_remembered():
-    ran = Replay(trace((0, 1, 60, 100), (5, 1, 10, 10)), alike(1), "easy").run()
+    ran = Replay(trace((0, 1, 60, 100), (5, 1, 10, 10)), uniform(1), "easy").run()
     assert [(one.job.number, one.foreseen, one.start) for one in ran] == [(1, None, 0), (2, 100, 60)]
 
 
@@ -92,14 +92,14 @@ def drawn(r: Random, size: int) -> Trace:
 @given(r=st.randoms(use_true_random=False))
 def test_where_nobody_passes_counting_processors_is_as_good_as_knowing_them(r):
     jobs = drawn(r, 6)
-    assert replayed(jobs, 6, "fcfs") == replayed(jobs, site("nodes=3/core=2", jobs), "fcfs")
+    assert replayed(jobs, 6, "fcfs") == replayed(jobs, parse("nodes=3/core=2", jobs), "fcfs")
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @settings(max_examples=30)
 @given(r=st.randoms(use_true_random=False))
 def test_never_are_more_processors_in_use_than_there_are(policy, r):
-    ran = Replay(drawn(r, 6), alike(6), policy).run()
+    ran = Replay(drawn(r, 6), uniform(6), policy).run()
     for one in ran:
         beside = [other for other in ran if other.start <= one.start < other.end]
         assert sum(other.job.processors for other in beside) <= 6
@@ -117,5 +117,5 @@ def test_looking_at_dates_changes_nothing(policy, r):
 @settings(max_examples=30)
 @given(r=st.randoms(use_true_random=False))
 def test_a_kept_date_is_never_missed(r):
-    for one in Replay(drawn(r, 6), alike(6), "conservative").run():
+    for one in Replay(drawn(r, 6), uniform(6), "conservative").run():
         assert one.foreseen is None or one.start <= one.foreseen

@@ -2,14 +2,14 @@
 
 import pytest
 
-from oarlock.simulate.platform import fitted, site
+from oarlock.simulate.platform import fitted, parse
 from oarlock.simulate.replay import Replay
 from oarlock.simulate.trace import Trace, TraceJob, TraceRefused, flat, parts
 from tests.simulate.drawing import trace
 
 
 def test_a_tree_is_a_table_of_its_leaves():
-    made = site("switch=2/2*nodes/core=2", trace((0, 1, 1, 1)))
+    made = parse("switch=2/2*nodes/core=2", trace((0, 1, 1, 1)))
     columns = made.resources.columns
     assert made.size == 8
     assert columns["switch"] == (0, 0, 0, 0, 1, 1, 1, 1)
@@ -18,16 +18,16 @@ def test_a_tree_is_a_table_of_its_leaves():
 
 
 def test_trees_are_joined():
-    made = site("nodes=2/core=4 + nodes=1/core=1", trace((0, 1, 1, 1)))
+    made = parse("nodes=2/core=4 + nodes=1/core=1", trace((0, 1, 1, 1)))
     assert made.size == 9
     assert len(set(made.resources.columns["network_address"])) == 3
 
 
 def test_requests_for_nodes_need_nodes_and_are_counted_without():
     jobs = Trace("t", tuple(TraceJob(number, 0, 10, 10, parts(2, 2), 4) for number in (1, 2)))
-    nodes = site("nodes=3/core=2", jobs)
+    nodes = parse("nodes=3/core=2", jobs)
     assert [one.start for one in Replay(fitted(jobs, nodes), nodes, "easy").run()] == [0, 10]
-    counted = site("8", jobs)
+    counted = parse("8", jobs)
     assert fitted(jobs, counted).jobs[0].shape == flat(4)
     assert [one.start for one in Replay(fitted(jobs, counted), counted, "easy").run()] == [0, 0]
 
@@ -44,4 +44,4 @@ def test_requests_for_nodes_need_nodes_and_are_counted_without():
 )
 def test_what_cannot_be_built_is_refused(asked, says):
     with pytest.raises(TraceRefused, match=says):
-        site(asked, trace((0, 1, 1, 1)))
+        parse(asked, trace((0, 1, 1, 1)))

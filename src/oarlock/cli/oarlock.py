@@ -124,11 +124,11 @@ def _serve_options(serve: argparse.ArgumentParser) -> None:
 def _serve(asked: argparse.Namespace) -> None:
     from oarlock.cli import logs
     from oarlock.config import load
-    from oarlock.job.quotas import book
+    from oarlock.job.quotas import current
     from oarlock.server.serve import default_state, serve
 
     loaded = load(asked.config)
-    book(loaded.config)  # refuses a bad file before anything is begun
+    current(loaded.config)  # refuses a bad file before anything is begun
     logs.begin(loaded.config)
     for warning in loaded.warnings:
         show_text(f"oarlock: {warning}", file=sys.stderr)
@@ -138,10 +138,10 @@ def _serve(asked: argparse.Namespace) -> None:
 def _config(asked: argparse.Namespace) -> None:
     from oarlock.cli.show_config import as_json, as_text, effective
     from oarlock.config import load
-    from oarlock.job.quotas import book
+    from oarlock.job.quotas import current
 
     loaded = load(asked.file)
-    book(loaded.config)
+    current(loaded.config)
     for warning in loaded.warnings:
         show_text(f"oarlock: {warning}", file=sys.stderr)
     show = as_json if asked.json else as_text

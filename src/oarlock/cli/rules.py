@@ -11,7 +11,7 @@ from pathlib import Path
 from oarlock.cli.output import show_text
 from oarlock.config import Config, load
 from oarlock.job.admission.admit import admit
-from oarlock.job.admission.examples import NOW, plain_job, tried
+from oarlock.job.admission.examples import NOW, plain_job, run_examples
 from oarlock.job.admission.rules import SHIPPED, RuleSet, RuleSource, sources, with_lists
 from oarlock.model.errors import BadRule, DatabaseRefused, ExamplesFailed, OarlockError, RefusedByRule
 from oarlock.server.nodes import python_rules
@@ -85,7 +85,7 @@ def tested(asked: argparse.Namespace) -> None:
     broken = [source for source in found if source.broken]
     for source in broken:
         show_text(f"BROKEN {source.broken}")
-    tries = [one for source in found for one in tried(source)]
+    tries = [one for source in found for one in run_examples(source)]
     failed = [one for one in tries if one.differs]
     for one in tries if asked.verbose else failed:
         show_text(f"{'FAILED' if one.differs else 'ok'} {one.example.file}: {one.example.name}")

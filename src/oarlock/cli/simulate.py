@@ -70,7 +70,7 @@ def run(asked: argparse.Namespace) -> None:
     from oarlock.simulate import formats, report
     from oarlock.simulate.compare import Comparison, Perturbation
     from oarlock.simulate.energy import PowerModel
-    from oarlock.simulate.platform import site
+    from oarlock.simulate.platform import parse
     from oarlock.simulate.replay import EventOrder
 
     _refuse_early(asked)
@@ -82,7 +82,7 @@ def run(asked: argparse.Namespace) -> None:
         print(f"oarlock: {remark}.", file=sys.stderr)
     gc.freeze()  # the trace stays to the end: looking through it for garbage again and again takes time
     comparison = Comparison(
-        site(asked.resources, trace),
+        parse(asked.resources, trace),
         EventOrder.REFERENCE if asked.ties else EventOrder.OURS,
         PowerModel(asked.busy_watts, asked.idle_watts, asked.off_watts, asked.idle_timeout),
         Perturbation(asked.shake, asked.seed, asked.shift),

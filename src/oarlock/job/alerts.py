@@ -24,6 +24,6 @@ def due(tx: Tx, *, most: int) -> list[EventRow]:
     return events.after(tx, int(facts.get(tx, _NAME) or 0), FOR_ADMINISTRATORS, most=most)
 
 
-def told(tx: Tx, noted: Sequence[EventRow]) -> None:
+def mark_sent(tx: Tx, noted: Sequence[EventRow]) -> None:
     """Remember that administrators were told of these."""
     facts.put(tx, _NAME, str(max(one.id for one in noted)))

@@ -134,14 +134,14 @@ def when(tx: Tx, config: Config, new: jobs.NewJob, *, now: int) -> StartEstimate
     )
     found = dry_run.add_job(planner, dates.dated(waiting))
     if job.reservation is not Reservation.NONE:
-        return _answered(planner, found)
+        return _reservation_estimate(planner, found)
     reason = Explainer(planner).why(_NOT_YET)
     if isinstance(found, Placement):
         return StartEstimate(found.start, tuple(planner.layout.nodes_of(found.resources)), reason.says, reason.smaller)
     return StartEstimate(None, (), reason.says, reason.smaller)
 
 
-def _answered(planner: Planner, found: Placement | Unplaced) -> StartEstimate:
+def _reservation_estimate(planner: Planner, found: Placement | Unplaced) -> StartEstimate:
     """Say whether a reservation would be accepted; it has its date or none, so nothing is sooner."""
     if isinstance(found, Placement):
         nodes = tuple(planner.layout.nodes_of(found.resources))
@@ -163,7 +163,7 @@ def reservation(tx: Tx, job_id: int) -> ReservationOutcome:
 
 
 def _planned(tx: Tx, config: Config, now: int) -> tuple[Planner, snapshot.SnapshotRead]:
-    how = schedule.settings(config)
+    how = schedule.plan_settings(config)
     seen = schedule.read(tx, how, karma_window=config.karma_window, now=now)
     planner = Planner(seen.snapshot, now=now, settings=how)
     planner.run()

@@ -18,7 +18,7 @@ def by_project(tx: Tx, config: Config, user: str, rows: Iterable[AccountingRow],
     Queues have shares of their own: of each project counts the queue in which these rows have most of it.
     """
     usage = snapshot.usage_by_queue(tx, since=now - config.karma_window, until=now)
-    fairness = schedule.settings(config).fairness
+    fairness = schedule.plan_settings(config).fairness
     amounts: dict[str, Counter[str]] = {}
     for row in rows:
         amounts.setdefault(row.project, Counter())[row.queue] += row.consumption

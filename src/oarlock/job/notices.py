@@ -54,7 +54,7 @@ def of_events(events: Iterable[Event], jobs: Mapping[int, Job]) -> Iterator[Noti
                 yield Notify(job.id, job.user, job.name or "", how, "INFO", event.description)
 
 
-def kept(tx: Tx, told: Sequence[Notify]) -> list[Notify]:
+def store(tx: Tx, told: Sequence[Notify]) -> list[Notify]:
     """Write notices down, so that they are sent though the server may die before; gives them with their numbers."""
     if not told:
         return []
@@ -64,7 +64,7 @@ def kept(tx: Tx, told: Sequence[Notify]) -> list[Notify]:
     return [replace(one, number=number) for one, number in zip(told, numbers, strict=True)]
 
 
-def again(tx: Tx) -> list[Notify]:
+def unsent(tx: Tx) -> list[Notify]:
     """Give the notices that were written down and perhaps never sent."""
     return [Notify(*one, number=number) for number, one in stored.pending(tx).items()]
 

@@ -66,9 +66,9 @@ def read(tx: Tx, config: Config, *, at: int, now: int, user: str | None = None) 
     For an instant to come these are the jobs that would still run by their walltime, and reservations. With `user`,
     only what concerns one user.
     """
-    how = schedule.settings(config)
+    how = schedule.plan_settings(config)
     shot = schedule.read(tx, how, karma_window=config.karma_window, now=now, depth=1).snapshot
-    file = None if how.quotas is None else quotas.in_force(how.quotas, shot.resources, at=at)
+    file = None if how.quotas is None else quotas.active_at(how.quotas, shot.resources, at=at)
     numbered = [*stored.numbered(tx).items(), *((None, rule) for rule in (file.rules if file else ()))]
     used = quota_shares([rule for _, rule in numbered], _present(shot, at=at, now=now))
     return QuotasInForce(

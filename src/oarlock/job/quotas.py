@@ -22,7 +22,7 @@ DAYS = 120
 _LARGEST = 1_000_000  # bytes
 
 
-def book(config: Config) -> QuotaBook | None:
+def current(config: Config) -> QuotaBook | None:
     """Give the quotas of the site as they are now; None if it has none.
 
     A changed file is read again. If it is bad, what held before goes on to hold and `problem` says so; the first time,
@@ -116,7 +116,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def holding(
+def rules_over_time(
     written: QuotaBook, resources: ResourceTable, *, now: int
 ) -> tuple[tuple[QuotaRule, ...], tuple[QuotaSpan, ...]]:
     """Give the rules that always hold, and those that do for a time; in the server's own time zone."""
@@ -137,7 +137,7 @@ class ActiveQuotaSet(NamedTuple):
     rules: tuple[QuotaRule, ...]
 
 
-def in_force(written: QuotaBook, resources: ResourceTable, *, at: int) -> ActiveQuotaSet:
+def active_at(written: QuotaBook, resources: ResourceTable, *, at: int) -> ActiveQuotaSet:
     """Say which rules hold at an instant."""
     rules = _resolved(written, resources)
     if not written.week and not written.oneshots:

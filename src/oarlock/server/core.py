@@ -152,7 +152,7 @@ class ServerCore:
     async def _step(self, step: Callable[[Tx], list[Effect]]) -> list[Effect]:
         """Run a step, then have its instructions carried out."""
         instructions = await self.write(step)
-        self.over.written((), instructions)
+        self.over.mark_written((), instructions)
         self.effects.run_effects(instructions)
         return instructions
 
@@ -176,7 +176,7 @@ class ServerCore:
                 raise
             answered = await self.write(step)
         self._reservations.wake(answer.job_id for answer in answered.answers)
-        self.effects.run_effects(answered.instructions)
+        self.effects.run_effects(answered.effects)
         return list(answered.answers)
 
     # What front ends ask for.
@@ -202,7 +202,9 @@ class ServerCore:
     async def kill(self, ids: Sequence[int], *, by: str, exterminate: bool = False) -> list[ActionResult]:
         """End jobs; with `exterminate`, give them up at once."""
         now = self.clock.now()
-        return await self._run_request(lambda tx: kill.ask(tx, self.site, ids, by=by, now=now, exterminate=exterminate))
+        return await self._run_request(
+            lambda tx: kill.request(tx, self.site, ids, by=by, now=now, exterminate=exterminate)
+        )
 
     async def checkpoint(self, ids: Sequence[int], *, by: str) -> list[ActionResult]:
         """Send running jobs their checkpoint signal."""
@@ -301,9 +303,9 @@ class ServerCore:
         taken, self.reports = self.reports, []
         if taken:
             await self._run_until_written(
-                lambda tx: dispatch.follow(tx, self.site, taken, self.over, now=self.clock.now())
+                lambda tx: dispatch.apply_reports(tx, self.site, taken, self.over, now=self.clock.now())
             )
-            self.over.written(taken, ())
+            self.over.mark_written(taken, ())
 
     async def check_programs(self) -> None:
         """Look at the site's programs of this machine; stop the queues if one that every job needs is unusable."""
@@ -328,7 +330,9 @@ class ServerCore:
             await self._step(lambda tx: watch.clock_jumped(tx, self.site, now=now, seconds=jump))
         await self.apply_states()
         away = dict(self.unreachable)
-        await self._step(lambda tx: watch.look(tx, self.site, now=self.clock.now(), over=self.over, unreachable=away))
+        await self._step(
+            lambda tx: watch.check(tx, self.site, now=self.clock.now(), finished=self.over, unreachable=away)
+        )
         await asyncio.to_thread(self.marks.renew)
         self._reservations.wake_all()
 
@@ -358,7 +362,7 @@ class ServerCore:
     async def _reached(self, ids: Sequence[int]) -> None:
         await self.process_reports()  # what the nodes have that nobody here knows is held first
         hosts = dict(self.effects.hosts)
-        await self._run_until_written(lambda tx: launch.go_on(tx, self.site, ids, hosts, now=self.clock.now()))
+        await self._run_until_written(lambda tx: launch.begin_reached(tx, self.site, ids, hosts, now=self.clock.now()))
 
     async def close(self) -> None:
         """Leave everything as it is: jobs go on without us."""

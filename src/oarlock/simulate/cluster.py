@@ -77,12 +77,12 @@ class SimulatedCluster:
         written: Callable[[], None] = lambda: None,
     ) -> None:
         self.database, self.config = database, config
-        self.site = StepContext(config, b"key")
+        self.context = StepContext(config, b"key")
         self.clock = SimulatedClock(begin)
         self.nodes = {name: SimulatedNode(name, self.clock) for name in names}
         self.frontend = SimulatedNode(FRONTEND, self.clock)
         self._all: Mapping[str, SimulatedNode] = {**self.nodes, FRONTEND: self.frontend}
-        self.errands = SimulatedEffects(
+        self.effects = SimulatedEffects(
             self._all, self.clock, tell=self._tell, look_again=self._look_again, reached=self._reached
         )
         self.crash_after: int | None = None
@@ -92,11 +92,11 @@ class SimulatedCluster:
         self._forget_everything()
 
     def _forget_everything(self) -> None:
-        self.over, self.unreachable = FinishedAttempts(), dict[str, float]()
+        self.finished, self.unreachable = FinishedAttempts(), dict[str, float]()
         self._news: list[IncomingReport] = []
         self._plan = False
         self._next_start: int | None = None
-        self._keeper = CachedPlanner(schedule.settings(self.config), karma_window=self.config.karma_window)
+        self._keeper = CachedPlanner(schedule.plan_settings(self.config), karma_window=self.config.karma_window)
 
     @property
     def now(self) -> int:
@@ -112,10 +112,10 @@ class SimulatedCluster:
 
     def wish(self, step: Callable[[Tx], ActionOutcome]) -> list[ActionResult]:
         """Do what somebody asks for."""
-        answered = self.write(step)
-        self.errands.carry_out(answered.instructions)
+        outcome = self.write(step)
+        self.effects.carry_out(outcome.effects)
         self.settle()
-        return list(answered.answers)
+        return list(outcome.answers)
 
     def look_again(self) -> None:
         """Let the scheduler look, as after a change that it was not told of."""
@@ -129,7 +129,7 @@ class SimulatedCluster:
             resources.request_state(tx, ids, state)
 
         self.write(ask)
-        self._step(lambda tx: node_states.apply(tx, self.site, now=self.now))
+        self._step(lambda tx: node_states.apply(tx, self.context, now=self.now))
         self.settle()
 
     # What happens to nodes and clocks.
@@ -158,7 +158,7 @@ class SimulatedCluster:
 
     def _lose(self, node: str) -> None:
         self.unreachable.setdefault(node, self.now)
-        self.errands.hosts.pop(node, None)
+        self.effects.hosts.pop(node, None)
 
     def _find(self, name: str) -> None:
         node = self._all[name]
@@ -170,7 +170,7 @@ class SimulatedCluster:
         """Ask all nodes whether they answer."""
         with self.database.read() as tx:
             asked = health.due(tx, self.config)
-        self.errands.carry_out(asked)
+        self.effects.carry_out(asked)
         self.settle()
 
     def clock_jumps(self, seconds: int) -> None:
@@ -179,12 +179,12 @@ class SimulatedCluster:
         self._watched += seconds
         for node in self._all.values():
             node.clock_jumped(seconds)
-        self._step(lambda tx: watch.clock_jumped(tx, self.site, now=self.now, seconds=seconds))
+        self._step(lambda tx: watch.clock_jumped(tx, self.context, now=self.now, seconds=seconds))
         self.settle()
 
-    def hear(self, news: Sequence[IncomingReport]) -> None:
+    def hear(self, reports: Sequence[IncomingReport]) -> None:
         """Take news from wherever they come."""
-        self._news += news
+        self._news += reports
         self.settle()
 
     # Time.
@@ -231,8 +231,8 @@ class SimulatedCluster:
             self._listen()
             taken, self._news = self._news, []
             if taken:
-                self._step(lambda tx: dispatch.follow(tx, self.site, taken, self.over, now=self.now))  # noqa: B023
-                self.over.written(taken, ())
+                self._step(lambda tx: dispatch.apply_reports(tx, self.context, taken, self.finished, now=self.now))  # noqa: B023
+                self.finished.mark_written(taken, ())
             elif self._plan:
                 self._plan = False
                 self._schedule()
@@ -252,12 +252,12 @@ class SimulatedCluster:
 
     def _watch(self) -> None:
         self._watched = self.now
-        self.errands.look_at_woken(self.config.scheduler_node_manager_wakeup_time)
+        self.effects.look_at_woken(self.config.scheduler_node_manager_wakeup_time)
         for name, node in self._all.items():
             if node.cut:
                 self._find(name)
         away = dict(self.unreachable)
-        self._step(lambda tx: watch.look(tx, self.site, now=self.now, over=self.over, unreachable=away))
+        self._step(lambda tx: watch.check(tx, self.context, now=self.now, finished=self.finished, unreachable=away))
 
     def _schedule(self) -> None:
         with self.database.read() as tx:
@@ -265,8 +265,8 @@ class SimulatedCluster:
         decision = self._keeper.whole(seen, now=self.now)
         self._next_start = decision.next_start
         self._decided(decision)
-        hosts = dict(self.errands.hosts)
-        self._step(lambda tx: schedule.apply(tx, self.site, decision, hosts, now=self.now))
+        hosts = dict(self.effects.hosts)
+        self._step(lambda tx: schedule.apply(tx, self.context, decision, hosts, now=self.now))
 
     # The server.
 
@@ -283,10 +283,10 @@ class SimulatedCluster:
         """Begin again with nothing but the database and the nodes."""
         self.crash_after = None
         self._forget_everything()
-        self.errands.forget()
+        self.effects.forget()
         for node in self._all.values():
             node.expected.clear()
-        self._step(lambda tx: recover.begin(tx, self.site, now=self.now))
+        self._step(lambda tx: recover.begin(tx, self.context, now=self.now))
         for name in self._all:
             self._lose(name)
             self._find(name)
@@ -294,12 +294,12 @@ class SimulatedCluster:
         self.settle()
 
     def _step(self, step: Callable[[Tx], list[Effect]]) -> None:
-        instructions = self.write(step)
-        self.over.written((), instructions)
-        self.errands.carry_out(instructions)
+        effects = self.write(step)
+        self.finished.mark_written((), effects)
+        self.effects.carry_out(effects)
 
-    def _tell(self, news: IncomingReport) -> None:
-        self._news.append(news)
+    def _tell(self, reports: IncomingReport) -> None:
+        self._news.append(reports)
 
     def _look_again(self, at: int | None) -> None:
         if at is None:
@@ -308,6 +308,6 @@ class SimulatedCluster:
             self.clock.call(_SERVER, at)
 
     def _reached(self, ids: Sequence[int]) -> None:
-        hosts: dict[str, Any] = dict(self.errands.hosts)
-        self.over.boots |= {name: hello.boot for name, hello in hosts.items()}
-        self._step(lambda tx: launch.go_on(tx, self.site, ids, hosts, now=self.now))
+        hosts: dict[str, Any] = dict(self.effects.hosts)
+        self.finished.boots |= {name: hello.boot for name, hello in hosts.items()}
+        self._step(lambda tx: launch.begin_reached(tx, self.context, ids, hosts, now=self.now))

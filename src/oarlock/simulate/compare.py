@@ -16,9 +16,9 @@ from oarlock.plan.sets.layout import make_layout
 from oarlock.plan.settings import PlanSettings
 from oarlock.simulate import full
 from oarlock.simulate.energy import Energy, PowerModel, of_nodes, of_pool
-from oarlock.simulate.platform import Platform, fitted, tabled
+from oarlock.simulate.platform import Platform, fitted, from_table
 from oarlock.simulate.replay import EventOrder, Replay, ReplayedJob
-from oarlock.simulate.statistics import ReplayStatistics, measured
+from oarlock.simulate.statistics import ReplayStatistics, compute
 from oarlock.simulate.trace import Trace, by_submission
 
 SHAKEN = ("mean_wait", "bounded_slowdown", "utilisation", "makespan", "p95_wait", "fairness")
@@ -55,11 +55,11 @@ class PolicyResult:
     policy: str
     ran: list[ReplayedJob]
     measures: ReplayStatistics
-    shaken: dict[str, dict[str, float]]
+    perturbed: dict[str, dict[str, float]]
 
     def plain(self) -> dict[str, Any]:
         """Give plain data for JSON."""
-        return self.measures.plain() | ({"shaken": self.shaken} if self.shaken else {})
+        return self.measures.plain() | ({"shaken": self.perturbed} if self.perturbed else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +96,11 @@ class Comparison:
             return full.replay(trace, table, policy, progress=progress)
         site = self.site
         if site.ground is not None and {"multifactor", "predict"} & set(policy.split("+")):
-            site = tabled(full.processors(site.size))  # who is where matters for what is planned anew each time
+            site = from_table(full.processors(site.size))  # who is where matters for what is planned anew each time
         return Replay(trace, site, policy, ties=self.ties, foresee=self.foresee).run(progress)
 
     def _measured(self, ran: list[ReplayedJob], trace: Trace) -> ReplayStatistics:
-        return measured(ran, size=self.site.size, submitted=len(trace.jobs), energy=self._energy(ran))
+        return compute(ran, size=self.site.size, submitted=len(trace.jobs), energy=self._energy(ran))
 
     def _energy(self, ran: list[ReplayedJob]) -> Energy:
         if self.site.ground is not None:
@@ -113,13 +113,13 @@ class Comparison:
         runs = []
         for turn in range(self.shaking.runs):
             random = Random(self.shaking.seed + turn)  # noqa: S311 - the same seed gives the same replay
-            moved = shaken(trace, self.shaking.shift, random)
+            moved = perturbed(trace, self.shaking.shift, random)
             ran = self._replayed(moved, policy, partial(progress, f"{policy}, shaken {turn + 1}"))
             runs.append(self._measured(ran, moved))
         return {name: _spread([getattr(run, name) for run in runs]) for name in SHAKEN} if runs else {}
 
 
-def shaken(trace: Trace, shift: int, random: Random) -> Trace:
+def perturbed(trace: Trace, shift: int, random: Random) -> Trace:
     """Move every submission by up to `shift` seconds, earlier or later."""
     moved = [replace(job, submitted=max(job.submitted + random.randint(-shift, shift), 0)) for job in trace.jobs]
     return replace(trace, jobs=by_submission(moved))

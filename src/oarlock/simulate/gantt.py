@@ -6,7 +6,7 @@ from html import escape
 from oarlock.simulate import scales
 from oarlock.simulate.platform import Platform
 from oarlock.simulate.replay import ReplayedJob
-from oarlock.simulate.rows import GanttRows, on_rows, stretches
+from oarlock.simulate.rows import GanttRows, assign_rows, stretches
 
 _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 1200, 88, 12, 4, 24
 _TALL = 240  # of all rows together
@@ -39,7 +39,7 @@ def busiest_window(ran: Sequence[ReplayedJob]) -> Window:
 
 def gantt(ran: Sequence[ReplayedJob], site: Platform, window: Window, *, since: int) -> str:
     """Draw the jobs that ran in a window; `since` is the instant that is called 0."""
-    rows, placed = on_rows(list(_inside(ran, window)), site)
+    rows, placed = assign_rows(list(_inside(ran, window)), site)
     high = _TOP + _TALL + _BOTTOM
     floor = f'<rect class="floor" x="{_LEFT}" y="{_TOP}" width="{_WIDTH - _LEFT - _RIGHT}" height="{_TALL}"/>'
     bars = (_bar(one, bits, window, _TALL / rows.count) for one, bits in placed)

@@ -8,7 +8,7 @@ from oarlock.simulate import curves, report
 from oarlock.simulate.compare import PolicyResult
 from oarlock.simulate.gantt import busiest_window, gantt
 from oarlock.simulate.platform import Platform
-from oarlock.simulate.rows import on_rows
+from oarlock.simulate.rows import assign_rows
 from oarlock.simulate.scales import span
 from oarlock.simulate.statistics import ReplayStatistics, by_user, slowdown
 from oarlock.simulate.style import STYLE
@@ -134,7 +134,7 @@ def _waiting(one: PolicyResult) -> str:
 def _gantts(results: Sequence[PolicyResult], site: Platform, window: tuple[int, int], since: int) -> str:
     told = (
         f"Around the instant at which most jobs waited under {results[0].policy}; times since the first submission. "
-        f"{on_rows([], site)[0].told()} Colours only tell neighbours apart."
+        f"{assign_rows([], site)[0].told()} Colours only tell neighbours apart."
     )
     charts = (f"<h3>{escape(one.policy)}</h3>{gantt(one.ran, site, window, since=since)}" for one in results)
     return f"<p class=muted>{escape(told)}</p>{''.join(charts)}"

@@ -33,12 +33,12 @@ class Platform:
     ground: PlanInputs | None = None
 
 
-def alike(size: int) -> Platform:
+def uniform(size: int) -> Platform:
     """Give so many processors, none different from another."""
     return Platform(size, ResourceTable((), {}), counted_inputs(size))
 
 
-def tabled(resources: ResourceTable) -> Platform:
+def from_table(resources: ResourceTable) -> Platform:
     """Give a cluster of a table, everything in it ready for use."""
     count = len(resources.ids)
     usual: dict[str, Value] = {
@@ -51,17 +51,17 @@ def tabled(resources: ResourceTable) -> Platform:
     return Platform(processors, ResourceTable(resources.ids, columns))
 
 
-def site(asked: str | None, trace: Trace) -> Platform:
+def parse(asked: str | None, trace: Trace) -> Platform:
     """Read `--resources`; without it, what the trace says of its machine. `TraceRefused` where that is nothing."""
     if asked is None:
         if trace.resources is not None:
-            return tabled(trace.resources)
+            return from_table(trace.resources)
         if trace.processors:
-            return alike(trace.processors)
+            return uniform(trace.processors)
         raise TraceRefused(f"{trace.name} does not say how large its machine was.", hint=f"Give --resources. {_HINT}")
     if asked.isdigit():
-        return alike(_bounded(int(asked), asked))
-    return tabled(_tree(asked))
+        return uniform(_bounded(int(asked), asked))
+    return from_table(_tree(asked))
 
 
 def fitted(trace: Trace, where: Platform) -> Trace:

@@ -63,10 +63,10 @@ def rows(results: Sequence[PolicyResult]) -> Iterator[tuple[str, ...]]:
 
 
 def _shaken(results: Sequence[PolicyResult]) -> Iterable[tuple[str, ...]]:
-    if not any(one.shaken for one in results):
+    if not any(one.perturbed for one in results):
         return
     for name, key in (("shaken: mean wait (s)", "mean_wait"), ("shaken: bounded slowdown", "bounded_slowdown")):
-        yield name, *(f"{one.shaken[key]['mean']:,.1f} ± {one.shaken[key]['spread']:,.1f}" for one in results)
+        yield name, *(f"{one.perturbed[key]['mean']:,.1f} ± {one.perturbed[key]['spread']:,.1f}" for one in results)
 
 
 def as_json(results: Sequence[PolicyResult]) -> str:

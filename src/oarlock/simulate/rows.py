@@ -34,12 +34,12 @@ class GanttRows:
 Placed = list[tuple[ReplayedJob, int]]
 
 
-def on_rows(ran: Sequence[ReplayedJob], site: Platform) -> tuple[GanttRows, Placed]:
+def assign_rows(ran: Sequence[ReplayedJob], site: Platform) -> tuple[GanttRows, Placed]:
     """Say which rows each job takes, as a set; on a large machine a row is several resources."""
     each = -(-site.size // _MOST)
     count = -(-site.size // each)
     if site.ground is not None:
-        return GanttRows(count, each, "processor", ("1", f"{site.size:,}")), _given(ran, count, each)
+        return GanttRows(count, each, "processor", ("1", f"{site.size:,}")), _assigned(ran, count, each)
     layout = make_layout(site.resources, PlanSettings().order)
     row_at = {place: at // each for at, place in enumerate(sorted(layout.place))}
     placed = [(one, bits_at([row_at[at] for at in positions(one.resources)])) for one in ran]
@@ -51,7 +51,7 @@ def _nodes(layout: ResourceLayout, row_at: dict[int, int]) -> list[tuple[int, st
     return [(row_at[positions(node.bits)[0]], node.name) for node in layout.nodes if node.bits]
 
 
-def _given(ran: Sequence[ReplayedJob], rows: int, each: int) -> Placed:
+def _assigned(ran: Sequence[ReplayedJob], rows: int, each: int) -> Placed:
     """Give processors that are all alike to jobs, the lowest first."""
     free, running, placed = (1 << rows) - 1, list[tuple[int, int]](), list[tuple[ReplayedJob, int]]()
     for one in sorted(ran, key=lambda one: one.start):

@@ -65,10 +65,10 @@ class ScenarioOutcome:
         return f"seed {self.seed}: " + "; ".join(self.problems[:5])
 
 
-def run(seed: int, weather: ScenarioSettings = ScenarioSettings()) -> ScenarioOutcome:
+def run(seed: int, settings: ScenarioSettings = ScenarioSettings()) -> ScenarioOutcome:
     """Let one day pass."""
     with MemoryDatabase() as database:
-        return _Scenario(database, seed, weather).pass_by()
+        return _Scenario(database, seed, settings).pass_by()
 
 
 @dataclass(slots=True)
@@ -77,58 +77,60 @@ class _Scenario:
 
     database: MemoryDatabase
     seed: int
-    weather: ScenarioSettings
+    settings: ScenarioSettings
     chance: random.Random = field(init=False)
     dates: random.Random = field(init=False)  # apart from `chance`, so that days without reservations stay as they were
-    house: SimulatedCluster = field(init=False)
+    cluster: SimulatedCluster = field(init=False)
     broken: list[str] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)
     submitted: int = 0
 
     def __post_init__(self) -> None:
-        weather = self.weather
+        settings = self.settings
         self.chance = random.Random(self.seed)  # noqa: S311  (not a secret: a seed)
         self.dates = random.Random(~self.seed)  # noqa: S311
-        names = [f"node{n}" for n in range(1, weather.nodes + 1)]
-        config = Config(watch_frequency=weather.beat)
-        self.house = SimulatedCluster(self.database, names, config, beat=weather.beat, written=self._look_at_promises)
+        names = [f"node{n}" for n in range(1, settings.nodes + 1)]
+        config = Config(watch_frequency=settings.beat)
+        self.cluster = SimulatedCluster(
+            self.database, names, config, beat=settings.beat, written=self._look_at_promises
+        )
         self.database.write(self._add_nodes)
 
     def _add_nodes(self, tx: Tx) -> None:
         properties.add(tx, "core", int)
-        places = [(name, core) for name in self.house.nodes for core in range(self.weather.cores)]
+        places = [(name, core) for name in self.cluster.nodes for core in range(self.settings.cores)]
         rows: list[dict[str, Value]] = [
             {"network_address": name, "cpuset": core, "core": n} for n, (name, core) in enumerate(places)
         ]
-        resources.add(tx, rows, at=self.house.now)
+        resources.add(tx, rows, at=self.cluster.now)
 
     def _look_at_promises(self) -> None:
-        if self.weather.reservations:
+        if self.settings.reservations:
             with self.database.read() as tx:
                 self.broken += invariants.overlapping(plans.reserved_places(tx))
 
     def pass_by(self) -> ScenarioOutcome:
         problems = self.broken
-        while self.submitted < self.weather.jobs:
+        while self.submitted < self.settings.jobs:
             self._safely(self._arrive)
             self._befall()
-            self._safely(lambda: self.house.pass_time(self.weather.beat))
+            self._safely(lambda: self.cluster.pass_time(self.settings.beat))
         self._heal()
         for _ in range(_LONGEST):
-            if self.house.all_over():
+            if self.cluster.all_over():
                 break
-            self._safely(lambda: self.house.pass_time(self.weather.beat))
+            self._safely(lambda: self.cluster.pass_time(self.settings.beat))
             self._heal()
         else:
             problems.append("some jobs are never over")
         # What was left on nodes by launches that nobody waited for ends with its walltime.
-        self._safely(lambda: self.house.pass_time(400))
+        self._safely(lambda: self.cluster.pass_time(400))
         with self.database.read() as tx:
             all_of_it = full_history.read(tx)
-        problems += invariants.broken(all_of_it, self.house.nodes.values())
+        problems += invariants.broken(all_of_it, self.cluster.nodes.values())
         if len(all_of_it.jobs) < self.submitted:
             problems.append(f"{self.submitted - len(all_of_it.jobs)} jobs were lost")
-        trace = (*self.trace, *_told(all_of_it))
+        trace = (*self.trace, *_job_histories(all_of_it))
         return ScenarioOutcome(self.seed, len(all_of_it.jobs), trace, tuple(problems))
 
     def _safely(self, act: Callable[[], object]) -> None:
@@ -137,10 +139,10 @@ class _Scenario:
             act()
         except ServerCrash:
             self._note("the server is started again")
-            self.house.restart()
+            self.cluster.restart()
 
     def _note(self, what: str) -> None:
-        self.trace.append(f"{self.house.now} {what}")
+        self.trace.append(f"{self.cluster.now} {what}")
 
     def _happens(self, probability: float) -> bool:
         return self.chance.random() < probability
@@ -148,11 +150,11 @@ class _Scenario:
     # What arrives.
 
     def _arrive(self) -> None:
-        count = self.chance.randint(0, 2 * self.weather.arrivals)
+        count = self.chance.randint(0, 2 * self.settings.arrivals)
         new = [self._job() for _ in range(count)]
         self.submitted += count
         if new:
-            self.house.arrive(new)
+            self.cluster.arrive(new)
 
     def _job(self) -> jobs.NewJob:
         pick = self.chance
@@ -167,120 +169,120 @@ class _Scenario:
             state=JobState.WAITING,
             user=f"user{pick.randint(1, 5)}",
             queue="besteffort" if types else "default",
-            submitted=self.house.now,
+            submitted=self.cluster.now,
             command=command,
             types=types,
             **self._date(walltime),
         )
-        return jobs.NewJob(job, _asked(asked, walltime), after)
+        return jobs.NewJob(job, _request(asked, walltime), after)
 
     def _date(self, walltime: int) -> dict[str, Any]:
         """Choose a date for a job, seldom; users hold and resume it as any other."""
-        if not self.weather.reservations or self.dates.random() >= self.weather.reservations:
+        if not self.settings.reservations or self.dates.random() >= self.settings.reservations:
             return {}
-        start = self.house.now + self.dates.randint(1, 4 * walltime)
+        start = self.cluster.now + self.dates.randint(1, 4 * walltime)
         return {"reservation": Reservation.TO_SCHEDULE, "start": start}
 
     # What goes wrong.
 
     def _befall(self) -> None:
-        weather, house = self.weather, self.house
-        if self._happens(weather.crashes):
-            house.crash_after = house.transactions + self.chance.randint(1, 10)
-            self._note(f"the server dies after {house.crash_after} transactions")
-        if self._happens(weather.troubles):
-            node = self.chance.choice(sorted(house.nodes))
+        settings, cluster = self.settings, self.cluster
+        if self._happens(settings.crashes):
+            cluster.crash_after = cluster.transactions + self.chance.randint(1, 10)
+            self._note(f"the server dies after {cluster.crash_after} transactions")
+        if self._happens(settings.troubles):
+            node = self.chance.choice(sorted(cluster.nodes))
             trouble = self.chance.choice((self._cut_off, self._hang, self._reboot, self._lag, self._lose, self._fail))
             self._safely(lambda: trouble(node))
-        if self._happens(weather.wishes):
+        if self._happens(settings.wishes):
             self._safely(self._wish)
-        if self._happens(weather.jumps):
+        if self._happens(settings.jumps):
             seconds = self.chance.choice((-3600, -60, 60, 3600))
             self._note(f"the clock jumps by {seconds:+d}")
-            self._safely(lambda: house.clock_jumps(seconds))
+            self._safely(lambda: cluster.clock_jumps(seconds))
 
     def _cut_off(self, node: str) -> None:
-        there = self.house.nodes[node].up
+        there = self.cluster.nodes[node].up
         self._note(f"{node} is {'cut off' if there else 'back'}")
-        (self.house.unplug if there else self.house.plug_in)(node)
+        (self.cluster.unplug if there else self.cluster.plug_in)(node)
 
     def _hang(self, node: str) -> None:
-        if not self.house.nodes[node].up:
+        if not self.cluster.nodes[node].up:
             return
-        if self.house.nodes[node].hangs:
+        if self.cluster.nodes[node].hangs:
             heard = self._happens(0.5)
             self._note(f"{node} goes on, {'having heard' if heard else 'deaf to'} what it was told")
-            self.house.go_on(node, heard=heard)
+            self.cluster.go_on(node, heard=heard)
         else:
             self._note(f"{node} hangs")
-            self.house.hang(node)
+            self.cluster.hang(node)
 
     def _reboot(self, node: str) -> None:
         self._note(f"{node} is started again")
-        self.house.unplug(node)
-        self.house.nodes[node].hangs = False
-        self.house.nodes[node].reboot()
-        self.house.plug_in(node)
+        self.cluster.unplug(node)
+        self.cluster.nodes[node].hangs = False
+        self.cluster.nodes[node].reboot()
+        self.cluster.plug_in(node)
 
     def _lag(self, node: str) -> None:
-        self.house.nodes[node].lag = self.chance.choice((0, 5, 60))
-        self._note(f"{node} answers {self.house.nodes[node].lag} s late")
+        self.cluster.nodes[node].lag = self.chance.choice((0, 5, 60))
+        self._note(f"{node} answers {self.cluster.nodes[node].lag} s late")
 
     def _lose(self, node: str) -> None:
-        self.house.nodes[node].loses = self.chance.randint(1, 3)
+        self.cluster.nodes[node].loses = self.chance.randint(1, 3)
         self._note(f"{node} loses its next words")
 
     def _fail(self, node: str) -> None:
-        one = self.house.nodes[node]
+        one = self.cluster.nodes[node]
         one.fails = "" if one.fails else self.chance.choice(_FAILURES)
         self._note(f"launches on {node} fail with {one.fails or 'nothing any more'}")
 
     def _wish(self) -> None:
-        house, who = self.house, "user1"
+        cluster, who = self.cluster, "user1"
         ids = [self.chance.randint(1, max(self.submitted, 1))]
         what = self.chance.choice(("kill", "hold", "suspend", "resume"))
         self._note(f"{who} wants to {what} {ids}")
         if what == "kill":
-            house.wish(lambda tx: kill.ask(tx, house.site, ids, by=who, now=house.now))
+            cluster.wish(lambda tx: kill.request(tx, cluster.context, ids, by=who, now=cluster.now))
         elif what == "resume":
-            house.wish(lambda tx: suspend.resume(tx, house.site, ids, by=who, now=house.now))
+            cluster.wish(lambda tx: suspend.resume(tx, cluster.context, ids, by=who, now=cluster.now))
         else:
             running = what == "suspend"
-            house.wish(lambda tx: suspend.hold(tx, house.site, ids, by=who, now=house.now, running=running))
+            cluster.wish(lambda tx: suspend.hold(tx, cluster.context, ids, by=who, now=cluster.now, running=running))
 
     def _heal(self) -> None:
         """Let everything be well again, so that everything can end."""
-        for name, node in self.house.nodes.items():
+        for name, node in self.cluster.nodes.items():
             node.fails, node.lag, node.loses = "", 0, 0
             if node.hangs:
-                self._safely(lambda: self.house.go_on(name, heard=True))  # noqa: B023
+                self._safely(lambda: self.cluster.go_on(name, heard=True))  # noqa: B023
             if not node.up:
-                self._safely(lambda: self.house.plug_in(name))  # noqa: B023
+                self._safely(lambda: self.cluster.plug_in(name))  # noqa: B023
         self._safely(self._forgive)
 
     def _forgive(self) -> None:
         """Do what administrators do: use suspected nodes again, let stopped jobs go on, remove what waits in vain."""
-        house = self.house
-        held, hopeless = house.write(self._mend)
-        house.wish(lambda tx: suspend.resume(tx, house.site, held, by="root", now=house.now))
-        house.wish(lambda tx: kill.ask(tx, house.site, hopeless, by="root", now=house.now))
-        house.look_again()
+        cluster = self.cluster
+        held, hopeless = cluster.write(self._mend)
+        cluster.wish(lambda tx: suspend.resume(tx, cluster.context, held, by="root", now=cluster.now))
+        cluster.wish(lambda tx: kill.request(tx, cluster.context, hopeless, by="root", now=cluster.now))
+        cluster.look_again()
 
     def _mend(self, tx: Tx) -> tuple[list[int], list[int]]:
         away = [one.id for one in resources.listed(tx) if one.properties["state"] == ResourceState.SUSPECTED]
         if away:
-            resources.set_state(tx, away, ResourceState.ALIVE, at=self.house.now)
+            resources.set_state(tx, away, ResourceState.ALIVE, at=self.cluster.now)
         required = jobs.dependencies(tx, jobs.numbers_in(tx, [JobState.WAITING]))
         failed = {job.id for job in jobs.in_states(tx, [JobState.TERMINATED]) if job.exit_code}
         hopeless = [number for number, others in required.items() if not failed.isdisjoint(others)]
         return sorted(jobs.numbers_in(tx, [JobState.HOLD, JobState.SUSPENDED])), sorted(hopeless)
 
 
-def _asked(request: str, walltime: int) -> ResourceRequest:
+def _request(request: str, walltime: int) -> ResourceRequest:
     return requests.parse([f"{request},walltime=0:0:{walltime}"])
 
 
-def _told(everything: full_history.FullHistory) -> list[str]:
+def _job_histories(everything: full_history.FullHistory) -> list[str]:
     """Write down what became of every job."""
     return [
         f"job {number}: " + ", ".join(f"{stay.state} {stay.start}" for stay in everything.stays[number])

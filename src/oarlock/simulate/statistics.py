@@ -67,7 +67,7 @@ def slowdown(ran: ReplayedJob) -> float:
     return max(1.0, (ran.wait + ran.job.run) / max(ran.job.run, TAU))
 
 
-def measured(ran: Sequence[ReplayedJob], *, size: int, submitted: int, energy: Energy) -> ReplayStatistics:
+def compute(ran: Sequence[ReplayedJob], *, size: int, submitted: int, energy: Energy) -> ReplayStatistics:
     """Measure what became of jobs on a site of this size; `submitted` is how many there were."""
     waits = sorted(one.wait for one in ran)
     count = len(ran) or 1
@@ -87,7 +87,7 @@ def measured(ran: Sequence[ReplayedJob], *, size: int, submitted: int, energy: E
         utilisation=work / (size * makespan) if makespan else 0.0,
         makespan=makespan,
         fairness=jain([user.bounded_slowdown for user in users]),
-        prediction=_foresight(ran),
+        prediction=_predictions(ran),
         energy=energy,
         users=sorted(users, key=lambda user: -user.mean_wait * user.jobs)[:20],
     )
@@ -121,7 +121,7 @@ def by_user(ran: Sequence[ReplayedJob]) -> list[UserStatistics]:
     return made
 
 
-def _foresight(ran: Sequence[ReplayedJob]) -> StartPredictions:
+def _predictions(ran: Sequence[ReplayedJob]) -> StartPredictions:
     errors = [one.start - one.foreseen for one in ran if one.foreseen is not None]
     count = len(errors) or 1
     return StartPredictions(

@@ -59,7 +59,7 @@ def _job(fields: list[str]) -> TraceJob:
     if run < 0:
         raise _Skipped("never ran")
     walltime = walltime if walltime > 0 else max(run, 1)
-    grown = _asked(fields)
+    grown = _requested_nodes(fields)
     return TraceJob(
         number=number,
         submitted=submitted,
@@ -81,6 +81,6 @@ def _numbers(fields: list[str]) -> list[int]:
         return [int(float(field)) for field in fields]
 
 
-def _asked(fields: list[str]) -> _RequestedNodes | None:
+def _requested_nodes(fields: list[str]) -> _RequestedNodes | None:
     found = _PPN.match(fields[_ALEA_FIELDS - 1]) if len(fields) >= _ALEA_FIELDS else None
     return _RequestedNodes(int(found[1]), int(found[2])) if found else None

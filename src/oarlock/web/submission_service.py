@@ -92,7 +92,7 @@ class SubmissionService:
             asked = await self._admitted(body, account, self._now)
         except OarlockError:
             # Rules count the jobs that the same request has made already, and may not want more of them.
-            done = await self._core.read(lambda tx: submit.answered(tx, user=account.name, request_id=request_id))
+            done = await self._core.read(lambda tx: submit.earlier_result(tx, user=account.name, request_id=request_id))
             if done is None:
                 raise
             return AcceptedSubmission(done.first, done.ids)
@@ -122,7 +122,7 @@ class SubmissionService:
         number = body.resubmit
         if number is not None:
             again = await self._core.read(
-                lambda tx: submit.repeated(tx, number, user=account.name, uid=account.uid, groups=account.groups)
+                lambda tx: submit.resubmission(tx, number, user=account.name, uid=account.uid, groups=account.groups)
             )
             warnings.refuse_beside_resubmit(body)
             return again
@@ -152,7 +152,7 @@ class SubmissionService:
             return submit.AdmittedSubmission(admitted, counted=admit.counted(book, submission, known))
         except RuleFailed as failure:
             problem = failure
-        await self._core.write(lambda tx: admit.note(tx, problem, user=account.name, now=now))
+        await self._core.write(lambda tx: admit.note_failure(tx, problem, user=account.name, now=now))
         raise problem
 
     async def _look_together(self, submissions: Sequence[Submission]) -> list[AdmissionInputs | Exception]:

@@ -32,7 +32,7 @@ __all__ = [
     "admit",
     "context",
     "counted",
-    "note",
+    "note_failure",
     "readmit",
 ]
 
@@ -111,13 +111,13 @@ def readmit(
         raise CountsChanged(
             f"Other jobs of {user} were submitted while the rules looked at this one.", hint="Submit it again."
         )
-    return _applied_again(asked, changed(before, waiting_jobs=waiting, waiting_reservations=reserved))
+    return _apply_again(asked, changed(before, waiting_jobs=waiting, waiting_reservations=reserved))
 
 
-def _applied_again(asked: CountedSubmission, known: RuleContext) -> RuleAcceptance:
+def _apply_again(asked: CountedSubmission, known: RuleContext) -> RuleAcceptance:
     done = RuleAcceptance(_checked(asked.submission, known.properties))
     for source in asked.book.sources:
-        more = _applied(source, done.submission, known)
+        more = _apply(source, done.submission, known)
         done = RuleAcceptance(more.submission, done.messages + more.messages)
     return done
 
@@ -141,17 +141,17 @@ async def admit(
         if source.broken:
             raise RuleFailed(f"An admission rule does not work: {source.broken}", hint=source.hint or _TELL)
         if source.python is None:
-            admitted = _applied(source, submission, known)
+            admitted = _apply(source, submission, known)
         elif run is None:
             raise _failed(source.name, "Python rules are not run here.")
         else:
-            admitted = await _ruled(source.python, submission, known, config=config, now=now, run=run)
+            admitted = await _run_python_rule(source.python, submission, known, config=config, now=now, run=run)
         submission, messages = admitted.submission, messages + admitted.messages
     parse.check_outputs(submission)  # a rule may have given it another name
     return RuleAcceptance(submission, messages)
 
 
-def note(tx: Tx, failure: RuleFailed, *, user: str, now: int) -> None:
+def note_failure(tx: Tx, failure: RuleFailed, *, user: str, now: int) -> None:
     """Write down that a rule does not work, for the administrator."""
     events.add(tx, [Event(EventType.ADMISSION_RULE_ERROR, now, f"{failure} The job of {user} was refused.")])
 
@@ -160,7 +160,7 @@ def _checked(submission: Submission, types: Types) -> Submission:
     return changed(submission, request=requests.check(submission.request, types))
 
 
-def _applied(source: RuleSource, submission: Submission, known: RuleContext) -> RuleAcceptance:
+def _apply(source: RuleSource, submission: Submission, known: RuleContext) -> RuleAcceptance:
     done = rules.apply(source.rules, submission, known)
     if isinstance(done, RuleAcceptance):
         return done
@@ -183,15 +183,15 @@ def _failed(name: str, sentence: str, hint: str = "") -> RuleFailed:
     return RuleFailed(f"The admission rule {name} does not work: {sentence}", hint=hint or _TELL)
 
 
-async def _ruled(
+async def _run_python_rule(
     path: Path, submission: Submission, known: RuleContext, *, config: Config, now: int, run: RunPythonRule
 ) -> RuleAcceptance:
     """Ask a Python rule; what it answers is read like anything that a user sends."""
     try:
-        ruling = await run(path, _asked(submission, known))
+        ruling = await run(path, _rule_input(submission, known))
         if ruling.job is None:
             raise _rejected(ruling.reject or "The job is not allowed.", path.name)
-        ruled = _read_again(ruling.job, submission, known, config=config, now=now)
+        ruled = _parse_result(ruling.job, submission, known, config=config, now=now)
     except RefusedByRule:
         raise
     except OarlockError as problem:
@@ -199,7 +199,7 @@ async def _ruled(
     return RuleAcceptance(ruled, tuple(PREFIX + one for one in ruling.messages))
 
 
-def _asked(submission: Submission, known: RuleContext) -> dict[str, Any]:
+def _rule_input(submission: Submission, known: RuleContext) -> dict[str, Any]:
     """Give what a Python rule sees: the job as it was sent, and what is known besides."""
     return {
         "job": {**parse.written(submission), _AFTER: list(submission.rule_where)},
@@ -215,7 +215,7 @@ def _asked(submission: Submission, known: RuleContext) -> dict[str, Any]:
     }
 
 
-def _read_again(
+def _parse_result(
     job: Mapping[str, Any], before: Submission, known: RuleContext, *, config: Config, now: int
 ) -> Submission:
     fields = dict(job)

@@ -38,7 +38,7 @@ class ExampleResult:
     differs: str = ""
 
 
-def tried(source: RuleSource) -> Iterator[ExampleResult]:
+def run_examples(source: RuleSource) -> Iterator[ExampleResult]:
     """Try every example of a source on the rules of that source."""
     for example in source.examples:
         yield ExampleResult(example, _differs(example, source.rules))

@@ -67,7 +67,7 @@ def read(
     looked at yet: that needs the resources (`admit`).
     """
     allow(user, uid, config)
-    asked = script.followed(_body(body))
+    asked = script.apply_directives(_body(body))
     _bounded(asked)
     reservation = _reservation(asked.reservation)
     request_ = _ending(_request(asked, config), reservation)

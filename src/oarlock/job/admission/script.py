@@ -54,7 +54,7 @@ def _options() -> _Options:
     return options
 
 
-def followed(body: SubmissionPayload) -> SubmissionPayload:
+def apply_directives(body: SubmissionPayload) -> SubmissionPayload:
     """Give the submission with what its script asks for. Alternatives, types and dependencies add up."""
     if body.script is None:
         return body

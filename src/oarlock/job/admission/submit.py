@@ -10,7 +10,7 @@ from oarlock.job.admission.admit import CountedSubmission, readmit
 from oarlock.job.admission.feasibility import ClusterResources
 from oarlock.job.admission.parse import JOB_NUMBERS, read
 from oarlock.job.admission.size_limits import SLICE_ROWS, bounded, is_large, rows_of
-from oarlock.job.run.containers import enterable
+from oarlock.job.run.containers import check_entry
 from oarlock.lang import where as conditions
 from oarlock.lang.rules import RuleAcceptance
 from oarlock.lang.where import STORED
@@ -38,13 +38,13 @@ __all__ = [
     "AdmittedSubmission",
     "LargeArray",
     "StoredJobs",
-    "answered",
     "begin_large",
+    "earlier_result",
     "finish_large",
     "is_large",
     "prepare",
     "read",
-    "repeated",
+    "resubmission",
     "submit",
     "submit_all",
 ]
@@ -123,7 +123,7 @@ def submit_all(
         if first.get(one.key, place) != place:
             continue
         try:
-            done = answered(tx, user=one.user, request_id=one.request_id) if one.key in known else None
+            done = earlier_result(tx, user=one.user, request_id=one.request_id) if one.key in known else None
             if done is None:
                 admitted = _recounted(tx, one, prepared.values())
                 prepared[place] = _prepared(tx, admitted, there, cluster=cluster, config=config, now=now)
@@ -150,13 +150,13 @@ def _stored(
     """Store what is ready, with the answers to its requests; give the jobs by the place of their submission."""
     added = iter(jobs.add(tx, [new for some in prepared.values() for new in some]))
     members = {place: list(islice(added, len(some))) for place, some in prepared.items()}
-    stored = {place: _summed_up(some[0], prepared[place][0].parameters, len(some)) for place, some in members.items()}
+    stored = {place: _summary(some[0], prepared[place][0].parameters, len(some)) for place, some in members.items()}
     noted = [(one.request_id, stored[place]) for place, one in enumerate(asked) if place in stored]
     _remember(tx, noted, now)
     yield from stored.items()
 
 
-def _summed_up(first: Job, parameters: str, count: int) -> StoredJobs:
+def _summary(first: Job, parameters: str, count: int) -> StoredJobs:
     return StoredJobs(changed(first, command=jobs.with_parameters(first.command, parameters)), count)
 
 
@@ -178,7 +178,7 @@ def begin_large(
     tx: Tx, asked: AdmittedSubmission, *, cluster: ClusterResources, config: Config, now: int
 ) -> StoredJobs | LargeArray:
     """Begin to store a large array; a request that was answered before gives that answer."""
-    done = answered(tx, user=asked.user, request_id=asked.request_id)
+    done = earlier_result(tx, user=asked.user, request_id=asked.request_id)
     if done is not None:
         return done
     admitted = _recounted(tx, asked, ())
@@ -190,7 +190,7 @@ def begin_large(
 def finish_large(tx: Tx, large: LargeArray, *, now: int) -> StoredJobs:
     """Let a large array be there, all of it, unless a rule that counts does not want it any more."""
     asked, incoming = large.asked, large.incoming
-    done = answered(tx, user=asked.user, request_id=asked.request_id)
+    done = earlier_result(tx, user=asked.user, request_id=asked.request_id)
     if done is not None:
         arrays.remove(tx, incoming.numbers)
         return done
@@ -199,12 +199,12 @@ def finish_large(tx: Tx, large: LargeArray, *, now: int) -> StoredJobs:
             f"Other jobs of {asked.user} came and went while the array was stored.", hint="Submit it again."
         )
     arrays.finish(tx, incoming)
-    stored = _summed_up(incoming.first, incoming.parameters[0], len(incoming.parameters))
+    stored = _summary(incoming.first, incoming.parameters[0], len(incoming.parameters))
     _remember(tx, [(asked.request_id, stored)], now)
     return stored
 
 
-def answered(tx: Tx, *, user: str, request_id: str | None) -> StoredJobs | None:
+def earlier_result(tx: Tx, *, user: str, request_id: str | None) -> StoredJobs | None:
     """Give the jobs that a request made when it came before; ask this before the rules, which would count them."""
     answer = None if request_id is None else requests.answer(tx, user=user, request_id=request_id, verb=VERB)
     if answer is None:
@@ -225,13 +225,13 @@ def _prepared(
 ) -> list[NewJob]:
     submission = admitted.submission
     bounded(submission)
-    request = _timed(submission.request, config)
+    request = _with_default_walltime(submission.request, config)
     counts = cluster.check(_without_rules(request, submission))
     queue = submission.queue or DEFAULT_QUEUE
     if queue not in there:
         raise UnknownQueue(queue)
-    _known(tx, submission.after)
-    enterable(tx, submission.user, submission.types)
+    _check_dependencies(tx, submission.after)
+    check_entry(tx, submission.user, submission.types)
     first = _job(submission, queue, now, _message(submission, queue, request, counts[0]))
     whole = changed(request, where=_with_rules(request.where, submission.rule_where))
     return [
@@ -247,12 +247,12 @@ def _without_rules(request: ResourceRequest, submission: Submission) -> Resource
     return changed(request, where=without(request.where, map(_parsed, submission.rule_where)))
 
 
-def repeated(tx: Tx, job_id: int, *, user: str, uid: int | None = None, groups: Sequence[str] = ()) -> Submission:
+def resubmission(tx: Tx, job_id: int, *, user: str, uid: int | None = None, groups: Sequence[str] = ()) -> Submission:
     """Make a submission of an ended job of the same user, as it was; the rules look at it like at any other."""
     if job_id not in JOB_NUMBERS:
         raise UnknownJob(job_id)
     original = jobs.get(tx, job_id)
-    _repeatable(original, user, uid)
+    _check_resubmission(original, user, uid)
     asked = shapes.requests_of(tx, [job_id], properties.types(tx)).get(job_id)
     if asked is None:
         raise ResubmitRefused(
@@ -294,7 +294,7 @@ def _remember(tx: Tx, done: Sequence[tuple[str | None, StoredJobs]], now: int) -
         journal.note(tx, journal.JOBS, "job submitted again" if one.first.resubmit_of else "job submitted", about)
 
 
-def _timed(request: ResourceRequest, config: Config) -> ResourceRequest:
+def _with_default_walltime(request: ResourceRequest, config: Config) -> ResourceRequest:
     """Give the site's walltime to alternatives that no rule gave one."""
     alternatives = tuple(
         one if one.walltime is not None else changed(one, walltime=config.default_job_walltime)
@@ -307,7 +307,7 @@ def _queues(tx: Tx) -> frozenset[str]:
     return frozenset(queue.name for queue in queues.listed(tx))
 
 
-def _known(tx: Tx, after: Sequence[int]) -> None:
+def _check_dependencies(tx: Tx, after: Sequence[int]) -> None:
     """Refuse to wait for a job that never was: it would be for ever."""
     if not after:
         return
@@ -375,7 +375,7 @@ def _parsed(text: str) -> Condition:
     return conditions.parse(text, limits=STORED)
 
 
-def _repeatable(job: Job, user: str, uid: int | None) -> None:
+def _check_resubmission(job: Job, user: str, uid: int | None) -> None:
     if job.user != user or (uid is not None and job.uid not in {None, uid}):
         raise NotYourJob(f"Job {job.id} is not yours.", hint="Only its owner submits it again.")
     if job.kind is JobKind.INTERACTIVE or job.reservation is not Reservation.NONE:

@@ -30,12 +30,12 @@ def _is_asked(one: Resource) -> bool:
         return False
     if about["next_state"] != NextState.UNCHANGED:
         return False
-    checked = about["finaud_decision"] == "YES"
-    return about["state"] == ResourceState.ALIVE or (about["state"] == ResourceState.SUSPECTED and checked)
+    by_check = about["finaud_decision"] == "YES"
+    return about["state"] == ResourceState.ALIVE or (about["state"] == ResourceState.SUSPECTED and by_check)
 
 
-def checked(ledger: UnitOfWork, news: NodesChecked) -> None:
+def nodes_checked(unit: UnitOfWork, report: NodesChecked) -> None:
     """Act on the answers. States may have changed while nodes were asked: only Alive ones become Suspected."""
-    if node_states.forgive(ledger.tx, list(news.answered), at=ledger.now):
-        ledger.tell(ScheduleAgain())
-    node_states.unreachable(ledger, news.silent)
+    if node_states.clear_suspicion(unit.tx, list(report.answered), at=unit.now):
+        unit.add_effects(ScheduleAgain())
+    node_states.suspect_unreachable(unit, report.silent)

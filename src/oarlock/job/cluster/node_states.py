@@ -20,26 +20,26 @@ _CLOCK_SECONDS = 10  # less may be the time that a node takes to answer
 _STAY = frozenset({NOOP, "cosystem"})
 
 
-def apply(tx: Tx, site: StepContext, *, now: float) -> list[Effect]:
+def apply(tx: Tx, context: StepContext, *, now: float) -> list[Effect]:
     """Put resources into the states that were asked for; going Absent or Dead ends the jobs there."""
-    asked = resources.requested_states(tx)
-    if not asked:
+    requested = resources.requested_states(tx)
+    if not requested:
         return []
     groups: dict[tuple[ResourceState, bool], list[int]] = {}
-    for number, next_state, by_check in asked:
+    for number, next_state, by_check in requested:
         groups.setdefault((ResourceState(next_state.value), by_check), []).append(number)
     leaving: list[int] = []
     for (state, by_check), ids in groups.items():
         resources.set_state(tx, ids, state, at=int(now), by_check=by_check)
         leaving += ids if state in _LEAVES else []
-    return [*_end_jobs_on(tx, site, leaving, now=now), ScheduleAgain()]
+    return [*_end_jobs_on(tx, context, leaving, now=now), ScheduleAgain()]
 
 
-def _end_jobs_on(tx: Tx, site: StepContext, ids: Collection[int], *, now: float) -> list[Effect]:
+def _end_jobs_on(tx: Tx, context: StepContext, ids: Collection[int], *, now: float) -> list[Effect]:
     there = [job for job in jobs_on(tx, ids) if not _STAY & set(job.types)]
-    ledger = UnitOfWork(tx, site, now, [job.id for job in there])
-    kill.end_all(ledger, [job.id for job in there], "its resources are taken out of use")
-    return ledger.write()
+    unit = UnitOfWork(tx, context, now, [job.id for job in there])
+    kill.end_all(unit, [job.id for job in there], "its resources are taken out of use")
+    return unit.write()
 
 
 def jobs_on(tx: Tx, ids: Collection[int]) -> list[Job]:
@@ -51,61 +51,61 @@ def jobs_on(tx: Tx, ids: Collection[int]) -> list[Job]:
     return [job for job in holding if not set(ids).isdisjoint(given.get(job.id, ()))]
 
 
-def back(ledger: UnitOfWork, news: NodeReachable, over: FinishedAttempts) -> None:
+def node_reachable(unit: UnitOfWork, report: NodeReachable, finished: FinishedAttempts) -> None:
     """A node answers: what it was suspected for by the check is forgiven; what ran before another boot is over."""
-    over.boots[news.node] = news.hello.boot
-    unknown.compare(ledger, news.node, news.hello)
-    unknown.met(ledger, news.node, news.unknown)
-    forgive(ledger.tx, [news.node], at=ledger.now)
-    _compare_clocks(ledger, news, over)
-    if news.hello.unusable:
-        _note_unusable(ledger, _unusable_on(ledger, news), (news.node,))
-    for attempt in attempts.live(ledger.tx):
+    finished.boots[report.node] = report.hello.boot
+    unknown.compare_generation(unit, report.node, report.hello)
+    unknown.compare_attempts(unit, report.node, report.unknown)
+    clear_suspicion(unit.tx, [report.node], at=unit.now)
+    _compare_clocks(unit, report, finished)
+    if report.hello.unusable:
+        _note_unusable(unit, _unusable_on(unit, report), (report.node,))
+    for attempt in attempts.live(unit.tx):
         for place in attempt.nodes:
-            if place.name == news.node and place.boot_id and place.boot_id != news.hello.boot:
-                ledger.load([attempt.job_id])
-                why = f"{news.node} was started again while the job was there"
-                finish.gone(ledger, attempt, news.node, over, why)
+            if place.name == report.node and place.boot_id and place.boot_id != report.hello.boot:
+                unit.load([attempt.job_id])
+                why = f"{report.node} was started again while the job was there"
+                finish.attempt_lost(unit, attempt, report.node, finished, why)
 
 
-def _compare_clocks(ledger: UnitOfWork, news: NodeReachable, over: FinishedAttempts) -> None:
+def _compare_clocks(unit: UnitOfWork, report: NodeReachable, finished: FinishedAttempts) -> None:
     """Note that the clock of a node is wrong or right again: once, until it is wrong by another amount."""
-    ahead = round(news.ahead) if abs(news.ahead) >= _CLOCK_SECONDS else 0
-    before = over.clocks.get(news.node, 0)
+    ahead = round(report.ahead) if abs(report.ahead) >= _CLOCK_SECONDS else 0
+    before = finished.clocks.get(report.node, 0)
     if abs(ahead - before) < _CLOCK_SECONDS:
         return
-    over.clocks[news.node] = ahead
+    finished.clocks[report.node] = ahead
     word = "ahead of" if ahead > 0 else "behind"
     state = f"{abs(ahead)} s {word} the server's" if ahead else "right again"
-    ledger.event(EventType.NODE_CLOCK_WRONG, f"the clock of {news.node} is {state}", None, (news.node,))
+    unit.event(EventType.NODE_CLOCK_WRONG, f"the clock of {report.node} is {state}", None, (report.node,))
 
 
 def stop_for_programs(
-    tx: Tx, site: StepContext, unusable: Sequence[tuple[EventType, str]], *, now: float
+    tx: Tx, context: StepContext, unusable: Sequence[tuple[EventType, str]], *, now: float
 ) -> list[Effect]:
     """Stop the queues because programs of the site cannot be run here; told once, until somebody starts them again."""
-    ledger = UnitOfWork(tx, site, now)
-    _note_unusable(ledger, unusable, ())
-    return ledger.write()
+    unit = UnitOfWork(tx, context, now)
+    _note_unusable(unit, unusable, ())
+    return unit.write()
 
 
-def _unusable_on(ledger: UnitOfWork, news: NodeReachable) -> list[tuple[EventType, str]]:
+def _unusable_on(unit: UnitOfWork, report: NodeReachable) -> list[tuple[EventType, str]]:
     """List the programs of the site that a node cannot run, by their events."""
-    reasons = news.hello.unusable
+    reasons = report.hello.unusable
     return [
-        (program.event, f"{program.key} on {news.node}: {reasons[program.path]}")
-        for program in site_programs.on_nodes(ledger.config)
+        (program.event, f"{program.key} on {report.node}: {reasons[program.path]}")
+        for program in site_programs.on_nodes(unit.config)
         if program.event is not None and program.path in reasons
     ]
 
 
-def _note_unusable(ledger: UnitOfWork, unusable: Sequence[tuple[EventType, str]], hosts: tuple[str, ...]) -> None:
-    if any(queue.active for queue in queues.listed(ledger.tx)):
+def _note_unusable(unit: UnitOfWork, unusable: Sequence[tuple[EventType, str]], hosts: tuple[str, ...]) -> None:
+    if any(queue.active for queue in queues.listed(unit.tx)):
         for kind, why in unusable:
-            ledger.event(kind, why, None, hosts, cause=UNUSABLE)
+            unit.event(kind, why, None, hosts, cause=UNUSABLE)
 
 
-def forgive(tx: Tx, hosts: Collection[str], *, at: int) -> list[int]:
+def clear_suspicion(tx: Tx, hosts: Collection[str], *, at: int) -> list[int]:
     """Make the resources Alive that the node check, and nobody else, had suspected."""
     forgiven = [
         one.id
@@ -117,14 +117,14 @@ def forgive(tx: Tx, hosts: Collection[str], *, at: int) -> list[int]:
     return forgiven
 
 
-def unreachable(ledger: UnitOfWork, silent: Mapping[str, str]) -> None:
+def suspect_unreachable(unit: UnitOfWork, silent: Mapping[str, str]) -> None:
     """Suspect nodes that do not answer; each is told of once, as long as it stays so."""
     for node, why in silent.items():
         alive = [
             one.id
-            for one in resources.listed(ledger.tx, of_hosts(ledger.tx, [node]))
+            for one in resources.listed(unit.tx, of_hosts(unit.tx, [node]))
             if one.properties["state"] == ResourceState.ALIVE
         ]
         if alive:
-            ledger.event(EventType.PING_CHECKER_NODE_SUSPECTED, f"{node} does not answer: {why}", None, (node,))
-            ledger.tell(ScheduleAgain())
+            unit.event(EventType.PING_CHECKER_NODE_SUSPECTED, f"{node} does not answer: {why}", None, (node,))
+            unit.add_effects(ScheduleAgain())

@@ -22,7 +22,7 @@ class ActionOutcome:
     """The answers, one a job in the order asked, and what is to be done now."""
 
     answers: tuple[ActionResult, ...]
-    instructions: tuple[Effect, ...] = ()
+    effects: tuple[Effect, ...] = ()
 
 
 def refused(job_id: int, error: OarlockError) -> ActionResult:

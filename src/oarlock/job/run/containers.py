@@ -11,17 +11,17 @@ from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import jobs
 
 
-def end_orphans(ledger: UnitOfWork, ids: Collection[int]) -> None:
+def end_orphans(unit: UnitOfWork, ids: Collection[int]) -> None:
     """End inner jobs whose container is over. One that is held is not; and whoever waits for a name waits on."""
-    orphans = [ledger.jobs[number] for number in ids if number in ledger.jobs]
+    orphans = [unit.jobs[number] for number in ids if number in unit.jobs]
     numbers = {int(name) for job in orphans if (name := container_of(job.types) or "").isdecimal()}
-    live = {job.id for job in jobs.existing(ledger.tx, numbers) if is_container(job.types) and not _is_over(job)}
+    live = {job.id for job in jobs.existing(unit.tx, numbers) if is_container(job.types) and not _is_over(job)}
     lost = [job for job in orphans if _is_lost(job, live)]
     for job in lost:
-        kill.end_all(ledger, [job.id], f"its container `{container_of(job.types)}` is over")
+        kill.end_all(unit, [job.id], f"its container `{container_of(job.types)}` is over")
 
 
-def enterable(tx: Tx, user: str, types: Collection[str]) -> None:
+def check_entry(tx: Tx, user: str, types: Collection[str]) -> None:
     """Refuse a job that enters a container whose owner did not let the user in (`ContainerClosed`).
 
     Containers of one name are one room: whoever opens another one of that name, or enters it, needs the consent of all.

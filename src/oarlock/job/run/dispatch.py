@@ -32,75 +32,77 @@ from oarlock.model.event import EventType
 from oarlock.store.engine.tx import Tx
 
 
-def follow(
-    tx: Tx, site: StepContext, news: Sequence[IncomingReport], over: FinishedAttempts, *, now: float
+def apply_reports(
+    tx: Tx, context: StepContext, reports: Sequence[IncomingReport], finished: FinishedAttempts, *, now: float
 ) -> list[Effect]:
     """Take news in their order; the same news told twice change nothing."""
-    ledger = UnitOfWork(tx, site, now, {number for one in news if (number := _job(one))})
-    for one in news:
-        _take(ledger, one, over)
-    return ledger.write()
+    unit = UnitOfWork(tx, context, now, {number for report in reports if (number := _job(report))})
+    for report in reports:
+        _take(unit, report, finished)
+    return unit.write()
 
 
-def _job(one: IncomingReport) -> int:
-    match one:
+def _job(report: IncomingReport) -> int:
+    match report:
         case Exited():
-            return one.report.job
+            return report.report.job
         case ConnectionLost() | NodeReachable() | UnknownEnded() | NodesChecked() | NodesWoken() | NotificationSent():
             return 0
         case _:
-            return one.job
+            return report.job
 
 
-def _take(ledger: UnitOfWork, one: IncomingReport, over: FinishedAttempts) -> None:
-    match one:
+def _take(unit: UnitOfWork, report: IncomingReport, finished: FinishedAttempts) -> None:
+    match report:
         case Started():
-            launch.started(ledger, one)
+            launch.started(unit, report)
         case Exited():
-            finish.reported(ledger, one, over)
+            finish.attempt_exited(unit, report, finished)
         case NotLaunched():
-            launch.failed(ledger, one)
+            launch.failed(unit, report)
         case NodeReachable():
-            node_states.back(ledger, one, over)
+            node_states.node_reachable(unit, report, finished)
         case AttemptMissing():
-            recover.missing(ledger, one, over)
+            recover.attempt_missing(unit, report, finished)
         case _:
-            _take_rare(ledger, one, over)
+            _take_rare(unit, report, finished)
 
 
-def _take_rare(ledger: UnitOfWork, one: IncomingReport, over: FinishedAttempts) -> None:
-    match one:
+def _take_rare(unit: UnitOfWork, report: IncomingReport, finished: FinishedAttempts) -> None:
+    match report:
         case Checkpointed():
-            _checkpointed(ledger, one)
+            _checkpointed(unit, report)
         case BadReport():
-            finish.unbelieved(ledger, one)
+            finish.note_bad_report(unit, report)
         case UnknownEnded() | LaunchDelayed():
-            unknown.heard(ledger, one)
+            unknown.apply_report(unit, report)
         case EpilogueEnded():
-            finish.epilogue_ran(ledger, one, over)
+            finish.epilogue_ended(unit, report, finished)
         case JobSuspended():
-            suspend.stopped(ledger, one)
+            suspend.job_suspended(unit, report)
         case JobResumed():
-            suspend.went_on(ledger, one)
+            suspend.job_resumed(unit, report)
         case CheckpointSignalled():
-            _signalled(ledger, one)
+            _signalled(unit, report)
         case NodesChecked():
-            health.checked(ledger, one)
+            health.nodes_checked(unit, report)
         case NodesWoken():
-            power.woken(ledger, one)
+            power.nodes_woken(unit, report)
         case NotificationFailed():
-            ledger.event(one.event, one.says, one.job or None)
+            unit.event(report.event, report.says, report.job or None)
         case NotificationSent():
-            ledger.notified(one.number)
+            unit.notice_sent(report.number)
         case _:
             pass  # a lost connection says nothing about jobs
 
 
-def _checkpointed(ledger: UnitOfWork, news: Checkpointed) -> None:
-    if ledger.live(news.job, news.attempt) is not None and not ledger.happened(news.job, EventType.CHECKPOINT):
-        ledger.event(EventType.CHECKPOINT, f"{news.node} sends the checkpoint signal", news.job, (news.node,))
+def _checkpointed(unit: UnitOfWork, report: Checkpointed) -> None:
+    if unit.open_attempt(report.job, report.attempt) is not None and not unit.has_event(
+        report.job, EventType.CHECKPOINT
+    ):
+        unit.event(EventType.CHECKPOINT, f"{report.node} sends the checkpoint signal", report.job, (report.node,))
 
 
-def _signalled(ledger: UnitOfWork, news: CheckpointSignalled) -> None:
-    if ledger.live(news.job, news.attempt) is not None and news.problem:
-        ledger.event(EventType.CHECKPOINT_ERROR, news.problem, news.job)
+def _signalled(unit: UnitOfWork, report: CheckpointSignalled) -> None:
+    if unit.open_attempt(report.job, report.attempt) is not None and report.problem:
+        unit.event(EventType.CHECKPOINT_ERROR, report.problem, report.job)

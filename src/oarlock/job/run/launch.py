@@ -68,125 +68,132 @@ class JobAllocation:
         return own, tuple(sorted(set(self.gpus.get(node, ())).difference(own)))
 
 
-def go_on(tx: Tx, site: StepContext, ids: Collection[int], hosts: Hosts, *, now: float) -> list[Effect]:
+def begin_reached(tx: Tx, context: StepContext, ids: Collection[int], hosts: Hosts, *, now: float) -> list[Effect]:
     """Begin the launch of jobs that are toLaunch; those that somebody else moved meanwhile are left alone."""
-    ledger = UnitOfWork(tx, site, now, ids)
-    starting = [job for job in ledger.jobs.values() if job.state is JobState.TO_LAUNCH]
-    begin(ledger, starting, jobs.resources_of(tx, [job.id for job in starting]), hosts)
-    return ledger.write()
+    unit = UnitOfWork(tx, context, now, ids)
+    starting = [job for job in unit.jobs.values() if job.state is JobState.TO_LAUNCH]
+    begin(unit, starting, jobs.resources_of(tx, [job.id for job in starting]), hosts)
+    return unit.write()
 
 
-def begin(ledger: UnitOfWork, starting: Sequence[Job], assigned: Mapping[int, Collection[int]], hosts: Hosts) -> None:
+def begin(unit: UnitOfWork, starting: Sequence[Job], assigned: Mapping[int, Collection[int]], hosts: Hosts) -> None:
     """Write down an attempt of each job and give the instruction to run it, once its nodes are known to answer.
 
     Nodes that nobody has talked to yet are reached first (`ReachNodes`): an attempt names the boot it belongs to.
     """
     if not starting:
         return
-    given = allocations(ledger.tx, starting, assigned, gpu=ledger.config.job_gpu_property)
+    allocated = allocations(unit.tx, starting, assigned, gpu=unit.config.job_gpu_property)
     ready: list[tuple[Job, tuple[str, ...]]] = []
     unknown: dict[tuple[str, ...], list[int]] = {}
     for job in starting:
-        nodes = _nodes(job, given[job.id], ledger.config)
+        nodes = _nodes(job, allocated[job.id], unit.config)
         if NOOP in job.types:
-            ledger.move(job.id, JobState.LAUNCHING, "nothing is launched for a noop job")
-            ledger.move(job.id, JobState.RUNNING, "it runs nothing")
+            unit.move(job.id, JobState.LAUNCHING, "nothing is launched for a noop job")
+            unit.move(job.id, JobState.RUNNING, "it runs nothing")
         elif not nodes:
             nowhere = "this site has no frontend" if ON_FRONTEND & set(job.types) else _NO_NODE
-            ledger.event(EventType.RESERVATION_NO_NODE, nowhere, job.id)
-            ledger.move(job.id, JobState.ERROR, nowhere)
-        elif _is_held(ledger, job, assigned.get(job.id, ()), nodes):
-            _wait_again(ledger, job, "a job that this database does not know runs on its resources")
+            unit.event(EventType.RESERVATION_NO_NODE, nowhere, job.id)
+            unit.move(job.id, JobState.ERROR, nowhere)
+        elif _is_held(unit, job, assigned.get(job.id, ()), nodes):
+            _put_back(unit, job, "a job that this database does not know runs on its resources")
         elif all(node in hosts for node in nodes):
             ready.append((job, nodes))
         else:
             unknown.setdefault(nodes, []).append(job.id)
-    ledger.tell(*(ReachNodes(tuple(ids), nodes) for nodes, ids in unknown.items()))
-    _open(ledger, ready, given, hosts)
+    unit.add_effects(*(ReachNodes(tuple(ids), nodes) for nodes, ids in unknown.items()))
+    _open(unit, ready, allocated, hosts)
 
 
-def _is_held(ledger: UnitOfWork, job: Job, assigned: Collection[int], nodes: Collection[str]) -> bool:
+def _is_held(unit: UnitOfWork, job: Job, assigned: Collection[int], nodes: Collection[str]) -> bool:
     """Return whether a node was found, since the job was planned, to run an unknown job on what it was given.
 
     An accepted reservation keeps its promise: the scheduler could give it no other place.
     """
-    if ledger.site.lineage.unknown_nodes.isdisjoint(nodes) or job.reservation is not Reservation.NONE:
+    if unit.context.lineage.unknown_nodes.isdisjoint(nodes) or job.reservation is not Reservation.NONE:
         return False
-    return any(not ids.isdisjoint(assigned) for ids in stored_unknown.held(ledger.tx).values())
+    return any(not ids.isdisjoint(assigned) for ids in stored_unknown.held(unit.tx).values())
 
 
 def _open(
-    ledger: UnitOfWork, ready: Sequence[tuple[Job, tuple[str, ...]]], given: Mapping[int, JobAllocation], hosts: Hosts
+    unit: UnitOfWork, ready: Sequence[tuple[Job, tuple[str, ...]]], allocated: Mapping[int, JobAllocation], hosts: Hosts
 ) -> None:
     new = []
     for job, nodes in ready:
-        before = ledger.attempts.get(job.id)
+        before = unit.attempts.get(job.id)
         attempt = Attempt(
             job_id=job.id,
             number=before.number + 1 if before else 1,
             secret_hash="",
-            nodes=tuple(_place(job, node, given[job.id], hosts[node], ledger.config) for node in nodes),
-            opened_us=ledger.us(),
-            generation=ledger.site.lineage.generation,
+            nodes=tuple(_place(job, node, allocated[job.id], hosts[node], unit.config) for node in nodes),
+            opened_us=unit.us(),
+            generation=unit.context.lineage.generation,
             nonce=secrets.token_hex(8),
         )
-        digest = hashlib.sha256(ledger.site.secret(attempt).encode()).hexdigest()
+        digest = hashlib.sha256(unit.context.secret(attempt).encode()).hexdigest()
         new.append(changed(attempt, secret_hash=digest))
-    for attempt in attempts.begin(ledger.tx, new) if new else ():
-        ledger.attempts[attempt.job_id] = attempt
-        job = ledger.move(attempt.job_id, JobState.LAUNCHING, f"attempt {attempt.number} begins")
-        ledger.tell(instruction(job, attempt, given[job.id], hosts, ledger.site))
+    for attempt in attempts.begin(unit.tx, new) if new else ():
+        unit.attempts[attempt.job_id] = attempt
+        job = unit.move(attempt.job_id, JobState.LAUNCHING, f"attempt {attempt.number} begins")
+        unit.add_effects(launch_effect(job, attempt, allocated[job.id], hosts, unit.context))
 
 
-def _place(job: Job, node: str, ground: JobAllocation, hello: Hello, config: Config) -> attempts.AttemptNode:
+def _place(job: Job, node: str, allocation: JobAllocation, hello: Hello, config: Config) -> attempts.AttemptNode:
     """Describe a node of an attempt, with the memory that the job may use there."""
     if ON_FRONTEND & set(job.types):
         return attempts.AttemptNode(node, hello.boot, frontend.limits(config).memory)
     return attempts.AttemptNode(
-        node, hello.boot, share.memory(ground.on(node), ground.sizes.get(node, 0), hello, config)
+        node, hello.boot, share.memory(allocation.on(node), allocation.sizes.get(node, 0), hello, config)
     )
 
 
-def instruction(job: Job, attempt: Attempt, ground: JobAllocation, hosts: Hosts, site: StepContext) -> LaunchAttempt:
+def launch_effect(
+    job: Job, attempt: Attempt, allocation: JobAllocation, hosts: Hosts, context: StepContext
+) -> LaunchAttempt:
     """Say what each node of an attempt is given."""
-    launches = [_launch(job, attempt, place, ground, hosts, site) for place in attempt.nodes]
+    launches = [_launch(job, attempt, place, allocation, hosts, context) for place in attempt.nodes]
     first, *others = zip((place.name for place in attempt.nodes), launches, strict=True)
     return LaunchAttempt(first, tuple((node, launch._replace(role=OTHER, command="")) for node, launch in others))
 
 
 def _launch(
-    job: Job, attempt: Attempt, place: attempts.AttemptNode, ground: JobAllocation, hosts: Hosts, site: StepContext
+    job: Job,
+    attempt: Attempt,
+    place: attempts.AttemptNode,
+    allocation: JobAllocation,
+    hosts: Hosts,
+    context: StepContext,
 ) -> Launch:
-    config = site.config
+    config = context.config
     on_frontend = bool(ON_FRONTEND & set(job.types))
-    own, others = ground.gpus_on(place.name, config.job_gpu_property)
-    machine = NodeCapacity(ground.sizes.get(place.name, 0), hosts.get(place.name), others)
+    own, others = allocation.gpus_on(place.name, config.job_gpu_property)
+    machine = NodeCapacity(allocation.sizes.get(place.name, 0), hosts.get(place.name), others)
     return Launch(
         job=job.id,
         attempt=attempt.number,
-        secret=site.secret(attempt),
+        secret=context.secret(attempt),
         generation=attempt.generation,
         boot=place.boot_id,
         user=job.user,
         uid=job.uid,
-        command=job.command or _keep_resources(ground.walltime),
+        command=job.command or _keep_resources(allocation.walltime),
         directory=job.directory,
         stdout=output_file(job.stdout, job, "stdout"),
         stderr=output_file(job.stderr, job, "stderr"),
-        walltime=ground.walltime,
+        walltime=allocation.walltime,
         grace=config.jobdel_softwalltime,
         checkpoint=job.checkpoint,
         checkpoint_signal=job.checkpoint_signal,
         limits=frontend.limits(config)
         if on_frontend
-        else share.limits(ground.on(place.name), machine, config, memory=place.memory),
+        else share.limits(allocation.on(place.name), machine, config, memory=place.memory),
         hooks=_hooks(config, frontend=on_frontend),
         name=job.name or "",
         project=job.project,
         array_id=job.array_id,
         array_index=job.array_index,
-        nodes=_node_file(ground.resources, config),
-        resources=tuple(dict(one.properties) for one in ground.resources),
+        nodes=_node_file(allocation.resources, config),
+        resources=tuple(dict(one.properties) for one in allocation.resources),
         gpus=own,
         other_gpus=() if on_frontend else others,
         environment=_environment(job.environment),
@@ -208,10 +215,10 @@ def _hooks(config: Config, *, frontend: bool) -> SiteHooks:
     )
 
 
-def _node_file(given: Iterable[Resource], config: Config) -> tuple[str, ...]:
+def _node_file(assigned: Iterable[Resource], config: Config) -> tuple[str, ...]:
     """Give the lines of the node file: one for each value of the distinct property, sorted."""
     lines: dict[tuple[Value, Value], str] = {}
-    for one in given:
+    for one in assigned:
         if one.properties["type"] == DEFAULT_TYPE:
             distinct = one.properties.get(config.node_file_db_field_distinct_values)
             name = one.properties.get(config.node_file_db_field)
@@ -230,11 +237,11 @@ def _environment(text: str) -> dict[str, str]:
     return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
 
 
-def _nodes(job: Job, ground: JobAllocation, config: Config) -> tuple[str, ...]:
+def _nodes(job: Job, allocation: JobAllocation, config: Config) -> tuple[str, ...]:
     """Say where a job is launched; the command of deploy and cosystem jobs runs on a frontend only."""
     host = frontend.host(job.types, config)
     if host is None:
-        return ground.nodes
+        return allocation.nodes
     return (host,) if host else ()
 
 
@@ -262,46 +269,46 @@ def allocations(
     }
 
 
-def started(ledger: UnitOfWork, news: Started) -> None:
+def started(unit: UnitOfWork, report: Started) -> None:
     """Note that the user's command runs."""
-    attempt = ledger.live(news.job, news.attempt)
-    if attempt is None or attempt.started_us is not None or news.node != attempt.nodes[0].name:
+    attempt = unit.open_attempt(report.job, report.attempt)
+    if attempt is None or attempt.started_us is not None or report.node != attempt.nodes[0].name:
         return
-    ledger.site.failures.started(news.node)
-    job = ledger.jobs[news.job]
+    unit.context.failures.started(report.node)
+    job = unit.jobs[report.job]
     if attempt.number > 1:
-        account_doubts.remove(ledger.tx, job.user)
-    ledger.attempt(attempt, started_us=ledger.us(news.at))
-    ledger.site.programs.worked(BEFORE_JOB)
+        account_doubts.remove(unit.tx, job.user)
+    unit.update_attempt(attempt, started_us=unit.us(report.at))
+    unit.context.programs.worked(BEFORE_JOB)
     if job.state is JobState.LAUNCHING:
         message = unknown_users.message_without(job)
-        ledger.move(news.job, JobState.RUNNING, f"its command runs on {news.node}", message=message)
+        unit.move(report.job, JobState.RUNNING, f"its command runs on {report.node}", message=message)
 
 
-def failed(ledger: UnitOfWork, news: NotLaunched) -> None:
+def failed(unit: UnitOfWork, report: NotLaunched) -> None:
     """Give a job back that certainly did not run; after several attempts, or where nothing helps, end it.
 
     Places on other nodes were given back by whoever carried the launch out.
     """
-    job = ledger.jobs.get(news.job)
+    job = unit.jobs.get(report.job)
     if job is None or job.state not in {JobState.TO_LAUNCH, JobState.LAUNCHING}:
         return
-    attempt = ledger.live(news.job, news.attempt)
-    if attempt is None and (news.attempt or job.state is JobState.LAUNCHING):
+    attempt = unit.open_attempt(report.job, report.attempt)
+    if attempt is None and (report.attempt or job.state is JobState.LAUNCHING):
         return
-    blame = note_failure(ledger, news.event, news.says, job.id, news.hosts, cause=news.cause)
+    blame = note_failure(unit, report.event, report.says, job.id, report.hosts, cause=report.cause)
     if attempt is not None:
-        ledger.close(ledger.attempt(attempt, outcome=outcome_of(news.event, blame, "not launched")))
-    host = "".join(news.hosts[:1])
-    give_back(ledger, job, news.event, news.says, tries=news.attempt, host=host, blame=blame)
+        unit.close(unit.update_attempt(attempt, outcome=outcome_of(report.event, blame, "not launched")))
+    host = "".join(report.hosts[:1])
+    requeue(unit, job, report.event, report.says, tries=report.attempt, host=host, blame=blame)
 
 
 def note_failure(
-    ledger: UnitOfWork, event: EventType, says: str, job_id: int, hosts: Sequence[str], *, cause: str
+    unit: UnitOfWork, event: EventType, says: str, job_id: int, hosts: Sequence[str], *, cause: str
 ) -> Blame:
     """Note why a launch failed; a job whose user is not found is noted once, however often it is tried."""
-    if event not in unknown_users.NOT_FOUND or not ledger.happened(job_id, event):
-        return ledger.event(event, says, job_id, hosts, cause=cause)
+    if event not in unknown_users.NOT_FOUND or not unit.has_event(job_id, event):
+        return unit.event(event, says, job_id, hosts, cause=cause)
     return EVENTS[event].blame
 
 
@@ -312,8 +319,8 @@ def outcome_of(event: EventType, blame: Blame, otherwise: str) -> str:
     return WAITS_FOR_SITE if blame is Blame.SITE else otherwise
 
 
-def give_back(
-    ledger: UnitOfWork,
+def requeue(
+    unit: UnitOfWork,
     job: Job,
     event: EventType,
     says: str,
@@ -327,37 +334,39 @@ def give_back(
     `host`: where the user was not found; empty: on the server.
     """
     if blame is Blame.SITE:
-        _release_held(ledger)
-    if ledger.is_to_end(job.id):
-        ledger.move(job.id, JobState.ERROR, "it was to end before it started", message=says)
+        _release_held(unit)
+    if unit.is_being_killed(job.id):
+        unit.move(job.id, JobState.ERROR, "it was to end before it started", message=says)
         return
     if event in unknown_users.NOT_FOUND:
-        doubt = unknown_users.postpone(ledger, job.user, host, event, says)
+        doubt = unknown_users.postpone(unit, job.user, host, event, says)
         if doubt is not None:
-            _wait_again(ledger, job, says, message=unknown_users.message(job, doubt))
-            ledger.tell(ScheduleAgain(doubt.until))
+            _put_back(unit, job, says, message=unknown_users.message(job, doubt))
+            unit.add_effects(ScheduleAgain(doubt.until))
             return
     if blame is Blame.USER and event is EventType.PROLOGUE_ERROR:
-        _hold(ledger, job, says)
-    elif not EVENTS[event].copy or (tries >= MOST_ATTEMPTS and _failed_attempts(ledger, job) >= MOST_ATTEMPTS):
-        ledger.event(EventType.SWITCH_INTO_ERROR_STATE, f"it could not be launched: {says}", job.id)
-        ledger.move(job.id, JobState.ERROR, f"it could not be launched: {says}", message=says)
+        _hold(unit, job, says)
+    elif not EVENTS[event].copy or (tries >= MOST_ATTEMPTS and _failed_attempts(unit, job) >= MOST_ATTEMPTS):
+        unit.event(EventType.SWITCH_INTO_ERROR_STATE, f"it could not be launched: {says}", job.id)
+        unit.move(job.id, JobState.ERROR, f"it could not be launched: {says}", message=says)
     else:
-        _wait_again(ledger, job, says)
+        _put_back(unit, job, says)
 
 
-def _wait_again(ledger: UnitOfWork, job: Job, says: str, **changes: str) -> None:
-    jobs.unassign(ledger.tx, [job.assigned])
-    ledger.move(job.id, JobState.WAITING, f"the launch failed: {says}", assigned=0, start=_asked(job), **changes)
+def _put_back(unit: UnitOfWork, job: Job, says: str, **changes: str) -> None:
+    jobs.unassign(unit.tx, [job.assigned])
+    unit.move(
+        job.id, JobState.WAITING, f"the launch failed: {says}", assigned=0, start=_requested_start(job), **changes
+    )
 
 
-def _hold(ledger: UnitOfWork, job: Job, says: str) -> None:
+def _hold(unit: UnitOfWork, job: Job, says: str) -> None:
     """Hold a job that would fail anywhere, with the reason and the way on."""
     reason = f"{says}; `oarresume {job.id}` tries again"
-    _wait_again(ledger, job, says)
-    ledger.event(EventType.HOLD_WAITING_JOB, f"held: {reason}", job.id)
-    ledger.move(job.id, JobState.HOLD, f"held: {reason}", message=f"{message_without_hold(job)}{_HELD}{reason})")
-    ledger.site.programs.held.add(job.id)
+    _put_back(unit, job, says)
+    unit.event(EventType.HOLD_WAITING_JOB, f"held: {reason}", job.id)
+    unit.move(job.id, JobState.HOLD, f"held: {reason}", message=f"{message_without_hold(job)}{_HELD}{reason})")
+    unit.context.programs.held.add(job.id)
 
 
 def message_without_hold(job: Job) -> str:
@@ -365,27 +374,27 @@ def message_without_hold(job: Job) -> str:
     return job.message.partition(_HELD)[0]
 
 
-def _release_held(ledger: UnitOfWork) -> None:
+def _release_held(unit: UnitOfWork) -> None:
     """Let jobs wait again that were held for what has turned out to be the site's fault."""
-    ids = ledger.site.programs.held
+    ids = unit.context.programs.held
     if not ids:
         return
-    ledger.load(set(ids) - ledger.jobs.keys())
-    for job in [ledger.jobs[number] for number in sorted(ids) if number in ledger.jobs]:
+    unit.load(set(ids) - unit.jobs.keys())
+    for job in [unit.jobs[number] for number in sorted(ids) if number in unit.jobs]:
         if job.state is JobState.HOLD and _HELD in job.message:
-            ledger.event(EventType.RESUME_JOB, "it was not the job's fault", job.id)
+            unit.event(EventType.RESUME_JOB, "it was not the job's fault", job.id)
             message = message_without_hold(job)
-            ledger.move(job.id, JobState.WAITING, "it was not the job's fault", message=message)
+            unit.move(job.id, JobState.WAITING, "it was not the job's fault", message=message)
     ids.clear()
 
 
-def _failed_attempts(ledger: UnitOfWork, job: Job) -> int:
+def _failed_attempts(unit: UnitOfWork, job: Job) -> int:
     """Count the attempts of a job but those that waited for its account or the site; the last may not be written."""
-    last = ledger.attempts[job.id]
-    before = [one for one in attempts.of_jobs(ledger.tx, [job.id]) if one.number < last.number]
+    last = unit.attempts[job.id]
+    before = [one for one in attempts.of_jobs(unit.tx, [job.id]) if one.number < last.number]
     return sum(one.outcome not in {WAITS_FOR_ACCOUNT, WAITS_FOR_SITE} for one in (*before, last))
 
 
-def _asked(job: Job) -> int:
+def _requested_start(job: Job) -> int:
     """Give the date that a reservation asked for; other jobs have none until they start."""
     return 0 if job.reservation is Reservation.NONE else job.start

@@ -12,7 +12,7 @@ from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import arrays, attempts, jobs, kills
 
 
-def begin(tx: Tx, site: StepContext, *, now: float) -> list[Effect]:
+def begin(tx: Tx, context: StepContext, *, now: float) -> list[Effect]:
     """Say what to do first: await every attempt that is not closed, go on with launches, kills, suspensions, notices.
 
     Of arrays that were not stored to their end nothing is left.
@@ -21,10 +21,10 @@ def begin(tx: Tx, site: StepContext, *, now: float) -> list[Effect]:
     """
     for numbers in arrays.unfinished(tx):
         arrays.remove(tx, numbers)
-    survey = unknown.load(tx, site)
+    survey = unknown.load(tx, context)
     live = attempts.live(tx)
-    instructions: list[Effect] = [
-        AwaitReport(node.name, attempt.job_id, attempt.number, site.secret(attempt))
+    effects: list[Effect] = [
+        AwaitReport(node.name, attempt.job_id, attempt.number, context.secret(attempt))
         for attempt in live
         for node in attempt.nodes
     ]
@@ -32,41 +32,41 @@ def begin(tx: Tx, site: StepContext, *, now: float) -> list[Effect]:
     for number, state, _ in kills.under_way(tx):
         if state is not FragState.FRAGGED and number in by_job:
             attempt = by_job[number]
-            instructions.append(Kill(attempt.nodes[0].name, number, attempt.number))
+            effects.append(Kill(attempt.nodes[0].name, number, attempt.number))
     waiting = [job.id for job in jobs.in_states(tx, [JobState.TO_LAUNCH])]
     return [
         *survey,
-        *instructions,
-        *launch.go_on(tx, site, waiting, {}, now=now),
-        *suspend.again(tx, site, now=now),
-        *suspend.go_on(tx, site, now=now),
-        *notices.again(tx),
+        *effects,
+        *launch.begin_reached(tx, context, waiting, {}, now=now),
+        *suspend.suspend_again(tx, context, now=now),
+        *suspend.resume_where_free(tx, context, now=now),
+        *notices.unsent(tx),
     ]
 
 
-def missing(ledger: UnitOfWork, news: AttemptMissing, over: FinishedAttempts) -> None:
+def attempt_missing(unit: UnitOfWork, report: AttemptMissing, finished: FinishedAttempts) -> None:
     """A node does not know an attempt: it never arrived there, or the node was started again since.
 
     Only when the node was not started again, and nothing was heard of the command, is it certain that it never ran; and
     only in the generation that began it: in a lost one it may have run and been forgotten.
     """
-    attempt = ledger.live(news.job, news.attempt)
+    attempt = unit.open_attempt(report.job, report.attempt)
     if attempt is None:
         return
-    place = next((node for node in attempt.nodes if node.name == news.node), None)
+    place = next((node for node in attempt.nodes if node.name == report.node), None)
     if place is None:
         return
-    never_ran = place.boot_id == over.boots.get(news.node) and attempt.started_us is None
-    never_ran = never_ran and attempt.generation == ledger.site.lineage.generation
-    if never_ran and news.node == attempt.nodes[0].name and attempt.ended_us is None:
-        _again(ledger, news)
+    never_ran = place.boot_id == finished.boots.get(report.node) and attempt.started_us is None
+    never_ran = never_ran and attempt.generation == unit.context.lineage.generation
+    if never_ran and report.node == attempt.nodes[0].name and attempt.ended_us is None:
+        _again(unit, report)
     else:
-        finish.gone(ledger, attempt, news.node, over, f"{news.node} does not know the job any more")
+        finish.attempt_lost(unit, attempt, report.node, finished, f"{report.node} does not know the job any more")
 
 
-def _again(ledger: UnitOfWork, news: AttemptMissing) -> None:
-    attempt, job = ledger.attempts[news.job], ledger.jobs[news.job]
-    ledger.close(ledger.attempt(attempt, outcome="never arrived"))
+def _again(unit: UnitOfWork, report: AttemptMissing) -> None:
+    attempt, job = unit.attempts[report.job], unit.jobs[report.job]
+    unit.close(unit.update_attempt(attempt, outcome="never arrived"))
     if job.state is JobState.LAUNCHING:
-        says = f"the launch never arrived at {news.node}"
-        launch.give_back(ledger, job, EventType.LAUNCHING_OAREXEC_TIMEOUT, says, tries=attempt.number)
+        says = f"the launch never arrived at {report.node}"
+        launch.requeue(unit, job, EventType.LAUNCHING_OAREXEC_TIMEOUT, says, tries=attempt.number)

@@ -84,7 +84,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     hopeless: tuple[tuple[int, str], ...] = ()  # jobs that will not start as things are, and OAR's message for them
 
 
-def settings(config: Config) -> PlanSettings:
+def plan_settings(config: Config) -> PlanSettings:
     """Give the scheduler's settings under its own names."""
     return PlanSettings(
         security_time=config.scheduler_job_security_time,
@@ -99,7 +99,7 @@ def settings(config: Config) -> PlanSettings:
         wake_up_notice=config.scheduler_node_manager_wakeup_time,
         pack=config.scheduler_pack_nodes,
         depth=config.plan_depth or None,
-        quotas=quotas.book(config),
+        quotas=quotas.current(config),
         fairness=Fairness(
             max_jobs=config.karma_max_jobs,
             project_targets=dict(config.karma_project_targets),
@@ -142,7 +142,7 @@ def read(
     waiting = tuple(dates.dated(job) for job in seen.snapshot.waiting if job.user not in doubted)
     shot = structs.replace(seen.snapshot, waiting=waiting)
     if how.quotas is not None:
-        always, spans = quotas.holding(how.quotas, shot.resources, now=now)
+        always, spans = quotas.rules_over_time(how.quotas, shot.resources, now=now)
         shot = structs.replace(shot, quotas=(*shot.quotas, *always), quota_spans=spans)
     return replace(seen, snapshot=shot)
 
@@ -199,7 +199,7 @@ def hopeless_after(before: Mapping[int, str], decision: Decision) -> Mapping[int
     return {**{number: says for number, says in before.items() if number not in placed}, **dict(decision.hopeless)}
 
 
-def changes(decision: Decision, before: Mapping[int, Prediction]) -> Decision:
+def only_changes(decision: Decision, before: Mapping[int, Prediction]) -> Decision:
     """Let a whole decision tell only of places that are others than those that are written down."""
     after = {one.moldable_id: one for one in decision.predictions}
     told = tuple(one for one in decision.predictions if before.get(one.moldable_id) != _written(one))
@@ -263,75 +263,73 @@ def _refusal(plan: Plan, job_id: int) -> ReservationRefusal:
     return ReservationRefusal(job_id, why.obstacle is Obstacle.MISSED, why.detail, why.earliest)
 
 
-def apply(tx: Tx, site: StepContext, decision: Decision, hosts: Hosts, *, now: float) -> list[Effect]:
+def apply(tx: Tx, context: StepContext, decision: Decision, hosts: Hosts, *, now: float) -> list[Effect]:
     """Make a decision true, as far as it still fits."""
     concerned = {start.job_id for start in decision.starts}
     concerned |= {number for number, _ in decision.accept} | {one.job_id for one in decision.refuse}
-    ledger = UnitOfWork(tx, site, now, concerned | set(decision.kill) | set(decision.orphans))
-    _note(ledger, decision)
+    unit = UnitOfWork(tx, context, now, concerned | set(decision.kill) | set(decision.orphans))
+    _note(unit, decision)
     reserved = plans.reserved(tx)
-    decision = _answerable(ledger, decision, reserved)
-    _answer(ledger, decision)
-    containers.end_orphans(ledger, decision.orphans)
-    _make_room(ledger, decision.kill)
-    started = _start_all(ledger, decision, hosts)
-    _predict(ledger, decision, started, set(reserved.values()))
+    decision = _answerable(unit, decision, reserved)
+    _answer(unit, decision)
+    containers.end_orphans(unit, decision.orphans)
+    _make_room(unit, decision.kill)
+    started = _start_all(unit, decision, hosts)
+    _predict(unit, decision, started, set(reserved.values()))
     if decision.wake:
-        ledger.tell(WakeNodes(decision.wake))
-    return ledger.write()
+        unit.add_effects(WakeNodes(decision.wake))
+    return unit.write()
 
 
-def _start_all(ledger: UnitOfWork, decision: Decision, hosts: Hosts) -> list[JobStart]:
-    starts = _still_possible(ledger, decision)
+def _start_all(unit: UnitOfWork, decision: Decision, hosts: Hosts) -> list[JobStart]:
+    starts = _still_possible(unit, decision)
     if not starts:
         return []
-    jobs.assign(ledger.tx, {one.moldable_id: one.resources for one in starts})
-    lasting = moldables.walltimes(ledger.tx, [one.moldable_id for one in starts])
+    jobs.assign(unit.tx, {one.moldable_id: one.resources for one in starts})
+    lasting = moldables.walltimes(unit.tx, [one.moldable_id for one in starts])
     shorter = {one.moldable_id: one.walltime for one in starts if one.walltime < lasting[one.moldable_id]}
     if shorter:
-        moldables.set_walltimes(ledger.tx, shorter)
+        moldables.set_walltimes(unit.tx, shorter)
     for one in starts:
-        ledger.move(
-            one.job_id, JobState.TO_LAUNCH, "its resources are free", start=ledger.now, assigned=one.moldable_id
-        )
+        unit.move(one.job_id, JobState.TO_LAUNCH, "its resources are free", start=unit.now, assigned=one.moldable_id)
     assigned = {one.job_id: one.resources for one in starts}
-    launch.begin(ledger, [ledger.jobs[one.job_id] for one in starts], assigned, hosts)
+    launch.begin(unit, [unit.jobs[one.job_id] for one in starts], assigned, hosts)
     return starts
 
 
-def _still_possible(ledger: UnitOfWork, decision: Decision) -> list[JobStart]:
+def _still_possible(unit: UnitOfWork, decision: Decision) -> list[JobStart]:
     """Leave out jobs that no longer wait, and those whose resources went away or to somebody new."""
-    waiting = [one for one in decision.starts if _waits(ledger, one.job_id)]
+    waiting = [one for one in decision.starts if _waits(unit, one.job_id)]
     # Other jobs of users who are not found are not planned; an accepted reservation keeps its place.
-    if any(ledger.jobs[one.job_id].reservation is Reservation.SCHEDULED for one in waiting):
-        doubted = account_doubts.waiting(ledger.tx, now=ledger.now)
-        waiting = [one for one in waiting if ledger.jobs[one.job_id].user not in doubted]
+    if any(unit.jobs[one.job_id].reservation is Reservation.SCHEDULED for one in waiting):
+        doubted = account_doubts.waiting(unit.tx, now=unit.now)
+        waiting = [one for one in waiting if unit.jobs[one.job_id].user not in doubted]
     wanted = {number for one in waiting for number in one.resources}
     if not wanted:
         return []
-    unusable = resources.unusable(ledger.tx, wanted)
-    newcomers = jobs.holders(ledger.tx, wanted)
+    unusable = resources.unusable(unit.tx, wanted)
+    newcomers = jobs.holders(unit.tx, wanted)
     seen = set(decision.holding)
     taken = unusable | {number for number, holders in newcomers.items() if not seen.issuperset(holders)}
     return [one for one in waiting if taken.isdisjoint(one.resources)]
 
 
-def _waits(ledger: UnitOfWork, job_id: int) -> bool:
-    job = ledger.jobs.get(job_id)
+def _waits(unit: UnitOfWork, job_id: int) -> bool:
+    job = unit.jobs.get(job_id)
     return job is not None and job.state is JobState.WAITING
 
 
-def _is_held(ledger: UnitOfWork, job_id: int) -> bool:
-    job = ledger.jobs.get(job_id)
+def _is_held(unit: UnitOfWork, job_id: int) -> bool:
+    job = unit.jobs.get(job_id)
     return job is not None and job.state is JobState.HOLD
 
 
-def _answerable(ledger: UnitOfWork, decision: Decision, reserved: Mapping[int, int]) -> Decision:
+def _answerable(unit: UnitOfWork, decision: Decision, reserved: Mapping[int, int]) -> Decision:
     """Leave out the answers to reservations that have theirs, or whose place may have gone to one accepted since."""
     asking = {
         number
         for number, _ in decision.accept
-        if _waits(ledger, number) and ledger.jobs[number].reservation is Reservation.TO_SCHEDULE
+        if _waits(unit, number) and unit.jobs[number].reservation is Reservation.TO_SCHEDULE
     }
     if not set(decision.reserved).issuperset(reserved):
         asking = set()  # the next pass sees all of them
@@ -346,79 +344,79 @@ def _answerable(ledger: UnitOfWork, decision: Decision, reserved: Mapping[int, i
     )
 
 
-def _answer(ledger: UnitOfWork, decision: Decision) -> None:
+def _answer(unit: UnitOfWork, decision: Decision) -> None:
     """Answer reservations: an accepted one keeps its place, a refused one ends with a sentence."""
     for number, start in decision.accept:
-        ledger.move(
+        unit.move(
             number,
             JobState.TO_ACK_RESERVATION,
             "the reservation is accepted",
             reservation=Reservation.SCHEDULED,
             start=start,
         )
-        ledger.move(number, JobState.WAITING, "its owner was told")
+        unit.move(number, JobState.WAITING, "its owner was told")
     for refusal in decision.refuse:
-        if _waits(ledger, refusal.job_id) or (refusal.missed and _is_held(ledger, refusal.job_id)):
-            _refuse(ledger, refusal)
+        if _waits(unit, refusal.job_id) or (refusal.missed and _is_held(unit, refusal.job_id)):
+            _refuse(unit, refusal)
 
 
-def _refuse(ledger: UnitOfWork, refusal: ReservationRefusal) -> None:
+def _refuse(unit: UnitOfWork, refusal: ReservationRefusal) -> None:
     number = refusal.job_id
-    if ledger.jobs[number].reservation is Reservation.NONE:
-        ledger.event(EventType.SWITCH_INTO_ERROR_STATE, refusal.says, number)
-        ledger.move(number, JobState.ERROR, refusal.says, message=refusal.says)
+    if unit.jobs[number].reservation is Reservation.NONE:
+        unit.event(EventType.SWITCH_INTO_ERROR_STATE, refusal.says, number)
+        unit.move(number, JobState.ERROR, refusal.says, message=refusal.says)
         return
     if refusal.earliest is not None:
         refusal = structs.replace(refusal, says=dates.with_date(refusal.says, refusal.earliest))
     if not refusal.missed:
-        ledger.move(number, JobState.TO_ERROR, refusal.says, reservation=Reservation.SCHEDULED)
-    ledger.event(EventType.SWITCH_INTO_ERROR_STATE, refusal.says, number)
-    ledger.move(number, JobState.ERROR, refusal.says, message=refusal.says, reservation=Reservation.SCHEDULED)
+        unit.move(number, JobState.TO_ERROR, refusal.says, reservation=Reservation.SCHEDULED)
+    unit.event(EventType.SWITCH_INTO_ERROR_STATE, refusal.says, number)
+    unit.move(number, JobState.ERROR, refusal.says, message=refusal.says, reservation=Reservation.SCHEDULED)
 
 
-def _make_room(ledger: UnitOfWork, ids: Collection[int]) -> None:
+def _make_room(unit: UnitOfWork, ids: Collection[int]) -> None:
     """End best-effort jobs in the way of others; those with a checkpoint delay get the signal first, and that time."""
     if not ids:
         return
-    dying = {number for number, _, _ in kills.under_way(ledger.tx)}
+    dying = {number for number, _, _ in kills.under_way(unit.tx)}
     for number in ids:
-        job, attempt = ledger.jobs.get(number), ledger.attempts.get(number)
+        job, attempt = unit.jobs.get(number), unit.attempts.get(number)
         if job is None or job.state not in HOLDS_RESOURCES or number in dying:
             continue
-        told = _told_at(ledger, number)
+        told = _notified_at(unit, number)
         if told is None:
-            ledger.event(EventType.BESTEFFORT_KILL, "its resources are wanted by another job", number)
-            told = ledger.now
+            unit.event(EventType.BESTEFFORT_KILL, "its resources are wanted by another job", number)
+            told = unit.now
             if job.checkpoint and attempt is not None and job.state is JobState.RUNNING:
-                ledger.event(EventType.CHECKPOINT, "it has to make room", number)
-                ledger.tell(Checkpoint(attempt.nodes[0].name, number, attempt.number))
-        if ledger.now >= told + job.checkpoint:
-            kill.end_all(ledger, [number], "a best-effort job makes room for another")
+                unit.event(EventType.CHECKPOINT, "it has to make room", number)
+                unit.add_effects(Checkpoint(attempt.nodes[0].name, number, attempt.number))
+        if unit.now >= told + job.checkpoint:
+            kill.end_all(unit, [number], "a best-effort job makes room for another")
         else:
-            ledger.tell(ScheduleAgain(told + job.checkpoint))
+            unit.add_effects(ScheduleAgain(told + job.checkpoint))
 
 
-def _told_at(ledger: UnitOfWork, number: int) -> int | None:
+def _notified_at(unit: UnitOfWork, number: int) -> int | None:
     """Say when a best-effort job was told that it has to go."""
-    noted = events.of_jobs(ledger.tx, [number])
+    noted = events.of_jobs(unit.tx, [number])
     return next((one.event.at for one in noted if one.event.type is EventType.BESTEFFORT_KILL), None)
 
 
-def _note(ledger: UnitOfWork, decision: Decision) -> None:
+def _note(unit: UnitOfWork, decision: Decision) -> None:
     """Note what the planner had to say; a job that was set aside is told of once."""
     for kind, says, number in decision.events:
-        event = Event(EventType(kind), ledger.now, says, number or None)
-        if event.type is not EventType.SCHEDULER_JOB_SET_ASIDE or not ledger.happened(number, event.type):
-            ledger.event(event.type, says, event.job)
+        event = Event(EventType(kind), unit.now, says, number or None)
+        if event.type is not EventType.SCHEDULER_JOB_SET_ASIDE or not unit.has_event(number, event.type):
+            unit.event(event.type, says, event.job)
 
 
-def _predict(ledger: UnitOfWork, decision: Decision, started: Sequence[JobStart], settled: Set[int]) -> None:
+def _predict(unit: UnitOfWork, decision: Decision, started: Sequence[JobStart], settled: Set[int]) -> None:
     """Write the plan for those who look at it; a partial pass leaves the predictions of others alone.
 
     Nobody changes the places of reservations that were accepted before (`settled`), not even who did not know of them.
     """
     known = decision.whole and decision.predictions
-    waiting = jobs.numbers_in(ledger.tx, [JobState.WAITING, JobState.TO_ACK_RESERVATION]) if known else None
+    waiting = jobs.numbers_in(unit.tx, [JobState.WAITING, JobState.TO_ACK_RESERVATION]) if known else None
     after = {
         one.moldable_id: _written(one)
         for one in decision.predictions
@@ -428,10 +426,10 @@ def _predict(ledger: UnitOfWork, decision: Decision, started: Sequence[JobStart]
     if decision.gone is not None:
         gone = (set(decision.gone) - settled) | begun
         if after or gone:
-            plans.write(ledger.tx, now=decision.now, placed=list(after.values()), gone=gone)
+            plans.write(unit.tx, now=decision.now, placed=list(after.values()), gone=gone)
         return
-    before = plans.read(ledger.tx, None if decision.whole else {*after, *begun})
+    before = plans.read(unit.tx, None if decision.whole else {*after, *begun})
     placed, lost = plans.difference(before, after)
     gone = {number for number in (lost if decision.whole else ()) if number not in settled} | (begun & before.keys())
     if placed or gone:
-        plans.write(ledger.tx, now=decision.now, placed=placed, gone=gone)
+        plans.write(unit.tx, now=decision.now, placed=placed, gone=gone)

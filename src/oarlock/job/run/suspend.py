@@ -18,65 +18,67 @@ from oarlock.store.queries.attempts import Attempt
 _ACTIVE = HOLDS_RESOURCES - {JobState.SUSPENDED, JobState.RESUMING}
 
 
-def hold(tx: Tx, site: StepContext, ids: Sequence[int], *, by: str, now: float, running: bool = False) -> ActionOutcome:
+def hold(
+    tx: Tx, context: StepContext, ids: Sequence[int], *, by: str, now: float, running: bool = False
+) -> ActionOutcome:
     """Keep waiting jobs from starting; with `running`, stop running ones (an administrator's wish, as a rule)."""
-    ledger = UnitOfWork(tx, site, now, ids)
-    return _each(ledger, ids, lambda job: _hold(ledger, job, by, running=running))
+    unit = UnitOfWork(tx, context, now, ids)
+    return _each(unit, ids, lambda job: _hold(unit, job, by, running=running))
 
 
-def _hold(ledger: UnitOfWork, job: Job, by: str, *, running: bool) -> str:
+def _hold(unit: UnitOfWork, job: Job, by: str, *, running: bool) -> str:
     if job.state is JobState.WAITING:
-        ledger.event(EventType.HOLD_WAITING_JOB, f"held by {by}", job.id)
-        ledger.move(job.id, JobState.HOLD, f"held by {by}")
+        unit.event(EventType.HOLD_WAITING_JOB, f"held by {by}", job.id)
+        unit.move(job.id, JobState.HOLD, f"held by {by}")
         return f"Job {job.id} is held."
     if not running or job.state not in {JobState.RUNNING, JobState.RESUMING}:
         suspends = job.state is JobState.RUNNING and not running
         hint = "`oarhold -r` suspends a running job." if suspends else "Only jobs that wait or run are held."
         raise IllegalMove(f"Job {job.id} is {job.state}; it cannot be held.", hint=hint)
-    ledger.event(EventType.HOLD_RUNNING_JOB, f"suspended by {by}", job.id)
+    unit.event(EventType.HOLD_RUNNING_JOB, f"suspended by {by}", job.id)
     if job.state is JobState.RESUMING:
-        ledger.move(job.id, JobState.SUSPENDED, f"suspended again by {by}")
-    elif attempt := _attempt(ledger, job):
-        ledger.tell(Suspend(_names(attempt), job.id, attempt.number))
+        unit.move(job.id, JobState.SUSPENDED, f"suspended again by {by}")
+    elif attempt := _attempt(unit, job):
+        unit.add_effects(Suspend(_names(attempt), job.id, attempt.number))
     return f"Job {job.id} will be suspended."
 
 
-def resume(tx: Tx, site: StepContext, ids: Sequence[int], *, by: str, now: float) -> ActionOutcome:
+def resume(tx: Tx, context: StepContext, ids: Sequence[int], *, by: str, now: float) -> ActionOutcome:
     """Let held jobs wait again, and suspended ones go on as soon as nobody else uses their resources."""
-    ledger = UnitOfWork(tx, site, now, ids)
-    answered = _each(ledger, ids, lambda job: _resume(ledger, job, by))
-    return ActionOutcome(answered.answers, (*answered.instructions, *go_on(tx, site, now=now)))
+    unit = UnitOfWork(tx, context, now, ids)
+    outcome = _each(unit, ids, lambda job: _resume(unit, job, by))
+    return ActionOutcome(outcome.answers, (*outcome.effects, *resume_where_free(tx, context, now=now)))
 
 
-def _resume(ledger: UnitOfWork, job: Job, by: str) -> str:
+def _resume(unit: UnitOfWork, job: Job, by: str) -> str:
     if job.state is JobState.HOLD:
-        ledger.event(EventType.RESUME_JOB, f"released by {by}", job.id)
-        ledger.move(job.id, JobState.WAITING, f"released by {by}", message=message_without_hold(job))
+        unit.event(EventType.RESUME_JOB, f"released by {by}", job.id)
+        unit.move(job.id, JobState.WAITING, f"released by {by}", message=message_without_hold(job))
         return f"Job {job.id} waits again."
     if job.state is not JobState.SUSPENDED:
         raise IllegalMove(
             f"Job {job.id} is {job.state}; there is nothing to resume.",
             hint="Only jobs that are held or suspended go on.",
         )
-    ledger.event(EventType.RESUME_JOB, f"resumed by {by}", job.id)
-    ledger.move(job.id, JobState.RESUMING, f"resumed by {by}")
+    unit.event(EventType.RESUME_JOB, f"resumed by {by}", job.id)
+    unit.move(job.id, JobState.RESUMING, f"resumed by {by}")
     return f"Job {job.id} goes on as soon as its resources are free."
 
 
-def _each(ledger: UnitOfWork, ids: Sequence[int], wish: Callable[[Job], str]) -> ActionOutcome:
-    answers = []
+def _each(unit: UnitOfWork, ids: Sequence[int], wish: Callable[[Job], str]) -> ActionOutcome:
+    results = []
     for number in ids:
-        job = ledger.jobs.get(number)
+        job = unit.jobs.get(number)
         try:
-            answers.append(
+            results.append(
                 ActionResult(number, done=True, says=wish(job)) if job else refused(number, UnknownJob(number))
             )
         except IllegalMove as error:
-            answers.append(refused(number, error))
-    return ActionOutcome(tuple(answers), tuple(ledger.write()))
+            results.append(refused(number, error))
+    return ActionOutcome(tuple(results), tuple(unit.write()))
 
 
-def go_on(tx: Tx, site: StepContext, *, now: float) -> list[Effect]:
+def resume_where_free(tx: Tx, context: StepContext, *, now: float) -> list[Effect]:
     """Let jobs that are Resuming go on where no active job uses their resources any more."""
     resuming = jobs.in_states(tx, [JobState.RESUMING])
     if not resuming:
@@ -84,75 +86,75 @@ def go_on(tx: Tx, site: StepContext, *, now: float) -> list[Effect]:
     active = jobs.in_states(tx, _ACTIVE)
     given = jobs.resources_of(tx, [job.id for job in (*resuming, *active)])
     busy = {resource for job in active for resource in given.get(job.id, ())}
-    ledger = UnitOfWork(tx, site, now, [job.id for job in resuming])
+    unit = UnitOfWork(tx, context, now, [job.id for job in resuming])
     for job in resuming:
-        attempt = _attempt(ledger, job)
+        attempt = _attempt(unit, job)
         if attempt is not None and not busy & set(given.get(job.id, ())):
-            ledger.tell(Resume(_names(attempt), job.id, attempt.number))
+            unit.add_effects(Resume(_names(attempt), job.id, attempt.number))
             busy |= set(given.get(job.id, ()))
-    return ledger.write()
+    return unit.write()
 
 
-def stopped(ledger: UnitOfWork, news: JobSuspended) -> None:
+def job_suspended(unit: UnitOfWork, report: JobSuspended) -> None:
     """Note that a job stands still; where it could not be stopped it is ended."""
-    job = ledger.jobs.get(news.job)
-    if job is None or ledger.live(news.job, news.attempt) is None:
+    job = unit.jobs.get(report.job)
+    if job is None or unit.open_attempt(report.job, report.attempt) is None:
         return
-    _check_off(ledger, job, EventType.HOLD_RUNNING_JOB)
-    if news.says:
-        ledger.event(EventType.SUSPEND_ERROR, news.says, job.id, news.failed)
-        _end(ledger, job, f"it could not be suspended: {news.says}")
+    _check_off(unit, job, EventType.HOLD_RUNNING_JOB)
+    if report.says:
+        unit.event(EventType.SUSPEND_ERROR, report.says, job.id, report.failed)
+        _end(unit, job, f"it could not be suspended: {report.says}")
     elif job.state is JobState.RUNNING:
-        ledger.move(job.id, JobState.SUSPENDED, "it stands still on all its nodes")
+        unit.move(job.id, JobState.SUSPENDED, "it stands still on all its nodes")
 
 
-def went_on(ledger: UnitOfWork, news: JobResumed) -> None:
+def job_resumed(unit: UnitOfWork, report: JobResumed) -> None:
     """Note that a job goes on; where it could not it is ended."""
-    job = ledger.jobs.get(news.job)
-    if job is None or ledger.live(news.job, news.attempt) is None:
+    job = unit.jobs.get(report.job)
+    if job is None or unit.open_attempt(report.job, report.attempt) is None:
         return
-    _check_off(ledger, job, EventType.RESUME_JOB)
-    if news.says:
-        ledger.event(EventType.RESUME_ERROR, news.says, job.id, news.failed)
-        _end(ledger, job, f"it could not go on: {news.says}")
+    _check_off(unit, job, EventType.RESUME_JOB)
+    if report.says:
+        unit.event(EventType.RESUME_ERROR, report.says, job.id, report.failed)
+        _end(unit, job, f"it could not go on: {report.says}")
     elif job.state is JobState.RESUMING:
-        ledger.move(job.id, JobState.RUNNING, "it goes on")
+        unit.move(job.id, JobState.RUNNING, "it goes on")
 
 
-def again(tx: Tx, site: StepContext, *, now: float) -> list[Effect]:
+def suspend_again(tx: Tx, context: StepContext, *, now: float) -> list[Effect]:
     """Give the instructions of suspensions that were asked for and not answered: a restart lost them."""
     wanted = [noted.event.job for noted in events.to_check(tx) if noted.event.type is EventType.HOLD_RUNNING_JOB]
-    ledger = UnitOfWork(tx, site, now, [number for number in wanted if number])
-    for job in ledger.jobs.values():
-        attempt = _attempt(ledger, job)
+    unit = UnitOfWork(tx, context, now, [number for number in wanted if number])
+    for job in unit.jobs.values():
+        attempt = _attempt(unit, job)
         if attempt is not None and job.state is JobState.RUNNING:
-            ledger.tell(Suspend(_names(attempt), job.id, attempt.number))
-    return ledger.write()
+            unit.add_effects(Suspend(_names(attempt), job.id, attempt.number))
+    return unit.write()
 
 
-def forget_answers(tx: Tx) -> None:
+def close_events_of_ended_jobs(tx: Tx) -> None:
     """Check off what was asked of jobs that are over: no node will answer any more."""
-    asked = [one for one in events.to_check(tx) if one.event.type in LATER]
-    over = {job.id for job in jobs.existing(tx, [one.event.job or 0 for one in asked]) if job.state in FINAL}
-    done = [one.id for one in asked if one.event.job in over]
+    pending = [noted for noted in events.to_check(tx) if noted.event.type in LATER]
+    ended = {job.id for job in jobs.existing(tx, [noted.event.job or 0 for noted in pending]) if job.state in FINAL}
+    done = [noted.id for noted in pending if noted.event.job in ended]
     if done:
         events.check_off(tx, done)
 
 
-def _check_off(ledger: UnitOfWork, job: Job, kind: EventType) -> None:
-    noted = events.of_jobs(ledger.tx, [job.id])
+def _check_off(unit: UnitOfWork, job: Job, kind: EventType) -> None:
+    noted = events.of_jobs(unit.tx, [job.id])
     done = [one.id for one in noted if one.to_check and one.event.type is kind and kind in LATER]
     if done:
-        events.check_off(ledger.tx, done)
+        events.check_off(unit.tx, done)
 
 
-def _end(ledger: UnitOfWork, job: Job, why: str) -> None:
-    if kills.request(ledger.tx, [job.id], at=ledger.now):
-        kill.end(ledger, job, why)
+def _end(unit: UnitOfWork, job: Job, why: str) -> None:
+    if kills.request(unit.tx, [job.id], at=unit.now):
+        kill.end(unit, job, why)
 
 
-def _attempt(ledger: UnitOfWork, job: Job) -> Attempt | None:
-    attempt = ledger.attempts.get(job.id)
+def _attempt(unit: UnitOfWork, job: Job) -> Attempt | None:
+    attempt = unit.attempts.get(job.id)
     return attempt if attempt is not None and attempt.closed_us is None else None
 
 

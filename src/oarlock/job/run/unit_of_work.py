@@ -71,13 +71,13 @@ Place = tuple[int, int, str]
 class UnitOfWork:
     """Jobs and attempts as they are, and as they will be when `write` is called. `now` may have a fraction."""
 
-    def __init__(self, tx: Tx, site: StepContext, now: float, ids: Collection[int] = ()) -> None:
-        self.tx, self.site, self.config = tx, site, site.config
+    def __init__(self, tx: Tx, context: StepContext, now: float, ids: Collection[int] = ()) -> None:
+        self.tx, self.context, self.config = tx, context, context.config
         self.precise, self.now = now, int(now)
         self.jobs: dict[int, Job] = {}
         self.attempts: dict[int, Attempt] = {}  # the last one of each job
-        self.heard: set[Place] = set()  # what was reported to this step
-        self.instructions: list[Effect] = []
+        self.reported: set[Place] = set()  # what was reported to this step
+        self.effects: list[Effect] = []
         self._moves: list[Moved] = []
         self._events: list[Event] = []
         self._reports: list[Report] = []
@@ -94,7 +94,7 @@ class UnitOfWork:
         self.jobs |= {job.id: job for job in jobs.existing(self.tx, ids)}
         self.attempts |= {attempt.job_id: attempt for attempt in attempts.of_jobs(self.tx, ids)}
 
-    def live(self, job_id: int, number: int) -> Attempt | None:
+    def open_attempt(self, job_id: int, number: int) -> Attempt | None:
         """Give an attempt if it is the job's last and not closed; news about others change nothing."""
         attempt = self.attempts.get(job_id)
         if attempt is None or attempt.number != number or attempt.closed_us is not None:
@@ -118,7 +118,7 @@ class UnitOfWork:
         event = Event(kind, self.now, says, job_id, tuple(hosts))
         self._events.append(event)
         job = self.jobs.get(job_id or 0)
-        blame = self.site.programs.blame(kind, cause, user=job.user if job else "")
+        blame = self.context.programs.blame(kind, cause, user=job.user if job else "")
         if blame is Blame.SITE:
             stop = queue_states.stop_all(self.tx, says, now=self.now)
             self._events += [stop] if stop else []
@@ -153,7 +153,7 @@ class UnitOfWork:
 
     def _count_failure(self, host: str, job: Job, event: Event) -> None:
         """Suspect a node if jobs of several users failed there, with an event that names them."""
-        if users := self.site.failures.failed(host, job.user, at=self.now):
+        if users := self.context.failures.failed(host, job.user, at=self.now):
             says = f"jobs of {', '.join(users)} failed on {host} one after the other; the last one: {event.description}"
             self.event(EventType.NODE_FAILS_SEVERAL_USERS, says, None, (host,))
 
@@ -161,7 +161,7 @@ class UnitOfWork:
         """Make nodes Suspected; those that the node check suspects come back by themselves."""
         self._suspects[by_check].update(hosts)
 
-    def attempt(self, attempt: Attempt, **changes: Any) -> Attempt:
+    def update_attempt(self, attempt: Attempt, **changes: Any) -> Attempt:
         """Note what became of an attempt."""
         now = changed(attempt, **changes)
         self.attempts[attempt.job_id] = self._touched[attempt.job_id] = now
@@ -169,9 +169,9 @@ class UnitOfWork:
 
     def close(self, attempt: Attempt) -> None:
         """Close an attempt: nothing of it is alive any more."""
-        self.attempt(attempt, closed_us=self.us())
+        self.update_attempt(attempt, closed_us=self.us())
 
-    def used(self, report: Report) -> None:
+    def add_usage(self, report: Report) -> None:
         """Keep what a report counted."""
         self._reports.append(report)
 
@@ -179,41 +179,41 @@ class UnitOfWork:
         """Give an instant (now, if none is given) in microseconds."""
         return round((self.precise if at is None else at) * 1_000_000)
 
-    def killed(self, job_id: int, state: FragState) -> None:
+    def set_kill_state(self, job_id: int, state: FragState) -> None:
         """Say how far the killing of a job has come."""
         self._kills.setdefault(state, []).append(job_id)
 
-    def is_to_end(self, job_id: int) -> bool:
+    def is_being_killed(self, job_id: int) -> bool:
         """Say whether somebody asked for the end of a job that is not over."""
         if self._to_end is None:
             self._to_end = {number for number, _, _ in kills.under_way(self.tx)}
         return job_id in self._to_end
 
-    def happened(self, job_id: int, kind: EventType) -> bool:
+    def has_event(self, job_id: int, kind: EventType) -> bool:
         """Say whether an event of this kind was noted for a job, in this step or before."""
         if any(event.type is kind and event.job == job_id for event in self._events):
             return True
         return any(noted.event.type is kind for noted in events.of_jobs(self.tx, [job_id]))
 
-    def notified(self, number: int) -> None:
+    def notice_sent(self, number: int) -> None:
         """Forget a notice: it was sent."""
         self._notified.append(number)
 
-    def tell(self, *instructions: Effect) -> None:
+    def add_effects(self, *effects: Effect) -> None:
         """Add instructions; they are given once everything is written."""
-        self.instructions += instructions
+        self.effects += effects
 
     def write(self) -> list[Effect]:
         """Write everything down and give the instructions."""
         ended = [moved.job.id for moved in self._moves if moved.job.state in FINAL]
         told = [*notices.of_events(self._events, self.jobs), *notices.of_moves(self._moves)]
-        self.tell(*notices.kept(self.tx, told))
+        self.add_effects(*notices.store(self.tx, told))
         if self._notified:
             stored_notices.sent(self.tx, self._notified)
         if self._moves:
             jobs.record(self.tx, self._moves)
             if any(moved.job.state in _MAKES_ROOM or is_container(moved.job.types) for moved in self._moves):
-                self.tell(ScheduleAgain())
+                self.add_effects(ScheduleAgain())
         if self._touched:
             attempts.record(self.tx, list(self._touched.values()))
         final_usage.keep(self.tx, self._reports, now=self.now)
@@ -226,7 +226,7 @@ class UnitOfWork:
         if ended:
             kills.set_state(self.tx, ended, FragState.FRAGGED)
             accounting.update_accounts(self.tx, window=self.config.accounting_window, ids=ended)
-        return self.instructions
+        return self.effects
 
     def _write_events(self) -> None:
         if not self._events:

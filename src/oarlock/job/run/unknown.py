@@ -21,10 +21,10 @@ log = logging.getLogger(__name__)
 _MOST_JOBS = 2**53  # no number above this is believed
 
 
-def load(tx: Tx, site: StepContext) -> list[Effect]:
+def load(tx: Tx, context: StepContext) -> list[Effect]:
     """Read the generation and what is unknown; after a new generation began, ask all nodes what they run."""
-    site.lineage.generation = generation.current(tx)
-    site.lineage.unknown_nodes = {found.node for found in unknown.listed(tx)}
+    context.lineage.generation = generation.current(tx)
+    context.lineage.unknown_nodes = {found.node for found in unknown.listed(tx)}
     return [SurveyNodes(_nodes(tx))] if generation.pop_survey_request(tx) else []
 
 
@@ -34,69 +34,69 @@ def _nodes(tx: Tx) -> tuple[str, ...]:
     return tuple(sorted(names - {""}))
 
 
-def compare(ledger: UnitOfWork, node: str, hello: Hello) -> None:
+def compare_generation(unit: UnitOfWork, node: str, hello: Hello) -> None:
     """Begin a generation if a node has seen jobs of this instance that the database does not know."""
-    if not generation.highest_job(ledger.tx) < hello.highest_job < _MOST_JOBS:
+    if not generation.highest_job(unit.tx) < hello.highest_job < _MOST_JOBS:
         return
-    if hello.instance == facts.get(ledger.tx, "identity"):
-        _begin(ledger, node, hello.highest_job)
+    if hello.instance == facts.get(unit.tx, "identity"):
+        _begin(unit, node, hello.highest_job)
     else:
-        first = generation.skip_jobs(ledger.tx, hello.highest_job)
+        first = generation.skip_jobs(unit.tx, hello.highest_job)
         log.warning("a node has seen jobs of another instance", extra={"node": node, "next_job": first})
 
 
-def _begin(ledger: UnitOfWork, node: str, job: int) -> None:
+def _begin(unit: UnitOfWork, node: str, job: int) -> None:
     why = f"{node} has seen job {job}, which this database does not know: an older state of it was put back"
-    ledger.site.lineage.generation = generation.begin(ledger.tx, why, above=job, now=ledger.now)
-    if generation.pop_survey_request(ledger.tx):
-        ledger.tell(SurveyNodes(_nodes(ledger.tx)))
+    unit.context.lineage.generation = generation.begin(unit.tx, why, above=job, now=unit.now)
+    if generation.pop_survey_request(unit.tx):
+        unit.add_effects(SurveyNodes(_nodes(unit.tx)))
 
 
-def met(ledger: UnitOfWork, node: str, found: Sequence[UnknownAttempt]) -> None:
+def compare_attempts(unit: UnitOfWork, node: str, found: Sequence[UnknownAttempt]) -> None:
     """Take what a node has that nobody here awaits: all of it, whenever the node is reached."""
-    before = {(one.job, one.attempt, one.tag): one for one in unknown.of_node(ledger.tx, node)}
+    before = {(one.job, one.attempt, one.tag): one for one in unknown.of_node(unit.tx, node)}
     if not found and not before:
         return
-    lost = [one for one in found if not _is_ours(ledger, one)]
+    lost = [one for one in found if not _is_ours(unit, one)]
     # Signed by this server, in this generation, and not in its database: the number may have been given again already.
-    if same := [one.job for one in lost if one.tag and one.generation == ledger.site.lineage.generation]:
-        _begin(ledger, node, max(same))
+    if same := [one.job for one in lost if one.tag and one.generation == unit.context.lineage.generation]:
+        _begin(unit, node, max(same))
     new = [one for one in lost if one.alive and (one.job, one.attempt, one.tag) not in before]
-    unknown.add(ledger.tx, [_dated(one, ledger.now) for one in new])
+    unknown.add(unit.tx, [_dated(one, unit.now) for one in new])
     for one in new:
-        ledger.event(EventType.UNKNOWN_JOB_FOUND, _found(one), None, (node,))
+        unit.event(EventType.UNKNOWN_JOB_FOUND, _found(one), None, (node,))
     for one in lost:
-        _go_on(ledger, one)
+        _discard_or_end(unit, one)
     there = {(one.job, one.attempt, one.tag) for one in lost if one.alive}
     gone = [one for key, one in before.items() if key not in there]
     for one in (*gone, *(one for one in lost if not one.alive and (one.job, one.attempt, one.tag) not in before)):
-        ledger.event(EventType.UNKNOWN_JOB_ENDED, f"{_named(one)} is over", None, (node,))
-    unknown.remove(ledger.tx, [one.id for one in gone])
-    _note_nodes(ledger)
+        unit.event(EventType.UNKNOWN_JOB_ENDED, f"{_named(one)} is over", None, (node,))
+    unknown.remove(unit.tx, [one.id for one in gone])
+    _note_nodes(unit)
 
 
 def _dated(one: UnknownAttempt, now: int) -> UnknownAttempt:
     return replace(one, since=one.since or now)
 
 
-def _is_ours(ledger: UnitOfWork, one: UnknownAttempt) -> bool:
+def _is_ours(unit: UnitOfWork, one: UnknownAttempt) -> bool:
     """Return whether the database knows an attempt by its secret; one whose end is written down may be forgotten.
 
     A server that died may have had no time to say so.
     """
-    for attempt in attempts.of_jobs(ledger.tx, [one.job]):
+    for attempt in attempts.of_jobs(unit.tx, [one.job]):
         if attempt.number == one.attempt and attempt.secret_hash == one.tag:
             if attempt.closed_us is not None and not one.alive:
-                ledger.tell(ForgetAttempts(one.node, ((one.job, one.attempt),)))
+                unit.add_effects(ForgetAttempts(one.node, ((one.job, one.attempt),)))
             return True
     return False
 
 
-def _go_on(ledger: UnitOfWork, one: UnknownAttempt) -> None:
+def _discard_or_end(unit: UnitOfWork, one: UnknownAttempt) -> None:
     if not one.alive:
-        ledger.tell(DiscardAttempt(one.node, one.job, one.attempt, one.tag))
-    elif ledger.config.restore_unknown_attempts is UnknownAttempts.END:
-        ledger.tell(EndUnknown(one.node, one.job, one.attempt, one.tag))
+        unit.add_effects(DiscardAttempt(one.node, one.job, one.attempt, one.tag))
+    elif unit.config.restore_unknown_attempts is UnknownAttempts.END:
+        unit.add_effects(EndUnknown(one.node, one.job, one.attempt, one.tag))
 
 
 def _named(one: UnknownAttempt) -> str:
@@ -112,27 +112,27 @@ def _found(one: UnknownAttempt) -> str:
     )
 
 
-def heard(ledger: UnitOfWork, news: UnknownEnded | LaunchDelayed) -> None:
+def apply_report(unit: UnitOfWork, report: UnknownEnded | LaunchDelayed) -> None:
     """Take what is said of one unknown job."""
-    if isinstance(news, UnknownEnded):
-        _ended(ledger, news)
-    elif ledger.live(news.job, news.attempt) is not None:
-        ledger.event(EventType.UNKNOWN_JOB_FOUND, f"the launch waits: {news.says}", news.job, (news.node,))
+    if isinstance(report, UnknownEnded):
+        _ended(unit, report)
+    elif unit.open_attempt(report.job, report.attempt) is not None:
+        unit.event(EventType.UNKNOWN_JOB_FOUND, f"the launch waits: {report.says}", report.job, (report.node,))
 
 
-def _ended(ledger: UnitOfWork, news: UnknownEnded) -> None:
+def _ended(unit: UnitOfWork, report: UnknownEnded) -> None:
     """Note that an unknown job is over: what it held is free again."""
-    for one in unknown.of_node(ledger.tx, news.node):
-        if (one.job, one.attempt, one.tag) == (news.job, news.attempt, news.tag):
-            unknown.remove(ledger.tx, [one.id])
-            ledger.event(EventType.UNKNOWN_JOB_ENDED, f"{_named(one)} is over", None, (news.node,))
-    ledger.tell(DiscardAttempt(news.node, news.job, news.attempt, news.tag))
-    _note_nodes(ledger)
+    for one in unknown.of_node(unit.tx, report.node):
+        if (one.job, one.attempt, one.tag) == (report.job, report.attempt, report.tag):
+            unknown.remove(unit.tx, [one.id])
+            unit.event(EventType.UNKNOWN_JOB_ENDED, f"{_named(one)} is over", None, (report.node,))
+    unit.add_effects(DiscardAttempt(report.node, report.job, report.attempt, report.tag))
+    _note_nodes(unit)
 
 
-def _note_nodes(ledger: UnitOfWork) -> None:
-    ledger.site.lineage.unknown_nodes = {one.node for one in unknown.listed(ledger.tx)}
-    ledger.tell(ScheduleAgain())
+def _note_nodes(unit: UnitOfWork) -> None:
+    unit.context.lineage.unknown_nodes = {one.node for one in unknown.listed(unit.tx)}
+    unit.add_effects(ScheduleAgain())
 
 
 def end(tx: Tx, number: int) -> list[Effect]:

@@ -19,12 +19,12 @@ _PAUSE = 30  # seconds until the user is looked up again
 _SAME_DOUBT = 3600  # seconds after which an older answer counts no more
 
 
-def postpone(ledger: UnitOfWork, user: str, host: str, event: EventType, says: str) -> AccountDoubt | None:
+def postpone(unit: UnitOfWork, user: str, host: str, event: EventType, says: str) -> AccountDoubt | None:
     """Let all jobs of a user wait for a moment; None if the user certainly does not exist.
 
     `host` is where the look-up was made; empty: on the server.
     """
-    now, before = ledger.now, account_doubts.get(ledger.tx, user, host)
+    now, before = unit.now, account_doubts.get(unit.tx, user, host)
     if before is not None and now - before.last > _SAME_DOUBT:
         before = None
     since = before.missing_since if before is not None else 0
@@ -33,7 +33,7 @@ def postpone(ledger: UnitOfWork, user: str, host: str, event: EventType, says: s
             return None
         since = since or now
     doubt = AccountDoubt(user, host, since, now, now + _PAUSE, says)
-    account_doubts.put(ledger.tx, doubt)
+    account_doubts.put(unit.tx, doubt)
     return doubt
 
 

@@ -21,8 +21,13 @@ _SILENCE = 30  # seconds after which a node with jobs that cannot be reached is 
 _SWITCHED = (ResourceState.SUSPECTED, ResourceState.ABSENT)
 
 
-def look(
-    tx: Tx, site: StepContext, *, now: float, over: FinishedAttempts, unreachable: Mapping[str, float] | None = None
+def check(
+    tx: Tx,
+    context: StepContext,
+    *,
+    now: float,
+    finished: FinishedAttempts,
+    unreachable: Mapping[str, float] | None = None,
 ) -> list[Effect]:
     """Do what its time has come for. `unreachable`: nodes whose connection is lost, with since when."""
     away = unreachable or {}
@@ -30,25 +35,25 @@ def look(
     overdue = _deadlines_passed(tx, jumped, now=int(now))
     dying = kills.under_way(tx)
     # Thousands may run; those for whom something has to happen are few.
-    ledger = UnitOfWork(tx, site, now, {*overdue, *(number for number, _, _ in dying)})
+    unit = UnitOfWork(tx, context, now, {*overdue, *(number for number, _, _ in dying)})
     for number, deadline in overdue.items():
-        _overdue(ledger, ledger.jobs[number], deadline, away, over)
-    _kills(ledger, dying, away, jumped)
+        _overdue(unit, unit.jobs[number], deadline, away, finished)
+    _insist_on_kills(unit, dying, away, jumped)
     silent = {node: "its connection is lost" for node, since in away.items() if now - since >= _SILENCE}
-    node_states.unreachable(ledger, silent)
-    _bury(ledger, jumped)
-    power.doze(ledger)
-    suspend.forget_answers(tx)
-    return [*ledger.write(), *suspend.go_on(tx, site, now=now)]
+    node_states.suspect_unreachable(unit, silent)
+    _mark_dead(unit, jumped)
+    power.sleep_idle_nodes(unit)
+    suspend.close_events_of_ended_jobs(tx)
+    return [*unit.write(), *suspend.resume_where_free(tx, context, now=now)]
 
 
-def clock_jumped(tx: Tx, site: StepContext, *, now: float, seconds: int) -> list[Effect]:
+def clock_jumped(tx: Tx, context: StepContext, *, now: float, seconds: int) -> list[Effect]:
     """Note that the server's clock jumped; nobody's time is over because of it. Reservations keep to the clock."""
     clock_jumps.add(tx, now=int(now), seconds=seconds)
-    ledger = UnitOfWork(tx, site, now)
-    ledger.event(EventType.CLOCK_JUMP, f"the server's clock jumped by {seconds:+d} s")
-    ledger.tell(ScheduleAgain())
-    return ledger.write()
+    unit = UnitOfWork(tx, context, now)
+    unit.event(EventType.CLOCK_JUMP, f"the server's clock jumped by {seconds:+d} s")
+    unit.add_effects(ScheduleAgain())
+    return unit.write()
 
 
 def _deadlines_passed(tx: Tx, jumped: ClockJumps, *, now: int) -> dict[int, int]:
@@ -61,70 +66,72 @@ def _deadlines_passed(tx: Tx, jumped: ClockJumps, *, now: int) -> dict[int, int]
     return {number: end for number, end in ends.items() if end <= now}
 
 
-def _overdue(ledger: UnitOfWork, job: Job, deadline: int, away: Mapping[str, float], over: FinishedAttempts) -> None:
+def _overdue(unit: UnitOfWork, job: Job, deadline: int, away: Mapping[str, float], finished: FinishedAttempts) -> None:
     if NOOP in job.types:
-        ledger.event(EventType.WALLTIME, "its walltime is over", job.id)
-        kill.end(ledger, job, "its walltime is over")
+        unit.event(EventType.WALLTIME, "its walltime is over", job.id)
+        kill.end(unit, job, "its walltime is over")
         return
-    config = ledger.config
-    attempt = ledger.attempts.get(job.id)
+    config = unit.config
+    attempt = unit.attempts.get(job.id)
     if attempt is None or attempt.closed_us is not None:
         return
-    lost = [name for name in over.left(attempt) if name in away]
+    lost = [name for name in finished.nodes_left(attempt) if name in away]
     for name in lost:
-        if ledger.now >= deadline + config.lease_grace:
-            finish.gone(ledger, ledger.attempts[job.id], name, over, f"{name} cannot be reached and its lease is over")
+        if unit.now >= deadline + config.lease_grace:
+            finish.attempt_lost(
+                unit, unit.attempts[job.id], name, finished, f"{name} cannot be reached and its lease is over"
+            )
     # The node ends the job by itself at its walltime; only if that does not come is it told.
     late = config.jobdel_softwalltime + config.watch_frequency
-    if not lost and job.state is JobState.RUNNING and ledger.now >= deadline + late:
-        _tell_walltime(ledger, job)
+    if not lost and job.state is JobState.RUNNING and unit.now >= deadline + late:
+        _end_at_walltime(unit, job)
 
 
-def _tell_walltime(ledger: UnitOfWork, job: Job) -> None:
-    if kills.request(ledger.tx, [job.id], at=ledger.now):
-        ledger.event(EventType.WALLTIME, "its walltime is over and its node has not ended it", job.id)
-        kill.end(ledger, job, "its walltime is over")
+def _end_at_walltime(unit: UnitOfWork, job: Job) -> None:
+    if kills.request(unit.tx, [job.id], at=unit.now):
+        unit.event(EventType.WALLTIME, "its walltime is over and its node has not ended it", job.id)
+        kill.end(unit, job, "its walltime is over")
 
 
-def _kills(
-    ledger: UnitOfWork, dying: Sequence[tuple[int, FragState, int]], away: Mapping[str, float], jumped: ClockJumps
+def _insist_on_kills(
+    unit: UnitOfWork, dying: Sequence[tuple[int, FragState, int]], away: Mapping[str, float], jumped: ClockJumps
 ) -> None:
     """Tell again those that do not end; give up those that still do not. Nodes out of reach are waited for."""
-    config = ledger.config
+    config = unit.config
     for number, state, since in dying:
-        job = ledger.jobs.get(number)
+        job = unit.jobs.get(number)
         # Asked for too late, or by whoever wrote the row: nobody has to look again.
         if job is None or job.state in FINAL:
-            ledger.killed(number, FragState.FRAGGED)
+            unit.set_kill_state(number, FragState.FRAGGED)
             continue
-        if job.state not in _ON_NODES or _out_of_reach(ledger, number, away):
+        if job.state not in _ON_NODES or _out_of_reach(unit, number, away):
             continue
-        age = ledger.now - jumped.today(since)
+        age = unit.now - jumped.today(since)
         if age >= config.jobdel_walltime:
-            ledger.killed(number, FragState.LEON_EXTERMINATE)
-            kill.give_up(ledger, job, f"it did not end within {config.jobdel_walltime} s")
+            unit.set_kill_state(number, FragState.LEON_EXTERMINATE)
+            kill.give_up(unit, job, f"it did not end within {config.jobdel_walltime} s")
         elif state is FragState.LEON or age >= config.jobdel_softwalltime:
-            kill.tell(ledger, job)
+            kill.send(unit, job)
 
 
-def _out_of_reach(ledger: UnitOfWork, number: int, away: Collection[str]) -> bool:
-    attempt = ledger.attempts.get(number)
+def _out_of_reach(unit: UnitOfWork, number: int, away: Collection[str]) -> bool:
+    attempt = unit.attempts.get(number)
     return attempt is not None and attempt.closed_us is None and any(node.name in away for node in attempt.nodes)
 
 
-def _bury(ledger: UnitOfWork, jumped: ClockJumps) -> None:
+def _mark_dead(unit: UnitOfWork, jumped: ClockJumps) -> None:
     """Declare resources Dead that have been Suspected or Absent for DEAD_SWITCH_TIME; those asleep can be woken."""
-    limit = ledger.config.dead_switch_time
+    limit = unit.config.dead_switch_time
     if not limit:
         return
-    since = resources.states_since(ledger.tx)
+    since = resources.states_since(unit.tx)
     dead = [
         one.id
-        for one in resources.listed(ledger.tx)
+        for one in resources.listed(unit.tx)
         if one.properties["type"] == DEFAULT_TYPE
         and one.properties["state"] in _SWITCHED
-        and not power.is_asleep(one, ledger.now)
-        and ledger.now - jumped.today(since.get(one.id, ledger.now)) >= limit
+        and not power.is_asleep(one, unit.now)
+        and unit.now - jumped.today(since.get(one.id, unit.now)) >= limit
     ]
     if dead:
-        resources.set_state(ledger.tx, dead, ResourceState.DEAD, at=ledger.now)
+        resources.set_state(unit.tx, dead, ResourceState.DEAD, at=unit.now)

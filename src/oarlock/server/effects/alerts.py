@@ -40,7 +40,7 @@ class AlertSender:
             self._complain(str(problem))
             return
         self._failed = False
-        await self._core.write(lambda tx: alerts.told(tx, rows))
+        await self._core.write(lambda tx: alerts.mark_sent(tx, rows))
 
     def _complain(self, says: str) -> None:
         """Note once that mails do not go out; they are tried again."""

@@ -121,7 +121,7 @@ class PlanningClient:
 
     def __init__(self, database: Database, config: Config, helper: PlanningProcess | None = None) -> None:
         self._database, self._config = database, config
-        self._how = schedule.settings(config)
+        self._how = schedule.plan_settings(config)
         self._helper = helper
         self._line: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._depth = LEAST_DEPTH
@@ -133,7 +133,7 @@ class PlanningClient:
         """Say what to plan. Looks whether the file of quotas changed: not for the event loop."""
         config = self._config
         if self._how.quotas is not None:
-            self._how = msgspec.structs.replace(self._how, quotas=quotas.book(config))
+            self._how = msgspec.structs.replace(self._how, quotas=quotas.current(config))
         return PlanRequest(self._database.address, self._how, config.karma_window, now, config.scheduler_timeout, dates)
 
     async def quick(self, now: int) -> QuickPass:

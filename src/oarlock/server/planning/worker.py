@@ -50,7 +50,7 @@ class PlannedDatabase:
         make = self._keeper.whole if request.dates else self._keeper.starts
         decision = make(snapshot, now=request.now, out_of_time=lambda: time.monotonic() > end)
         # Little has to travel, and to be written, where nearly all dates are those of the last pass.
-        return schedule.changes(decision, stored) if decision.whole and stored is not None else decision
+        return schedule.only_changes(decision, stored) if decision.whole and stored is not None else decision
 
 
 def _read(stream: BinaryIO) -> bytes:
