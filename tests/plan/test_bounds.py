@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oarlock.plan.fit.bounds import SearchBounds, ShapeBounds
-from oarlock.plan.fit.demand import Demand
 from oarlock.plan.fit.fit import Fitter
+from oarlock.plan.fit.tree import Demand
 from tests.plan.drawing import laid, node, shape, table
 
 LAYOUT = laid(table(*node("a", 4), *node("b", 2), *node("c", 4)))

@@ -3,7 +3,7 @@
 import pytest
 
 from oarlock.model.snapshot import Usage, WaitingJob
-from oarlock.plan.policy.karma import by_karma, karma
+from oarlock.plan.policy.policies import by_karma, karma
 from oarlock.plan.settings import Fairness
 
 USAGE = Usage(

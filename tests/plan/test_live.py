@@ -10,7 +10,7 @@ from msgspec import structs
 from oarlock.model.job import FINAL, JobState, Reservation
 from oarlock.model.plan import Obstacle, Placement, Plan, Unplaced
 from oarlock.model.snapshot import Choice, Dependency, PlacedJob, Queue, ResourceTable, Snapshot, WaitingJob
-from oarlock.plan.explain import dry_run
+from oarlock.plan.explain.explain import add_job, add_shape
 from oarlock.plan.incremental.incremental_plan import IncrementalPlan
 from oarlock.plan.planner import Planner, make_plan
 from oarlock.plan.settings import PlanSettings
@@ -49,20 +49,20 @@ def living(resources: ResourceTable, *jobs: Asked | PlacedJob, policy: str | Non
 def test_a_new_job_goes_behind_all_others():
     made = planner(cluster(1, 1), runs(1, [1], until=NOW + 50), asks(2, "nodes=1", walltime=100))
     again = WaitingJob(job_id=3, user="bob", queue="default", choices=(Choice(30, 0, 10),))
-    assert dry_run.add_job(made, again) == Placement(3, 30, NOW + 150, NOW + 160, made.layout.everything)
+    assert add_job(made, again) == Placement(3, 30, NOW + 150, NOW + 160, made.layout.everything)
 
 
 def test_a_new_job_may_ask_for_what_nobody_asked_for_before():
     made = planner(cluster(2, 2), asks(1, "nodes=1"))
-    number = dry_run.add_shape(made, shape("core=3"))
+    number = add_shape(made, shape("core=3"))
     job = WaitingJob(job_id=2, user="bob", queue="default", choices=(Choice(20, number, 10),))
-    assert dry_run.add_job(made, job) == Placement(2, 20, NOW + 100, NOW + 110, made.layout.bits_of([1, 2, 3]))
+    assert add_job(made, job) == Placement(2, 20, NOW + 100, NOW + 110, made.layout.bits_of([1, 2, 3]))
 
 
 def test_a_new_job_in_a_queue_that_does_not_exist_is_told_so():
     made = planner(cluster(1, 1), asks(1, "nodes=1"))
     job = WaitingJob(job_id=2, user="bob", queue="night", choices=(Choice(20, 0, 10),))
-    assert dry_run.add_job(made, job) == Unplaced(2, Obstacle.QUEUE_STOPPED, "there is no queue `night`")
+    assert add_job(made, job) == Unplaced(2, Obstacle.QUEUE_STOPPED, "there is no queue `night`")
 
 
 TWO_FULL_NODES = (
@@ -292,7 +292,7 @@ def test_one_job_more_is_planned_as_a_whole_pass_would(r: Random):
     *before, last = drawn.waiting
     made = Planner(structs.replace(drawn, waiting=tuple(before)), now=NOW, settings=asked)
     made.run()
-    dry_run.add_job(made, last)
+    add_job(made, last)
     whole = make_plan(drawn, now=NOW, settings=asked)
     assert made.placements.get(last.job_id) == whole.placements.get(last.job_id)
     assert made.unplaced.get(last.job_id) == whole.unplaced.get(last.job_id)
@@ -325,12 +325,12 @@ def test_a_queue_of_which_nobody_can_start_is_passed_over_for_the_next():
 
 def test_a_new_reservation_is_answered_behind_all_others():
     made = planner(cluster(1, 1), asks(1, "nodes=1", walltime=100))
-    number = dry_run.add_shape(made, shape("nodes=1"))
+    number = add_shape(made, shape("nodes=1"))
     job = WaitingJob(
         job_id=2, user="bob", queue="default", choices=(Choice(20, number, 10),),
         reservation=Reservation.TO_SCHEDULE, start=NOW + 200,
     )  # fmt: skip
-    assert dry_run.add_job(made, job) == Placement(2, 20, NOW + 200, NOW + 210, made.layout.everything)
+    assert add_job(made, job) == Placement(2, 20, NOW + 200, NOW + 210, made.layout.everything)
 
 
 def test_a_node_that_was_not_woken_by_its_date_is_counted_on_no_longer():

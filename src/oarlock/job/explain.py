@@ -12,8 +12,7 @@ from oarlock.model.event import EventType
 from oarlock.model.job import FINAL, Job, JobState, Reservation
 from oarlock.model.plan import Obstacle, Placement, Unplaced, WaitReason
 from oarlock.model.snapshot import Choice, Shape, WaitingJob
-from oarlock.plan.explain import dry_run
-from oarlock.plan.explain.explain import Explainer
+from oarlock.plan.explain.explain import Explainer, add_job, add_shape
 from oarlock.plan.planner import Planner
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import account_doubts, events, jobs, snapshot
@@ -116,7 +115,7 @@ def when(tx: Tx, config: Config, new: jobs.NewJob, *, now: int) -> StartEstimate
     """Say when and where a job would start if it were submitted now."""
     planner, _ = _planned(tx, config, now)
     choices = tuple(
-        Choice(-index, dry_run.add_shape(planner, Shape(one.groups, new.request.where)), one.walltime or 0)
+        Choice(-index, add_shape(planner, Shape(one.groups, new.request.where)), one.walltime or 0)
         for index, one in enumerate(new.request.alternatives, 1)
     )
     job = new.job
@@ -132,7 +131,7 @@ def when(tx: Tx, config: Config, new: jobs.NewJob, *, now: int) -> StartEstimate
         reservation=job.reservation,
         start=job.start,
     )
-    found = dry_run.add_job(planner, dates.dated(waiting))
+    found = add_job(planner, dates.dated(waiting))
     if job.reservation is not Reservation.NONE:
         return _reservation_estimate(planner, found)
     reason = Explainer(planner).why(_NOT_YET)

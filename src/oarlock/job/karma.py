@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from oarlock.config import Config
 from oarlock.job.run import schedule
 from oarlock.model.snapshot import Usage
-from oarlock.plan.policy.karma import karma_of
+from oarlock.plan.policy.policies import karma_of
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import snapshot
 from oarlock.store.queries.accounting import AccountingRow

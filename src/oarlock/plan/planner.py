@@ -9,8 +9,7 @@ from oarlock.model.event import Event, EventType
 from oarlock.model.job import Reservation
 from oarlock.model.plan import Obstacle, Placement, Plan, Unplaced
 from oarlock.model.snapshot import PlacedJob, Queue, Shape, Snapshot, Usage, WaitingJob
-from oarlock.plan import commitments, held_resources
-from oarlock.plan.actions import finish_plan
+from oarlock.plan import actions, commitments
 from oarlock.plan.fit.fit import Fit
 from oarlock.plan.inputs import PlanInputs, inputs_from_table
 from oarlock.plan.policy.packing import packing
@@ -19,9 +18,8 @@ from oarlock.plan.policy.priority import PriorityCalculator
 from oarlock.plan.queue_pass import QueuePass
 from oarlock.plan.rules import reservations
 from oarlock.plan.rules.besteffort import preemptible_resources
-from oarlock.plan.rules.containers import Containers
+from oarlock.plan.rules.containers import Containers, allowed_placeholder, placeholder_of
 from oarlock.plan.rules.dependencies import Blocked, earliest_start
-from oarlock.plan.rules.placeholders import allowed_placeholder, placeholder_of
 from oarlock.plan.rules.search import PlacementOption
 from oarlock.plan.rules.timesharing import BadTimesharing, is_besteffort, sharing_class
 from oarlock.plan.rules.windows import PlanLimits
@@ -89,7 +87,7 @@ class Planner:
         # Who is past its end, yet not over, keeps the jobs that depend on it from starting now.
         self.ends = {job.job_id: max(job.stop, now + 1) for job in snapshot.placed}
         for job in snapshot.placed if self.containers.needed else ():
-            self.containers.open(job, held_resources.container_occupation(self, job))
+            self.containers.open(job, actions.container_occupation(self, job))
         for job in snapshot.placed:
             self.settle_placed(job)
         self.look_for_besteffort()
@@ -107,7 +105,7 @@ class Planner:
         finished = [self._plan_queue(queue, by_queue.pop(queue.name, []), out_of_time) for queue in self.queues]
         for name, jobs in by_queue.items():
             self.leave(jobs, Obstacle.QUEUE_STOPPED, f"there is no queue `{name}`")
-        return finish_plan(self, unfinished=not all(finished))
+        return actions.finish_plan(self, unfinished=not all(finished))
 
     def add(self, job: WaitingJob) -> None:
         """Place one job more, behind all others."""
@@ -145,7 +143,7 @@ class Planner:
 
     def look_for_besteffort(self) -> None:
         """See which best-effort jobs have resources and could be told to leave."""
-        self.besteffort, self.ending = held_resources.killable_jobs(self), held_resources.ending_jobs(self)
+        self.besteffort, self.ending = actions.killable_jobs(self), actions.ending_jobs(self)
         self._in_danger = preemptible_resources(self.besteffort)
 
     def fit(self, shape: int) -> Fit:
@@ -170,9 +168,7 @@ class Planner:
             if isinstance(job, WaitingJob):
                 raise
             sharing = None  # it has its resources already; that it shares with nobody is safe
-        room = self.containers.room_of(
-            job, None if isinstance(job, WaitingJob) else held_resources.own_resources(self, job)
-        )
+        room = self.containers.room_of(job, None if isinstance(job, WaitingJob) else actions.own_resources(self, job))
         return OccupancyKind(
             is_besteffort(job.types), sharing, new, room, placeholder_of(job.types), allowed_placeholder(job.types)
         )
@@ -374,7 +370,7 @@ class Planner:
     def settle_placed(self, job: PlacedJob) -> None:
         """Let a job have what it has until its time is over."""
         if self.containers.needed:
-            self.show_room(self.containers.open(job, held_resources.container_occupation(self, job)))
-        kind, stay = self.kind(job), held_resources.occupation_of(self, job)
+            self.show_room(self.containers.open(job, actions.container_occupation(self, job)))
+        kind, stay = self.kind(job), actions.occupation_of(self, job)
         self.occupancies.settle(job.job_id, kind, stay)
         self.limits.count(job, kind, stay, job.stop - job.start)

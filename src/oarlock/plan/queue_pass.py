@@ -9,10 +9,12 @@ from bisect import insort
 from typing import TYPE_CHECKING
 
 from oarlock.model.job import Reservation
-from oarlock.model.plan import Obstacle
+from oarlock.model.plan import Obstacle, Unplaced
 from oarlock.model.snapshot import Usage, WaitingJob
-from oarlock.plan import commitments, immediate_starts
+from oarlock.plan import commitments
 from oarlock.plan.policy.policies import Backfill, Policy
+from oarlock.plan.rules.dependencies import Blocked
+from oarlock.plan.rules.search import PlacementOption
 
 if TYPE_CHECKING:
     from oarlock.plan.planner import Planner
@@ -97,15 +99,55 @@ class QueuePass:
 
     def _place_if_free_to_go(self, job: WaitingJob) -> None:
         """Give a job its place, unless it waits for other jobs: a date for it would keep one from a job that could."""
-        if not immediate_starts.must_wait(self._planner, job):
+        if not must_wait(self._planner, job):
             self._planner.place(job)
 
     def _start_now(self, job: WaitingJob) -> None:
         if self.in_line:
             self._planner.leave([job], Obstacle.FAR_BACK, f"{self._before}, and nobody passes; no date is promised")
         else:
-            immediate_starts.start(self._planner, job, otherwise=f"{self._before}; no date is promised")
+            start_now(self._planner, job, otherwise=f"{self._before}; no date is promised")
 
 
 def _shortness(job: WaitingJob) -> int:
     return min((choice.walltime for choice in job.choices), default=0)
+
+
+def start_now(planner: "Planner", job: WaitingJob, *, otherwise: str) -> None:
+    """Start a job at once where it delays nobody who has a date; if it cannot, `otherwise` tells why."""
+    if must_wait(planner, job):
+        return
+    kind, limits = planner.kind(job), planner.limits
+    chart = planner.occupancies.chart(kind)
+    free = [
+        PlacementOption(choice, fit, found)
+        for choice in job.choices
+        if (found := chart.find_now(fit := planner.fit(choice.shape), planner.sought(kind, choice.walltime)))
+        is not None
+    ]
+    options = [one for option in free if (one := limits.now(job, kind, option)) is not None]
+    if options:
+        planner.settle_in_time(job, kind, chart, min(options, key=lambda option: option.end))
+    elif broken := next((says for one in free if (says := limits.broken_by(job, kind, one))), ""):
+        planner.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.QUOTA, broken)
+    elif any(planner.could_ever_start(choice.shape) for choice in job.choices):
+        planner.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.FAR_BACK, otherwise)
+    else:
+        planner.unplaced[job.job_id] = planner.why_never(job, kind)
+
+
+def must_wait(planner: "Planner", job: WaitingJob) -> bool:
+    """Say whether a job has to wait for others to end, or for its own date; if so it is told."""
+    earliest, now = planner.earliest(job), planner.now
+    if isinstance(earliest, Blocked):
+        planner.unplaced[job.job_id] = Unplaced(job.job_id, earliest.obstacle, earliest.detail)
+    elif earliest > now and earliest == job.not_before:
+        told = "it asked not to start yet; no date is promised"
+        planner.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.POSTPONED, told, job.not_before)
+    elif earliest > now:
+        required = max((needed.job_id for needed in job.after if needed.job_id in planner.ends), default=0)
+        told = f"it waits for job {required}, which is not over; no date is promised"
+        planner.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.DEPENDENCY, told)
+    else:
+        return False
+    return True

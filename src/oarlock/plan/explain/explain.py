@@ -279,3 +279,15 @@ def _told(shape: Shape, walltime: int, count: int | None) -> str:
 
 def _are(count: int) -> str:
     return "is" if count == 1 else "are"
+
+
+def add_job(planner: Planner, job: WaitingJob) -> Placement | Unplaced:
+    """Place a new job behind all others, in a plan that was just made."""
+    planner.add(job)
+    return planner.placements.get(job.job_id) or planner.unplaced[job.job_id]
+
+
+def add_shape(planner: Planner, shape: Shape) -> int:
+    """Make a shape known that no job asked for yet; gives its number."""
+    planner.shapes.append(shape)
+    return len(planner.shapes) - 1

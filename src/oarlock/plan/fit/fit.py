@@ -14,8 +14,7 @@ from typing import Protocol
 from oarlock.model.condition import both
 from oarlock.model.request import ALL, Level, ResourceGroup
 from oarlock.model.snapshot import Shape
-from oarlock.plan.fit.demand import Demand
-from oarlock.plan.fit.tree import RequestTrees, count_kept
+from oarlock.plan.fit.tree import Demand, RequestTrees, count_kept
 from oarlock.plan.fit.tree_cache import TreeFit
 from oarlock.plan.sets.bitset import lowest, union, without
 from oarlock.plan.sets.layout import NODE, ResourceLayout

@@ -5,14 +5,23 @@ survives when enough of its children do: `n` of them, ALL that there were before
 (BEST). It then keeps its first n, or all of them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from oarlock.model.bits import positions
 from oarlock.model.request import ALL, BEST, BESTHALF, Level
 from oarlock.model.resource import Value
 from oarlock.plan.sets.bitset import lowest, union
 from oarlock.plan.sets.layout import ResourceLayout, bits_at
+
+
+class Demand(NamedTuple):
+    """Counts `of` the same resources in the same way. Whoever asks for as much or more in every one of them has no
+    place where the other has none."""
+
+    of: Hashable
+    counts: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

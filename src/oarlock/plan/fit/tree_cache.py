@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from oarlock.model.bits import positions
 from oarlock.model.request import ALL, Level
-from oarlock.plan.fit.demand import Demand
-from oarlock.plan.fit.tree import Vertex, choose, count_kept, minimum_size, survivors
+from oarlock.plan.fit.tree import Demand, Vertex, choose, count_kept, minimum_size, survivors
 from oarlock.plan.sets.layout import NodeResources, ResourceLayout
 
 _REMEMBERED = 20_000  # answers kept for one build of node

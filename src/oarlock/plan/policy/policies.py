@@ -24,8 +24,30 @@ from enum import Enum
 from functools import lru_cache
 
 from oarlock.model.snapshot import Usage, WaitingJob
-from oarlock.plan.policy.karma import by_karma
-from oarlock.plan.settings import PlanSettings
+from oarlock.plan.settings import Fairness, PlanSettings
+
+
+def karma(job: WaitingJob, usage: Usage, fairness: Fairness) -> float:
+    """Return the karma of a job; the lower, the sooner it is planned."""
+    return karma_of(job.user, job.project, usage, fairness)
+
+
+def karma_of(user: str, project: str, usage: Usage, fairness: Fairness) -> float:
+    """Return how far a user and a project are above their share."""
+    used, asked = usage.used or 1, usage.asked or 1
+    user_target = fairness.user_targets.get(user, 0) / 100
+    project_target = fairness.project_targets.get(project, 0) / 100
+    return (
+        fairness.project_weight * (usage.used_by_project.get(project, 0) / used - project_target)
+        + fairness.user_weight * (usage.used_by_user.get(user, 0) / used - user_target)
+        + fairness.asked_weight * (usage.asked_by_user.get(user, 0) / asked - user_target)
+    )
+
+
+def by_karma(jobs: list[WaitingJob], usage: Usage, fairness: Fairness) -> list[WaitingJob]:
+    """Order jobs by karma, the older first on equality; at most as many as one pass treats."""
+    return sorted(jobs, key=lambda job: (karma(job, usage, fairness), job.job_id))[: fairness.max_jobs]
+
 
 JobOrder = Callable[[list[WaitingJob], Usage, PlanSettings], list[WaitingJob]]
 """Jobs by increasing id → the jobs to plan, in order; those left out are not planned in this pass."""

@@ -18,8 +18,7 @@ from oarlock.model.plan import Placement, Plan
 from oarlock.model.snapshot import Choice, PlacedJob, Snapshot, WaitingJob
 from oarlock.plan import planner
 from oarlock.plan.planner import OutOfTime, never
-from oarlock.plan.rules.containers import container_of, is_container
-from oarlock.plan.rules.placeholders import placeholder_of
+from oarlock.plan.rules.containers import container_of, is_container, placeholder_of
 from oarlock.plan.settings import PlanSettings
 
 _RUNS = 2

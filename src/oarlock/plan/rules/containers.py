@@ -130,3 +130,13 @@ class Containers:
         if self.is_gone(room):
             return Blocked(Obstacle.CONTAINER, f"there is no container `{room}` (any more)")
         return Blocked(Obstacle.CONTAINER, f"its container, job {self._hoped[room]}, has no place yet")
+
+
+def placeholder_of(types: Iterable[str]) -> str | None:
+    """Give the name under which a job keeps its resources for others; None if it does not."""
+    return next((one.partition("=")[2] for one in types if one.startswith("placeholder=")), None)
+
+
+def allowed_placeholder(types: Iterable[str]) -> str | None:
+    """Give the name of the placeholders that are not in a job's way (`allow=NAME`, and OAR's `allowed=NAME`)."""
+    return next((one.partition("=")[2] for one in types if one.startswith(("allow=", "allowed="))), None)

@@ -9,8 +9,8 @@ from oarlock.model.event import Event, EventType
 from oarlock.model.job import JobState, Reservation
 from oarlock.model.plan import Obstacle, Placement, Unplaced
 from oarlock.model.snapshot import PlacedJob, WaitingJob
-from oarlock.plan.fit.demand import Demand
 from oarlock.plan.fit.fit import Fit
+from oarlock.plan.fit.tree import Demand
 from oarlock.plan.rules.search import JobLimits
 from oarlock.plan.timeline.occupancy import Occupancy
 from oarlock.plan.timeline.timeline import FreeWindow

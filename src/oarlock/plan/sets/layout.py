@@ -16,7 +16,6 @@ from oarlock.model.bits import positions
 from oarlock.model.errors import UnknownProperty
 from oarlock.model.resource import ResourceOrder, Value
 from oarlock.model.snapshot import ResourceTable
-from oarlock.plan.sets.order import preferred_rows
 
 NODE = "network_address"
 _EMPTY = 4  # fields may be that much larger than what stands in them, so that every node fits into one
@@ -181,3 +180,34 @@ def _plain(table: ResourceTable, rows: list[int], names: Sequence[Value]) -> Res
             found.setdefault(str(names[row]), []).append(at)
     nodes = tuple(NodeResources(name, bits_at(places), 0, 0) for name, places in found.items())
     return ResourceLayout(table, rows, list(range(len(rows))), 0, nodes)
+
+
+def preferred_rows(table: ResourceTable, order: Sequence[ResourceOrder]) -> list[int]:
+    """Give the row numbers of a table in that order; ties go to the lower resource id; nothing comes last."""
+    rows = sorted(range(len(table.ids)), key=table.ids.__getitem__)
+    for term in reversed(order):
+        if term.column == "resource_id":
+            rows.sort(key=table.ids.__getitem__, reverse=term.descending)
+            continue
+        column = table.columns.get(term.column)
+        if column is None:
+            raise UnknownProperty(
+                f"The resource order names `{term.column}`, which is not a property of resources.",
+                hint="`oarproperty -l` lists the properties.",
+            )
+        _sort_by(rows, column, descending=term.descending)
+    return rows
+
+
+def _sort_by(rows: list[int], column: Sequence[Value], *, descending: bool) -> None:
+    """Sort stably by one column. Numbers come before texts, nothing after both, in either direction."""
+    values = set(column)
+    if len(values) == 1:  # most columns of most sites
+        return
+    ranked = [*sorted(values - {None}, key=_rank, reverse=descending), None]
+    place = {value: at for at, value in enumerate(ranked)}
+    rows.sort(key=lambda row: place[column[row]])
+
+
+def _rank(value: Value) -> tuple[bool, int, str]:
+    return (True, 0, value) if isinstance(value, str) else (False, value or 0, "")

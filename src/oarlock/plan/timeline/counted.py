@@ -12,8 +12,8 @@ from itertools import accumulate
 
 from oarlock.model.request import ALL, BEST, BESTHALF
 from oarlock.model.snapshot import ResourceTable, Shape
-from oarlock.plan.fit.demand import Demand
 from oarlock.plan.fit.fit import Fit, Fitter
+from oarlock.plan.fit.tree import Demand
 from oarlock.plan.inputs import PlanInputs
 from oarlock.plan.sets.availability import Availability
 from oarlock.plan.sets.layout import make_layout
