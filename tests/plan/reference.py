@@ -121,7 +121,7 @@ class Reference:
         self.quotas = Quotas(snapshot, self._with("type", ("default",)) - self.always)
         for job in snapshot.placed:
             self.rooms.open(job, job.start, job.stop, self._given(job))
-        self.stays = [self._stay(job) for job in snapshot.placed]
+        self.occupations = [self._stay(job) for job in snapshot.placed]
 
     def run(self) -> "Reference":
         """Plan every waiting job."""
@@ -172,9 +172,9 @@ class Reference:
         stop = job.stop + self.settings.security_time
         if job.state != JobState.WAITING:
             stop = max(stop, self.now + 1)
-        stay = Stay(self.who(job), job.start, stop, self._holds(job))
-        self.quotas.count(job, stay.start, stay.stop, stay.resources, job.stop - job.start)
-        return stay
+        occupation = Stay(self.who(job), job.start, stop, self._holds(job))
+        self.quotas.count(job, occupation.start, occupation.stop, occupation.resources, job.stop - job.start)
+        return occupation
 
     def in_danger(self, who: Character) -> Ids:
         """Give the resources on which a best-effort job would have to die, in the same room."""
@@ -186,7 +186,11 @@ class Reference:
         """Give the resources that nobody in the way of `who` has at any instant of [start, stop)."""
         asleep = {} if dated else self.asleep()
         usable = frozenset(self.rows) if dated else self.ready() | frozenset(asleep)
-        taken = [stay.resources for stay in self._seen(who) if stay.start < stop and start < stay.stop]
+        taken = [
+            occupation.resources
+            for occupation in self._seen(who)
+            if occupation.start < stop and start < occupation.stop
+        ]
         gone = frozenset(id_ for id_, until in asleep.items() if stop > until)
         outside = usable - self.rooms.inside(who.room, start, stop) if who.room is not None else frozenset()
         return usable.difference(gone, self.windows(start, stop), outside, *taken)
@@ -197,7 +201,7 @@ class Reference:
         return frozenset[int]().union(*(one.resources for one in meeting))
 
     def _seen(self, who: Character) -> Iterator[Stay]:
-        return (stay for stay in self.stays if who.minds(stay.who))
+        return (occupation for occupation in self.occupations if who.minds(occupation.who))
 
     def instants(self, job: WaitingJob, who: Character, begin: int, *, dated: bool) -> list[int]:
         """Give the instants at which a job may begin: at once, or when something changes."""
@@ -276,23 +280,25 @@ class Reference:
         return Stay(who, place.start, place.start + length, place.resources - self.always)
 
     def _is_free(self, job: WaitingJob, who: Character, place: Place) -> bool:
-        stay = self._stay_at(who, place)
-        free = self.free(who, stay.start, stay.stop, dated=False)
+        occupation = self._stay_at(who, place)
+        free = self.free(who, occupation.start, occupation.stop, dated=False)
         if who.besteffort:
-            free -= self.windows(stay.start, place.stop + self.settings.security_time)
-        length, walltime = stay.stop - stay.start, place.stop - place.start
-        return stay.resources <= free and self.quotas.let(job, stay.start, length, stay.resources, walltime)
+            free -= self.windows(occupation.start, place.stop + self.settings.security_time)
+        length, walltime = occupation.stop - occupation.start, place.stop - place.start
+        return occupation.resources <= free and self.quotas.let(
+            job, occupation.start, length, occupation.resources, walltime
+        )
 
     def _keeps(self, job: WaitingJob, who: Character, old: Place) -> bool:
         """Let a job have a place, if it is free and nothing else is against it."""
         if not self._is_free(job, who, old):
             return False
-        stay, walltime = self._stay_at(who, old), old.stop - old.start
-        resources = stay.resources
-        self.held[job.job_id] = stay, old
-        self.stays.append(stay)
+        occupation, walltime = self._stay_at(who, old), old.stop - old.start
+        resources = occupation.resources
+        self.held[job.job_id] = occupation, old
+        self.occupations.append(occupation)
         self.ends[job.job_id] = old.stop
-        self.quotas.count(job, stay.start, stay.stop, resources, walltime)
+        self.quotas.count(job, occupation.start, occupation.stop, resources, walltime)
         self.rooms.open(job, old.start, old.stop, resources)
         return True
 
@@ -300,8 +306,8 @@ class Reference:
         """Let a job hold its place no more; say which that was."""
         if job.job_id not in self.held:
             return None
-        stay, place = self.held.pop(job.job_id)
-        self.stays.remove(stay)
+        occupation, place = self.held.pop(job.job_id)
+        self.occupations.remove(occupation)
         del self.ends[job.job_id]
         self.quotas.forget(job)
         self.rooms.withdraw(job)
@@ -369,7 +375,7 @@ class Reference:
             return
         length = self._length(who, found.stop - found.start)
         mine = found.resources - self.always
-        self.stays.append(Stay(who, found.start, found.start + length, mine))
+        self.occupations.append(Stay(who, found.start, found.start + length, mine))
         self.quotas.count(job, found.start, found.start + length, mine, found.stop - found.start)
         self.rooms.open(job, found.start, found.stop, mine)
         self.ends[job.job_id] = found.stop

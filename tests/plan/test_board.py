@@ -41,27 +41,27 @@ def board(resources, **settings):
     return Occupancies(lambda now, usable: Occupancy(fitter, now, usable), available, NOW)
 
 
-def stay(start, stop, resources):
+def occupation(start, stop, resources):
     return Occupation(NOW + start, NOW + stop, resources)
 
 
 def test_a_stay_is_shown_to_those_it_is_in_the_way_of_before_and_after_they_ask():
     made = board(cluster(1, 4))
-    early = made.chart(ORDINARY)
-    made.settle(1, ADA, stay(0, 10, 0b0011), found_in=made.chart(ADA))
-    made.settle(2, BE, stay(0, 10, 0b0100), found_in=made.chart(BE))
-    free = {kind: made.chart(kind).free_resources(NOW, NOW + 10) for kind in (ORDINARY, ADA, BOB, BE)}
+    early = made.occupancy(ORDINARY)
+    made.settle(1, ADA, occupation(0, 10, 0b0011), found_in=made.occupancy(ADA))
+    made.settle(2, BE, occupation(0, 10, 0b0100), found_in=made.occupancy(BE))
+    free = {kind: made.occupancy(kind).free_resources(NOW, NOW + 10) for kind in (ORDINARY, ADA, BOB, BE)}
     assert free == {ORDINARY: 0b1100, ADA: 0b1111, BOB: 0b1100, BE: 0b1000}
-    assert made.chart(ORDINARY) is early
+    assert made.occupancy(ORDINARY) is early
 
 
 def test_a_stay_can_be_taken_away_again():
     made = board(cluster(1, 4))
-    made.settle(1, ADA, stay(0, 10, 0b0011))
-    assert made.chart(ORDINARY).free_resources(NOW, NOW + 10) == 0b1100
-    made.chart(ADA)
-    assert made.remove(1) == JobOccupation(ADA, stay(0, 10, 0b0011))
-    assert made.chart(ORDINARY).free_resources(NOW, NOW + 10) == 0b1111
+    made.settle(1, ADA, occupation(0, 10, 0b0011))
+    assert made.occupancy(ORDINARY).free_resources(NOW, NOW + 10) == 0b1100
+    made.occupancy(ADA)
+    assert made.remove(1) == JobOccupation(ADA, occupation(0, 10, 0b0011))
+    assert made.occupancy(ORDINARY).free_resources(NOW, NOW + 10) == 0b1111
     assert made.settled == {}
 
 
@@ -69,7 +69,7 @@ def test_reservations_to_come_may_count_on_what_is_away_and_others_on_what_can_b
     rows = [*node("a", 1), *node("b", 1, state="Absent", cm_availability=NOW + 50), *node("c", 1, state="Suspected")]
     made = board(table(*rows), wake_up=True)
     free = {
-        (kind.reservation, length): made.chart(kind).free_resources(NOW, NOW + length)
+        (kind.reservation, length): made.occupancy(kind).free_resources(NOW, NOW + length)
         for kind in (ORDINARY, OccupancyKind(reservation=True))
         for length in (50, 51)
     }
@@ -79,6 +79,6 @@ def test_reservations_to_come_may_count_on_what_is_away_and_others_on_what_can_b
 
 def test_time_passes_in_every_chart():
     made = board(cluster(1, 1))
-    chart = made.chart(ORDINARY)
+    occupancy = made.occupancy(ORDINARY)
     made.advance(NOW + 5)
-    assert (made.now, chart.now) == (NOW + 5, NOW + 5)
+    assert (made.now, occupancy.now) == (NOW + 5, NOW + 5)

@@ -127,8 +127,8 @@ class Counted:
 class Wish:
     """A shape of which only the numbers are known."""
 
-    asks: Demand
-    steady: bool = True
+    demand: Demand
+    monotone: bool = True
     of_nodes: bool = False
 
 

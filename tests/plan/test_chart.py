@@ -15,18 +15,18 @@ class Room:
         self.layout = laid(resources)
         self.fitter = Fitter(self.layout)
         usable = self.layout.bits_of(set(resources.ids) - set(away))
-        self.chart = Occupancy(self.fitter, NOW, usable)
+        self.occupancy = Occupancy(self.fitter, NOW, usable)
         self.fits = {}
 
     def fit(self, text):
         return self.fits.setdefault(text, self.fitter.compile(shape(text)))
 
     def add(self, job_id, start, stop, ids, *, exclusive=False):
-        self.chart.add(job_id, Occupation(NOW + start, NOW + stop, self.layout.bits_of(ids)), exclusive=exclusive)
+        self.occupancy.add(job_id, Occupation(NOW + start, NOW + stop, self.layout.bits_of(ids)), exclusive=exclusive)
 
     def find(self, text, duration, not_before=0):
         fit = self.fit(text)
-        found = self.chart.find(fit, duration, NOW + not_before)
+        found = self.occupancy.find(fit, duration, NOW + not_before)
         return None if found is None else (found.start - NOW, self.layout.ids_of(fit.take(found.free)))
 
 
@@ -86,7 +86,7 @@ def test_what_was_given_back_is_found_again():
     room.add(1, 0, 50, [1, 2, 3])
     room.add(2, 20, 90, [3])
     assert (room.find("core=4", 10), room.find("nodes=2", 10)) == ((90, (1, 2, 3, 4)), (90, (1, 2, 3, 4)))
-    room.chart.remove(1)
+    room.occupancy.remove(1)
     assert room.find("core=4", 10) == (0, (1, 2, 3, 4))
     assert room.find("nodes=2", 10) == (0, (1, 2, 3, 4))
     assert room.find("nodes=2", 30) == (90, (1, 2, 3, 4))
@@ -99,7 +99,7 @@ def test_what_others_share_stays_taken_when_one_of_them_leaves():
     room.add(1, 0, 50, [1, 2])
     room.add(2, 0, 30, [2])
     room.add(3, 60, 70, [1, 2])
-    room.chart.remove(1)
+    room.occupancy.remove(1)
     assert room.find("core=2", 5) == (30, (1, 2))
     assert room.find("core=1", 5) == (0, (1,))
 
@@ -108,7 +108,7 @@ def test_resources_that_are_away_do_not_come_back_with_the_job_that_leaves_them(
     room = Room(cluster(2, 2), away=[1])
     room.add(1, 0, 50, [1, 2])
     assert (room.find("core=1", 5), room.find("nodes=1", 5)) == ((0, (3,)), (0, (3, 4)))
-    room.chart.remove(1)
+    room.occupancy.remove(1)
     assert room.find("core=4", 5) is None
     assert room.find("core=3", 5) == (0, (2, 3, 4))
     assert room.find("nodes=2", 5) is None
@@ -118,34 +118,34 @@ def test_a_copy_is_changed_apart():
     room = Room(cluster(1, 2))
     room.add(1, 0, 50, [1])
     room.find("core=1", 5)
-    twin = room.chart.copy()
-    twin.remove(1)
+    duplicate = room.occupancy.copy()
+    duplicate.remove(1)
     fit = room.fit("core=2")
-    assert twin.find(fit, 5) == FreeWindow(NOW, 0b11)
-    assert room.chart.find(fit, 5) == FreeWindow(NOW + 50, 0b11)
+    assert duplicate.find(fit, 5) == FreeWindow(NOW, 0b11)
+    assert room.occupancy.find(fit, 5) == FreeWindow(NOW + 50, 0b11)
 
 
 def test_time_passes_and_the_past_is_forgotten():
     room = Room(cluster(1, 2))
     room.add(1, 0, 50, [1, 2])
     assert room.find("core=1", 5) == (50, (1, 2)[:1])
-    room.chart.advance(NOW + 70)
+    room.occupancy.advance(NOW + 70)
     assert room.find("core=1", 5) == (70, (1,))
 
 
 def test_free_room_between_two_instants_is_told_in_units_of_the_shape():
     room = Room(cluster(2, 2))
     room.add(1, 10, 20, [3])
-    assert room.chart.free(room.fit("nodes=1"), NOW, NOW + 11) == 0b01
-    assert room.chart.free(room.fit("core=1"), NOW, NOW + 10) == room.layout.everything
-    assert room.layout.ids_of(room.chart.free_resources(NOW, NOW + 11)) == (1, 2, 4)
+    assert room.occupancy.free(room.fit("nodes=1"), NOW, NOW + 11) == 0b01
+    assert room.occupancy.free(room.fit("core=1"), NOW, NOW + 10) == room.layout.everything
+    assert room.layout.ids_of(room.occupancy.free_resources(NOW, NOW + 11)) == (1, 2, 4)
 
 
 def test_that_there_is_never_a_place_is_remembered_until_something_is_given_back():
     room = Room(cluster(1, 2))
     room.add(1, 0, FOREVER, [1])
     assert [room.find("core=2", 5), room.find("core=2", 5)] == [None, None]
-    room.chart.remove(1)
+    room.occupancy.remove(1)
     assert room.find("core=2", 5) == (0, (1, 2))
 
 

@@ -163,9 +163,9 @@ def test_inner_jobs_are_always_inside(drawn):
     plan = make_plan(shot, now=NOW, settings=asked)
     slow = Reference(shot, now=NOW, settings=asked).run()
     for job in shot.waiting:
-        room = slow.rooms.of(job)
-        if room is not None and job.job_id in plan.placements:
+        container = slow.rooms.of(job)
+        if container is not None and job.job_id in plan.placements:
             place = plan.placements[job.job_id]
             mine = frozenset(plan.resources(job.job_id)) - slow.always
             stop = place.start + slow._length(slow.who(job), place.stop - place.start)
-            assert mine <= slow.rooms.inside(room, place.start, stop)
+            assert mine <= slow.rooms.inside(container, place.start, stop)

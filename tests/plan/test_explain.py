@@ -252,7 +252,7 @@ TEXTS = (
 )  # fmt: skip
 
 
-def _drawn(r: Random) -> tuple[Snapshot, PlanSettings]:
+def _make_line(r: Random) -> tuple[Snapshot, PlanSettings]:
     """Draw a cluster of ordinary jobs: no best effort, no dates, nobody shares."""
     rows: list[dict[str, Value]] = []
     for at in range(r.randint(2, 5)):
@@ -269,7 +269,7 @@ def _drawn(r: Random) -> tuple[Snapshot, PlanSettings]:
     return snapshot(resources, *placed, *jobs), settings
 
 
-clusters = st.randoms(use_true_random=False).map(_drawn)
+clusters = st.randoms(use_true_random=False).map(_make_line)
 
 
 @given(clusters)

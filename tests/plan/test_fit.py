@@ -130,8 +130,8 @@ def test_a_request_for_what_resources_do_not_have_is_refused_by_name(text):
 
 def test_only_groups_that_want_the_same_resources_can_do_better_with_less():
     fitter = Fitter(laid(TWO_SWITCHES))
-    assert fitter.compile(shape("nodes=1+{type='licence'}/resource_id=1")).steady
-    assert not fitter.compile(shape("core=1+nodes=1")).steady
+    assert fitter.compile(shape("nodes=1+{type='licence'}/resource_id=1")).monotone
+    assert not fitter.compile(shape("core=1+nodes=1")).monotone
 
 
 @pytest.mark.parametrize(

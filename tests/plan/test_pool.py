@@ -21,48 +21,49 @@ STAYS = st.lists(
 )
 
 
-def chart_of(stays: list[Occupation]) -> tuple[CountedOccupancy, list[Occupation]]:
+def chart_of(occupations: list[Occupation]) -> tuple[CountedOccupancy, list[Occupation]]:
     """Take stays as far as there is room; gives those that were taken, too."""
-    ground = counted_inputs(SIZE)
-    chart = ground.new_occupancy(NOW, SIZE)
-    assert isinstance(chart, CountedOccupancy)
+    inputs = counted_inputs(SIZE)
+    occupancy = inputs.new_occupancy(NOW, SIZE)
+    assert isinstance(occupancy, CountedOccupancy)
     taken = []
-    for number, stay in enumerate(stays):
-        if chart.has_free(stay):
-            chart.add(number, stay)
-            taken.append(stay)
-    return chart, taken
+    for number, occupation in enumerate(occupations):
+        if occupancy.has_free(occupation):
+            occupancy.add(number, occupation)
+            taken.append(occupation)
+    return occupancy, taken
 
 
-def plainly_free(stays: list[Occupation], start: int, stop: int) -> int:
+def plainly_free(occupations: list[Occupation], start: int, stop: int) -> int:
     """Count second by second."""
     return min(
-        SIZE - sum(stay.resources for stay in stays if stay.start <= at < stay.stop) for at in range(start, stop)
+        SIZE - sum(occupation.resources for occupation in occupations if occupation.start <= at < occupation.stop)
+        for at in range(start, stop)
     )
 
 
 @given(STAYS, st.integers(1, SIZE), st.integers(1, 50), st.integers(-3, 70))
-def test_the_earliest_place_is_the_first_second_from_which_there_is_room(stays, count, duration, later):
-    chart, taken = chart_of(stays)
-    found = chart.find(CountedFit(count), duration, NOW + later)
+def test_the_earliest_place_is_the_first_second_from_which_there_is_room(occupations, count, duration, later):
+    occupancy, taken = chart_of(occupations)
+    found = occupancy.find(CountedFit(count), duration, NOW + later)
     first = max(NOW, NOW + later)
     plain = next(at for at in range(first, NOW + 200) if plainly_free(taken, at, at + duration) >= count)
     assert found is not None
     assert found.start == plain
-    assert (chart.find_now(CountedFit(count), duration) is not None) == (
+    assert (occupancy.find_now(CountedFit(count), duration) is not None) == (
         plainly_free(taken, NOW, NOW + duration) >= count
     )
 
 
 @given(STAYS, st.integers(0, 50))
-def test_what_is_given_back_is_free_again_also_later(stays, passed):
-    chart, taken = chart_of(stays)
-    twin = chart.copy()
-    chart.advance(NOW + passed)
-    for number in list(chart.stays):
-        chart.remove(number)
-    assert chart.free_resources(NOW + passed, NOW + 500) == SIZE
-    assert twin.free_resources(NOW, NOW + 1) == plainly_free(taken, NOW, NOW + 1)
+def test_what_is_given_back_is_free_again_also_later(occupations, passed):
+    occupancy, taken = chart_of(occupations)
+    duplicate = occupancy.copy()
+    occupancy.advance(NOW + passed)
+    for number in list(occupancy.occupations):
+        occupancy.remove(number)
+    assert occupancy.free_resources(NOW + passed, NOW + 500) == SIZE
+    assert duplicate.free_resources(NOW, NOW + 1) == plainly_free(taken, NOW, NOW + 1)
 
 
 @pytest.mark.parametrize("text", ["nodes=1/core=2", "core=ALL", "core=1+core=1"])
@@ -72,23 +73,23 @@ def test_only_a_number_can_be_asked_for(text):
 
 
 def test_more_than_there_are_never_has_a_place():
-    chart, _ = chart_of([])
-    assert chart.find(CountedFit(SIZE + 1), 10) is None
-    assert chart.find_now(CountedFit(SIZE + 1), 10) is None
+    occupancy, _ = chart_of([])
+    assert occupancy.find(CountedFit(SIZE + 1), 10) is None
+    assert occupancy.find_now(CountedFit(SIZE + 1), 10) is None
     assert isinstance(counted_inputs(SIZE).fitter, Fitter)
 
 
 @given(STAYS, st.integers(1, SIZE), st.integers(1, 30))
-def test_a_number_is_told_and_found_again_as_it_is_free(stays, count, duration):
-    chart, taken = chart_of(stays)
+def test_a_number_is_told_and_found_again_as_it_is_free(occupations, count, duration):
+    occupancy, taken = chart_of(occupations)
     fit = CountedFit(count)
-    found = chart.find_same(count, duration, NOW)
-    assert found == chart.find(fit, duration, NOW)
+    found = occupancy.find_same(count, duration, NOW)
+    assert found == occupancy.find(fit, duration, NOW)
     assert found is not None
-    assert chart.free(fit, found.start, found.start + duration) == plainly_free(
+    assert occupancy.free(fit, found.start, found.start + duration) == plainly_free(
         taken, found.start, found.start + duration
     )
-    seen = chart.from_now(of_nodes=False)
+    seen = occupancy.from_now(of_nodes=False)
     assert seen.until(NOW + duration) == plainly_free(taken, NOW, NOW + duration)
     assert fit.offers(seen.until(NOW + duration)) == seen.until(NOW + duration)
 
@@ -106,7 +107,7 @@ def test_jobs_of_a_pool_start_and_wait_by_their_number_alone():
         ),
     )  # fmt: skip
     made = IncrementalPlan(
-        drawn, now=NOW, settings=PlanSettings(security_time=0), ground=counted_inputs(SIZE), punctual=True
+        drawn, now=NOW, settings=PlanSettings(security_time=0), inputs=counted_inputs(SIZE), punctual=True
     )
     plan = made.refresh()
     assert {job: place.start - NOW for job, place in plan.placements.items()} == {1: 0, 2: 0, 3: 100}

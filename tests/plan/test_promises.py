@@ -32,13 +32,13 @@ def reference_of(drawn: Drawn) -> Reference:
 def planned_stays(drawn: Drawn, plan: Plan, slow: Reference) -> dict[int, Stay]:
     """Give where the waiting jobs are until when, without what every job has; best-effort jobs are promised little."""
     snapshot, asked = drawn
-    always, stays = slow.always, {}
+    always, occupations = slow.always, {}
     for job in snapshot.waiting:
         if job.job_id in plan.placements:
             who, place = slow.who(job), plan.placements[job.job_id]
             stop = min(place.stop, place.start + asked.besteffort_duration) if who.besteffort else place.stop
-            stays[job.job_id] = Stay(who, place.start, stop, frozenset(plan.resources(job.job_id)) - always)
-    return stays
+            occupations[job.job_id] = Stay(who, place.start, stop, frozenset(plan.resources(job.job_id)) - always)
+    return occupations
 
 
 def collide(one: Stay, other: Stay) -> bool:
@@ -54,18 +54,23 @@ def collide(one: Stay, other: Stay) -> bool:
 @given(snapshots())
 def test_never_two_exclusive_jobs_on_a_resource_at_one_instant(drawn):
     slow = reference_of(drawn)
-    stays = list(planned_stays(drawn, plan_of(*drawn), slow).values())
-    assert not [pair for pair in combinations(stays, 2) if collide(*pair)]
-    assert not [(one, held) for one in stays for held in slow.stays if one.who.minds(held.who) and collide(one, held)]
+    occupations = list(planned_stays(drawn, plan_of(*drawn), slow).values())
+    assert not [pair for pair in combinations(occupations, 2) if collide(*pair)]
+    assert not [
+        (one, held)
+        for one in occupations
+        for held in slow.occupations
+        if one.who.minds(held.who) and collide(one, held)
+    ]
 
 
 @thoroughly
 @given(snapshots())
 def test_never_does_a_job_start_where_another_starts_or_runs_unless_they_share(drawn):
     plan, slow = plan_of(*drawn), reference_of(drawn)
-    starting = [stay for job, stay in planned_stays(drawn, plan, slow).items() if job in plan.start]
-    held = zip(drawn[0].placed, slow.stays, strict=True)
-    running = [stay for job, stay in held if job.state in HOLDS_RESOURCES - {JobState.FINISHING}]
+    starting = [occupation for job, occupation in planned_stays(drawn, plan, slow).items() if job in plan.start]
+    held = zip(drawn[0].placed, slow.occupations, strict=True)
+    running = [occupation for job, occupation in held if job.state in HOLDS_RESOURCES - {JobState.FINISHING}]
     assert not [pair for pair in combinations(starting, 2) if collide(*pair)]
     assert not [(one, other) for one in starting for other in running if collide(one, other)]
 

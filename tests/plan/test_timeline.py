@@ -51,8 +51,8 @@ def drawn(kind: type[Line], *lines: tuple[int, str]) -> Line:
     return kind.of(Slots([instant for instant, _ in lines], [free(drawing) for _, drawing in lines]))
 
 
-def _earliest(timeline: Line, wish, duration: int, not_before: int) -> tuple[int, int] | None:
-    found = timeline.earliest(wish, duration, not_before)
+def _earliest(timeline: Line, criterion, duration: int, not_before: int) -> tuple[int, int] | None:
+    found = timeline.earliest(criterion, duration, not_before)
     return None if found is None else (found.start, found.free)
 
 
@@ -118,9 +118,9 @@ def test_the_past_can_be_forgotten(kind):
 @of_each_kind
 def test_a_copy_is_changed_apart(kind):
     timeline = drawn(kind, (0, ".."))
-    twin = timeline.copy()
-    twin.occupy(0, 5, free("."), 1)
-    assert (slots(timeline), len(slots(twin))) == ([(0, None, free(".."))], 2)
+    duplicate = timeline.copy()
+    duplicate.occupy(0, 5, free("."), 1)
+    assert (slots(timeline), len(slots(duplicate))) == ([(0, None, free(".."))], 2)
 
 
 @pytest.mark.parametrize(
@@ -168,10 +168,10 @@ class Plain:
     def during(self, start: int, stop: int) -> int:
         return reduce(and_, [self.free[min(at, END - 1) - BEGIN] for at in range(start, stop)])
 
-    def earliest(self, wish, duration: int, not_before: int):
+    def earliest(self, criterion, duration: int, not_before: int):
         begin = max(BEGIN, not_before)
         for start in sorted({begin, *(edge for edge in self.edges if edge > begin)}):
-            if wish.fits(self.during(start, start + duration)):
+            if criterion.fits(self.during(start, start + duration)):
                 return start, self.during(start, start + duration)
         return None
 
@@ -214,19 +214,19 @@ def test_a_timeline_is_a_list_of_sets_one_a_second(kind, told):
 @settings(max_examples=300)
 @given(changes, wishes, st.integers(1, 40), st.integers(BEGIN - 3, END))
 @of_each_kind
-def test_the_earliest_window_is_the_first_that_a_plain_search_finds(kind, told, wish, duration, not_before):
+def test_the_earliest_window_is_the_first_that_a_plain_search_finds(kind, told, criterion, duration, not_before):
     timeline, plain = applied(kind, told)
-    assert _earliest(timeline, wish, duration, not_before) == plain.earliest(wish, duration, not_before)
+    assert _earliest(timeline, criterion, duration, not_before) == plain.earliest(criterion, duration, not_before)
 
 
 @given(changes, wishes, st.integers(BEGIN, END))
 @of_each_kind
-def test_what_stays_free_from_now_on_is_what_is_free_all_the_time(kind, told, wish, stop):
+def test_what_stays_free_from_now_on_is_what_is_free_all_the_time(kind, told, criterion, stop):
     timeline, plain = applied(kind, told)
     from_now = FreeFromNow(timeline)
     assert from_now.until(stop) == plain.during(BEGIN, max(stop, BEGIN + 1))
-    until = from_now.longest(wish)
-    seconds = [at for at in range(BEGIN, END) if not wish.fits(plain.during(BEGIN, at + 1))]
+    until = from_now.longest(criterion)
+    seconds = [at for at in range(BEGIN, END) if not criterion.fits(plain.during(BEGIN, at + 1))]
     assert until == (min(seconds) if seconds else None)
 
 
@@ -239,9 +239,9 @@ def test_long_timelines_are_searched_in_strides_without_missing_a_window(kind, s
         start = r.randint(0, 3000)
         timeline.cover(start, start + r.choice([20, 100, 400]), 1 << r.randrange(40) | 1 << r.randrange(40))
     for _ in range(40):
-        wish, duration = Pairs(r.randint(1, 16)), r.choice([1, 50, 300, 800, 1500])
-        fitting = [at for at in timeline.times if wish.fits(timeline.during(at, at + duration))]
-        found = _earliest(timeline, wish, duration, 0)
+        criterion, duration = Pairs(r.randint(1, 16)), r.choice([1, 50, 300, 800, 1500])
+        fitting = [at for at in timeline.times if criterion.fits(timeline.during(at, at + duration))]
+        found = _earliest(timeline, criterion, duration, 0)
         assert (found and found[0]) == (fitting[0] if fitting else None)
 
 

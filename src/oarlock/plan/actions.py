@@ -59,12 +59,12 @@ def _starting(planner: "Planner") -> list[JobResources]:
         and job_id in waiting
         and (all_ready or placement.resources & ready == placement.resources)
     ]
-    return [job for job in due if job.kind.room is None or not without(job.resources, _open(planner, job.kind))]
+    return [job for job in due if job.kind.container is None or not without(job.resources, _open(planner, job.kind))]
 
 
 def _open(planner: "Planner", kind: OccupancyKind) -> int:
     """Give what a job of a kind can start on: in a container, the resources of those that run."""
-    return planner.layout.everything if kind.room is None else planner.containers.running(kind.room)
+    return planner.layout.everything if kind.container is None else planner.containers.running(kind.container)
 
 
 def _apart(starting: list[JobResources]) -> list[JobResources]:
@@ -144,12 +144,14 @@ def _orphans(planner: "Planner") -> tuple[int, ...]:
     running = [
         job.job_id
         for job in planner.placed.values()
-        if container_of(job.types) is not None and job.state in live and planner.kind(job).room is None
+        if container_of(job.types) is not None and job.state in live and planner.kind(job).container is None
     ]
     waiting = [
         job.job_id
         for job in planner.waiting.values()
-        if job.types and (room := planner.containers.room_of(job)) is not None and planner.containers.is_gone(room)
+        if job.types
+        and (container := planner.containers.room_of(job)) is not None
+        and planner.containers.is_gone(container)
     ]
     return (*running, *waiting)
 

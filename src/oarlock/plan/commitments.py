@@ -3,7 +3,7 @@
 On a cluster that runs, seconds pass between a decision and a start: a job that began two seconds late is over two
 seconds late, and so is whoever was promised its resources. So promises are held in the order of their dates, each on
 its own resources, and one that is not free any more at its date is held at the first instant at which it is: those
-behind it move by as much. After that everybody looks for something better (`Planner.better`).
+behind it move by as much. After that everybody looks for something better (`Planner.improve_place`).
 """
 
 from collections.abc import Iterable
@@ -53,7 +53,7 @@ def place_promised(planner: "Planner", jobs: Iterable[WaitingJob]) -> None:
     """Let jobs have the places that they were promised; the earliest date first."""
     promised = planner.promised
     for job in sorted([job for job in jobs if job.job_id in promised], key=lambda job: promised[job.job_id].start):
-        planner.guarded(job, partial(_hold, planner))
+        planner.plan_safely(job, partial(_hold, planner))
 
 
 def _hold(planner: "Planner", job: WaitingJob) -> None:
@@ -63,7 +63,7 @@ def _hold(planner: "Planner", job: WaitingJob) -> None:
         return
     length = planner.duration(kind, old.stop - old.start)
     resources = without(old.resources, planner.available.always)
-    found = planner.occupancies.chart(kind).find_same(resources, length, max(planner.now, earliest, old.start))
-    if found is not None:
-        later = replace(old, start=found.start, stop=found.start + old.stop - old.start)
+    window = planner.occupancies.occupancy(kind).find_same(resources, length, max(planner.now, earliest, old.start))
+    if window is not None:
+        later = replace(old, start=window.start, stop=window.start + old.stop - old.start)
         planner.keep_place(job, later, kind, earliest)

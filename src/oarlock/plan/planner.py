@@ -58,14 +58,14 @@ class Planner:
     """A snapshot being planned. After `run` it answers questions (`explain`) and takes single events (`live`)."""
 
     def __init__(
-        self, snapshot: Snapshot, *, now: int, settings: PlanSettings, ground: PlanInputs | None = None
+        self, snapshot: Snapshot, *, now: int, settings: PlanSettings, inputs: PlanInputs | None = None
     ) -> None:
         self.settings, self.now = settings, now
-        ground = ground or inputs_from_table(snapshot.resources, settings, now)
-        self.layout, self.fitter, self.available = ground.layout, ground.fitter, ground.available
+        inputs = inputs or inputs_from_table(snapshot.resources, settings, now)
+        self.layout, self.fitter, self.available = inputs.layout, inputs.fitter, inputs.available
         self.containers = Containers([*snapshot.placed, *snapshot.waiting])
         self.limits = PlanLimits(self, snapshot)
-        self.occupancies = Occupancies(ground.new_occupancy, self.available, now, self.limits.windows, self.containers)
+        self.occupancies = Occupancies(inputs.new_occupancy, self.available, now, self.limits.windows, self.containers)
         self.queues = sorted(snapshot.queues, key=lambda queue: -queue.priority)
         self.usage = snapshot.usage
         self.shapes: list[Shape] = list(snapshot.shapes)
@@ -78,8 +78,8 @@ class Planner:
         self.placements: dict[int, Placement] = {}
         self.unplaced: dict[int, Unplaced] = {}
         self._fits: dict[int, Fit] = {}
-        self._can: dict[int, bool] = {}
-        self._turns: dict[str, QueuePass] = {}
+        self._fits_empty: dict[int, bool] = {}
+        self._queue_passes: dict[str, QueuePass] = {}
         self.events: list[Event] = []
         self.answered: list[int] = []
         self.promised: Mapping[int, Placement]
@@ -89,9 +89,9 @@ class Planner:
         for job in snapshot.placed if self.containers.needed else ():
             self.containers.open(job, actions.container_occupation(self, job))
         for job in snapshot.placed:
-            self.settle_placed(job)
-        self.look_for_besteffort()
-        self._prefer()
+            self.add_placed(job)
+        self.update_besteffort()
+        self._update_packing()
         self.promised = commitments.promised_placements(self, snapshot)
 
     def run(self, *, out_of_time: OutOfTime = never, previous: Plan | None = None) -> Plan:
@@ -104,7 +104,7 @@ class Planner:
             by_queue.setdefault(job.queue, []).append(job)
         finished = [self._plan_queue(queue, by_queue.pop(queue.name, []), out_of_time) for queue in self.queues]
         for name, jobs in by_queue.items():
-            self.leave(jobs, Obstacle.QUEUE_STOPPED, f"there is no queue `{name}`")
+            self.set_unplaced(jobs, Obstacle.QUEUE_STOPPED, f"there is no queue `{name}`")
         return actions.finish_plan(self, unfinished=not all(finished))
 
     def add(self, job: WaitingJob) -> None:
@@ -115,36 +115,36 @@ class Planner:
         if job.deadline is not None:
             self.deadlines.append(job.job_id)
         queue = next((queue for queue in self.queues if queue.name == job.queue), None)
-        turn = self._turns.get(job.queue)
+        queue_pass = self._queue_passes.get(job.queue)
         if queue is None:
-            self.leave([job], Obstacle.QUEUE_STOPPED, f"there is no queue `{job.queue}`")
-        elif turn is None or job.job_id in self.dated:
+            self.set_unplaced([job], Obstacle.QUEUE_STOPPED, f"there is no queue `{job.queue}`")
+        elif queue_pass is None or job.job_id in self.dated:
             self._plan_queue(queue, [job], never)
         else:
-            turn.append(job)
-            while turn.step():
+            queue_pass.append(job)
+            while queue_pass.step():
                 pass
 
     def begin(self, board: Occupancies, now: int, ends: dict[int, int]) -> None:
         """Begin a pass anew on a board that holds nobody but those who have their place; `ends` are theirs."""
         self.occupancies, self.now, self.ends = board, now, ends
-        self.placements, self.unplaced, self._turns = {}, {}, {}
+        self.placements, self.unplaced, self._queue_passes = {}, {}, {}
         self.events, self.answered, self._carried = [], [], {}
         if not self.available.asleep:
             return
         asleep = tuple([(until, bits) for until, bits in self.available.asleep if until > now])
         if asleep != self.available.asleep:
             self.available = self.available._replace(asleep=asleep)
-            self._can.clear()
-            self._prefer()
+            self._fits_empty.clear()
+            self._update_packing()
 
-    def _prefer(self) -> None:
+    def _update_packing(self) -> None:
         self._packing = packing(self.fitter, self.available, self.placed.values(), pack=self.settings.pack)
 
-    def look_for_besteffort(self) -> None:
+    def update_besteffort(self) -> None:
         """See which best-effort jobs have resources and could be told to leave."""
         self.besteffort, self.ending = actions.killable_jobs(self), actions.ending_jobs(self)
-        self._in_danger = preemptible_resources(self.besteffort)
+        self._preemptible = preemptible_resources(self.besteffort)
 
     def fit(self, shape: int) -> Fit:
         """Give a compiled shape; compiled when first asked for."""
@@ -168,9 +168,11 @@ class Planner:
             if isinstance(job, WaitingJob):
                 raise
             sharing = None  # it has its resources already; that it shares with nobody is safe
-        room = self.containers.room_of(job, None if isinstance(job, WaitingJob) else actions.own_resources(self, job))
+        container = self.containers.room_of(
+            job, None if isinstance(job, WaitingJob) else actions.own_resources(self, job)
+        )
         return OccupancyKind(
-            is_besteffort(job.types), sharing, new, room, placeholder_of(job.types), allowed_placeholder(job.types)
+            is_besteffort(job.types), sharing, new, container, placeholder_of(job.types), allowed_placeholder(job.types)
         )
 
     def duration(self, kind: OccupancyKind, walltime: int) -> int:
@@ -181,40 +183,42 @@ class Planner:
 
     def _plan_queue(self, queue: Queue, jobs: list[WaitingJob], out_of_time: OutOfTime) -> bool:
         """Plan one queue; False when time ran out."""
-        turn = self.turn(queue, jobs)
-        if turn is None:
+        queue_pass = self.queue_pass(queue, jobs)
+        if queue_pass is None:
             return True
         if jobs and out_of_time():  # no answer to reservations before better jobs have theirs
-            self.leave(jobs, Obstacle.OUT_OF_TIME, _RAN_OUT)
+            self.set_unplaced(jobs, Obstacle.OUT_OF_TIME, _RAN_OUT)
             return False
-        while turn.at < turn.dated or turn.over or not out_of_time():
-            if not turn.step():
+        while queue_pass.at < queue_pass.dated or queue_pass.over or not out_of_time():
+            if not queue_pass.step():
                 return True
-        self.leave(turn.left, Obstacle.OUT_OF_TIME, _RAN_OUT)
+        self.set_unplaced(queue_pass.left, Obstacle.OUT_OF_TIME, _RAN_OUT)
         return False
 
-    def turn(self, queue: Queue, jobs: list[WaitingJob]) -> QueuePass | None:
+    def queue_pass(self, queue: Queue, jobs: list[WaitingJob]) -> QueuePass | None:
         """Let a queue have its turn; None, and every job told why, if nothing of it can be planned."""
         policy = find_policy(queue.policy)
         if not queue.active:
-            self.leave(jobs, Obstacle.QUEUE_STOPPED, f"queue `{queue.name}` is stopped")
+            self.set_unplaced(jobs, Obstacle.QUEUE_STOPPED, f"queue `{queue.name}` is stopped")
         elif policy is None:
-            self.leave(jobs, Obstacle.QUEUE_STOPPED, f"queue `{queue.name}` has an unknown policy `{queue.policy}`")
+            self.set_unplaced(
+                jobs, Obstacle.QUEUE_STOPPED, f"queue `{queue.name}` has an unknown policy `{queue.policy}`"
+            )
         elif self.available.missing_always:
             names = ", ".join(self.layout.nodes_of(self.available.missing_always)) or "a resource"
-            self.leave(jobs, Obstacle.ALWAYS_ASSIGNED, f"{names}, which every job needs, is not available")
+            self.set_unplaced(jobs, Obstacle.ALWAYS_ASSIGNED, f"{names}, which every job needs, is not available")
         else:
             if policy.order is by_priority:
                 policy = dataclasses.replace(policy, order=PriorityCalculator(self, queue.name).order)
             dated = [job for job in jobs if job.job_id in self.dated] if self.dated else []
             undated = [job for job in jobs if job.job_id not in self.dated] if dated else jobs
-            turn = self._turns[queue.name] = QueuePass(
+            queue_pass = self._queue_passes[queue.name] = QueuePass(
                 self, policy, dated, undated, self.usage.get(queue.name, Usage())
             )
-            return turn
+            return queue_pass
         return None
 
-    def guarded(self, job: WaitingJob, step: Callable[[WaitingJob], None]) -> None:
+    def plan_safely(self, job: WaitingJob, step: Callable[[WaitingJob], None]) -> None:
         """Let a bad job hurt only itself: whatever its planning raises, the others are planned."""
         try:
             step(job)
@@ -223,17 +227,19 @@ class Planner:
             told = f"planning job {job.job_id} failed: {error}"
             self.events.append(Event(EventType.SCHEDULER_JOB_SET_ASIDE, self.now, told, job.job_id))
 
-    def may_pass(self, job: WaitingJob) -> bool:
+    def may_backfill(self, job: WaitingJob) -> bool:
         """Say whether a job without a date was looked at, and could start before those who have one."""
-        turn = self._turns.get(job.queue)
-        return turn is not None and turn.only_starts and not turn.in_line and job in turn.jobs
+        queue_pass = self._queue_passes.get(job.queue)
+        return (
+            queue_pass is not None and queue_pass.only_starts and not queue_pass.strict_order and job in queue_pass.jobs
+        )
 
-    def could_ever_start(self, shape: int) -> bool:
+    def fits_empty_cluster(self, shape: int) -> bool:
         """Say whether a shape could start if all that is there were free."""
-        known = self._can.get(shape)
+        known = self._fits_empty.get(shape)
         if known is None:
             fit = self.fit(shape)
-            known = self._can[shape] = fit.fits(self.units(fit, self.available.plannable))
+            known = self._fits_empty[shape] = fit.fits(self.units(fit, self.available.plannable))
         return known
 
     def place(self, job: WaitingJob, held: Placement | None = None) -> None:
@@ -242,7 +248,7 @@ class Planner:
         The place that it `held` is only given up for one that is as good.
         """
         kind = self.kind(job)
-        chart = self.occupancies.chart(kind)
+        occupancy = self.occupancies.occupancy(kind)
         earliest = self.earliest(job) if job.after or job.types else job.not_before
         if isinstance(earliest, Blocked):
             self.unplaced[job.job_id] = Unplaced(job.job_id, earliest.obstacle, earliest.detail)
@@ -252,20 +258,20 @@ class Planner:
         best: PlacementOption | None = None
         for choice in job.choices:
             fit = self.fit(choice.shape)
-            found = self.limits.first(job, kind, choice, fit, earliest)
-            if found is not None and (best is None or found.start + choice.walltime < best.end):
-                best = PlacementOption(choice, fit, found)
+            window = self.limits.find_earliest(job, kind, choice, fit, earliest)
+            if window is not None and (best is None or window.start + choice.walltime < best.end):
+                best = PlacementOption(choice, fit, window)
         if held is not None and (best is None or best.end > held.stop) and self.keep_place(job, held, kind, earliest):
             return
         if best is not None:
-            self.settle_in_time(job, kind, chart, best)
+            self.place_before_deadline(job, kind, occupancy, best)
         else:
             self.unplaced[job.job_id] = self.why_never(job, kind)
 
     def earliest(self, job: WaitingJob) -> int | Blocked:
         """Give the instant from which a job may start, for its own wish, its container and the jobs it depends on."""
-        if job.types and (room := self.containers.room_of(job)) is not None:
-            blocked = self.containers.blocked(room)
+        if job.types and (container := self.containers.room_of(job)) is not None:
+            blocked = self.containers.blocked(container)
             if blocked is not None:
                 return blocked
         if not job.after:
@@ -277,55 +283,59 @@ class Planner:
             release_after_error=self.settings.release_after_error,
         )
 
-    def sought(self, kind: OccupancyKind, walltime: int) -> int:
+    def hole_length(self, kind: OccupancyKind, walltime: int) -> int:
         """Say how long a hole must be: no shorter than the job, nor than the site's minimum."""
         return max(self.duration(kind, walltime), self.settings.minimum_hole)
 
-    def settle_in_time(self, job: WaitingJob, kind: OccupancyKind, chart: Occupancy, option: PlacementOption) -> None:
+    def place_before_deadline(
+        self, job: WaitingJob, kind: OccupancyKind, occupancy: Occupancy, option: PlacementOption
+    ) -> None:
         """Give a job a place that was found in a chart, unless its deadline is before the end."""
         if job.deadline is not None and option.end > job.deadline:
-            self.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.DEADLINE, _LATE, option.found.start)
+            self.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.DEADLINE, _LATE, option.window.start)
             return
-        start, walltime = option.found.start, option.choice.walltime
-        taken = self.taken(kind, option.fit, option.found.free)
-        self._give(job, Placement(job.job_id, option.choice.moldable_id, start, start + walltime, taken), kind, chart)
+        start, walltime = option.window.start, option.choice.walltime
+        taken = self.choose_resources(kind, option.fit, option.window.free)
+        self._assign(
+            job, Placement(job.job_id, option.choice.moldable_id, start, start + walltime, taken), kind, occupancy
+        )
 
-    def taken(self, kind: OccupancyKind, fit: Fit, free: int) -> int:
+    def choose_resources(self, kind: OccupancyKind, fit: Fit, free: int) -> int:
         """Choose resources; where no best-effort job has to die for it, if there are as good ones."""
-        if self._in_danger and not kind.besteffort:
-            dying = self._in_danger.get(kind.room, 0)
+        if self._preemptible and not kind.besteffort:
+            dying = self._preemptible.get(kind.container, 0)
             danger = self.fitter.touched_nodes(dying) if fit.of_nodes else dying
             peaceful = self._packing.take(fit, without(free, danger))
             if peaceful:
                 return peaceful
         return self._packing.take(fit, free)
 
-    def _give(self, job: WaitingJob, placement: Placement, kind: OccupancyKind, chart: Occupancy | None) -> None:
+    def _assign(self, job: WaitingJob, placement: Placement, kind: OccupancyKind, occupancy: Occupancy | None) -> None:
         length = self.duration(kind, placement.stop - placement.start)
-        stay = Occupation(placement.start, placement.start + length, placement.resources)
+        occupation = Occupation(placement.start, placement.start + length, placement.resources)
         if always := self.available.always:  # everybody has these, so nobody takes them from anybody
-            stay = replace(stay, resources=without(placement.resources, always))
+            occupation = replace(occupation, resources=without(placement.resources, always))
             placement = replace(placement, resources=placement.resources | always)
-        self.occupancies.settle(job.job_id, kind, stay, found_in=chart)
-        self.limits.count(job, kind, stay, placement.stop - placement.start)
+        self.occupancies.settle(job.job_id, kind, occupation, found_in=occupancy)
+        self.limits.count(job, kind, occupation, placement.stop - placement.start)
         if job.types:
-            self.show_room(self.containers.open(job, replace(stay, stop=placement.stop)))
+            self.refresh_container(self.containers.open(job, replace(occupation, stop=placement.stop)))
         self.ends[job.job_id] = placement.stop
         self.placements[job.job_id] = placement
 
     def keep_place(self, job: WaitingJob, old: Placement, kind: OccupancyKind, earliest: int) -> bool:
         """Keep the place that an earlier pass gave, if it is still there."""
-        chart = self.occupancies.chart(kind)
+        occupancy = self.occupancies.occupancy(kind)
         resources = without(old.resources, self.available.always)
         stop = old.start + self.duration(kind, old.stop - old.start)
-        if old.start < max(self.now, earliest) or not chart.has_free(Occupation(old.start, stop, resources)):
+        if old.start < max(self.now, earliest) or not occupancy.has_free(Occupation(old.start, stop, resources)):
             return False
-        if not self.limits.let(job, kind, old, resources):
+        if not self.limits.allow(job, kind, old, resources):
             return False
-        self._give(job, Placement(job.job_id, old.moldable_id, old.start, old.stop, resources), kind, chart)
+        self._assign(job, Placement(job.job_id, old.moldable_id, old.start, old.stop, resources), kind, occupancy)
         return True
 
-    def better(self, job: WaitingJob) -> None:
+    def improve_place(self, job: WaitingJob) -> None:
         """Give a job the earliest place while everybody else keeps theirs; its own is as good as free to it.
 
         It may be too short a hole for anybody who looks for one.
@@ -334,7 +344,7 @@ class Planner:
         if held is not None:
             self.occupancies.remove(job.job_id)
             self.limits.forget(job.job_id)
-            self.show_room(self.containers.withdraw(job) if job.types else None)
+            self.refresh_container(self.containers.withdraw(job) if job.types else None)
             del self.ends[job.job_id]
             if job.deadline is not None and held.stop > job.deadline:
                 held = None
@@ -343,34 +353,34 @@ class Planner:
     def answer_reservation(self, job: WaitingJob) -> None:
         """Accept a new reservation at its date, or refuse it."""
         kind = self.kind(job)
-        found = self.limits.at_its_date(job, kind)
+        window = self.limits.place_reservation(job, kind)
         self.answered.append(job.job_id)
-        if isinstance(found, Placement):
-            self._give(job, found, kind._replace(reservation=False), None)
+        if isinstance(window, Placement):
+            self._assign(job, window, kind._replace(reservation=False), None)
         else:
-            self.unplaced[job.job_id] = found
+            self.unplaced[job.job_id] = window
 
     def why_never(self, job: WaitingJob, kind: OccupancyKind) -> Unplaced:
         """Say why there is never a place: too much for the cluster, for what is left of it, or for a limit."""
         fits = [self.fit(choice.shape) for choice in job.choices]
         if not any(fit.fits(self.units(fit, self.available.existing)) for fit in fits):
             return Unplaced(job.job_id, Obstacle.TOO_BIG, "the cluster never has what it asks for, even empty")
-        return self.limits.never(job, kind)
+        return self.limits.why_never(job, kind)
 
-    def show_room(self, room: str | None) -> None:
+    def refresh_container(self, container: str | None) -> None:
         """Let everybody see that a room, if there is one, has become larger or smaller."""
-        if room is not None:
-            self.occupancies.forget_container(room)
+        if container is not None:
+            self.occupancies.forget_container(container)
 
-    def leave(self, jobs: Iterable[WaitingJob], obstacle: Obstacle, detail: str) -> None:
+    def set_unplaced(self, jobs: Iterable[WaitingJob], obstacle: Obstacle, detail: str) -> None:
         """Give jobs no place, and say why."""
         for job in jobs:
             self.unplaced[job.job_id] = Unplaced(job.job_id, obstacle, detail)
 
-    def settle_placed(self, job: PlacedJob) -> None:
+    def add_placed(self, job: PlacedJob) -> None:
         """Let a job have what it has until its time is over."""
         if self.containers.needed:
-            self.show_room(self.containers.open(job, actions.container_occupation(self, job)))
-        kind, stay = self.kind(job), actions.occupation_of(self, job)
-        self.occupancies.settle(job.job_id, kind, stay)
-        self.limits.count(job, kind, stay, job.stop - job.start)
+            self.refresh_container(self.containers.open(job, actions.container_occupation(self, job)))
+        kind, occupation = self.kind(job), actions.occupation_of(self, job)
+        self.occupancies.settle(job.job_id, kind, occupation)
+        self.limits.count(job, kind, occupation, job.stop - job.start)

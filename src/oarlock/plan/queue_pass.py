@@ -31,16 +31,16 @@ class QueuePass:
     ) -> None:
         self._planner, self._shortest_first = planner, policy.backfill is Backfill.SHORTEST_FIRST
         self._dates = policy.reservations  # how many may still be promised; None: as many as it takes
-        self.in_line, self.only_starts = policy.backfill is Backfill.NOBODY, False
+        self.strict_order, self.only_starts = policy.backfill is Backfill.NOBODY, False
         chosen = policy.order(undated, usage, planner.settings)
         self.jobs, self.at, self.dated = dated + chosen if dated else chosen, 0, len(dated)
-        self._place = planner.better if policy.keeps_dates else planner.place
+        self._place = planner.improve_place if policy.keeps_dates else planner.place
         if policy.keeps_dates and planner.promised:
             commitments.place_promised(planner, chosen)
         if len(chosen) < len(undated):
             among = {job.job_id for job in chosen}
             left = [job for job in undated if job.job_id not in among]
-            planner.leave(left, Obstacle.FAR_BACK, f"{len(chosen)} jobs of its queue come first")
+            planner.set_unplaced(left, Obstacle.FAR_BACK, f"{len(chosen)} jobs of its queue come first")
 
     def step(self) -> bool:
         """Plan the next job; False if there is none."""
@@ -50,11 +50,11 @@ class QueuePass:
         self.at += 1
         planner = self._planner
         if job.reservation == Reservation.TO_SCHEDULE:
-            planner.guarded(job, planner.answer_reservation)
+            planner.plan_safely(job, planner.answer_reservation)
         elif self.only_starts:
-            planner.guarded(job, self._start_now)
+            planner.plan_safely(job, self._start_now)
         elif self._dates is None:
-            planner.guarded(job, self._place)
+            planner.plan_safely(job, self._place)
         else:
             self._promise(job)
         return True
@@ -88,7 +88,7 @@ class QueuePass:
     def _promise(self, job: WaitingJob) -> None:
         """Give a job its place; if that is not now, one date less can be promised."""
         planner = self._planner
-        planner.guarded(job, self._place_if_free_to_go)
+        planner.plan_safely(job, self._place_if_free_to_go)
         placement = planner.placements.get(job.job_id)
         if placement is None or placement.start <= planner.now or self._dates is None:
             return
@@ -103,8 +103,10 @@ class QueuePass:
             self._planner.place(job)
 
     def _start_now(self, job: WaitingJob) -> None:
-        if self.in_line:
-            self._planner.leave([job], Obstacle.FAR_BACK, f"{self._before}, and nobody passes; no date is promised")
+        if self.strict_order:
+            self._planner.set_unplaced(
+                [job], Obstacle.FAR_BACK, f"{self._before}, and nobody passes; no date is promised"
+            )
         else:
             start_now(self._planner, job, otherwise=f"{self._before}; no date is promised")
 
@@ -118,19 +120,19 @@ def start_now(planner: "Planner", job: WaitingJob, *, otherwise: str) -> None:
     if must_wait(planner, job):
         return
     kind, limits = planner.kind(job), planner.limits
-    chart = planner.occupancies.chart(kind)
+    occupancy = planner.occupancies.occupancy(kind)
     free = [
-        PlacementOption(choice, fit, found)
+        PlacementOption(choice, fit, window)
         for choice in job.choices
-        if (found := chart.find_now(fit := planner.fit(choice.shape), planner.sought(kind, choice.walltime)))
+        if (window := occupancy.find_now(fit := planner.fit(choice.shape), planner.hole_length(kind, choice.walltime)))
         is not None
     ]
-    options = [one for option in free if (one := limits.now(job, kind, option)) is not None]
+    options = [one for option in free if (one := limits.restrict(job, kind, option)) is not None]
     if options:
-        planner.settle_in_time(job, kind, chart, min(options, key=lambda option: option.end))
-    elif broken := next((says for one in free if (says := limits.broken_by(job, kind, one))), ""):
+        planner.place_before_deadline(job, kind, occupancy, min(options, key=lambda option: option.end))
+    elif broken := next((says for one in free if (says := limits.quota_broken_by(job, kind, one))), ""):
         planner.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.QUOTA, broken)
-    elif any(planner.could_ever_start(choice.shape) for choice in job.choices):
+    elif any(planner.fits_empty_cluster(choice.shape) for choice in job.choices):
         planner.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.FAR_BACK, otherwise)
     else:
         planner.unplaced[job.job_id] = planner.why_never(job, kind)

@@ -66,7 +66,7 @@ class Replay:
         begin = trace.jobs[0].submitted if trace.jobs else 0
         snapshot = Snapshot(resources=site.resources, queues=(Queue(_QUEUE, 1, policy),), shapes=tuple(shapes))
         settings = PlanSettings(security_time=0)
-        self._live = IncrementalPlan(snapshot, now=begin, settings=settings, ground=site.ground, punctual=True)
+        self._live = IncrementalPlan(snapshot, now=begin, settings=settings, inputs=site.ground, punctual=True)
         self._ends: list[tuple[int, int]] = []
         self._next = 0
         self._ran: dict[int, ReplayedJob] = {}

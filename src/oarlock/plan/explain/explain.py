@@ -55,8 +55,12 @@ class Explainer:
         self._leaving: dict[int, list[tuple[int, Occupation]]] = {}
         for job_id, settled in planner.occupancies.settled.items():
             self._leaving.setdefault(settled.occupation.stop, []).append((job_id, settled.occupation))
-        stays = ((settled.occupation, job_id) for job_id, settled in planner.occupancies.settled.items())
-        self._coming = sorted((stay.start, job_id, stay) for stay, job_id in stays if stay.start > planner.now)
+        occupations = ((settled.occupation, job_id) for job_id, settled in planner.occupancies.settled.items())
+        self._coming = sorted(
+            (occupation.start, job_id, occupation)
+            for occupation, job_id in occupations
+            if occupation.start > planner.now
+        )
 
     def why(self, job_id: int) -> WaitReason:
         """Say why a waiting job does not run now; where its queue weighs jobs, with what speaks for it."""
@@ -93,13 +97,16 @@ class Explainer:
         """Find when somebody who asks now, behind everybody else, could have this for so long; None: never."""
         kind = kind or OccupancyKind()
         fit = self._planner.fitter.compile(shape)
-        return self._planner.occupancies.chart(kind).find(fit, self._planner.sought(kind, walltime))
+        return self._planner.occupancies.occupancy(kind).find(fit, self._planner.hole_length(kind, walltime))
 
     def _held_back(self, job: WaitingJob, kind: OccupancyKind, choice: Choice, placement: Placement) -> HeldBack | None:
         starts = placement.start <= self._planner.now
-        if kind.room is None and (starts or not (job.not_before or self._planner.limits)):
+        if kind.container is None and (starts or not (job.not_before or self._planner.limits)):
             return None
-        fit, stop = self._planner.fit(choice.shape), self._planner.now + self._planner.sought(kind, choice.walltime)
+        fit, stop = (
+            self._planner.fit(choice.shape),
+            self._planner.now + self._planner.hole_length(kind, choice.walltime),
+        )
         free = self._from_now_on(kind, fit).until(stop) | self._own(job.job_id, kind, fit, stop)
         return held_back(self._planner, job, kind, choice, placement, free, self._at)
 
@@ -140,11 +147,11 @@ class Explainer:
             situation = self._situation(kind, choice)
         except OarlockError:  # it was not looked at, so nobody noticed that it cannot be planned
             return WaitReason(job.job_id, unplaced.obstacle, unplaced.detail)
-        may_pass = self._planner.may_pass(job) and self._planner.fit(choice.shape).steady
+        may_backfill = self._planner.may_backfill(job) and self._planner.fit(choice.shape).monotone
         kept = self._kept_for(job.job_id, situation.idle) if situation.idle else ""
         says = f"needs {situation.asks}; {situation.numbers}{kept}; {unplaced.detail}"
         return WaitReason(
-            job.job_id, unplaced.obstacle, says, None, self._suggested(kind, choice) if may_pass else None
+            job.job_id, unplaced.obstacle, says, None, self._suggested(kind, choice) if may_backfill else None
         )
 
     def _about_to_start(self, placement: Placement) -> str:
@@ -162,7 +169,7 @@ class Explainer:
 
     def _look(self, kind: OccupancyKind, choice: Choice) -> RequestSituation:
         shape, fit = self._planner.shapes[choice.shape], self._planner.fit(choice.shape)
-        now, stop = self._planner.now, self._planner.now + self._planner.sought(kind, choice.walltime)
+        now, stop = self._planner.now, self._planner.now + self._planner.hole_length(kind, choice.walltime)
         free = self._from_now_on(kind, fit)
         asks = self._asks(choice)
         level = _counting(shape)
@@ -184,13 +191,13 @@ class Explainer:
         key = kind, fit.of_nodes
         known = self._free.get(key)
         if known is None:
-            known = self._free[key] = self._planner.occupancies.chart(kind).from_now(of_nodes=fit.of_nodes)
+            known = self._free[key] = self._planner.occupancies.occupancy(kind).from_now(of_nodes=fit.of_nodes)
         return known
 
     def _kept_for(self, job_id: int, idle: int) -> str:
         """Name the first other job that will take some of what is idle."""
-        for start, other, stay in self._coming:
-            if stay.resources & idle and other != job_id:
+        for start, other, occupation in self._coming:
+            if occupation.resources & idle and other != job_id:
                 return f" (job {other} comes first, {self._at(start)})"
         return ""
 
@@ -198,8 +205,8 @@ class Explainer:
         """Say what has to happen before the job starts: somebody leaves, or a job it depends on ends."""
         leaving = [
             job_id
-            for job_id, stay in self._leaving.get(placement.start, ())
-            if job_id > 0 and stay.resources & placement.resources
+            for job_id, occupation in self._leaving.get(placement.start, ())
+            if job_id > 0 and occupation.resources & placement.resources
         ]
         if leaving:
             ends = self._at(self._planner.ends.get(min(leaving), placement.start))
@@ -225,9 +232,9 @@ class Explainer:
         A job's own stay to come is not in its way: what is free until then could be had now.
         """
         fit = self._planner.fit(choice.shape)
-        if not fit.steady:
+        if not fit.monotone:
             return None
-        stop = self._planner.now + self._planner.sought(kind, choice.walltime)
+        stop = self._planner.now + self._planner.hole_length(kind, choice.walltime)
         own = self._own(job_id, kind, fit, stop)
         return self._fitting(kind, choice, fit, own) if own else self._suggested(kind, choice)
 
@@ -238,24 +245,24 @@ class Explainer:
         return self._suggestions[key]
 
     def _own(self, job_id: int, kind: OccupancyKind, fit: Fit, stop: int) -> int:
-        stay = self._planner.occupancies.settled[job_id].occupation
-        if not stay.start < stop <= stay.stop:
+        occupation = self._planner.occupancies.settled[job_id].occupation
+        if not occupation.start < stop <= occupation.stop:
             return 0
-        units = self._planner.fitter.touched_nodes(stay.resources) if fit.of_nodes else stay.resources
-        return units & self._from_now_on(kind, fit).until(stay.start)
+        units = self._planner.fitter.touched_nodes(occupation.resources) if fit.of_nodes else occupation.resources
+        return units & self._from_now_on(kind, fit).until(occupation.start)
 
     def _fitting(self, kind: OccupancyKind, choice: Choice, fit: Fit, own: int) -> str | None:
         """Try fewer units for as long, then as many for less time."""
         shape, free, ready = self._planner.shapes[choice.shape], self._from_now_on(kind, fit), self._ready[fit.of_nodes]
         now, level = self._planner.now, _counting(shape)
-        stop = now + self._planner.sought(kind, choice.walltime)
+        stop = now + self._planner.hole_length(kind, choice.walltime)
         fewer = fit.offers((free.until(stop) | own) & ready) if level is not None else 0
         if level is not None and 0 < fewer < level.count:
             return _told(shape, choice.walltime, fewer)
         if kind.besteffort or not fit.fits(free.until(now + 1) & ready):
             return None
         until = free.longest(fit)
-        hole = self._planner.sought(kind, choice.walltime) if until is None else until - now
+        hole = self._planner.hole_length(kind, choice.walltime) if until is None else until - now
         walltime = min(hole - self._planner.settings.security_time, choice.walltime - 1)
         if walltime < SHORTEST or hole < self._planner.settings.minimum_hole:
             return None

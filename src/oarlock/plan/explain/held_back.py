@@ -36,7 +36,7 @@ def held_back(
     container = _container(planner, kind, at)
     if container:
         return HeldBack(Obstacle.CONTAINER, container)
-    quota = planner.limits.broken(job, kind, choice, free)
+    quota = planner.limits.quota_broken_now(job, kind, choice, free)
     if quota:
         return HeldBack(Obstacle.QUOTA, f"{quota}; it starts {at(placement.start)}")
     window = _window(planner, job.job_id, kind, choice, free, at)
@@ -54,9 +54,9 @@ def ending_at(planner: Planner, placement: Placement) -> str:
 
 
 def _container(planner: Planner, kind: OccupancyKind, at: Callable[[int], str]) -> str:
-    if kind.room is None or planner.containers.running(kind.room):
+    if kind.container is None or planner.containers.running(kind.container):
         return ""
-    job_id, start = planner.containers.next(kind.room)
+    job_id, start = planner.containers.next(kind.container)
     comes = f"starts {at(start)}" if start > planner.now else "does not run yet"
     return f"belongs into a container, job {job_id}, which {comes}"
 
@@ -66,14 +66,20 @@ def _window(
 ) -> str:
     """Name the windows without which the job could start now."""
     fit, now = planner.fit(choice.shape), planner.now
-    lasting = max(planner.sought(kind, choice.walltime), choice.walltime + planner.settings.security_time)
+    lasting = max(planner.hole_length(kind, choice.walltime), choice.walltime + planner.settings.security_time)
     near = [one for one in planner.limits.windows if one.start < now + lasting]
     if not near:
         return ""
-    stays = [stay for job_id, stay in planner.occupancies.chart(kind).stays.items() if job_id > 0 and job_id != mine]
-    busy = union(stay.resources for stay in stays if stay.start < now + lasting and now < stay.stop)
-    room = planner.available.ready if kind.room is None else planner.containers.running(kind.room)
-    idle = without(planner.available.ready & room, busy)
+    occupations = [
+        occupation
+        for job_id, occupation in planner.occupancies.occupancy(kind).occupations.items()
+        if job_id > 0 and job_id != mine
+    ]
+    busy = union(
+        occupation.resources for occupation in occupations if occupation.start < now + lasting and now < occupation.stop
+    )
+    container = planner.available.ready if kind.container is None else planner.containers.running(kind.container)
+    idle = without(planner.available.ready & container, busy)
     if not fit.fits(free | planner.units(fit, idle)):
         return ""
     return " and ".join(_named(planner, one, idle, at) for one in near if one.resources & idle)

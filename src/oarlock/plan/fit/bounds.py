@@ -97,9 +97,9 @@ class SearchBounds:
 
 def _is_easier(fit: Fit, other: Fit) -> bool:
     """Say whether a shape surely fits wherever the other one does."""
-    if not (fit.steady and other.steady and fit.asks and other.asks):
+    if not (fit.monotone and other.monotone and fit.demand and other.demand):
         return False
     if fit.of_nodes and not other.of_nodes:  # what is counted of a whole node is what the smallest has; others ask more
         return False
-    mine, theirs = fit.asks, other.asks
+    mine, theirs = fit.demand, other.demand
     return mine.of == theirs.of and all(some <= more for some, more in zip(mine.counts, theirs.counts, strict=True))

@@ -28,9 +28,9 @@ class Fit(Protocol):
     """A compiled shape. `of_nodes`: the sets it is asked about are sets of whole free nodes, not of resources."""
 
     least: int
-    steady: bool
+    monotone: bool
     of_nodes: bool
-    asks: Demand | None
+    demand: Demand | None
 
     def fits(self, free: int) -> bool:
         """Say whether a free set is enough."""
@@ -49,12 +49,12 @@ class CountFit:
     mask: int
     count: int
     least: int
-    steady: bool = True
+    monotone: bool = True
     of_nodes: bool = False
-    asks: Demand | None = None
+    demand: Demand | None = None
 
     def __post_init__(self) -> None:
-        self.asks = _asks(self.mask, 0, 0, self.count)
+        self.demand = _demand(self.mask, 0, 0, self.count)
 
     def fits(self, free: int) -> bool:
         return (free & self.mask).bit_count() >= self.least
@@ -79,13 +79,13 @@ class WholeNodesFit:
     mask: int
     count: int
     least: int
-    steady: bool = True
+    monotone: bool = True
     of_nodes: bool = True
-    asks: Demand | None = None
+    demand: Demand | None = None
 
     def __post_init__(self) -> None:
         smallest = self.fields.smallest(self.mask)
-        self.asks = _asks(self.fields.resources(self.mask), self.count, smallest, self.count * smallest)
+        self.demand = _demand(self.fields.resources(self.mask), self.count, smallest, self.count * smallest)
 
     def fits(self, free: int) -> bool:
         return (free & self.mask).bit_count() >= self.least
@@ -112,15 +112,15 @@ class NodePartsFit:
     parts: int
     total: int  # nodes that have such resources, free or not
     least: int
-    steady: bool = True
+    monotone: bool = True
     of_nodes: bool = False
-    asks: Demand | None = None
+    demand: Demand | None = None
     _looked_at: int = 0  # the set of the last question,
     _enough: int = 0  # the nodes that have enough of it,
     _taken: int = 0  # and how many of them would be taken
 
     def __post_init__(self) -> None:
-        self.asks = _asks(self.mask, self.nodes, self.parts, self.nodes * self.parts)
+        self.demand = _demand(self.mask, self.nodes, self.parts, self.nodes * self.parts)
 
     def fits(self, free: int) -> bool:
         here = free & self.mask
@@ -160,9 +160,9 @@ class GroupsFit:
 
     groups: Sequence[Fit]
     least: int
-    steady: bool
+    monotone: bool
     of_nodes: bool = False
-    asks: Demand | None = None
+    demand: Demand | None = None
 
     def fits(self, free: int) -> bool:
         return self.take(free) != 0
@@ -186,9 +186,9 @@ class EmptyFit:
     """A shape that nothing fits: no resource has what it asks for."""
 
     least: int = 1
-    steady: bool = True
+    monotone: bool = True
     of_nodes: bool = False
-    asks: Demand | None = None
+    demand: Demand | None = None
 
     def fits(self, free: int) -> bool:  # noqa: ARG002
         return False
@@ -200,7 +200,7 @@ class EmptyFit:
         return 0
 
 
-def _asks(mask: int, nodes: int, parts: int, total: int) -> Demand | None:
+def _demand(mask: int, nodes: int, parts: int, total: int) -> Demand | None:
     """Say how much is asked for of a set: on so many nodes, on each, in all. ALL and BEST are no counts."""
     return Demand(mask, (nodes, parts, total)) if total > 0 else None
 
@@ -232,7 +232,7 @@ class Fitter:
         groups = [self._group(shape, group, alone=False) for group in shape.groups]
         apart = sum(mask.bit_count() for mask in masks) == reduce(or_, masks).bit_count()
         least = sum(group.least for group in groups)
-        return GroupsFit(groups, least, apart and all(group.steady for group in groups))
+        return GroupsFit(groups, least, apart and all(group.monotone for group in groups))
 
     def whole_nodes(self, free: int) -> int:
         """Give the nodes of which every resource is free: bit i for node i. The last few answers are kept."""

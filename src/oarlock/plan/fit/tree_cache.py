@@ -94,12 +94,12 @@ class UpperVertex:
 class TreeFit:
     """A group's tree, ready to be asked."""
 
-    steady = True
+    monotone = True
     of_nodes = False
 
     def __init__(self, layout: ResourceLayout, root: Vertex, levels: Sequence[Level]) -> None:
         self.root = root
-        self.asks = _asks(root, levels)
+        self.demand = _demand(root, levels)
         self.least = minimum_size(self.root)
         self._cut: list[Vertex] = []
         self._cells: list[NodeInTree] = []  # by where their fields begin
@@ -181,7 +181,7 @@ class TreeFit:
             self._cells.append(NodeInTree(node.low, build, tuple(indexes)))
 
 
-def _asks(root: Vertex, levels: Sequence[Level]) -> Demand | None:
+def _demand(root: Vertex, levels: Sequence[Level]) -> Demand | None:
     """Say how much is asked for at each level; ALL and BEST are no counts."""
     counts = tuple(level.count for level in levels)
     return Demand((root.bits, *(level.name for level in levels)), counts) if min(counts) > 0 else None

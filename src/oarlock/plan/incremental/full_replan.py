@@ -25,7 +25,7 @@ def is_special(job: WaitingJob) -> bool:
     return inner or job.not_before > 0 or job.deadline is not None
 
 
-def replan(snapshot: Snapshot, ground: PlanInputs, planner: Planner, promised: Mapping[int, Placement] | None) -> Plan:
+def replan(snapshot: Snapshot, inputs: PlanInputs, planner: Planner, promised: Mapping[int, Placement] | None) -> Plan:
     """Plan everything that a planner knows as a pass of its own, and let the planner have what came of it."""
     now, available = planner.now, planner.available
     asleep = tuple([one for one in available.asleep if one[0] > now])
@@ -40,7 +40,7 @@ def replan(snapshot: Snapshot, ground: PlanInputs, planner: Planner, promised: M
     predicting = set() if planner.accepted or planner.dated or seen.windows else predict.predicting_queues(seen)
     shown = predict.with_predictions(seen, predicting, now=now) if predicting else seen
     whole = Planner(
-        shown, now=now, settings=planner.settings, ground=ground._replace(available=available._replace(asleep=asleep))
+        shown, now=now, settings=planner.settings, inputs=inputs._replace(available=available._replace(asleep=asleep))
     )
     told = None if promised is None else Plan(now=now, ids=planner.layout.ids, placements=dict(promised), unplaced={})
     plan = whole.run(previous=told)

@@ -44,12 +44,12 @@ class IncrementalPlan:
         *,
         now: int,
         settings: PlanSettings | None = None,
-        ground: PlanInputs | None = None,
+        inputs: PlanInputs | None = None,
         punctual: bool = False,
     ) -> None:
         self._snapshot = snapshot
-        self._ground = ground or inputs_from_table(snapshot.resources, settings or PlanSettings(), now)
-        self.planner = Planner(snapshot, now=now, settings=settings or PlanSettings(), ground=self._ground)
+        self._inputs = inputs or inputs_from_table(snapshot.resources, settings or PlanSettings(), now)
+        self.planner = Planner(snapshot, now=now, settings=settings or PlanSettings(), inputs=self._inputs)
         self._limited, self._memory = (
             full_replan.is_needed(self.planner, snapshot.waiting),
             full_replan.RunHistory(snapshot.recent),
@@ -57,14 +57,14 @@ class IncrementalPlan:
         self.now, self._punctual = now, punctual
         self._base, self._ends = self.planner.occupancies, self.planner.ends
         self._queues: dict[str, dict[int, WaitingJob]] = {}
-        self._sorts = StartClasses(self.planner)
+        self._classes = StartClasses(self.planner)
         self._waits_for: dict[int, set[int]] = {}
         self._older = dict(self.planner.promised)
         for job in snapshot.waiting:
             self._admit(job)
         self._stale = True
-        self._turns: list[QueuePass | None] = []
-        self._hopes = StartCandidates({})
+        self._queue_passes: list[QueuePass | None] = []
+        self._candidates = StartCandidates({})
         self._unanswered, self._due = set[int](), set[int]()
         self._on_base, self._to_do = True, True
         self._edges = [FOREVER, *(until for until, _ in self.planner.available.asleep)]
@@ -76,7 +76,7 @@ class IncrementalPlan:
         self._keeps_dates = any(policy.keeps_dates for policy in policies)
         # Where an order leaves jobs out, others move up when some have gone.
         self._in_order = self.planner.settings.depth is None and all(policy.order is fifo for policy in policies)
-        self._some_in_line = any(policy.backfill is Backfill.NOBODY for policy in policies)
+        self._some_strict_order = any(policy.backfill is Backfill.NOBODY for policy in policies)
         self._always_whole = bool(self.planner.available.asleep) or self._keeps_dates
 
     # What happens.
@@ -88,19 +88,19 @@ class IncrementalPlan:
         self._admit(job)
         if self._stale:
             return
-        turn = self._open_turn(job) if self._turns else None
-        if turn is not None:
-            turn.append(job)
-        elif self._turns or job.reservation == Reservation.TO_SCHEDULE:
+        queue_pass = self._appendable_pass(job) if self._queue_passes else None
+        if queue_pass is not None:
+            queue_pass.append(job)
+        elif self._queue_passes or job.reservation == Reservation.TO_SCHEDULE:
             self._stale = True
-        self._hopes.come(self._sorts.of(job.job_id))
+        self._candidates.come(self._classes.of(job.job_id))
 
     def started(self, job_id: int) -> None:
         """Let a job that was decided to start have its resources, or a reservation be under way."""
         planner = self.planner
         if job_id in planner.placed:
             place = planner.placements.pop(job_id)
-            self._settle_again(
+            self._replace_placed(
                 replace(
                     planner.accepted.pop(job_id),
                     state=JobState.RUNNING,
@@ -109,16 +109,16 @@ class IncrementalPlan:
                 )
             )
         else:
-            self._have_place(job_id, JobState.RUNNING, Reservation.NONE)
+            self._move_to_placed(job_id, JobState.RUNNING, Reservation.NONE)
 
     def accepted(self, job_id: int) -> None:
         """Let a reservation that was decided to be accepted be kept."""
-        self._have_place(job_id, JobState.WAITING, Reservation.SCHEDULED)
+        self._move_to_placed(job_id, JobState.WAITING, Reservation.SCHEDULED)
 
     def ended(self, job_id: int, *, state: JobState = JobState.TERMINATED, exit_code: int = 0) -> None:
         """Let a job be over, or be waited for no longer."""
         if job_id in self.planner.waiting:
-            self._dismiss(job_id)
+            self._drop_waiting(job_id)
             self._stale = True
         else:
             placed = self.planner.placed.pop(job_id)
@@ -126,29 +126,29 @@ class IncrementalPlan:
                 self._memory.ended(self.planner, placed)
             self.planner.accepted.pop(job_id, None)
             settled = self._base.remove(job_id)
-            if (room := self.planner.containers.close(job_id)) is not None:
-                self._base.forget_container(room)
+            if (container := self.planner.containers.close(job_id)) is not None:
+                self._base.forget_container(container)
             self._stale = self._stale or settled.occupation.stop > self.now
             if "besteffort" in placed.types:  # nobody has to avoid it any more
-                self.planner.look_for_besteffort()
+                self.planner.update_besteffort()
                 self._stale = True
         self._ends.pop(job_id, None)
-        self._release_those_who_wait_for(job_id, state, exit_code)
+        self._release_dependants(job_id, state, exit_code)
 
     def has_place(self, job: PlacedJob) -> None:
         """Let a job have the place that a snapshot shows, whatever was known of it before."""
         if job.job_id in self.planner.waiting:
-            self._dismiss(job.job_id)
+            self._drop_waiting(job.job_id)
         self.planner.accepted.pop(job.job_id, None)
         if reservations.is_accepted(job):
             self.planner.accepted[job.job_id] = job
         self._ends[job.job_id] = max(job.stop, self.now + 1)
         heappush(self._edges, job.stop)
-        self._settle_again(job)
+        self._replace_placed(job)
 
     def changed(self, job: WaitingJob) -> None:
         """Let a job that waits be another than it was."""
-        self._dismiss(job.job_id)
+        self._drop_waiting(job.job_id)
         self._stale = True
         self.submitted(job)
 
@@ -190,7 +190,7 @@ class IncrementalPlan:
     def _decided(self, *, whole: bool, dates: bool = False, out_of_time: OutOfTime = never) -> Plan:
         if self._limited:
             plan = full_replan.replan(
-                self._snapshot, self._ground, self.planner, self._older if self._keeps_dates else None
+                self._snapshot, self._inputs, self.planner, self._older if self._keeps_dates else None
             )
             self._older.update(plan.placements)
             return plan
@@ -199,12 +199,12 @@ class IncrementalPlan:
             # Nobody wants anything: the pass is begun when somebody does.
             return Plan(now=self.now, ids=planner.layout.ids, placements={}, unplaced={})
         if (
-            self._go_on(whole=whole, dates=dates, out_of_time=out_of_time)
+            self._continue_pass(whole=whole, dates=dates, out_of_time=out_of_time)
             or self._due
             or self._to_do
             or planner.accepted
         ):
-            plan = finish_plan(planner, unfinished=whole and self._turn(whole=True) is not None)
+            plan = finish_plan(planner, unfinished=whole and self._current_pass(whole=True) is not None)
             self._to_do = bool(plan.accept or plan.refuse or plan.kill or plan.wake)
             waiting, now = planner.waiting, self.now
             self._due = {number for number, place in planner.placements.items() if place.start <= now} & waiting.keys()
@@ -216,8 +216,8 @@ class IncrementalPlan:
 
     def has_room(self, job: WaitingJob) -> bool:
         """Say whether a job fits into what is free at this very instant."""
-        chart, choices = self._base.chart(self.planner.kind(job)), job.choices
-        return any(chart.find_now(self.planner.fit(choice.shape), 1) is not None for choice in choices)
+        occupancy, choices = self._base.occupancy(self.planner.kind(job)), job.choices
+        return any(occupancy.find_now(self.planner.fit(choice.shape), 1) is not None for choice in choices)
 
     def foreseen(self, job_id: int) -> Placement | None:
         """Give the place that a waiting job was told last; it may be of an older pass."""
@@ -225,23 +225,23 @@ class IncrementalPlan:
 
     # The pass.
 
-    def _go_on(self, *, whole: bool, dates: bool, out_of_time: OutOfTime) -> bool:
+    def _continue_pass(self, *, whole: bool, dates: bool, out_of_time: OutOfTime) -> bool:
         """Go on with the pass as far as it has to go; says whether anybody had their turn."""
         went = False
         if self._stale:
             self._begin()
-        must = whole or dates or bool(self._turns or self._unanswered or self._some_in_line)
-        if not must and not self._hopes.left(self._base):
+        must = whole or dates or bool(self._queue_passes or self._unanswered or self._some_strict_order)
+        if not must and not self._candidates.left(self._base):
             return False
-        while (turn := self._turn(whole=whole)) is not None:
-            due = dates and not turn.only_starts
-            while whole or due or self._unanswered or self._worth_going_on(turn):
+        while (queue_pass := self._current_pass(whole=whole)) is not None:
+            due = dates and not queue_pass.only_starts
+            while whole or due or self._unanswered or self._is_worth_continuing(queue_pass):
                 if out_of_time():
                     return True
                 went = True
-                self._step(turn, whole=whole)
-                due = due and not turn.only_starts
-                if turn.over or (turn.in_line and turn.only_starts):
+                self._step(queue_pass, whole=whole)
+                due = due and not queue_pass.only_starts
+                if queue_pass.over or (queue_pass.strict_order and queue_pass.only_starts):
                     break
             else:
                 break
@@ -250,68 +250,72 @@ class IncrementalPlan:
     def _begin(self) -> None:
         planner = self.planner
         if not self._punctual:
-            self._hold_overdue()
+            self._extend_overdue()
         self._older.update(planner.placements)
         self._on_base = not self._keeps_dates
         planner.begin(self._base if self._on_base else self._base.copy(), self.now, self._ends.copy())
         planner.promised = self._older if self._keeps_dates else {}
-        self._turns = []
-        self._hopes = StartCandidates(self._sorts.jobs_of)
+        self._queue_passes = []
+        self._candidates = StartCandidates(self._classes.job_counts)
         self._unanswered = self.planner.dated.copy()
         self._stale = False
 
-    def _turn(self, *, whole: bool) -> QueuePass | None:
+    def _current_pass(self, *, whole: bool) -> QueuePass | None:
         """Give the turn that the pass is in; None when it is over, or nobody is left who may pass."""
         queues = self.planner.queues
         while True:
-            turn = self._turns[-1] if self._turns else None
-            if turn is not None and not turn.over and (whole or not (turn.in_line and turn.only_starts)):
-                return turn
-            if len(self._turns) == len(queues):
+            queue_pass = self._queue_passes[-1] if self._queue_passes else None
+            if (
+                queue_pass is not None
+                and not queue_pass.over
+                and (whole or not (queue_pass.strict_order and queue_pass.only_starts))
+            ):
+                return queue_pass
+            if len(self._queue_passes) == len(queues):
                 return None
-            queue = queues[len(self._turns)]
-            self._turns.append(self.planner.turn(queue, list(self._queues.get(queue.name, {}).values())))
+            queue = queues[len(self._queue_passes)]
+            self._queue_passes.append(self.planner.queue_pass(queue, list(self._queues.get(queue.name, {}).values())))
 
-    def _worth_going_on(self, turn: QueuePass) -> bool:
+    def _is_worth_continuing(self, queue_pass: QueuePass) -> bool:
         """Say whether somebody to come could start; in a line, the next one, unless it is no obstacle to others."""
-        if not turn.in_line:
-            return self._hopes.left(self.planner.occupancies)
-        sorts = self._sorts.of(turn.jobs[turn.at].job_id)
-        could = not sorts or self._hopes.could_start(sorts, self.planner.occupancies)
-        return could or not any(sort.possible for sort in sorts)
+        if not queue_pass.strict_order:
+            return self._candidates.left(self.planner.occupancies)
+        classes = self._classes.of(queue_pass.jobs[queue_pass.at].job_id)
+        could = not classes or self._candidates.could_start(classes, self.planner.occupancies)
+        return could or not any(start_class.possible for start_class in classes)
 
-    def _step(self, turn: QueuePass, *, whole: bool) -> None:
-        if turn.only_starts and not whole:
-            self._skip_the_hopeless(turn)
-            if turn.over:
+    def _step(self, queue_pass: QueuePass, *, whole: bool) -> None:
+        if queue_pass.only_starts and not whole:
+            self._skip_impossible(queue_pass)
+            if queue_pass.over:
                 return
-        job_id = turn.jobs[turn.at].job_id
-        sorts = self._sorts.of(job_id)
+        job_id = queue_pass.jobs[queue_pass.at].job_id
+        classes = self._classes.of(job_id)
         if self._on_base:
-            self._hopes.could_start(sorts, self._base)  # so that the base has the timelines that its copy needs
+            self._candidates.could_start(classes, self._base)  # so that the base has the timelines that its copy needs
             self.planner.occupancies, self._on_base = self._base.copy(), False
-        self._hopes.gone(sorts)
-        turn.step()
+        self._candidates.gone(classes)
+        queue_pass.step()
         self._unanswered.discard(job_id)
 
-    def _skip_the_hopeless(self, turn: QueuePass) -> None:
+    def _skip_impossible(self, queue_pass: QueuePass) -> None:
         """Pass over those who are only looked at for starting now, and cannot."""
-        board, hopes, jobs = self.planner.occupancies, self._hopes, turn.jobs
-        for at in range(turn.at, len(jobs)):
-            sorts = self._sorts.of(jobs[at].job_id)
-            if hopes.could_start(sorts, board):
-                turn.skip_to(at)
+        board, candidates, jobs = self.planner.occupancies, self._candidates, queue_pass.jobs
+        for at in range(queue_pass.at, len(jobs)):
+            classes = self._classes.of(jobs[at].job_id)
+            if candidates.could_start(classes, board):
+                queue_pass.skip_to(at)
                 return
-            hopes.gone(sorts)
-        turn.skip_to(len(jobs))
+            candidates.gone(classes)
+        queue_pass.skip_to(len(jobs))
 
-    def _open_turn(self, job: WaitingJob) -> QueuePass | None:
+    def _appendable_pass(self, job: WaitingJob) -> QueuePass | None:
         """Give the turn that a new job can be appended to: the pass is still in it, and the job is its last."""
-        turn = self._turns[-1] if self._turns else None
-        queue = self.planner.queues[len(self._turns) - 1]
-        if turn is None or queue.name != job.queue or job.reservation == Reservation.TO_SCHEDULE:
+        queue_pass = self._queue_passes[-1] if self._queue_passes else None
+        queue = self.planner.queues[len(self._queue_passes) - 1]
+        if queue_pass is None or queue.name != job.queue or job.reservation == Reservation.TO_SCHEDULE:
             return None
-        return turn if self._in_order and next(reversed(self._queues[queue.name])) == job.job_id else None
+        return queue_pass if self._in_order and next(reversed(self._queues[queue.name])) == job.job_id else None
 
     # Who is where.
 
@@ -326,9 +330,9 @@ class IncrementalPlan:
         if job.reservation == Reservation.TO_SCHEDULE:
             self.planner.dated.add(job.job_id)
         elif not job.after or all(needed.state in FINAL for needed in job.after):
-            self._sorts.add(job)
+            self._classes.add(job)
 
-    def _dismiss(self, job_id: int) -> None:
+    def _drop_waiting(self, job_id: int) -> None:
         job = self.planner.waiting.pop(job_id)
         del self._queues[job.queue][job_id]
         self.planner.dated.discard(job_id)
@@ -336,12 +340,12 @@ class IncrementalPlan:
         self._due.discard(job_id)
         for needed in job.after:
             self._waits_for[needed.job_id].discard(job_id)
-        self._hopes.waits_no_more(self._sorts.forget(job_id))
+        self._candidates.waits_no_more(self._classes.forget(job_id))
 
-    def _have_place(self, job_id: int, state: JobState, reservation: Reservation) -> None:
+    def _move_to_placed(self, job_id: int, state: JobState, reservation: Reservation) -> None:
         planner = self.planner
         job, placement = planner.waiting[job_id], planner.placements.pop(job_id)
-        self._dismiss(job_id)
+        self._drop_waiting(job_id)
         placed = PlacedJob(
             job_id=job_id,
             moldable_id=placement.moldable_id,
@@ -357,7 +361,7 @@ class IncrementalPlan:
             reservation=reservation,
         )
         settled = planner.occupancies.settled[job_id]
-        kind, stay = settled.kind, settled.occupation
+        kind, occupation = settled.kind, settled.occupation
         planner.placed[job_id] = placed
         self._stale = self._stale or not self._in_order
         if reservation is Reservation.SCHEDULED:
@@ -365,41 +369,41 @@ class IncrementalPlan:
         self._ends[job_id] = placement.stop
         heappush(self._edges, placement.stop)
         if kind.besteffort or reservation is Reservation.SCHEDULED or self._limited:  # it holds more than was sought
-            self._settle_again(placed)
+            self._replace_placed(placed)
         else:
-            self._base.settle(job_id, kind, stay, found_in=self._base.chart(kind))
-            heappush(self._edges, stay.stop)
+            self._base.settle(job_id, kind, occupation, found_in=self._base.occupancy(kind))
+            heappush(self._edges, occupation.stop)
 
-    def _settle_again(self, placed: PlacedJob) -> None:
+    def _replace_placed(self, placed: PlacedJob) -> None:
         """Let a job have its place in the base as a snapshot would show it."""
         planner = self.planner
         if placed.job_id in self._base.settled:
             self._base.remove(placed.job_id)
         planner.placed[placed.job_id] = placed
         passing, planner.occupancies, self._stale = planner.occupancies, self._base, True
-        planner.settle_placed(placed)
+        planner.add_placed(placed)
         planner.occupancies = passing
-        stay = self._base.settled[placed.job_id].occupation
-        heappush(self._edges, stay.start)
-        heappush(self._edges, stay.stop)
+        occupation = self._base.settled[placed.job_id].occupation
+        heappush(self._edges, occupation.start)
+        heappush(self._edges, occupation.stop)
         if "besteffort" in placed.types:
-            planner.look_for_besteffort()
+            planner.update_besteffort()
 
-    def _hold_overdue(self) -> None:
+    def _extend_overdue(self) -> None:
         """Let those who should be gone hold their resources, and those who wait for them, for another second."""
         now, settled = self.now, self._base.settled
         for job in [job for job in self.planner.placed.values() if job.stop <= now]:
             self._ends[job.job_id] = now + 1
             heappush(self._edges, now + 1)
             if job.state in HOLDS_RESOURCES and settled[job.job_id].occupation.stop <= now:
-                self._settle_again(job)
+                self._replace_placed(job)
 
-    def _release_those_who_wait_for(self, job_id: int, state: JobState, exit_code: int) -> None:
+    def _release_dependants(self, job_id: int, state: JobState, exit_code: int) -> None:
         for number in self._waits_for.pop(job_id, ()):
             job = self.planner.waiting[number]
             over = Dependency(job_id, state, exit_code)
             after = tuple(over if needed.job_id == job_id else needed for needed in job.after)
             self.planner.waiting[number] = changed = replace(job, after=after)
-            self._hopes.waits_no_more(self._sorts.forget(number))
+            self._candidates.waits_no_more(self._classes.forget(number))
             self._admit(changed)
             self._stale = True

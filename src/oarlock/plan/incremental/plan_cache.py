@@ -29,18 +29,18 @@ class PlanCache:
 
     def __init__(self, settings: PlanSettings) -> None:
         self._settings = settings
-        self._live: IncrementalPlan | None = None
+        self._plan: IncrementalPlan | None = None
         self._resources: ResourceTable | None = None
         self._queues: tuple[Queue, ...] = ()
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to go on from."""
-        return self._live is None
+        return self._plan is None
 
     def forget(self) -> None:
         """Begin from scratch next time."""
-        self._live = None
+        self._plan = None
 
     def starts(self, snapshot: Snapshot, *, now: int) -> Plan:
         """Say who starts now, and what else has to happen, as a whole pass would; dates only as far as it had to go."""
@@ -51,44 +51,44 @@ class PlanCache:
         return self._up_to_date(snapshot, now).refresh(out_of_time)
 
     def _up_to_date(self, snapshot: Snapshot, now: int) -> IncrementalPlan:
-        live, self._live = self._live, None  # whatever fails, the next pass begins from scratch
-        if live is None or not self._is_of_the_same(live, snapshot, now):
-            live = IncrementalPlan(snapshot, now=now, settings=self._settings)
+        plan, self._plan = self._plan, None  # whatever fails, the next pass begins from scratch
+        if plan is None or not self._is_of_the_same(plan, snapshot, now):
+            plan = IncrementalPlan(snapshot, now=now, settings=self._settings)
             self._resources, self._queues = snapshot.resources, snapshot.queues
         else:
-            _follow(live, snapshot, now)
-        self._live = live
-        return live
+            _follow(plan, snapshot, now)
+        self._plan = plan
+        return plan
 
-    def _is_of_the_same(self, live: IncrementalPlan, snapshot: Snapshot, now: int) -> bool:
+    def _is_of_the_same(self, plan: IncrementalPlan, snapshot: Snapshot, now: int) -> bool:
         """Say whether nothing but jobs, and time, can have changed."""
-        known = live.planner.shapes
+        known = plan.planner.shapes
         return (
-            now >= live.now
+            now >= plan.now
             and snapshot.queues == self._queues
             and list(snapshot.shapes[: len(known)]) == known
             and (snapshot.resources is self._resources or snapshot.resources == self._resources)
         )
 
 
-def _follow(live: IncrementalPlan, snapshot: Snapshot, now: int) -> None:
+def _follow(plan: IncrementalPlan, snapshot: Snapshot, now: int) -> None:
     """Tell a live plan what is not as it knows it."""
-    planner = live.planner
-    live.advance(now)
-    live.used(snapshot.usage)
+    planner = plan.planner
+    plan.advance(now)
+    plan.used(snapshot.usage)
     planner.shapes += snapshot.shapes[len(planner.shapes) :]
     waiting = {job.job_id: job for job in snapshot.waiting}
     placed = {job.job_id: job for job in snapshot.placed}
     gone = [number for number in planner.placed if number not in placed]
     gone += [number for number in planner.waiting if number not in waiting and number not in placed]
     for number in gone:
-        live.ended(number)
+        plan.ended(number)
     for number, holder in placed.items():
         if planner.placed.get(number) != holder:
-            live.has_place(holder)
+            plan.has_place(holder)
     for number, job in waiting.items():
         known = planner.waiting.get(number)
         if known is None:
-            live.submitted(job)
+            plan.submitted(job)
         elif known != job:
-            live.changed(job)
+            plan.changed(job)

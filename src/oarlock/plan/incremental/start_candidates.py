@@ -28,7 +28,7 @@ class StartClasses:
         self._planner = planner
         self._known: dict[tuple[OccupancyKind, int, int], StartClass] = {}
         self._of_job: dict[int, tuple[StartClass, ...]] = {}
-        self.jobs_of: dict[StartClass, int] = {}
+        self.job_counts: dict[StartClass, int] = {}
 
     def of(self, job_id: int) -> tuple[StartClass, ...]:
         """Give the sorts of a job: one for each of its alternatives."""
@@ -36,35 +36,35 @@ class StartClasses:
 
     def add(self, job: WaitingJob) -> None:
         """Let one job more wait."""
-        self._of_job[job.job_id] = sorts = self._find(job)
-        for sort in sorts:
-            self.jobs_of[sort] = self.jobs_of.get(sort, 0) + 1
+        self._of_job[job.job_id] = classes = self._find(job)
+        for start_class in classes:
+            self.job_counts[start_class] = self.job_counts.get(start_class, 0) + 1
 
     def forget(self, job_id: int) -> tuple[StartClass, ...]:
         """Let a job wait no more; gives what its sorts were."""
-        sorts = self._of_job.pop(job_id, ())
-        for sort in sorts:
-            self.jobs_of[sort] -= 1
-            if not self.jobs_of[sort]:
-                del self.jobs_of[sort]
-        return sorts
+        classes = self._of_job.pop(job_id, ())
+        for start_class in classes:
+            self.job_counts[start_class] -= 1
+            if not self.job_counts[start_class]:
+                del self.job_counts[start_class]
+        return classes
 
     def _find(self, job: WaitingJob) -> tuple[StartClass, ...]:
         try:
             kind = self._planner.kind(job)
-            sorts = [self._sort(kind, choice.shape, choice.walltime) for choice in job.choices]
+            classes = [self._class_of(kind, choice.shape, choice.walltime) for choice in job.choices]
         except (OarlockError, ValueError):
             return ()  # it will be set aside, and never start
-        return tuple(sorts if len(sorts) == 1 else dict.fromkeys(sorts))
+        return tuple(classes if len(classes) == 1 else dict.fromkeys(classes))
 
-    def _sort(self, kind: OccupancyKind, shape: int, walltime: int) -> StartClass:
-        sort = self._known.get((kind, shape, walltime))
-        if sort is None:
+    def _class_of(self, kind: OccupancyKind, shape: int, walltime: int) -> StartClass:
+        start_class = self._known.get((kind, shape, walltime))
+        if start_class is None:
             planner = self._planner
-            fit, length = planner.fit(shape), planner.sought(kind, walltime)
-            sort = StartClass(kind, fit, length, possible=planner.could_ever_start(shape))
-            self._known[kind, shape, walltime] = sort
-        return sort
+            fit, length = planner.fit(shape), planner.hole_length(kind, walltime)
+            start_class = StartClass(kind, fit, length, possible=planner.fits_empty_cluster(shape))
+            self._known[kind, shape, walltime] = start_class
+        return start_class
 
 
 class StartCandidates:
@@ -74,62 +74,65 @@ class StartCandidates:
     resources (`steady` is False) less room may be better, so for such a sort there is always hope.
     """
 
-    __slots__ = ("_gone", "_hopeless", "_jobs_of", "_untried")
+    __slots__ = ("_gone", "_impossible", "_job_counts", "_untried")
 
-    def __init__(self, jobs_of: Mapping[StartClass, int]) -> None:
+    def __init__(self, job_counts: Mapping[StartClass, int]) -> None:
         """Begin with all jobs to come. `jobs_of` is followed: it counts those who wait, whether they had their turn."""
-        self._jobs_of = jobs_of
+        self._job_counts = job_counts
         self._gone: dict[StartClass, int] = {}
         self._untried: list[StartClass] | None = None  # those of `jobs_of`, until somebody asks
-        self._hopeless: set[StartClass] = set()
+        self._impossible: set[StartClass] = set()
 
-    def come(self, sorts: Sequence[StartClass]) -> None:
+    def come(self, classes: Sequence[StartClass]) -> None:
         """Let one job more be still to come; it is counted among those who wait."""
         if self._untried is not None:
-            self._untried += [sort for sort in sorts if sort not in self._hopeless]
+            self._untried += [start_class for start_class in classes if start_class not in self._impossible]
 
-    def gone(self, sorts: Sequence[StartClass]) -> None:
+    def gone(self, classes: Sequence[StartClass]) -> None:
         """Let a job have had its turn."""
         gone = self._gone
-        for sort in sorts:
-            gone[sort] = gone.get(sort, 0) + 1
+        for start_class in classes:
+            gone[start_class] = gone.get(start_class, 0) + 1
 
-    def waits_no_more(self, sorts: Sequence[StartClass]) -> None:
+    def waits_no_more(self, classes: Sequence[StartClass]) -> None:
         """Let a job that had its turn be counted no more among those who wait."""
         gone = self._gone
-        for sort in sorts:
-            if sort in gone:
-                gone[sort] -= 1
+        for start_class in classes:
+            if start_class in gone:
+                gone[start_class] -= 1
 
     def left(self, board: Occupancies) -> bool:
         """Say whether anybody who is still to come could start now."""
-        untried, gone, jobs_of, hopeless = self._untried, self._gone, self._jobs_of, self._hopeless
+        untried, gone, job_counts, impossible = self._untried, self._gone, self._job_counts, self._impossible
         if untried is None:
-            untried = self._untried = list(jobs_of)
+            untried = self._untried = list(job_counts)
         kind: OccupancyKind | None = None
         while untried:
-            sort = untried[-1]
-            if sort not in hopeless and jobs_of.get(sort, 0) > gone.get(sort, 0):
-                if sort.kind is not kind:  # nearly all are of one kind
-                    kind, chart = sort.kind, board.chart(sort.kind)
-                    most = chart.most_now
-                fit = sort.fit
-                if not fit.steady or (fit.least <= most and chart.find_now(fit, sort.length) is not None):
+            start_class = untried[-1]
+            if start_class not in impossible and job_counts.get(start_class, 0) > gone.get(start_class, 0):
+                if start_class.kind is not kind:  # nearly all are of one kind
+                    kind, occupancy = start_class.kind, board.occupancy(start_class.kind)
+                    most = occupancy.free_now
+                fit = start_class.fit
+                if not fit.monotone or (fit.least <= most and occupancy.find_now(fit, start_class.length) is not None):
                     return True
-                hopeless.add(sort)
+                impossible.add(start_class)
             untried.pop()
         return False
 
-    def could_start(self, sorts: Sequence[StartClass], board: Occupancies) -> bool:
+    def could_start(self, classes: Sequence[StartClass], board: Occupancies) -> bool:
         """Say whether a job could start now."""
-        hopeless = self._hopeless
-        for sort in sorts:  # noqa: SIM110 - a generator would take twice as long
-            if sort not in hopeless and self._could(sort, board):
+        impossible = self._impossible
+        for start_class in classes:  # noqa: SIM110 - a generator would take twice as long
+            if start_class not in impossible and self._could(start_class, board):
                 return True
         return False
 
-    def _could(self, sort: StartClass, board: Occupancies) -> bool:
-        if not sort.fit.steady or board.chart(sort.kind).find_now(sort.fit, sort.length) is not None:
+    def _could(self, start_class: StartClass, board: Occupancies) -> bool:
+        if (
+            not start_class.fit.monotone
+            or board.occupancy(start_class.kind).find_now(start_class.fit, start_class.length) is not None
+        ):
             return True
-        self._hopeless.add(sort)
+        self._impossible.add(start_class)
         return False

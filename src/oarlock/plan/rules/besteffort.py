@@ -18,7 +18,7 @@ def preemptible_resources(holders: Iterable[JobResources]) -> dict[str | None, i
     """Give the resources on which somebody would have to die, by the room they are in."""
     found: dict[str | None, int] = {}
     for holder in holders:
-        found[holder.kind.room] = found.get(holder.kind.room, 0) | holder.resources
+        found[holder.kind.container] = found.get(holder.kind.container, 0) | holder.resources
     return found
 
 
@@ -32,6 +32,8 @@ def is_in_the_way(job: JobResources, newcomer: JobResources) -> bool:
     """Say whether a newcomer can have its resources only when a best-effort job is gone."""
     if job.job_id == newcomer.job_id or not job.resources & newcomer.resources:
         return False
-    if job.kind.room != newcomer.kind.room or (job.kind.placeholder and job.kind.placeholder == newcomer.kind.allowed):
+    if job.kind.container != newcomer.kind.container or (
+        job.kind.placeholder and job.kind.placeholder == newcomer.kind.allowed
+    ):
         return False  # who runs inside of a container, or in its place, does not want it to die
     return job.kind.sharing is None or job.kind.sharing != newcomer.kind.sharing

@@ -46,19 +46,19 @@ class Containers:
     """The rooms there are: what is theirs, and when. Without containers this costs nothing."""
 
     def __init__(self, jobs: Sequence[WaitingJob | PlacedJob] = ()) -> None:
-        self._rooms: dict[str, dict[int, Occupation]] = {}
+        self._occupations: dict[str, dict[int, Occupation]] = {}
         self._names: dict[str, str] = {}  # the number of a container with a name, and that name
         self._running: dict[str, int] = {}
-        self._hoped: dict[str, int] = {}  # rooms of containers that wait
+        self._waiting: dict[str, int] = {}  # rooms of containers that wait
         self.needed = False  # whether any job is a container or belongs into one
         for job in jobs:
             if job.types and (is_container(job.types) or container_of(job.types) is not None):
                 self.needed = True
-            room = opened_container(job) if job.types else None
-            if room is not None:
-                self._names[str(job.job_id)] = room
-                self._rooms.setdefault(room, {})
-                self._hoped.setdefault(room, job.job_id)
+            container = opened_container(job) if job.types else None
+            if container is not None:
+                self._names[str(job.job_id)] = container
+                self._occupations.setdefault(container, {})
+                self._waiting.setdefault(container, job.job_id)
 
     def room_of(self, job: WaitingJob | PlacedJob, resources: int | None = None) -> str | None:
         """Give the room that a job belongs into; None: into none.
@@ -66,70 +66,72 @@ class Containers:
         One that has resources already that are not in its room (any more) is in everybody's way until it is over.
         """
         name = container_of(job.types)
-        room = None if name is None else self._names.get(name, name)
-        if room is None or resources is None or not without(resources, self.resources(room)):
-            return room
+        container = None if name is None else self._names.get(name, name)
+        if container is None or resources is None or not without(resources, self.resources(container)):
+            return container
         return None
 
-    def open(self, job: WaitingJob | PlacedJob, stay: Occupation) -> str | None:
+    def open(self, job: WaitingJob | PlacedJob, occupation: Occupation) -> str | None:
         """Note the place of a job, in case it is a container; give the room that is larger now."""
-        room = opened_container(job) if job.types else None
-        if room is not None:
-            self._rooms.setdefault(room, {})[job.job_id] = stay
+        container = opened_container(job) if job.types else None
+        if container is not None:
+            self._occupations.setdefault(container, {})[job.job_id] = occupation
             if isinstance(job, PlacedJob) and job.state == JobState.RUNNING:
-                self._running[room] = self._running.get(room, 0) | stay.resources
-        return room
+                self._running[container] = self._running.get(container, 0) | occupation.resources
+        return container
 
     def withdraw(self, job: WaitingJob) -> str | None:
         """Forget the place of a job, in case it is a container; give the room that is smaller now."""
-        room = opened_container(job)
-        if room is not None:
-            self._rooms[room].pop(job.job_id, None)
-        return room
+        container = opened_container(job)
+        if container is not None:
+            self._occupations[container].pop(job.job_id, None)
+        return container
 
     def close(self, job_id: int) -> str | None:
         """Forget a container; give the room that is smaller now."""
-        room = self._names.pop(str(job_id), None)
-        if room is not None:
-            self._rooms[room].pop(job_id, None)
-            self._running.pop(room, None)
-        return room
+        container = self._names.pop(str(job_id), None)
+        if container is not None:
+            self._occupations[container].pop(job_id, None)
+            self._running.pop(container, None)
+        return container
 
-    def resources(self, room: str) -> int:
+    def resources(self, container: str) -> int:
         """Give all that is in a room at some time."""
-        return union(stay.resources for stay in self._rooms.get(room, {}).values())
+        return union(occupation.resources for occupation in self._occupations.get(container, {}).values())
 
-    def running(self, room: str) -> int:
+    def running(self, container: str) -> int:
         """Give what jobs can start on: the resources of containers that run."""
-        return self._running.get(room, 0)
+        return self._running.get(container, 0)
 
-    def next(self, room: str) -> tuple[int, int]:
+    def next(self, container: str) -> tuple[int, int]:
         """Give the container of a room that comes first, and when it starts."""
-        start, job_id = min((stay.start, job_id) for job_id, stay in self._rooms[room].items())
+        start, job_id = min((occupation.start, job_id) for job_id, occupation in self._occupations[container].items())
         return job_id, start
 
-    def shut(self, room: str) -> list[Occupation]:
+    def shut(self, container: str) -> list[Occupation]:
         """Give when which resources of a room are not in it."""
-        stays = list(self._rooms.get(room, {}).values())
-        everything = self.resources(room)
-        edges = sorted({0, FOREVER, *(edge for stay in stays for edge in (stay.start, stay.stop))})
+        occupations = list(self._occupations.get(container, {}).values())
+        everything = self.resources(container)
+        edges = sorted(
+            {0, FOREVER, *(edge for occupation in occupations for edge in (occupation.start, occupation.stop))}
+        )
         there = [
-            (begin, end, union(s.resources for s in stays if s.start <= begin and end <= s.stop))
+            (begin, end, union(s.resources for s in occupations if s.start <= begin and end <= s.stop))
             for begin, end in pairwise(edges)
         ]
         return [Occupation(begin, end, without(everything, some)) for begin, end, some in there]
 
-    def is_gone(self, room: str) -> bool:
+    def is_gone(self, container: str) -> bool:
         """Say whether no container of a room is there, not even one that waits."""
-        return not self._rooms.get(room) and room not in self._hoped
+        return not self._occupations.get(container) and container not in self._waiting
 
-    def blocked(self, room: str) -> Blocked | None:
+    def blocked(self, container: str) -> Blocked | None:
         """Say why nothing can be planned in a room."""
-        if self._rooms.get(room):
+        if self._occupations.get(container):
             return None
-        if self.is_gone(room):
-            return Blocked(Obstacle.CONTAINER, f"there is no container `{room}` (any more)")
-        return Blocked(Obstacle.CONTAINER, f"its container, job {self._hoped[room]}, has no place yet")
+        if self.is_gone(container):
+            return Blocked(Obstacle.CONTAINER, f"there is no container `{container}` (any more)")
+        return Blocked(Obstacle.CONTAINER, f"its container, job {self._waiting[container]}, has no place yet")
 
 
 def placeholder_of(types: Iterable[str]) -> str | None:

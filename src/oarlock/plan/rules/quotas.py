@@ -47,10 +47,10 @@ class QuotaCounter:
         first, last = self._cut(start), self._cut(stop)
         self.used[first:last] = [QuotaUse(*map(sum, zip(used, use, strict=True))) for used in self.used[first:last]]
 
-    def over(self, begin: int, end: int, room: QuotaUse) -> int | None:
+    def over(self, begin: int, end: int, headroom: QuotaUse) -> int | None:
         """Say until when more than `room` is used for the last time in [begin, end); None: it never is."""
         for index in range(bisect_left(self.times, end) - 1, bisect_right(self.times, begin) - 2, -1):
-            if any(used > most for used, most in zip(self.used[index], room, strict=True)):
+            if any(used > most for used, most in zip(self.used[index], headroom, strict=True)):
                 return self.times[index + 1]
         return None
 
@@ -74,17 +74,21 @@ class QuotaLimit(NamedTuple):
     spans: tuple[Span, ...]
     counter: QuotaCounter
 
-    def room(self, use: QuotaUse) -> QuotaUse:
+    def headroom(self, use: QuotaUse) -> QuotaUse:
         """Give what others may have beside such a job; less than nothing if it is too much by itself."""
         most = self.rule.resources, self.rule.jobs, self.rule.resource_seconds
         return QuotaUse(*(_NO_LIMIT if limit < 0 else limit - own for limit, own in zip(most, use, strict=True)))
 
     def clear_from(self, start: int, length: int, use: QuotaUse) -> int:
         """Give the earliest instant from `start` on at which such a job breaks no rule for `length`."""
-        room = self.room(use)
+        headroom = self.headroom(use)
         for begin, end in self.spans:
             while begin < start + length and start < end:
-                over = end if min(room) < 0 else self.counter.over(max(begin, start), min(end, start + length), room)
+                over = (
+                    end
+                    if min(headroom) < 0
+                    else self.counter.over(max(begin, start), min(end, start + length), headroom)
+                )
                 if over is None:
                     break
                 start = min(over, end)
@@ -114,13 +118,13 @@ class Quotas:
         """Give the rules that hold for a job."""
         return self._of(job, besteffort=besteffort).limits
 
-    def count(self, job: WaitingJob | PlacedJob, stay: Occupation, use: QuotaUse, *, besteffort: bool) -> None:
+    def count(self, job: WaitingJob | PlacedJob, occupation: Occupation, use: QuotaUse, *, besteffort: bool) -> None:
         """Count a job that has a place; one that had another is counted here instead."""
         self.forget(job.job_id)
         counters = [*self._of(job, besteffort=True).counters]
         if not besteffort:
             counters += self._of(job, besteffort=False).counters
-        self._counted[job.job_id] = counters, stay, use
+        self._counted[job.job_id] = counters, occupation, use
         self._add(job.job_id, 1)
 
     def forget(self, job_id: int) -> None:
@@ -140,9 +144,9 @@ class Quotas:
             self._add(job_id, 1)
 
     def _add(self, job_id: int, sign: int) -> None:
-        counters, stay, use = self._counted[job_id]
+        counters, occupation, use = self._counted[job_id]
         for counter in counters:
-            counter.add(stay.start, stay.stop, QuotaUse(*(sign * one for one in use)))
+            counter.add(occupation.start, occupation.stop, QuotaUse(*(sign * one for one in use)))
 
     def _of(self, job: WaitingJob | PlacedJob, *, besteffort: bool) -> "JobQuotas":
         """Find out once for all jobs that no rule tells apart."""

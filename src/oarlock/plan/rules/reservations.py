@@ -31,8 +31,8 @@ class ReservationFit:
     ready: int
     least: int
     of_nodes: bool
-    steady: bool
-    asks: Demand | None = None
+    monotone: bool
+    demand: Demand | None = None
 
     def fits(self, free: int) -> bool:
         return self.fit.fits(free) or self.fit.fits(free & self.ready)
@@ -46,7 +46,7 @@ class ReservationFit:
 
 def ready_first(fit: Fit, ready: int) -> Fit:
     """Let a shape take of what is ready (in its own units) where it can."""
-    return ReservationFit(fit, ready, fit.least, fit.of_nodes, fit.steady, fit.asks)
+    return ReservationFit(fit, ready, fit.least, fit.of_nodes, fit.monotone, fit.demand)
 
 
 class DueReservation(NamedTuple):
@@ -68,7 +68,7 @@ _NOT_BEGUN = (JobState.WAITING, JobState.HOLD)
 def place_reservation(
     job: WaitingJob,
     fit: Fit,
-    chart: Occupancy,
+    occupancy: Occupancy,
     held: JobLimits,
     later: Later,
     *,
@@ -87,25 +87,25 @@ def place_reservation(
         return Unplaced(job.job_id, Obstacle.MISSED, "the reservation would already be over")
     start = max(job.start, now)
     duration = choice.walltime + security_time
-    taken = held.choose(chart.free(fit, start, start + duration))
+    taken = held.choose(occupancy.free(fit, start, start + duration))
     broken = held.broken(start, taken) if taken else ""
     if taken and not broken:
         return Placement(job.job_id, choice.moldable_id, start, start + choice.walltime, taken)
-    found = later(duration, start)
-    if found is None and broken:
+    window = later(duration, start)
+    if window is None and broken:
         return Unplaced(job.job_id, Obstacle.QUOTA, broken)
-    if found is None:
-        return _never(job, fit, chart, held, duration, start)
+    if window is None:
+        return _never(job, fit, occupancy, held, duration, start)
     obstacle, why = (Obstacle.QUOTA, broken) if broken else (Obstacle.CONFLICT, conflict)
-    wait = f"it could start {show(found.start - start)} later"
-    return Unplaced(job.job_id, obstacle, f"{why}; {wait}", earliest=found.start)
+    wait = f"it could start {show(window.start - start)} later"
+    return Unplaced(job.job_id, obstacle, f"{why}; {wait}", earliest=window.start)
 
 
-def _never(job: WaitingJob, fit: Fit, chart: Occupancy, held: JobLimits, duration: int, start: int) -> Unplaced:
-    found = chart.find(fit, duration, start)
-    if found is None:
+def _never(job: WaitingJob, fit: Fit, occupancy: Occupancy, held: JobLimits, duration: int, start: int) -> Unplaced:
+    window = occupancy.find(fit, duration, start)
+    if window is None:
         return Unplaced(job.job_id, Obstacle.TOO_BIG, "the cluster never has what it asks for")
-    return Unplaced(job.job_id, Obstacle.QUOTA, held.broken(found.start, held.choose(found.free)))
+    return Unplaced(job.job_id, Obstacle.QUOTA, held.broken(window.start, held.choose(window.free)))
 
 
 def decide_due(job: PlacedJob, resources: int, ready: int, *, now: int, patience: int) -> DueReservation:

@@ -18,12 +18,12 @@ class PlacementOption(Struct, frozen=True, gc=False):
 
     choice: Choice
     fit: Fit
-    found: FreeWindow
+    window: FreeWindow
 
     @property
     def end(self) -> int:
         """When the job would be over: the alternative that ends first is chosen."""
-        return self.found.start + self.choice.walltime
+        return self.window.start + self.choice.walltime
 
 
 Choose = Callable[[int], int]
@@ -53,16 +53,16 @@ class JobLimits(NamedTuple):
         """Say what a job has that is given so many resources."""
         return QuotaUse(count, 1, count * self.walltime)
 
-    def soon(self, start: int) -> int:
+    def resources_before_windows(self, start: int) -> int:
         """Give the resources with a window that a job which starts then would run into."""
         return union(one.resources for one in self.windows if one.start < start + self.lasting and start < one.stop)
 
     def free(self, fitter: Fitter, fit: Fit, start: int, free: int) -> int:
         """Give what is left of a free set for a start, where windows come soon."""
-        soon = self.soon(start)
+        soon = self.resources_before_windows(start)
         return without(free, fitter.touched_nodes(soon) if fit.of_nodes else soon)
 
-    def lets(self, start: int, resources: int) -> bool:
+    def allow(self, start: int, resources: int) -> bool:
         """Say whether quotas let a job start then, with these resources."""
         return earliest_within(self.limits, start, self.length, self.use(resources)) == start
 
@@ -72,42 +72,42 @@ class JobLimits(NamedTuple):
 
 
 def earliest_window(
-    fitter: Fitter, chart: Occupancy, fit: Fit, held: JobLimits, *, hole: int, not_before: int, fewest: int
+    fitter: Fitter, occupancy: Occupancy, fit: Fit, held: JobLimits, *, hole: int, not_before: int, fewest: int
 ) -> FreeWindow | None:
     """Find the earliest place that is free, and that nothing holds back; None: there is never one.
 
     Where quotas are broken by even the `fewest` resources that the shape can take, the search goes on where they are
     not. What has to be tried instant by instant is: shapes that take now more and now less, and windows.
     """
-    if not fit.steady or held.windows:
-        return _instant_by_instant(fitter, chart, fit, held, hole, not_before)
-    found = chart.find(fit, hole, not_before)
-    while found is not None:
-        start = earliest_within(held.limits, found.start, held.length, held.use_of(fewest))
+    if not fit.monotone or held.windows:
+        return _instant_by_instant(fitter, occupancy, fit, held, hole, not_before)
+    window = occupancy.find(fit, hole, not_before)
+    while window is not None:
+        start = earliest_within(held.limits, window.start, held.length, held.use_of(fewest))
         if start is None:
             return None
-        if start == found.start:
-            if held.lets(start, held.choose(found.free)):
-                return found
-            return _instant_by_instant(fitter, chart, fit, held, hole, start)
-        found = chart.find(fit, hole, start)
+        if start == window.start:
+            if held.allow(start, held.choose(window.free)):
+                return window
+            return _instant_by_instant(fitter, occupancy, fit, held, hole, start)
+        window = occupancy.find(fit, hole, start)
     return None
 
 
 def _instant_by_instant(
-    fitter: Fitter, chart: Occupancy, fit: Fit, held: JobLimits, hole: int, not_before: int
+    fitter: Fitter, occupancy: Occupancy, fit: Fit, held: JobLimits, hole: int, not_before: int
 ) -> FreeWindow | None:
-    for start in _instants(chart, held, max(not_before, chart.now)):
-        free = held.free(fitter, fit, start, chart.free(fit, start, start + hole))
-        if fit.fits(free) and held.lets(start, held.choose(free)):
+    for start in _instants(occupancy, held, max(not_before, occupancy.now)):
+        free = held.free(fitter, fit, start, occupancy.free(fit, start, start + hole))
+        if fit.fits(free) and held.allow(start, held.choose(free)):
             return FreeWindow(start, free)
     return None
 
 
-def _instants(chart: Occupancy, held: JobLimits, begin: int) -> list[int]:
+def _instants(occupancy: Occupancy, held: JobLimits, begin: int) -> list[int]:
     """Give the instants at which a job may begin: at once, or when something changes."""
     changes = {edge for edge in edges(held.limits) if begin < edge < FOREVER}
-    return sorted(changes.union(chart.instants(begin)))
+    return sorted(changes.union(occupancy.instants(begin)))
 
 
 def fewest(fitter: Fitter, shape: Shape, fit: Fit, counted: int) -> int:

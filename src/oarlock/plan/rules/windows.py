@@ -47,11 +47,11 @@ class PlanLimits:
         """Say whether there is any limit."""
         return self._quotas is not None or bool(self.windows)
 
-    def hold(self, kind: OccupancyKind) -> bool:
+    def restricts(self, kind: OccupancyKind) -> bool:
         """Say whether anything could hold back jobs of a kind."""
         return self._quotas is not None or (kind.besteffort and bool(self.windows))
 
-    def held(self, job: WaitingJob, kind: OccupancyKind, choice: Choice, choose: Choose) -> JobLimits:
+    def job_limits(self, job: WaitingJob, kind: OccupancyKind, choice: Choice, choose: Choose) -> JobLimits:
         """Give what holds a job back."""
         return JobLimits(
             limits=self._quotas.limits(job, besteffort=kind.besteffort) if self._quotas is not None else (),
@@ -63,60 +63,64 @@ class PlanLimits:
             counted=self._counted,
         )
 
-    def first(self, job: WaitingJob, kind: OccupancyKind, choice: Choice, fit: Fit, earliest: int) -> FreeWindow | None:
+    def find_earliest(
+        self, job: WaitingJob, kind: OccupancyKind, choice: Choice, fit: Fit, earliest: int
+    ) -> FreeWindow | None:
         """Find the earliest place for one alternative of a job; None: there is never one."""
         planner = self._planner
-        hole = planner.sought(kind, choice.walltime)
-        if not self.hold(kind):
-            return planner.occupancies.chart(kind).find(fit, hole, earliest)
-        held = self.held(job, kind, choice, lambda free: planner.taken(kind, fit, free))
+        hole = planner.hole_length(kind, choice.walltime)
+        if not self.restricts(kind):
+            return planner.occupancies.occupancy(kind).find(fit, hole, earliest)
+        held = self.job_limits(job, kind, choice, lambda free: planner.choose_resources(kind, fit, free))
         return self.find(kind, choice, fit, held, hole=hole, not_before=earliest)
 
     def find(
         self, kind: OccupancyKind, choice: Choice, fit: Fit, held: JobLimits, *, hole: int, not_before: int
     ) -> FreeWindow | None:
         """Find the earliest place that nothing holds back; None: there is never one."""
-        chart = self._planner.occupancies.chart(kind)
+        occupancy = self._planner.occupancies.occupancy(kind)
         if not held.limits and not held.windows:
-            return chart.find(fit, hole, not_before)
+            return occupancy.find(fit, hole, not_before)
         return earliest_window(
-            self._planner.fitter, chart, fit, held, hole=hole, not_before=not_before, fewest=self._least(choice)
+            self._planner.fitter, occupancy, fit, held, hole=hole, not_before=not_before, fewest=self._least(choice)
         )
 
-    def broken(self, job: WaitingJob, kind: OccupancyKind, choice: Choice, free: int) -> str:
+    def quota_broken_now(self, job: WaitingJob, kind: OccupancyKind, choice: Choice, free: int) -> str:
         """Say which quota keeps a job from starting now, with what it could have (`free`) or the least it needs."""
         if self._quotas is None:
             return ""
         fit = self._planner.fit(choice.shape)
-        held = self.held(job, kind, choice, lambda free: self._planner.taken(kind, fit, free))
+        held = self.job_limits(job, kind, choice, lambda free: self._planner.choose_resources(kind, fit, free))
         use = held.use(held.choose(free)) if fit.fits(free) else held.use_of(self._least(choice))
         with self._quotas.without(job.job_id):
             return broken_quota(held.limits, self._planner.now, held.length, use)
 
-    def now(self, job: WaitingJob, kind: OccupancyKind, option: PlacementOption) -> PlacementOption | None:
+    def restrict(self, job: WaitingJob, kind: OccupancyKind, option: PlacementOption) -> PlacementOption | None:
         """Give what is left of a place that begins now; None if limits leave nothing."""
-        if not self.hold(kind):
+        if not self.restricts(kind):
             return option
-        fit, start = option.fit, option.found.start
-        held = self.held(job, kind, option.choice, lambda free: self._planner.taken(kind, fit, free))
-        left = held.free(self._planner.fitter, fit, start, option.found.free)
-        if not fit.fits(left) or not held.lets(start, held.choose(left)):
+        fit, start = option.fit, option.window.start
+        held = self.job_limits(job, kind, option.choice, lambda free: self._planner.choose_resources(kind, fit, free))
+        left = held.free(self._planner.fitter, fit, start, option.window.free)
+        if not fit.fits(left) or not held.allow(start, held.choose(left)):
             return None
-        return replace(option, found=FreeWindow(start, left))
+        return replace(option, window=FreeWindow(start, left))
 
-    def broken_by(self, job: WaitingJob, kind: OccupancyKind, option: PlacementOption) -> str:
+    def quota_broken_by(self, job: WaitingJob, kind: OccupancyKind, option: PlacementOption) -> str:
         """Say which quota keeps a job from a place that is free; nothing if none does."""
-        held = self.held(job, kind, option.choice, lambda free: self._planner.taken(kind, option.fit, free))
-        return held.broken(option.found.start, held.choose(option.found.free))
+        held = self.job_limits(
+            job, kind, option.choice, lambda free: self._planner.choose_resources(kind, option.fit, free)
+        )
+        return held.broken(option.window.start, held.choose(option.window.free))
 
-    def at_its_date(self, job: WaitingJob, kind: OccupancyKind) -> Placement | Unplaced:
+    def place_reservation(self, job: WaitingJob, kind: OccupancyKind) -> Placement | Unplaced:
         """Look for the place of a new reservation at its date."""
         planner, choice = self._planner, job.choices[0]
-        blocked = None if kind.room is None else planner.containers.blocked(kind.room)
+        blocked = None if kind.container is None else planner.containers.blocked(kind.container)
         if blocked is not None:
             return Unplaced(job.job_id, blocked.obstacle, blocked.detail)
-        fit, security_time = self._dated(choice.shape), planner.settings.security_time
-        held = self.held(job, kind, choice, fit.take)
+        fit, security_time = self._reservation_fit(choice.shape), planner.settings.security_time
+        held = self.job_limits(job, kind, choice, fit.take)
         start = max(job.start, planner.now)
         windows = self.named(start, start + choice.walltime + security_time)
 
@@ -126,7 +130,7 @@ class PlanLimits:
         return reservations.place_reservation(
             job,
             fit,
-            planner.occupancies.chart(kind),
+            planner.occupancies.occupancy(kind),
             held,
             later,
             now=planner.now,
@@ -134,7 +138,7 @@ class PlanLimits:
             conflict=f"the date is taken (maintenance {windows})" if windows else "the date is taken",
         )
 
-    def _dated(self, shape: int) -> Fit:
+    def _reservation_fit(self, shape: int) -> Fit:
         """Give a shape as reservations ask for it; one for all of them, since charts remember what they were asked."""
         known = self._reserved.get(shape)
         if known is None:
@@ -147,34 +151,34 @@ class PlanLimits:
         """Name the windows in [start, stop)."""
         return ", ".join(f"`{name}`" for one, name in self.names.items() if one.start < stop and start < one.stop)
 
-    def let(self, job: WaitingJob, kind: OccupancyKind, place: Placement, resources: int) -> bool:
+    def allow(self, job: WaitingJob, kind: OccupancyKind, place: Placement, resources: int) -> bool:
         """Say whether a job may have a place that is free."""
-        if not self.hold(kind):
+        if not self.restricts(kind):
             return True
         choice = Choice(place.moldable_id, 0, place.stop - place.start)
-        held = self.held(job, kind, choice, lambda free: free)
-        return not held.soon(place.start) & resources and held.lets(place.start, resources)
+        held = self.job_limits(job, kind, choice, lambda free: free)
+        return not held.resources_before_windows(place.start) & resources and held.allow(place.start, resources)
 
-    def never(self, job: WaitingJob, kind: OccupancyKind) -> Unplaced:
+    def why_never(self, job: WaitingJob, kind: OccupancyKind) -> Unplaced:
         """Say why a job that is not too big for the cluster never has a place: its container, a quota, what is away."""
-        if kind.room is not None:
+        if kind.container is not None:
             return Unplaced(job.job_id, Obstacle.CONTAINER, "its container never has what it asks for, for so long")
         planner = self._planner
         for choice in job.choices if self._quotas is not None else ():
             fit = planner.fit(choice.shape)
-            found = planner.occupancies.chart(kind).find(fit, planner.sought(kind, choice.walltime))
-            if found is not None:
-                held = self.held(job, kind, choice, lambda free: free)
-                says = held.broken(found.start, planner.taken(kind, fit, found.free))
+            window = planner.occupancies.occupancy(kind).find(fit, planner.hole_length(kind, choice.walltime))
+            if window is not None:
+                held = self.job_limits(job, kind, choice, lambda free: free)
+                says = held.broken(window.start, planner.choose_resources(kind, fit, window.free))
                 if says:
                     return Unplaced(job.job_id, Obstacle.QUOTA, says)
         return Unplaced(job.job_id, Obstacle.UNAVAILABLE, "too many of the resources it could use are away")
 
-    def count(self, job: WaitingJob | PlacedJob, kind: OccupancyKind, stay: Occupation, walltime: int) -> None:
+    def count(self, job: WaitingJob | PlacedJob, kind: OccupancyKind, occupation: Occupation, walltime: int) -> None:
         """Let quotas count a job that has a place."""
         if self._quotas is not None:
-            size = (stay.resources & self._counted).bit_count()
-            self._quotas.count(job, stay, QuotaUse(size, 1, size * walltime), besteffort=kind.besteffort)
+            size = (occupation.resources & self._counted).bit_count()
+            self._quotas.count(job, occupation, QuotaUse(size, 1, size * walltime), besteffort=kind.besteffort)
 
     def forget(self, job_id: int) -> None:
         """Count a job no more."""

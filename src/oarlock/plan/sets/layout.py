@@ -95,10 +95,10 @@ class ResourceLayout:
         """Give the set of resources of each value of a property, in order of first appearance; made once."""
         known = self._by_value.get(name)
         if known is None:
-            known = self._by_value[name] = self._told_apart(self.column(name))
+            known = self._by_value[name] = self._group_by_value(self.column(name))
         return known
 
-    def _told_apart(self, column: Sequence[Value]) -> dict[Value, int]:
+    def _group_by_value(self, column: Sequence[Value]) -> dict[Value, int]:
         if len(set(column)) == 1:  # nothing is told apart by it
             return {column[0]: self.everything}
         found: dict[Value, list[int]] = {}

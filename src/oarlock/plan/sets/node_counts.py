@@ -115,11 +115,15 @@ class NodeFields:
     def lowest(self, bits: int, marks: int, fields: int, count: int) -> int:
         """Give the `count` lowest members of each of the first so many `fields` that are marked as having as many."""
         marks = lowest(marks, fields)
-        given = self._of_each(bits, marks, count) if fields <= _FEW_PARTS else self._of_all(bits, marks, count)
+        given = (
+            self._lowest_node_by_node(bits, marks, count)
+            if fields <= _FEW_PARTS
+            else self._lowest_at_once(bits, marks, count)
+        )
         self._last = given
         return given.resources
 
-    def _of_each(self, bits: int, marks: int, count: int) -> TakenResources:
+    def _lowest_node_by_node(self, bits: int, marks: int, count: int) -> TakenResources:
         taken = nodes = 0
         while marks:
             mark = marks.bit_length() - 1
@@ -130,7 +134,7 @@ class NodeFields:
             nodes |= 1 << node
         return TakenResources(taken, nodes, whole=False)
 
-    def _of_all(self, bits: int, marks: int, count: int) -> TakenResources:
+    def _lowest_at_once(self, bits: int, marks: int, count: int) -> TakenResources:
         lows = self.lows_of(marks)
         here = left = bits & self.filled(lows)
         for _ in range(count):

@@ -27,10 +27,15 @@ class SlotBlock:
 
     def copy(self) -> "SlotBlock":
         """Give a block that can be changed apart."""
-        twin = SlotBlock.__new__(SlotBlock)
-        twin.times, twin.sets, twin.counts = self.times[:], self.sets[:], self.counts[:]
-        twin.taken, twin.taken_size, twin.common, twin.fewest = self.taken, self.taken_size, self.common, self.fewest
-        return twin
+        duplicate = SlotBlock.__new__(SlotBlock)
+        duplicate.times, duplicate.sets, duplicate.counts = self.times[:], self.sets[:], self.counts[:]
+        duplicate.taken, duplicate.taken_size, duplicate.common, duplicate.fewest = (
+            self.taken,
+            self.taken_size,
+            self.common,
+            self.fewest,
+        )
+        return duplicate
 
     def sum_up(self) -> None:
         """Find out anew what is free in all slots, and how many units at least in each."""
@@ -128,9 +133,9 @@ class BlockedTimeline:
 
     def copy(self) -> Self:
         """Give a timeline that can be changed apart."""
-        twin = type(self).__new__(type(self))
-        twin.starts, twin.blocks = self.starts[:], [block.copy() for block in self.blocks]
-        return twin
+        duplicate = type(self).__new__(type(self))
+        duplicate.starts, duplicate.blocks = self.starts[:], [block.copy() for block in self.blocks]
+        return duplicate
 
     def occupy(self, start: int, stop: int, units: int, size: int) -> None:
         """Take units that are all free during [start, stop); `size` is their number."""
@@ -165,13 +170,13 @@ class BlockedTimeline:
         window.reach(stop, 0)
         return window.free()
 
-    def earliest(self, wish: SearchCriterion, duration: int, not_before: int) -> FreeWindow | None:
+    def earliest(self, criterion: SearchCriterion, duration: int, not_before: int) -> FreeWindow | None:
         """Find the earliest start, and what is free then, at which a wish is fulfilled for `duration`, or None: never.
 
         Starts are `not_before` and the instants at which something becomes free. Windows that offer nothing that the
         last one, which failed, did not, are not tested.
         """
-        window, fits, least, failed = SlidingWindow(self, *self._place(not_before)), wish.fits, wish.least, 0
+        window, fits, least, failed = SlidingWindow(self, *self._place(not_before)), criterion.fits, criterion.least, 0
         while window.at < len(self.blocks):
             start = max(self.blocks[window.at].times[window.slot], not_before)
             short = window.reach(start + duration, least)

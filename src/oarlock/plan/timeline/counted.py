@@ -34,9 +34,9 @@ class CountedFit:
     """So many of a pool."""
 
     least: int
-    steady: bool = True
+    monotone: bool = True
     of_nodes: bool = False
-    asks: Demand | None = None
+    demand: Demand | None = None
 
     def fits(self, free: int) -> bool:
         return free >= self.least
@@ -73,19 +73,23 @@ class CountedOccupancy(Occupancy):
 
     def copy(self) -> "CountedOccupancy":
         """Give a chart that can be changed apart."""
-        twin = CountedOccupancy.__new__(CountedOccupancy)
-        twin.now, twin._fitter, twin.usable = self.now, self._fitter, self.usable
-        twin.stays, twin._times, twin._free = self.stays.copy(), self._times[:], self._free[:]
-        return twin
+        duplicate = CountedOccupancy.__new__(CountedOccupancy)
+        duplicate.now, duplicate._fitter, duplicate.usable = self.now, self._fitter, self.usable
+        duplicate.occupations, duplicate._times, duplicate._free = (
+            self.occupations.copy(),
+            self._times[:],
+            self._free[:],
+        )
+        return duplicate
 
-    def add(self, job_id: int, stay: Occupation, *, exclusive: bool = True) -> None:  # noqa: ARG002
+    def add(self, job_id: int, occupation: Occupation, *, exclusive: bool = True) -> None:  # noqa: ARG002
         """Take a job's share."""
-        self.stays[job_id] = stay
-        self._shift(stay, -stay.resources)
+        self.occupations[job_id] = occupation
+        self._shift(occupation, -occupation.resources)
 
     def remove(self, job_id: int) -> None:
         """Give back a job's share."""
-        self._shift(stay := self.stays.pop(job_id), stay.resources)
+        self._shift(occupation := self.occupations.pop(job_id), occupation.resources)
 
     def advance(self, now: int) -> None:
         """Let time pass."""
@@ -107,7 +111,7 @@ class CountedOccupancy(Occupancy):
         return None if start >= FOREVER else FreeWindow(start, need)
 
     @property
-    def most_now(self) -> int:
+    def free_now(self) -> int:
         """What is free now."""
         return self._free[0]
 
@@ -131,9 +135,9 @@ class CountedOccupancy(Occupancy):
         first = max(bisect_right(self._times, start) - 1, 0)
         return min(self._free[first : bisect_left(self._times, stop, first + 1)])
 
-    def has_free(self, stay: Occupation) -> bool:
+    def has_free(self, occupation: Occupation) -> bool:
         """Say whether a stay takes nothing from anybody."""
-        return self.free_resources(stay.start, stay.stop) >= stay.resources
+        return self.free_resources(occupation.start, occupation.stop) >= occupation.resources
 
     def from_now(self, *, of_nodes: bool) -> FreeFromNow:  # noqa: ARG002
         """Say how many stay free from now on."""
@@ -141,13 +145,13 @@ class CountedOccupancy(Occupancy):
         seen.times, seen.free = self._times[:], list(accumulate(self._free, min))
         return seen
 
-    def _shift(self, stay: Occupation, by: int) -> None:
+    def _shift(self, occupation: Occupation, by: int) -> None:
         times, free = self._times, self._free
-        start = stay.start
-        if stay.stop <= times[0]:
+        start = occupation.start
+        if occupation.stop <= times[0]:
             return
         first = self._cut(start) if start > times[0] else 0
-        last = self._cut(stay.stop)
+        last = self._cut(occupation.stop)
         free[first:last] = [count + by for count in free[first:last]]
         for edge in (last, first):
             if edge and free[edge] == free[edge - 1]:  # nothing changes here any more

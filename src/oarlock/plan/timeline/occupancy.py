@@ -39,7 +39,7 @@ class Occupancy:
 
     def __init__(self, fitter: Fitter, now: int, usable: int) -> None:
         self.now = now
-        self.stays: dict[int, Occupation] = {}
+        self.occupations: dict[int, Occupation] = {}
         self._fitter = fitter
         self.usable = usable
         self._lines: dict[bool, AnyTimeline] = {}  # by `of_nodes`
@@ -47,26 +47,26 @@ class Occupancy:
 
     def copy(self) -> "Occupancy":
         """Give a chart that can be changed apart."""
-        twin = Occupancy(self._fitter, self.now, self.usable)
-        twin.stays = self.stays.copy()
-        twin._lines = {of_nodes: line.copy() for of_nodes, line in self._lines.items()}
-        return twin
+        duplicate = Occupancy(self._fitter, self.now, self.usable)
+        duplicate.occupations = self.occupations.copy()
+        duplicate._lines = {of_nodes: line.copy() for of_nodes, line in self._lines.items()}
+        return duplicate
 
-    def add(self, job_id: int, stay: Occupation, *, exclusive: bool = True) -> None:
+    def add(self, job_id: int, occupation: Occupation, *, exclusive: bool = True) -> None:
         """Take resources for a job. Not `exclusive`: some may be taken already (timesharing, overdue jobs)."""
-        self.stays[job_id] = stay
+        self.occupations[job_id] = occupation
         for of_nodes, line in self._lines.items():
-            self._take(line, stay, of_nodes=of_nodes, exclusive=exclusive)
+            self._take(line, occupation, of_nodes=of_nodes, exclusive=exclusive)
 
     def remove(self, job_id: int) -> None:
         """Give back what a job holds; others may find an earlier place after that."""
-        stay = self.stays.pop(job_id)
+        occupation = self.occupations.pop(job_id)
         self._bounds.clear()
         for of_nodes, line in self._lines.items():
-            units, reach = self._units(stay, of_nodes=of_nodes)
-            line.release(stay.start, stay.stop, units & self._all_units(of_nodes=of_nodes))
-            around = replace(stay, resources=reach)
-            for other in self.stays.values():
+            units, reach = self._units(occupation, of_nodes=of_nodes)
+            line.release(occupation.start, occupation.stop, units & self._all_units(of_nodes=of_nodes))
+            around = replace(occupation, resources=reach)
+            for other in self.occupations.values():
                 if other.meets(around):
                     line.cover(other.start, other.stop, self._units(other, of_nodes=of_nodes)[0] & units)
 
@@ -78,32 +78,32 @@ class Occupancy:
 
     def find(self, fit: Fit, duration: int, not_before: int = 0) -> FreeWindow | None:
         """Find the earliest place for a shape, from now or `not_before` on; None if there is never one."""
-        if not fit.steady:
-            return self._try_each_instant(fit, duration, max(self.now, not_before))
+        if not fit.monotone:
+            return self._find_instant_by_instant(fit, duration, max(self.now, not_before))
         bound = max(self._bounds.at(fit, duration), self.now)
-        found = self._line(fit).earliest(fit, duration, max(bound, not_before))
-        start = FOREVER if found is None else found.start
+        window = self._line(fit).earliest(fit, duration, max(bound, not_before))
+        start = FOREVER if window is None else window.start
         if start > bound >= not_before:
             self._bounds.raise_to(fit, duration, start)  # that there is never a place is remembered as well
-        return None if start >= FOREVER else found
+        return None if start >= FOREVER else window
 
     def instants(self, begin: int) -> list[int]:
         """Give the instants at which a job may begin: at once, or when somebody comes or leaves."""
-        met = [stay for stay in self.stays.values() if stay.resources & self.usable]
-        edges = {edge for stay in met for edge in (stay.start, stay.stop)}
+        met = [occupation for occupation in self.occupations.values() if occupation.resources & self.usable]
+        edges = {edge for occupation in met for edge in (occupation.start, occupation.stop)}
         return [begin, *sorted([edge for edge in edges if begin < edge < FOREVER])]
 
-    def _try_each_instant(self, fit: Fit, duration: int, begin: int) -> FreeWindow | None:
+    def _find_instant_by_instant(self, fit: Fit, duration: int, begin: int) -> FreeWindow | None:
         """Find the earliest place for a shape that may fit later though nobody leaves: less can be better for it.
 
         Only before each of its groups, alone, has a place, there is none for all of them.
         """
         line = self._line(fit)
         for group in fit.groups if isinstance(fit, GroupsFit) else ():
-            found = self.find(group, duration, begin)
-            if found is None:
+            window = self.find(group, duration, begin)
+            if window is None:
                 return None
-            begin = found.start
+            begin = window.start
         for start in self.instants(begin):
             free = line.during(start, start + duration)
             if fit.fits(free):
@@ -111,7 +111,7 @@ class Occupancy:
         return None
 
     @property
-    def most_now(self) -> int:
+    def free_now(self) -> int:
         """No shape that needs more than this (`Fit.least`) can begin now; here nothing is known without a look."""
         return FOREVER
 
@@ -129,7 +129,7 @@ class Occupancy:
         free = self._line(fit).during(self.now, self.now + duration)
         if fit.fits(free):
             return FreeWindow(self.now, free)
-        if fit.steady:
+        if fit.monotone:
             self._bounds.raise_to(fit, duration, self.now + 1)
         return None
 
@@ -145,9 +145,9 @@ class Occupancy:
         """Give the resources that are free during all of [start, stop)."""
         return self._line_of(of_nodes=False).during(start, stop)
 
-    def has_free(self, stay: Occupation) -> bool:
+    def has_free(self, occupation: Occupation) -> bool:
         """Say whether a stay takes nothing from anybody."""
-        return self.free_resources(stay.start, stay.stop) & stay.resources == stay.resources
+        return self.free_resources(occupation.start, occupation.stop) & occupation.resources == occupation.resources
 
     def _line(self, fit: Fit) -> AnyTimeline:
         return self._line_of(of_nodes=fit.of_nodes)
@@ -155,37 +155,37 @@ class Occupancy:
     def _line_of(self, *, of_nodes: bool) -> AnyTimeline:
         line = self._lines.get(of_nodes)
         if line is None:
-            line = self._lines[of_nodes] = self._drawn(of_nodes=of_nodes)
+            line = self._lines[of_nodes] = self._make_line(of_nodes=of_nodes)
         return line
 
-    def _drawn(self, *, of_nodes: bool) -> AnyTimeline:
+    def _make_line(self, *, of_nodes: bool) -> AnyTimeline:
         """Make a timeline: those who are there leave one after the other, those who come later take what they take."""
         here = [
-            (stay.stop, self._fitter.touched_nodes(stay.resources) if of_nodes else stay.resources)
-            for stay in self.stays.values()
-            if stay.start <= self.now
+            (occupation.stop, self._fitter.touched_nodes(occupation.resources) if of_nodes else occupation.resources)
+            for occupation in self.occupations.values()
+            if occupation.start <= self.now
         ]
         units = self._all_units(of_nodes=of_nodes)
         kind = BlockedTimeline if units.bit_length() > _WIDE else Timeline
         line = kind.of(slots_of_releases(self.now, units, here))
-        for stay in self.stays.values():
-            if stay.start > self.now:
-                self._take(line, stay, of_nodes=of_nodes, exclusive=False)
+        for occupation in self.occupations.values():
+            if occupation.start > self.now:
+                self._take(line, occupation, of_nodes=of_nodes, exclusive=False)
         return line
 
     def _all_units(self, *, of_nodes: bool) -> int:
         return self._fitter.whole_nodes(self.usable) if of_nodes else self.usable
 
-    def _take(self, line: AnyTimeline, stay: Occupation, *, of_nodes: bool, exclusive: bool) -> None:
-        units = self._fitter.touched_nodes(stay.resources) if of_nodes else stay.resources
-        if exclusive and (not of_nodes or self._fitter.is_whole(stay.resources, units)):
-            line.occupy(stay.start, stay.stop, units, units.bit_count())
+    def _take(self, line: AnyTimeline, occupation: Occupation, *, of_nodes: bool, exclusive: bool) -> None:
+        units = self._fitter.touched_nodes(occupation.resources) if of_nodes else occupation.resources
+        if exclusive and (not of_nodes or self._fitter.is_whole(occupation.resources, units)):
+            line.occupy(occupation.start, occupation.stop, units, units.bit_count())
         else:
-            line.cover(stay.start, stay.stop, units)
+            line.cover(occupation.start, occupation.stop, units)
 
-    def _units(self, stay: Occupation, *, of_nodes: bool) -> tuple[int, int]:
+    def _units(self, occupation: Occupation, *, of_nodes: bool) -> tuple[int, int]:
         """Give what a stay holds in a timeline, and all resources that others could share with it there."""
         if not of_nodes:
-            return stay.resources, stay.resources
-        nodes = self._fitter.touched_nodes(stay.resources)
+            return occupation.resources, occupation.resources
+        nodes = self._fitter.touched_nodes(occupation.resources)
         return nodes, self._fitter.resources_of(nodes)

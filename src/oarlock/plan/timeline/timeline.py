@@ -77,9 +77,9 @@ class Timeline:
 
     def copy(self) -> "Timeline":
         """Give a timeline that can be changed apart; sets are immutable, so this copies only the lists."""
-        twin = Timeline.__new__(Timeline)
-        twin.times, twin.free, twin.count = self.times[:], self.free[:], self.count[:]
-        return twin
+        duplicate = Timeline.__new__(Timeline)
+        duplicate.times, duplicate.free, duplicate.count = self.times[:], self.free[:], self.count[:]
+        return duplicate
 
     def occupy(self, start: int, stop: int, units: int, size: int) -> None:
         """Take units that are all free during [start, stop); `size` is their number."""
@@ -121,7 +121,7 @@ class Timeline:
         first = max(self._slot_at(start), 0)
         return self._common(first, bisect_left(self.times, stop, first + 1))
 
-    def earliest(self, wish: SearchCriterion, duration: int, not_before: int) -> FreeWindow | None:
+    def earliest(self, criterion: SearchCriterion, duration: int, not_before: int) -> FreeWindow | None:
         """Find the earliest start, and what is free then, at which a wish is fulfilled for `duration`, or None: never.
 
         Starts are `not_before` and the instants at which something becomes free. The window slides from slot to slot.
@@ -129,7 +129,7 @@ class Timeline:
         `back` holds what is free from each slot up to `pivot`, `front` from there on. Most windows need no test, and
         are not even made: they offer nothing that the last one, which failed, did not.
         """
-        times, free, count, fits, least = self.times, self.free, self.count, wish.fits, wish.least
+        times, free, count, fits, least = self.times, self.free, self.count, criterion.fits, criterion.least
         index = max(self._slot_at(not_before), 0)
         size, end, pivot, front, failed = len(times), index, index, 0, 0
         back: list[int] = []
@@ -215,12 +215,12 @@ class FreeFromNow:
         """Give the units that are free from the begin up to `stop`."""
         return self.free[max(bisect_left(self.times, stop) - 1, 0)]
 
-    def longest(self, wish: SearchCriterion) -> int | None:
+    def longest(self, criterion: SearchCriterion) -> int | None:
         """Give the instant up to which a wish is fulfilled from the begin on; None: for ever."""
         low, high = 0, len(self.times)
         while low < high:
             middle = (low + high) // 2
-            if wish.fits(self.free[middle]):
+            if criterion.fits(self.free[middle]):
                 low = middle + 1
             else:
                 high = middle
