@@ -157,7 +157,7 @@ def test_no_command_runs_when_a_call_before_it_fails(ground, people, monkeypatch
     ground.chmod(0o777)
     real = getattr(os, call)
     monkeypatch.setattr(os, call, failing)
-    begun = command.begin(ordered(launch, ground), Free().join)
+    begun = command.start(ordered(launch, ground), Free().join)
     monkeypatch.setattr(os, call, real)
     begun.status.setblocking(True)
     said = heard(begun.status)
@@ -181,7 +181,7 @@ def heard(status):
 def test_who_was_looked_up_is_told_and_need_not_be_looked_up_again(ground, people, monkeypatch):
     def begin(known=None):
         launch = Launch(1, 1, "", "", people[0], "true", directory="/")
-        begun = command.begin(ordered(launch, ground, known), Free().join)
+        begun = command.start(ordered(launch, ground, known), Free().join)
         begun.status.setblocking(True)
         said = begun.status.recv(command.LONGEST_MESSAGE)
         begun.status.close()

@@ -65,7 +65,7 @@ def test_a_job_is_found_in_all_its_hierarchies(tmp_path, look_at):
     for name in ("cpuacct", "memory"):
         (tmp_path / name / "oar" / "ada_7").mkdir(parents=True)
     [found] = look_at(trees).look(0).values()
-    assert found.place.job == "7"
+    assert found.identity.job == "7"
     assert found.directories == {name: str(tmp_path / name / "oar" / "ada_7") for name in ("cpuacct", "memory")}
 
 
@@ -189,7 +189,7 @@ def test_other_cgroups_are_given_on_demand(tmp_path, look_at):
     trees = plain(tmp_path, "cpuacct")
     for name in ("oar/ada_7", "system.slice/cron.service", "user.slice/user-9.slice"):
         (tmp_path / "cpuacct" / name).mkdir(parents=True)
-    assert [found.place.layout for found in look_at(trees).look(0).values()] == ["oar2"]
+    assert [found.identity.layout for found in look_at(trees).look(0).values()] == ["oar2"]
     everything = look_at(trees, others=True).look(0)
     assert ("cgroup", "", "system.slice/cron.service") in everything
     assert ("systemd-user", "", "9") in everything
@@ -214,7 +214,7 @@ def test_lost_events_bring_a_scan_at_once(tmp_path, look_at):
     finder = look_at(plain(tmp_path, "cpuacct"))
     finder.look(0)
     (tmp_path / "cpuacct" / "x" / "oar" / "ada_7").mkdir(parents=True)
-    finder._take(inotify.InotifyEvent(-1, "", inotify.OVERFLOWN))
+    finder._apply(inotify.InotifyEvent(-1, "", inotify.OVERFLOWN))
     assert jobs(finder, 1) == ["7"]
 
 
@@ -239,7 +239,7 @@ def test_the_first_job_of_a_new_scope_is_seen_without_a_rescan(tmp_path, look_at
         path.mkdir()
         finder.look(at)
     [found] = finder.jobs.values()
-    assert (found.place.host, found.place.user, found.place.job) == ("n1", "ada", "7")
+    assert (found.identity.host, found.identity.user, found.identity.job) == ("n1", "ada", "7")
 
 
 @needs_cgroups

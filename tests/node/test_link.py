@@ -33,16 +33,16 @@ def heard(line, *, within=0.0):
 def test_what_may_wait_is_said_together_with_what_may_not(ends):
     link, program = ends
     link.answer(1, LAUNCHING, may_wait=True)
-    link.tell(STARTED, may_wait=True)
+    link.send_event(STARTED, may_wait=True)
     assert heard(program) == []
-    link.tell(EXITED)
+    link.send_event(EXITED)
     assert heard(program) == [(ANSWER, LAUNCHING), (EVENT, STARTED), (EVENT, EXITED)]
 
 
 def test_what_may_wait_waits_for_no_longer_than_a_moment(ends):
     link, program = ends
     since = time.monotonic()
-    link.tell(STARTED, may_wait=True)
+    link.send_event(STARTED, may_wait=True)
     while not (said := heard(program)):
         assert link.wait([], -1) == []
     assert (said, time.monotonic() - since >= MOMENT) == ([(EVENT, STARTED)], True)
@@ -51,7 +51,7 @@ def test_what_may_wait_waits_for_no_longer_than_a_moment(ends):
 def test_whoever_is_woken_before_goes_on_holding_it_back(ends):
     link, program = ends
     reading, writing = os.pipe()
-    link.tell(STARTED, may_wait=True)
+    link.send_event(STARTED, may_wait=True)
     os.write(writing, b"!")
     assert link.wait([reading], 60_000) == []
     assert heard(program) == []
@@ -61,9 +61,9 @@ def test_whoever_is_woken_before_goes_on_holding_it_back(ends):
 
 def test_whoever_is_about_to_do_something_long_speaks_first(ends):
     link, program = ends
-    link.tell(STARTED, may_wait=True)
-    link.speak()
-    link.speak()
+    link.send_event(STARTED, may_wait=True)
+    link.flush_now()
+    link.flush_now()
     assert heard(program) == [(EVENT, STARTED)]
 
 
@@ -72,11 +72,11 @@ def test_without_a_program_there_is_nothing_to_say(ends, tmp_path):
 
     link, program = ends
     link.serve(SpoolEntry(str(tmp_path), (7, 1), -1))
-    link.tell(STARTED, may_wait=True)
+    link.send_event(STARTED, may_wait=True)
     program.close()
-    link.speak()
-    link.tell(EXITED, may_wait=True)
-    link.speak()
+    link.flush_now()
+    link.send_event(EXITED, may_wait=True)
+    link.flush_now()
     assert (link.connected, [path.name for path in tmp_path.iterdir()]) == (False, ["7.1.control"])
     link.serve(None)
     assert [*tmp_path.iterdir()] == []

@@ -19,7 +19,7 @@ class Counting:
     def __init__(self):
         self.period, self.taken, self.at = 1e9, 0, 1e9
 
-    def asked(self, body):
+    def configure(self, body):
         self.period, self.at = body["period"], time.monotonic()
         return {"names": ["taken"]}
 

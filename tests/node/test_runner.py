@@ -62,7 +62,7 @@ def test_a_child_that_closes_its_socket_after_the_spawner_told_of_it_is_seen_at_
     os.write(telling, b"pid!")
     threading.Timer(0.2, theirs.close).start()
     began = time.monotonic()
-    supervisor._listen(StartedCommand(None, ours), supervisors.now() + 60)
+    supervisor._wait_for_exec(StartedCommand(None, ours), supervisors.now() + 60)
     assert 0.1 < time.monotonic() - began < 10  # it would look again by itself after fifteen seconds
     for fd in (news, telling):
         os.close(fd)

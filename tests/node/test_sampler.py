@@ -73,7 +73,7 @@ def test_every_job_is_read_with_every_source(tmp_path, sampler_of):
         },
     )
     sample = sampler_of(trees).sample(100.5)
-    assert {key: (reading.place.user, reading.values) for key, reading in sample.jobs.items()} == {
+    assert {key: (reading.identity.user, reading.values) for key, reading in sample.jobs.items()} == {
         ("oar2", "", "7"): ("ada", {"cpu_seconds_total": 2.0, "memory_usage_bytes": 4096}),
         ("oar2", "", "10"): ("bob", {"cpu_seconds_total": 1.0}),
     }
@@ -193,7 +193,7 @@ def test_a_recorded_job_of_slurm_is_found_with_its_steps_and_read(tmp_path, samp
     [(key, reading)] = sample.jobs.items()
     job = "slurm_vm/uid_1001/job_17"
     assert key == ("slurm", "vm", "17")
-    assert reading.place.uid == 1001
+    assert reading.identity.uid == 1001
     assert reading.values["cpu_seconds_total"] == int(files[f"cpuacct/{job}/cpuacct.usage"]) / 1e9
     assert reading.values["memory_usage_bytes"] == int(files[f"memory/{job}/memory.usage_in_bytes"])
     [found] = sampler._finder.jobs.values()

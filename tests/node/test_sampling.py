@@ -91,14 +91,14 @@ def test_a_period_of_nought_measures_nothing_until_somebody_asks():
     sampler.may.set()
     measuring = SamplingThread(0, lambda: sampler)
     assert measuring.due() == float("inf")
-    assert measuring.asked({"period": 1}) == {"period": 1.0}
+    assert measuring.configure({"period": 1}) == {"period": 1.0}
     assert measuring.due() <= time.monotonic()
     _taken(measuring)
-    assert measuring.asked({"period": 0}) == {"period": 0.0}
+    assert measuring.configure({"period": 0}) == {"period": 0.0}
     assert measuring.due() == float("inf")
 
 
 @pytest.mark.parametrize("period", [-1, 0.01, "1", None, float("inf"), float("nan")])
 def test_a_period_that_makes_no_sense_is_refused(period):
     with pytest.raises(NodeRefused):
-        SamplingThread(0, Canned).asked({"period": period})
+        SamplingThread(0, Canned).configure({"period": period})

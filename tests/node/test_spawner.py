@@ -16,7 +16,7 @@ from oarlock.node.attempt.children import ChildProcesses
 from oarlock.node.attempt.command import CommandSpec
 from oarlock.node.attempt.environment import JobFiles
 from oarlock.node.attempt.identity import User, become, resolve
-from oarlock.node.attempt.spawner import Spawner, _packed, _unpacked
+from oarlock.node.attempt.spawner import Spawner, _decode_request, _encode_request
 from oarlock.node.cgroup.drivers import current_procs_files
 from oarlock.node.wire.messages import Launch
 from tests.bed import needs_root
@@ -72,8 +72,8 @@ def listened(begun):
 
 def ran(children, order, place):
     """Have a command started and wait for its end."""
-    children.begin_anew()
-    words = listened(children.begin(order, place))
+    children.reset()
+    words = listened(children.start(order, place))
     if words[-1] != b"!":
         return Said(words, None)
     wait_until(lambda: children.reap() or children.is_over, "news of the command")
@@ -85,7 +85,7 @@ def children():
     """Children whose spawner ends with the test."""
     made = ChildProcesses()
     yield made
-    made._let_go()
+    made._dismiss_spawner()
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_nothing_is_executed_when_a_call_before_it_fails(ground, people, childre
 
     order = ordered(people[0], f"touch {ground}/made", ground)
     monkeypatch.setattr(os, call, failing)
-    begun = children.begin(order, place)
+    begun = children.start(order, place)
     monkeypatch.undo()
     words = listened(begun)
     wait_until(lambda: children.reap() or children._spawner is None or not children.fds(), "news of the command")
@@ -161,8 +161,8 @@ def test_after_a_failure_the_next_command_is_served(ground, people, children, pl
 
 @needs_root
 def test_a_command_whose_spawner_is_killed_is_lost_and_not_guessed(ground, people, children, place):
-    children.begin_anew()
-    assert listened(children.begin(ordered(people[0], "sleep 30", ground), place))[-1] == b"!"
+    children.reset()
+    assert listened(children.start(ordered(people[0], "sleep 30", ground), place))[-1] == b"!"
     wait_until(lambda: children.reap() or children.main, "news of the command")
     os.kill(children._spawner.pid, signal.SIGKILL)
     wait_until(lambda: children.reap() or children.is_over, "news of the command")
@@ -202,8 +202,8 @@ def copied(pid):
 
 @needs_root
 def test_a_spawner_killed_while_its_child_holds_the_line_is_noticed(ground, people, children, place):
-    children.begin_anew()
-    assert listened(children.begin(ordered(people[0], "sleep 30", ground), place))[-1] == b"!"
+    children.reset()
+    assert listened(children.start(ordered(people[0], "sleep 30", ground), place))[-1] == b"!"
     wait_until(lambda: children.reap() or children.main, "news of the command")
     held = copied(children._spawner.pid)
     os.kill(children._spawner.pid, signal.SIGKILL)
@@ -218,8 +218,8 @@ def test_a_spawner_killed_while_its_child_holds_the_line_is_noticed(ground, peop
 def test_a_spawner_that_its_user_stopped_ends_with_the_attempt(ground, people, children, place, monkeypatch):
     ada = resolve(people[0], None)
     monkeypatch.setattr(os, "chdir", lambda _: time.sleep(60))
-    children.begin_anew()
-    begun = children.begin(ordered(people[0], f"touch {ground}/made", ground), place)
+    children.reset()
+    begun = children.start(ordered(people[0], f"touch {ground}/made", ground), place)
     monkeypatch.undo()
     pid = children._spawner.pid
     status = Path(f"/proc/{pid}/status")
@@ -230,7 +230,7 @@ def test_a_spawner_that_its_user_stopped_ends_with_the_attempt(ground, people, c
         os.kill(pid, signal.SIGSTOP)
 
     assert in_a_child(stop) == "None"
-    children.settle()
+    children.keep_idle_spawner()
     assert os.waitpid(pid, 0)[1] == signal.SIGKILL
     assert listened(begun) == [begun_as(ada)]
     assert not (ground / "made").exists()
@@ -266,10 +266,10 @@ def test_an_order_longer_than_a_socket_holds_arrives(ground, people, place):
     spawner = Spawner((people[0], None), place.return_files)
     order = ordered(people[0], 'test ${#LONG} = 100000 -a ${#MORE} = 100000 -a -n "x"', ground)
     long = dict.fromkeys(("LONG", "MORE", "THIRD"), "x" * 100000)
-    begun = spawner.begin(order._replace(environment={**order.environment, **long}), place)
+    begun = spawner.start(order._replace(environment={**order.environment, **long}), place)
     assert listened(begun)[-1] == b"!"
     heard = {}
-    wait_until(lambda: heard.update(spawner.heard()) or "status" in heard, "news of the command")
+    wait_until(lambda: heard.update(spawner.poll()) or "status" in heard, "news of the command")
     assert heard["status"] == 0
     spawner.dismiss()
 
@@ -286,4 +286,4 @@ def test_homes_are_where_a_process_is_in_the_hierarchies_that_are_used():
 @pytest.mark.parametrize("known", [None, User("ada", 1001, 1002, (1002, 50), "/home/ada", "/bin/sh")])
 def test_an_order_arrives_as_it_was_given_whatever_bytes_are_in_it(known):
     order = CommandSpec("ada", None, 1000, "/d\udcff", "out", "err", "echo '\udc80\0'", ("n", "r"), {"A": "ä\n"}, known)
-    assert _unpacked(_packed(order, ("/door",))) == (("/door",), order)
+    assert _decode_request(_encode_request(order, ("/door",))) == (("/door",), order)

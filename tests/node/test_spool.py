@@ -15,17 +15,17 @@ def names(path):
 
 
 @pytest.fixture
-def place(tmp_path):
+def entry(tmp_path):
     prepare(str(tmp_path))
     made = create_entry(str(tmp_path), (7, 1), b'{"job": 7}', KEY)
     yield made
     made.close()
 
 
-def test_an_attempt_passes_the_gate_once(tmp_path, place):
+def test_an_attempt_passes_the_gate_once(tmp_path, entry):
     with pytest.raises(NodeRefused, match=r"attempt 7\.1 was here before"):
         create_entry(str(tmp_path), (7, 1), b"{}", KEY)
-    assert place.asked(KEY) == {"job": 7}
+    assert entry.read_launch(KEY) == {"job": 7}
     assert names(tmp_path) == ["7.1"]
 
 
@@ -44,17 +44,17 @@ def test_of_two_that_come_at_once_one_passes(tmp_path):
     assert sorted(os.waitpid(pid, 0)[1] for pid in children) == [0] + [256] * 19
 
 
-def test_the_lock_ends_with_its_holder(tmp_path, place):
+def test_the_lock_ends_with_its_holder(tmp_path, entry):
     other = open_entry(str(tmp_path), (7, 1))
     assert other is not None
     assert other.locked_elsewhere()
-    os.close(place.fd)
+    os.close(entry.fd)
     assert not other.locked_elsewhere()
-    place.fd = other.fd
+    entry.fd = other.fd
 
 
-def test_a_forgotten_attempt_is_gone(tmp_path, place):
-    place.write({}, durable=True)
+def test_a_forgotten_attempt_is_gone(tmp_path, entry):
+    entry.write({}, durable=True)
     (tmp_path / "7.1.control").touch()
     assert list_attempts(str(tmp_path)) == [(7, 1)]
     forget(str(tmp_path), (7, 1))
@@ -74,35 +74,35 @@ def test_a_spool_is_closed_to_others(tmp_path):
 
 
 @pytest.mark.parametrize("cut", [b"", b"\n", b'\n{"report": "x', b"\n[1]"])
-def test_an_outcome_that_is_not_whole_is_as_good_as_none_and_is_written_anew(place, cut):
-    os.write(place.fd, cut)  # and there the supervisor was cut off
-    later = open_entry(place.spool, place.key)
-    assert (later.asked(KEY), later.outcome()) == ({"job": 7}, None)
+def test_an_outcome_that_is_not_whole_is_as_good_as_none_and_is_written_anew(entry, cut):
+    os.write(entry.fd, cut)  # and there the supervisor was cut off
+    later = open_entry(entry.spool, entry.key)
+    assert (later.read_launch(KEY), later.outcome()) == ({"job": 7}, None)
     later.write({"report": "it ended"})
-    assert (later.asked(KEY), later.outcome()) == ({"job": 7}, {"report": "it ended"})
+    assert (later.read_launch(KEY), later.outcome()) == ({"job": 7}, {"report": "it ended"})
     later.close()
 
 
-def test_what_is_said_later_takes_the_place_of_what_was_said_before(place):
-    place.write({"crash": "a rather long sentence about it"})
-    place.write({"report": ""})
-    assert place.outcome() == {"report": ""}
+def test_what_is_said_later_takes_the_place_of_what_was_said_before(entry):
+    entry.write({"crash": "a rather long sentence about it"})
+    entry.write({"report": ""})
+    assert entry.outcome() == {"report": ""}
 
 
 def test_a_launch_of_several_lines_is_one_line_in_the_file(tmp_path):
     prepare(str(tmp_path))
-    place = create_entry(str(tmp_path), (8, 1), b'{\n"job": 8}', KEY)
-    assert (place.asked(KEY), place.outcome()) == ({"job": 8}, None)
-    place.close()
+    entry = create_entry(str(tmp_path), (8, 1), b'{\n"job": 8}', KEY)
+    assert (entry.read_launch(KEY), entry.outcome()) == ({"job": 8}, None)
+    entry.close()
 
 
 def test_what_a_power_cut_left_of_a_launch_makes_no_sense_and_takes_an_outcome(tmp_path):
     (tmp_path / "9.1").touch()
-    place = open_entry(str(tmp_path), (9, 1))
-    assert place is not None
-    place.write({"report": "lost"})
-    assert (place.asked(KEY), place.outcome()) == (None, {"report": "lost"})
-    place.close()
+    entry = open_entry(str(tmp_path), (9, 1))
+    assert entry is not None
+    entry.write({"report": "lost"})
+    assert (entry.read_launch(KEY), entry.outcome()) == (None, {"report": "lost"})
+    entry.close()
 
 
 def test_removing_follows_no_link(tmp_path):
@@ -112,14 +112,14 @@ def test_removing_follows_no_link(tmp_path):
     assert names(tmp_path) == ["keep"]
 
 
-def test_what_was_signed_with_another_key_is_not_read(tmp_path, place):
-    assert (place.asked("cd" * 32), place.claimed()) == (None, {"job": 7})
+def test_what_was_signed_with_another_key_is_not_read(tmp_path, entry):
+    assert (entry.read_launch("cd" * 32), entry.claimed()) == (None, {"job": 7})
 
 
-def test_a_launch_that_somebody_changed_in_the_file_is_not_read(tmp_path, place):
+def test_a_launch_that_somebody_changed_in_the_file_is_not_read(tmp_path, entry):
     path = tmp_path / "7.1"
     path.write_bytes(path.read_bytes().replace(b'"job": 7', b'"job": 8'))
-    assert place.asked(KEY) is None
+    assert entry.read_launch(KEY) is None
 
 
 def test_the_highest_job_is_remembered_with_its_instance(tmp_path):

@@ -164,7 +164,7 @@ ADA = User("ada", 1001, 1001, (1001, 50), "/home/ada", "/bin/sh")
 def test_an_account_is_known_for_a_minute_under_the_uid_that_was_asked_for():
     met = AccountCache()
     assert met.get("ada", 1001, now=100.0) is None
-    met.meet(ADA, 1001, now=100.0)
+    met.add(ADA, 1001, now=100.0)
     assert met.get("ada", 1001, now=100.0 + CACHE_SECONDS - 1) == ADA
     assert met.get("ada", 1001, now=100.0 + CACHE_SECONDS) is None
     assert (met.get("ada", None, now=100.0), met.get("bob", 1001, now=100.0)) == (None, None)
@@ -172,6 +172,6 @@ def test_an_account_is_known_for_a_minute_under_the_uid_that_was_asked_for():
 
 def test_accounts_that_are_not_asked_for_are_forgotten():
     met = AccountCache()
-    met.meet(ADA, None, now=100.0)
-    met.meet(ADA._replace(name="bob"), None, now=100.0 + CACHE_SECONDS)
+    met.add(ADA, None, now=100.0)
+    met.add(ADA._replace(name="bob"), None, now=100.0 + CACHE_SECONDS)
     assert met.get("ada", None, now=100.0) is None

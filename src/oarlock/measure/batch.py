@@ -57,7 +57,7 @@ class BatchAssembler:
             if taken.setdefault((node, job), layout) != layout:
                 self._tell_twins(layout, job)
                 continue
-            owner = self._owners.owner(key, reading.place)
+            owner = self._owners.owner(key, reading.identity)
             if owner is not None:
                 scope = JOB if layout in self._job_layouts else CGROUP
                 subjects.append(MeasuredSubject(key, scope, owner, reading.values, reading.path))

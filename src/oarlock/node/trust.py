@@ -43,8 +43,8 @@ def check(path: str) -> None:
 
     A directory above it may have the sticky bit, as /tmp does: there nobody can replace what is not theirs.
     """
-    for way in dict.fromkeys((os.path.abspath(path), os.path.realpath(path))):
-        parts = way.strip("/").split("/")
+    for spelling in dict.fromkeys((os.path.abspath(path), os.path.realpath(path))):
+        parts = spelling.strip("/").split("/")
         for depth in range(len(parts) + 1):
             _check_one("/" + "/".join(parts[:depth]), is_last=depth == len(parts))
 

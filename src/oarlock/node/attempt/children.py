@@ -14,39 +14,39 @@ class ChildProcesses:
 
     def __init__(self) -> None:
         self._spawner: Spawner | None = None
-        self._able = True
-        self.begin_anew()
+        self._can_spawn = True
+        self.reset()
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Forget the attempt before."""
         self._statuses: dict[int, int] = {}
         self.main = 0  # the process of the command; 0: not known yet
         self.is_lost = False  # nobody will ever know how the command ended
 
-    def begin(self, order: command.CommandSpec, group: JobCgroup) -> command.StartedCommand:
+    def start(self, spec: command.CommandSpec, group: JobCgroup) -> command.StartedCommand:
         """Have the command started: by a spawner where it can enter and leave the group, else by a fork of our own."""
-        spawner = self._spawner_for(order, group)
+        spawner = self._spawner_for(spec, group)
         if spawner is None:
-            begun = command.begin(order, group.join)
-            self.main = begun.pid or 0
-            return begun
+            started = command.start(spec, group.join)
+            self.main = started.pid or 0
+            return started
         try:
-            return spawner.begin(order, group)
+            return spawner.start(spec, group)
         except BrokenPipeError:  # it was gone before it heard of this
             spawner.close()
             self._spawner = Spawner(spawner.user, group.return_files)
-            return self._spawner.begin(order, group)
+            return self._spawner.start(spec, group)
 
-    def _spawner_for(self, order: command.CommandSpec, group: JobCgroup) -> Spawner | None:
+    def _spawner_for(self, spec: command.CommandSpec, group: JobCgroup) -> Spawner | None:
         """Give the spawner of a user, who has had none of another user's."""
-        user = order.user, order.uid
+        user = spec.user, spec.uid
         if self._spawner is not None and (self._spawner.user != user or not group.return_files):
-            self._let_go()
-        if self._spawner is None and group.return_files and self._able:
+            self._dismiss_spawner()
+        if self._spawner is None and group.return_files and self._can_spawn:
             try:
                 self._spawner = Spawner(user, group.return_files)
             except SpawnerUnavailable:
-                self._able = False
+                self._can_spawn = False
         return self._spawner
 
     def fds(self) -> list[int]:
@@ -55,7 +55,7 @@ class ChildProcesses:
 
     def reap(self) -> None:
         """Note who ended meanwhile."""
-        self._listen()
+        self._poll_spawner()
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -65,23 +65,23 @@ class ChildProcesses:
                 return
             self._statuses[pid] = status
             if self._spawner is not None and pid == self._spawner.pid:
-                self._listen()  # it may have told the end before its own
+                self._poll_spawner()  # it may have told the end before its own
                 # Killed in the midst of a spawn, its child holds the line open: no end of file would ever come.
                 self.is_lost = self.is_lost or self._spawner.is_busy
                 self._spawner.close()
                 self._spawner = None
 
-    def _listen(self) -> None:
+    def _poll_spawner(self) -> None:
         if self._spawner is None:
             return
         try:
-            heard = self._spawner.heard()
+            progress = self._spawner.poll()
         except SpawnerVanished:
             self.is_lost = True
             return
-        self.main = heard.get("pid", self.main)
-        if "status" in heard:
-            self._statuses[self.main] = heard["status"]
+        self.main = progress.get("pid", self.main)
+        if "status" in progress:
+            self._statuses[self.main] = progress["status"]
 
     def status(self, pid: int) -> int | None:
         """Give the raw wait status of one that ended."""
@@ -97,12 +97,12 @@ class ChildProcesses:
         """Whether the command ended, as far as anybody knows."""
         return self.is_lost or self.main in self._statuses
 
-    def settle(self) -> None:
+    def keep_idle_spawner(self) -> None:
         """Keep the spawner for the next attempt, unless it waits for what nothing could end."""
         if self._spawner is not None and self._spawner.is_busy:
-            self._let_go()
+            self._dismiss_spawner()
 
-    def _let_go(self) -> None:
+    def _dismiss_spawner(self) -> None:
         if self._spawner is not None:
             self._spawner.dismiss()
             self._spawner = None

@@ -60,11 +60,11 @@ class CommandSpec(NamedTuple):
     command: str
     files: tuple[str, ...]  # that root wrote for the user to read
     environment: dict[str, str]  # all but HOME and SHELL
-    known: User | None = None  # who is not known is looked up by the child: that may hang
+    account: User | None = None  # `None`: the child looks it up, which may hang
 
 
 def make_command_spec(
-    launch: Launch, group: JobCgroup, files: JobFiles, known: User | None = None, *, lowest_uid: int
+    launch: Launch, group: JobCgroup, files: JobFiles, account: User | None = None, *, lowest_uid: int
 ) -> CommandSpec:
     """Make what the child will need, or say why there can be none."""
     try:
@@ -81,7 +81,7 @@ def make_command_spec(
         command=launch.command,
         files=files,
         environment=environment,
-        known=known,
+        account=account,
     )
 
 
@@ -92,26 +92,26 @@ def status_sockets() -> tuple[socket.socket, socket.socket]:
     return ours, theirs
 
 
-def begin(order: CommandSpec, join: Callable[[], None]) -> StartedCommand:
+def start(spec: CommandSpec, join: Callable[[], None]) -> StartedCommand:
     """Fork the child here; it says on its socket what it cannot do."""
     ours, theirs = status_sockets()
-    pid = fork_child(order, join, theirs)
+    pid = fork_child(spec, join, theirs)
     theirs.close()
     return StartedCommand(pid, ours)
 
 
-def fork_child(order: CommandSpec, join: Callable[[], None], status: socket.socket) -> int:
+def fork_child(spec: CommandSpec, join: Callable[[], None], status: socket.socket) -> int:
     """Fork a child that becomes the user for good and then the command; return its number."""
     pid = os.fork()
     if pid == 0:
-        _child(order, join, status)
+        _child(spec, join, status)
     return pid
 
 
-def _child(order: CommandSpec, join: Callable[[], None], status: socket.socket) -> None:
+def _child(spec: CommandSpec, join: Callable[[], None], status: socket.socket) -> None:
     """Go all the way or die: a child never returns into the code of whoever forked it."""
     try:
-        _go(order, join, status)
+        _go(spec, join, status)
     except CannotStart as failure:
         send_failure(status, failure.event, str(failure))
     except BaseException as failure:  # noqa: BLE001 - the boundary of a forked child
@@ -125,37 +125,37 @@ def send_failure(status: socket.socket, event: str, says: str) -> None:
     status.send(json.dumps([event, says]).encode())
 
 
-def _go(order: CommandSpec, join: Callable[[], None], status: socket.socket) -> None:
+def _go(spec: CommandSpec, join: Callable[[], None], status: socket.socket) -> None:
     os.setsid()
     run_step("CPUSET_ERROR", join)
-    user = order.known or look_up_and_send(order, status)
-    chown_files(order.files, user)
+    user = spec.account or look_up_and_send(spec, status)
+    chown_files(spec.files, user)
     raise_oom_score()
     os.umask(0o022)
     _close_others(keep=status.fileno())  # what is opened later closes at exec
     become(user)
-    run_step("WORKING_DIRECTORY", lambda: os.chdir(order.directory))
-    out, err = open_output(order.stdout), open_output(order.stderr)
-    shell, arguments = login_shell(user, order.command)
-    environment = {**order.environment, "HOME": user.home, "SHELL": user.shell}
+    run_step("WORKING_DIRECTORY", lambda: os.chdir(spec.directory))
+    out, err = open_output(spec.stdout), open_output(spec.stderr)
+    shell, arguments = login_shell(user, spec.command)
+    environment = {**spec.environment, "HOME": user.home, "SHELL": user.shell}
     socket.send_fds(status, [b"!"], [err])
     _wire(out, err)
     run_step("USER_SHELL", lambda: os.execve(shell, arguments, environment))
 
 
-def run_step(event: str, what: Callable[[], object]) -> None:
+def run_step(event: str, action: Callable[[], object]) -> None:
     """Do one thing; its failure is the event named."""
     try:
-        what()
+        action()
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         raise CannotStart(event, f"{where}{error.strerror or error}") from error
 
 
-def look_up(order: CommandSpec) -> User:
+def look_up(spec: CommandSpec) -> User:
     """Find out who the user is here; that may hang."""
     try:
-        return resolve(order.user, order.uid, lowest=order.lowest_uid)
+        return resolve(spec.user, spec.uid, lowest=spec.lowest_uid)
     except UserMissing as refusal:
         raise CannotStart("USER_UNKNOWN", str(refusal)) from refusal
     except LookUpFailed as refusal:
@@ -164,9 +164,9 @@ def look_up(order: CommandSpec) -> User:
         raise CannotStart("USER_SHELL", str(refusal)) from refusal
 
 
-def look_up_and_send(order: CommandSpec, status: socket.socket) -> User:
+def look_up_and_send(spec: CommandSpec, status: socket.socket) -> User:
     """Look the user up, and say who that is while nobody but root can speak here."""
-    user = look_up(order)
+    user = look_up(spec)
     text = json.dumps(user._asdict()).encode()
     if len(text) <= LONGEST_MESSAGE:
         status.send(text)
@@ -250,13 +250,13 @@ def _close_others(*, keep: int) -> None:
     os.closerange(keep + 1, FDS)
 
 
-def parse_child_message(said: bytes) -> User | CannotStart:
+def parse_child_message(data: bytes) -> User | CannotStart:
     """Read what a child said: as whom it runs, or why it cannot."""
     try:
-        message = json.loads(said)
+        message = json.loads(data)
         if isinstance(message, dict):
             return User(**{**message, "groups": tuple(message["groups"])})
         event, says = message
     except (ValueError, TypeError, KeyError):
-        event, says = "EXIT_VALUE_OAREXEC", f"the child said {said[:60]!r}"
+        event, says = "EXIT_VALUE_OAREXEC", f"the child said {data[:60]!r}"
     return CannotStart(str(event), str(says))

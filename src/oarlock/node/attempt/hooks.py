@@ -35,17 +35,17 @@ class HookContext(NamedTuple):
 
     def body(self) -> Body:
         """The job as JSON, without what is the user's own business."""
-        found = {**self.launch.body(), "hook": self.word, "node": self.node}
-        return {name: value for name, value in found.items() if name not in {"secret", "environment", "command"}}
+        fields = {**self.launch.body(), "hook": self.word, "node": self.node}
+        return {name: value for name, value in fields.items() if name not in {"secret", "environment", "command"}}
 
 
-def run(about: HookContext, driver: CgroupDriver, wait: Wait) -> ScriptProblem | None:
+def run(context: HookContext, driver: CgroupDriver, wait: Wait) -> ScriptProblem | None:
     """Run a script to its end or its deadline; return what went wrong, if anything did."""
-    job, path, seconds = about.launch.job, about.path, about.launch.hooks.timeout
-    variables = {"OARLOCK_JOB_ID": str(job), "OARLOCK_HOOK": about.word}
+    job, path, seconds = context.launch.job, context.path, context.launch.hooks.timeout
+    variables = {"OARLOCK_JOB_ID": str(job), "OARLOCK_HOOK": context.word}
     try:
-        group = driver.create(f"{about.word}.{job}", JobLimits())
-        pid = site_script.start(path, about.arguments(), about.body(), variables, group.join)
+        group = driver.create(f"{context.word}.{job}", JobLimits())
+        pid = site_script.start(path, context.arguments(), context.body(), variables, group.join)
     except site_script.UntrustedScript as error:
         return ScriptProblem(str(error), UNUSABLE)
     except (CgroupError, OSError) as error:

@@ -89,33 +89,33 @@ def _look_up_error(name: str) -> int:
 
 def resolve(name: str, uid: int | None, *, lowest: int = LOWEST_UID) -> User:
     """Look an account up, or say why no job runs as it. May take as long as the site's directory service takes."""
-    found = account(name)
-    if uid is not None and uid != found.pw_uid:
-        raise UserRefused(f"user `{name}` has uid {uid} on the server and {found.pw_uid} on this node")
+    entry = account(name)
+    if uid is not None and uid != entry.pw_uid:
+        raise UserRefused(f"user `{name}` has uid {uid} on the server and {entry.pw_uid} on this node")
     if os.geteuid() != 0:
-        if found.pw_uid != os.geteuid():
+        if entry.pw_uid != os.geteuid():
             raise UserRefused(f"this node runs jobs of uid {os.geteuid()} only, not of `{name}`")
-    elif found.pw_uid == 0 or found.pw_uid < lowest:
-        raise UserRefused(f"user `{name}` has uid {found.pw_uid}; jobs run as uid {max(lowest, 1)} or above")
-    groups = os.getgrouplist(name, found.pw_gid)
-    return User(name, found.pw_uid, found.pw_gid, tuple(groups), found.pw_dir, found.pw_shell or "/bin/sh")
+    elif entry.pw_uid == 0 or entry.pw_uid < lowest:
+        raise UserRefused(f"user `{name}` has uid {entry.pw_uid}; jobs run as uid {max(lowest, 1)} or above")
+    groups = os.getgrouplist(name, entry.pw_gid)
+    return User(name, entry.pw_uid, entry.pw_gid, tuple(groups), entry.pw_dir, entry.pw_shell or "/bin/sh")
 
 
 class AccountCache:
     """Accounts that were looked up not long ago: a directory service may be slow, and jobs of a user come in crowds."""
 
     def __init__(self) -> None:
-        self._met: dict[tuple[str, int | None], tuple[float, User]] = {}
+        self._entries: dict[tuple[str, int | None], tuple[float, User]] = {}
 
     def get(self, name: str, uid: int | None, *, now: float) -> User | None:
         """Give an account as it was at most a minute ago; none if it must be looked up."""
-        since, user = self._met.get((name, uid), (0.0, None))
+        since, user = self._entries.get((name, uid), (0.0, None))
         return user if user is not None and now - since < CACHE_SECONDS else None
 
-    def meet(self, user: User, uid: int | None, *, now: float) -> None:
+    def add(self, user: User, uid: int | None, *, now: float) -> None:
         """Remember an account that was looked up now, for a launch with this uid; forget the old ones."""
-        young = {key: met for key, met in self._met.items() if now - met[0] < CACHE_SECONDS}
-        self._met = {**young, (user.name, uid): (now, user)}
+        fresh = {key: entry for key, entry in self._entries.items() if now - entry[0] < CACHE_SECONDS}
+        self._entries = {**fresh, (user.name, uid): (now, user)}
 
 
 def become(user: User) -> None:

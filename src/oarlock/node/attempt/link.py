@@ -29,30 +29,30 @@ class ProgramLink:
     def __init__(self, line: socket.socket) -> None:
         self._line: Endpoint | None = Endpoint(line.fileno(), line.detach())
         self._door: socket.socket | None = None
-        self._place: SpoolEntry | None = None
-        self._about: Callable[[], Body] = dict
-        self._speak_at: float | None = None  # when to say what waits, in seconds of `time.monotonic`
+        self._entry: SpoolEntry | None = None
+        self._describe: Callable[[], Body] = dict
+        self._flush_at: float | None = None  # when to say what waits, in seconds of `time.monotonic`
 
     @property
     def connected(self) -> bool:
         """Whether a node program listens."""
         return self._line is not None
 
-    def serve(self, place: SpoolEntry | None, about: Callable[[], Body] = dict) -> None:
+    def serve(self, entry: SpoolEntry | None, describe: Callable[[], Body] = dict) -> None:
         """Say to whose place a successor comes, and how the work is described to it; `None` when it is done."""
         self._close_door()
-        self._place, self._about = place, about
+        self._entry, self._describe = entry, describe
 
     def _close_door(self) -> None:
-        if self._door is not None and self._place is not None:
-            remove(f"{self._place.spool}/{self._place.door}")
+        if self._door is not None and self._entry is not None:
+            remove(f"{self._entry.spool}/{self._entry.door}")
             self._door.close()
             self._door = None
 
     def wait(self, others: list[int], milliseconds: float) -> list[Frame]:
         """Wait for a request, for one of the other descriptors, or until it is time to speak; give the requests."""
-        if self._speak_at is not None:
-            left = max(self._speak_at - time.monotonic(), 0.0) * 1000
+        if self._flush_at is not None:
+            left = max(self._flush_at - time.monotonic(), 0.0) * 1000
             milliseconds = left if milliseconds < 0 else min(milliseconds, left)
         watch = select.poll()
         for fd in others:
@@ -64,18 +64,18 @@ class ProgramLink:
             self._answer_door()
         if self._line is not None and ready & {self._line.read_fd, self._line.write_fd}:
             return self._read(self._line)
-        if self._speak_at is not None and time.monotonic() >= self._speak_at:
-            self.speak()
+        if self._flush_at is not None and time.monotonic() >= self._flush_at:
+            self.flush_now()
         return []
 
     def _watched(self) -> list[tuple[int, int]]:
         if self._line is not None:
-            stuck = self._line.pending and self._speak_at is None
+            stuck = self._line.pending and self._flush_at is None
             return [(self._line.read_fd, select.POLLIN | (select.POLLOUT if stuck else 0))]
         return [(self._door.fileno(), select.POLLIN)] if self._door is not None else []
 
     def _read(self, line: Endpoint) -> list[Frame]:
-        self._speak_at = None
+        self._flush_at = None
         try:
             line.flush()
             return [frame for frame in line.receive() if frame.kind == REQUEST]
@@ -85,14 +85,14 @@ class ProgramLink:
 
     def _lost(self) -> None:
         """Without a place there is no work to go on with, and nobody to come for us."""
-        self._speak_at = None
+        self._flush_at = None
         if self._line is not None:
             self._line.close()
             self._line = None
-        if self._place is None:
+        if self._entry is None:
             raise SystemExit(0)
         try:
-            self._door = _door(self._place)
+            self._door = _door(self._entry)
         except FileNotFoundError:  # somebody removed the spool under us; nobody will look for us there
             self._door = None
 
@@ -101,9 +101,9 @@ class ProgramLink:
             caller, _ = self._door.accept()
             self._close_door()
             self._line = Endpoint(caller.fileno(), caller.detach())
-            self.tell({"event": "here", **self._about()})
+            self.send_event({"event": "here", **self._describe()})
 
-    def tell(self, event: Body | bytes, *, may_wait: bool = False) -> None:
+    def send_event(self, event: Body | bytes, *, may_wait: bool = False) -> None:
         """Send an event, if somebody listens."""
         self._send(EVENT, 0, event, may_wait=may_wait)
 
@@ -120,13 +120,13 @@ class ProgramLink:
             return
         self._line.queue(kind, number, body)
         if not may_wait:
-            self.speak()
-        elif self._speak_at is None:
-            self._speak_at = time.monotonic() + MOMENT
+            self.flush_now()
+        elif self._flush_at is None:
+            self._flush_at = time.monotonic() + MOMENT
 
-    def speak(self) -> None:
+    def flush_now(self) -> None:
         """Say what waits, now: whoever is about to do something long calls this first."""
-        self._speak_at = None
+        self._flush_at = None
         if self._line is None:
             return
         try:
@@ -135,12 +135,12 @@ class ProgramLink:
             self._lost()
 
 
-def _door(place: SpoolEntry) -> socket.socket:
-    remove(f"{place.spool}/{place.door}")
-    directory = open_directory(place.spool)
+def _door(entry: SpoolEntry) -> socket.socket:
+    remove(f"{entry.spool}/{entry.door}")
+    directory = open_directory(entry.spool)
     try:
         door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        door.bind(f"/proc/self/fd/{directory}/{place.door}")
+        door.bind(f"/proc/self/fd/{directory}/{entry.door}")
         door.listen(1)
     finally:
         os.close(directory)
@@ -149,10 +149,10 @@ def _door(place: SpoolEntry) -> socket.socket:
 
 def receive_with_fd(line: socket.socket, longest: int) -> tuple[bytes, int]:
     """Read what was sent and the descriptor that came with it, or -1; it closes at exec, as if we had opened it."""
-    said, fds, _, _ = socket.recv_fds(line, longest, 1)  # Python 3.11 takes flags and passes none on
+    data, fds, _, _ = socket.recv_fds(line, longest, 1)  # Python 3.11 takes flags and passes none on
     for fd in fds:
         os.set_inheritable(fd, False)
-    return said, fds[0] if fds else -1
+    return data, fds[0] if fds else -1
 
 
 def drain(fd: int) -> None:

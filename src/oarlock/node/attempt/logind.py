@@ -41,14 +41,14 @@ def kept_users(node: str, directory: str = _DIRECTORY) -> list[tuple[str, tuple[
 
     After a power cut the file may be there and what it said be lost: it is given as that of attempt 0.0.
     """
-    found: list[tuple[str, tuple[int, int]]] = []
+    users: list[tuple[str, tuple[int, int]]] = []
     for user in _names(directory):
         lines, ours = _read(os.path.join(directory, user))
         keys = [match for line in lines if (match := re.fullmatch(rf"oarlock {re.escape(node)} (\d+)\.(\d+)", line))]
-        found.extend((user, (int(match[1]), int(match[2]))) for match in keys)
+        users.extend((user, (int(match[1]), int(match[2]))) for match in keys)
         if ours and not lines:
-            found.append((user, (0, 0)))
-    return found
+            users.append((user, (0, 0)))
+    return users
 
 
 def _names(directory: str) -> list[str]:

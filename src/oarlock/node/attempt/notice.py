@@ -77,14 +77,14 @@ def run(notice: Notice, driver: CgroupDriver, wake: int, *, lowest_uid: int, sec
         os.waitpid(pid, 0)
     if group.wait_empty(_EMPTY_SECONDS):
         group.remove()
-    said = os.read(reading, _LONGEST_TOLD).decode(errors="replace")
+    message = os.read(reading, _LONGEST_TOLD).decode(errors="replace")
     os.close(reading)
-    return _problem(notice.program, status, said, seconds)
+    return _problem(notice.program, status, message, seconds)
 
 
-def _problem(program: str, status: int | None, said: str, seconds: float) -> str:
-    if said:
-        return said
+def _problem(program: str, status: int | None, message: str, seconds: float) -> str:
+    if message:
+        return message
     if status is None:
         return f"{program} did not end within {seconds:g} s"
     return f"{program} ended with {site_script.describe_exit(status)}" if status else ""

@@ -83,26 +83,28 @@ def describe_exit(status: int) -> str:
     if os.WIFEXITED(status):
         return f"exit {os.WEXITSTATUS(status)}"
     number = os.WTERMSIG(status)
-    name = next((known.name for known in signal.Signals if known == number), "")  # real-time signals have none
+    name = next(
+        (candidate.name for candidate in signal.Signals if candidate == number), ""
+    )  # real-time signals have none
     return f"signal {number} ({name})" if name else f"signal {number}"
 
 
 def _check(fd: int, path: str) -> None:
-    found = os.fstat(fd)
-    if found.st_uid not in {0, os.geteuid()} or found.st_mode & 0o022:
+    info = os.fstat(fd)
+    if info.st_uid not in {0, os.geteuid()} or info.st_mode & 0o022:
         os.close(fd)
-        raise UntrustedScript(f"{path} may be written by others than root: {suggest_fix(path, found)}")
+        raise UntrustedScript(f"{path} may be written by others than root: {suggest_fix(path, info)}")
 
 
-def suggest_fix(path: str, found: os.stat_result) -> str:
+def suggest_fix(path: str, info: os.stat_result) -> str:
     """Return what an administrator can do about a file or folder that others can write.
 
     A folder with the sticky bit is meant to be everybody's (`/tmp`): taking that away would break other programs.
     """
-    if stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX:
+    if stat.S_ISDIR(info.st_mode) and info.st_mode & stat.S_ISVTX:
         return f"it is a folder for everybody; move the file to one that only root can write, such as {_SAFE_PLACE}"
-    owner = "" if found.st_uid in {0, os.geteuid()} else f"chown root {path}"
-    mode = f"chmod go-w {path}" if found.st_mode & 0o022 else ""
+    owner = "" if info.st_uid in {0, os.geteuid()} else f"chown root {path}"
+    mode = f"chmod go-w {path}" if info.st_mode & 0o022 else ""
     return f"`{' && '.join(command for command in (owner, mode) if command)}`"
 
 
@@ -114,9 +116,9 @@ def start(
     What it prints goes to `out`, or nowhere. `UntrustedScript` if it cannot be executed.
     """
     program = open_trusted(path)
-    given = os.memfd_create("job")
-    os.write(given, json.dumps(body).encode())
-    os.lseek(given, 0, os.SEEK_SET)
+    stdin = os.memfd_create("job")
+    os.write(stdin, json.dumps(body).encode())
+    os.lseek(stdin, 0, os.SEEK_SET)
     status, complaint = os.pipe()  # exec closes it: nothing comes of a program that runs
     pid = os.fork()
     if pid == 0:
@@ -125,12 +127,12 @@ def start(
             os.setsid()
             join()
             says = _EXEC
-            _execute(program, given, out, [path, *arguments], {**ENVIRONMENT, **variables})
+            _execute(program, stdin, out, [path, *arguments], {**ENVIRONMENT, **variables})
         except OSError as error:
             os.write(complaint, f"{says}{error.strerror}".encode())
         finally:
             os._exit(126)
-    for fd in (program, given, complaint):
+    for fd in (program, stdin, complaint):
         os.close(fd)
     why = os.read(status, 512).decode(errors="replace")
     os.close(status)
@@ -140,11 +142,11 @@ def start(
     return pid
 
 
-def _execute(program: int, given: int, out: int, arguments: list[str], environment: dict[str, str]) -> None:
+def _execute(program: int, stdin: int, out: int, arguments: list[str], environment: dict[str, str]) -> None:
     os.chdir("/")
     os.umask(0o022)
     null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-    for fd, at in ((given, 0), (null if out < 0 else out, 1), (null, 2)):
+    for fd, at in ((stdin, 0), (null if out < 0 else out, 1), (null, 2)):
         os.dup2(fd, at, inheritable=True)
     os.set_inheritable(program, True)  # an interpreter opens the script a second time, by this number
     os.execve(f"/proc/self/fd/{program}", arguments, environment)

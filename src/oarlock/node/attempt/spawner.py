@@ -38,7 +38,7 @@ from oarlock.node.wire.channel import encode_body
 _NUMBER = struct.Struct("=I")
 _CHUNK = 1 << 18
 _PATIENCE = struct.pack("ll", 10, 0)  # seconds for an order to be taken: whoever was stopped by its user takes none
-_NOTHING = 0
+_NOT_STARTED = 0
 
 
 class SpawnerUnavailable(Exception):
@@ -63,28 +63,28 @@ class Spawner:
         theirs.close()
         self.fd = self._line.fileno()
         self._expects: list[str] = []
-        if self._number() == _NOTHING:
+        if self._number() == _NOT_STARTED:
             self._line.close()
             raise SpawnerUnavailable
 
-    def begin(self, order: CommandSpec, group: JobCgroup) -> StartedCommand:
+    def start(self, spec: CommandSpec, group: JobCgroup) -> StartedCommand:
         """Have the command started; what is said meanwhile is the same as a child would say.
 
         `BrokenPipeError` if the spawner was gone before it had the whole order.
         """
         ours, theirs = status_sockets()
-        text = _packed(order, group.procs_files)
+        data = _encode_request(spec, group.procs_files)
         with theirs:
-            self._give(text, theirs, ours)
+            self._send_request(data, theirs, ours)
         self._expects = ["pid", "status"]
         return StartedCommand(None, ours)
 
-    def _give(self, text: bytes, theirs: socket.socket, ours: socket.socket) -> None:
-        order = _NUMBER.pack(len(text)) + text
+    def _send_request(self, data: bytes, theirs: socket.socket, ours: socket.socket) -> None:
+        message = _NUMBER.pack(len(data)) + data
         try:
-            sent = socket.send_fds(self._line, [order], [theirs.fileno()])
-            if sent < len(order):
-                self._line.sendall(order[sent:])
+            sent = socket.send_fds(self._line, [message], [theirs.fileno()])
+            if sent < len(message):
+                self._line.sendall(message[sent:])
         except BrokenPipeError:
             ours.close()
             raise
@@ -92,20 +92,20 @@ class Spawner:
             ours.close()
             raise SpawnerVanished(f"the order was not taken: {error}") from error
 
-    def heard(self) -> dict[str, int]:
+    def poll(self) -> dict[str, int]:
         """Give what became known since the last time: the number of the command's process, its raw wait status."""
-        news: dict[str, int] = {}
+        progress: dict[str, int] = {}
         while self._expects:
             try:
                 number = self._number(socket.MSG_DONTWAIT)
             except BlockingIOError:
                 break
-            word = self._expects.pop(0)
-            if word == "pid" and number == _NOTHING:
+            field = self._expects.pop(0)
+            if field == "pid" and number == _NOT_STARTED:
                 self._expects = []  # nothing was started; why has been said
             else:
-                news[word] = number
-        return news
+                progress[field] = number
+        return progress
 
     def _number(self, how: int = 0) -> int:
         try:
@@ -143,7 +143,7 @@ def _serve(line: socket.socket, homes: tuple[str, ...]) -> None:
         raise_oom_score()
         back = _SupervisorCgroup(homes)
         line.send(_NUMBER.pack(_is_able(back)))
-        while _served(line, back):
+        while _serve_request(line, back):
             pass
     finally:
         os._exit(0)
@@ -176,47 +176,47 @@ def _is_able(back: _SupervisorCgroup) -> bool:
     return False
 
 
-def _served(line: socket.socket, back: _SupervisorCgroup) -> bool:
-    head, speak = receive_with_fd(line, _NUMBER.size)
-    if not head:
+def _serve_request(line: socket.socket, back: _SupervisorCgroup) -> bool:
+    header, status_fd = receive_with_fd(line, _NUMBER.size)
+    if not header:
         return False
-    doors, order = _unpacked(_received(line, _NUMBER.unpack(head)[0]))
-    with socket.socket(fileno=speak) as status:
-        pid = _started(order, doors, back, status)
+    doors, spec = _decode_request(_receive_exactly(line, _NUMBER.unpack(header)[0]))
+    with socket.socket(fileno=status_fd) as status:
+        pid = _start_command(spec, doors, back, status)
     line.send(_NUMBER.pack(pid))  # only now: whoever hears of it finds everything said
-    if pid != _NOTHING:
+    if pid != _NOT_STARTED:
         line.send(_NUMBER.pack(os.waitpid(pid, 0)[1]))
     return True
 
 
-def _started(order: CommandSpec, doors: tuple[str, ...], back: _SupervisorCgroup, status: socket.socket) -> int:
+def _start_command(spec: CommandSpec, doors: tuple[str, ...], back: _SupervisorCgroup, status: socket.socket) -> int:
     """Start the command, or say why that cannot be. Whoever cannot come back from where it was does not return."""
     try:
         run_step("CPUSET_ERROR", lambda: join_cgroup(doors))
-        user = order.known or look_up_and_send(order, status)
-        chown_files(order.files, user)
+        user = spec.account or look_up_and_send(spec, status)
+        chown_files(spec.files, user)
         try:
-            return _as_user(order, user, status)
+            return _as_user(spec, user, status)
         except CannotStart as failure:
             # A user's own FUSE mount is closed to whoever has root as the saved id: a child that gives it up is let in.
             if not isinstance(failure.__cause__, PermissionError):
                 raise
-            return fork_child(order._replace(known=user), lambda: None, status)
+            return fork_child(spec._replace(account=user), lambda: None, status)
     except CannotStart as failure:
         send_failure(status, failure.event, str(failure))
     except Exception as failure:  # noqa: BLE001 - it is the supervisor's to know, whatever it is
         send_failure(status, "EXIT_VALUE_OAREXEC", f"{type(failure).__name__}: {failure}")
     finally:
         back.go()
-    return _NOTHING
+    return _NOT_STARTED
 
 
-def _as_user(order: CommandSpec, user: User, status: socket.socket) -> int:
+def _as_user(spec: CommandSpec, user: User, status: socket.socket) -> int:
     groups = os.getgroups()
     try:
         become_temporarily(user)
-        run_step("WORKING_DIRECTORY", lambda: os.chdir(order.directory))
-        return _wired(order, user, status)
+        run_step("WORKING_DIRECTORY", lambda: os.chdir(spec.directory))
+        return _spawn_with_outputs(spec, user, status)
     finally:
         _return(groups)
 
@@ -230,23 +230,23 @@ def _return(groups: list[int]) -> None:
         os._exit(1)
 
 
-def _wired(order: CommandSpec, user: User, status: socket.socket) -> int:
+def _spawn_with_outputs(spec: CommandSpec, user: User, status: socket.socket) -> int:
     """Open the outputs, hand a copy of stderr to the supervisor, and spawn."""
-    out = open_output(order.stdout)
+    out = open_output(spec.stdout)
     try:
-        err = open_output(order.stderr)
+        err = open_output(spec.stderr)
         try:
             socket.send_fds(status, [b"!"], [err])
-            return _spawned(order, user, out, err)
+            return _spawn(spec, user, out, err)
         finally:
             os.close(err)
     finally:
         os.close(out)
 
 
-def _spawned(order: CommandSpec, user: User, out: int, err: int) -> int:
-    shell, arguments = login_shell(user, order.command)
-    environment = {**order.environment, "HOME": user.home, "SHELL": user.shell}
+def _spawn(spec: CommandSpec, user: User, out: int, err: int) -> int:
+    shell, arguments = login_shell(user, spec.command)
+    environment = {**spec.environment, "HOME": user.home, "SHELL": user.shell}
     null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     wires = [(os.POSIX_SPAWN_DUP2, fd, at) for fd, at in ((null, 0), (out, 1), (err, 2))]
     try:
@@ -257,7 +257,7 @@ def _spawned(order: CommandSpec, user: User, out: int, err: int) -> int:
         os.close(null)
 
 
-def _received(line: socket.socket, length: int) -> bytes:
+def _receive_exactly(line: socket.socket, length: int) -> bytes:
     text = b""
     while len(text) < length:
         part = line.recv(min(length - len(text), _CHUNK))
@@ -267,14 +267,14 @@ def _received(line: socket.socket, length: int) -> bytes:
     return text
 
 
-def _packed(order: CommandSpec, doors: tuple[str, ...]) -> bytes:
-    return encode_body([doors, order, order.known]).encode()
+def _encode_request(spec: CommandSpec, doors: tuple[str, ...]) -> bytes:
+    return encode_body([doors, spec, spec.account]).encode()
 
 
-def _unpacked(text: bytes) -> tuple[tuple[str, ...], CommandSpec]:
+def _decode_request(text: bytes) -> tuple[tuple[str, ...], CommandSpec]:
     """Read what the supervisor packed a moment ago; in JSON a record is a list."""
-    doors, fields, known = json.loads(text)
-    order = CommandSpec(*fields)
-    user = User(*known) if known else None
+    doors, fields, account = json.loads(text)
+    spec = CommandSpec(*fields)
+    user = User(*account) if account else None
     user = user and user._replace(groups=tuple(user.groups))
-    return tuple(doors), order._replace(files=tuple(order.files), known=user)
+    return tuple(doors), spec._replace(files=tuple(spec.files), account=user)

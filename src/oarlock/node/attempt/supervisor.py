@@ -73,13 +73,13 @@ class Supervisor:
 
     def __init__(self, settings: NodeSettings, driver: CgroupDriver, boot: str, link: ProgramLink, wake: int) -> None:
         self._settings, self._driver, self._boot, self._link, self._wake = settings, driver, boot, link, wake
-        self._acquaintances, self._children, self._notes = AccountCache(), ChildProcesses(), NoteWriter()
+        self._accounts, self._children, self._notes = AccountCache(), ChildProcesses(), NoteWriter()
 
-    def run(self, launch: Launch, place: SpoolEntry) -> None:
+    def run(self, launch: Launch, entry: SpoolEntry) -> None:
         """Live through the attempt; afterwards the report is on the disk and told."""
-        self._launch, self._place = launch, place
-        self._begin_anew()
-        self._link.serve(place, self._about)
+        self._launch, self._entry = launch, entry
+        self._reset()
+        self._link.serve(entry, self._describe)
         try:
             self._start()
             self._watch()
@@ -91,40 +91,40 @@ class Supervisor:
         except EndedBeforeStart:
             pass
         self._clean()
-        self._children.settle()
-        self._tell_end()
+        self._children.keep_idle_spawner()
+        self._send_report()
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         """Forget the attempt before this one: supervisors are reused."""
         self._state = "launching"
         self._report = Report(self._launch.job, self._launch.attempt, self._settings.node, self._boot, EXITED)
         self._notes.pending = []
         self._check_writer()
-        self._children.begin_anew()
+        self._children.reset()
         self._group: JobCgroup | None = None
         self._stderr = -1
         self._ending = self._lingers = False
         # Other nodes keep the place a little longer: the first may still be within its grace.
         margin = self._launch.grace + _OTHER_MARGIN if self._launch.role == OTHER else 0.0
         self._lease = Lease(self._launch.walltime, checkpoint=self._launch.checkpoint, margin=margin)
-        self._files = JobFiles.of(self._settings.runtime, spool.entry_name(self._place.key))
+        self._files = JobFiles.of(self._settings.runtime, spool.entry_name(self._entry.key))
 
     # The beginning.
 
     def _start(self) -> None:
-        self._fence()
-        self._lingers = logind.keep_user(self._launch.user, self._settings.node, self._place.key)
+        self._make_cgroup()
+        self._lingers = logind.keep_user(self._launch.user, self._settings.node, self._entry.key)
         if self._launch.role == FIRST:
             self._run_prologue()
-            self._begin_command()
+            self._start_command()
         self._state = "running"
         self._report = self._report._replace(started=time.time())
         self._lease.begin(now())
         # Other nodes are waited for, and the site's own program may take its time to clean up.
         quick = self._launch.role == FIRST and not self._launch.hooks.manager
-        self._link.tell({"event": "started", **self._about()}, may_wait=quick)
+        self._link.send_event({"event": "started", **self._describe()}, may_wait=quick)
 
-    def _about(self) -> Body:
+    def _describe(self) -> Body:
         return {
             "job": self._launch.job,
             "attempt": self._launch.attempt,
@@ -133,7 +133,7 @@ class Supervisor:
             "role": self._launch.role,
         }
 
-    def _fence(self) -> None:
+    def _make_cgroup(self) -> None:
         try:
             self._group = confinement.make_cgroup(self._launch, self._driver, self._settings.node)
             self._launch = confinement.drop_undenied_devices(self._launch, self._driver)
@@ -146,7 +146,7 @@ class Supervisor:
         if self._launch.hooks.manager:
             self._blame(event, UNUSABLE if isinstance(error, ManagerUnusable) else EXIT)
 
-    def _fenced(self) -> JobCgroup:
+    def _job_cgroup(self) -> JobCgroup:
         if self._group is None:
             raise CannotStart("CPUSET_ERROR", "the job has no cgroup")
         return self._group
@@ -155,50 +155,50 @@ class Supervisor:
         for path in self._files:
             spool.remove(path)
 
-    def _begin_command(self) -> None:
+    def _start_command(self) -> None:
         """Start the child and wait until the user's code runs, or the child says why it cannot."""
         launch = self._launch
-        known = self._acquaintances.get(launch.user, launch.uid, now=now())
+        account = self._accounts.get(launch.user, launch.uid, now=now())
         command.write_files(launch, self._files)
-        order = command.make_command_spec(
-            launch, self._fenced(), self._files, known, lowest_uid=self._settings.lowest_uid
+        spec = command.make_command_spec(
+            launch, self._job_cgroup(), self._files, account, lowest_uid=self._settings.lowest_uid
         )
-        child = self._children.begin(order, self._fenced())
+        child = self._children.start(spec, self._job_cgroup())
         try:
-            self._listen(child, now() + launch.start_timeout)
+            self._wait_for_exec(child, now() + launch.start_timeout)
         finally:
             child.status.close()
 
-    def _listen(self, child: command.StartedCommand, deadline: float) -> None:
+    def _wait_for_exec(self, child: command.StartedCommand, deadline: float) -> None:
         """Hear what is said until the command runs. A spawner tells when it is worth listening: each waking costs."""
         while True:
             try:
-                said, stderr = receive_with_fd(child.status, command.LONGEST_MESSAGE)
+                data, stderr = receive_with_fd(child.status, command.LONGEST_MESSAGE)
             except BlockingIOError:
-                self._leave_if_told()
+                self._raise_if_ending()
                 if now() >= deadline:
-                    raise self._too_late() from None
+                    raise self._start_timeout_error() from None
                 # The child closes its end in the midst of exec: a moment after the spawner may have told of it.
-                self._turn(deadline, [child.status.fileno()] if self._children.main else [])
+                self._wait(deadline, [child.status.fileno()] if self._children.main else [])
                 continue
-            if not said and self._stderr < 0:
+            if not data and self._stderr < 0:
                 raise CannotStart("EXIT_VALUE_OAREXEC", "the child vanished before the user's command")
-            if not said:
+            if not data:
                 return
             if stderr >= 0:
                 self._stderr = stderr
-            elif isinstance(message := command.parse_child_message(said), CannotStart):
+            elif isinstance(message := command.parse_child_message(data), CannotStart):
                 raise message
             else:
-                self._acquaintances.meet(message, self._launch.uid, now=now())
+                self._accounts.add(message, self._launch.uid, now=now())
 
-    def _too_late(self) -> Exception:
+    def _start_timeout_error(self) -> Exception:
         if self._stderr >= 0:
             return SpawnerVanished("the command was about to run, and nobody said that it did")
         seconds = self._launch.start_timeout
         return CannotStart("WORKING_DIRECTORY", f"the user's directory did not answer within {seconds} s")
 
-    def _leave_if_told(self) -> None:
+    def _raise_if_ending(self) -> None:
         if self._ending:
             raise EndedBeforeStart
 
@@ -206,7 +206,7 @@ class Supervisor:
 
     def _run_prologue(self) -> None:
         problem = self._hook("prologue", self._launch.hooks.prologue)
-        self._leave_if_told()
+        self._raise_if_ending()
         if problem:
             self._blame("PROLOGUE_ERROR", problem.cause)
             raise CannotStart("PROLOGUE_ERROR", problem.says)
@@ -217,7 +217,7 @@ class Supervisor:
             problem = self._hook("epilogue", self._launch.hooks.epilogue)
             if problem:
                 self._blame("EPILOGUE_ERROR", problem.cause)
-                self._happened("EPILOGUE_ERROR", problem.says)
+                self._add_event("EPILOGUE_ERROR", problem.says)
 
     def _blame(self, event: str, cause: str) -> None:
         """Note in the report why a program of the site failed."""
@@ -227,8 +227,8 @@ class Supervisor:
         """Run a script of the site, if there is one; return what went wrong."""
         if not path:
             return None
-        about = hooks.HookContext(word, path, self._launch, self._settings.node, self._files.nodes)
-        return hooks.run(about, self._driver, lambda pid, seconds: self._ended_by(pid, now() + seconds))
+        context = hooks.HookContext(word, path, self._launch, self._settings.node, self._files.nodes)
+        return hooks.run(context, self._driver, lambda pid, seconds: self._ended_by(pid, now() + seconds))
 
     def _ended_by(self, pid: int, deadline: float) -> int | None:
         """Wait for a child; `None` when its time is over, or when the attempt has to end first."""
@@ -236,7 +236,7 @@ class Supervisor:
         while (status := self._children.status(pid)) is None:
             if now() >= deadline or self._ending != was_ending:
                 return None
-            self._turn(deadline)
+            self._wait(deadline)
         return status
 
     # While it runs.
@@ -244,40 +244,40 @@ class Supervisor:
     def _watch(self) -> None:
         """Follow the command to its end; on another node than the first, wait to be told."""
         while not self._done():
-            self._keep_time()
-            self._turn(self._lease.next())
+            self._enforce_lease()
+            self._wait(self._lease.next())
         if self._children.is_lost:
             raise SpawnerVanished("the process that waited for the command is gone")
 
     def _done(self) -> bool:
         return self._ending if self._launch.role == OTHER else self._children.is_over
 
-    def _keep_time(self) -> None:
+    def _enforce_lease(self) -> None:
         """Do what its time has come for."""
         due = self._lease.due(now())
         if due == KILL:
-            self._fenced().kill()
+            self._job_cgroup().kill()
         elif due == END:
-            self._happened("WALLTIME", f"the walltime of {self._lease.walltime} s is over")
+            self._add_event("WALLTIME", f"the walltime of {self._lease.walltime} s is over")
             self._finish(WALLTIME, self._launch.grace)
         elif due == CHECKPOINT:
             self._checkpoint()
 
-    def _turn(self, until: float, others: list[int] | None = None) -> None:
+    def _wait(self, until: float, others: list[int] | None = None) -> None:
         """Wait for news: a request, a child that ended, a descriptor, or the instant `until`."""
         wait = min(max(until - now(), 0.0), _LONGEST_WAIT)
         for frame in self._link.wait([self._wake, *self._children.fds(), *(others or [])], wait * 1000 + 1):
-            self._obey(frame)
+            self._handle_request(frame)
         drain(self._wake)
         self._children.reap()
         self._check_writer()
 
     # What is asked of it.
 
-    def _obey(self, frame: Frame) -> None:
+    def _handle_request(self, frame: Frame) -> None:
         try:
             body = frame.body()
-            _VERBS.get(str(body.get("verb")), Supervisor._asked_what)(self, body)
+            _VERBS.get(str(body.get("verb")), Supervisor._refuse_unknown)(self, body)
         except BadFrame as error:
             self._link.refuse(frame.number, NodeRefused(BAD, str(error)))
         except NodeRefused as refusal:
@@ -285,14 +285,14 @@ class Supervisor:
         else:
             self._link.answer(frame.number, {"state": self._state})
 
-    def _asked_what(self, body: Body) -> None:
+    def _refuse_unknown(self, body: Body) -> None:
         raise NodeRefused(BAD, f"a supervisor has no verb {body.get('verb')!r}")
 
-    def _asked_kill(self, body: Body) -> None:
+    def _do_kill(self, body: Body) -> None:
         grace = body.get("grace", self._launch.grace)
         self._finish(KILLED, grace if isinstance(grace, int) else self._launch.grace)
 
-    def _asked_end(self, _: Body) -> None:
+    def _do_end(self, _: Body) -> None:
         if self._launch.role != OTHER:
             raise NodeRefused(NOT_NOW, "only a place on another node than the first is given back; the first is killed")
         self._ending, self._report = True, self._report._replace(outcome=CLEANED)
@@ -303,21 +303,21 @@ class Supervisor:
             self._ending, self._report = True, self._report._replace(outcome=outcome)
             self._note("KILLED")
             if self._lease.is_suspended:
-                self._go_on()
+                self._thaw()
             if self._group is not None:
                 self._group.signal(signal.SIGTERM)
         self._lease.finish(now(), grace)
 
-    def _asked_signal(self, body: Body) -> None:
+    def _do_signal(self, body: Body) -> None:
         number = body.get("signal")
         if not isinstance(number, int) or not 0 < number < signal.NSIG:
             raise NodeRefused(BAD, f"{number!r} is not the number of a signal")
-        self._running()
+        self._check_running()
         self._note(f"SIGNALED with {number}")
         self._signal(number)
 
-    def _asked_checkpoint(self, _: Body) -> None:
-        self._running()
+    def _do_checkpoint(self, _: Body) -> None:
+        self._check_running()
         self._checkpoint()
 
     def _checkpoint(self) -> None:
@@ -325,50 +325,50 @@ class Supervisor:
         self._lease.signalled()
         self._note(f"CHECKPOINTED with signal {number}")
         self._signal(number)
-        self._link.tell({"event": "checkpointed", **self._about()})
-        self._happened("CHECKPOINT_SUCCESS", f"signal {number} was sent")
+        self._link.send_event({"event": "checkpointed", **self._describe()})
+        self._add_event("CHECKPOINT_SUCCESS", f"signal {number} was sent")
 
     def _signal(self, number: int) -> None:
-        group = self._fenced()
+        group = self._job_cgroup()
         pids = group.pids()
         group.signal(number, [pid for pid in choose_targets(number, pids, self._children.main) if pid in pids])
 
-    def _running(self) -> None:
+    def _check_running(self) -> None:
         if self._state != "running" or self._ending or self._launch.role != FIRST:
             raise NodeRefused(NOT_NOW, f"the job is {'ending' if self._ending else self._state} here")
 
-    def _asked_suspend(self, _: Body) -> None:
+    def _do_suspend(self, _: Body) -> None:
         if self._lease.is_suspended:
             return
         if self._state != "running" or self._ending:
             raise NodeRefused(NOT_NOW, f"the job is {self._state} here; it cannot be suspended")
         try:
-            self._fenced().freeze()
+            self._job_cgroup().freeze()
         except (CgroupError, OSError) as error:
             raise NodeRefused("SUSPEND_ERROR", str(error)) from error
         self._state = "suspended"
         self._lease.suspend(now())
 
-    def _asked_resume(self, _: Body) -> None:
+    def _do_resume(self, _: Body) -> None:
         if not self._lease.is_suspended:
             return
         try:
-            self._go_on()
+            self._thaw()
         except (CgroupError, OSError) as error:
             raise NodeRefused("RESUME_ERROR", str(error)) from error
 
-    def _go_on(self) -> None:
-        self._fenced().thaw()
+    def _thaw(self) -> None:
+        self._job_cgroup().thaw()
         self._lease.resume(now())
         self._state = "running"
 
-    def _asked_walltime(self, body: Body) -> None:
+    def _do_walltime(self, body: Body) -> None:
         seconds = body.get("seconds")
         if not isinstance(seconds, int) or seconds <= 0:
             raise NodeRefused(BAD, f"{seconds!r} is not a walltime in seconds")
         self._lease.walltime = seconds
 
-    def _happened(self, event: str, says: str) -> None:
+    def _add_event(self, event: str, says: str) -> None:
         self._report = self._report._replace(events=(*self._report.events, (event, says)))
 
     def _note(self, what: str) -> None:
@@ -388,7 +388,7 @@ class Supervisor:
         self._run_epilogue()
         self._remove_files()
         if self._lingers:
-            logind.release_user(self._launch.user, self._settings.node, self._place.key)
+            logind.release_user(self._launch.user, self._settings.node, self._entry.key)
         if self._stderr >= 0:
             if self._notes.pending:
                 self._ended_by(self._notes.pid, now() + _NOTES_SECONDS)
@@ -407,54 +407,54 @@ class Supervisor:
                 self._children.reap()
                 counters = group.counters()
                 self._report = self._report._replace(counters=counters)
-                self._tell_memory(int(counters.get("oom_kills", 0)))
+                self._report_memory_kills(int(counters.get("oom_kills", 0)))
                 group.remove()
             else:
                 left = f"processes are left in {group.path}: {group.pids()[:5]}"
-                self._happened("CPUSET_CLEAN_ERROR", left)
+                self._add_event("CPUSET_CLEAN_ERROR", left)
         except (CgroupError, OSError) as error:
             self._blame_manager("CPUSET_CLEAN_ERROR", error)
-            self._happened("CPUSET_CLEAN_ERROR", str(error))
+            self._add_event("CPUSET_CLEAN_ERROR", str(error))
 
-    def _tell_memory(self, kills: int) -> None:
+    def _report_memory_kills(self, kills: int) -> None:
         """Tell the server, and the user in their stderr, that the kernel killed processes of the job for memory."""
         if not kills:
             return
         says = memory_kill(kills, self._launch.limits.memory)
-        self._happened("OUT_OF_MEMORY", says)
+        self._add_event("OUT_OF_MEMORY", says)
         self._note(f"OUT OF MEMORY: {says}")
 
     def _is_empty(self, group: JobCgroup) -> bool:
         if group.wait_empty(0):
             return True
-        self._link.speak()
+        self._link.flush_now()
         return confinement.kill_and_wait(group)
 
-    def _tell_end(self) -> None:
+    def _send_report(self) -> None:
         body = sign_report(self._report._replace(suspended=self._lease.suspended), self._launch.secret)
         text = encode_body({"event": "exited", **body}).encode()
         self._save(text)
-        self._link.tell(text)
+        self._link.send_event(text)
 
     def _save(self, report: bytes) -> None:
         """Write the report down; on a full disk, tell at once and try again until there is room."""
         while True:
             try:
                 # While the program listens the server has the report in a moment; otherwise the disk must keep it.
-                self._place.write(report, durable=not self._link.connected)
+                self._entry.write(report, durable=not self._link.connected)
             except OSError:
-                self._link.tell(report)
-                self._turn(now() + _LONGEST_WAIT)
+                self._link.send_event(report)
+                self._wait(now() + _LONGEST_WAIT)
             else:
                 return
 
 
 _VERBS = {
-    "kill": Supervisor._asked_kill,
-    "end": Supervisor._asked_end,
-    "signal": Supervisor._asked_signal,
-    "checkpoint": Supervisor._asked_checkpoint,
-    "suspend": Supervisor._asked_suspend,
-    "resume": Supervisor._asked_resume,
-    "walltime": Supervisor._asked_walltime,
+    "kill": Supervisor._do_kill,
+    "end": Supervisor._do_end,
+    "signal": Supervisor._do_signal,
+    "checkpoint": Supervisor._do_checkpoint,
+    "suspend": Supervisor._do_suspend,
+    "resume": Supervisor._do_resume,
+    "walltime": Supervisor._do_walltime,
 }

@@ -34,11 +34,11 @@ class Device(NamedTuple):
 def device(path: str) -> Device | None:
     """Find the device behind a file; `None` where there is no such device, so that there is nothing to deny."""
     try:
-        found = os.stat(path)
+        info = os.stat(path)
     except OSError:
         return None
-    kind = _CHARACTER if stat.S_ISCHR(found.st_mode) else _BLOCK if stat.S_ISBLK(found.st_mode) else 0
-    return Device(kind, os.major(found.st_rdev), os.minor(found.st_rdev)) if kind else None
+    kind = _CHARACTER if stat.S_ISCHR(info.st_mode) else _BLOCK if stat.S_ISBLK(info.st_mode) else 0
+    return Device(kind, os.major(info.st_rdev), os.minor(info.st_rdev)) if kind else None
 
 
 def program(denied: list[Device]) -> bytes:
@@ -49,11 +49,11 @@ def program(denied: list[Device]) -> bytes:
         _instruction(_LOAD_WORD, to=3, source=1, offset=4),
         _instruction(_LOAD_WORD, to=4, source=1, offset=8),
     ]
-    for one in denied:
+    for device in denied:
         code += [
-            _instruction(_JUMP_UNLESS, to=2, offset=4, value=one.kind),
-            _instruction(_JUMP_UNLESS, to=3, offset=3, value=one.major),
-            _instruction(_JUMP_UNLESS, to=4, offset=2, value=one.minor),
+            _instruction(_JUMP_UNLESS, to=2, offset=4, value=device.kind),
+            _instruction(_JUMP_UNLESS, to=3, offset=3, value=device.major),
+            _instruction(_JUMP_UNLESS, to=4, offset=2, value=device.minor),
             _instruction(_SET, to=0, value=0),
             _instruction(_EXIT),
         ]
@@ -107,13 +107,13 @@ def _loaded(code: bytes) -> int:
     return _bpf(_PROG_LOAD, struct.pack("=IIQQ", _CGROUP_DEVICE_PROGRAM, len(code) // 8, *where))
 
 
-def _bpf(command: int, asked: bytes) -> int:
+def _bpf(command: int, attributes: bytes) -> int:
     number = _CALL.get(os.uname().machine)
     if number is None:
         raise OSError(errno.ENOSYS, f"bpf(2) has no known number on {os.uname().machine}")
-    body = ctypes.create_string_buffer(asked.ljust(128, b"\0"), 128)
+    body = ctypes.create_string_buffer(attributes.ljust(128, b"\0"), 128)
     libc = ctypes.CDLL(None, use_errno=True)
-    answer = int(libc.syscall(ctypes.c_long(number), ctypes.c_long(command), body, ctypes.c_long(len(body))))
-    if answer < 0:
+    result = int(libc.syscall(ctypes.c_long(number), ctypes.c_long(command), body, ctypes.c_long(len(body))))
+    if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return answer
+    return result

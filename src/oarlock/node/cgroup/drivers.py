@@ -101,7 +101,7 @@ def mounts(mountinfo: str) -> CgroupMounts:
     return CgroupMounts(v1, v2)
 
 
-def detect(node: str, found: CgroupMounts, *, pretended: bool = False) -> CgroupDriver:
+def detect(node: str, mounts: CgroupMounts, *, pretended: bool = False) -> CgroupDriver:
     """Choose the strongest fence there is. Without any writable hierarchy it is the tree of processes.
 
     `pretended`: other nodes share this machine, which has fewer CPUs than all of them together.
@@ -112,19 +112,19 @@ def detect(node: str, found: CgroupMounts, *, pretended: bool = False) -> Cgroup
     from oarlock.node.cgroup.v2 import V2Driver
 
     try:
-        if found.v2 and unified(found):
-            own = scope.path(node) if os.path.isdir(found.v2 + scope.path(node)) else ""
-            return V2Driver(found.v2, node, scope=own, pretended=pretended)
-        if found.v1:
-            return V1Driver(found, node, pretended=pretended)
+        if mounts.v2 and unified(mounts):
+            own = scope.path(node) if os.path.isdir(mounts.v2 + scope.path(node)) else ""
+            return V2Driver(mounts.v2, node, scope=own, pretended=pretended)
+        if mounts.v1:
+            return V1Driver(mounts, node, pretended=pretended)
     except OSError:
         pass
     return ProcessTreeDriver(node, pretended=pretended)
 
 
-def unified(found: CgroupMounts) -> bool:
+def unified(mounts: CgroupMounts) -> bool:
     """Whether the controllers are those of the cgroup2 tree."""
-    return bool(found.v2) and (not found.v1 or "memory" in read(f"{found.v2}/cgroup.controllers").split())
+    return bool(mounts.v2) and (not mounts.v1 or "memory" in read(f"{mounts.v2}/cgroup.controllers").split())
 
 
 def detect_driver(node: str, *, pretended: bool = False) -> CgroupDriver:
@@ -137,15 +137,15 @@ def mounted() -> CgroupMounts:
     return mounts(read("/proc/self/mountinfo"))
 
 
-def leave_login_session(node: str, found: CgroupMounts, *, systemd: bool) -> None:
+def leave_login_session(node: str, mounts: CgroupMounts, *, systemd: bool) -> None:
     """Leave the login session that ssh made, so that its end is not ours: logind ends a session by its cgroup.
 
     Only where systemd runs. Where the tree is systemd's it makes us a scope; where it does not, and in the older
     hierarchies, we make a group by hand. A hierarchy that cannot be written is left as it is.
     """
-    if systemd and found.v2 and unified(found) and _in_scope(found.v2, node):
+    if systemd and mounts.v2 and unified(mounts) and _in_scope(mounts.v2, node):
         return
-    bases = [base for base in (found.v2, found.v1.get("name=systemd")) if base] if systemd else []
+    bases = [base for base in (mounts.v2, mounts.v1.get("name=systemd")) if base] if systemd else []
     for base in bases:
         path = f"{base}/{ROOT}/{node}/supervisors"
         try:
@@ -192,39 +192,39 @@ def parse_fields(text: str) -> dict[str, int]:
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
 
 
-def drop_unproven_writes(found: dict[str, float]) -> dict[str, float]:
+def drop_unproven_writes(counters: dict[str, float]) -> dict[str, float]:
     """Leave out a `written_bytes` of 0: it does not prove that nothing was written.
 
     What a job wrote into the page cache reaches the disk later, and version 1 charges it to nobody.
     """
-    return {name: value for name, value in found.items() if value or name != "written_bytes"}
+    return {name: value for name, value in counters.items() if value or name != "written_bytes"}
 
 
 def parse_cpu_list(text: str) -> list[int]:
     """Read a list of CPUs as the kernel writes it: `0-3,8`."""
-    found: list[int] = []
+    cpus: list[int] = []
     for part in text.strip().split(","):
         first, _, last = part.partition("-")
         if first:
-            found.extend(range(int(first), int(last or first) + 1))
-    return found
+            cpus.extend(range(int(first), int(last or first) + 1))
+    return cpus
 
 
-def select_cpus(cpus: tuple[int, ...], there: list[int], *, pretended: bool) -> list[int]:
+def select_cpus(cpus: tuple[int, ...], available: list[int], *, pretended: bool) -> list[int]:
     """Return the CPUs of a job among those there are; all of them if it named none.
 
     On a pretended node numbers are taken modulo the CPUs of the machine. On a real one that would hide a wrong
     `cpuset` and let two jobs share a CPU, so a number that is not there raises `CgroupError`.
     """
     if pretended:
-        return sorted({there[cpu % len(there)] for cpu in cpus} or there)
-    if missing := sorted(set(cpus).difference(there)):
+        return sorted({available[cpu % len(available)] for cpu in cpus} or available)
+    if missing := sorted(set(cpus).difference(available)):
         raise CgroupError(
             f"the job's resources name CPU {format_cpu_list(missing)}, "
-            f"but this node has CPU {format_cpu_list(there)} for jobs: "
+            f"but this node has CPU {format_cpu_list(available)} for jobs: "
             "correct their property `cpuset`"
         )
-    return sorted(set(cpus) or there)
+    return sorted(set(cpus) or available)
 
 
 def format_cpu_list(cpus: list[int]) -> str:
@@ -302,13 +302,13 @@ def current_procs_files(bases: dict[str, str], memberships: str) -> tuple[str, .
 
     The cgroup2 tree has the name of no controller.
     """
-    found: list[str] = []
+    files: list[str] = []
     for line in memberships.splitlines():
         _, controllers, path = line.split(":", 2)
         base = next((bases[name] for name in controllers.split(",") if name in bases), None)
         if base is not None:
-            found.append(f"{base}{path.rstrip('/')}/cgroup.procs")
-    return tuple(found)
+            files.append(f"{base}{path.rstrip('/')}/cgroup.procs")
+    return tuple(files)
 
 
 def retry_if_vanished(step: Callable[[], None]) -> None:

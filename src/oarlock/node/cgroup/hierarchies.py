@@ -20,15 +20,15 @@ class Hierarchy(NamedTuple):
 
 def mounted(mountinfo: str) -> list[Hierarchy]:
     """Read `/proc/self/mountinfo`. A hierarchy that is mounted twice (OAR does that) is given once."""
-    found: dict[str, Hierarchy] = {}
+    hierarchies: dict[str, Hierarchy] = {}
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
         kind, _, options = after.partition(" ")
         device, root = before.split()[2], before.split()[4]
         names = _controllers(kind, options.split()[-1] if options else "")
         if names:
-            found.setdefault(device, Hierarchy(_unescaped(root), names))
-    return list(found.values())
+            hierarchies.setdefault(device, Hierarchy(_unescaped(root), names))
+    return list(hierarchies.values())
 
 
 def of_this_machine(proc: str = "/proc") -> list[Hierarchy]:

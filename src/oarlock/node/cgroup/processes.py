@@ -39,13 +39,13 @@ def descendants(top: int) -> dict[int, str]:
             continue
         if state != "Z":
             children.setdefault(int(parent), []).append((int(name), state))
-    found: dict[int, str] = {}
+    states: dict[int, str] = {}
     todo = [top]
     while todo:
         more = dict(children.get(todo.pop(), []))
-        found.update(more)
+        states.update(more)
         todo += more
-    return found
+    return states
 
 
 def _end_leftovers(path: str) -> bool:
@@ -56,16 +56,16 @@ def _end_leftovers(path: str) -> bool:
 
 
 def _marked(path: str) -> list[int]:
-    mark, found = f"OAR_CPUSET={path}".encode(), []
+    mark, pids = f"OAR_CPUSET={path}".encode(), []
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
                 with open(f"/proc/{name}/environ", "rb") as file:
                     if mark in file.read().split(b"\0"):
-                        found.append(int(name))
+                        pids.append(int(name))
             except OSError:
                 continue
-    return found
+    return pids
 
 
 class ProcessTree:

@@ -115,7 +115,7 @@ def _object(text: bytes) -> Body:
     if not text.strip():
         return {}
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError as error:
         raise CgroupError(f"the site's program printed {text[:60]!r}, which is not JSON") from error
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}

@@ -113,13 +113,13 @@ class V1Cgroup:
 
     def counters(self) -> dict[str, float]:
         readings = (self._cpu, self._cpus, self._memory, self._pids, self._io)
-        found: dict[str, float] = {}
+        values: dict[str, float] = {}
         for reading in readings:
             try:
-                found.update(reading())
+                values.update(reading())
             except (OSError, KeyError, ValueError):
                 continue
-        return found
+        return values
 
     def _cpu(self) -> dict[str, float]:
         if isinstance(self._hold, V2Tree):
@@ -145,11 +145,11 @@ class V1Cgroup:
     def _io(self) -> dict[str, float]:
         lines = read(self._at["blkio"] + "/blkio.throttle.io_service_bytes_recursive").splitlines()
         rows = [line.split() for line in lines]
-        found = {
+        counters = {
             ours: float(sum(int(row[2]) for row in rows if len(row) == 3 and row[1] == theirs))
             for theirs, ours in (("Read", "read_bytes"), ("Write", "written_bytes"))
         }
-        return drop_unproven_writes(found)
+        return drop_unproven_writes(counters)
 
     def remove(self) -> None:
         self._hold.remove()
@@ -160,18 +160,18 @@ class V1Cgroup:
 class V1Driver:
     """Groups of a machine whose controllers are v1."""
 
-    def __init__(self, found: CgroupMounts, node: str, *, pretended: bool = False) -> None:
+    def __init__(self, mounts: CgroupMounts, node: str, *, pretended: bool = False) -> None:
         self._pretended, self._root = pretended, f"/{ROOT}/{node}"
-        self._v1 = {name: found.v1[name] for name in _USED if name in found.v1}
-        self._devices = found.v1.get("devices")
-        self._tree, self._freezer = found.v2, found.v1.get("freezer")
+        self._v1 = {name: mounts.v1[name] for name in _USED if name in mounts.v1}
+        self._devices = mounts.v1.get("devices")
+        self._tree, self._freezer = mounts.v2, mounts.v1.get("freezer")
         self.kind = "v1+v2" if self._tree else "v1"
         needed = ("cpuset", "memory", "pids", "devices")
-        self.missing = tuple(name for name in needed if name not in found.v1)
+        self.missing = tuple(name for name in needed if name not in mounts.v1)
         self._bases = list(dict.fromkeys([*self._v1.values(), self._held_by()]))
         retry_if_vanished(self._prepare)
-        self._memberships, self._found = read("/proc/self/cgroup"), dict[int, tuple[str, ...]]()
-        self._there = parse_cpu_list(
+        self._memberships, self._return_files_cache = read("/proc/self/cgroup"), dict[int, tuple[str, ...]]()
+        self._available_cpus = parse_cpu_list(
             read(self._v1["cpuset"] + "/cpuset.cpus" if "cpuset" in self._v1 else "/sys/devices/system/cpu/online")
         )
 
@@ -193,7 +193,7 @@ class V1Driver:
             write(f"{self._v1['pids']}{self._root}/pids.max", str(allowed_processes()))
 
     def create(self, name: str, limits: JobLimits) -> V1Cgroup:
-        path, cpus = f"{self._root}/{name}", select_cpus(limits.cpus, self._there, pretended=self._pretended)
+        path, cpus = f"{self._root}/{name}", select_cpus(limits.cpus, self._available_cpus, pretended=self._pretended)
         bases = self._v1 if not (limits.deny_devices and self._devices) else {**self._v1, "devices": self._devices}
         hold = V2Tree(self._tree, path) if self._tree else Freezer(self._held_by(), path)
         at = {control: base + path for control, base in bases.items()}
@@ -205,9 +205,9 @@ class V1Driver:
     def _return_files(self, bases: dict[str, str]) -> tuple[str, ...]:
         held = {"": self._tree} if self._tree else {"freezer": self._held_by()}
         key = len(bases)  # with the devices or without them
-        if key not in self._found:
-            self._found[key] = current_procs_files({**bases, **held}, self._memberships)
-        return self._found[key]
+        if key not in self._return_files_cache:
+            self._return_files_cache[key] = current_procs_files({**bases, **held}, self._memberships)
+        return self._return_files_cache[key]
 
     def _make(self, hold: V2Tree | Freezer, group: V1Cgroup) -> None:
         try:
@@ -255,13 +255,13 @@ def _limit_memory(at: str, limit: int) -> None:
 def _deny(at: str, path: str) -> None:
     """Deny a device by its file; where there is no such device there is nothing to deny."""
     try:
-        found = os.stat(path)
+        info = os.stat(path)
     except OSError:
         return
     kinds = {stat.S_IFCHR: "c", stat.S_IFBLK: "b"}
-    kind = kinds.get(stat.S_IFMT(found.st_mode))
+    kind = kinds.get(stat.S_IFMT(info.st_mode))
     if kind is not None:
-        write(at + "/devices.deny", f"{kind} {os.major(found.st_rdev)}:{os.minor(found.st_rdev)} rwm")
+        write(at + "/devices.deny", f"{kind} {os.major(info.st_rdev)}:{os.minor(info.st_rdev)} rwm")
 
 
 def _inherit_cpuset(path: str) -> None:

@@ -140,30 +140,30 @@ class V2Cgroup(V2Tree):
                 continue
 
     def counters(self) -> dict[str, float]:
-        found = {**self.cpu(), **self._bounds()}
+        values = {**self.cpu(), **self._bounds()}
         try:
-            found["memory_peak_bytes"] = float(read(self.at + "/memory.peak"))
+            values["memory_peak_bytes"] = float(read(self.at + "/memory.peak"))
         except OSError:
             pass
         for file, name, ours in (("memory.events", "oom_kill", "oom_kills"), ("pids.events", "max", "pids_refused")):
             try:
-                found[ours] = float(parse_fields(read(f"{self.at}/{file}"))[name])
+                values[ours] = float(parse_fields(read(f"{self.at}/{file}"))[name])
             except (OSError, KeyError):
                 continue
-        return {**found, **self._io()}
+        return {**values, **self._io()}
 
     def _bounds(self) -> dict[str, float]:
         """Return what the job could have used at most; what is not limited is left out."""
-        found = {}
+        values = {}
         try:
-            found["memory_limit_bytes"] = float(read(self.at + "/memory.max"))
+            values["memory_limit_bytes"] = float(read(self.at + "/memory.max"))
         except (OSError, ValueError):  # there is no such file, or it has the word `max`
             pass
         try:
-            found["cpus"] = float(len(parse_cpu_list(read(self.at + "/cpuset.cpus.effective"))))
+            values["cpus"] = float(len(parse_cpu_list(read(self.at + "/cpuset.cpus.effective"))))
         except (OSError, ValueError):
             pass
-        return found
+        return values
 
     def _io(self) -> dict[str, float]:
         try:
@@ -171,11 +171,11 @@ class V2Cgroup(V2Tree):
         except OSError:
             return {}
         pairs = [word.partition("=")[::2] for word in words if "=" in word]
-        found = {
+        counters = {
             "read_bytes": float(sum(int(value) for name, value in pairs if name == "rbytes")),
             "written_bytes": float(sum(int(value) for name, value in pairs if name == "wbytes")),
         }
-        return drop_unproven_writes(found)
+        return drop_unproven_writes(counters)
 
 
 class V2Driver:
@@ -192,7 +192,7 @@ class V2Driver:
         if _device_filter().works():
             have.add("devices")
         self.missing = tuple(name for name in ("cpuset", "memory", "pids", "devices") if name not in have)
-        self._there = parse_cpu_list(read_cpus(base + self._root))
+        self._available_cpus = parse_cpu_list(read_cpus(base + self._root))
         self._return_files = current_procs_files({"": base}, read("/proc/self/cgroup"))
 
     def _prepare(self) -> None:
@@ -210,7 +210,7 @@ class V2Driver:
             pass
 
     def create(self, name: str, limits: JobLimits) -> V2Cgroup:
-        cpus = select_cpus(limits.cpus, self._there, pretended=self._pretended)
+        cpus = select_cpus(limits.cpus, self._available_cpus, pretended=self._pretended)
         group = V2Cgroup(self._base, f"{self._root}/{name}")
         group.return_files = self._return_files
         retry_if_vanished(lambda: self._make(group))

@@ -53,9 +53,9 @@ class FoundCgroup:
     changed, when there are others.
     """
 
-    def __init__(self, place: CgroupIdentity) -> None:
-        self.place = place
-        self.spots: list[CgroupDirectory] = []
+    def __init__(self, identity: CgroupIdentity) -> None:
+        self.identity = identity
+        self.cgroup_directories: list[CgroupDirectory] = []
         self.directories: dict[str, str] = {}
         self.process_directories: list[str] = []
         self.path = ""
@@ -67,23 +67,26 @@ class FoundCgroup:
     @property
     def home(self) -> CgroupDirectory:
         """Give the directory whose tree holds its processes."""
-        return min(self.spots, key=lambda spot: min(_HOMES.index(name) for name in spot.hierarchy.controllers))
+        return min(
+            self.cgroup_directories,
+            key=lambda directory: min(_HOMES.index(name) for name in directory.hierarchy.controllers),
+        )
 
-    def add(self, spot: CgroupDirectory) -> bool:
+    def add(self, directory: CgroupDirectory) -> bool:
         """Take a directory as one of its own; false when a directory of these controllers is known already."""
-        if any(known.hierarchy.root == spot.hierarchy.root for known in self.spots):
+        if any(existing.hierarchy.root == directory.hierarchy.root for existing in self.cgroup_directories):
             return False
-        self.spots.append(spot)
-        self.directories = {**self.directories, **dict.fromkeys(spot.hierarchy.controllers, spot.absolute)}
-        if self.home == spot:  # a further controller changes nothing about where the processes are
-            self.process_directories = [spot.absolute]
-            self.path = f"/{spot.path}"
+        self.cgroup_directories.append(directory)
+        self.directories = {**self.directories, **dict.fromkeys(directory.hierarchy.controllers, directory.absolute)}
+        if self.home == directory:  # a further controller changes nothing about where the processes are
+            self.process_directories = [directory.absolute]
+            self.path = f"/{directory.path}"
         self.revision += 1
         return True
 
 
 class _Watched(NamedTuple):
-    spot: CgroupDirectory
+    directory: CgroupDirectory
     owner: FoundCgroup | None  # the job it lies in, if it does
 
 
@@ -113,7 +116,7 @@ class CgroupFinder:
         self._watched: dict[int, _Watched] = {}
         self._mounted: Sequence[Hierarchy] = ()
         self._inotify = _inotify_or_none()
-        self._blind = self._inotify is None
+        self._without_watches = self._inotify is None
         self.foreign = frozenset(layout.name for layout in layouts if layout.is_job and layout.name != OARLOCK.name)
         self._next_scan = float("-inf")
 
@@ -125,18 +128,20 @@ class CgroupFinder:
     def look(self, now: float) -> Mapping[Key, FoundCgroup]:
         """Take in what changed since the last look; scan everything when it is time to."""
         for change in self._inotify.changes() if self._inotify else ():
-            self._take_or_rescan(change)
+            self._apply_or_rescan(change)
         if now >= self._next_scan:
             seen_all = self._scanned()
-            self._next_scan = now + (self._rescan_seconds if seen_all and not self._blind else BLIND_RESCAN_SECONDS)
+            self._next_scan = now + (
+                self._rescan_seconds if seen_all and not self._without_watches else BLIND_RESCAN_SECONDS
+            )
         return self._jobs
 
     def forget(self, key: Key) -> None:
         """Drop a job whose files say that it ended."""
-        found = self._jobs.pop(key, None)
-        for spot in found.spots if found else ():
-            self._where.pop(spot, None)
-            self._left_over.add(spot)
+        job = self._jobs.pop(key, None)
+        for directory in job.cgroup_directories if job else ():
+            self._where.pop(directory, None)
+            self._left_over.add(directory)
 
     def close(self) -> None:
         """Stop watching."""
@@ -144,15 +149,15 @@ class CgroupFinder:
             self._inotify.close()
             self._inotify = None
 
-    def _take_or_rescan(self, change: inotify.InotifyEvent) -> None:
+    def _apply_or_rescan(self, change: inotify.InotifyEvent) -> None:
         try:
-            self._take(change)
+            self._apply(change)
         except OSError as error:
             if not is_exhausted(error):
                 raise
             self._next_scan = float("-inf")
 
-    def _take(self, change: inotify.InotifyEvent) -> None:
+    def _apply(self, change: inotify.InotifyEvent) -> None:
         if change.what == inotify.OVERFLOWN:
             self._next_scan = float("-inf")
             return
@@ -162,32 +167,32 @@ class CgroupFinder:
         watched = self._watched.get(change.watch)
         if watched is None:
             return
-        spot = CgroupDirectory(watched.spot.hierarchy, f"{watched.spot.path}/{change.name}".lstrip("/"))
+        directory = CgroupDirectory(watched.directory.hierarchy, f"{watched.directory.path}/{change.name}".lstrip("/"))
         if watched.owner:
-            self._look_inside(watched.owner)
+            self._update_process_directories(watched.owner)
         elif change.what == inotify.APPEARED:
-            self._appeared(spot)
+            self._appeared(directory)
         else:
-            self._vanished(spot)
+            self._vanished(directory)
 
-    def _appeared(self, spot: CgroupDirectory) -> None:
-        place = match(self._layouts, spot.path)
-        if place is None:
-            self._step_in(spot, set(), deepest=0)
+    def _appeared(self, directory: CgroupDirectory) -> None:
+        identity = match(self._layouts, directory.path)
+        if identity is None:
+            self._scan_below(directory, set(), deepest=0)
             return
         # Its directories in other hierarchies may be older than this one, and may have been an ended job's.
         for hierarchy in self._mounted:
-            twin = CgroupDirectory(hierarchy, spot.path)
-            if twin == spot or os.path.isdir(twin.absolute):
+            twin = CgroupDirectory(hierarchy, directory.path)
+            if twin == directory or os.path.isdir(twin.absolute):
                 self._left_over.discard(twin)
-                self._add(twin, place)
+                self._add(twin, identity)
 
-    def _vanished(self, spot: CgroupDirectory) -> None:
-        self._left_over.discard(spot)
-        key = self._where.get(spot)
+    def _vanished(self, directory: CgroupDirectory) -> None:
+        self._left_over.discard(directory)
+        key = self._where.get(directory)
         if key:
             self.forget(key)
-            self._left_over.discard(spot)
+            self._left_over.discard(directory)
 
     def _scanned(self) -> bool:
         """Scan everything; false, and nothing is forgotten, when there were no descriptors to do it with."""
@@ -204,72 +209,74 @@ class CgroupFinder:
         present: set[CgroupDirectory] = set()
         self._mounted = self._hierarchies()
         for hierarchy in self._mounted:
-            self._step_in(CgroupDirectory(hierarchy, ""), present, deepest=DEEPEST)
+            self._scan_below(CgroupDirectory(hierarchy, ""), present, deepest=DEEPEST)
         self._left_over &= present
-        for key in [key for key, found in self._jobs.items() if not present.issuperset(found.spots)]:
+        for key in [key for key, job in self._jobs.items() if not present.issuperset(job.cgroup_directories)]:
             self.forget(key)
         self._left_over &= present
-        for found in self._jobs.values():
-            self._look_inside(found)
+        for job in self._jobs.values():
+            self._update_process_directories(job)
 
-    def _step_in(self, spot: CgroupDirectory, present: set[CgroupDirectory], *, deepest: int) -> None:
+    def _scan_below(self, directory: CgroupDirectory, present: set[CgroupDirectory], *, deepest: int) -> None:
         """Look for jobs below a directory, and watch it when jobs may appear in it."""
-        on_the_way = not spot.path or any(layout.on_the_way(spot.path) for layout in self._layouts)
+        on_the_way = not directory.path or any(layout.on_the_way(directory.path) for layout in self._layouts)
         if on_the_way:
-            self._watch(spot, None)
-        elif spot.path.count("/") >= deepest:
+            self._watch(directory, None)
+        elif directory.path.count("/") >= deepest:
             return
-        for name in _directories_in(spot.absolute):
-            self._see(CgroupDirectory(spot.hierarchy, f"{spot.path}/{name}".lstrip("/")), present, deepest=deepest)
+        for name in _directories_in(directory.absolute):
+            self._examine(
+                CgroupDirectory(directory.hierarchy, f"{directory.path}/{name}".lstrip("/")), present, deepest=deepest
+            )
 
-    def _see(self, spot: CgroupDirectory, present: set[CgroupDirectory], *, deepest: int) -> None:
-        present.add(spot)
-        if spot in self._left_over:
+    def _examine(self, directory: CgroupDirectory, present: set[CgroupDirectory], *, deepest: int) -> None:
+        present.add(directory)
+        if directory in self._left_over:
             return
-        if spot not in self._where:
-            place = match(self._layouts, spot.path)
-            if place is None:
-                self._step_in(spot, present, deepest=deepest)
-                place = CgroupIdentity("cgroup", spot.path) if self._others else None
-            if place:
-                self._add(spot, place)
+        if directory not in self._where:
+            identity = match(self._layouts, directory.path)
+            if identity is None:
+                self._scan_below(directory, present, deepest=deepest)
+                identity = CgroupIdentity("cgroup", directory.path) if self._others else None
+            if identity:
+                self._add(directory, identity)
 
-    def _add(self, spot: CgroupDirectory, place: CgroupIdentity) -> None:
-        found = self._jobs.setdefault(place.key, FoundCgroup(place))
-        if found.add(spot):
-            self._where[spot] = place.key
-            if found.home == spot:
-                self._look_inside(found)
+    def _add(self, directory: CgroupDirectory, identity: CgroupIdentity) -> None:
+        job = self._jobs.setdefault(identity.key, FoundCgroup(identity))
+        if job.add(directory):
+            self._where[directory] = identity.key
+            if job.home == directory:
+                self._update_process_directories(job)
 
-    def _look_inside(self, found: FoundCgroup) -> None:
+    def _update_process_directories(self, job: FoundCgroup) -> None:
         """List the directories inside a job's own, where Slurm and OAR 3 put the processes."""
-        directories = [spot.absolute for spot in self._watched_tree(found.home, found)]
-        if directories != found.process_directories:
-            found.process_directories = directories
+        directories = [directory.absolute for directory in self._watched_tree(job.home, job)]
+        if directories != job.process_directories:
+            job.process_directories = directories
 
-    def _watched_tree(self, spot: CgroupDirectory, owner: FoundCgroup) -> Iterator[CgroupDirectory]:
+    def _watched_tree(self, directory: CgroupDirectory, owner: FoundCgroup) -> Iterator[CgroupDirectory]:
         """Yield a directory and all below it, parents first, each watched before it is listed.
 
         In the other order, a directory made between the listing and the watch would stay unknown until the rescan.
         A cgroup's link count shows without listing that it has no directories inside.
         """
-        self._watch(spot, owner)
-        yield spot
-        if _is_leaf(spot.absolute):
+        self._watch(directory, owner)
+        yield directory
+        if _is_leaf(directory.absolute):
             return
-        for name in _directories_in(spot.absolute):
-            yield from self._watched_tree(CgroupDirectory(spot.hierarchy, f"{spot.path}/{name}"), owner)
+        for name in _directories_in(directory.absolute):
+            yield from self._watched_tree(CgroupDirectory(directory.hierarchy, f"{directory.path}/{name}"), owner)
 
-    def _watch(self, spot: CgroupDirectory, owner: FoundCgroup | None) -> None:
-        if self._inotify is None or self._blind:
+    def _watch(self, directory: CgroupDirectory, owner: FoundCgroup | None) -> None:
+        if self._inotify is None or self._without_watches:
             return
         try:
-            self._watched[self._inotify.watch(spot.absolute)] = _Watched(spot, owner)
+            self._watched[self._inotify.watch(directory.absolute)] = _Watched(directory, owner)
         except OSError as error:
             if not inotify.is_exhausted(error):
                 return  # it vanished, or is not ours to read; the next scan sees
-            log.warning("no inotify watches left: new jobs are found by scanning", extra={"path": spot.absolute})
-            self._blind = True
+            log.warning("no inotify watches left: new jobs are found by scanning", extra={"path": directory.absolute})
+            self._without_watches = True
 
 
 def _inotify_or_none() -> inotify.Inotify | None:

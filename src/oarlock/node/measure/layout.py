@@ -61,15 +61,15 @@ class CgroupLayout:
         self.name, self.is_job = name, is_job
         self._jobs = [re.compile(rf"/?{_regex(template)}(?:/(?P<rest>.*))?") for template in jobs]
         self._inside = [(level, re.compile(_regex(template))) for level, template in inside]
-        self._on_the_way = [re.compile(way) for template in jobs for way in _ancestor_patterns(template)]
+        self._on_the_way = [re.compile(pattern) for template in jobs for pattern in _ancestor_patterns(template)]
 
     def match(self, path: str) -> CgroupIdentity | None:
         """Read a path, relative to the root of its hierarchy; None when it is not of this layout."""
         for template in self._jobs:
-            found = template.fullmatch(path.rstrip("/"))
-            if found:
-                fields = {name: value for name, value in found.groupdict().items() if value is not None}
-                return self._place(fields, fields.pop("rest", ""))
+            matched = template.fullmatch(path.rstrip("/"))
+            if matched:
+                fields = {name: value for name, value in matched.groupdict().items() if value is not None}
+                return self._identity(fields, fields.pop("rest", ""))
         return None
 
     def inside(self, rest: str) -> dict[str, str] | None:
@@ -78,24 +78,24 @@ class CgroupLayout:
         if not rest:
             return None
         for level, template in self._inside:
-            found = template.fullmatch(rest)
-            if found:
-                return {"level": level, **{name: value for name, value in found.groupdict().items() if value}}
+            matched = template.fullmatch(rest)
+            if matched:
+                return {"level": level, **{name: value for name, value in matched.groupdict().items() if value}}
         return {"level": "inside"}
 
     def on_the_way(self, path: str) -> bool:
         """Whether directories of jobs may appear, sooner or later, below this one."""
-        return any(way.fullmatch(path.strip("/")) for way in self._on_the_way)
+        return any(pattern.fullmatch(path.strip("/")) for pattern in self._on_the_way)
 
-    def _place(self, fields: dict[str, str], rest: str) -> CgroupIdentity:
+    def _identity(self, fields: dict[str, str], rest: str) -> CgroupIdentity:
         fields.update(self.inside(rest) or {})
-        known = {name: fields.pop(name) for name in _TEXTS if name in fields}
+        texts = {name: fields.pop(name) for name in _TEXTS if name in fields}
         uid = fields.pop("uid", None)
         fields.pop("suffix", None)
         job = fields.pop("job", None) or next((fields[name] for name in _NAMES if name in fields), uid or "")
         host = fields.pop("node", None) or fields.pop("host", None)
         details = tuple(sorted((name, _plain(name, value)) for name, value in fields.items()))
-        return CgroupIdentity(self.name, job, uid=int(uid) if uid else None, host=host, details=details, **known)
+        return CgroupIdentity(self.name, job, uid=int(uid) if uid else None, host=host, details=details, **texts)
 
 
 _TEXTS = ("user", "level", "step", "part", "task")
@@ -105,9 +105,9 @@ _NAMES = ("sluid", "pod", "name")  # what stands for a job's number where there 
 def match(layouts: Iterable[CgroupLayout], path: str) -> CgroupIdentity | None:
     """Read a path with the first layout that knows it."""
     for layout in layouts:
-        place = layout.match(path)
-        if place:
-            return place
+        identity = layout.match(path)
+        if identity:
+            return identity
     return None
 
 
@@ -149,7 +149,7 @@ def _plain(field: str, value: str) -> str:
     """Undo what systemd does to names in paths."""
     if field == "pod":
         return value.replace("_", "-")
-    return re.sub(r"\\x([0-9a-f]{2})", lambda found: chr(int(found[1], 16)), value)
+    return re.sub(r"\\x([0-9a-f]{2})", lambda code: chr(int(code[1], 16)), value)
 
 
 _OURS = ("**/oarlock/{node}/{user}_{job}", "**/oarlock.slice/oarlock-{node}.scope/{user}_{job}")

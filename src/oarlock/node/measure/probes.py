@@ -32,9 +32,9 @@ _SIGN_OF_REST = "cpu"
 class JobProbes:
     """Read one job. `turn` spreads the thorough readings of many jobs over time, so that no sample is much dearer."""
 
-    __slots__ = ("_beat_calls", "_beating", "_costly", "_costly_at", "_costly_beats", "_due", "_has_costly", "_known",
-                 "_last", "_may_rest", "_probes", "_readings", "_share", "_thorough_due", "_unopened", "_values", "job",
-                 "revision")  # fmt: skip
+    __slots__ = ("_beat_calls", "_beating", "_costly", "_costly_at", "_costly_beats", "_due", "_has_costly",
+                 "_known_controllers", "_last", "_may_rest", "_probes", "_readings", "_share", "_thorough_due",
+                 "_unopened", "_values", "job", "revision")  # fmt: skip
 
     def __init__(self, job: FoundCgroup, turn: int = 0) -> None:
         self.job = job
@@ -43,7 +43,7 @@ class JobProbes:
         self._beating: list[tuple[str, Probe]] = []
         self._beat_calls: list[Callable[[], bytes]] = []
         self._may_rest = False
-        self._known: frozenset[str] = frozenset()
+        self._known_controllers: frozenset[str] = frozenset()
         self._last: list[bytes] | None = None
         self._values: Values = {}
         self._costly: Values = {}
@@ -59,7 +59,7 @@ class JobProbes:
         """Open what the job's new directories offer; what is open stays open."""
         self.revision = self.job.revision
         now = frozenset(self.job.directories)
-        added, self._known = now - self._known, now
+        added, self._known_controllers = now - self._known_controllers, now
         for source in sources:
             if source.name not in self._probes or source.controllers & added:
                 self.open(source, errors)
@@ -71,7 +71,7 @@ class JobProbes:
             probe = source.open(self.job)
         except Exception as error:  # noqa: BLE001  one job that cannot be opened must not stop the others
             self._unopened.add(source.name)
-            count_error(errors, source.name, self.job.place.job, error)
+            count_error(errors, source.name, self.job.identity.job, error)
             return
         if probe:
             self._probes[source.name] = probe
@@ -186,7 +186,7 @@ class JobProbes:
             raise CgroupGone from error
         if isinstance(error, OSError) and is_exhausted(error):
             self._unopened.add(name)
-        count_error(errors, name, self.job.place.job, error)
+        count_error(errors, name, self.job.identity.job, error)
 
     def _rearrange(self) -> None:
         self._may_rest = _SIGN_OF_REST in self._probes

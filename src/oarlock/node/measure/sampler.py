@@ -22,7 +22,7 @@ from oarlock.node.sources.processes import owner
 class Reading(NamedTuple):
     """One job's values. They are shared with the next sample when the job did nothing: do not change them."""
 
-    place: CgroupIdentity
+    identity: CgroupIdentity
     values: Values
     path: str = ""  # of its cgroup
 
@@ -57,39 +57,39 @@ class Sampler:
         self._finder = finder
         self._job_sources = {source.name: source for source in job_sources}
         self._node_sources = {source.name: source for source in node_sources}
-        self._meters: dict[Key, JobProbes] = {}
+        self._probes: dict[Key, JobProbes] = {}
         self._empty_since: dict[Key, float] = {}
         self.errors: Counter[str] = Counter(dict.fromkeys([*self._job_sources, *self._node_sources], 0))
 
     def sample(self, now: float) -> Sample:
         """Read everything. A job that ended meanwhile is not in the sample."""
-        found = self._finder.look(now)
-        for key in [key for key, meter in self._meters.items() if found.get(key) is not meter.job]:
-            self._meters.pop(key).close()
+        jobs = self._finder.look(now)
+        for key in [key for key, probes in self._probes.items() if jobs.get(key) is not probes.job]:
+            self._probes.pop(key).close()
         readings, left_over = {}, 0
         were_empty, self._empty_since = self._empty_since, {}
-        for key, job in list(found.items()):
+        for key, job in list(jobs.items()):
             try:
-                values = self._meter(key, job).read(now, self.errors)
+                values = self._probes_of(key, job).read(now, self.errors)
             except CgroupGone:
                 self._end(key)
                 continue
             if job.is_empty and self._is_left_over(key, were_empty, now):
                 left_over += 1
                 continue
-            if job.place.user is None and job.place.uid is None:
-                job.place = job.place._replace(uid=owner(job.process_directories))
+            if job.identity.user is None and job.identity.uid is None:
+                job.identity = job.identity._replace(uid=owner(job.process_directories))
             if now >= job.identify_at:
                 _identify(job, now)
-            readings[key] = Reading(job.place, values, job.path)
+            readings[key] = Reading(job.identity, values, job.path)
         return Sample(now, readings, self._read_node(len(readings), left_over))
 
     def switch(self, source: JobSource) -> None:
         """Replace a job source by another of the same name, or add it; running jobs are opened anew with it."""
         self._job_sources[source.name] = source
         self.errors.setdefault(source.name, 0)
-        for meter in self._meters.values():
-            meter.open(source, self.errors)
+        for probes in self._probes.values():
+            probes.open(source, self.errors)
 
     def switch_node(self, source: NodeSource) -> None:
         """Replace a source of the node by another of the same name, or add it."""
@@ -100,25 +100,25 @@ class Sampler:
     def switch_off(self, name: str) -> None:
         """Stop measuring jobs and the node with a source."""
         self._job_sources.pop(name, None)
-        for meter in self._meters.values():
-            meter.drop(name)
+        for probes in self._probes.values():
+            probes.drop(name)
         self._close_node(name)
 
     def close(self) -> None:
         """Give back every file, watch and thread."""
-        for key in list(self._meters):
-            self._meters.pop(key).close()
+        for key in list(self._probes):
+            self._probes.pop(key).close()
         for name in list(self._node_sources):
             self._close_node(name)
         self._finder.close()
 
-    def _meter(self, key: Key, job: FoundCgroup) -> JobProbes:
-        meter = self._meters.get(key)
-        if meter is None:
-            meter = self._meters[key] = JobProbes(job, turn=len(self._meters))
-        if meter.revision != job.revision:
-            meter.refresh(self._job_sources.values(), self.errors)
-        return meter
+    def _probes_of(self, key: Key, job: FoundCgroup) -> JobProbes:
+        probes = self._probes.get(key)
+        if probes is None:
+            probes = self._probes[key] = JobProbes(job, turn=len(self._probes))
+        if probes.revision != job.revision:
+            probes.refresh(self._job_sources.values(), self.errors)
+        return probes
 
     def _is_left_over(self, key: Key, were_empty: Mapping[Key, float], now: float) -> bool:
         if key[0] not in self._finder.foreign:
@@ -128,7 +128,7 @@ class Sampler:
 
     def _end(self, key: Key) -> None:
         self._finder.forget(key)
-        self._meters.pop(key).close()
+        self._probes.pop(key).close()
 
     def _close_node(self, name: str) -> None:
         source = self._node_sources.pop(name, None)
@@ -151,6 +151,6 @@ class Sampler:
 
 def _identify(job: FoundCgroup, now: float) -> None:
     """Look at what the job's processes tell; when they do not tell it yet, look again, less and less often."""
-    job.place, settled = identify(job.place, job.process_directories)
+    job.identity, settled = identify(job.identity, job.process_directories)
     job.looks += 1
     job.identify_at = float("inf") if settled else now + 2.0**job.looks - 2

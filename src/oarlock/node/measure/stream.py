@@ -78,8 +78,8 @@ def decode_sample(data: bytes) -> ReceivedSample:
     return ReceivedSample(at, tables[0], dict(zip(jobs, tables[1:])))
 
 
-def _check(found: object, kind: type) -> None:
-    if not (isinstance(found, list) and len(found) <= _MOST_NAMES and all(type(one) is kind for one in found)):
+def _check(values: object, kind: type) -> None:
+    if not (isinstance(values, list) and len(values) <= _MOST_NAMES and all(type(value) is kind for value in values)):
         raise ValueError(f"not a list of {kind.__name__}")
 
 
@@ -91,7 +91,7 @@ def _check_series(names: Sequence[str]) -> None:
 
 
 def _tables(data: bytes, at: int, names: Sequence[str], tables: int) -> list[dict[str, float]]:
-    found = []
+    tables_read = []
     for _ in range(tables):
         (count,) = _COUNT.unpack_from(data, at)
         if count > len(names):
@@ -99,8 +99,8 @@ def _tables(data: bytes, at: int, names: Sequence[str], tables: int) -> list[dic
         numbers = struct.unpack_from(f"<{count}I{count}d", data, at + _COUNT.size)
         at += _COUNT.size + count * 12
         pairs = zip(numbers[:count], numbers[count:])
-        found.append({names[place]: value for place, value in pairs if math.isfinite(value)})
-    return found
+        tables_read.append({names[place]: value for place, value in pairs if math.isfinite(value)})
+    return tables_read
 
 
 class SamplingThread:
@@ -116,7 +116,7 @@ class SamplingThread:
         self._wanted = threading.Semaphore(0)
         self._thread: threading.Thread | None = None
 
-    def asked(self, body: Body) -> Body:
+    def configure(self, body: Body) -> Body:
         """Change the period, in seconds; 0 ends measuring."""
         period = body.get("period")
         if not isinstance(period, (int, float)) or not (period == 0 or _LEAST_PERIOD <= period < _NEVER):
@@ -168,7 +168,7 @@ class SamplingThread:
 
 
 def _sent(sample: Sample) -> bytes:
-    jobs = {int(reading.place.job): reading.values for reading in sample.jobs.values()}
+    jobs = {int(reading.identity.job): reading.values for reading in sample.jobs.values()}
     return encode_sample(sample.at, sample.node, jobs)
 
 

@@ -60,7 +60,7 @@ SAMPLES = 1
 class Sampling(Protocol):
     """Whoever measures on this node. Nothing here may block: the program does nothing else meanwhile."""
 
-    def asked(self, body: Body) -> Body:
+    def configure(self, body: Body) -> Body:
         """Begin, change or end measuring, as the server asks; answer it."""
 
     def due(self) -> float:
@@ -87,40 +87,40 @@ class NodeProgram:
         self._notifying: set[Worker] = set()
         self._busy: set[Key] = set()  # attempts whose supervisor lives but could not be reached yet
         self._epoll = select.epoll()
-        self._wires: dict[int, tuple[Endpoint, Callable[[Frame], None], Callable[[], None]]] = {}
+        self._handlers: dict[int, tuple[Endpoint, Callable[[Frame], None], Callable[[], None]]] = {}
         self._masks: dict[int, int] = {}
-        self._stirred: set[int] = set()  # descriptors on which something was written or may be written now
-        self._starting = StartQueue(most=max(2, len(os.sched_getaffinity(0))))
-        self._heard = time.monotonic()
+        self._mask_changes: set[int] = set()  # descriptors on which something was written or may be written now
+        self._start_queue = StartQueue(most=max(2, len(os.sched_getaffinity(0))))
+        self._last_request = time.monotonic()
         self.sampling: Sampling | None = None
 
     def serve(self, channel: Endpoint) -> None:
         """Recover what is in the spool, say hello, then work until the channel ends."""
         self._channel = channel
         self._recover()
-        self._watch(channel, self._asked, self._leave)
-        self._tell(self._hello())
-        while time.monotonic() - self._heard < self._settings.silence:
+        self._watch(channel, self._handle_request, self._leave)
+        self._send_event(self._hello())
+        while time.monotonic() - self._last_request < self._settings.silence:
             self._turn()
 
     def _turn(self) -> None:
         self._start()
-        wait, start = self._measure(), self._starting.wait(time.monotonic())
-        self._speak()
-        for fd in list(self._stirred):
+        wait, start = self._measure(), self._start_queue.wait(time.monotonic())
+        self._flush()
+        for fd in list(self._mask_changes):
             self._set_mask(fd)
-        self._retire()
+        self._retire_idle()
         for fd, happened in self._epoll.poll(wait if start is None else min(wait, start)):
             if fd == self._channel.write_fd and happened & (select.EPOLLERR | select.EPOLLHUP):
                 self._leave()
-            wire = self._wires.get(fd)
+            wire = self._handlers.get(fd)
             if wire is not None:
                 self._receive(*wire)
 
     def _measure(self) -> float:
         """Send the samples that are due, unless the server is behind; give the seconds until something is due."""
         if self._busy:
-            self._call_busy()
+            self._retry_busy()
         if self._unsigned:
             self._check_unsigned()
         if self.sampling is None:
@@ -135,8 +135,8 @@ class NodeProgram:
 
     def _set_mask(self, fd: int) -> None:
         """Watch for what can be read, and for room to write only while something waits for it."""
-        self._stirred.discard(fd)
-        endpoint = self._wires[fd][0]
+        self._mask_changes.discard(fd)
+        endpoint = self._handlers[fd][0]
         mask = select.EPOLLIN if fd == endpoint.read_fd else 0
         if fd == endpoint.write_fd and endpoint.pending:
             mask |= select.EPOLLOUT
@@ -146,12 +146,12 @@ class NodeProgram:
 
     def _watch(self, endpoint: Endpoint, on_frame: Callable[[Frame], None], on_end: Callable[[], None]) -> None:
         for fd in {endpoint.read_fd, endpoint.write_fd}:
-            self._wires[fd] = (endpoint, on_frame, on_end)
+            self._handlers[fd] = (endpoint, on_frame, on_end)
             self._masks[fd] = select.EPOLLIN if fd == endpoint.read_fd else 0
             self._epoll.register(fd, self._masks[fd])
 
     def _receive(self, endpoint: Endpoint, on_frame: Callable[[Frame], None], on_end: Callable[[], None]) -> None:
-        self._stirred.add(endpoint.write_fd)
+        self._mask_changes.add(endpoint.write_fd)
         try:
             endpoint.flush()
             frames = endpoint.receive()
@@ -164,15 +164,15 @@ class NodeProgram:
     def _leave(self) -> None:
         raise SystemExit(0)
 
-    def _tell(self, body: Body | bytes) -> None:
+    def _send_event(self, body: Body | bytes) -> None:
         self._send(EVENT, 0, body)
 
     def _send(self, kind: int, number: int, body: Body | bytes) -> None:
         """Say something to the server at the end of this turn; a body that a supervisor made is passed on as it is."""
-        self._stirred.add(self._channel.write_fd)
+        self._mask_changes.add(self._channel.write_fd)
         self._channel.queue(kind, number, body)
 
-    def _speak(self) -> None:
+    def _flush(self) -> None:
         """Write together what was said in one turn: each write wakes the server."""
         try:
             self._channel.flush()
@@ -201,18 +201,18 @@ class NodeProgram:
     def _unusable(self) -> dict[str, str]:
         """Return the programs of the site that cannot be run here, with the reasons."""
         permitted = self._settings.programs
-        found: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         for path in self._settings.check:
             unknown = permitted is not None and path not in permitted
             problem = why_not_permitted(path) if unknown else site_script.why_unusable(path)
             if problem:
-                found[path] = problem
-        return found
+                reasons[path] = problem
+        return reasons
 
     # What the server asks.
 
-    def _asked(self, frame: Frame) -> None:
-        self._heard = time.monotonic()
+    def _handle_request(self, frame: Frame) -> None:
+        self._last_request = time.monotonic()
         if frame.kind != REQUEST:
             return
         try:
@@ -246,7 +246,7 @@ class NodeProgram:
         if verb == "sample":
             if self.sampling is None:
                 raise NodeRefused(UNKNOWN, "this node program does not measure")
-            return self.sampling.asked(body)
+            return self.sampling.configure(body)
         self._pass_on(body, frame)
         return None
 
@@ -261,7 +261,7 @@ class NodeProgram:
             raise NodeRefused(SEEN, f"attempt {spool.entry_name(key)} was here before")
         self._attempts[key] = NodeAttempt(None, "launching", body)
         self._highest.see(key[0])
-        self._starting.queue(key, frame)
+        self._start_queue.queue(key, frame)
 
     def _refuse_taken(self, key: Key, body: Body) -> None:
         """Refuse a launch while something of the same number is here that another generation began.
@@ -281,12 +281,12 @@ class NodeProgram:
 
     def _start(self) -> None:
         """Give the attempts whose turn it is to supervisors."""
-        while begins := self._starting.next(time.monotonic()):
+        while begins := self._start_queue.next(time.monotonic()):
             key, frame = begins
             worker = self._idle.pop() if self._idle else self._new_worker()
             worker.key = key
             self._attempts[key].worker = worker
-            self._hand(worker, frame)
+            self._send_to(worker, frame)
 
     def _withdraw(self, key: Key, frame: Frame) -> None:
         """End an attempt that has not begun: it never was here."""
@@ -299,22 +299,22 @@ class NodeProgram:
             raise NodeRefused(NOT_NOW, f"{_NOTICES} programs tell users of their jobs already")
         worker = self._idle.pop() if self._idle else self._new_worker()
         self._notifying.add(worker)
-        self._hand(worker, frame)
+        self._send_to(worker, frame)
 
     def _pass_on(self, body: Body, frame: Frame) -> None:
         key = key_of(body)
         attempt = self._attempts.get(key)
         if attempt is None or body.get("tag", attempt.tag) != attempt.tag:
             raise NodeRefused(UNKNOWN, f"there is no attempt {spool.entry_name(key)} here")
-        if body["verb"] in _ENDS and (waiting := self._starting.withdraw(key)) is not None:
+        if body["verb"] in _ENDS and (waiting := self._start_queue.withdraw(key)) is not None:
             self._withdraw(key, waiting)
             raise NodeRefused(UNKNOWN, f"attempt {spool.entry_name(key)} had not begun")
         if attempt.worker is None:
             raise NodeRefused(NOT_NOW, f"attempt {spool.entry_name(key)} is {attempt.state}")
-        self._hand(attempt.worker, frame)
+        self._send_to(attempt.worker, frame)
 
-    def _hand(self, worker: Worker, frame: Frame) -> None:
-        self._stirred.add(worker.line.write_fd)
+    def _send_to(self, worker: Worker, frame: Frame) -> None:
+        self._mask_changes.add(worker.line.write_fd)
         try:
             worker.line.send(REQUEST, frame.number, frame.data)
         except ChannelClosed:
@@ -351,7 +351,7 @@ class NodeProgram:
             file = recovery.examine_attempt(self._settings, self._driver, self._boot, key) if before.alive else before
             if isinstance(file, recovery.UnsignedEntry) and file.alive != before.alive:
                 self._unsigned[key] = file
-                self._tell({"event": "unsigned-ended", "job": key[0], "attempt": key[1]})
+                self._send_event({"event": "unsigned-ended", "job": key[0], "attempt": key[1]})
 
     def _discard(self, key: Key, tag: str) -> Body:
         """Remove the file of an attempt that is over and that the server's database does not have."""
@@ -381,7 +381,7 @@ class NodeProgram:
         if attempt.worker is None:
             raise NodeRefused(NOT_NOW, f"attempt {spool.entry_name(key)} is {attempt.state}")
         kill = encode_body({"verb": "kill", "job": key[0], "attempt": key[1]}).encode()
-        self._hand(attempt.worker, frame._replace(data=kill))
+        self._send_to(attempt.worker, frame._replace(data=kill))
         return None
 
     def _remember(self, key: Key) -> None:
@@ -395,21 +395,23 @@ class NodeProgram:
         ours, theirs = socket.socketpair()
         socket.send_fds(self._launcher, [b"+"], [theirs.fileno()])
         theirs.close()
-        return self._employ(ours)
+        return self._add_worker(ours)
 
-    def _employ(self, line: socket.socket) -> Worker:
+    def _add_worker(self, line: socket.socket) -> Worker:
         worker = Worker(Endpoint(line.fileno(), line.detach()))
-        self._watch(worker.line, lambda frame: self._said(worker, frame), lambda: self._vanished(worker))
+        self._watch(
+            worker.line, lambda frame: self._handle_supervisor_frame(worker, frame), lambda: self._vanished(worker)
+        )
         return worker
 
-    def _said(self, worker: Worker, frame: Frame) -> None:
+    def _handle_supervisor_frame(self, worker: Worker, frame: Frame) -> None:
         body = frame.body()
         if frame.kind == ANSWER:
             self._note_answer(worker, body)
             self._send(ANSWER, frame.number, frame.data)
         elif frame.kind == EVENT:
             self._note_event(worker, body)
-            self._tell(frame.data)
+            self._send_event(frame.data)
 
     def _note_answer(self, worker: Worker, body: Body) -> None:
         if worker in self._notifying:
@@ -421,7 +423,7 @@ class NodeProgram:
             return
         if "refused" in body and attempt.state == "launching":
             del self._attempts[worker.key]
-            self._starting.settled(worker.key)
+            self._start_queue.settled(worker.key)
             self._rest(worker)
         else:
             attempt.state = str(body.get("state", attempt.state))
@@ -431,21 +433,21 @@ class NodeProgram:
         if attempt is None:
             return
         if worker.key is not None and body["event"] == "exited":
-            self._starting.settled(worker.key)
+            self._start_queue.settled(worker.key)
             attempt.worker, attempt.state, attempt.report = None, "ended", extract_report(body)
             self._rest(worker)
         else:
             attempt.state = str(body.get("state", attempt.state))
             attempt.started = body.get("started", attempt.started)
             if worker.key is not None:
-                self._starting.settled(worker.key)
+                self._start_queue.settled(worker.key)
 
     def _rest(self, worker: Worker) -> None:
         """Keep a supervisor for the next job. Only the program retires one: it alone knows what it is about to send."""
         worker.key, worker.rested = None, time.monotonic()
         self._idle.append(worker)
 
-    def _retire(self) -> None:
+    def _retire_idle(self) -> None:
         """Let those go that nobody needed for a while, but for a few: jobs of the same width come one after another."""
         longest_ago = time.monotonic() - self._settings.rest
         while len(self._idle) > self._settings.idle and self._idle[0].rested < longest_ago:
@@ -453,8 +455,8 @@ class NodeProgram:
 
     def _dismiss(self, worker: Worker) -> None:
         self._epoll.unregister(worker.line.read_fd)
-        del self._wires[worker.line.read_fd], self._masks[worker.line.read_fd]
-        self._stirred.discard(worker.line.read_fd)
+        del self._handlers[worker.line.read_fd], self._masks[worker.line.read_fd]
+        self._mask_changes.discard(worker.line.read_fd)
         worker.line.close()
 
     def _vanished(self, worker: Worker) -> None:
@@ -464,43 +466,43 @@ class NodeProgram:
         self._notifying.discard(worker)
         self._dismiss(worker)
         if worker.key is not None:
-            self._starting.settled(worker.key)
+            self._start_queue.settled(worker.key)
             body = recovery.report_lost(self._settings, self._driver, self._boot, worker.key)
             self._attempts[worker.key].worker = None
             if body is None:  # it never passed the gate
                 del self._attempts[worker.key]
             else:
                 self._attempts[worker.key].state, self._attempts[worker.key].report = "ended", body
-                self._tell({"event": "exited", **body})
+                self._send_event({"event": "exited", **body})
 
     def _recover(self) -> None:
-        for key, found, launch in recovery.recover_attempts(self._settings, self._driver, self._boot):
+        for key, state, launch in recovery.recover_attempts(self._settings, self._driver, self._boot):
             self._recovered.add(key[0])
-            if isinstance(found, recovery.UnsignedEntry):
-                self._unsigned[key] = found
+            if isinstance(state, recovery.UnsignedEntry):
+                self._unsigned[key] = state
             else:
                 self._attempts[key] = NodeAttempt(None, "running", launch)
-                self._take_up(key, found)
+                self._adopt(key, state)
 
-    def _take_up(self, key: Key, found: recovery.RecoveredAttempt) -> None:
+    def _adopt(self, key: Key, state: recovery.RecoveredAttempt) -> None:
         attempt = self._attempts[key]
-        if found is None or isinstance(found, recovery.UnsignedEntry):
+        if state is None or isinstance(state, recovery.UnsignedEntry):
             self._busy.add(key)
             return
         self._busy.discard(key)
-        if isinstance(found, socket.socket):
-            attempt.worker = self._employ(found)
+        if isinstance(state, socket.socket):
+            attempt.worker = self._add_worker(state)
             attempt.worker.key = key
         else:
-            attempt.state, attempt.report = "ended", found
+            attempt.state, attempt.report = "ended", state
 
-    def _call_busy(self) -> None:
+    def _retry_busy(self) -> None:
         """Try again to reach supervisors that lived but did not open when the program started."""
         for key in list(self._busy):
-            self._take_up(key, recovery.examine_attempt(self._settings, self._driver, self._boot, key))
+            self._adopt(key, recovery.examine_attempt(self._settings, self._driver, self._boot, key))
             report = self._attempts[key].report
             if report is not None:
-                self._tell({"event": "exited", **report})
+                self._send_event({"event": "exited", **report})
 
 
 def main(settings: NodeSettings, read_fd: int, write_fd: int) -> None:

@@ -48,8 +48,8 @@ def _locked(fd: int) -> bool:
 
 def _holders(fd: int) -> list[int]:
     """Ask the kernel which process holds the lock; none if none does any more, or one that has no number here."""
-    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-    kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, asked))
+    query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, query))
     return [int(pid)] if kind != fcntl.F_UNLCK and pid > 0 else []
 
 
@@ -75,13 +75,13 @@ def recover_attempts(
 
 
 def _signed_launch(settings: NodeSettings, key: Key) -> Body:
-    place = spool.open_entry(settings.spool, key)
-    if place is None:
+    entry = spool.open_entry(settings.spool, key)
+    if entry is None:
         return {}
     try:
-        return place.asked(settings.spool_key) or {}
+        return entry.read_launch(settings.spool_key) or {}
     finally:
-        place.close()
+        entry.close()
 
 
 def _listed(settings: NodeSettings) -> list[Key]:
@@ -98,27 +98,27 @@ def examine_attempt(
     settings: NodeSettings, driver: CgroupDriver, boot: str, key: Key, *, until: float = 0.0
 ) -> RecoveredAttempt:
     """Find out about one attempt. A supervisor that was just orphaned opens its door in a moment: wait for it."""
-    place = spool.open_entry(settings.spool, key)
-    if place is None:
+    entry = spool.open_entry(settings.spool, key)
+    if entry is None:
         return None
     try:
-        if place.asked(settings.spool_key) is None:
-            return UnsignedEntry(place.locked_elsewhere(), str(place.claimed().get("user", ""))[:64])
-        while _told(place) is None and place.locked_elsewhere():
-            line = _call(place)
+        if entry.read_launch(settings.spool_key) is None:
+            return UnsignedEntry(entry.locked_elsewhere(), str(entry.claimed().get("user", ""))[:64])
+        while _saved_report(entry) is None and entry.locked_elsewhere():
+            line = _connect(entry)
             if line is not None or time.monotonic() >= until:
                 return line
             time.sleep(0.005)
-        return _ended(settings, driver, boot, place)
+        return _ended(settings, driver, boot, entry)
     finally:
-        place.close()
+        entry.close()
 
 
-def _call(place: SpoolEntry) -> socket.socket | None:
+def _connect(entry: SpoolEntry) -> socket.socket | None:
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    directory = spool.open_directory(place.spool)
+    directory = spool.open_directory(entry.spool)
     try:
-        line.connect(f"/proc/self/fd/{directory}/{place.door}")
+        line.connect(f"/proc/self/fd/{directory}/{entry.door}")
     except OSError:
         line.close()
         return None
@@ -132,9 +132,9 @@ def ask_to_end(settings: NodeSettings, key: Key) -> bool:
 
     Nothing in the file is read: whoever listens at the door got there as we did, through a directory that is ours.
     """
-    place = spool.open_entry(settings.spool, key)
-    line = _call(place) if place is not None else None
-    if place is None or line is None:
+    entry = spool.open_entry(settings.spool, key)
+    line = _connect(entry) if entry is not None else None
+    if entry is None or line is None:
         return False
     try:
         line.sendall(encode_frame(REQUEST, 1, {"verb": "kill", "job": key[0], "attempt": key[1]}))
@@ -144,53 +144,55 @@ def ask_to_end(settings: NodeSettings, key: Key) -> bool:
         return False
     finally:
         line.close()
-        place.close()
+        entry.close()
 
 
-def _told(place: SpoolEntry) -> Body | None:
+def _saved_report(entry: SpoolEntry) -> Body | None:
     """Read the report, if the supervisor lived to write one."""
-    outcome = place.outcome()
+    outcome = entry.outcome()
     return outcome if outcome is not None and "report" in outcome else None
 
 
 def report_lost(settings: NodeSettings, driver: CgroupDriver, boot: str, key: Key) -> Body | None:
     """Report an attempt whose supervisor is gone; `None` if it never passed the gate."""
-    place = spool.open_entry(settings.spool, key)
-    if place is None:
+    entry = spool.open_entry(settings.spool, key)
+    if entry is None:
         return None
     try:
-        return _ended(settings, driver, boot, place)
+        return _ended(settings, driver, boot, entry)
     finally:
-        place.close()
+        entry.close()
 
 
-def _ended(settings: NodeSettings, driver: CgroupDriver, boot: str, place: SpoolEntry) -> Body:
+def _ended(settings: NodeSettings, driver: CgroupDriver, boot: str, entry: SpoolEntry) -> Body:
     """Give the report, or write one: whatever the job left behind is ended first."""
-    body = _told(place)
+    body = _saved_report(entry)
     if body is not None:
         return body
-    report, secret = _obituary(settings, driver, boot, place)
+    report, secret = _write_lost_report(settings, driver, boot, entry)
     body = sign_report(report, secret)
-    place.write(body, durable=True)
+    entry.write(body, durable=True)
     return body
 
 
-def _obituary(settings: NodeSettings, driver: CgroupDriver, boot: str, place: SpoolEntry) -> tuple[Report, str]:
-    job, attempt = place.key
-    crash = (place.outcome() or {}).get("crash")
+def _write_lost_report(
+    settings: NodeSettings, driver: CgroupDriver, boot: str, entry: SpoolEntry
+) -> tuple[Report, str]:
+    job, attempt = entry.key
+    crash = (entry.outcome() or {}).get("crash")
     says = f"its supervisor failed: {crash}" if crash else "its supervisor vanished"
     report = Report(job, attempt, settings.node, boot, LOST, event=_LOST, says=says)
     try:
-        asked = parse_launch(place.asked(settings.spool_key) or {})
+        launch = parse_launch(entry.read_launch(settings.spool_key) or {})
     except NodeRefused as refusal:
         return report._replace(says=f"{says}; {refusal}"), "00" * 32
-    logind.release_user(asked.user, settings.node, place.key)
-    if asked.boot and asked.boot != boot:
-        return report._replace(says="the node was started again while it ran"), asked.secret
-    for path in JobFiles.of(settings.runtime, spool.entry_name(place.key)):
+    logind.release_user(launch.user, settings.node, entry.key)
+    if launch.boot and launch.boot != boot:
+        return report._replace(says="the node was started again while it ran"), launch.secret
+    for path in JobFiles.of(settings.runtime, spool.entry_name(entry.key)):
         spool.remove(path)
     try:
-        confinement.end_leftovers(asked, driver, settings.node)
+        confinement.end_leftovers(launch, driver, settings.node)
     except (CgroupError, OSError) as error:
         report = report._replace(events=(("CPUSET_CLEAN_ERROR", str(error)),))
-    return report, asked.secret
+    return report, launch.secret

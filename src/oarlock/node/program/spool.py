@@ -43,7 +43,7 @@ class SpoolEntry:
         """The name in the spool of the socket where a supervisor waits for the next program."""
         return entry_name(self.key) + _DOOR
 
-    def asked(self, key: str) -> Body | None:
+    def read_launch(self, key: str) -> Body | None:
         """Read the launch; `None` if it makes no sense, or does not carry a MAC made with this key."""
         mac, _, text = self._lines()[0].partition(b" ")
         if not same_mac(mac.decode("ascii", "replace"), mac_of_bytes(text, key)):
@@ -96,10 +96,10 @@ class SpoolEntry:
 
 def _read(line: bytes) -> Body | None:
     try:
-        found = json.loads(line)
+        value = json.loads(line)
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def write_all(fd: int, data: bytes) -> None:
@@ -123,24 +123,24 @@ def open_directory(spool: str) -> int:
     return os.open(spool, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-def create_entry(spool: str, key: Key, asked: bytes, mac_key: str) -> SpoolEntry:
+def create_entry(spool: str, key: Key, launch: bytes, mac_key: str) -> SpoolEntry:
     """Pass the gate: make the file of an attempt with its launch, locked. Refuse one that was here before."""
-    text = asked.replace(b"\n", b" ")  # in JSON it stands only where a space may
+    text = launch.replace(b"\n", b" ")  # in JSON it stands only where a space may
     making = os.path.join(spool, f"new.{os.getpid()}")
     fd = os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    place = SpoolEntry(spool, key, fd, is_new=True)
+    entry = SpoolEntry(spool, key, fd, is_new=True)
     try:
-        fcntl.flock(place.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        write_all(place.fd, mac_of_bytes(text, mac_key).encode() + b" " + text)
-        os.link(making, place.path)  # never replaces one that is there, as a rename would
+        fcntl.flock(entry.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        write_all(entry.fd, mac_of_bytes(text, mac_key).encode() + b" " + text)
+        os.link(making, entry.path)  # never replaces one that is there, as a rename would
     except OSError as error:
-        place.close()
+        entry.close()
         if isinstance(error, FileExistsError):
             raise NodeRefused(SEEN, f"attempt {entry_name(key)} was here before") from error
         raise
     finally:
         os.unlink(making)
-    return place
+    return entry
 
 
 def open_entry(spool: str, key: Key) -> SpoolEntry | None:

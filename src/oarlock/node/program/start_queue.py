@@ -22,39 +22,39 @@ class StartQueue:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._begun: dict[Key, float] = {}  # until when each counts
-        self._line: deque[tuple[Key, Frame]] = deque()
+        self._starting: dict[Key, float] = {}  # until when each counts
+        self._waiting: deque[tuple[Key, Frame]] = deque()
 
     def queue(self, key: Key, frame: Frame) -> None:
         """Let an attempt stand in line."""
-        self._line.append((key, frame))
+        self._waiting.append((key, frame))
 
     def next(self, now: float) -> tuple[Key, Frame] | None:
         """Give the attempt that begins now, if one does."""
-        if not self._line:
+        if not self._waiting:
             return None
-        if len(self._begun) >= self._most:
-            self._begun = {key: until for key, until in self._begun.items() if until > now}
-        if len(self._begun) >= self._most:
+        if len(self._starting) >= self._most:
+            self._starting = {key: until for key, until in self._starting.items() if until > now}
+        if len(self._starting) >= self._most:
             return None
-        key, frame = self._line.popleft()
-        self._begun[key] = now + LONGEST
+        key, frame = self._waiting.popleft()
+        self._starting[key] = now + LONGEST
         return key, frame
 
     def settled(self, key: Key) -> None:
         """An attempt is over, or never was one, or has been running for a moment (`attempt/link.py`)."""
-        self._begun.pop(key, None)
+        self._starting.pop(key, None)
 
     def withdraw(self, key: Key) -> Frame | None:
         """Take an attempt out of the line; give what it was asked with, if it stood there."""
-        for number, (other, frame) in enumerate(self._line):
+        for number, (other, frame) in enumerate(self._waiting):
             if other == key:
-                del self._line[number]
+                del self._waiting[number]
                 return frame
         return None
 
     def wait(self, now: float) -> float | None:
         """Seconds until the next one may begin even if nothing is over before; none if nobody stands in line."""
-        if not self._line:
+        if not self._waiting:
             return None
-        return max(min(self._begun.values(), default=now) - now, 0.0)
+        return max(min(self._starting.values(), default=now) - now, 0.0)

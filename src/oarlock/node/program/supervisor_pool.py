@@ -139,31 +139,31 @@ def _attempt(
         if body.get("verb") == "notify":
             link.answer(frame.number, {"says": notify(notice.read(body))})
             return
-        asked = parse_launch(body)
-        check_site_programs(asked, settings.programs)
-        place = _enter(settings, asked, frame.data)
+        launch = parse_launch(body)
+        check_site_programs(launch, settings.programs)
+        entry = _enter(settings, launch, frame.data)
     except BadFrame as error:
         link.refuse(frame.number, NodeRefused(BAD, str(error)))
     except NodeRefused as refusal:
         link.refuse(frame.number, refusal)
     else:
         # A script of the site may take its time before the next word, and other nodes are waited for.
-        quick = asked.role == FIRST and not (asked.hooks.prologue or asked.hooks.manager)
+        quick = launch.role == FIRST and not (launch.hooks.prologue or launch.hooks.manager)
         link.answer(frame.number, {"state": "launching"}, may_wait=quick)
         try:
-            supervisor.run(asked, place)
+            supervisor.run(launch, entry)
         except Exception as error:
             # Nobody reads our stderr; the program that finds the attempt orphaned reads this.
-            place.write({"crash": f"{type(error).__name__}: {error}"})
+            entry.write({"crash": f"{type(error).__name__}: {error}"})
             raise
         finally:
-            link.speak()  # whoever failed leaves nothing unsaid
+            link.flush_now()  # whoever failed leaves nothing unsaid
             link.serve(None)
-            place.close()
+            entry.close()
 
 
-def _enter(settings: NodeSettings, asked: Launch, text: bytes) -> spool.SpoolEntry:
+def _enter(settings: NodeSettings, launch: Launch, text: bytes) -> spool.SpoolEntry:
     try:
-        return spool.create_entry(settings.spool, (asked.job, asked.attempt), text, settings.spool_key)
+        return spool.create_entry(settings.spool, (launch.job, launch.attempt), text, settings.spool_key)
     except OSError as error:
         raise NodeRefused("CANNOT_CREATE_TMP_DIRECTORY", f"{settings.spool}: {error}") from error

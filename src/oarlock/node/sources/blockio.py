@@ -78,25 +78,25 @@ class BlockIo(Probe):
 
 def throttle_v1(bytes_: bytes, requests: bytes) -> Traffic:
     """Read `blkio.throttle.io_service_bytes_recursive` and `io_serviced_recursive`: `8:0 Read 4096` a line."""
-    found: Traffic = {}
+    traffic: Traffic = {}
     for text, names in ((bytes_, _BYTES_V1), (requests, _REQUESTS_V1)):
         for line in text.splitlines():
             words = line.split()
             if len(words) == 3 and words[1] in names:
-                found[names[words[1]], words[0].decode()] = int(words[2])
-    return found
+                traffic[names[words[1]], words[0].decode()] = int(words[2])
+    return traffic
 
 
 def stat_v2(text: bytes) -> Traffic:
     """Read `io.stat`: `8:0 rbytes=4096 wbytes=0 rios=1 wios=0 …` a line."""
-    found: Traffic = {}
+    traffic: Traffic = {}
     for line in text.splitlines():
         device, *fields = line.split()
         for field in fields:
             word, _, value = field.partition(b"=")
             if word in _WORDS_V2:
-                found[_WORDS_V2[word], device.decode()] = int(value)
-    return found
+                traffic[_WORDS_V2[word], device.decode()] = int(value)
+    return traffic
 
 
 def device_names(diskstats: str) -> dict[str, str]:

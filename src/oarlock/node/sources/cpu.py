@@ -150,19 +150,19 @@ def stat_v1(text: bytes, user_hz: int) -> Values:
 
 def stat_v2(text: bytes) -> Values:
     """Read `cpu.stat` of version 2: microseconds."""
-    found = word_values(text)
-    values = {name: found[word] / _MICRO for word, name in _TIMES_V2.items() if word in found}
+    fields = word_values(text)
+    values = {name: fields[word] / _MICRO for word, name in _TIMES_V2.items() if word in fields}
     values.update(throttling(text))
     return values
 
 
 def throttling(text: bytes) -> Values:
     """Read the quota's part of `cpu.stat`: nanoseconds in version 1, microseconds in version 2."""
-    found = word_values(text)
-    values: Values = {name: found[word] for word, name in _PERIODS.items() if word in found}
+    fields = word_values(text)
+    values: Values = {name: fields[word] for word, name in _PERIODS.items() if word in fields}
     for word, (name, unit) in _HELD_BACK.items():
-        if word in found:
-            values[name] = found[word] / unit
+        if word in fields:
+            values[name] = fields[word] / unit
     return values
 
 

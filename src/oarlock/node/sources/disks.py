@@ -72,13 +72,13 @@ def local_mounts(text: str) -> list[LocalMount]:
 
     File systems of the network are left out: they belong to a server, and asking one that is gone would wait for ever.
     """
-    found: dict[str, LocalMount] = {}
+    mounts: dict[str, LocalMount] = {}
     for line in text.splitlines():
         device, mountpoint, fstype, *_ = (_unescaped(word) for word in line.split())
         in_memory = fstype == _IN_MEMORY and not _KERNELS_OWN.fullmatch(mountpoint)
         if in_memory or device.startswith("/dev/") or fstype in {"zfs", "btrfs"}:
-            found.setdefault(mountpoint if in_memory else device, LocalMount(device, mountpoint, fstype))
-    return list(found.values())
+            mounts.setdefault(mountpoint if in_memory else device, LocalMount(device, mountpoint, fstype))
+    return list(mounts.values())
 
 
 def sizes(proc: str = "/proc") -> Values:
@@ -86,12 +86,12 @@ def sizes(proc: str = "/proc") -> Values:
     values: Values = {}
     for mount in local_mounts(read_once(f"{proc}/self/mounts") or ""):
         try:
-            found = os.statvfs(mount.mountpoint)
+            statistics = os.statvfs(mount.mountpoint)
         except OSError:  # it was unmounted, or hides from us
             continue
-        blocks = (("size", found.f_blocks), ("free", found.f_bfree), ("available", found.f_bavail))
+        blocks = (("size", statistics.f_blocks), ("free", statistics.f_bfree), ("available", statistics.f_bavail))
         for name, count in blocks:
-            values[series(f"filesystem_{name}_bytes", **mount._asdict())] = count * found.f_frsize
+            values[series(f"filesystem_{name}_bytes", **mount._asdict())] = count * statistics.f_frsize
     return values
 
 

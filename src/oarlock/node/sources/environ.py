@@ -30,25 +30,25 @@ _VARIABLES: Mapping[str, _Variables] = {
 }
 
 
-def identify(place: CgroupIdentity, directories: Sequence[str], proc: str = "/proc") -> tuple[CgroupIdentity, bool]:
+def identify(identity: CgroupIdentity, directories: Sequence[str], proc: str = "/proc") -> tuple[CgroupIdentity, bool]:
     """Add what a process tells to what the path says; false while a later look may tell more.
 
     A process that does not execute the job's own program yet has the environment of whoever started it.
     """
-    variables = _VARIABLES.get(place.layout)
+    variables = _VARIABLES.get(identity.layout)
     if variables is None:
-        return place, True
+        return identity, True
     for pid in _processes(directories):
         try:
             environment = _environment(proc, pid)
         except PermissionError:
-            return place, True
+            return identity, True
         number = _value(environment, variables.job) or ""
         if number.isdigit():
-            told = place._replace(account=_value(environment, variables.account) or "")
-            is_named = not place.job.isdigit() and _value(environment, variables.name) in {None, place.job}
-            return told._replace(job=number) if is_named else told, True
-    return place, False
+            identified = identity._replace(account=_value(environment, variables.account) or "")
+            is_named = not identity.job.isdigit() and _value(environment, variables.name) in {None, identity.job}
+            return identified._replace(job=number) if is_named else identified, True
+    return identity, False
 
 
 def _processes(directories: Sequence[str]) -> Iterator[int]:

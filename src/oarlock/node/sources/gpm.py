@@ -51,10 +51,10 @@ class Gpm:
     def __init__(self, call: Callable[..., bool], handle: Any) -> None:
         self._call, self._handle = call, handle
         self._samples = [ctypes.c_void_p(), ctypes.c_void_p()]
-        self._taken = False
+        self._has_sample = False
         support = _Support(_VERSION, 0)
-        asked = call("nvmlGpmQueryDeviceSupport", handle, ctypes.byref(support))
-        self._usable = asked and bool(support.supported) and all(
+        answered = call("nvmlGpmQueryDeviceSupport", handle, ctypes.byref(support))
+        self._usable = answered and bool(support.supported) and all(
             call("nvmlGpmSampleAlloc", ctypes.byref(sample)) for sample in self._samples
         )  # fmt: skip
 
@@ -62,8 +62,8 @@ class Gpm:
         """Give what was counted since the last reading, in base units; nothing where the GPU has no such counters."""
         if not self._usable or not self._call("nvmlGpmSampleGet", self._handle, self._samples[1]):
             return {}
-        taken, self._taken = self._taken, True
-        values = self._between() if taken else {}
+        had_sample, self._has_sample = self._has_sample, True
+        values = self._between() if had_sample else {}
         self._samples.reverse()
         return values
 
@@ -73,8 +73,8 @@ class Gpm:
             question.metrics[at].id = number
         if not self._call("nvmlGpmMetricsGet", ctypes.byref(question)):
             return {}
-        told = [question.metrics[at] for at in range(len(METRICS))]
-        return {METRICS[one.id][0]: one.value * METRICS[one.id][1] for one in told if one.result == 0}
+        metrics = [question.metrics[at] for at in range(len(METRICS))]
+        return {METRICS[metric.id][0]: metric.value * METRICS[metric.id][1] for metric in metrics if metric.result == 0}
 
     def close(self) -> None:
         """Give the samples back."""

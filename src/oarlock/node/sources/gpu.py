@@ -34,9 +34,9 @@ class NvidiaGpus:
     def read(self, gpu: Gpu) -> Values:
         """Give a GPU's series, labelled."""
         now = time.monotonic()
-        known = self._read.get(gpu.number)
-        if known and now - known[0] < _SHARED_SECONDS:
-            return known[1]
+        cached = self._read.get(gpu.number)
+        if cached and now - cached[0] < _SHARED_SECONDS:
+            return cached[1]
         labels = {"gpu": str(gpu.number), "gpu_type": gpu.type, "uuid": gpu.uuid}
         values = {series(name, **labels): value for name, value in self._nvml.read(gpu).items()}
         self._read[gpu.number] = (now, values)
@@ -126,7 +126,7 @@ def allowed_minors(text: bytes) -> set[int] | None:
     lines = text.decode("ascii", "replace").splitlines()
     if not lines or any(line.startswith("a ") or f"c {_NVIDIA_MAJOR}:*" in line for line in lines):
         return None
-    minors = (found[1] for line in lines if (found := re.match(rf"c {_NVIDIA_MAJOR}:(\d+) ", line)))
+    minors = (device[1] for line in lines if (device := re.match(rf"c {_NVIDIA_MAJOR}:(\d+) ", line)))
     return {int(minor) for minor in minors if int(minor) < _FIRST_CONTROL_MINOR}
 
 
@@ -148,14 +148,14 @@ def _environment(proc: str, pid: int) -> dict[str, str]:
 
 
 def _pids(directories: Iterable[str]) -> set[int]:
-    found: set[int] = set()
+    pids: set[int] = set()
     for directory in directories:
         fd = open_kept(directory, "cgroup.procs")
         if fd is not None:
             try:
-                found.update(int(pid) for pid in read_list(fd).split())
+                pids.update(int(pid) for pid in read_list(fd).split())
             except OSError:
                 continue
             finally:
                 os.close(fd)
-    return found
+    return pids

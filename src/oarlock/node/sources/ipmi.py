@@ -55,9 +55,9 @@ class _Meter:
         ran = subprocess.run(  # noqa: S603  (a fixed list of arguments, or the administrator's own)
             self._command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=True
         )
-        found = readings(ran.stdout)
-        if found.get("power_watts") != 0:
-            self._last = {series(name, meter="ipmi"): value for name, value in found.items()}
+        watts = readings(ran.stdout)
+        if watts.get("power_watts") != 0:
+            self._last = {series(name, meter="ipmi"): value for name, value in watts.items()}
         return self._last
 
 

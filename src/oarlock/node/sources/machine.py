@@ -108,8 +108,8 @@ def stat(text: str, user_hz: int) -> Values:
 def meminfo(text: str) -> Values:
     """Read /proc/meminfo: kB in the file, bytes in a reading."""
     rows = (line.split() for line in text.splitlines())
-    found = {row[0].rstrip(":"): int(row[1]) * 1024 for row in rows if row[2:] == ["kB"]}
-    return {meminfo_metric(key): found[key] for key in MEMINFO if key in found}
+    sizes = {row[0].rstrip(":"): int(row[1]) * 1024 for row in rows if row[2:] == ["kB"]}
+    return {meminfo_metric(key): sizes[key] for key in MEMINFO if key in sizes}
 
 
 def meminfo_metric(key: str) -> str:
@@ -126,10 +126,10 @@ def vmstat(text: str) -> Values:
 
 def loadavg(text: str) -> Values:
     """Read /proc/loadavg."""
-    one, five, fifteen, tasks, _ = text.split()
+    load_1, five, fifteen, tasks, _ = text.split()
     runnable, _, threads = tasks.partition("/")
     return {
-        "load_1min": float(one), "load_5min": float(five), "load_15min": float(fifteen),
+        "load_1min": float(load_1), "load_5min": float(five), "load_15min": float(fifteen),
         "threads_runnable": int(runnable), "threads": int(threads),
     }  # fmt: skip
 

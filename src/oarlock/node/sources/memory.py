@@ -167,8 +167,8 @@ class MemoryV2(Probe):
         if self._stat is not None:
             self._positions.pick(read_record(self._stat, _STAT_BYTES).split(), values)
         if self._events is not None:
-            found = word_values(os.pread(self._events, _TEXT_BYTES, 0))
-            values.update((name, found[word]) for word, name in EVENTS_V2.items() if word in found)
+            counts = word_values(os.pread(self._events, _TEXT_BYTES, 0))
+            values.update((name, counts[word]) for word, name in EVENTS_V2.items() if word in counts)
         if thorough:
             self._seldom = {}
             _put_limit(self._seldom, "memory_limit_bytes", read_seldom(self._directories, UNIFIED, "memory.max"))
@@ -183,6 +183,6 @@ class MemoryV2(Probe):
 
 def _put_limit(values: Values, name: str, text: bytes | None) -> None:
     """Put a limit where there is one: no limit is no series."""
-    found = None if text is None else limit(text)
-    if found is not None:
-        values[name] = found
+    value = None if text is None else limit(text)
+    if value is not None:
+        values[name] = value

@@ -79,10 +79,10 @@ class LustreSource:
                 if fd is None:
                     continue
                 try:
-                    found = llite(read_list(fd).decode("ascii", "replace"))
+                    counters = llite(read_list(fd).decode("ascii", "replace"))
                 finally:
                     os.close(fd)
-                for name, value in found.items():
+                for name, value in counters.items():
                     key = series(name, fs=mount.rpartition("-")[0] or mount)
                     values[key] = values.get(key, 0) + value
 

@@ -78,9 +78,9 @@ class Nvml:
 
     def pids(self, gpu: Gpu) -> list[int]:
         """Give the processes that compute on a GPU."""
-        count, found = ctypes.c_uint(_MANY_PROCESSES), (_ProcessInfo * _MANY_PROCESSES)()
-        done = self._call("nvmlDeviceGetComputeRunningProcesses_v3", gpu.handle, ctypes.byref(count), found)
-        return [found[at].pid for at in range(count.value)] if done else []
+        count, processes = ctypes.c_uint(_MANY_PROCESSES), (_ProcessInfo * _MANY_PROCESSES)()
+        done = self._call("nvmlDeviceGetComputeRunningProcesses_v3", gpu.handle, ctypes.byref(count), processes)
+        return [processes[at].pid for at in range(count.value)] if done else []
 
     def close(self) -> None:
         """Let the library go."""

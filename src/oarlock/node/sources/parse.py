@@ -47,12 +47,12 @@ class WordPositions:
     Words that this kernel does not print are left out.
     """
 
-    __slots__ = ("_found", "_names", "_size", "_take", "_wanted")
+    __slots__ = ("_names", "_present_words", "_size", "_take", "_wanted")
 
     def __init__(self, wanted: Mapping[bytes, str]) -> None:
         self._wanted = wanted
         self._size = -1
-        self._found: tuple[bytes, ...] = ()
+        self._present_words: tuple[bytes, ...] = ()
         self._names: list[str] = []
         self._take: Callable[[list[bytes]], tuple[bytes, ...]] = tuple
 
@@ -60,17 +60,17 @@ class WordPositions:
         """Put the values of the wanted words into `into`."""
         if len(words) != self._size:
             self._learn(words)
-        taken = self._take(words)
-        if taken[::2] != self._found:  # another kernel's file after all
+        picked = self._take(words)
+        if picked[::2] != self._present_words:  # another kernel's file after all
             self._learn(words)
-            taken = self._take(words)
-        into.update(zip(self._names, map(int, taken[1::2])))
+            picked = self._take(words)
+        into.update(zip(self._names, map(int, picked[1::2])))
 
     def _learn(self, words: list[bytes]) -> None:
-        place = {word: at for at, word in enumerate(words[:-1]) if at % 2 == 0}
-        self._found = tuple(word for word in self._wanted if word in place)
-        self._names = [self._wanted[word] for word in self._found]
-        places = [at for word in self._found for at in (place[word], place[word] + 1)]
+        position = {word: at for at, word in enumerate(words[:-1]) if at % 2 == 0}
+        self._present_words = tuple(word for word in self._wanted if word in position)
+        self._names = [self._wanted[word] for word in self._present_words]
+        places = [at for word in self._present_words for at in (position[word], position[word] + 1)]
         self._take = itemgetter(*places) if places else _nothing
         self._size = len(words)
 

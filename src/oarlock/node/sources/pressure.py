@@ -50,7 +50,7 @@ class Pressure(Probe):
 
 def totals(text: bytes) -> dict[str, int]:
     """Read a pressure file into the microseconds that some, and that all (`full`), tasks waited."""
-    found = {}
+    waited = {}
     for line in text.decode("ascii").splitlines():
         share, *fields = line.split() or [""]
         total = next((field[6:] for field in fields if field.startswith("total=")), None)
@@ -58,5 +58,5 @@ def totals(text: bytes) -> dict[str, int]:
             continue  # a later kernel may say more
         if not total.isdigit() or int(total) > U64_MOST:
             raise ValueError(f"{line!r} is not a line of a pressure file")
-        found[share] = int(total)
-    return found
+        waited[share] = int(total)
+    return waited

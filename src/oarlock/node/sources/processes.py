@@ -131,9 +131,9 @@ class Process:
         fresh = []
         for at, (now, before) in enumerate(zip(done, self.done)):
             growth = max(0, now - before)
-            known = min(self._owed[at], growth)
-            self._owed[at] -= known
-            fresh.append(growth - known)
+            inherited = min(self._owed[at], growth)
+            self._owed[at] -= inherited
+            fresh.append(growth - inherited)
         self.done = done
         return fresh
 
@@ -291,18 +291,18 @@ def is_roots(proc: str, pid: int) -> bool:
 
 def thread_states(proc: str, pid: int) -> list[str]:
     """Give the state of each of its threads; of those that are still there, when it ends meanwhile."""
-    found = []
+    states = []
     try:
         for thread in os.listdir(f"{proc}/{pid}/task"):
             fd = os.open(f"{proc}/{pid}/task/{thread}/stat", os.O_RDONLY | os.O_CLOEXEC)
             try:
-                found.append(STATES.get(ProcessStat(os.pread(fd, _STAT_BYTES, 0)).state, UNKNOWN))
+                states.append(STATES.get(ProcessStat(os.pread(fd, _STAT_BYTES, 0)).state, UNKNOWN))
             finally:
                 os.close(fd)
     except OSError as error:
         if not is_end(error):
             raise
-    return found
+    return states
 
 
 def links(proc: str, pids: Iterable[int], scratch: tuple[str, ...]) -> Values:

@@ -54,13 +54,13 @@ class WrappingCounter:
 
 def zones(names: Mapping[str, str]) -> list[RaplZone]:
     """Read zones out of their names: `intel-rapl:0:1` → `dram`. A zone inside a package is of its socket."""
-    found = []
+    zones_found = []
     for path in sorted(names, key=lambda path: [int(number) for number in path.split(":")[1:]]):
         outer = path.rpartition(":")[0] if path.count(":") > 1 else path
         _, _, socket = names.get(outer, "").strip().partition("package-")
         domain = "package" if names[path].startswith("package") else names[path].strip()
-        found.append(RaplZone(path, domain, int(socket) if socket.isdigit() else None))
-    return found
+        zones_found.append(RaplZone(path, domain, int(socket) if socket.isdigit() else None))
+    return zones_found
 
 
 class RaplSource:

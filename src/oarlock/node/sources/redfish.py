@@ -81,9 +81,9 @@ class RedfishController:
 
     def _chassis(self, document: Mapping[str, Any]) -> Values:
         for link, read in (("Power", power), ("EnvironmentMetrics", environment)):
-            found = read(self._get(document[link]["@odata.id"])) if link in document else {}
-            if found:
-                return found
+            values = read(self._get(document[link]["@odata.id"])) if link in document else {}
+            if values:
+                return values
         return {}
 
     def _members(self, path: str) -> Iterable[str]:
@@ -102,8 +102,8 @@ class RedfishController:
 
     def _log_in(self) -> None:
         self._headers = {}
-        who = json.dumps({"UserName": self._user, "Password": self._password})
-        status, _, headers = self._request("POST", "/redfish/v1/SessionService/Sessions", who)
+        credentials = json.dumps({"UserName": self._user, "Password": self._password})
+        status, _, headers = self._request("POST", "/redfish/v1/SessionService/Sessions", credentials)
         token = headers.get("X-Auth-Token")
         if status == _CREATED and token:
             self._headers = {"X-Auth-Token": token}

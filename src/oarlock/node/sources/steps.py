@@ -88,8 +88,8 @@ class Steps(Probe):
         return {"cpuacct", "memory"} <= directories.keys()
 
     def _open(self, name: str) -> _Step:
-        told = name[len(_PREFIX) :]
-        names = series("step_cpu_seconds_total", step=told), series("step_memory_usage_bytes", step=told)
+        step = name[len(_PREFIX) :]
+        names = series("step_cpu_seconds_total", step=step), series("step_memory_usage_bytes", step=step)
         directories = self._job.directories
         if "cpuacct" in directories:
             files = open_all((f"{directories['cpuacct']}/{name}", "cpuacct.usage"),

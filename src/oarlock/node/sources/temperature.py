@@ -52,11 +52,11 @@ class TemperatureSource:
 
 def hwmon_metric(file: str) -> tuple[str, str, float] | None:
     """Tell what a file of a chip is: its sensor (`temp1`), its metric, and the divisor to our unit."""
-    found = _HWMON.fullmatch(file)
-    if found is None or (found[1], found[3]) not in _METRICS:
+    matched = _HWMON.fullmatch(file)
+    if matched is None or (matched[1], matched[3]) not in _METRICS:
         return None
-    name, divisor = _METRICS[found[1], found[3]]
-    return found[1] + found[2], name, divisor
+    name, divisor = _METRICS[matched[1], matched[3]]
+    return matched[1] + matched[2], name, divisor
 
 
 def _thermal_zones(sys: str) -> Iterator[Sensor]:

@@ -46,12 +46,12 @@ class Frame(NamedTuple):
     def body(self) -> Body:
         """Read the JSON object inside."""
         try:
-            found = json.loads(self.data)
+            value = json.loads(self.data)
         except (ValueError, RecursionError) as error:
             raise BadFrame(f"a body that is not JSON: {self.data[:60]!r}") from error
-        if not isinstance(found, dict):
+        if not isinstance(value, dict):
             raise BadFrame(f"a body that is not an object: {self.data[:60]!r}")
-        return found
+        return value
 
 
 def encode_frame(kind: int, number: int, body: Body | bytes) -> bytes:

@@ -106,24 +106,24 @@ def serve_installed(sources: dict[str, str], fixed: dict[str, Any], fingerprint:
     """
     import os
 
-    def told() -> dict[str, Any]:
+    def read_settings() -> dict[str, Any]:
         os.write(1, installed_marker() + fingerprint.encode() + b"\n")
-        given = json.loads(sys.stdin.buffer.readline(LONGEST_SETTINGS))
-        return {**{name: given[name] for name in CHOSEN}, **fixed}
+        chosen = json.loads(sys.stdin.buffer.readline(LONGEST_SETTINGS))
+        return {**{name: chosen[name] for name in CHOSEN}, **fixed}
 
-    _run(sources, told)
+    _run(sources, read_settings)
 
 
 CHOSEN = ("node", "silence", "idle", "sample_period", "check", "instance", "spool_key")
 """The settings of an installed program that are the server's to choose."""
 
 
-def _run(sources: dict[str, str], told: Callable[[], dict[str, Any]]) -> None:
+def _run(sources: dict[str, str], read_settings: Callable[[], dict[str, Any]]) -> None:
     import os
 
     sys.meta_path.insert(0, SourceImporter(sources))
     sys.excepthook = _with_lines
-    settings = told()
+    settings = read_settings()
     channel = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)

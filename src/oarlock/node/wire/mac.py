@@ -41,8 +41,8 @@ def fingerprint(secret: str) -> str:
     return str(_SHA256(secret.encode("utf-8", "surrogatepass")).hexdigest())
 
 
-def same_mac(one: str, other: str) -> bool:
+def same_mac(left: str, right: str) -> bool:
     """Compare two signatures in a time that does not tell where they differ."""
     from hmac import compare_digest  # late: only who reads reports compares, and that is no supervisor
 
-    return compare_digest(one.encode("utf-8", "surrogatepass"), other.encode("utf-8", "surrogatepass"))
+    return compare_digest(left.encode("utf-8", "surrogatepass"), right.encode("utf-8", "surrogatepass"))

@@ -120,26 +120,26 @@ def parse_launch(body: Body) -> Launch:
         limits = _record(JobLimits, body.get("limits", {}))
         hooks = _record(SiteHooks, body.get("hooks", {}))
         fields = {name: value for name, value in body.items() if name != "verb"}
-        found: Launch = _record(Launch, {**fields, "limits": limits, "hooks": hooks})
+        launch: Launch = _record(Launch, {**fields, "limits": limits, "hooks": hooks})
     except TypeError as error:
         raise NodeRefused(BAD, f"the launch cannot be read: {error}") from error
-    _check(found)
-    return found
+    _check(launch)
+    return launch
 
 
-def _check(found: Launch) -> None:
+def _check(launch: Launch) -> None:
     for name in _NUMBERS:
-        if type(getattr(found, name)) is not int:
-            raise NodeRefused(BAD, f"{name} is {getattr(found, name)!r}, not a number")
+        if type(getattr(launch, name)) is not int:
+            raise NodeRefused(BAD, f"{name} is {getattr(launch, name)!r}, not a number")
     for name in _TEXTS:
-        if type(getattr(found, name)) is not str:
-            raise NodeRefused(BAD, f"{name} is {getattr(found, name)!r}, not a text")
-    if found.job <= 0 or found.attempt <= 0:
-        raise NodeRefused(BAD, f"job {found.job}, attempt {found.attempt}: both must be above 0")
-    if not _NAME.fullmatch(found.user):
-        raise NodeRefused(BAD, f"{found.user!r} is not the name of a user")
-    if found.role not in {FIRST, OTHER}:
-        raise NodeRefused(BAD, f"{found.role!r} is no role of a node")
+        if type(getattr(launch, name)) is not str:
+            raise NodeRefused(BAD, f"{name} is {getattr(launch, name)!r}, not a text")
+    if launch.job <= 0 or launch.attempt <= 0:
+        raise NodeRefused(BAD, f"job {launch.job}, attempt {launch.attempt}: both must be above 0")
+    if not _NAME.fullmatch(launch.user):
+        raise NodeRefused(BAD, f"{launch.user!r} is not the name of a user")
+    if launch.role not in {FIRST, OTHER}:
+        raise NodeRefused(BAD, f"{launch.role!r} is no role of a node")
 
 
 def _record(kind: Any, body: Body) -> Any:
@@ -175,8 +175,8 @@ def sign_report(report: Report, secret: str) -> Body:
 
 def verify_report(body: Body, secret: str) -> Report | None:
     """Read a signed report; `None` if it was not signed with this secret or is not about this attempt."""
-    text, given = body.get("report"), body.get("mac")
-    if not (isinstance(text, str) and isinstance(given, str) and same_mac(given, mac(text, secret))):
+    text, signature = body.get("report"), body.get("mac")
+    if not (isinstance(text, str) and isinstance(signature, str) and same_mac(signature, mac(text, secret))):
         return None
     try:
         report: Report = _record(Report, json.loads(text))
@@ -225,7 +225,7 @@ def why_not_permitted(path: str) -> str:
 
 def parse_settings(body: Body) -> NodeSettings:
     """Read the settings, or refuse them: they become paths."""
-    found: NodeSettings = _record(NodeSettings, body)
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*", found.node):
-        raise NodeRefused(BAD, f"{found.node!r} is not the name of a node")
-    return found
+    settings: NodeSettings = _record(NodeSettings, body)
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*", settings.node):
+        raise NodeRefused(BAD, f"{settings.node!r} is not the name of a node")
+    return settings
