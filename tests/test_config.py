@@ -76,7 +76,8 @@ def test_values_have_the_types_of_their_fields(conf):
         ALLOWED_NETWORKS="10.1.2.3/8 ::1"
         ADMINS="root ada"
         OPENSSH_CMD="/usr/bin/ssh -p 6667 -o 'A B'"
-        OARSUB_FORCE_JOB_KEY=YES
+        OARSUB_FORCE_JOB_KEY=NO
+        METRICS_NEED_TOKEN=YES
         SCHEDULER_RESOURCE_ORDER="switch, network_address desc"
         KARMA_PROJECT_TARGETS="first=75 default=25"
         KARMA_COEFF_USER_CONSUMPTION=0.5
@@ -92,7 +93,7 @@ def test_values_have_the_types_of_their_fields(conf):
         allowed_networks=(ip_network("10.0.0.0/8"), ip_network("::1/128")),
         admins=("root", "ada"),
         openssh_cmd=("/usr/bin/ssh", "-p", "6667", "-o", "A B"),
-        oarsub_force_job_key=True,
+        metrics_need_token=True,
         scheduler_resource_order=(ResourceOrder("switch"), ResourceOrder("network_address", descending=True)),
         karma_project_targets={"first": 75.0, "default": 25.0},
         karma_coeff_user_consumption=0.5,
@@ -196,7 +197,8 @@ def test_a_stranger_is_refused_with_the_closest_name(conf, name, hint):
             "LOG_LEVEL=4",
             "LOG_LEVEL is `4`; expected 1 (what needs an administrator), 2 (also nodes and queues) or 3 (also jobs).",
         ),
-        ("OARSUB_FORCE_JOB_KEY=maybe", "OARSUB_FORCE_JOB_KEY is `maybe`; expected `yes` or `no`."),
+        ("METRICS_NEED_TOKEN=maybe", "METRICS_NEED_TOKEN is `maybe`; expected `yes` or `no`."),
+        ("OARSUB_FORCE_JOB_KEY=yes", "OARSUB_FORCE_JOB_KEY is `yes`; expected `no`."),
         ("LOG_FILE=oar.log", "LOG_FILE is `oar.log`; expected an absolute path, or nothing."),
         ("NODE_ACCESS=pull", "NODE_ACCESS is `pull`; expected `push` or `installed`."),
         (

@@ -114,7 +114,11 @@ class Config:
     oarsub_nodes_resources: str = _JOBS(
         kinds.COLUMN, "network_address", "The property that `nodes` means in a request."
     )
-    oarsub_force_job_key: bool = _JOBS(kinds.YES_NO, False, "Give every job an ssh key of its own, asked for or not.")
+    oarsub_force_job_key: bool = _JOBS(
+        kinds.NOT_YET,
+        False,
+        "Whether every job gets an ssh key of its own, asked for or not; job keys are not here yet.",
+    )
     default_job_walltime: int = _JOBS(
         kinds.SOME_SECONDS, 7200, "The walltime of a job that asks for none and gets none from an admission rule."
     )

@@ -52,7 +52,6 @@ def submitted(run, server, tmp_path):
         (["--checkpoint", "20", "--signal=10", "x"], {"command": "x", "checkpoint": 20, "signal": 10}),
         (["--notify", "mail:a@b", "--hold", "x"], {"command": "x", "notify": "mail:a@b", "hold": True}),
         (["--array", "3", "x"], {"command": "x", "array": ["", "", ""]}),
-        (["-k", "x"], {"command": "x", "use_key": True}),
         (["-r", "2026-11-15 18:29:04", "x"], {"command": "x", "reservation": 1794767344}),
         (
             ["-r", "2026-11-15 18:29:04", "-l", "/node=12/cpu=2"],
@@ -153,17 +152,13 @@ def test_a_script_in_an_older_encoding_can_be_scanned(run, server, tmp_path):
     assert server.requests[0].json["name"] == "old"
 
 
-def test_a_private_key_goes_to_the_server_and_not_into_what_others_read(run, server, tmp_path):
+def test_a_private_key_is_refused_and_never_sent(run, server, tmp_path):
     (tmp_path / "key").write_text("-----BEGIN\nsecret\n")
-    server.says(DONE)
-    run("oarsub", "--import-job-key-inline", "secret1", "x")
-    run("oarsub", "--import-job-key-inline=secret2", "x")
-    run("oarsub", "-i", "key", "x")
-    first, second, third = (request.json for request in server.requests)
-    assert [body["import_key"] for body in (first, second, third)] == ["secret1", "secret2", "-----BEGIN\nsecret\n"]
-    assert first["initial_request"] == "oarsub --import-job-key-inline … x"
-    assert second["initial_request"] == "oarsub --import-job-key-inline=… x"
-    assert third["use_key"] is True
+    for words in (["--import-job-key-inline", "secret1"], ["--import-job-key-inline=secret2"], ["-i", "key"]):
+        ran = run("oarsub", *words, "x")
+        assert (ran.code, ran.out, server.requests) == (1, "", [])
+        assert ran.err.startswith("oarsub: Job keys (")
+        assert "secret" not in ran.err
 
 
 SCRIPT = "#!/bin/sh\n#OAR -l /nodes=2,walltime=1\n#OAR -n 'from script' -t besteffort\n#OAR --project p1\necho\n"
@@ -191,7 +186,8 @@ def test_a_script_adds_its_options_and_the_command_line_wins(run, server, tmp_pa
     [
         ("-I", 1, "Interactive jobs (-I) are not here yet."),
         ("-s x.tgz", 1, "Stage-in (-s) is not here yet."),
-        ("-k -e key", 1, "A key that is made for a job stays on its nodes; it cannot be exported (-e)."),
+        ("-k", 1, "Job keys (-k) are not here yet."),
+        ("-e key", 1, "Job keys (-e) are not here yet."),
         ("-I -t noop", 17, "A job of type noop runs nothing: it cannot be interactive."),
     ],
 )
@@ -298,11 +294,6 @@ def test_a_job_is_submitted_once_more(run, server):
     assert server.requests[0].json["resubmit"] == 1
 
 
-def test_a_job_key_is_told_of(run, server):
-    server.says(ok({"job_ids": [51], "array_id": 51, "messages": []}))
-    assert run("oarsub", "-k", "true") == Ran(0, "Generate a job key...\nOAR_JOB_ID=51\n", "")
-
-
 def test_a_dry_run_tells_and_submits_nothing(run, server):
     server.says(
         ok({
@@ -362,11 +353,11 @@ def test_what_cannot_be_together_is_refused_with_the_number_that_oar_has_for_it(
     assert way_out.startswith("  Drop ")
 
 
-@pytest.mark.parametrize("words", [["-I"], ["-C", "1"], ["-s", "x.tgz", "y"], ["-k", "-e", "key", "y"]])
+@pytest.mark.parametrize("words", [["-I"], ["-C", "1"], ["-s", "x.tgz", "y"], ["-k", "y"], ["-e", "key", "y"]])
 def test_what_is_not_here_yet_says_so(run, server, words):
     ran = run("oarsub", *words)
     assert (ran.code, ran.out, server.requests) == (1, "", [])
-    assert "not here yet" in ran.err or "cannot be exported" in ran.err
+    assert "not here yet" in ran.err
 
 
 @pytest.mark.parametrize(

@@ -167,3 +167,12 @@ def test_an_interactive_job_is_refused_until_somebody_could_enter_it(house: Runn
     for path in ("/jobs", "/jobs/dry-run"):
         refused = house.client_of("nobody").post(path, {"interactive": True, "resources": ["core=1"]})
         assert (refused.status, refused.body["kind"]) == (400, "InteractiveNotYet")
+
+
+def test_a_job_key_is_refused_wherever_it_is_asked_for(house: Running):
+    script = {"script": "#!/bin/sh\n#OAR -k\ntrue\n"}
+    for path in ("/jobs", "/jobs/dry-run"):
+        for wish in ({"use_key": True}, {"import_key": "-----BEGIN"}, script):
+            refused = house.client_of("nobody").post(path, {"command": "true", "resources": ["core=1"], **wish})
+            assert (refused.status, refused.body["kind"]) == (400, "JobKeyNotYet"), (path, wish)
+            assert refused.body["error"] == "Job keys are not here yet."

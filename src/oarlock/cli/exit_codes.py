@@ -10,6 +10,7 @@ NO_SERVER = {"ServerDown": 2, "NoAnswer": 2, "ServerFailed": 2, "InternalError":
 EXIT_CODES: dict[str, dict[str, int]] = {
     "oarsub": {
         "NotYet": 1,
+        "JobKeyNotYet": 1,
         "BadRequest": 1,
         "BadField": 1,
         "UnknownField": 1,
@@ -34,7 +35,6 @@ EXIT_CODES: dict[str, dict[str, int]] = {
         "BadScript": 12,
         "BadDirective": 12,
         "BadParameterFile": 12,
-        "BadKeyFile": 12,
         "InteractiveNoop": 17,
         "ConnectNoop": 17,
         "UnknownQueue": 248,

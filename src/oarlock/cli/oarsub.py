@@ -55,10 +55,10 @@ OPTIONS.text(
     "--notify=HOW", "tell of the job: mail:ADDRESS, or exec:/PATH ARGUMENTS; [START,END,ERROR] before it chooses"
 )
 OPTIONS.number("--resubmit=JOB", "submit a job that is over once more, as it was; nothing else is given beside it")
-OPTIONS.flag("-k --use-job-key", "let the job's nodes reach each other with a key of the job")
-OPTIONS.text("-i --import-job-key-from-file=FILE", "use this private key as the job's key")
-OPTIONS.text("--import-job-key-inline=KEY", "use this private key as the job's key")
-OPTIONS.text("-e --export-job-key-to-file=FILE", "not possible: a key that was made for a job stays on its nodes")
+OPTIONS.flag("-k --use-job-key", "not yet: let the job's nodes reach each other with a key of the job")
+OPTIONS.text("-i --import-job-key-from-file=FILE", "not yet: use this private key as the job's key")
+OPTIONS.text("--import-job-key-inline=KEY", "not yet: use this private key as the job's key")
+OPTIONS.text("-e --export-job-key-to-file=FILE", "not yet: write the job's private key to this file")
 OPTIONS.flag("--dry-run", "say when and where the job would start, and submit nothing")
 OPTIONS.flag("-I --interactive", "not yet: open a shell on the first node")
 OPTIONS.number("-C --connect=JOB", "not yet: open a shell in a running job")
@@ -73,15 +73,17 @@ OPTIONS.example(
 OPTIONS.example("oarsub -r '2027-03-01 08:00:00' -l nodes=12 ./demo", "at that moment, or refused at once")
 OPTIONS.example("oarsub --array-param-file params.txt ./simulate", "one job a line of params.txt")
 
+_OWN_KEY = "Leave it out; where the nodes accept ssh, a key of your own works between them."
+
 NOT_YET = {
     "interactive": ("Interactive jobs (-I) are not here yet.", "Submit a command or a script instead."),
     "connect": ("Connecting to a job (-C) is not here yet.", "`oarstat -f -j JOB` names its nodes."),
     "stagein": ("Stage-in (-s) is not here yet.", "Put the files where the nodes can read them."),
     "stagein_md5sum": ("Stage-in (--stagein-md5sum) is not here yet.", "Put the files where the nodes can read them."),
-    "export_job_key_to_file": (
-        "A key that is made for a job stays on its nodes; it cannot be exported (-e).",
-        "Make one with ssh-keygen and give it with -i: then you have it already.",
-    ),
+    "use_job_key": ("Job keys (-k) are not here yet.", _OWN_KEY),
+    "import_job_key_from_file": ("Job keys (-i) are not here yet.", _OWN_KEY),
+    "import_job_key_inline": ("Job keys (--import-job-key-inline) are not here yet.", _OWN_KEY),
+    "export_job_key_to_file": ("Job keys (-e) are not here yet.", _OWN_KEY),
 }
 
 APART = {
@@ -170,10 +172,6 @@ def _show_job(answer: Any, body: dict[str, Any], out: CommandOutput) -> None:
         out.line(f"Resubmitting job {body['resubmit']}...DONE")
     for message in answer.get("messages", ()):
         out.line(message)
-    if "import_key" in body:
-        out.line("Import job key...")
-    elif "use_key" in body:
-        out.line("Generate a job key...")
     ids, array = answer["job_ids"], "array" in body
     for job_id in ids:
         out.line(f"OAR_JOB_ID={job_id}")

@@ -20,7 +20,6 @@ MOST_ENVIRONMENT = 128 * 1024
 _TEXTS = ("queue", "name", "project", "notify", "stdout", "stderr")
 _FIRST = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_")
 _OTHERS = _FIRST | frozenset("0123456789")
-_SECRET = "--import-job-key-inline"  # noqa: S105 - the name of the option whose value is one
 
 
 def all_said(asked: ParsedOptions, options: CommandOptions, out: CommandOutput) -> ParsedOptions:
@@ -54,7 +53,6 @@ def submission(asked: ParsedOptions) -> dict[str, Any]:
         raise RequestRefused("There is no command to run.", kind="NoCommand", hint="oarsub [OPTION]... COMMAND")
     _add_dates(body, asked)
     _add_array(body, asked)
-    _add_key(body, asked)
     body["environment"] = environment(dict(os.environ))
     body["initial_request"] = _initial_request()
     return body
@@ -131,15 +129,6 @@ def _parameters(path: str) -> list[str]:
     return found
 
 
-def _add_key(body: dict[str, Any], asked: ParsedOptions) -> None:
-    path = asked.text("import_job_key_from_file")
-    key = asked.text("import_job_key_inline") if path is None else read(path, kind="BadKeyFile", what="key file")
-    if asked.given("use_job_key") or key is not None:
-        body["use_key"] = True
-    if key is not None:
-        body["import_key"] = key
-
-
 def read(path: str, *, kind: str, what: str, errors: str = "strict") -> str:
     """Read a file that an option names."""
     try:
@@ -201,13 +190,4 @@ def _is_name(name: str) -> bool:
 def _initial_request() -> str:
     import sys
 
-    words = sys.argv[1:]
-    hidden = [_hidden(before, word) for before, word in zip(["", *words], words, strict=False)]
-    return " ".join(["oarsub", *hidden])
-
-
-def _hidden(before: str, word: str) -> str:
-    """Leave a private key out of what others may read."""
-    if before == _SECRET:
-        return "…"
-    return f"{_SECRET}=…" if word.startswith(f"{_SECRET}=") else word
+    return " ".join(["oarsub", *sys.argv[1:]])

@@ -309,6 +309,16 @@ class InteractiveNotYet(OarlockError):
         super().__init__("Interactive jobs are not here yet.", hint="Submit a command or a script instead.")
 
 
+class JobKeyNotYet(OarlockError):
+    """A job with an ssh key of its own, which nothing makes yet."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Job keys are not here yet.",
+            hint="Leave out -k and -i; rules and OARSUB_FORCE_JOB_KEY must not ask for a key either.",
+        )
+
+
 class ProgramsUnusable(OarlockError):
     """Programs of the site that are missing, that others could have written, or that cannot be executed."""
 

@@ -76,6 +76,12 @@ def _read_yes_no(text: str) -> bool:
     return text.lower() in {"yes", "true", "1"}
 
 
+def _read_not_yet(text: str) -> bool:
+    if _read_yes_no(text):
+        raise BadValue("What it asks for is not here yet: write `no`, or leave the line out.")
+    return False
+
+
 def _read_request(text: str) -> str:
     if not text.strip() or len(text) > LONGEST_REQUEST:
         raise ValueError(text)
@@ -167,6 +173,7 @@ COMMAND: SettingKind[tuple[str, ...]] = SettingKind(
     "a program and its arguments (no shell reads them)", lambda text: tuple(shlex.split(text)), shlex.join
 )
 YES_NO: SettingKind[bool] = SettingKind("`yes` or `no`", _read_yes_no, lambda value: "yes" if value else "no")
+NOT_YET: SettingKind[bool] = SettingKind("`no`", _read_not_yet, lambda value: "yes" if value else "no")
 SECONDS = whole("a whole number of seconds, 0 or more")
 SOME_SECONDS = whole("a whole number of seconds, 1 or more", least=1)
 COUNT = whole("a whole number, 0 or more")

@@ -14,7 +14,7 @@ from oarlock.job.admission.feasibility import ClusterResourcesCache
 from oarlock.job.admission.payload import SubmissionPayload
 from oarlock.job.admission.rules import RuleSet, RuleSetCache
 from oarlock.lang.rules import RuleContext
-from oarlock.model.errors import CountsChanged, OarlockError, RuleFailed
+from oarlock.model.errors import CountsChanged, JobKeyNotYet, OarlockError, RuleFailed
 from oarlock.model.job import Job
 from oarlock.model.record import changed
 from oarlock.model.submission import Submission
@@ -147,6 +147,8 @@ class SubmissionService:
             else:
                 admitted = await admitting()
             frontend.check(admitted.submission, self._config)
+            if admitted.submission.use_key:  # asked for by the request, its script, a rule or the settings
+                raise JobKeyNotYet
             said = warnings.warnings(admitted.submission, self._config)
             admitted = changed(admitted, messages=admitted.messages + said)
             return submit.AdmittedSubmission(admitted, counted=admit.counted(book, submission, known))
