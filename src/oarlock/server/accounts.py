@@ -1,4 +1,4 @@
-"""People: user names and their numbers, looked up where a slow directory service holds up nobody else."""
+"""Accounts: user names and uids, looked up in threads of their own since directory services may be slow."""
 
 import asyncio
 import logging
@@ -11,25 +11,25 @@ from oarlock.node.attempt.identity import LookUpFailed, UserMissing, UserRefused
 log = logging.getLogger(__name__)
 
 _KEPT_SECONDS = 300.0
-_KEPT_UNKNOWN_SECONDS = 10.0  # somebody may be on the way in
+_KEPT_UNKNOWN_SECONDS = 10.0  # the account may be about to be created
 _KEPT_FAILED_SECONDS = 5.0  # look-ups that hang must not queue up
-_PATIENCE = 5.0
+_TIMEOUT_SECONDS = 5.0
 
 
 class AccountLookup:
-    """The accounts of this machine, remembered for a while."""
+    """Looks accounts of this machine up, and caches the results for a while."""
 
     def __init__(self) -> None:
         # Threads of their own: look-ups that hang must not keep the scheduler from its threads.
-        self._threads = ThreadPoolExecutor(2, thread_name_prefix="people")
-        self._known: dict[str, tuple[float, int | UserRefused]] = {}
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="oarlock-accounts")
+        self._cache: dict[str, tuple[float, int | UserRefused]] = {}
 
     async def uid(self, name: str) -> int:
         """Return the number of a user; `UserMissing` if there is none, `LookUpFailed` if that is not known in time."""
-        kept = self._known.get(name)
+        kept = self._cache.get(name)
         if kept is None or kept[0] <= time.monotonic():
             answer = await self._look_up(name)
-            self._known[name] = kept = (time.monotonic() + _kept_for(answer), answer)
+            self._cache[name] = kept = (time.monotonic() + _kept_for(answer), answer)
         if isinstance(kept[1], int):
             return kept[1]
         raise kept[1]
@@ -37,16 +37,16 @@ class AccountLookup:
     async def _look_up(self, name: str) -> int | UserRefused:
         looking = asyncio.get_running_loop().run_in_executor(self._threads, account, name)
         try:
-            return (await asyncio.wait_for(looking, _PATIENCE)).pw_uid
+            return (await asyncio.wait_for(looking, _TIMEOUT_SECONDS)).pw_uid
         except TimeoutError:
-            return LookUpFailed(f"user `{name}` could not be looked up within {_PATIENCE:.0f} s")
+            return LookUpFailed(f"user `{name}` could not be looked up within {_TIMEOUT_SECONDS:.0f} s")
         except UserMissing:
             return UserMissing(f"the server does not know the user `{name}` any more")
         except UserRefused as failure:
             return failure
 
     def close(self) -> None:
-        """Wait for nobody."""
+        """Shut down without waiting for look-ups that hang."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
@@ -57,15 +57,15 @@ def _kept_for(answer: int | UserRefused) -> float:
 
 
 async def warn_of_unknown_admins(admins: Iterable[str]) -> None:
-    """Tell the log of administrators whom this machine does not know: a name that is misspelt gives nobody power."""
-    people = AccountLookup()
+    """Log a warning for every name in ADMINS that has no account here: a misspelt name makes nobody administrator."""
+    accounts = AccountLookup()
     try:
         for name in admins:
             try:
-                await people.uid(name)
+                await accounts.uid(name)
             except UserMissing:
                 log.warning("ADMINS names a user whom this machine does not know", extra={"user": name})
             except LookUpFailed as failure:
                 log.warning("a user whom ADMINS names was not looked up", extra={"user": name, "why": str(failure)})
     finally:
-        people.close()
+        accounts.close()

@@ -19,7 +19,7 @@ _PARTS = re.compile(r"^(\S+)\t(.*)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class RestoreResult:
-    """What a restore did: from which file, and where the database is kept that was there before."""
+    """The result of a restore: its file, and where the old database is kept."""
 
     file: str
     kept: str
@@ -36,7 +36,7 @@ def backup(state_dir: Path, config: Config, file: Path, say: ReportProgress) -> 
 
 
 def restore(state_dir: Path, config: Config, file: Path, say: ReportProgress) -> RestoreResult:
-    """Put a backup in the place of the database; refused while a server runs. The old database is kept."""
+    """Replace the database by a backup; refused while a server runs. The old database is kept."""
     prepare_state_dir(state_dir)
     where, marker = store.locate(database_address(state_dir, config)), state_dir / "oarlock.db.created"
     now = int(time.time())
@@ -103,7 +103,7 @@ def _table(file: Path, name: str) -> str:
 
 
 def _facts_of(file: Path) -> dict[str, str]:
-    """Read what a dump says of itself; refuse one that is not of Oarlock, or of a newer version."""
+    """Read the facts of a dump; raise `DatabaseRefused` if it is not Oarlock's, or of a newer version."""
     facts = dict(_PARTS.findall(_table(file, "instance")))
     if "identity" not in facts:
         raise DatabaseRefused(

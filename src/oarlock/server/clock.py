@@ -1,4 +1,4 @@
-"""The one clock that is real. Whatever else reads the time is given it."""
+"""The real clock; everything else receives a clock as an argument."""
 
 import time
 from typing import Protocol
@@ -7,14 +7,14 @@ _JUMP_SECONDS = 5
 
 
 class Clock(Protocol):
-    """Wall time in epoch seconds, and a time that never jumps for measuring pauses."""
+    """Wall time in epoch seconds, and a monotonic time for measuring pauses."""
 
     def now(self) -> float:
-        """Give the wall time."""
+        """Return the wall time."""
         ...
 
     def steady(self) -> float:
-        """Give a time that only its differences mean something of."""
+        """Return a monotonic time in seconds; only differences of it have a meaning."""
         ...
 
 
@@ -22,23 +22,23 @@ class RealClock:
     """This machine's clock."""
 
     def now(self) -> float:
-        """Give the wall time."""
+        """Return the wall time."""
         return time.time()
 
     def steady(self) -> float:
-        """Give a time that never jumps."""
+        """Return a monotonic time."""
         return time.monotonic()
 
 
 class JumpDetector:
-    """Notices when the wall clock jumps: by comparing it with the clock that does not."""
+    """Detects jumps of the wall clock by comparing it with the monotonic clock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._apart = clock.now() - clock.steady()
 
     def jump(self) -> int:
-        """Say by how many seconds the wall clock jumped since the last look; a little is no jump but a correction."""
+        """Return by how many seconds the wall clock jumped since the last call; 0 for small corrections."""
         apart = self._clock.now() - self._clock.steady()
         jumped = round(apart - self._apart)
         self._apart = apart

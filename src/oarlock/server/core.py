@@ -1,4 +1,4 @@
-"""The core: the one object that ties database, clock, nodes and steps together. Front ends talk to it, not to steps."""
+"""The server's core: ties database, clock, nodes and job steps together. Front ends call it, not the steps."""
 
 import asyncio
 import contextlib
@@ -44,12 +44,12 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 REQUEST_SECONDS = 7 * 86_400
-"""How long a request that is sent again gets the answer it got before."""
+"""How long the answer to a request id is kept for repeated requests."""
 
 REQUESTS_OF_USER = 100_000
-"""How many answers are kept for one user; the oldest are forgotten first."""
+"""How many answers are kept for one user; the oldest are deleted first."""
 
-_SLICE = 10_000  # answers that are forgotten in one transaction
+_SLICE = 10_000  # answers that are deleted in one transaction
 
 _SLICE_PAUSE = 2.0
 _OWN_THREADS = 4  # for steps and look-ups: what users read has others
@@ -57,7 +57,7 @@ _AGAIN_SECONDS = 2.0  # between two tries to write what must not be lost
 
 
 class ServerCore:
-    """Everything one server knows. A `fleet` may be given (virtual nodes); else the settings say how nodes are met."""
+    """The state of one server. A `fleet` may be passed (virtual nodes); else the settings say how nodes are reached."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class ServerCore:
         self.state_dir, self.config, self.database, self.clock = state_dir, config, database, clock
         self.site = StepContext(config, key)
         self.stopping = asyncio.Event()
-        self.lost: DatabaseHeld | None = None  # why this server must end without another write
+        self.lost: DatabaseHeld | None = None  # set when this server must stop without another write
         self.over = FinishedAttempts()
         self.unreachable: dict[str, float] = {}
         self.reports: list[IncomingReport] = []
@@ -102,7 +102,7 @@ class ServerCore:
         self._jump_detector = JumpDetector(clock)
 
     def give_way(self, held: DatabaseHeld) -> None:
-        """End this server without another write or launch: another one holds the database."""
+        """Stop this server without another write or launch: another one holds the database."""
         self.lost = held
         self.effects.stop()
         self.stopping.set()
@@ -123,9 +123,9 @@ class ServerCore:
             await asyncio.sleep(_SLICE_PAUSE * (time.monotonic() - began))
 
     async def read(self, question: Callable[[Tx], T], *, user: str | None = None, key: Hashable = None) -> T:
-        """Answer a question in a thread, on one instant of the database.
+        """Run a query in a thread, on one instant of the database.
 
-        For a `user` it runs among those of all users (`ReaderPool.run`, which explains `key`); for nobody, at once.
+        For a `user` it runs among those of all users (`ReaderPool.run`, which explains `key`); without one, at once.
         """
 
         def ask() -> T:
@@ -137,7 +137,7 @@ class ServerCore:
         return await self.readers.run(user, ask, key)
 
     async def ask(self, question: Callable[[Tx], T], *, user: str, key: Hashable = None) -> T:
-        """Answer a condition that a user wrote, behind the store's second fence."""
+        """Run a query with a condition that a user wrote, in a guarded transaction (`Database.ask`)."""
 
         def ask() -> T:
             with self.database.ask() as tx:
@@ -146,29 +146,29 @@ class ServerCore:
         return await self.readers.run(user, ask, key)
 
     async def compute(self, work: Callable[[], T], *, user: str) -> T:
-        """Do what takes long for a user in a thread, on its budget."""
+        """Run a long computation of a user in a thread, on that user's budget."""
         return await self.readers.run(user, work)
 
     async def _step(self, step: Callable[[Tx], list[Effect]]) -> list[Effect]:
-        """Run a step, then have its instructions carried out."""
+        """Run a step in a transaction, then run its effects."""
         instructions = await self.write(step)
         self.over.mark_written((), instructions)
         self.effects.run_effects(instructions)
         return instructions
 
     async def _run_until_written(self, step: Callable[[Tx], list[Effect]]) -> None:
-        """Run a step that nobody would ask for again; where the database takes nothing, until it does."""
+        """Run a step that nobody would request again; retry until the database accepts it."""
         while True:
             try:
                 await self._step(step)
             except DatabaseAway as away:
-                log.warning("the database takes nothing; what happened is kept", extra={"why": str(away)})
+                log.warning("the database accepts nothing; reports are kept", extra={"why": str(away)})
                 await asyncio.sleep(_AGAIN_SECONDS)
             else:
                 return
 
     async def _run_request(self, step: Callable[[Tx], ActionOutcome]) -> list[ActionResult]:
-        """Run a step that somebody asked for; on a full disk at the cost of the reserve."""
+        """Run a step that a user requested; on a full disk, give up the reserve first."""
         try:
             answered = await self.write(step)
         except DatabaseAway:
@@ -179,10 +179,10 @@ class ServerCore:
         self.effects.run_effects(answered.effects)
         return list(answered.answers)
 
-    # What front ends ask for.
+    # Requests of front ends.
 
     def wake_scheduler(self) -> None:
-        """Let the scheduler look again, soon."""
+        """Wake the scheduler."""
         self.to_plan.set()
 
     def _look_again(self, at: int | None) -> None:
@@ -192,15 +192,11 @@ class ServerCore:
             asyncio.get_running_loop().call_later(max(0.0, at - self.clock.now()), self.to_plan.set)
 
     def forget_failures(self) -> None:
-        """Begin anew with what is known of the site's programs: an administrator has looked."""
+        """Clear the failures counted for the site's programs: an administrator has looked."""
         self.site.programs.forget()
 
-    def wake_nodes(self) -> None:
-        """Let states that were asked for (`resources.ask_state`) be applied, soon."""
-        self.to_watch.set()
-
     async def kill(self, ids: Sequence[int], *, by: str, exterminate: bool = False) -> list[ActionResult]:
-        """End jobs; with `exterminate`, give them up at once."""
+        """Kill jobs; with `exterminate`, do not wait for their nodes."""
         now = self.clock.now()
         return await self._run_request(
             lambda tx: kill.request(tx, self.site, ids, by=by, now=now, exterminate=exterminate)
@@ -215,16 +211,16 @@ class ServerCore:
         return await self._run_request(lambda tx: kill.signal(tx, self.site, ids, number, by=by, now=self.clock.now()))
 
     async def hold(self, ids: Sequence[int], *, by: str, running: bool = False) -> list[ActionResult]:
-        """Keep waiting jobs from starting; with `running`, suspend running ones."""
+        """Hold waiting jobs; with `running`, suspend running ones."""
         now = self.clock.now()
         return await self._run_request(lambda tx: suspend.hold(tx, self.site, ids, by=by, now=now, running=running))
 
     async def resume(self, ids: Sequence[int], *, by: str) -> list[ActionResult]:
-        """Let held and suspended jobs go on."""
+        """Resume held and suspended jobs."""
         return await self._run_request(lambda tx: suspend.resume(tx, self.site, ids, by=by, now=self.clock.now()))
 
     async def why(self, job_id: int, *, user: str | None = None) -> WaitReason:
-        """Say why a job does not run; for one that does not wait, where it stands."""
+        """Return why a job does not run; for one that does not wait, where it stands."""
 
         def ask(tx: Tx) -> WaitReason:
             return explain.why(tx, self.config, job_id, now=int(self.clock.now()))
@@ -232,7 +228,7 @@ class ServerCore:
         return await self.read(ask, user=user, key=("why", job_id))
 
     async def when(self, new: jobs.NewJob, *, user: str | None = None) -> explain.StartEstimate:
-        """Say when and where a job would start that is not submitted."""
+        """Return when and where a job would start that is not submitted."""
         return await self.read(lambda tx: explain.when(tx, self.config, new, now=int(self.clock.now())), user=user)
 
     async def answered(self, job_id: int, *, seconds: float = 10.0) -> explain.ReservationOutcome:
@@ -249,11 +245,11 @@ class ServerCore:
                     await asyncio.wait_for(changed.wait(), left)
 
     async def end_unknown(self, number: int) -> None:
-        """End a job that runs on a node and that this database does not know."""
+        """Kill a job that runs on a node and that this database does not know."""
         await self._step(lambda tx: unknown.end(tx, number))
 
     async def set_state(self, ids: Sequence[int], state: NextState) -> list[int]:
-        """Put resources into a state at once; give the jobs that are on them. Absent and Dead end those jobs."""
+        """Set the state of resources at once; return the jobs on them. Absent and Dead end those jobs."""
 
         def request(tx: Tx) -> list[int]:
             resources.request_state(tx, ids, state)
@@ -263,10 +259,10 @@ class ServerCore:
         await self.apply_states()
         return job_ids
 
-    # What happens by itself.
+    # Called by the loops.
 
     def on_node_event(self, event: NodeReport) -> None:
-        """Take what a node says; called on the loop."""
+        """Handle an event of a node; called on the event loop."""
         match event:
             case ConnectionLost():
                 self.unreachable.setdefault(event.node, self.clock.now())
@@ -283,7 +279,7 @@ class ServerCore:
             self.queue_report(event)
 
     def _with_samples(self, exited: Exited) -> Exited:
-        """Add to a report what only samples know: the kernel's last counters have no word of it, or too low a one."""
+        """Add to a report what only samples have: the kernel's last counters lack it, or are too low."""
         counters = dict(exited.report.counters)
         for name, value in self.live.ended(exited.node, exited.report.job).items():
             counters[name] = max(value, counters.get(name, 0.0))
@@ -293,12 +289,12 @@ class ServerCore:
         self.live.take(node, data, expected, at=self.clock.now())
 
     def queue_report(self, report: IncomingReport) -> None:
-        """Queue news for the next transaction."""
+        """Queue a report for the next transaction."""
         self.reports.append(report)
         self.has_reports.set()
 
     async def process_reports(self) -> None:
-        """Take all news that have come, in one transaction."""
+        """Process all queued reports in one transaction."""
         self.has_reports.clear()
         taken, self.reports = self.reports, []
         if taken:
@@ -308,7 +304,7 @@ class ServerCore:
             self.over.mark_written(taken, ())
 
     async def check_programs(self) -> None:
-        """Look at the site's programs of this machine; stop the queues if one that every job needs is unusable."""
+        """Check the site's programs on this machine; stop the queues if one that every job needs is unusable."""
         unusable = await asyncio.to_thread(programs.unusable, programs.of_this_machine(self.config))
         for program, why in unusable:
             log.error("program of the site is unusable", extra={"key": program.key, "why": why})
@@ -317,12 +313,12 @@ class ServerCore:
             await self._step(lambda tx: node_states.stop_for_programs(tx, self.site, needed, now=self.clock.now()))
 
     async def recover(self) -> None:
-        """Go on where the last server stopped."""
+        """Recover what the last server left: attempts, kills and launches under way."""
         await self._step(lambda tx: recover.begin(tx, self.site, now=self.clock.now()))
         self.wake_scheduler()
 
     async def watch(self) -> None:
-        """Do what its time has come for; what a jump of the clock makes late is not."""
+        """Enforce deadlines; those that only a jump of the clock has passed are extended first."""
         if self.config.db_type is DbType.SQLITE:
             await asyncio.to_thread(self.reserve.keep)
         if jump := self._jump_detector.jump():
@@ -337,7 +333,7 @@ class ServerCore:
         self._reservations.wake_all()
 
     async def forget_requests(self) -> None:
-        """Forget what requests were answered days ago; a slice at a time, so that others can write meanwhile."""
+        """Delete answers to requests of days ago, in slices so that others can write in between."""
         before = int(self.clock.now()) - REQUEST_SECONDS
         while await self.write(partial(requests.forget, before=before, most_of_user=REQUESTS_OF_USER, at_once=_SLICE)):
             pass
@@ -347,11 +343,11 @@ class ServerCore:
         await self._step(lambda tx: node_states.apply(tx, self.site, now=self.clock.now()))
 
     async def check(self) -> None:
-        """Ask nodes whether they answer."""
+        """Check the nodes that are due."""
         self.effects.run_effects(await self.read(lambda tx: health.due(tx, self.config)))
 
     async def apply(self, decision: Decision) -> None:
-        """Make a decision of the scheduler true."""
+        """Apply a decision of the scheduler."""
         self.hopeless = schedule.hopeless_after(self.hopeless, decision)
         if has_changes(decision):
             hosts = dict(self.effects.hosts)
@@ -360,12 +356,12 @@ class ServerCore:
             self._reservations.wake(refusal.job_id for refusal in decision.refuse)
 
     async def _reached(self, ids: Sequence[int]) -> None:
-        await self.process_reports()  # what the nodes have that nobody here knows is held first
+        await self.process_reports()  # first, so that resources of unknown attempts on these nodes are blocked
         hosts = dict(self.effects.hosts)
         await self._run_until_written(lambda tx: launch.begin_reached(tx, self.site, ids, hosts, now=self.clock.now()))
 
     async def close(self) -> None:
-        """Leave everything as it is: jobs go on without us."""
+        """Close connections and threads; jobs go on running."""
         await self.effects.close()
         await self.planning.close()
         await asyncio.to_thread(self._close_threads)
@@ -379,7 +375,7 @@ class ServerCore:
 
 
 def has_changes(decision: Decision) -> bool:
-    """Say whether a decision changes anything: an idle server must not write."""
+    """Return whether a decision changes anything: an idle server must not write."""
     return bool(
         decision.starts
         or decision.accept
@@ -393,7 +389,7 @@ def has_changes(decision: Decision) -> bool:
 
 
 def mark_file(state_dir: Path) -> MarkFile:
-    """Return the file beside the database that tells how far the database had come."""
+    """Return the file beside the database that records how far the database had come."""
     return MarkFile(state_dir / "oarlock.db.mark")
 
 

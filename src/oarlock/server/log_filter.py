@@ -1,4 +1,4 @@
-"""Keeps a log readable, and its disk free, when the same thing goes wrong a thousand times a second."""
+"""Limits repeated log messages: an error that occurs a thousand times a second must not fill the disk."""
 
 import logging
 import threading
@@ -24,7 +24,7 @@ class _Seen:
 
 
 class RepeatFilter(logging.Filter):
-    """Lets a warning or an error pass once in ten seconds; then says how often it came again.
+    """Passes a warning or an error once in ten seconds, then logs how often it was repeated.
 
     Two messages are the same if their texts and all they are about are. Of faults with a traceback, only the place
     counts: the first is logged in full, a few more in one line each, since each may have a number of its own.
@@ -38,7 +38,7 @@ class RepeatFilter(logging.Filter):
         self._lock = threading.Lock()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Say whether a record is logged."""
+        """Return whether a record is logged."""
         if hasattr(record, "repeated"):
             return True
         now = self._clock()
@@ -101,7 +101,7 @@ def _summary(seen: _Seen) -> logging.LogRecord:
 
 
 def install() -> list[RepeatFilter]:
-    """Put a filter before everything that the log is written to."""
+    """Add a filter to every log handler."""
     filters = []
     for handler in logging.getLogger().handlers:
         filters.append(RepeatFilter(handler))

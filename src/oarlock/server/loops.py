@@ -1,4 +1,4 @@
-"""The loops of the server: news, planning, watching, checking. Each survives its step."""
+"""The loops of the server: reports, planning, deadlines, node checks. Each survives a failing step."""
 
 import asyncio
 import contextlib
@@ -15,19 +15,19 @@ Step = Callable[[], Awaitable[None]]
 
 _LONGEST_PAUSE = 60.0  # between two passes when nothing happens
 _SHARE = 2.0  # a quick pass is followed by a pause this many times as long as the CPU time it took
-_BUSY_SHARE = 3.0  # ... or this many, when more jobs wait than it looked at: nobody watches for the next to start
+_BUSY_SHARE = 3.0  # ... or this many, when more jobs wait than it looked at: nobody notices a small delay
 _LONGEST_BUSY = 0.1
 _WHOLE_SHARE = 10.0
 _LEAST_WHOLE = 1.0
 _FEW = 4
-_GATHERING = 3.0  # under load, news are gathered this many times as long as the last transaction took
+_GATHERING = 3.0  # under load, reports are gathered this many times as long as the last transaction took
 _LONGEST_GATHERING = 0.03
 
 
 async def every(period: float, wakeup: asyncio.Event, step: Step) -> None:
     """Run `step` each `period` seconds, or sooner when `wakeup` is set.
 
-    A step that fails is logged and tried again at the next turn: one bad job must not stop the cluster.
+    A step that fails is logged and tried again at the next period: one bad job must not stop the cluster.
     """
     while True:
         with contextlib.suppress(TimeoutError):
@@ -38,7 +38,7 @@ async def every(period: float, wakeup: asyncio.Event, step: Step) -> None:
 
 
 async def run_safely(step: Step) -> bool:
-    """Run a step; what it raises is logged, and does not end the loop that calls it. Say whether it went well."""
+    """Run a step; log what it raises, so that the calling loop goes on. Return whether it succeeded."""
     try:
         await step()
     except DatabaseHeld:
@@ -50,7 +50,7 @@ async def run_safely(step: Step) -> bool:
 
 
 async def process_reports(core: ServerCore) -> None:
-    """Take news as they come; those that arrive while a transaction is under way share the next one."""
+    """Process reports as they arrive; those that arrive during a transaction share the next one."""
     while True:
         await core.has_reports.wait()
         reports, began = list(core.reports), core.clock.steady()
@@ -62,7 +62,7 @@ async def process_reports(core: ServerCore) -> None:
 
 
 async def _apart(core: ServerCore, reports: list[IncomingReport]) -> None:
-    """Take news one by one after a failure together, so that one that cannot be taken hurts no other."""
+    """Process reports one by one after a batch failed, so that a bad one does not block the others."""
     for report in reports:
         core.reports.insert(0, report)
         rest, core.reports = core.reports[1:], core.reports[:1]
@@ -75,7 +75,7 @@ async def _apart(core: ServerCore, reports: list[IncomingReport]) -> None:
 class Scheduler:
     """Runs passes when something changed: quick ones at once, whole ones now and then while there is more to plan.
 
-    Where many wait, the planning process is asked often who starts now, and seldom for everybody's dates.
+    With a long queue, the planning process computes often who starts now, and seldom the dates of all jobs.
     """
 
     def __init__(self, core: ServerCore) -> None:
@@ -105,7 +105,7 @@ class Scheduler:
         await asyncio.sleep(self._pausing)
 
     def _pause(self) -> float:
-        """Say how long nothing has to be planned: until the next planned start, if nothing happens before."""
+        """Return how long nothing has to be planned: until the next planned start, if nothing happens before."""
         if self._next_start is None:
             return _LONGEST_PAUSE
         return min(max(self._next_start - self._core.clock.now(), 0.05), _LONGEST_PAUSE)
@@ -129,7 +129,7 @@ class Scheduler:
             self._whole = asyncio.create_task(self._plan_all())
 
     async def _plan_all(self) -> None:
-        """Look at everybody in another process until all have their dates; each kind at most one part in eleven."""
+        """Plan all jobs in the planning process until all have dates; each kind takes at most 1/11 of the time."""
         clock = self._core.clock
         while True:
             await asyncio.sleep(max(0.0, self._whole_at - clock.steady()))

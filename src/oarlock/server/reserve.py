@@ -1,6 +1,6 @@
-"""A reserve on the disk of the database: given up when the disk is full and jobs have to end all the same.
+"""A reserve on the disk of the database: deleted when the disk is full, so that kills can still be written.
 
-Whoever makes room on a full disk often does it by ending the job that fills it.
+Users often free a full disk by killing the job that fills it.
 """
 
 import contextlib
@@ -11,17 +11,17 @@ from pathlib import Path
 log = logging.getLogger(__name__)
 
 SIZE = 16 << 20
-_SHARE = 4  # it is made only where so many times as much is free
+_SHARE = 4  # it is created only where this many times its size is free
 
 
 class DiskReserve:
-    """A file that holds nothing but room."""
+    """A preallocated file without content."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def keep(self) -> None:
-        """Make it, unless it is there or there is little room. Blocks for a moment."""
+        """Create the file, unless it exists or there is little room. Blocks for a moment."""
         if self._path.exists() or _free(self._path.parent) < _SHARE * SIZE:
             return
         try:
@@ -32,7 +32,7 @@ class DiskReserve:
             log.info("no reserve is kept", extra={"why": str(problem)})
 
     def give_up(self) -> bool:
-        """Give the room free if it is needed; say whether there is room now that was not there."""
+        """Delete the file if the disk is full; return whether that freed any room."""
         if _free(self._path.parent) >= SIZE:
             return False
         with contextlib.suppress(OSError):

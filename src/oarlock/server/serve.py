@@ -1,4 +1,4 @@
-"""Serve: open the state directory, become its one server, run the loops until told to stop."""
+"""Serve: open the state directory, take its lock, run the loops until a signal stops them."""
 
 import asyncio
 import contextlib
@@ -31,8 +31,8 @@ from oarlock.store.engine.opening import open_database
 log = logging.getLogger(__name__)
 
 _SWITCH_SECONDS = 0.0005
-"""How long a thread may keep the interpreter from others. A step gives it up at every statement of SQL and must get it
-back: with Python's own 5 ms, one reader at work makes each of these statements 5 ms longer."""
+"""The switch interval of the interpreter lock. A step releases the lock at every SQL statement and must get it back:
+with Python's default of 5 ms, one busy reader makes each of these statements 5 ms longer."""
 
 _FORGET_SECONDS = 3600.0  # between two looks for what may be forgotten
 Listener = Callable[[ServerCore], Awaitable[None]]
@@ -71,7 +71,7 @@ def open_instance(state_dir: Path, config: Config, *, announce: bool = False) ->
 
 
 def default_state() -> Path:
-    """Say where an instance lives when nobody says: the system's place for root, the user's own for others."""
+    """Return the default state directory: the system's for root, one in the home directory for others."""
     if os.geteuid() == 0:
         return Path("/var/lib/oarlock")
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "oarlock"
@@ -84,7 +84,7 @@ def state_of_commands() -> Path:
 
 
 def prepare_state_dir(state_dir: Path) -> None:
-    """Make the directories of an instance; others may pass through, to the socket and to the files of their jobs."""
+    """Create the directories of an instance; others may pass through, to the socket and to their jobs' files."""
     try:
         for path, mode in ((state_dir, 0o755), (state_dir / "spool", 0o700), (state_dir / "run", 0o755)):
             trust.make(str(path), mode)
@@ -103,7 +103,7 @@ def prepare_state_dir(state_dir: Path) -> None:
 
 
 def database_address(state_dir: Path, config: Config) -> str | Path:
-    """Say where the database is."""
+    """Return the path (SQLite) or the address (PostgreSQL) of the database."""
     if config.db_type is DbType.SQLITE:
         return state_dir / "oarlock.db"
     from urllib.parse import quote
@@ -117,7 +117,7 @@ def database_address(state_dir: Path, config: Config) -> str | Path:
 
 
 def attempt_key(database: Database) -> bytes:
-    """Give the key from which the secrets of attempts are made; made once in the life of a database."""
+    """Return the key from which the secrets of attempts are made; made once in the life of a database."""
     return bytes.fromhex(database.write(lambda tx: facts.get_or_set(tx, "attempt key", secrets.token_hex(32))))
 
 
@@ -134,7 +134,7 @@ async def _serve(state_dir: Path, config: Config, database: Database, planner: P
             loop.call_soon_threadsafe(core.give_way, held)
 
     database.call_on_loss(give_way)
-    gc.freeze()  # what a server begins with stays: the collector need not look at it again and again
+    gc.freeze()  # objects made at start live as long as the server: the collector need not scan them again
     log.info("serving", extra={"state": str(state_dir), "pid": os.getpid()})
     try:
         await run(core, serve_http)
@@ -166,13 +166,13 @@ async def run(core: ServerCore, listen: Listener | None = None) -> None:
                 group.create_task(loops.every(PERIOD, asyncio.Event(), AlertSender(core).send_due))
             if listen is not None:
                 group.create_task(_listening(listen, core))
-            group.create_task(_until_told(core))
+            group.create_task(_until_stopped(core))
     except* _Stop:
         pass
 
 
 def _refusal(group: BaseExceptionGroup[BaseException]) -> OarlockError | None:
-    """Give the refusal that ended the loops (a port that is taken), if nothing else did."""
+    """Return the refusal that ended the loops (a port that is taken), if nothing else did."""
     refusals, others = group.split(OarlockError)
     error: BaseException | None = refusals if others is None else None
     while isinstance(error, BaseExceptionGroup):
@@ -184,7 +184,7 @@ class _Stop(Exception):
     """Ends the task group."""
 
 
-async def _until_told(core: ServerCore) -> None:
+async def _until_stopped(core: ServerCore) -> None:
     await core.stopping.wait()
     raise _Stop
 

@@ -22,7 +22,7 @@ _STOPPED = "  All queues were stopped; `oarnotify -E` starts them again.\n"
 
 
 class AlertSender:
-    """Tells administrators of the events that need them. A mail server that is away is tried again at each turn."""
+    """Mails administrators the events that need them. A mail server that is away is tried again each period."""
 
     def __init__(self, core: ServerCore) -> None:
         self._core, self._mail_server = core, MailServer(core.config)
@@ -43,10 +43,10 @@ class AlertSender:
         await self._core.write(lambda tx: alerts.mark_sent(tx, rows))
 
     def _complain(self, says: str) -> None:
-        """Note once that mails do not go out; they are tried again."""
+        """Report once that mails cannot be sent; they are tried again."""
         if not self._failed:
             self._failed = True
-            log.warning("administrators could not be told", extra={"why": says})
+            log.warning("alert mail could not be sent", extra={"why": says})
             self._core.queue_report(NotificationFailed(0, EventType.MAIL_NOTIFICATION_ERROR, says))
 
 

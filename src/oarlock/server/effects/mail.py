@@ -1,4 +1,4 @@
-"""The way to the mail server (MAIL_SMTP_SERVER): one mail after the other, in a thread, with a deadline."""
+"""Sends mail through MAIL_SMTP_SERVER: one after the other, in a thread, with a timeout."""
 
 import asyncio
 import smtplib
@@ -11,7 +11,7 @@ _SECONDS = 20.0
 
 
 class MailFailed(Exception):
-    """A mail that the mail server did not take; the text says why."""
+    """A mail that the server did not accept; the text has the reason."""
 
 
 class MailServer:
@@ -19,11 +19,11 @@ class MailServer:
 
     def __init__(self, config: Config) -> None:
         self._server, self._sender = config.mail_smtp_server, config.mail_sender or "oarlock@localhost"
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def send(self, to: Sequence[str], subject: str, text: str) -> None:
-        """Send a mail, or say in `NotSent` why it could not be sent."""
-        async with self._turn:
+        """Send a mail; raise `MailFailed` with the reason if the server did not accept it."""
+        async with self._lock:
             try:
                 await asyncio.to_thread(self._deliver, to, subject, text)
             except (OSError, ValueError, smtplib.SMTPException) as error:
@@ -38,7 +38,7 @@ class MailServer:
 
 
 def mail(to: Sequence[str], subject: str, text: str, *, sender: str) -> EmailMessage:
-    """Write a mail; `ValueError` for an address or a subject that would add lines to its head."""
+    """Build a mail; raise `ValueError` for an address or a subject that would add header lines."""
     message = EmailMessage()
     message["From"], message["To"], message["Subject"] = sender, ", ".join(to), subject
     message.set_content(text)

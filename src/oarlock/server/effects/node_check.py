@@ -18,13 +18,13 @@ _OPEN = re.compile(r"\d+/tcp\s+open\b")
 
 @dataclass(frozen=True, slots=True)
 class NodeChecker:
-    """A program that looks at nodes: its words before their names, and who of them answered by what it printed."""
+    """A program that checks nodes: its command line before their names, and the parser of its output."""
 
     command: tuple[str, ...]
     answered: Callable[[Sequence[str], str, str], set[str]]
 
     async def silent(self, names: Sequence[str]) -> dict[str, str] | None:
-        """Give the nodes that do not answer, with the reason; `None` if the program could not look at them."""
+        """Return the nodes that do not answer, with the reason; `None` if the program could not look at them."""
         checkable = [name for name in names if _NAME.fullmatch(name)]
         output = await programs.run_captured([*self.command, *checkable], seconds=_SECONDS)
         if output.status is None or output.status == -1:
@@ -35,7 +35,7 @@ class NodeChecker:
 
 
 def configured_checker(config: Config) -> NodeChecker | None:
-    """Give the program that the settings name, if they name one; the first of fping, nmap and the site's own."""
+    """Return the program that the settings name, if they name one; the first of fping, nmap and the site's own."""
     if config.pingchecker_fping_command:
         return NodeChecker((*config.pingchecker_fping_command, "-a"), parse_fping)
     if config.pingchecker_nmap_command:
@@ -46,12 +46,12 @@ def configured_checker(config: Config) -> NodeChecker | None:
 
 
 def parse_fping(_: Sequence[str], out: str, __: str) -> set[str]:
-    """Read `fping -a`: the names of those that answer, one a line."""
+    """Parse the output of `fping -a`: the names of the nodes that answer, one a line."""
     return {line.split()[0] for line in out.splitlines() if line.strip()}
 
 
 def parse_nmap(_: Sequence[str], out: str, __: str) -> set[str]:
-    """Read nmap's report: a node answers if one of the ports looked at is open."""
+    """Parse nmap's report: a node answers if one of its scanned ports is open."""
     answered, node = set(), ""
     for line in out.splitlines():
         if about := _REPORT.match(line):
@@ -62,5 +62,5 @@ def parse_nmap(_: Sequence[str], out: str, __: str) -> set[str]:
 
 
 def parse_generic(names: Sequence[str], _: str, err: str) -> set[str]:
-    """Read what a program of the site says: each line of its standard error that is the name of a node is a bad one."""
+    """Parse the output of a site's own program: each node named on its standard error does not answer."""
     return set(names) - {line.strip() for line in err.splitlines()}

@@ -1,4 +1,4 @@
-"""Notices: telling users of their jobs, by mail or by a program of theirs; not too many at once."""
+"""Notifies users of their jobs, by mail or by a program of theirs, with rate limits."""
 
 import asyncio
 import logging
@@ -20,11 +20,11 @@ _WINDOW, _MOST = 60.0, 30  # mails to one address within so many seconds
 _PROGRAMS, _WAITING = 6, 1000  # programs that run at once; those of one user that wait for their turn
 
 Run = Callable[[Notice], Awaitable[str]]
-"""Runs a program where users submit; gives what went wrong, or nothing."""
+"""Runs a program on the submission host; returns what went wrong, or an empty text."""
 
 
 class NoticeSender:
-    """Tells users as they chose. A user's programs run one after the other; what goes wrong is told as news."""
+    """Sends notices the way each user chose. A user's programs run one after the other; failures become reports."""
 
     def __init__(self, config: Config, queue_report: Callable[[IncomingReport], None], run: Run) -> None:
         self._queue_report, self._run, self._mail_server = queue_report, run, MailServer(config)
@@ -34,7 +34,7 @@ class NoticeSender:
         self._waiting: defaultdict[str, int] = defaultdict(int)
 
     async def send(self, notice: Notify) -> None:
-        """Tell a user; then the notice is done with, whatever came of it. One that is cut off is sent again later."""
+        """Notify a user; the notice is then done, whatever came of it. One that a restart interrupts is sent again."""
         kind, _, where = notice.how.partition(":")
         if kind == "exec":
             await self._execute(notice, where)
@@ -86,7 +86,7 @@ class NoticeSender:
 
 
 def _as_node_notice(notice: Notify, program: str) -> Notice:
-    """Put OAR's four arguments behind the user's own."""
+    """Append OAR's four arguments to the user's own."""
     path, *arguments = options.words(program)
     about = (str(notice.job), notice.name, notice.tag, notice.comment)
     return Notice(notice.job, notice.user, path, (*arguments, *about))

@@ -1,4 +1,4 @@
-"""Pausing: jobs are stopped and go on, on all their nodes, with the site's scripts on the server around it."""
+"""Suspends and resumes jobs on all their nodes, with the site's scripts on the server."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -10,18 +10,18 @@ from oarlock.server.effects import programs
 from oarlock.server.nodes.fleet import NodeVerbs
 
 Each = Callable[[Sequence[str], Callable[[NodeVerbs], Awaitable[None]]], Awaitable[dict[str, str]]]
-"""Asks several nodes the same at once; gives the reasons of those that did not do it."""
+"""Sends a request to several nodes at once; returns the reasons of those that failed."""
 
 
 class PauseCommands:
-    """Suspends and resumes jobs. What is asked for again while it is under way is not done twice."""
+    """Suspends and resumes jobs. A request repeated while it is under way is not done twice."""
 
     def __init__(self, config: Config, each: Each, queue_report: Callable[[IncomingReport], None]) -> None:
         self._config, self._each, self._queue_report = config, each, queue_report
         self._under_way: set[Suspend | Resume] = set()
 
     async def suspend(self, effect: Suspend) -> None:
-        """Stop a job, then run the site's script; a script that fails is told of, with no node to blame."""
+        """Suspend a job, then run the site's script; the failure of the script is reported without a node."""
         if effect in self._under_way:
             return
         self._under_way.add(effect)
@@ -35,7 +35,7 @@ class PauseCommands:
         self._queue_report(JobSuspended(effect.job, effect.attempt, tuple(failed), says))
 
     async def resume(self, effect: Resume) -> None:
-        """Run the site's script, then let the job go on; where the script fails it does not."""
+        """Run the site's script, then resume the job, unless the script failed."""
         if effect in self._under_way:
             return
         self._under_way.add(effect)
@@ -49,7 +49,7 @@ class PauseCommands:
         self._queue_report(JobResumed(effect.job, effect.attempt, tuple(failed), says or "; ".join(failed.values())))
 
     async def _script(self, path: Path | None, job: int) -> str:
-        """Run a script of the site with the number of a job; say what went wrong."""
+        """Run a script of the site with the number of a job; return what went wrong."""
         if path is None:
             return ""
         result = await programs.run([str(path), str(job)], seconds=self._config.suspend_resume_script_timeout)

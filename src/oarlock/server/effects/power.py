@@ -1,4 +1,4 @@
-"""Power: the site's commands that put nodes to sleep and wake them, and how woken nodes are awaited."""
+"""Power: runs the site's commands that suspend and wake nodes, and waits for woken nodes."""
 
 import asyncio
 import logging
@@ -13,18 +13,18 @@ log = logging.getLogger(__name__)
 _LOOK_SECONDS = 5.0  # between two looks at nodes that were woken
 
 Ask = Callable[[Sequence[str]], Awaitable[dict[str, str]]]
-"""Asks nodes whether they answer; gives the reasons of those that do not."""
+"""Pings nodes; returns the reasons of those that do not answer."""
 
 
 class PowerCommands:
-    """Wakes nodes and puts them to sleep. What was woken is kept in memory: after a restart it is woken again."""
+    """Wakes nodes and puts them to sleep. Which are being woken is kept in memory only."""
 
     def __init__(self, config: Config, ask: Ask, queue_report: Callable[[IncomingReport], None]) -> None:
         self._config, self._ask, self._queue_report = config, ask, queue_report
         self._waking: set[str] = set()
 
     async def sleep(self, nodes: Sequence[str]) -> None:
-        """Put nodes to sleep."""
+        """Run the sleep command for nodes."""
         await self._run(self._config.scheduler_node_manager_sleep_cmd, nodes)
 
     async def wake(self, nodes: Sequence[str]) -> None:
@@ -45,7 +45,7 @@ class PowerCommands:
         write_log("node manager ran", extra={"command": command[0], "nodes": nodes, "says": result.says})
 
     async def _await(self, nodes: Sequence[str]) -> None:
-        """Look again and again; tell of each node as soon as it answers, and of the others when time is over."""
+        """Poll nodes; report each as soon as it answers, and the others at the timeout."""
         loop = asyncio.get_running_loop()
         end = loop.time() + self._config.scheduler_node_manager_wakeup_time
         left = list(nodes)

@@ -15,7 +15,7 @@ from oarlock.model.event import EventType
 from oarlock.node.attempt import site_script
 
 _ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
-_LONGEST_TOLD = 500
+_LONGEST_MESSAGE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class ProgramResult:
 
 @dataclass(frozen=True, slots=True)
 class ProgramOutput:
-    """How a program ended (as in `Ran`), and all that it printed; `err` is ours where it did not come to its end."""
+    """How a program ended (as in `ProgramResult`), and its output; `err` is ours if it did not end by itself."""
 
     status: int | None
     out: str
@@ -40,7 +40,7 @@ async def run(command: Sequence[str], *, seconds: float, lines: Sequence[str] = 
     output = await run_captured(command, seconds=seconds, lines=lines, out=asyncio.subprocess.DEVNULL)
     if output.status is None or output.status == -1:
         return ProgramResult(output.status, output.err)
-    message = output.err.strip()[-_LONGEST_TOLD:]
+    message = output.err.strip()[-_LONGEST_MESSAGE:]
     if output.status:
         message = f"{command[0]} ended with {_described(output.status)}" + (f": {message}" if message else "")
     return ProgramResult(output.status, message)
@@ -53,7 +53,7 @@ def _described(returncode: int) -> str:
 async def run_captured(
     command: Sequence[str], *, seconds: float, lines: Sequence[str] = (), out: int = asyncio.subprocess.PIPE
 ) -> ProgramOutput:
-    """Run a program as `run` does, and keep what it prints."""
+    """Run a program as `run` does, and return what it prints."""
     try:
         executable = await asyncio.to_thread(trusted_path, command[0])
         process = await asyncio.create_subprocess_exec(
@@ -85,7 +85,7 @@ async def run_captured(
 
 
 def trusted_path(program: str) -> str:
-    """Return the file that a program of the site is, all links followed; `script.Untrusted` if it must not be run.
+    """Return the file that a program of the site is, all links followed; `UntrustedScript` if it must not be run.
 
     Nobody but root can write the file or a folder above it, so it cannot be exchanged between this and its start.
     """
@@ -126,7 +126,7 @@ EPILOGUE = (
 
 
 def problem(result: ProgramResult, events: tuple[EventType, EventType, EventType]) -> EventType | None:
-    """Name what went wrong with the server's prologue or epilogue, if anything did."""
+    """Return the event for a failed server prologue or epilogue; None if it succeeded."""
     not_found, too_slow, bad_end = events
     if result.status is None:
         return too_slow

@@ -1,6 +1,6 @@
-"""Errands: instructions carried out on real nodes; what comes of them returns as news.
+"""The effect runner: carries effects of the job steps out on real nodes; results return as reports.
 
-An errand that cannot tell whether it was done says nothing: the node is asked again when it is back.
+An effect whose result is unknown (the connection broke) reports nothing: the node is queried when it is reachable.
 """
 
 import asyncio
@@ -62,21 +62,21 @@ from oarlock.server.nodes.fleet import NodeVerbs
 log = logging.getLogger(__name__)
 
 Key = tuple[int, int]
-_FORGET_AFTER = 0.5  # seconds in which attempts to be forgotten are gathered
+_FORGET_AFTER = 0.5  # seconds to gather attempts that a node may delete
 _PLACE_SECONDS = 60.0
 _TAKEN_SECONDS = 1.0  # between two tries to launch a job whose number is taken on a node
 
 
 class NodeDirectory(Protocol):
-    """Where nodes come from."""
+    """Looks nodes up by name."""
 
     def node(self, name: str) -> NodeVerbs:
-        """Give a node by its name."""
+        """Return a node by its name."""
         ...
 
 
 class EffectRunner:
-    """Carries instructions out, each in a task of its own; nothing here waits for a slow node but its own errand."""
+    """Runs effects, each in a task of its own, so that a slow node delays nothing but its own effects."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class EffectRunner:
         self._queue_report, self._look_again, self._reached = queue_report, look_again, reached
         self.hosts: dict[str, Hello] = {}
         self._launching: dict[Key, asyncio.Task[None]] = {}
-        self._held_up: dict[Key, asyncio.Event] = {}  # launches that wait for a number; set: they are to end
+        self._held_up: dict[Key, asyncio.Event] = {}  # launches that wait for their number; set: killed
         self._places: dict[tuple[int, int, str], asyncio.Future[Exited | None]] = {}
         self._forgotten: defaultdict[str, list[Key]] = defaultdict(list)
         self._flushing: asyncio.Task[None] | None = None
@@ -104,7 +104,7 @@ class EffectRunner:
         self._stopped = False
 
     def run_effects(self, effects: Iterable[Effect]) -> None:
-        """Begin all errands; returns at once."""
+        """Start a task for each effect; return at once."""
         if self._stopped:
             return
         for effect in effects:
@@ -128,27 +128,27 @@ class EffectRunner:
         self._held_up.pop(key, None)
 
     def on_node_event(self, event: NodeReport) -> bool:
-        """Look at what a node says before the steps do; false if nothing follows from it."""
+        """Inspect a node's event before it is queued; return False if it is to be dropped."""
         match event:
             case Started():
                 self._place_known((event.job, event.attempt, event.node), None)
             case Exited():
                 self._place_known((event.report.job, event.report.attempt, event.node), event)
             case AttemptMissing():
-                # The connection was made anew for this very launch: of course it is not there yet.
+                # The launch is still under way: the node lists its attempts before it has received it.
                 return (event.job, event.attempt) not in self._launching
             case _:
                 pass
         return True
 
     def stop(self) -> None:
-        """Leave all errands and begin no other; what they were about is written down."""
+        """Cancel all effects and start no other; the database has what they were for."""
         self._stopped = True
         for task in self._tasks:
             task.cancel()
 
     async def close(self) -> None:
-        """Stop, and wait until every errand has ended."""
+        """Stop, and wait until every effect has ended."""
         self.stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._accounts.close()
@@ -160,13 +160,13 @@ class EffectRunner:
         return task
 
     async def _guarded(self, effect: Coroutine[Any, Any, None]) -> None:
-        """Run an errand to its end; one that fails in a way nobody thought of is logged, and hurts no other."""
+        """Run an effect to its end; an unexpected error is logged, and does not affect others."""
         try:
             await effect
         except DatabaseHeld:
             pass  # logged where it was found; the server is about to end
         except Exception:
-            log.exception("errand failed", extra={"errand": getattr(effect, "__qualname__", "")})
+            log.exception("effect failed", extra={"effect": getattr(effect, "__qualname__", "")})
 
     async def _run_effect(self, effect: Effect) -> None:
         match effect:
@@ -215,7 +215,7 @@ class EffectRunner:
                     effect.node, self._fleet.node(effect.node).end_unknown(effect.job, effect.attempt, effect.tag)
                 )
             case _:
-                raise AssertionError(f"nobody carries out {effect}")
+                raise AssertionError(f"no handler for effect {effect}")
 
     # Launching.
 
@@ -230,7 +230,7 @@ class EffectRunner:
             self._queue_report(NotLaunched(job, 0, EventType.PING_CHECKER_NODE_SUSPECTED, says, tuple(silent)))
 
     async def _greet(self, name: str) -> str:
-        """Reach a node; give the reason if that is not possible."""
+        """Connect to a node; return the reason if that fails, else an empty text."""
         try:
             self.hosts[name] = await self._fleet.node(name).hello()
         except OarlockError as error:
@@ -296,10 +296,10 @@ class EffectRunner:
                 await self._held_up[key].wait()
         except TimeoutError:
             return
-        raise NodeRefused(name, NOT_NOW, "it was to end before it began")
+        raise NodeRefused(name, NOT_NOW, "it was killed before it began")
 
     async def _prepare(self, run: LaunchAttempt) -> dict[str, OarlockError]:
-        """Have a place made on each of the other nodes; give those where that failed."""
+        """Prepare a place on each of the other nodes; return the errors of those where that failed."""
         key = (run.first[1].job, run.first[1].attempt)
         loop = asyncio.get_running_loop()
         ready = {name: loop.create_future() for name, _ in run.others}
@@ -389,7 +389,7 @@ class EffectRunner:
     # Others.
 
     async def _silent(self, nodes: Sequence[str]) -> dict[str, str]:
-        """Ask nodes whether they answer; give the reasons of those that do not."""
+        """Ping nodes; return the reasons of those that do not answer."""
         return await self._each(nodes, lambda node: node.ping())
 
     async def _check(self, check: CheckNodes) -> None:
@@ -398,18 +398,18 @@ class EffectRunner:
             self._queue_report(NodesChecked(frozenset(check.nodes) - silent.keys(), silent))
 
     async def _each(self, names: Sequence[str], verb: Callable[[NodeVerbs], Awaitable[None]]) -> dict[str, str]:
-        """Ask several nodes the same at once; give the reasons of those that did not do it."""
+        """Send a request to several nodes at once; return the reasons of those that failed."""
         problems = await asyncio.gather(*(self._send(name, verb(self._fleet.node(name))) for name in names))
         return {name: problem for name, problem in zip(names, problems, strict=True) if problem}
 
     async def _send(self, name: str, request: Awaitable[None]) -> str:
-        """Await an answer; give the reason if there is none. A node that knows nothing more of it has done it."""
+        """Await a request; return why it failed, else an empty text. A node that forgot the attempt counts as done."""
         try:
             await request
         except NodeRefused as error:
             return "" if error.word in {UNKNOWN, NOT_NOW} else str(error)
         except OarlockError as error:
-            log.info("node did not do it", extra={"node": name, "why": str(error)})
+            log.info("node did not carry out a request", extra={"node": name, "why": str(error)})
             return str(error)
         return ""
 
@@ -429,7 +429,7 @@ def _cause(error: OarlockError) -> str:
 
 
 def _why_not(error: OarlockError) -> EventType:
-    """Name the manual's event for a launch that did not happen."""
+    """Return the manual's event for a launch that failed."""
     if isinstance(error, NodeRefused):
         if error.word in EventType.__members__:
             return EventType[error.word]

@@ -1,4 +1,4 @@
-"""One connection to the server: who is at its other end, and how long and how much it may keep us busy."""
+"""One connection to the server: the identity of its peer, and its limits in time and bytes."""
 
 import asyncio
 import socket
@@ -19,11 +19,11 @@ from oarlock.web.identity import SocketPeer
 HEAD_SECONDS = 5.0
 HEAD_BYTES = 65_536
 UNWANTED_BYTES = 32 * 2**20
-"""How much more somebody may send of a request that was answered already; hanging up earlier loses the answer."""
+"""Bytes that a client may still send after its response; closing earlier would lose the response."""
 
 ANSWER_SECONDS = 30.0
 ANSWER_BYTES = 2**18
-"""A client that takes less of its answer than this in `ANSWER_SECONDS` is hung up on."""
+"""A client that reads less of its response than this in `ANSWER_SECONDS` is disconnected."""
 
 MOST_OF_ONE = 256
 
@@ -32,7 +32,7 @@ _CREDENTIALS = struct.Struct("iII")
 
 @dataclass(slots=True)
 class ConnectionLimits:
-    """What one server lets connections do, and how many each caller (a user id, or a place) has now.
+    """Limits of all connections, and how many each caller (a uid, or an address) has now.
 
     There may be `most` in all, at the port `most_at_port`: what is between them is kept for the socket.
     """
@@ -53,7 +53,7 @@ class ConnectionLimits:
         return any(ip in network for network in self.networks)
 
     def enter(self, caller: int | str) -> OarlockError | None:
-        """Count a connection; return why it is one too many, if it is."""
+        """Count a new connection; return the error if it is one too many."""
         self.open[caller] += 1
         self.in_all += 1
         self.at_port += isinstance(caller, str)
@@ -66,7 +66,7 @@ class ConnectionLimits:
         return None
 
     def leave(self, caller: int | str) -> None:
-        """Count a connection out."""
+        """Count a closed connection."""
         self.open[caller] -= 1
         if not self.open[caller]:
             del self.open[caller]
@@ -75,7 +75,7 @@ class ConnectionLimits:
 
 
 def caller_of(address: str) -> str:
-    """Name the caller behind an address: whoever has many addresses is one caller.
+    """Return the caller behind an address, for limits: one with many addresses is one caller.
 
     That is this machine (127.0.0.0/8 and ::1), and a network of IPv6 (/64), which is what a single host is given.
     """
@@ -86,15 +86,15 @@ def caller_of(address: str) -> str:
 
 
 def _plain(address: str) -> IPv4Address | IPv6Address:
-    """Read an address; one of IPv4 that is written as one of IPv6 is that of IPv4."""
+    """Parse an address; an IPv4-mapped IPv6 address becomes the IPv4 address."""
     ip = ip_address(address.partition("%")[0])
     return (isinstance(ip, IPv6Address) and ip.ipv4_mapped) or ip
 
 
 class WholeResponseTransport:
-    """A transport that writes the head of an answer together with its body: one call of the system, not two.
+    """A transport that writes the head of a response together with its body: one system call, not two.
 
-    A head whose body does not come in the same breath is written alone, as soon as the loop turns.
+    A head whose body does not follow in the same iteration of the event loop is written alone in the next.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
@@ -105,7 +105,7 @@ class WholeResponseTransport:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        """Write; what ends as a head does is kept for a moment."""
+        """Write data; a response head is held back until its body follows."""
         head, self._head = self._head, b""
         if data.endswith(b"\r\n\r\n"):
             self._head = head + data
@@ -114,7 +114,7 @@ class WholeResponseTransport:
             self._transport.write(head + data)
 
     def close(self) -> None:
-        """Write what is left, and close."""
+        """Flush the head that is held back, and close."""
         self._flush()
         self._transport.close()
 
@@ -125,9 +125,9 @@ class WholeResponseTransport:
 
 
 class Connection(HttpToolsProtocol):
-    """uvicorn's connection, which also asks the kernel who calls and does not wait for ever.
+    """uvicorn's connection, with the peer's identity from the kernel and with timeouts.
 
-    It leans on uvicorn's insides (`app_state`, the parser's callbacks); a test holds uvicorn to them.
+    It relies on internals of uvicorn (`app_state`, the parser's callbacks); a test checks that they exist.
     """
 
     def __init__(self, limits: ConnectionLimits, *args: Any, **options: Any) -> None:
@@ -142,9 +142,9 @@ class Connection(HttpToolsProtocol):
         self._answer_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Ask who is there; turn away whom nobody wants."""
+        """Identify the caller; refuse addresses that are not allowed, and one connection too many."""
         super().connection_made(transport)
-        transport.set_write_buffer_limits(high=0)  # so that we are told of every byte that nobody takes
+        transport.set_write_buffer_limits(high=0)  # so that `pause_writing` is called for every unread byte
         self.transport = WholeResponseTransport(transport, self.loop)  # type: ignore[assignment]
         peer = _peer(transport)
         if peer is None and not self._limits.admits(self.client[0] if self.client else "::"):
@@ -159,7 +159,7 @@ class Connection(HttpToolsProtocol):
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count it out."""
+        """Stop the timers and count the connection as closed."""
         self._stop_timer()
         self._stop_answer_timer()
         if self._caller is not None:
@@ -168,7 +168,7 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take what came; a head that goes on and on is refused."""
+        """Parse received bytes; refuse a request head that is too long."""
         if self.transport.is_closing():
             return
         self._head_began = False
@@ -185,30 +185,30 @@ class Connection(HttpToolsProtocol):
                 self._refuse(TooLong(f"The head of the request is over {HEAD_BYTES} bytes."))
 
     def on_message_begin(self) -> None:
-        """Begin to wait for a whole head."""
+        """Start the timeout for the request head."""
         super().on_message_begin()
         self._head_began = True
         self._head_bytes = 0
         self._await_head()
 
     def on_headers_complete(self) -> None:
-        """Stop waiting: the head is here."""
+        """Stop the timeout: the head is complete."""
         self._stop_timer()
         self._in_head = False
         super().on_headers_complete()
 
     def pause_writing(self) -> None:
-        """Begin to watch whether the client takes its answer."""
+        """Start the timeout for a client that does not read its response."""
         super().pause_writing()
         self._await_taken(self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        """Stop watching: the client has all of it."""
+        """Stop the timeout: the client has read the response."""
         super().resume_writing()
         self._stop_answer_timer()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is not HTTP, in our own words."""
+        """Answer what is not HTTP with our own error."""
         self._refuse(BadRequest(msg, hint="Speak HTTP/1.1."))
 
     def _await_head(self) -> None:
@@ -250,7 +250,7 @@ class Connection(HttpToolsProtocol):
 
 
 def _peer(transport: asyncio.Transport) -> SocketPeer | None:
-    """Ask the kernel who opened the other end of a Unix socket; None: it is no such socket."""
+    """Return the credentials of the other end of a Unix socket, which the kernel vouches for; None for TCP."""
     sock = transport.get_extra_info("socket")
     if sock.family != socket.AF_UNIX:
         return None

@@ -5,7 +5,7 @@ import resource
 from typing import NamedTuple
 
 MOST = 65_536
-"""More are of no use, and some systems allow a thousand times as many."""
+"""Upper bound: more are of no use, and some systems allow a thousand times as many."""
 
 _LIMITS_AT_START = resource.getrlimit(resource.RLIMIT_NOFILE)
 
@@ -31,12 +31,12 @@ def raise_limit() -> None:
 
 
 def lower_again(pid: int) -> None:
-    """Give a child the limits that this process was started with: jobs inherit those, not the server's own."""
+    """Set the limits of a child to those this process was started with: jobs inherit them, not the server's."""
     with contextlib.suppress(OSError):  # it has ended already
         resource.prlimit(pid, resource.RLIMIT_NOFILE, _LIMITS_AT_START)
 
 
 def connection_shares(count: int) -> ConnectionShares:
-    """Divide so many: half of them stay for nodes, the database and programs, an eighth for the socket alone."""
+    """Divide descriptors: half are left to nodes, the database and programs, an eighth to the socket alone."""
     most = MOST // 2 if count == resource.RLIM_INFINITY else count // 2
     return ConnectionShares(most, most * 3 // 4)

@@ -1,4 +1,4 @@
-"""The server's ears: the Unix socket, where the kernel says who calls, and the TCP port, where a token does."""
+"""Listening sockets: the Unix socket, where the kernel identifies the caller, and the TCP port, where a token does."""
 
 import asyncio
 import contextlib
@@ -54,7 +54,7 @@ async def serve_http(core: ServerInterface) -> None:
 
 
 async def listen(core: ServerInterface) -> Listeners:
-    """Open the socket in the state directory and the port of the settings; `PortTaken` when somebody has it."""
+    """Open the socket in the state directory and the port of the settings; `PortTaken` when it is in use."""
     config = core.config
     tcp = await _open_port(config.server_hostname, config.server_port)
     path = core.state_dir / SOCKET
@@ -88,18 +88,18 @@ async def answer(core: ServerInterface, listeners: Listeners, site: AccessPolicy
 
 
 async def _abort_connections(server: uvicorn.Server) -> None:
-    """Close connections whose clients did not take their answer in time: nobody else would."""
+    """Abort connections whose clients did not read their response in time."""
     for connection in list(server.server_state.connections):
         connection.transport.abort()
     await asyncio.sleep(0)  # an aborted transport is closed at the next turn of the loop
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its own mind about signals: the server around it has one already."""
+    """uvicorn without its signal handlers: the server around it has its own."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals alone."""
+        """Install no signal handlers."""
         yield
 
 
@@ -121,9 +121,9 @@ def _settings(dispatcher: Dispatcher, limits: ConnectionLimits) -> uvicorn.Confi
 
 
 def _open_unix(path: Path) -> socket.socket:
-    """Listen at a path; what a dead server left there goes. Whoever may reach the folder may speak.
+    """Listen at a path; remove what a dead server left there. Whoever can reach the directory can connect.
 
-    The path appears when everything is ready behind it, so that nobody who sees it is turned away.
+    The socket listens before it is renamed to its path, so that no client that sees the path is refused.
     """
     early = path.with_name(path.name + "~")
     early.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Threads for what users read, shared between users by the CPU time that their reading takes.
+"""Threads for users' queries, shared between users by the CPU time that their queries take.
 
 The scheduler, steps and look-ups have threads of their own. One interpreter runs them all, so whoever reads much slows
 everything: each user has a budget of CPU seconds, which counts only while somebody else, or the server, has work.
@@ -15,17 +15,17 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 THREADS, MOST_OF_ONE = 6, 2
-"""How many questions are read at once, and how many of them may be one user's."""
+"""How many queries run at once, and how many of them may be of one user."""
 
 MOST_HEAVY = 2
-"""How many of them may be of users whose last questions took long: the rest stays free for quick ones."""
+"""How many of them may be of users whose last queries took long: the rest stays free for quick ones."""
 
 HEAVY_SECONDS = 0.1
 BURST_SECONDS = 1.0
 """CPU seconds that a user may take at once, before the budget limits it."""
 
 MOST_DEBT_SECONDS = 5.0
-"""What one long question costs at most: nobody waits for ever after it."""
+"""What one long query costs at most: the wait after it is bounded."""
 
 SHARE, SHARE_OF_ALL = 0.15, 0.25
 """Cores that one user who is over its budget may go on using, and all such users together."""
@@ -36,7 +36,7 @@ _MOST_KEPT = 1000
 
 @dataclass(slots=True)
 class _Reader:
-    """A user: the CPU seconds it has left, what its next question will probably take, and who waits for it."""
+    """A user: the CPU seconds left, the expected cost of the next query, and the queries that wait."""
 
     name: str
     tokens: float
@@ -56,7 +56,7 @@ class _Reader:
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """A question that waits. Its future gets a turn, or the answer to somebody else's question with the same key."""
+    """A query that waits. Its future gets a turn, or the result of another query with the same key."""
 
     future: "asyncio.Future[_Turn | _Result]"
     key: Hashable
@@ -64,7 +64,7 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Turn:
-    """What was taken from the budget for now, and who gets the answer as well."""
+    """The cost charged in advance, and the queries that share the result."""
 
     expected: float
     sharing: Set[_Waiting] = frozenset()
@@ -77,7 +77,7 @@ class _Turn:
 
 @dataclass(slots=True)
 class _Result:
-    """What came of a question, and the CPU seconds it took."""
+    """The result of a query, and the CPU seconds it took."""
 
     value: Any = None
     error: BaseException | None = None
@@ -90,7 +90,7 @@ class _Result:
 
 
 class ReaderPool:
-    """Runs questions in threads. Users get them in rotation; those over their budget come when it allows."""
+    """Runs queries in threads. Users get them in rotation; those over their budget wait until it is refilled."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -125,14 +125,14 @@ class ReaderPool:
         return result.get()  # type: ignore[no-any-return]
 
     def note(self, user: str | None = None) -> None:
-        """Remember that a user, or the server itself (None), has work now."""
+        """Record that a user, or the server itself (None), has work now."""
         name, _ = self._active
         if name != user:
             self._active_before = self._active
         self._active = user, self._clock()
 
     def others_have_work(self, user: str) -> bool:
-        """Say whether somebody else, or the server itself, had work within the last second."""
+        """Return whether somebody else, or the server itself, had work within the last second."""
         _, at = self._active if self._active[0] != user else self._active_before
         return at >= self._clock() - _MEMORY_SECONDS
 
@@ -170,7 +170,7 @@ class ReaderPool:
         return reader.tokens > 0 or not self.others_have_work(reader.name)
 
     def _begin(self, reader: _Reader, key: Hashable) -> _Turn:
-        """Take a thread for a question of a user, and all who wait with the same question along."""
+        """Take a thread for a user's query; all who wait with the same key share its result."""
         self._free -= 1
         self._heavy += reader.is_heavy
         reader.running += 1
@@ -186,7 +186,7 @@ class ReaderPool:
         turn.answer(result)
         self.note(reader.name)
         if self._queue:
-            self._pass_on()
+            self._start_waiting()
 
     async def _wait(self, reader: _Reader, key: Hashable) -> _Turn | _Result:
         mine = _Waiting(asyncio.get_running_loop().create_future(), key)
@@ -204,8 +204,8 @@ class ReaderPool:
                 self._end(reader, turn, _Result(error=cancelled))  # the turn came in the same moment
             raise
 
-    def _pass_on(self) -> None:
-        """Begin what may begin; look again later if somebody waits for nothing but the budget."""
+    def _start_waiting(self) -> None:
+        """Start the queries that may start; set a timer if some wait for nothing but their budget."""
         for reader in list(self._queue.values()):
             self._refill(reader)
             first = self._first(reader)
@@ -219,7 +219,7 @@ class ReaderPool:
         self._look_again()
 
     def _first(self, reader: _Reader) -> _Waiting | None:
-        """Find the question of a user that waits longest; those that were answered with another's, or left, go."""
+        """Return the query of a user that waits longest; drop those that were answered or cancelled."""
         while reader.waiting:
             first = reader.waiting[0]
             if not first.future.done() and (first.key is None or first in self._keyed.get(first.key, ())):
@@ -245,7 +245,7 @@ class ReaderPool:
 
     def _timed_out(self) -> None:
         self._timer = None
-        self._pass_on()
+        self._start_waiting()
 
 
 def _measured(work: Callable[[], Any]) -> _Result:

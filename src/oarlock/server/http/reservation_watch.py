@@ -1,4 +1,4 @@
-"""Wakes those who wait for the scheduler's answer to a reservation, so that nobody has to poll for it."""
+"""Wakes requests that wait for the scheduler's answer to a reservation, so that none has to poll."""
 
 import asyncio
 import contextlib
@@ -25,12 +25,12 @@ class ReservationWatch:
                 del self._events[job_id]
 
     def wake(self, ids: Iterable[int]) -> None:
-        """Wake those who wait for one of these jobs."""
+        """Set the events of these jobs."""
         if self._events:
             for job_id in ids:
                 for event in self._events.get(job_id, ()):
                     event.set()
 
     def wake_all(self) -> None:
-        """Wake everybody."""
+        """Set all events."""
         self.wake(list(self._events))

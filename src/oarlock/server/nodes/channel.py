@@ -1,4 +1,4 @@
-"""One connection to a node program: opened with a deadline, then requests and answers, and events in between."""
+"""One connection to a node program: a handshake with a timeout, then requests, responses and events."""
 
 import asyncio
 import contextlib
@@ -43,7 +43,7 @@ _PARTING = 1.0  # seconds for the other side to end by itself
 
 @cache
 def node_sources() -> dict[str, str]:
-    """Read the modules that travel: the package `node`, and the empty package above it."""
+    """Read the modules that are sent to nodes: the package `node`, and an empty package above it."""
     root = Path(oarlock.node.__file__).parent
     sources = {"oarlock": "", "oarlock.node": ""}
     for path in sorted(root.rglob("*.py")):
@@ -55,12 +55,12 @@ def node_sources() -> dict[str, str]:
 
 @cache
 def node_fingerprint() -> str:
-    """Name what travels, to compare it with what was installed: the same name, the same program."""
+    """Return the fingerprint of the node program, to compare it with an installed one."""
     return hashlib.sha256(json.dumps(node_sources(), sort_keys=True).encode()).hexdigest()[:12]
 
 
 class NodeChannel:
-    """An open connection. It ends by itself when the other side does; `ended` tells."""
+    """An open connection. `ended` is set when the other side closes it."""
 
     def __init__(self, node: str, process: asyncio.subprocess.Process, on_event: Callable[[Body], None]) -> None:
         self.node, self._process, self._on_event = node, process, on_event
@@ -78,16 +78,16 @@ class NodeChannel:
     async def open(
         cls, settings: NodeSettings, command: NodeCommand, on_event: Callable[[Body], None], *, seconds: float
     ) -> tuple["NodeChannel", Hello]:
-        """Start the node program; give the channel and what the node says of itself, or `NodeUnreachable`."""
+        """Start the node program; return the channel and the node's hello, or raise `NodeUnreachable`."""
         nonce = secrets.token_hex(8)
         process = await asyncio.create_subprocess_exec(
             *command.arguments(loader.line(nonce)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,  # what ends the server must not end the node program in the same breath
+            start_new_session=True,  # a signal to the server's process group must not reach the node program
         )
-        descriptors.lower_again(process.pid)  # before it is sent anything: it starts jobs, which inherit it
+        descriptors.lower_again(process.pid)  # before anything is sent: its jobs inherit the limit
         channel = cls(settings.node, process, on_event)
         try:
             async with asyncio.timeout(seconds):
@@ -115,7 +115,7 @@ class NodeChannel:
         return await self._begin(stdout, rest)
 
     async def _handshake_installed(self, settings: NodeSettings) -> Hello:
-        """Meet a program that was there before us. It must be the one we know: both sides read the same messages."""
+        """Shake hands with an installed program, which must have our fingerprint: both sides share the messages."""
         stdin, stdout = self._pipes()
         theirs, rest = await self._skip_noise(stdout, loader.installed_marker())
         ours = await asyncio.to_thread(node_fingerprint)
@@ -140,7 +140,7 @@ class NodeChannel:
         return _hello(await self._hello)
 
     async def _skip_noise(self, stdout: asyncio.StreamReader, marker: bytes) -> tuple[str, bytes]:
-        """Read up to the end of the marker's line; give what stands on it after the marker, and what came after it."""
+        """Read up to the end of the marker's line; return the rest of that line, and the bytes after it."""
         seen = b""
         while True:
             at = seen.find(marker)
@@ -195,7 +195,7 @@ class NodeChannel:
         self._waiting.clear()
 
     async def _listen_stderr(self) -> None:
-        """Keep the last lines for whoever asks why; ssh's own words come this command."""
+        """Keep the last lines of standard error: ssh's own messages come this way."""
         stderr = self._process.stderr
         while stderr is not None:
             line = await stderr.readline()
@@ -229,7 +229,7 @@ class NodeChannel:
         return body_read
 
     def _send_soon(self, frame: bytes) -> None:
-        """Send a frame together with what else is asked in this turn of the loop: each write wakes the node."""
+        """Send a frame together with the others of this iteration of the event loop: each write wakes the node."""
         if not self._to_send:
             asyncio.get_running_loop().call_soon(self._send)
         self._to_send += frame
@@ -240,7 +240,7 @@ class NodeChannel:
         self._to_send.clear()
 
     async def close(self, why: str = "closed") -> None:
-        """End the connection; jobs on the node go on."""
+        """Close the connection; jobs on the node go on."""
         self.why = why
         self._end()
         if self._process.stdin is not None:
@@ -250,7 +250,7 @@ class NodeChannel:
         except TimeoutError:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            self._close_pipes()  # asyncio waits for pipes, too, and one that is full of noise would never end
+            self._close_pipes()  # `wait` also waits for the pipes, and a full one would never be closed
             await self._process.wait()
         for task in self._tasks:
             task.cancel()

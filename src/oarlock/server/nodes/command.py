@@ -15,7 +15,7 @@ class NodeCommand:
     installed: bool = False
 
     def arguments(self, line: str) -> list[str]:
-        """Give the whole argument list. The line holds no single quote, so that any shell leaves it alone."""
+        """Return the whole argument list. The line holds no single quote, so that any shell leaves it alone."""
         if self.installed:
             return [*self.command]
         return [*self.command, f"'{line}'" if self.quoted else line]

@@ -1,4 +1,4 @@
-"""The fleet: every node the server talks to, reached the way the settings say."""
+"""The fleet: the clients of all nodes, connected as the settings say."""
 
 import hashlib
 import hmac
@@ -26,7 +26,7 @@ OnSamples = Callable[[str, bytes, Set[int]], None]
 
 
 class NodeVerbs(Protocol):
-    """What can be asked of a node; real ones and virtual ones have the same verbs."""
+    """The requests of a node client; real and virtual nodes have the same."""
 
     async def hello(self) -> Hello: ...
     async def launch(self, launch: Launch) -> None: ...
@@ -47,7 +47,7 @@ class NodeVerbs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class InstanceIdentity:
-    """What nodes know an instance by: the identity of its database, and its key, of which each node has a part."""
+    """How nodes identify an instance: the identity of its database, and its key, from which each node's is derived."""
 
     identity: str
     key: bytes
@@ -75,7 +75,7 @@ class Fleet:
         self._nodes: dict[str, NodeClient] = {}
 
     def node(self, name: str) -> NodeVerbs:
-        """Give a node; nothing is done to it yet."""
+        """Return the client of a node, without connecting yet."""
         if name not in self._nodes:
             way, settings = self._command(name), self._settings(name)
             node = self._nodes[name] = NodeClient(settings, way, self._on_event, self._slots, self._timeouts)
@@ -83,7 +83,7 @@ class Fleet:
         return self._nodes[name]
 
     async def close(self) -> None:
-        """Leave all nodes; their jobs go on."""
+        """Close all connections; jobs go on."""
         for node in self._nodes.values():
             await node.close()
 
@@ -104,7 +104,7 @@ class Fleet:
         return reach(name, command=config.openssh_cmd, connect_seconds=config.oar_ssh_connection_timeout)
 
     def _settings(self, name: str) -> NodeSettings:
-        """Say where the node keeps its files; nodes of this machine have a place each in the state directory."""
+        """Return where the node keeps its files; nodes of this machine have a place each in the state directory."""
         config = self._config
         spool, runtime = node_directories(config)
         if self._is_here(name):
@@ -124,20 +124,20 @@ class Fleet:
 
 
 def node_directories(config: Config) -> tuple[Path, Path]:
-    """Say where a node keeps its spool, and the files that jobs read."""
+    """Return where a node keeps its spool, and the files that jobs read."""
     if config.oar_runtime_directory:
         return config.oar_runtime_directory / "spool", config.oar_runtime_directory / "run"
     return _SPOOL, _RUNTIME
 
 
 def fixed_settings(config: Config) -> FixedNodeSettings:
-    """Say what no server may change on a node where the program was installed."""
+    """Return what no server may change on a node where the program was installed."""
     spool, runtime = node_directories(config)
     site = (config.prologue_exec_file, config.epilogue_exec_file, config.job_resource_manager_file)
     return FixedNodeSettings(spool, runtime, config.job_min_uid, tuple(path for path in site if path))
 
 
 def own_names() -> frozenset[str]:
-    """Give the names that mean this very machine."""
+    """Return the names that mean this very machine."""
     name = socket.gethostname()
     return frozenset({"localhost", "127.0.0.1", "::1", name, name.partition(".")[0]})

@@ -1,4 +1,4 @@
-"""What a site puts on its nodes when the server sends messages only: a program, a forced command, a sudoers line."""
+"""Files for nodes with an installed node program: the program, a forced command, a sudoers line."""
 
 import re
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _KEY = re.compile(r"(ssh-|ecdsa-|sk-)[^\s\"]+ [A-Za-z0-9+/=]+( [^\r\n]*)?")
 
 @dataclass(frozen=True, slots=True)
 class FixedNodeSettings:
-    """What is fixed on the node, so that no server can change it."""
+    """Settings that are fixed on an installed node, so that no server can change them."""
 
     spool: Path
     runtime: Path
@@ -38,7 +38,7 @@ class NodeFiles:
 
 
 def node_files(fixed: FixedNodeSettings, *, key: str, program: Path = PROGRAM, account: str = ACCOUNT) -> NodeFiles:
-    """Make the files for nodes that a server with this public key may reach."""
+    """Build the files for nodes that a server with this public key may reach."""
     key = key.strip()
     if not _PLAIN.fullmatch(str(program)):
         raise BadPath(f"The program cannot lie at `{program}`.", hint="Give a whole path of letters, digits and ._-/.")

@@ -6,5 +6,5 @@ from oarlock.server.nodes.command import NodeCommand
 
 
 def local(python: str = sys.executable) -> NodeCommand:
-    """Say how the loader's line runs here."""
+    """Return how the loader's line runs here."""
     return NodeCommand((python, "-I", "-S", "-c"), quoted=False)

@@ -1,7 +1,7 @@
-"""A node as the rest of the server sees it: verbs to call, events to hear.
+"""A client of one node: requests to send, events to receive.
 
-The connection is opened when it is needed and closed when nothing is expected any more. While attempts are expected it
-is made again after every cut, later and later; what happened meanwhile is then read from the node.
+The connection is opened on demand and closed when no report is expected any more. While reports are expected it is
+opened again after every loss, with exponential back-off; what happened meanwhile is then read from the node.
 """
 
 import asyncio
@@ -48,12 +48,12 @@ class Timeouts:
     answer: float = 30.0
     first_retry: float = 1.0
     last_retry: float = 60.0
-    ping: float = 30.0  # between two words to a node that has nothing to say
-    idle: float = 300.0  # a connection that nobody needs is closed
+    ping: float = 30.0  # between two pings of a silent connection
+    idle: float = 300.0  # an unused connection is closed after this
 
 
 class ConnectionSlots:
-    """How many connections may be open, and how many being opened, over all nodes."""
+    """Limits how many connections are open, and how many are being opened, over all nodes."""
 
     def __init__(self, *, open_: int = 1000, opening: int = 25) -> None:
         self.open, self.opening = asyncio.Semaphore(open_), asyncio.Semaphore(opening)
@@ -82,7 +82,7 @@ class NodeClient:
         self._hello: Hello | None = None
         self._secrets: dict[Key, str] = {}  # attempts whose report is awaited
         self._passed_on: set[Key] = set()  # ... and was passed on already
-        self._unknown: dict[Key, str] = {}  # attempts on the node that nobody here began, with their tags
+        self._unknown: dict[Key, str] = {}  # attempts on the node that this server did not start, with their tags
         self._opening = asyncio.Lock()
         self._keeper: asyncio.Task[None] | None = None
         self._used = time.monotonic()
@@ -90,13 +90,13 @@ class NodeClient:
         self._warned = self._warned_of_devices = False
         self.on_samples: Callable[[bytes], None] = lambda _data: None
 
-    # The verbs of the job steps.
+    # Requests.
 
     async def hello(self) -> Hello:
-        """Reach the node and give what it says of itself; its boot id goes into every launch."""
+        """Connect and return the node's hello; its boot id goes into every launch."""
         await self._open()
         if self._hello is None:
-            raise NodeUnreachable(self.name, "it said no hello")
+            raise NodeUnreachable(self.name, "it sent no hello")
         return self._hello
 
     async def launch(self, launch: Launch) -> None:
@@ -119,12 +119,12 @@ class NodeClient:
             raise
 
     def expect(self, job: int, attempt: int, secret: str) -> None:
-        """Wait for the report of an attempt found in the database after a restart; it may have come long ago."""
+        """Expect the report of an attempt found in the database after a restart; it may be on the node already."""
         self._secrets[job, attempt] = secret
         self._keep(after=0.0)
 
     async def kill(self, job: int, attempt: int, *, grace: int | None = None) -> None:
-        """Tell a job to end: TERM now, KILL to all of it after the grace (the launch's own if `None`)."""
+        """Kill a job: TERM now, KILL to all of it after the grace (the launch's own if `None`)."""
         await self._attempt("kill", job, attempt, {} if grace is None else {"grace": grace})
 
     async def signal(self, job: int, attempt: int, number: int) -> None:
@@ -136,23 +136,23 @@ class NodeClient:
         await self._attempt("checkpoint", job, attempt)
 
     async def suspend(self, job: int, attempt: int) -> None:
-        """Stop the job where it is; its walltime stands still."""
+        """Suspend a job; its walltime stands still."""
         await self._attempt("suspend", job, attempt)
 
     async def resume(self, job: int, attempt: int) -> None:
-        """Let a suspended job go on."""
+        """Resume a suspended job."""
         await self._attempt("resume", job, attempt)
 
     async def walltime(self, job: int, attempt: int, seconds: int) -> None:
-        """Give a running job another walltime, counted from its start."""
+        """Set the walltime of a running job, counted from its start."""
         await self._attempt("walltime", job, attempt, {"seconds": seconds})
 
     async def end(self, job: int, attempt: int) -> None:
-        """Give back the place of a job on another node than its first."""
+        """Release the place of a job on another node than its first."""
         await self._attempt("end", job, attempt)
 
     async def notify(self, notice: Notice) -> str:
-        """Run a user's program there; say what went wrong with it, or nothing."""
+        """Run a user's program on the node; return what went wrong, or an empty text."""
         return str((await self._ask("notify", notice.body(), seconds=SECONDS + self._timeouts.answer))["says"])
 
     async def status(self) -> list[Body]:
@@ -161,7 +161,7 @@ class NodeClient:
         return attempts
 
     async def forget(self, keys: Iterable[Key]) -> None:
-        """Let the node forget attempts whose end is written down here."""
+        """Delete attempts from the node whose end is on disk here."""
         forgotten = list(keys)
         for key in forgotten:
             self._secrets.pop(key, None)
@@ -169,12 +169,12 @@ class NodeClient:
         await self._ask("forget", {"attempts": [list(key) for key in forgotten]})
 
     async def discard(self, job: int, attempt: int, tag: str) -> None:
-        """Let the node remove what it remembers of an attempt that is over and that nobody here began."""
+        """Delete an attempt from the node that is over and that this server did not start."""
         await self._attempt("discard", job, attempt, {"tag": tag})
         self._unknown.pop((job, attempt), None)
 
     async def end_unknown(self, job: int, attempt: int, tag: str) -> None:
-        """End an attempt that nobody here began; `UnknownEnded` follows."""
+        """Kill an attempt that this server did not start; `UnknownEnded` follows."""
         await self._attempt("end-unknown", job, attempt, {"tag": tag})
 
     @property
@@ -187,11 +187,11 @@ class NodeClient:
         return await self._ask("sample", body)
 
     async def ping(self) -> None:
-        """Make sure that the node answers."""
+        """Raise `NodeUnreachable` if the node does not answer."""
         await self._ask("ping")
 
     async def close(self) -> None:
-        """Leave the node; its jobs go on."""
+        """Close the connection; the node's jobs go on."""
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
@@ -201,7 +201,7 @@ class NodeClient:
 
     async def _attempt(self, verb: str, job: int, attempt: int, more: Body | None = None) -> None:
         secret = self._secrets.get((job, attempt))
-        # One of the same number that nobody here began must not be taken for ours.
+        # The tag keeps another server's attempt of the same number from being taken for ours.
         tag = "" if secret is None else fingerprint(secret)
         await self._ask(verb, {"job": job, "attempt": attempt, "tag": tag, **(more or {})})
 
@@ -211,7 +211,7 @@ class NodeClient:
         return await channel.ask(verb, body, seconds=seconds or self._timeouts.answer)
 
     async def _open(self) -> NodeChannel:
-        """Give the open channel, or open one. After a failure others are refused at once until it is time to retry."""
+        """Return the open channel, or open one. After a failure, callers fail at once until it is time to retry."""
         async with self._opening:
             if self._channel is not None and not self._channel.ended.is_set():
                 return self._channel
@@ -242,20 +242,20 @@ class NodeClient:
         return channel
 
     def _warn_of_weak_fence(self, hello: Hello) -> None:
-        """Say once that jobs are not limited on this node."""
+        """Warn once that jobs are not confined on this node."""
         if hello.cgroups == "processes" and not self._warned:
             self._warned = True
             log.warning("no writable cgroups: jobs are process trees", extra={"node": self.name})
 
     def _warn_of_open_devices(self, launch: Launch) -> None:
-        """Say once that jobs can open each other's GPUs on this node: only CUDA_VISIBLE_DEVICES tells them apart."""
+        """Warn once that jobs can open each other's GPUs on this node: only CUDA_VISIBLE_DEVICES separates them."""
         missing = self._hello.missing if self._hello is not None else ()
         if launch.limits.deny_devices and "devices" in missing and not self._warned_of_devices:
             self._warned_of_devices = True
             log.warning("devices cannot be denied: jobs can open GPUs of others", extra={"node": self.name})
 
     async def _lose(self, channel: NodeChannel | None) -> None:
-        """Tell once that a connection ended by itself, whoever notices first."""
+        """Emit one event for a connection that ended by itself, whoever notices first."""
         if channel is not None and self._channel is channel:
             self._on_event(ConnectionLost(self.name, channel.why))
             await self._drop(channel.why)
@@ -267,7 +267,7 @@ class NodeClient:
             self._slots.open.release()
 
     async def _catch_up(self, channel: NodeChannel, hello: Hello) -> None:
-        """Learn what happened while we were away."""
+        """Read what happened on the node while it was not connected."""
         attempts = (await channel.ask("status", seconds=self._timeouts.answer))["attempts"]
         self._passed_on.clear()
         ours = [about for about in attempts if self._is_ours(about)]
@@ -291,12 +291,12 @@ class NodeClient:
         return secret is not None and about.get("tag") == fingerprint(secret)
 
     def _keep(self, *, after: float) -> None:
-        """Have somebody stay in touch, who reaches a node that is not connected after some seconds."""
+        """Start the task that keeps the connection, and connects after some seconds if there is none."""
         if self._keeper is None or self._keeper.done():
             self._keeper = asyncio.create_task(self._keep_up(after))
 
     async def _keep_up(self, pause: float) -> None:
-        """Stay in touch while anything is expected; close the connection when it has long been of no use."""
+        """Reconnect while reports are expected; close the connection when it was idle for long."""
         while self._secrets or self._channel is not None:
             channel = self._channel
             if channel is not None and not channel.ended.is_set():
@@ -316,11 +316,11 @@ class NodeClient:
             await self._open()
         except NodeUnreachable as error:
             log.info("node still unreachable", extra={"node": self.name, "why": error.why})
-            # Told again each time: a server that was started while the node is away has not heard it yet.
+            # Repeated each time: a server that was started while the node is away has no such event yet.
             self._on_event(ConnectionLost(self.name, error.why))
 
     async def _quiet(self, channel: NodeChannel) -> bool:
-        """Sit through one period of a connection; true if it was closed because nobody needed it."""
+        """Wait one ping period, then ping; return True if the connection was idle and is closed."""
         try:
             async with asyncio.timeout(self._timeouts.ping):
                 await channel.ended.wait()
@@ -337,7 +337,7 @@ class NodeClient:
             await channel.close(error.why)
         return False
 
-    # What the node says.
+    # Messages of the node.
 
     def _on_frame(self, body: Body) -> None:
         key = _key(body)
@@ -360,7 +360,7 @@ class NodeClient:
         return secret is None or verify_report(body, secret) is None
 
     def _reported(self, body: Any) -> None:
-        """Pass a report on, once, if it is about an attempt of ours and signed with its secret."""
+        """Emit a report once, if it is about an attempt of ours and signed with its secret."""
         if not isinstance(body, dict):
             return
         key = _key(body)
@@ -383,7 +383,7 @@ def _key(body: Body) -> Key:
 
 
 def _unknown(node: str, about: Body) -> UnknownAttempt:
-    """Read what a node says of an attempt that is not awaited. Unsigned ones are known by their numbers only."""
+    """Parse what a node reports of an attempt that is not expected. Unsigned ones have only their numbers."""
     job, attempt = _key(about)
     held = about.get("resources")
     started, walltime = about.get("started"), about.get("walltime")

@@ -1,6 +1,6 @@
-"""Python rules: files that the administrator is trusted with, each run in a process of its own, within limits.
+"""Python admission rules: trusted files of the administrator, each run in a process of its own, within limits.
 
-This keeps a mistake in a rule away from the server; it is no prison, since whoever writes a rule administers anyway.
+This isolates the server from mistakes in a rule. It is not a sandbox: whoever writes a rule administers anyway.
 """
 
 import asyncio
@@ -74,7 +74,7 @@ def _check_part(part: Path, trusted: Collection[int], *, last: bool) -> None:
 
 
 async def _talk(process: asyncio.subprocess.Process, question: bytes) -> bytes:
-    """Ask, and read an answer of bounded length; the program reads all of the question first."""
+    """Send the request, and read an answer of bounded length; the program reads all of its input first."""
     stdin, stdout = process.stdin, process.stdout
     if stdin is None or stdout is None:
         raise RuleFailed("it has no pipes.")
@@ -91,7 +91,7 @@ async def _talk(process: asyncio.subprocess.Process, question: bytes) -> bytes:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Leave nothing behind, whatever the rule started in its own session."""
+    """Kill the session of the rule, with all that it started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     await process.wait()

@@ -25,7 +25,7 @@ class RuleRejected(Exception):
 
 
 def refuse(why: object) -> NoReturn:
-    """Do not let the job in."""
+    """Refuse the job."""
     raise RuleRejected(str(why))
 
 
@@ -37,7 +37,7 @@ def limit() -> None:
 
 
 def answer(path: str, question: dict[str, Any]) -> dict[str, Any]:
-    """Ask the rule; whatever goes wrong in it is told with the line."""
+    """Run the rule; report an exception in it with its line."""
     result: dict[str, Any] = {"job": None, "reject": None, "error": None, "messages": []}
     printed = io.StringIO()
     try:
@@ -55,7 +55,7 @@ def answer(path: str, question: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Read, ask, answer."""
+    """Read a request, run the rule, write the answer."""
     limit()
     question = json.load(sys.stdin)
     json.dump(answer(sys.argv[1], question), sys.stdout)

@@ -22,7 +22,7 @@ class Spread:
         return await self._each(lambda node, launch: node.launch(launch))
 
     async def clean(self) -> dict[str, OarlockError]:
-        """Give the places back; `Exited` of each follows, with what was used there."""
+        """Release the places; `Exited` of each follows, with what was used there."""
         return await self._each(lambda node, launch: node.end(launch.job, launch.attempt))
 
     async def suspend(self) -> dict[str, OarlockError]:

@@ -28,7 +28,7 @@ def ssh(
     connect_seconds: int = 10,
     alive_seconds: int = 15,
 ) -> NodeCommand:
-    """Say how the loader's line runs on a node.
+    """Return how the loader's line runs on a node.
 
     `command` is OPENSSH_CMD as an argument list. Whatever stands in it comes first, so that a site's own option wins.
     """
@@ -44,7 +44,7 @@ def installed(
     connect_seconds: int = 10,
     alive_seconds: int = 15,
 ) -> NodeCommand:
-    """Say how a node program is started that a site installed: sshd there runs it, whatever we ask for."""
+    """Return how a node program is started that a site installed: sshd there runs it, whatever we ask for."""
     words = _words(node, command, user, connect_seconds, alive_seconds)
     return NodeCommand((*words, "oarlock-node"), quoted=True, installed=True)
 

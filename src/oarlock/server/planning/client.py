@@ -1,4 +1,4 @@
-"""Planning off the event loop: short queues in a thread, long ones in a process of its own (`planner`)."""
+"""Planning off the event loop: short queues in a thread, long ones in a process of its own (`worker`)."""
 
 import asyncio
 import contextlib
@@ -43,9 +43,9 @@ class PlannerGone(OarlockError):
 
 
 class PlanRequest(msgspec.Struct, frozen=True):
-    """One pass: what the database is, how to plan, and for how long at most.
+    """A scheduling pass: the database, the settings, and a time limit.
 
-    Not `dates`: who starts now is asked, not when the others will.
+    Without `dates` only the jobs that start now are wanted, not when the others will start.
     """
 
     where: str
@@ -67,7 +67,7 @@ def plan(database: Database, request: PlanRequest, *, depth: int, memory: snapsh
 
 
 class PlanningProcess(NamedTuple):
-    """A planning process: the line to it, how to end it, and how to wait for its end."""
+    """A planning process: its socket, how to kill it, and how to wait for its end."""
 
     line: socket.socket
     kill: Callable[[], None]
@@ -109,7 +109,7 @@ def fork() -> PlanningProcess:
 
 
 class QuickPass(NamedTuple):
-    """A quick pass: what it decided, the CPU seconds it took, and whether everybody whom it looked at starts."""
+    """A quick pass: its decision, the CPU seconds it took, and whether all jobs that it planned start now."""
 
     decision: Decision
     cost: float
@@ -117,20 +117,20 @@ class QuickPass(NamedTuple):
 
 
 class PlanningClient:
-    """Makes decisions from the database as it is. The first `helper` may be given; later ones are started."""
+    """Plans the database as it is. The first `process` may be passed; later ones are started."""
 
-    def __init__(self, database: Database, config: Config, helper: PlanningProcess | None = None) -> None:
+    def __init__(self, database: Database, config: Config, process: PlanningProcess | None = None) -> None:
         self._database, self._config = database, config
         self._how = schedule.plan_settings(config)
-        self._helper = helper
+        self._process = process
         self._line: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._depth = LEAST_DEPTH
-        self._memory = snapshot.SnapshotCache()
-        # Threads of its own: a pass waits for nobody who reads.
+        self._cache = snapshot.SnapshotCache()
+        # Threads of its own: a pass must not wait for readers.
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="oarlock-planning")
 
     def _asked(self, now: int, *, dates: bool = True) -> PlanRequest:
-        """Say what to plan. Looks whether the file of quotas changed: not for the event loop."""
+        """Build a request. Reads the quota file if it changed, so never call this on the event loop."""
         config = self._config
         if self._how.quotas is not None:
             self._how = msgspec.structs.replace(self._how, quotas=quotas.current(config))
@@ -140,13 +140,13 @@ class PlanningClient:
         """Plan the first jobs of each queue (`left`: there are more)."""
         decision, cost = await self._off_the_loop(partial(self._plan_here, now))
         done = QuickPass(decision, cost, len(decision.starts) >= self._depth)
-        self._look_as_far_as_needed(len(decision.starts))
+        self._adapt_depth(len(decision.starts))
         return done
 
     async def _off_the_loop(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    def _look_as_far_as_needed(self, started: int) -> None:
+    def _adapt_depth(self, started: int) -> None:
         """Choose the next depth; between the two bounds it stays, lest passes of one kind change it each time."""
         if 2 * started > self._depth:
             self._depth = min(2 * self._depth, MOST_DEPTH)
@@ -155,15 +155,15 @@ class PlanningClient:
 
     def _plan_here(self, now: int) -> tuple[Decision, float]:
         began = time.thread_time()
-        memory = self._memory
-        self._memory = snapshot.SnapshotCache()  # a pass that fails leaves nothing behind
+        memory = self._cache
+        self._cache = snapshot.SnapshotCache()  # a pass that fails must not leave a half-filled cache
         decision = plan(self._database, self._asked(now), depth=self._depth, memory=memory)
         if not memory.is_full:
-            self._memory = memory
+            self._cache = memory
         return decision, time.thread_time() - began
 
     async def whole(self, now: int, *, dates: bool = True) -> Decision:
-        """Look at all jobs, in another process; if that one dies (`PlannerGone`), the next call starts another.
+        """Plan all jobs, in the planning process; if that one dies (`PlannerGone`), the next call starts another.
 
         Without `dates` it only says who starts now, which takes a fraction of the time (`Decision.whole` is False).
         """
@@ -177,9 +177,9 @@ class PlanningClient:
 
     async def _ask(self, request: PlanRequest) -> Decision:
         if self._line is None:
-            if self._helper is None:
-                self._helper = spawn()  # not in a thread: whoever is cancelled meanwhile would leave it behind
-            self._line = await asyncio.open_unix_connection(sock=self._helper.line)
+            if self._process is None:
+                self._process = spawn()  # not in a thread: a cancellation meanwhile would leak the process
+            self._line = await asyncio.open_unix_connection(sock=self._process.line)
         reader, writer = self._line
         body = msgspec.msgpack.encode(request)
         writer.write(len(body).to_bytes(LENGTH, "big") + body)
@@ -188,17 +188,17 @@ class PlanningClient:
         return msgspec.msgpack.decode(await reader.readexactly(length), type=Decision)
 
     def close_threads(self) -> None:
-        """Finish the pass under way, and plan no more."""
+        """Finish the pass under way, and stop the threads."""
         self._threads.shutdown(cancel_futures=True)
 
     async def close(self) -> None:
-        """End the planning process."""
-        helper, self._helper = self._helper, None
+        """Kill the planning process."""
+        process, self._process = self._process, None
         line, self._line = self._line, None
         if line is not None:
             line[1].close()
-        if helper is not None:
-            helper.line.close()
+        if process is not None:
+            process.line.close()
             with contextlib.suppress(ProcessLookupError):
-                helper.kill()
-            await asyncio.to_thread(helper.wait)
+                process.kill()
+            await asyncio.to_thread(process.wait)

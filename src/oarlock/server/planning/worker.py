@@ -1,6 +1,6 @@
-"""The planning process: reads passes on its line, answers decisions; ends when its server does.
+"""The planning process: reads requests from its socket, writes decisions, and ends with its server.
 
-Between passes it keeps what did not change (`job/keeping`).
+Between passes it caches what did not change (`job/plan_cache`).
 """
 
 import sys
@@ -39,7 +39,7 @@ class PlannedDatabase:
         self._keeper: CachedPlanner | None = None
 
     def decide(self, request: PlanRequest) -> Decision:
-        """Make one pass on the database as it is."""
+        """Run one scheduling pass on the database as it is."""
         end = time.monotonic() + request.seconds
         if self._keeper is None or self._how != (request.how, request.karma_window):
             self._keeper = CachedPlanner(request.how, karma_window=request.karma_window)

@@ -65,7 +65,7 @@ def _read_only(path: Path) -> sqlite3.Connection:
 
 
 def _progress(say: ReportProgress) -> Callable[[int, int, int], None]:
-    """Return what tells now and then how much was copied."""
+    """Return a callback that reports the progress now and then."""
     next_at = time.monotonic() + _SAY_SECONDS
 
     def told(_status: int, left: int, pages: int) -> None:
@@ -102,7 +102,7 @@ class BackupFacts:
 
 
 def check(path: Path) -> BackupFacts:
-    """Look at all of a copy; refuse one that is cut off, damaged, of something else or of a newer version."""
+    """Check all of a copy; raise `DatabaseRefused` if it is damaged, not Oarlock's, or of a newer version."""
     try:
         with closing(_read_only(path)) as connection:
             ((verdict,), *_) = connection.execute("PRAGMA integrity_check(1)").fetchall()
@@ -137,7 +137,7 @@ def refuse_foreign(file: Path, identity: str, marker: Path) -> None:
 
 
 def restore(file: Path, path: Path, marker: Path, *, now: int, say: ReportProgress) -> Path | None:
-    """Put a copy in the place of an SQLite database that no server works on; return where the old one is kept.
+    """Replace an SQLite database that no server uses by a copy; return where the old one is kept.
 
     The old one is kept under a name of its own. The server that opens the new one begins a generation.
     """

@@ -9,7 +9,7 @@ class Closing(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let everything go."""
+        """Close all connections."""
 
     def __enter__(self) -> Self:
         return self

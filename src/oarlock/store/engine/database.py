@@ -51,7 +51,7 @@ class Database(Closing):
 
     @contextmanager
     def read(self) -> Iterator[Tx]:
-        """Give a transaction that sees one instant and cannot change anything. Keep it short.
+        """Yield a read-only transaction that sees one instant of the database. Keep it short.
 
         A database that cannot be reached is refused (`DatabaseRefused`).
         """
@@ -66,7 +66,7 @@ class Database(Closing):
 
     @contextmanager
     def ask(self, seconds: float = ASK_SECONDS) -> Iterator[Tx]:
-        """Give a transaction for one condition that a user wrote.
+        """Yield a transaction for one condition that a user wrote.
 
         Such conditions are bound and name known columns only; this is the second fence: what others must not see
         cannot be read here, and what takes over `seconds` is refused (`TooSlow`).
@@ -84,7 +84,7 @@ class Database(Closing):
                 raise
 
     def submit(self, change: Change[T]) -> Future[T]:
-        """Ask for a change; the future has its value once it is on disk. Callable from any thread."""
+        """Queue a change; the future has its value once it is on disk. Callable from any thread."""
         return self._writer.submit(change)
 
     def write(self, change: Change[T]) -> T:
@@ -92,7 +92,7 @@ class Database(Closing):
         return self._writer.write(change)
 
     def lock(self, *, now: int) -> None:
-        """Become the one server of this database until `close`, or refuse and name the one that is (`DatabaseHeld`).
+        """Take the lock of the one server until `close`; raise `DatabaseHeld`, which names its holder, if it is taken.
 
         On PostgreSQL the lock lives in the writer's own connection: a server that lost it cannot write any more.
         """
@@ -108,7 +108,7 @@ class Database(Closing):
         self._writer.call_on_loss(callback)
 
     def close(self) -> None:
-        """Finish what was asked for, then let everything go. Closing twice does no harm."""
+        """Finish the queued changes, then close. Closing twice does no harm."""
         self._writer.close()
         self._reader.dispose()
         self._engine.dispose()
@@ -118,7 +118,7 @@ class Database(Closing):
 
 
 def _same_file(path: Path) -> Callable[[], None]:
-    """Return what refuses to write once the file that is there now was removed or replaced.
+    """Return a check that raises once the file that is open now was removed or replaced.
 
     An open file goes on taking writes after its name is gone; they would be lost with the process that has it open.
     """
@@ -159,7 +159,7 @@ def _guard_sqlite(tx: Connection, seconds: float) -> Iterator[None]:
 
 
 def _allowed(action: int, first: str | None, second: str | None, _schema: str | None, _trigger: str | None) -> int:
-    """Let SQLite read resources and what is visible of jobs, and nothing else."""
+    """Allow reads of resources and of the visible columns of jobs, and nothing else."""
     match action:
         case sqlite3.SQLITE_SELECT:
             fine = True

@@ -16,14 +16,14 @@ _LONGEST_IDLE_WAL_BYTES = 64 * 2**20
 
 
 def writer(where: Path | URL) -> Engine:
-    """Make the engine of the one writer: every commit is on disk before it returns."""
+    """Create the engine of the one writer: every commit is on disk before it returns."""
     if isinstance(where, Path):
         return _sqlite(where, mode="rw", begin="BEGIN IMMEDIATE", on_connect=_make_durable)
     return _postgresql(where, size=1, options="-c synchronous_commit=on")
 
 
 def reader(where: Path | URL) -> Engine:
-    """Make the engine of readers: each transaction sees one instant of the database, and cannot write."""
+    """Create the engine of readers: each transaction sees one instant of the database, and cannot write."""
     if isinstance(where, Path):
         return _sqlite(where, mode="ro", begin="BEGIN", on_connect=_only_queries)
     engine = _postgresql(

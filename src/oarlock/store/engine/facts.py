@@ -10,12 +10,12 @@ from oarlock.store.tables import instance
 
 
 def get(tx: Tx, name: str) -> str | None:
-    """Give a fact; nothing if it was never written down."""
+    """Return a fact; None if it was never stored."""
     return tx.execute(select(instance.c.value).where(instance.c.name == name)).scalar()
 
 
 def with_prefix(tx: Tx, prefix: str) -> dict[str, str]:
-    """Give the facts whose names begin with these words."""
+    """Return the facts whose names begin with a prefix."""
     return dict(tuple(row) for row in tx.execute(_stored_beginning_with(prefix)))
 
 
@@ -25,7 +25,7 @@ def _stored_beginning_with(prefix: str) -> Select[Any]:
 
 
 def get_or_set(tx: Tx, name: str, value: str) -> str:
-    """Write a fact down unless there is one already; give the one that holds."""
+    """Store a fact unless there is one already; return the stored one."""
     stored = get(tx, name)
     if stored is None:
         tx.execute(insert(instance), {"name": name, "value": value})
@@ -33,7 +33,7 @@ def get_or_set(tx: Tx, name: str, value: str) -> str:
 
 
 def pop(tx: Tx, name: str) -> str | None:
-    """Return a fact and forget it."""
+    """Return a fact and delete it."""
     value = get(tx, name)
     if value is not None:
         tx.execute(delete(instance).where(instance.c.name == name))
@@ -41,6 +41,6 @@ def pop(tx: Tx, name: str) -> str | None:
 
 
 def put(tx: Tx, name: str, value: str) -> None:
-    """Write a fact down in place of the one there may be."""
+    """Store a fact, replacing the one there may be."""
     if get_or_set(tx, name, value) != value:
         tx.execute(update(instance).where(instance.c.name == name).values(value=value))

@@ -53,7 +53,7 @@ def highest_job(tx: Tx) -> int:
 
 
 def skip_jobs(tx: Tx, above: int) -> int:
-    """Give no number of a job up to this one and about a thousand more; return the next that is given."""
+    """Never allocate job numbers up to this one and about a thousand more; return the next that is allocated."""
     reached = max(above, highest_job(tx))
     return skip_ids(tx, jobs.c.job_id, (reached // _GAP + 2) * _GAP)
 

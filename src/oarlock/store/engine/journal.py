@@ -26,14 +26,14 @@ def begin(tx: Tx) -> list[Line]:
 
 
 def note(tx: Tx, logger: logging.Logger, text: str, about: Mapping[str, object], *, level: int = logging.INFO) -> None:
-    """Keep a line for the time after the commit; outside the writer (a simulation) there is no log."""
+    """Buffer a log line until the commit; outside the writer (in a simulation) nothing is logged."""
     lines: list[Line] | None = tx.info.get(_KEY)
     if lines is not None and logger.isEnabledFor(level):
         lines.append((logger, level, text, about))
 
 
 def write(lines: list[Line]) -> None:
-    """Write lines whose change is on disk.
+    """Log the lines of a change that is on disk.
 
     The records are made here, because `Logger.log` looks up its caller on the stack for each line.
     """

@@ -25,7 +25,7 @@ class LockHolder(msgspec.Struct, frozen=True):
 
 
 def this_process(since: int) -> LockHolder:
-    """Say who we are."""
+    """Return the holder that stands for this process."""
     return LockHolder(os.getpid(), socket.gethostname(), since)
 
 
@@ -44,7 +44,7 @@ class FileLock:
         os.pwrite(self._file, msgspec.json.encode(holder), 0)
 
     def release(self) -> None:
-        """Let the next server in."""
+        """Release the lock."""
         os.close(self._file)
 
 
@@ -91,7 +91,7 @@ class AdvisoryLock:
         self._backend = tx.execute(select(func.pg_backend_pid())).scalar_one()
 
     def _end_last_session(self, tx: Tx) -> None:
-        """End our own last session, if the database did not notice yet that its connection broke."""
+        """Terminate our own last session if PostgreSQL has not noticed yet that its connection broke."""
         if self._backend in tx.execute(_LOCKERS).scalars().all():
             tx.execute(select(func.pg_terminate_backend(self._backend)))
 

@@ -30,7 +30,7 @@ class MemoryDatabase(Closing):
 
     @contextmanager
     def read(self) -> Iterator[Tx]:
-        """Give a transaction to look with."""
+        """Yield a transaction for reading."""
         with self._tx.begin():
             yield self._tx
 
@@ -40,7 +40,7 @@ class MemoryDatabase(Closing):
             return change(self._tx)
 
     def close(self) -> None:
-        """Let everything go."""
+        """Close all connections."""
         self._tx.close()
         self._engine.dispose()
 
@@ -51,7 +51,7 @@ def _begin(connection: Connection) -> None:
 
 @cache
 def _empty() -> sqlite3.Connection:
-    """Make the tables once a process: that takes longer than a thousand jobs live."""
+    """Create the tables once a process: that takes longer than to simulate a thousand jobs."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
     engine = create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool)
     with engine.begin() as tx:

@@ -58,7 +58,7 @@ def migrate(tx: Tx, to: str = "head") -> None:
 
 
 def parse_address(where: str | Path) -> Path | URL:
-    """Say where a database is: a path, or a PostgreSQL address; other kinds are refused (`DatabaseRefused`)."""
+    """Return where a database is: a path, or a PostgreSQL address; other kinds are refused (`DatabaseRefused`)."""
     if isinstance(where, Path) or "://" not in where:
         return Path(where)
     url = make_url(where)
@@ -79,7 +79,7 @@ def _shown(place: Path | URL) -> str:
 
 
 def _prepare_file(path: Path, *, create: bool, marker: Path) -> None:
-    """See that there is a whole file that only we can read; an empty one is as good as none."""
+    """Check that the file is intact and readable by us alone; an empty one counts as missing."""
     if not path.exists() or path.stat().st_size == 0:
         _refuse_gone(path, marker)
         if not create:
@@ -131,7 +131,7 @@ def _bring_up_to_date(engine: Engine, place: Path | URL, *, create: bool, marker
 
 
 def _prepare_postgresql(tx: Tx) -> None:
-    """Let one process at a time make or change the tables; SQLite's writers wait for each other anyway."""
+    """Lock out other processes that create or migrate tables; on SQLite, BEGIN IMMEDIATE does that."""
     tx.execute(select(func.pg_advisory_xact_lock(_MIGRATION_KEY)))
     if (encoding := tx.execute(text("SHOW server_encoding")).scalar_one()) != "UTF8":
         raise DatabaseRefused(
@@ -141,14 +141,14 @@ def _prepare_postgresql(tx: Tx) -> None:
 
 
 def _revision(tx: Tx) -> str | None:
-    """Find which form a database has; nothing if it is empty."""
+    """Return the migration that a database is at; None if it is empty."""
     if inspect(tx).has_table("alembic_version"):
         return tx.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
     return None
 
 
 def _begin(tx: Tx, place: Path | URL, *, create: bool, marker: Path | None) -> None:
-    """Make the tables in an empty database."""
+    """Create the tables in an empty database."""
     if strangers := sorted(inspect(tx).get_table_names()):
         raise DatabaseRefused(
             f"The database {_shown(place)} holds tables of something else ({', '.join(strangers[:3])} …).",
@@ -177,7 +177,7 @@ def _missing(place: Path | URL) -> DatabaseRefused:
 
 
 def _mark(marker: Path, identity: str, place: Path | URL) -> None:
-    """Remember that there is a database; refuse one that is not the one remembered."""
+    """Write the marker file; raise `DatabaseRefused` if it names another database."""
     if not marker.exists():
         marker.touch(mode=0o600)
         with marker.open("w") as file:

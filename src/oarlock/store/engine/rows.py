@@ -40,13 +40,13 @@ class BoundRows:
         self._tables: dict[str, FromClause] = {}
 
     def table(self, engine: str) -> FromClause:
-        """Give the rows as a table, in the words of `sqlite` or `postgresql`; made once, since that is slow."""
+        """Return the rows as a table, in the words of `sqlite` or `postgresql`; made once, since that is slow."""
         if engine not in self._tables:
             self._tables[engine] = self._json() if engine == "sqlite" else self._arrays()
         return self._tables[engine]
 
     def parameters(self, tx: Tx, rows: Collection[Sequence[Any]]) -> dict[str, Any]:
-        """Give the parameters that bring these rows, each in the order of the columns."""
+        """Return the parameters that bring these rows, each in the order of the columns."""
         if tx.dialect.name == "sqlite":
             return {self._name: msgspec.json.encode(rows).decode()}
         columns = zip(*rows, strict=True) if rows else ((),) * len(self._types)
@@ -70,7 +70,7 @@ _IDS = BoundRows("given", id=INTEGER)
 
 @lru_cache(maxsize=256)
 def id_in(engine: str, column: ColumnElement[int]) -> ColumnElement[bool]:
-    """Say that a column holds one of the numbers that `these` brings, however many they are.
+    """Build the condition that a column holds one of the numbers bound by `bind_ids`, however many they are.
 
     In the words of `sqlite` or `postgresql`: a statement that is made often is made once for each (`functools.cache`),
     since SQLAlchemy takes longer to make one and to know it again than SQLite takes to carry it out.
@@ -81,7 +81,7 @@ def id_in(engine: str, column: ColumnElement[int]) -> ColumnElement[bool]:
 
 
 def id_in_query(engine: str, column: ColumnElement[int], chosen: Select[Any]) -> ColumnElement[bool]:
-    """Say that a column holds one of the numbers that a query gives.
+    """Build the condition that a column holds one of the numbers that a query returns.
 
     PostgreSQL is made to run that query first, and once: what it would do otherwise is chosen by statistics, which a
     table does not have in the minute after it was filled, and ends in minutes for an array of ten thousand jobs.
@@ -92,7 +92,7 @@ def id_in_query(engine: str, column: ColumnElement[int], chosen: Select[Any]) ->
 
 
 def bind_ids(tx: Tx, ids: Iterable[int]) -> dict[str, Any]:
-    """Give the parameters of a statement that uses `among`."""
+    """Return the parameters of a statement that uses `id_in`."""
     return _IDS.parameters(tx, [(number,) for number in ids])
 
 

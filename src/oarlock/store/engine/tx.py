@@ -11,7 +11,7 @@ Tx = Connection
 
 
 def allocate_ids(tx: Tx, column: Column[int], count: int, *, beside: tuple[Column[int], ...] = ()) -> range:
-    """Give `count` numbers that `column` does not hold yet.
+    """Return `count` numbers that `column` does not hold yet.
 
     There is one writer, so it counts in memory, from the highest number found when its connection first needed one;
     `beside` are columns where a number may outlive its row. A transaction that is rolled back leaves a gap, and no
@@ -26,7 +26,7 @@ def allocate_ids(tx: Tx, column: Column[int], count: int, *, beside: tuple[Colum
 
 
 def skip_ids(tx: Tx, column: Column[int], reached: int) -> int:
-    """Give no number of a column up to `reached`, now and after a restart; return the next one."""
+    """Never allocate numbers of a column up to `reached`, also after a restart; return the next one."""
     [following] = allocate_ids(tx, column, 1)
     following = max(following, reached + 1)
     tx.info["next ids"][column] = following

@@ -80,7 +80,7 @@ class Writer:
         self._thread.start()
 
     def submit(self, change: Change[T]) -> Future[T]:
-        """Ask for a change; the future has its value once it is on disk. Callable from any thread."""
+        """Queue a change; the future has its value once it is on disk. Callable from any thread."""
         pending = _PendingChange(change)
         with self._closing:
             if self._closed:
@@ -89,7 +89,7 @@ class Writer:
         return pending.future
 
     def write(self, change: Change[T]) -> T:
-        """Ask for a change and wait until it is on disk."""
+        """Queue a change and wait until it is on disk."""
         if threading.current_thread() is self._thread:
             raise RuntimeError("a change cannot wait for another change: both would wait for ever")
         return self.submit(change).result()
@@ -107,7 +107,7 @@ class Writer:
         self._on_loss = callback
 
     def close(self) -> None:
-        """Finish what was asked for, then end."""
+        """Finish the queued changes, then end the thread."""
         with self._closing:
             if not self._closed:
                 self._closed = True
@@ -121,7 +121,7 @@ class Writer:
         self._disconnect()
 
     def _next_group(self) -> list[_PendingChange]:
-        """Wait for a first change, then take what is there already; nothing at the end."""
+        """Wait for a first change, then take those that are queued already; return nothing at the end."""
         group = []
         pending = self._pending.get()
         while pending is not None:
@@ -151,7 +151,7 @@ class Writer:
                 journal.write(pending.lines)
 
     def _tried(self, group: Sequence[_PendingChange]) -> Exception | None:
-        """Run a group in one transaction; gives the error when the connection broke before the commit was sent."""
+        """Run a group in one transaction; return the error if the connection broke before the commit was sent."""
         if self._connection is None:
             self._check()
         try:
@@ -255,7 +255,7 @@ def _commit(shared: RootTransaction) -> None:
 
 
 def refusal(error: BaseException, *, away: bool = False) -> OarlockError:
-    """Say in a sentence why a change was not accepted; `DatabaseAway` where the same may be accepted later.
+    """Build the error for a change that failed: `DatabaseAway` where a retry may succeed.
 
     `away`: the connection was lost, and could not be made again in time.
     """

@@ -32,13 +32,13 @@ def get(tx: Tx, user: str, host: str) -> AccountDoubt | None:
 
 
 def put(tx: Tx, doubt: AccountDoubt) -> None:
-    """Write a doubt down in place of the one there may be."""
+    """Store a doubt, replacing the one there may be."""
     tx.execute(_DELETE_ONE, {"user": doubt.user, "host": doubt.host})
     insert_rows(tx, "account_doubts", _COLUMNS, [doubt])
 
 
 def remove(tx: Tx, user: str) -> None:
-    """Forget all doubts about a user."""
+    """Delete all doubts about a user."""
     tx.execute(_DELETE, {"user": user})
 
 

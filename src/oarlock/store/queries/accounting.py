@@ -45,7 +45,7 @@ def update_accounts(
     ids: Collection[int] | None = None,
     bookings: list[Booking] | None = None,
 ) -> int:
-    """Add ended jobs that were not accounted yet (of these, or of all), `most` at once; say how many were looked at.
+    """Add ended jobs that were not accounted yet (of these, or of all), `most` at once; return how many jobs were read.
 
     Jobs that never ran, or had no resource that computes, count nothing and are not looked at again. What is added
     is noted in `bookings`, where somebody wants to know.
@@ -72,7 +72,7 @@ def update_accounts(
 
 
 def listed(tx: Tx, *, since: int = 0, until: int = 2**62, user: str | None = None) -> list[AccountingRow]:
-    """Give the rows of windows that touch [since, until), of one user or of all, oldest first."""
+    """Return the rows of windows that touch [since, until), of one user or of all, oldest first."""
     row = accounting.c
     query = (
         select(accounting).where(row.window_stop >= since, row.window_start < until).order_by(*accounting.primary_key)
@@ -81,7 +81,7 @@ def listed(tx: Tx, *, since: int = 0, until: int = 2**62, user: str | None = Non
 
 
 def used(tx: Tx, *, since: int) -> dict[tuple[str, str], int]:
-    """Give the resource-seconds that each (user, project) used in windows that began since then."""
+    """Return the resource-seconds that each (user, project) used in windows that began since then."""
     row = accounting.c
     query = (
         select(row.accounting_user, row.accounting_project, func.sum(row.consumption))
@@ -97,13 +97,13 @@ def count(tx: Tx) -> int:
 
 
 def reinitialize(tx: Tx) -> None:
-    """Forget all accounts; the next `update_accounts` makes them again from all jobs."""
+    """Delete all rows; the next `update_accounts` computes them again from all jobs."""
     tx.execute(delete(accounting))
     tx.execute(update(jobs).where(jobs.c.accounted == "YES").values(accounted="NO"))
 
 
 def delete_before(tx: Tx, date: int) -> int:
-    """Forget windows that ended before a date; say how many rows that were."""
+    """Delete windows that ended before a date; return the number of rows."""
     return tx.execute(delete(accounting).where(accounting.c.window_stop < date)).rowcount
 
 

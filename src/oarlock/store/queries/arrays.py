@@ -45,7 +45,7 @@ class IncomingArray:
 
 
 def begin(tx: Tx, new: NewJob, parameters: Sequence[str]) -> IncomingArray:
-    """Take numbers for an array, and store what its members have in common; `new` describes each of them."""
+    """Allocate numbers for an array, and store what its members share; `new` describes each of them."""
     numbers = allocate_numbers(tx, len(parameters))
     text = text_of(new.request.where, {})
     first = changed(new.job, id=numbers[0], array_id=numbers[0], array_index=1, properties=text)
@@ -66,7 +66,7 @@ def add_slice(tx: Tx, incoming: IncomingArray, places: range) -> None:
 
 
 def finish(tx: Tx, incoming: IncomingArray) -> None:
-    """Let all members of an array be there."""
+    """Publish all members of an array at once."""
     first = incoming.first
     constants = dict(zip(COLUMNS, row_of(changed(first, environment="", initial_request="")), strict=True))
     tx.execute(_ADD_JOBS, {**{f"all_{name}": constants[name] for name in _SAME}, "array": first.id, "user": first.user})

@@ -126,12 +126,12 @@ def _update_boots(engine: str) -> Update:
 
 
 def of_jobs(tx: Tx, ids: Collection[int]) -> list[Attempt]:
-    """Give all attempts of jobs, by job and number."""
+    """Return all attempts of jobs, by job and number."""
     return _attempts(tx, _of_jobs(tx.dialect.name), bind_ids(tx, ids))
 
 
 def live(tx: Tx) -> list[Attempt]:
-    """Give the attempts that are not known to be over."""
+    """Return the attempts that are not known to be over."""
     return _attempts(tx, _IN_ORDER.where(attempts.c.closed_us.is_(None)), {})
 
 

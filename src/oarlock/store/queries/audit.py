@@ -34,7 +34,7 @@ class AuditEntry:
 
 
 def add(tx: Tx, entry: AuditEntry) -> None:
-    """Write a change down, in its own transaction; or a request that was refused."""
+    """Insert an entry, in the transaction of the change; or one for a request that was refused."""
     [number] = allocate_ids(tx, audit.c.id, 1)
     chain = _chained(tx.execute(_LAST).scalar() or "", number, entry)
     row = {"user_name": entry.user, "behalf": entry.behalf, "verb": entry.verb, "channel": entry.channel}
@@ -46,7 +46,7 @@ def add(tx: Tx, entry: AuditEntry) -> None:
 
 
 def listed(tx: Tx, *, user: str | None = None, job: int | None = None, since: int = 0, most: int) -> list[AuditEntry]:
-    """Give the last changes from a date on, oldest first; only those of one user, or about one job, if one is named.
+    """Return the last changes from a date on, oldest first; only those of one user, or about one job, if one is named.
 
     Whom a very long list of jobs names behind the place where it was cut off is not found.
     """
@@ -61,7 +61,7 @@ def listed(tx: Tx, *, user: str | None = None, job: int | None = None, since: in
 
 
 def _jobs(entry: AuditEntry) -> set[int]:
-    """Read which jobs a change was about."""
+    """Parse the job numbers of an entry."""
     named = _NUMBERS.search(entry.asked)
     if named is None:
         return set()
@@ -70,7 +70,7 @@ def _jobs(entry: AuditEntry) -> set[int]:
 
 
 def broken(tx: Tx) -> int | None:
-    """Give the first row that is not as it was written, or before which one is missing; nothing if all are whole."""
+    """Return the first row that was edited, or before which a row is missing; None if the chain is intact."""
     before = ""
     for row in tx.execute(select(audit).order_by(audit.c.id)):
         before = _chained(before, row.id, _entry(row))

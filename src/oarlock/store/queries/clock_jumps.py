@@ -15,7 +15,7 @@ class ClockJumps:
     ahead: tuple[tuple[int, int], ...] = ()  # the instant that it would have been, and by how many seconds it jumped
 
     def today(self, instant: int) -> int:
-        """Say what the clock of today would have shown at an instant that was written down then."""
+        """Convert an instant stored before a jump to what the present clock would have shown."""
         for before, seconds in self.ahead:
             if instant <= before:
                 instant += seconds
@@ -23,12 +23,12 @@ class ClockJumps:
 
 
 def add(tx: Tx, *, now: int, seconds: int) -> None:
-    """Keep a jump that was just seen; `seconds` below 0 is a jump back."""
+    """Store a jump of the clock; `seconds` below 0 is a jump back."""
     if seconds > 0:
         facts.get_or_set(tx, f"{_NAME}{now - seconds}", str(seconds))
 
 
 def read(tx: Tx) -> ClockJumps:
-    """Give all jumps, oldest first."""
+    """Return all jumps, oldest first."""
     stored = facts.with_prefix(tx, _NAME)
     return ClockJumps(tuple(sorted((int(name.removeprefix(_NAME)), int(value)) for name, value in stored.items())))

@@ -34,7 +34,7 @@ Columns = Mapping[str, ColumnElement[Any]]
 
 
 def sql_condition(condition: Condition, columns: Columns) -> ColumnElement[bool]:
-    """Give the SQL of a condition over these columns."""
+    """Return the SQL of a condition over these columns."""
     match condition:
         case And(parts):
             return and_(*(sql_condition(part, columns) for part in parts))

@@ -27,7 +27,7 @@ class EventRow(NamedTuple):
 
 
 def add(tx: Tx, events: Sequence[Event]) -> list[int]:
-    """Write events down, with the hosts they name."""
+    """Insert events, with the hosts they name."""
     numbers = allocate_ids(tx, event_logs.c.event_id, len(events))
     insert_rows(
         tx,
@@ -60,12 +60,12 @@ def _note(tx: Tx, event: Event) -> None:
 
 
 def to_check(tx: Tx) -> list[EventRow]:
-    """Give the events that somebody still has to act on, oldest first."""
+    """Return the events that somebody still has to act on, oldest first."""
     return _event_rows(tx, select(event_logs).where(event_logs.c.to_check == literal_column("'YES'")))
 
 
 def check_off(tx: Tx, ids: Collection[int]) -> None:
-    """Say that these events were acted on."""
+    """Mark events as acted on."""
     tx.execute(_check_off(tx.dialect.name), bind_ids(tx, ids))
 
 
@@ -75,7 +75,7 @@ def _check_off(engine: str) -> Update:
 
 
 def of_jobs(tx: Tx, ids: Collection[int]) -> list[EventRow]:
-    """Give the events of jobs, oldest first."""
+    """Return the events of jobs, oldest first."""
     query = select(event_logs).where(
         id_in(tx.dialect.name, event_logs.c.job_id), event_logs.c.job_id != literal_column("0")
     )
@@ -83,20 +83,20 @@ def of_jobs(tx: Tx, ids: Collection[int]) -> list[EventRow]:
 
 
 def after(tx: Tx, number: int, types: Collection[EventType], *, most: int) -> list[EventRow]:
-    """Give the first events of some types that were written after one, oldest first."""
+    """Return the first events of some types that were written after one, oldest first."""
     later, wanted = event_logs.c.event_id > number, event_logs.c.type.in_([kind.value for kind in types])
     return _event_rows(tx, select(event_logs).where(later, wanted).order_by("event_id").limit(most))
 
 
 def last(tx: Tx) -> int:
-    """Give the number of the newest event; 0 if there is none."""
+    """Return the number of the newest event; 0 if there is none."""
     return tx.execute(select(func.max(event_logs.c.event_id))).scalar() or 0
 
 
 def of_hosts(
     tx: Tx, hosts: Collection[str] | None = None, *, since: int = 0, most: int | None = None
 ) -> list[EventRow]:
-    """Give the events that name one of these hosts (any host, if none is given) from a date on; the last `most`."""
+    """Return the events that name one of these hosts (any host, if none is given) from a date on; the last `most`."""
     named = select(event_log_hostnames.c.event_id)
     if hosts is not None:
         named = named.where(event_log_hostnames.c.hostname.in_(hosts))

@@ -30,7 +30,7 @@ class ForeignJob(NamedTuple):
 
 
 def oar_jobs(conninfo: str, jobs: Sequence[int]) -> list[ForeignJob]:
-    """Ask OAR's database about jobs, in a transaction that cannot write. OAR's projects stand for accounts."""
+    """Query OAR's database for jobs, in a read-only transaction. OAR's projects stand for accounts."""
     with psycopg.connect(conninfo, connect_timeout=_TIMEOUT_SECONDS) as connection:
         connection.read_only = True
         rows = connection.execute(
@@ -40,7 +40,7 @@ def oar_jobs(conninfo: str, jobs: Sequence[int]) -> list[ForeignJob]:
 
 
 def slurm_statement(cluster: str, jobs: Iterable[int]) -> str:
-    """Make the statement that asks slurmdbd's database about jobs of a cluster; the oldest of a number comes first."""
+    """Build the statement that queries slurmdbd's database for jobs of a cluster; of equal numbers the oldest first."""
     if not _CLUSTER.fullmatch(cluster):
         raise ConfigRefused(f"`{cluster}` is not the name of a cluster in slurmdbd.", hint="Give --slurm-cluster NAME.")
     job = table(f"{cluster}_job_table", *map(column, ("id_job", "account", "job_name", "id_assoc", "time_submit")))
@@ -56,7 +56,7 @@ def slurm_statement(cluster: str, jobs: Iterable[int]) -> str:
 
 
 def slurm_jobs(answer: str) -> list[ForeignJob]:
-    """Read what MariaDB's client prints in batch mode: tabs between columns, backslashes before what is special."""
+    """Parse the output of MariaDB's client in batch mode: tabs between columns, backslash escapes."""
     rows = (line.split("\t") for line in answer.splitlines())
     return [ForeignJob(int(row[0]), *map(_plain, row[1:])) for row in rows if len(row) == len(ForeignJob._fields)]
 

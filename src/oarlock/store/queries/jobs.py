@@ -143,7 +143,7 @@ def add(tx: Tx, new: Sequence[NewJob]) -> list[Job]:
 
 
 def allocate_numbers(tx: Tx, count: int) -> range:
-    """Take numbers for new jobs; those of arrays that are still being written are taken already."""
+    """Allocate numbers for new jobs; those of arrays that are still being written stay reserved."""
     return allocate_ids(tx, jobs.c.job_id, count, beside=(array_texts.c.last_job_id,))
 
 
@@ -198,13 +198,13 @@ def add_details(tx: Tx, numbers: Sequence[int], new: Sequence[NewJob], texts: di
 
 
 def get(tx: Tx, job_id: int) -> Job:
-    """Give one job, or refuse (`UnknownJob`)."""
+    """Return a job; raise `UnknownJob` if there is none of that number."""
     [job] = get_many(tx, [job_id])
     return job
 
 
 def get_many(tx: Tx, ids: Collection[int]) -> list[Job]:
-    """Give jobs by increasing number; each of them must exist (`UnknownJob`)."""
+    """Return jobs by increasing number; each of them must exist (`UnknownJob`)."""
     jobs_found = existing(tx, ids)
     numbers = {job.id for job in jobs_found}
     for number in ids:
@@ -214,7 +214,7 @@ def get_many(tx: Tx, ids: Collection[int]) -> list[Job]:
 
 
 def existing(tx: Tx, ids: Collection[int]) -> list[Job]:
-    """Give jobs by increasing number; numbers that were never given are left out."""
+    """Return jobs by increasing number; numbers that were never given are left out."""
     return _jobs(tx, tx.execute(_known(tx.dialect.name), bind_ids(tx, ids)))
 
 
@@ -260,13 +260,13 @@ def _known(engine: str) -> Select[Any]:
 
 
 def in_states(tx: Tx, states: Collection[JobState], *, user: str | None = None) -> list[Job]:
-    """Give the jobs that are in one of these states, of one user or of all, oldest first."""
+    """Return the jobs in these states, of one user or of all, oldest first."""
     query = _SELECT.where(jobs.c.state.in_([state.value for state in states]))
     return _jobs(tx, tx.execute(query if user is None else query.where(jobs.c.job_user == user)))
 
 
 def of_type(tx: Tx, word: str) -> list[Job]:
-    """Give the jobs of a type that are not over, oldest first."""
+    """Return the jobs of a type that are not over, oldest first."""
     current = select(job_types.c.job_id).where(
         job_types.c.type == word, job_types.c.type_index == literal_column("'CURRENT'")
     )
@@ -274,29 +274,29 @@ def of_type(tx: Tx, word: str) -> list[Job]:
 
 
 def numbers_in(tx: Tx, states: Collection[JobState]) -> set[int]:
-    """Give the numbers of the jobs that are in one of these states."""
+    """Return the numbers of the jobs that are in one of these states."""
     return set(tx.execute(select(jobs.c.job_id).where(jobs.c.state.in_([s.value for s in states]))).scalars())
 
 
 def of_array(tx: Tx, array_id: int) -> list[Job]:
-    """Give the members of an array, in their order; none if there is no such array."""
+    """Return the members of an array, in their order; none if there is no such array."""
     return _jobs(tx, tx.execute(_SELECT.where(jobs.c.array_id == array_id)))
 
 
 def matching(tx: Tx, condition: Condition, *, user: str | None = None) -> list[int]:
-    """Give the numbers of jobs that fulfil a condition checked with `VISIBLE`, oldest first; for `Database.ask`."""
+    """Return the numbers of jobs that fulfil a condition checked with `VISIBLE`, oldest first; for `Database.ask`."""
     query = select(jobs.c.job_id).where(condition_sql.sql_condition(condition, dict(jobs.c))).order_by(jobs.c.job_id)
     return list(tx.execute(query if user is None else query.where(jobs.c.job_user == user)).scalars())
 
 
 def assign(tx: Tx, assigned: Mapping[int, Collection[int]]) -> None:
-    """Give resources to jobs: moldable number → resource numbers. They are released by the move to a final state."""
+    """Assign resources to jobs: moldable number → resource numbers. A move to a final state releases them."""
     pairs = [(moldable, resource) for moldable, resources in assigned.items() for resource in sorted(resources)]
     insert_rows(tx, "assigned_resources", ["moldable_job_id", "resource_id"], pairs)
 
 
 def unassign(tx: Tx, moldable_ids: Collection[int]) -> None:
-    """Take resources back from jobs whose launch failed before anything of the user's ran: as if never given."""
+    """Remove the allocation of jobs whose launch failed before anything of the user's ran."""
     tx.execute(
         assigned_resources.delete().where(id_in(tx.dialect.name, assigned_resources.c.moldable_job_id)),
         bind_ids(tx, moldable_ids),
@@ -304,7 +304,7 @@ def unassign(tx: Tx, moldable_ids: Collection[int]) -> None:
 
 
 def resources_of(tx: Tx, ids: Collection[int]) -> dict[int, list[int]]:
-    """Give the resources that jobs have or had, by job; a job that never got any is not in the answer."""
+    """Return the resources that jobs have or had, by job; a job that never got any is not in the answer."""
     rows = tx.execute(
         select(jobs.c.job_id, assigned_resources.c.resource_id)
         .join(assigned_resources, assigned_resources.c.moldable_job_id == jobs.c.assigned_moldable_job)
@@ -316,7 +316,7 @@ def resources_of(tx: Tx, ids: Collection[int]) -> dict[int, list[int]]:
 
 
 def holders(tx: Tx, resource_ids: Collection[int]) -> dict[int, list[int]]:
-    """Give the jobs that hold these resources now, by resource; one that is free is not in the answer."""
+    """Return the jobs that hold these resources now, by resource; one that is free is not in the answer."""
     return _grouped(tx.execute(_holders(tx.dialect.name), bind_ids(tx, resource_ids)))
 
 
@@ -348,7 +348,7 @@ _SUSPENDED = select(job_state_logs.c.job_id, job_state_logs.c.date_start, job_st
 
 
 def dependencies(tx: Tx, ids: Collection[int]) -> dict[int, list[int]]:
-    """Give the jobs that each of these waits for; those that wait for none are not in the answer."""
+    """Return the dependencies of each job; jobs without any are not in the answer."""
     rows = tx.execute(
         select(job_dependencies.c.job_id, job_dependencies.c.job_id_required)
         .where(id_in(tx.dialect.name, job_dependencies.c.job_id))
@@ -359,13 +359,13 @@ def dependencies(tx: Tx, ids: Collection[int]) -> dict[int, list[int]]:
 
 
 def wait_for_copy(tx: Tx, original: int, copy: int) -> None:
-    """Let the jobs that wait for one job wait for its copy instead."""
+    """Redirect dependencies on a job to its resubmitted copy."""
     required = job_dependencies.c.job_id_required
     tx.execute(update(job_dependencies).where(required == original).values(job_id_required=copy))
 
 
 def state_history(tx: Tx, job_id: int) -> list[tuple[JobState, int, int, str]]:
-    """Tell what a job went through: state, from when, until when (0: still), why."""
+    """Return the states of a job in order: state, start, stop (0: still in it), reason."""
     log = job_state_logs.c
     rows = tx.execute(
         select(log.job_state, log.date_start, log.date_stop, log.why)
@@ -408,7 +408,7 @@ def row_of(job: Job) -> tuple[Any, ...]:
 
 
 def _jobs(tx: Tx, rows: Iterable[Any]) -> list[Job]:
-    """Make jobs of rows, with their types, and with what members of an array have in common."""
+    """Build jobs from rows, with their types and the texts that members of an array share."""
     fields, arrays = [], {}
     for row in rows:
         fields.append(dict(zip(_FIELDS, row[:-1], strict=True)))
@@ -513,7 +513,7 @@ def _walltime(walltime: int | None) -> int:
 
 
 def text_of(condition: Condition | None, texts: dict[Condition, str]) -> str:
-    """Write a condition as it is stored; members of an array have the same ones."""
+    """Return the stored text of a condition; `texts` caches it for the members of an array."""
     if condition is None:
         return ""
     if condition not in texts:

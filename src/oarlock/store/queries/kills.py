@@ -13,7 +13,7 @@ from oarlock.store.tables import frag_jobs
 
 
 def request(tx: Tx, ids: Collection[int], *, at: int) -> list[int]:
-    """Ask for the end of jobs; give those for which nobody had asked before."""
+    """Request the kill of jobs; return those for which it was not requested before."""
     before = requested(tx, ids)
     new = [number for number in dict.fromkeys(ids) if number not in before]
     rows = [(number, at, FragState.LEON.value) for number in new]
@@ -22,7 +22,7 @@ def request(tx: Tx, ids: Collection[int], *, at: int) -> list[int]:
 
 
 def requested(tx: Tx, ids: Collection[int]) -> set[int]:
-    """Return those of the jobs whose end was asked for, by a person or by the system."""
+    """Return those of the jobs whose kill was requested, by a user or by the system."""
     return set(tx.execute(_asked(tx.dialect.name), bind_ids(tx, ids)).scalars())
 
 
@@ -32,7 +32,7 @@ def _asked(engine: str) -> Select[Any]:
 
 
 def under_way(tx: Tx) -> list[tuple[int, FragState, int]]:
-    """Give the kills that are not over: job, how far it has come, when it was asked for; oldest first."""
+    """Return the kills that are not over: job, how far it has come, when it was asked for; oldest first."""
     return [(number, FragState(state), date) for number, state, date in tx.execute(_UNDER_WAY)]
 
 
@@ -44,7 +44,7 @@ _UNDER_WAY = (
 
 
 def set_state(tx: Tx, ids: Collection[int], state: FragState) -> None:
-    """Say how far the kills of these jobs have come."""
+    """Update the state of the kills of these jobs."""
     tx.execute(_set_state(tx.dialect.name, state), bind_ids(tx, ids))
 
 

@@ -77,7 +77,7 @@ _START = [column.name for column in _COLUMNS].index("start_time")
 
 
 def rows(tx: Tx, which: JobFilter, *, most: int) -> list[JobRow]:
-    """Give the wanted jobs, oldest first; not more than `most`."""
+    """Return the wanted jobs, oldest first; not more than `most`."""
     holds, bound = _chosen(tx, which)
     rows = tx.execute(select(*_COLUMNS).where(*holds).order_by(jobs.c.job_id).limit(most), bound).all()
     numbers = select(jobs.c.job_id).where(*holds)
@@ -105,7 +105,7 @@ def details(tx: Tx, ids: Collection[int]) -> dict[int, JobDetails]:
 
 
 def on_resources(tx: Tx) -> dict[int, list[int]]:
-    """Give the jobs that hold each resource now; a resource that nobody holds is not in the answer."""
+    """Return the jobs that hold each resource now; a resource that nobody holds is not in the answer."""
     rows = tx.execute(
         select(assigned_resources.c.resource_id, jobs.c.job_id)
         .join(jobs, jobs.c.assigned_moldable_job == assigned_resources.c.moldable_job_id)
@@ -122,7 +122,7 @@ def on_resources(tx: Tx) -> dict[int, list[int]]:
 
 
 def planned_resources(tx: Tx, ids: Collection[int]) -> dict[int, list[int]]:
-    """Give the resources that the last plan has for jobs that still wait, by job."""
+    """Return the resources that the last plan has for jobs that still wait, by job."""
     plan, choice = gantt_jobs_resources_visu.c, moldable_job_descriptions.c
     rows = tx.execute(
         select(choice.moldable_job_id, plan.resource_id)
@@ -138,7 +138,7 @@ def planned_resources(tx: Tx, ids: Collection[int]) -> dict[int, list[int]]:
 
 
 def addresses(tx: Tx, ids: Collection[int]) -> dict[int, str]:
-    """Give the node of each of these resources; those that were removed are not in the answer."""
+    """Return the node of each of these resources; those that were removed are not in the answer."""
     rows = tx.execute(
         select(resources.c.resource_id, resources.c.network_address)
         .where(id_in(tx.dialect.name, resources.c.resource_id))
@@ -149,7 +149,7 @@ def addresses(tx: Tx, ids: Collection[int]) -> dict[int, str]:
 
 
 def at_nodes(tx: Tx, names: Collection[str]) -> dict[str, list[int]]:
-    """Give the resources of nodes, by node; a node that has none is not in the answer."""
+    """Return the resources of nodes, by node; a node that has none is not in the answer."""
     rows = tx.execute(
         select(resources.c.network_address, resources.c.resource_id)
         .where(resources.c.network_address.in_(names))
@@ -214,7 +214,7 @@ def _choices(tx: Tx, numbers: Select[Any], bound: Mapping[str, Any]) -> dict[int
 
 
 def _line(row: Sequence[Any], types: Mapping[int, list[str]], choices: Mapping[int, list[_Choice]]) -> JobRow:
-    """Put a job's line together: of its alternatives counts the one it has, else the planned one, else the first."""
+    """Build the row of a job; its alternative is the assigned one, else the planned one, else the first."""
     number, start, assigned = row[0], row[_START], row[-1]
     walltime, scheduled = None, start or None
     alternatives = choices.get(number, ())

@@ -20,7 +20,7 @@ _COLUMNS = [column.name for column in maintenance.columns]
 
 
 def add(tx: Tx, window: Maintenance) -> Maintenance:
-    """Keep a new window; gives it with its number."""
+    """Insert a new window; return it with its number."""
     [number] = allocate_ids(tx, maintenance.c.maintenance_id, 1)
     added = replace(window, id=number)
     insert_rows(tx, "maintenance", _COLUMNS, [astuple(added)])
@@ -28,7 +28,7 @@ def add(tx: Tx, window: Maintenance) -> Maintenance:
 
 
 def listed(tx: Tx, *, now: int = 0) -> list[Maintenance]:
-    """Give the windows that are not over, those that begin first before the others."""
+    """Return the windows that are not over, those that begin first before the others."""
     return [Maintenance(*row) for row in tx.execute(_LISTED, {"now": now})]
 
 
@@ -40,13 +40,13 @@ _LISTED = (
 
 
 def remove(tx: Tx, number: int) -> None:
-    """Take a window back (`UnknownWindow` if there is none of that number)."""
+    """Delete a window (`UnknownWindow` if there is none of that number)."""
     if not tx.execute(delete(maintenance).where(maintenance.c.maintenance_id == number)).rowcount:
         raise UnknownWindow(f"There is no maintenance {number}.", hint="`oarlock maintenance list` lists them.")
 
 
 def windows(tx: Tx, types: Mapping[str, type], *, now: int) -> list[MaintenanceWindow]:
-    """Give the windows that are not over with their resources, for the scheduler; and what unknown jobs hold."""
+    """Return the windows that are not over with their resources, for the scheduler; and what unknown jobs hold."""
     rows = [tuple(row) for row in tx.execute(_WINDOWS, {"now": now})]
     own = [row for row in rows if row[1] is not None]
     maintained = [
@@ -70,8 +70,9 @@ _WINDOWS = union_all(
 
 
 def resources_of_window(tx: Tx, where: str, types: Mapping[str, type]) -> tuple[int, ...]:
-    """Give the resources that a window is about. One whose condition cannot be read any more is about all: it is better
-    that a job waits than that it runs on a node that somebody takes apart.
+    """Return the resources of a window: all of them if its condition cannot be parsed any more.
+
+    It is better that a job waits than that it runs on a node that is being repaired.
     """
     if where:
         try:

@@ -16,7 +16,7 @@ _WALLTIMES = BoundRows("lasting", id=INTEGER, seconds=INTEGER)
 
 
 def walltimes(tx: Tx, ids: Collection[int]) -> dict[int, int]:
-    """Give the walltimes of moldable alternatives, in seconds."""
+    """Return the walltimes of moldable alternatives, in seconds."""
     return dict(tuple(row) for row in tx.execute(_walltimes(tx.dialect.name), bind_ids(tx, ids)))
 
 
@@ -27,7 +27,7 @@ def _walltimes(engine: str) -> Select[Any]:
 
 
 def starts_and_walltimes(tx: Tx, states: Collection[JobState]) -> list[tuple[int, int, int]]:
-    """Give the jobs in these states with their start and the walltime of the alternative that was chosen (else 0)."""
+    """Return the jobs in these states with their start and the walltime of the alternative that was chosen (else 0)."""
     moldable = moldable_job_descriptions.c
     rows = tx.execute(
         select(jobs.c.job_id, jobs.c.start_time, moldable.moldable_walltime)
@@ -39,7 +39,7 @@ def starts_and_walltimes(tx: Tx, states: Collection[JobState]) -> list[tuple[int
 
 
 def set_walltimes(tx: Tx, walltimes: Mapping[int, int]) -> None:
-    """Give alternatives other walltimes."""
+    """Update the walltimes of moldable alternatives."""
     new_walltimes = _WALLTIMES.table(tx.dialect.name)
     tx.execute(
         update(moldable_job_descriptions)

@@ -43,7 +43,7 @@ _MOVES = BoundRows(
 
 
 def record(tx: Tx, moves: Sequence[Moved]) -> None:
-    """Write moves and their lines of history, in as many statements for thousands of jobs as for one.
+    """Write state changes and their history rows, in as many statements for thousands of jobs as for one.
 
     With the state go the fields that change in a job's life: message, reservation, start, stop, assigned, exit code.
     A final state sets the stop time (never before the start), makes the job's rows LOG, and tells its resources when
@@ -68,7 +68,7 @@ def _note(tx: Tx, moved: Moved) -> None:
 
 
 def _checked(tx: Tx, moves: Sequence[Moved]) -> dict[int, int]:
-    """See that every job is where its first move begins; give since when it has been there."""
+    """Check that every job is in the state its first move starts from; return since when, by job."""
     rows = tx.execute(
         _present(tx.dialect.name), _IDS.parameters(tx, [(job_id,) for job_id in {m.job.id for m in moves}])
     )
@@ -100,7 +100,7 @@ class _MovePath:
         self.suspended = False  # somewhere on the way
 
     def go(self, moved: Moved, number: int) -> list[Any]:
-        """Take a move; give the line of history that it adds. The line before ends where it begins."""
+        """Apply a move; return the history row that it adds. The row before it ends where this one starts."""
         self.at = max(self.at, moved.at)  # a clock that was set back must not turn intervals round
         if self.left is None:
             self.left = self.at
@@ -116,7 +116,7 @@ _LINE = ("job_state_log_id", "job_id", "job_state", "date_start", "date_stop", "
 
 
 def _write(tx: Tx, moves: Sequence[Moved], since: Mapping[int, int]) -> None:
-    """Write where the jobs are in the end, and a line of history for each step of the way."""
+    """Write the last state of each job, and a history row for each move."""
     engine = tx.dialect.name
     numbers = allocate_ids(tx, job_state_logs.c.job_state_log_id, len(moves))
     ways = {number: _MovePath(at) for number, at in since.items()}
@@ -146,7 +146,7 @@ def _row(way: _MovePath) -> tuple[Any, ...]:
 
 
 def _follow(tx: Tx, moves: Sequence[Moved]) -> None:
-    """Do what follows for resources and for the rows beside the job's own."""
+    """Update the resources and the other rows of the jobs that moved."""
     engine = tx.dialect.name
     if stopped := [(moved.job.id,) for moved in moves if {moved.before, moved.job.state} & _STOPPED]:
         tx.execute(_mark_suspended(engine), _IDS.parameters(tx, stopped))
@@ -199,7 +199,7 @@ def _end_intervals(engine: str) -> Update:
 
 @cache
 def _mark_suspended(engine: str) -> Update:
-    """Say of each resource of these jobs whether a suspended job is on it now."""
+    """Update `suspended_jobs` of the resources of these jobs."""
     held = assigned_resources.alias("held")
     holder = jobs.alias("holder")
     stopped = (
@@ -230,7 +230,7 @@ def _last_used(engine: str) -> Update:
 
 
 def _assigned(engine: str, *columns: Any) -> Select[Any]:
-    """Read what is assigned to the moved jobs."""
+    """Select from the resources assigned to the moved jobs."""
     moved = _IDS.table(engine)
     return (
         select(*columns)
@@ -242,7 +242,7 @@ def _assigned(engine: str, *columns: Any) -> Select[Any]:
 
 @cache
 def _retire(engine: str) -> tuple[Update, ...]:
-    """Make the rows of ended jobs LOG."""
+    """Mark the rows of finished jobs as LOG."""
     moldable, group = moldable_job_descriptions.c, job_resource_groups.c
     moldables = select(moldable.moldable_id).where(id_in(engine, moldable.moldable_job_id))
     groups = select(group.res_group_id).where(id_in_query(engine, group.res_group_moldable_id, moldables))

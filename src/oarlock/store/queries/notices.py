@@ -26,19 +26,19 @@ class PendingNotice(NamedTuple):
 
 
 def add(tx: Tx, new: Sequence[PendingNotice]) -> range:
-    """Keep notices until they are sent; gives their numbers."""
+    """Store notices until they are sent; return their numbers."""
     numbers = allocate_ids(tx, notices.c.notice_id, len(new))
     insert_rows(tx, "notices", _COLUMNS, [(number, *notice) for number, notice in zip(numbers, new, strict=True)])
     return numbers
 
 
 def pending(tx: Tx) -> dict[int, PendingNotice]:
-    """Give the notices that were not sent, oldest first."""
+    """Return the notices that were not sent, oldest first."""
     return {row[0]: PendingNotice(*row[1:]) for row in tx.execute(_PENDING)}
 
 
 def sent(tx: Tx, numbers: Collection[int]) -> None:
-    """Forget notices that were sent."""
+    """Delete notices that were sent."""
     tx.execute(_sent(tx.dialect.name), bind_ids(tx, numbers))
 
 

@@ -30,7 +30,7 @@ _USED = (
 
 
 def with_decayed(tx: Tx, usage: Mapping[str, Usage], *, half_life: int, now: int) -> dict[str, Usage]:
-    """Add what every queue's users used; each row counts half after a half-life, a quarter after two."""
+    """Add the decayed usage of every queue's users: a row counts half after a half-life, a quarter after two."""
     used: dict[str, dict[str, float]] = {}
     for queue, user, start, consumed in tx.execute(_USED, {"since": now - _HALF_LIVES * half_life, "until": now}):
         mine = used.setdefault(queue, {})
@@ -46,7 +46,7 @@ _PEOPLE = BoundRows("people", person=TEXT_BY_CODE_POINT)
 
 
 def recent(tx: Tx, users: Collection[str]) -> dict[str, tuple[int, ...]]:
-    """Give how long the last two jobs of users ran: of those that are over, the ones that were submitted last."""
+    """Return how long the last two jobs of users ran: of those that are over, the ones that were submitted last."""
     rows = tx.execute(_last(tx.dialect.name), _PEOPLE.parameters(tx, [(user,) for user in sorted(users)]))
     runs: defaultdict[str, list[int]] = defaultdict(list)
     for user, start, stop in rows:

@@ -42,7 +42,7 @@ class Prediction(NamedTuple):
 
 
 def predictions(plan: Plan) -> dict[int, Prediction]:
-    """Give what is stored of a plan, by moldable number."""
+    """Return what is stored of a plan, by moldable number."""
     return {
         place.moldable_id: Prediction(
             place.moldable_id, place.start, tuple(sorted(filter(None, plan.resources(job_id))))
@@ -52,7 +52,7 @@ def predictions(plan: Plan) -> dict[int, Prediction]:
 
 
 def read(tx: Tx, ids: Collection[int] | None = None) -> dict[int, Prediction]:
-    """Give the plan as it is stored, by moldable number: all of it, or only what it says of these."""
+    """Return the plan as it is stored, by moldable number: all of it, or only what it says of these."""
     if ids is None:
         given, starts, bound = _GIVEN, _STARTS, {}
     else:
@@ -81,7 +81,7 @@ def _of_these(engine: str) -> tuple[Select[Any], Select[Any]]:
 
 
 def promised(tx: Tx, queue: str) -> dict[int, Promise]:
-    """Give what the waiting jobs of a queue were told, by their numbers; reservations have their own dates."""
+    """Return the dates promised to the waiting jobs of a queue, by job; reservations have their own dates."""
     starts, given = _stored_promises()
     rows = tx.execute(given, {"queue": queue}).all()
     resources = {key: tuple([resource for _, resource in group]) for key, group in groupby(rows, key=itemgetter(0))}
@@ -117,7 +117,7 @@ def _stored_promises() -> tuple[Select[Any], Select[Any]]:
 
 
 def reserved(tx: Tx) -> dict[int, int]:
-    """Give the reservations that were accepted and did not start, each with the alternative that has a place."""
+    """Return the reservations that were accepted and did not start, each with the alternative that has a place."""
     return {row.job_id: row.moldable_id for row in tx.execute(_RESERVED)}
 
 
@@ -168,13 +168,13 @@ _RESERVED = (
 
 
 def reference(tx: Tx) -> int | None:
-    """Give the date of the last pass; nothing before the first."""
+    """Return the date of the last scheduling pass; None before the first."""
     predicted = gantt_jobs_predictions.c
     return tx.execute(select(predicted.start_time).where(predicted.moldable_job_id == _REFERENCE)).scalar()
 
 
 def difference(before: Mapping[int, Prediction], after: Mapping[int, Prediction]) -> tuple[list[Prediction], list[int]]:
-    """Say what has to be written to get from one plan to another: new or other places, and who has none any more."""
+    """Return the changes between two plans: placements that are new or differ, and alternatives without one now."""
     placed = [place for number, place in after.items() if before.get(number) != place]
     return placed, [number for number in before if number not in after]
 

@@ -47,7 +47,7 @@ RESERVED = frozenset((*_WORDS_OF_REQUESTS.split(), *_WORDS_OF_SQL.split()))
 
 
 def types(tx: Tx) -> dict[str, type]:
-    """Give every column of resources, the site's own included, with `int` or `str`; those of the manual first."""
+    """Return every column of resources, the site's own included, with `int` or `str`; those of the manual first."""
     rows = tx.execute(_SQLITE_COLUMNS if tx.dialect.name == "sqlite" else _POSTGRESQL_COLUMNS)
     return {name: str if "CHAR" in kind.upper() or "TEXT" in kind.upper() else int for name, kind in rows}
 
@@ -60,7 +60,7 @@ _POSTGRESQL_COLUMNS = text(
 
 
 def clause(columns: Mapping[str, type]) -> TableClause:
-    """Give the resources table with these columns, for statements that read or set the site's own."""
+    """Return the resources table with these columns, for statements that read or set the site's own."""
     return _clause(tuple(columns.items()))
 
 
@@ -94,7 +94,7 @@ def add(tx: Tx, name: str, kind: type) -> bool:
 
 
 def rename(tx: Tx, old: str, new: str) -> None:
-    """Give a property another name; its values stay."""
+    """Rename a property; its values stay."""
     existing = types(tx)
     _check_own(old, existing)
     _check_new(new, {name: kind for name, kind in existing.items() if name != old})
@@ -110,7 +110,7 @@ def drop(tx: Tx, name: str, *, at: int) -> None:
 
 
 def _present(name: str) -> ColumnElement[bool]:
-    """Find the lines of history that still hold."""
+    """Build the condition for the open history rows of a property."""
     return and_(resource_logs.c.date_stop == 0, resource_logs.c.attribute == name)
 
 

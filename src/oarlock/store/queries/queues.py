@@ -18,7 +18,7 @@ _LISTED = select(queues.c.queue_name, queues.c.priority, queues.c.scheduler_poli
 
 
 def listed(tx: Tx) -> list[Queue]:
-    """Give all queues, those with the highest priority first."""
+    """Return all queues, those with the highest priority first."""
     rows = tx.execute(_LISTED)
     return [Queue(name, priority, policy, state == "Active") for name, priority, policy, state in rows]
 

@@ -14,17 +14,17 @@ _LISTED = select(quotas).order_by(quotas.c.position)
 
 
 def listed(tx: Tx) -> list[QuotaRule]:
-    """Give all rules, in the site's order."""
+    """Return all rules, in the site's order."""
     return [QuotaRule(*row[1:]) for row in tx.execute(_LISTED)]
 
 
 def numbered(tx: Tx) -> dict[int, QuotaRule]:
-    """Give all rules by their numbers, in the site's order."""
+    """Return all rules by their numbers, in the site's order."""
     return {row[0]: QuotaRule(*row[1:]) for row in tx.execute(_LISTED)}
 
 
 def put(tx: Tx, rules: Mapping[int, QuotaRule]) -> None:
-    """Put these rules, by their numbers, in the place of all there were."""
+    """Replace all rules by these, keyed by their numbers."""
     tx.execute(delete(quotas))
     rows = [
         (number, r.queue, r.project, r.job_type, r.user, r.resources, r.jobs, r.resource_seconds)

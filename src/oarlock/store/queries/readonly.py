@@ -20,7 +20,7 @@ _SECONDS = 60
 
 
 def grant_reader(tx: Tx, role: str, *, password: str) -> None:
-    """Make the account if it is not there, and give it what it may read and nothing else. PostgreSQL only.
+    """Create or update the account, and grant it what it may read and nothing else. PostgreSQL only.
 
     Called at every start, so that tables of a newer version are readable too.
     """

@@ -18,7 +18,7 @@ _ANSWER = select(request_ids.c.verb, request_ids.c.answer).where(
 
 
 def answer(tx: Tx, *, user: str, request_id: str, verb: str) -> str | None:
-    """Give what a request was answered when it was done; nothing if it never was."""
+    """Return the stored answer to a request; None if it was never done."""
     row = tx.execute(_ANSWER, {"user": user, "request_id": request_id}).first()
     if row is None:
         return None
@@ -34,7 +34,7 @@ _KEYS = BoundRows("asked", user=TEXT_BY_CODE_POINT, request_id=TEXT_BY_CODE_POIN
 
 
 def answered_keys(tx: Tx, keys: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Give those of these requests (user and request id) that were done before, whatever they asked for."""
+    """Return those of these requests (user and request id) that were done before, whatever they asked for."""
     return {(user, request_id) for user, request_id in tx.execute(_known(tx.dialect.name), _KEYS.parameters(tx, keys))}
 
 
@@ -46,19 +46,19 @@ def _known(engine: str) -> Select[Any]:
 
 
 def remember(tx: Tx, *, user: str, request_id: str, verb: str, answer: str, at: int) -> None:
-    """Keep the answer to a request, in the transaction that does what it asks."""
+    """Store the answer to a request, in the transaction that does what it asks."""
     row = {"user_name": user, "request_id": request_id, "verb": verb, "answer": answer, "date": at}
     tx.execute(insert(request_ids), row)
 
 
 def remember_all(tx: Tx, answers: Sequence[tuple[str, str, str]], *, verb: str, at: int) -> None:
-    """Keep the answers to several requests: user, request id and answer of each."""
+    """Store the answers to several requests: user, request id and answer of each."""
     columns = ["user_name", "request_id", "answer", "verb", "date"]
     insert_rows(tx, "request_ids", columns, [(*answer, verb, at) for answer in answers])
 
 
 def forget(tx: Tx, *, before: int, most_of_user: int, at_once: int) -> int:
-    """Forget answers older than a date, and the oldest of users who have more than so many; return how many.
+    """Delete answers older than a date, and the oldest of users with more than `most_of_user`; return how many.
 
     Not more than `at_once`: others want to write, too.
     """

@@ -33,7 +33,7 @@ _CHANGES = BoundRows("changed", id=INTEGER, attribute=TEXT_BY_CODE_POINT)
 
 
 def listed(tx: Tx, ids: Collection[int] | None = None) -> list[Resource]:
-    """Give resources by increasing number: those asked for (`UnknownResource` if one is missing), or all."""
+    """Return resources by increasing number: those asked for (`UnknownResource` if one is missing), or all."""
     columns = properties.types(tx)
     resource = properties.clause(columns)
     if ids is None:
@@ -51,12 +51,12 @@ def _listed(engine: str, resource: TableClause) -> Select[Any]:
 
 
 def version(tx: Tx) -> int:
-    """Give a number that grows whenever a resource is added, or a property or the state of one changes."""
+    """Return a number that grows whenever a resource is added, or a property or the state of one changes."""
     return tx.execute(_LAST_CHANGE).scalar_one() or 0
 
 
 def matching(tx: Tx, condition: Condition, types: Mapping[str, type]) -> list[int]:
-    """Give the numbers of resources that fulfil a condition, in order.
+    """Return the numbers of resources that fulfil a condition, in order.
 
     `types` are the columns (`properties.types`) that the condition was checked with; both are read before, so that
     this alone runs inside `Database.ask`.
@@ -122,9 +122,9 @@ def set_properties(tx: Tx, ids: Collection[int], values: Mapping[str, Value], *,
 
 
 def set_state(tx: Tx, ids: Collection[int], state: ResourceState, *, at: int, by_check: bool = False) -> list[int]:
-    """Put resources into a state; give those that were not in it. `by_check`: the node check decided, nobody else.
+    """Set the state of resources; return those that were not in it. `by_check`: the node check decided.
 
-    A state that was asked for meanwhile is thereby answered.
+    A state requested meanwhile is cleared.
     """
     differing = [resource for resource in listed(tx, ids) if resource.properties["state"] != state.value]
     changed = [resource.id for resource in differing]
@@ -155,7 +155,7 @@ def _node(resource: Resource) -> str:
 
 
 def request_state(tx: Tx, ids: Collection[int], state: NextState, *, by_check: bool = False) -> None:
-    """Ask for a state; the server applies it when it is time (`asked`, then `set_state`)."""
+    """Request a state; the server applies it soon (`requested_states`, then `set_state`)."""
     listed(tx, ids)
     tx.execute(
         update(resources)
@@ -166,7 +166,7 @@ def request_state(tx: Tx, ids: Collection[int], state: NextState, *, by_check: b
 
 
 def requested_states(tx: Tx) -> list[tuple[int, NextState, bool]]:
-    """Give the resources for which another state was asked: number, state, and whether the node check asked."""
+    """Return the state changes requested for resources: number, state, and whether the node check requested it."""
     rows = tx.execute(
         select(resources.c.resource_id, resources.c.next_state, resources.c.next_finaud_decision)
         .where(resources.c.next_state != literal_column("'UnChanged'"))
@@ -176,7 +176,7 @@ def requested_states(tx: Tx) -> list[tuple[int, NextState, bool]]:
 
 
 def sizes(tx: Tx) -> dict[str, int]:
-    """Say how many resources of the default type each node has."""
+    """Return how many resources of the default type each node has."""
     return dict(tuple(row) for row in tx.execute(_SIZES))
 
 
@@ -188,7 +188,7 @@ _SIZES = (
 
 
 def values_on_nodes(tx: Tx, name: str) -> dict[str, set[Value]]:
-    """Give the values that a property has on the resources of each node, of whatever type they are."""
+    """Return the values that a property has on the resources of each node, of whatever type they are."""
     resource = properties.clause(properties.types(tx))
     rows = tx.execute(
         select(resource.c.network_address, resource.c[name]).where(resource.c[name].is_not(None)).distinct()
@@ -200,7 +200,7 @@ def values_on_nodes(tx: Tx, name: str) -> dict[str, set[Value]]:
 
 
 def unusable(tx: Tx, ids: Collection[int]) -> set[int]:
-    """Give those of the resources on which no job can start now: not Alive, about to leave, or gone."""
+    """Return those of the resources on which no job can start now: not Alive, about to leave, or gone."""
     return set(ids) - set(tx.execute(_usable(tx.dialect.name), bind_ids(tx, ids)).scalars())
 
 
@@ -214,7 +214,7 @@ def _usable(engine: str) -> Select[Any]:
 
 
 def end_maintenance(tx: Tx, ids: Collection[int], *, at: int) -> None:
-    """Give resources the cm_availability that they had before their last maintenance set it to 0.
+    """Restore the cm_availability that resources had before their last maintenance set it to 0.
 
     Maintenance makes a resource Absent and then sets 0. A 0 that is older than that is the site's own and stays.
     """
@@ -242,7 +242,7 @@ def _before_maintenance(tx: Tx, number: int) -> int | None:
 
 
 def states_since(tx: Tx) -> dict[int, int]:
-    """Say since when each resource has been in its state."""
+    """Return since when each resource has been in its state."""
     log = resource_logs.c
     rows = tx.execute(
         select(log.resource_id, log.date_start).where(log.date_stop == literal_column("0"), log.attribute == "state")
@@ -313,14 +313,14 @@ def _one(kind: type) -> str:
 
 
 def _default(name: str) -> Value:
-    """Give what a resource has when nothing was said: the column's default, nothing for the site's own."""
+    """Return the default of a property: that of its column, None for the site's own."""
     column = resources.c.get(name)
     default: Value = None if column is None else column.info.get("default")
     return default
 
 
 def _log(tx: Tx, changes: Sequence[tuple[int, str, Value]], *, at: int, by_check: bool = False) -> None:
-    """End the lines of history that these changes end, and begin new ones."""
+    """Close the history rows that these changes end, and insert the new ones."""
     changed = _CHANGES.table(tx.dialect.name)
     tx.execute(
         update(resource_logs)

@@ -31,7 +31,7 @@ class StoredRule(NamedTuple):
 
 
 def enabled(tx: Tx) -> list[StoredRule]:
-    """Give the rules that are switched on, in the order in which they apply."""
+    """Return the rules that are switched on, in the order in which they apply."""
     return [StoredRule(*row) for row in tx.execute(_ENABLED)]
 
 
@@ -47,7 +47,7 @@ def of_instance(where: Path | URL) -> list[StoredRule]:
 
 
 def add(tx: Tx, text: str, *, priority: int = 0, enabled: bool = True) -> int:
-    """Keep a text of rules; give its number. Whether it can be read is for the caller to see first."""
+    """Store a text of rules; return its number. The caller has parsed it before."""
     [number] = allocate_ids(tx, admission_rules.c.id, 1)
     row = (number, text, priority, "YES" if enabled else "NO")
     insert_rows(tx, "admission_rules", ["id", "rule", "priority", "enabled"], [row])

@@ -48,7 +48,7 @@ class ShapeCache:
     groups: dict[int, _Groups] = field(default_factory=dict)
 
     def begin(self, types: Types) -> None:
-        """Forget everything if resources have other columns now."""
+        """Clear the cache if resources have other columns now."""
         if self.types != types:
             self.types = dict(types)
             self.shapes, self.known, self.groups = [], {}, {}
@@ -88,14 +88,14 @@ def read(tx: Tx, which: Select[Any], types: Types, memory: ShapeCache | None = N
 
 
 def _remember(tx: Tx, moldables: list[int], memory: ShapeCache) -> None:
-    """Read the groups of alternatives that were not there before, and forget those that are no more."""
+    """Read the groups of new alternatives into the cache, and drop those of alternatives that are gone."""
     new = [number for number in moldables if number not in memory.groups]
     new_groups = _groups(tx.execute(_stored_groups_of(tx.dialect.name), bind_ids(tx, new))) if new else {}
     memory.groups = {number: new_groups.get(number) or memory.groups.get(number, ()) for number in moldables}
 
 
 def requests_of(tx: Tx, ids: list[int], types: Types) -> dict[int, ResourceRequest]:
-    """Give what each of these jobs asked for; a job whose condition can no longer be read is not in the answer."""
+    """Return what each of these jobs asked for; a job whose condition can no longer be read is not in the answer."""
     requests_read = read(tx, bound_job_ids(tx.dialect.name), types, **bind_ids(tx, ids))
     return {
         job_id: ResourceRequest(
@@ -145,7 +145,7 @@ def _all_groups() -> Select[Any]:
 
 
 def _groups(rows: Iterable[Any]) -> dict[int, _Groups]:
-    """Put the groups of every moldable alternative together, as they are stored."""
+    """Collect the stored groups of every moldable alternative."""
     by_moldable: defaultdict[int, list[tuple[str, list[tuple[str, int]]]]] = defaultdict(list)
     last = None
     for moldable_id, group_id, text, name, count in rows:
@@ -160,7 +160,7 @@ def _groups(rows: Iterable[Any]) -> dict[int, _Groups]:
 
 
 def _intern(written: _Written, types: Types, shapes: list[Shape]) -> int | str:
-    """Read a stored shape and give its place among the others, or the sentence that says why it cannot be read."""
+    """Parse a stored shape; return its index in `shapes`, or the sentence that says why it cannot be parsed."""
     properties, groups = written
     try:
         request = ResourceRequest(

@@ -121,13 +121,13 @@ def _asked(
 
 
 def _kept_dates(tx: Tx, served: Iterable[Queue]) -> dict[int, Promise]:
-    """Read the dates that queues keep which keep them."""
+    """Read the promised dates of queues that keep them."""
     keep = [queue.name for queue in served if queue.keeps_dates]
     return {number: promise for name in keep for number, promise in plans.promised(tx, name).items()}
 
 
 def _head(tx: Tx, served: Iterable[Queue], depth: int) -> list[int]:
-    """Find the first waiting jobs of each queue; all of them where anybody may be first, or has a date to keep."""
+    """Return the first waiting jobs of each queue; all of them where the policy may reorder, or has dates to keep."""
     numbers = set(tx.execute(_DATED).scalars())
     for queue in served:
         everybody = queue.weighs or queue.policy.endswith("fairsharing") or queue.keeps_dates
@@ -269,7 +269,7 @@ def _placed(row: Any, place: _Place, types: tuple[str, ...]) -> PlacedJob:
 
 
 def _all_waiting(read: Sequence[tuple[Any, ...]], memory: SnapshotCache | None) -> tuple[WaitingJob, ...]:
-    """Make the jobs that wait; those of which everything was read before are there."""
+    """Build the waiting jobs; those whose rows did not change are taken from the cache."""
     if memory is None:
         return tuple([_waiting(*parts) for parts in read])
     before_by_job, memory.waiting = memory.waiting, {}
@@ -312,7 +312,7 @@ _TYPES = (
 
 
 def _dependencies(tx: Tx) -> dict[int, tuple[Dependency, ...]]:
-    """Read whom waiting jobs wait for, and where those stand."""
+    """Read the dependencies of waiting jobs, with the state of each."""
     rows = tx.execute(_DEPENDENCIES)
     return _grouped((number, Dependency(other, JobState(state), code)) for number, other, state, code in rows)
 

@@ -33,13 +33,13 @@ _VALUES = attrgetter(*_COLUMNS)
 
 
 def save(tx: Tx, summaries: Sequence[Summary]) -> None:
-    """Keep summaries; one that a job already has is replaced."""
+    """Store summaries; the one that a job may have is replaced."""
     tx.execute(_forget(tx.dialect.name), bind_ids(tx, [s.job_id for s in summaries]))
     insert_rows(tx, "job_summaries", _COLUMNS, [_VALUES(summary) for summary in summaries])
 
 
 def of_jobs(tx: Tx, ids: Collection[int]) -> list[Summary]:
-    """Give the summaries of jobs, by number; jobs without one are not in the answer."""
+    """Return the summaries of jobs, by number; jobs without one are not in the answer."""
     return [Summary(**row._mapping) for row in tx.execute(_of_jobs(tx.dialect.name), bind_ids(tx, ids))]
 
 

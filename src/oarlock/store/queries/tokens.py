@@ -20,7 +20,7 @@ class StoredToken(NamedTuple):
 
 
 def add(tx: Tx, token: StoredToken) -> None:
-    """Keep a new token."""
+    """Store a new token."""
     columns = [column.name for column in tokens.columns]
     tx.execute(insert(tokens), dict(zip(columns, token, strict=True)))
 
@@ -36,17 +36,17 @@ def owner(tx: Tx, token_hash: str, *, now: int) -> tuple[str, int | None] | None
 
 
 def of_user(tx: Tx, user: str) -> list[StoredToken]:
-    """Give the tokens of a user, oldest first, expired ones included."""
+    """Return the tokens of a user, oldest first, expired ones included."""
     rows = tx.execute(select(tokens).where(tokens.c.user_name == user).order_by(tokens.c.created, tokens.c.token_hash))
     return [StoredToken(*row) for row in rows]
 
 
 def revoke(tx: Tx, *, user: str, token_hash: str) -> bool:
-    """Make a user's token worthless; false if the user has no such token."""
+    """Delete a user's token; return False if the user has no such token."""
     revoked = delete(tokens).where(tokens.c.user_name == user, tokens.c.token_hash == token_hash)
     return tx.execute(revoked).rowcount > 0
 
 
 def forget(tx: Tx, *, now: int) -> int:
-    """Forget expired tokens; say how many."""
+    """Delete expired tokens; return how many."""
     return tx.execute(delete(tokens).where(tokens.c.expires <= now)).rowcount

@@ -17,7 +17,7 @@ _DAY = 86_400
 
 
 def add(tx: Tx, attempts: Sequence[UnknownAttempt]) -> None:
-    """Write down attempts that were found on nodes."""
+    """Insert attempts that were found on nodes."""
     numbers = allocate_ids(tx, unknown_attempts.c.unknown_id, len(attempts))
     insert_rows(
         tx,

@@ -23,37 +23,37 @@ TEXT_BY_CODE_POINT: TypeEngine[str] = Text().with_variant(Text(collation="C"), "
 
 
 def key(name: str) -> Column[int]:
-    """Make a number that we give ourselves."""
+    """Build a numeric key column whose values we allocate (`tx.allocate_ids`)."""
     return Column(name, INTEGER, primary_key=True, autoincrement=False)
 
 
 def text_key(name: str) -> Column[str]:
-    """Make a text that is (part of) the key."""
+    """Build a text column that is (part of) the key."""
     return Column(name, TEXT_BY_CODE_POINT, primary_key=True)
 
 
 def number(name: str, default: int = 0) -> Column[int]:
-    """Make a number that is always there; `info["default"]` has what it is when nothing is said."""
+    """Build a numeric column that is never NULL; `info["default"]` has its default."""
     return Column(name, INTEGER, nullable=False, server_default=str(default), info={"default": default})
 
 
 def optional_number(name: str) -> Column[int]:
-    """Make a number that may be unknown."""
+    """Build a numeric column that may be NULL."""
     return Column(name, INTEGER)
 
 
 def text(name: str, default: str = "") -> Column[str]:
-    """Make a text that is always there; `info["default"]` has what it is when nothing is said."""
+    """Build a text column that is never NULL; `info["default"]` has its default."""
     return Column(name, TEXT_BY_CODE_POINT, nullable=False, server_default=default, info={"default": default})
 
 
 def optional_text(name: str) -> Column[str]:
-    """Make a text that may be missing."""
+    """Build a text column that may be NULL."""
     return Column(name, TEXT_BY_CODE_POINT)
 
 
 def enum_text(name: str, words: Iterable[str], default: str) -> Column[str]:
-    """Make a text that is one of a few words; `info` has them and the default."""
+    """Build a text column that the database restricts to a few words; `info` has them and the default."""
     allowed = tuple(map(str, words))
     listed = ", ".join(f"'{word}'" for word in allowed)
     check = CheckConstraint(f"{name} IN ({listed})", name=name)
@@ -62,17 +62,17 @@ def enum_text(name: str, words: Iterable[str], default: str) -> Column[str]:
 
 
 def flag(name: str, default: str = "NO") -> Column[str]:
-    """Make the manual's YES or NO."""
+    """Build a column with the manual's YES or NO."""
     return enum_text(name, ("YES", "NO"), default)
 
 
 def current(name: str) -> Column[str]:
-    """Make the mark that tells rows of live jobs (CURRENT) from history (LOG)."""
+    """Build the column that separates rows of live jobs (CURRENT) from history (LOG)."""
     return enum_text(name, ("CURRENT", "LOG"), "CURRENT")
 
 
 def partial_index(name: str, column: str, where: str) -> Index:
-    """Make an index of the few rows that are looked for; the many others cost it nothing.
+    """Build a partial index over the few rows that queries look for; the many others cost nothing.
 
     Only a query that spells `where` out, value included, is answered by it: SQLite does not look into bound values.
     """
