@@ -38,3 +38,13 @@ def test_commands_that_are_not_there_are_named_as_coming():
     for line in (ROOT / "docs/how-it-works/database.md").read_text().splitlines():
         for name in COMING:
             assert name in there or f"`{name}`" not in line or "not there yet" in line, line
+
+
+def test_contributing_answers_twenty_questions_with_paths_that_exist():
+    _, table = (ROOT / "CONTRIBUTING.md").read_text().split("## Where is …?")
+    rows = [row for row in table.split("\n## ")[0].splitlines() if row.startswith("| ") and "[`" in row]
+    assert len(rows) >= 20
+    for row in rows:
+        links = re.findall(r"\[`([^`]+)`\]\(([^)]+)\)", row)
+        assert links, row
+        assert [path for name, path in links if path != f"src/oarlock/{name}" or not (ROOT / path).exists()] == [], row
