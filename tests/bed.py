@@ -107,6 +107,16 @@ def accounts(*, shell: str = "/bin/sh", names: tuple[str, ...] = ()) -> Iterator
             _alone("userdel", name)
 
 
+@contextlib.contextmanager
+def account(name: str, uid: int) -> Iterator[None]:
+    """Make an account with this number, and remove it."""
+    try:
+        _alone("useradd", "-M", "-u", str(uid), name)
+        yield
+    finally:
+        _alone("userdel", name)
+
+
 def _end_processes(name: str) -> None:
     """End what a failed test left of an account that is ours alone."""
     with contextlib.suppress(KeyError):

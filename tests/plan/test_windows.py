@@ -100,6 +100,17 @@ def test_why_counts_the_nodes_that_are_in_maintenance_now():
     )
 
 
+def test_why_names_the_lost_job_for_which_a_node_is_held():
+    lost = MaintenanceWindow("unknown job 7", NOW - 5, NOW + 150, (1, 2), lost_job=7)
+    told = explained(1, asks(1, "nodes=4", walltime=3600), windows=(lost,))
+    ends = "until that ends; an administrator can end it with `oarlock unknown end`"
+    assert f"n01 is held for job 7 of a lost database {ends}" in told.says
+    told = explained(2, runs(1, [7, 8], NOW + 200), asks(2, "nodes=4", walltime=60), windows=(lost,))
+    assert "2 are free now (1 held for job 7 of a lost database)" in told.says
+    told = explained(2, runs(1, [3, 4], NOW + 40), asks(2, "nodes=4", walltime=3600), windows=(lost,))
+    assert "it starts when job 7 of a lost database ends, in 0:02:30" in told.says
+
+
 def test_why_names_no_window_that_is_far_away():
     far = (MaintenanceWindow("later", NOW + 9999, NOW + 99999, (8,)),)
     told = explained(2, runs(1, [7, 8], NOW + 200), asks(2, "nodes=4", walltime=60), windows=far)

@@ -10,6 +10,7 @@ import pytest
 from oarlock.store.engine.database import Database
 from oarlock.store.queries import jobs, tokens
 from oarlock.web import token
+from tests import bed
 from tests.store.cluster import add_nodes
 from tests.web.house import NOW, Client, Running, running
 
@@ -35,6 +36,14 @@ def shared_house(module_database: Database) -> Iterator[Running]:
 def _owners(house: Running, ids: list[int]) -> list[str]:
     with house.core.database.read() as tx:
         return [job.user for job in jobs.get_many(tx, ids)]
+
+
+def test_who_was_not_found_for_a_moment_is_found_at_the_next_request(shared_house: Running):
+    """As after an outage of the directory service, which says the same of everybody: no such user."""
+    uid = 2_000_000 + os.getpid()
+    assert shared_house.client_of(uid).get("/jobs").status == 401
+    with bed.account(f"oarlk{os.getpid() % 100000}i", uid):
+        assert shared_house.client_of(uid).get("/jobs").status == 200
 
 
 def test_a_hundred_interleaved_requests_of_two_users_each_get_their_own_name(house: Running):

@@ -147,12 +147,16 @@ class QuotaSpan(Struct, frozen=True):
 
 
 class MaintenanceWindow(Struct, frozen=True):
-    """Maintenance: nobody's job runs on these resources (ids) during [start, stop)."""
+    """Maintenance: nobody's job runs on these resources (ids) during [start, stop).
+
+    `lost_job` is the number of a job that a lost database began and that still runs on them; 0 in maintenance proper.
+    """
 
     name: str
     start: int
     stop: int
     resources: tuple[int, ...]
+    lost_job: int = 0
 
 
 class Promise(Struct, frozen=True):

@@ -64,12 +64,13 @@ class Caller:
 class AccountDirectory:
     """Users by number or name. Look-ups may hang (LDAP, NIS): they have threads of their own, and a deadline.
 
-    What was found is kept for a minute, what was not found as well: a directory that is slow is asked once.
+    An account is kept for a minute. "No such user" is not kept: a directory service that is away says the same.
+    Callers who ask for one user at the same time share a look-up.
     """
 
     def __init__(self, *, kept_seconds: float = KEPT_SECONDS) -> None:
         self._kept_seconds = kept_seconds
-        self._kept: dict[int | str, tuple[float, UserAccount | None]] = {}
+        self._kept: dict[int | str, tuple[float, UserAccount]] = {}
         self._under_way: dict[int | str, asyncio.Future[UserAccount | None]] = {}
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="oarlock-accounts")
 
@@ -88,6 +89,8 @@ class AccountDirectory:
             account = await loop.run_in_executor(self._threads, _found, key)
         finally:
             del self._under_way[key]
+        if account is None:
+            return None
         if len(self._kept) >= _MOST_KEPT:
             self._kept.clear()
         self._kept[key] = time.monotonic() + self._kept_seconds, account

@@ -215,7 +215,7 @@ class Explainer:
             first = f"job {max(required)}, which it depends on, has to end first"
             return f", but {first}; it starts {self._at(placement.start)}"
         if windows := ending_at(self._planner, placement):
-            return f"; it starts when maintenance {windows} ends, {self._at(placement.start)}"
+            return f"; it starts when {windows} ends, {self._at(placement.start)}"
         return f"; it starts {self._at(placement.start)}"
 
     def overdue(self, job: PlacedJob) -> str:

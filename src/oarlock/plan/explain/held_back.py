@@ -50,7 +50,7 @@ def ending_at(planner: Planner, placement: Placement) -> str:
         for window in planner.limits.windows
         if window.stop == placement.start and window.resources & placement.resources
     ]
-    return " and ".join(f"`{planner.limits.names[window]}`" for window in windows)
+    return " and ".join(planner.limits.names[window] for window in windows)
 
 
 def _container(planner: Planner, kind: OccupancyKind, at: Callable[[int], str]) -> str:
@@ -88,6 +88,8 @@ def _window(
 def _named(planner: Planner, window: Occupation, idle: int, at: Callable[[int], str]) -> str:
     where = fold(planner.layout.nodes_of(window.resources & idle)) or "resources"
     name = planner.limits.names[window]
+    if window in planner.limits.lost_jobs:
+        return f"{where} is held for {name} until that ends; an administrator can end it with `oarlock unknown end`"
     if window.start <= planner.now:
-        return f"maintenance `{name}` keeps {where} until it ends {at(window.stop)}"
-    return f"maintenance `{name}` of {where} begins {at(window.start)}, before it would be over"
+        return f"{name} keeps {where} until it ends {at(window.stop)}"
+    return f"{name} of {where} begins {at(window.start)}, before it would be over"

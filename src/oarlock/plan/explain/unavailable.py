@@ -12,6 +12,7 @@ from oarlock.plan.sets.bitset import fold, union, without
 
 if TYPE_CHECKING:
     from oarlock.plan.planner import Planner
+    from oarlock.plan.timeline.occupancy import Occupation
 
 _NOT_DRAINED = Compare("=", Column("drain"), Literal("NO"))
 """What the shipped rule adds to every request, so that drained nodes do not match it."""
@@ -86,11 +87,15 @@ def _reasons(planner: "Planner") -> Iterator[tuple[str, int]]:
         ("drained", drain.get("YES", 0)),
     )  # fmt: skip
     windows = [window for window in planner.limits.windows if window.start <= planner.now < window.stop]
-    in_windows = ((f"in maintenance `{planner.limits.names[window]}`", window.resources) for window in windows)
+    in_windows = ((_within(planner, window), window.resources) for window in windows)
     for why, bits in (*by_state, *in_windows):
         if bits & left:
             yield why, bits & left
         left = without(left, bits)
+
+
+def _within(planner: "Planner", window: "Occupation") -> str:
+    return f"{'held for' if window in planner.limits.lost_jobs else 'in'} {planner.limits.names[window]}"
 
 
 def _by_value(planner: "Planner", column: str) -> dict[Value, int]:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from oarlock.model.plan import Obstacle, Placement, Unplaced
 from oarlock.model.resource import DEFAULT_TYPE
-from oarlock.model.snapshot import Choice, PlacedJob, Snapshot, WaitingJob
+from oarlock.model.snapshot import Choice, MaintenanceWindow, PlacedJob, Snapshot, WaitingJob
 from oarlock.plan.fit.fit import Fit
 from oarlock.plan.rules import reservations
 from oarlock.plan.rules.quotas import Quotas, QuotaUse, broken_quota
@@ -30,12 +30,14 @@ class PlanLimits:
     def __init__(self, planner: "Planner", snapshot: Snapshot) -> None:
         self._planner = planner
         layout, now = planner.layout, planner.now
-        self.names = {
-            Occupation(one.start, one.stop, layout.bits_of(one.resources)): one.name
-            for one in sorted(snapshot.windows, key=lambda one: (one.start, one.stop))
-            if one.stop > now
+        windows = {
+            Occupation(window.start, window.stop, layout.bits_of(window.resources)): window
+            for window in sorted(snapshot.windows, key=lambda window: (window.start, window.stop))
+            if window.stop > now
         }
-        self.windows = tuple(self.names)
+        self.names = {occupation: _window_name(window) for occupation, window in windows.items()}
+        self.lost_jobs = {occupation for occupation, window in windows.items() if window.lost_job}
+        self.windows = tuple(windows)
         some = bool(snapshot.quotas or snapshot.quota_spans)
         self._quotas = Quotas(snapshot.quotas, snapshot.quota_spans) if some else None
         types = layout.by_value("type") if "type" in layout.table.columns else {DEFAULT_TYPE: layout.everything}
@@ -135,7 +137,7 @@ class PlanLimits:
             later,
             now=planner.now,
             security_time=security_time,
-            conflict=f"the date is taken (maintenance {windows})" if windows else "the date is taken",
+            conflict=f"the date is taken ({windows})" if windows else "the date is taken",
         )
 
     def _reservation_fit(self, shape: int) -> Fit:
@@ -149,7 +151,7 @@ class PlanLimits:
 
     def named(self, start: int, stop: int) -> str:
         """Name the windows in [start, stop)."""
-        return ", ".join(f"`{name}`" for one, name in self.names.items() if one.start < stop and start < one.stop)
+        return ", ".join(name for one, name in self.names.items() if one.start < stop and start < one.stop)
 
     def allow(self, job: WaitingJob, kind: OccupancyKind, place: Placement, resources: int) -> bool:
         """Say whether a job may have a place that is free."""
@@ -191,3 +193,7 @@ class PlanLimits:
             shape, fit = self._planner.shapes[choice.shape], self._planner.fit(choice.shape)
             known = self._fewest[choice.shape] = fewest(self._planner.fitter, shape, fit, self._counted)
         return known
+
+
+def _window_name(window: MaintenanceWindow) -> str:
+    return f"job {window.lost_job} of a lost database" if window.lost_job else f"maintenance `{window.name}`"

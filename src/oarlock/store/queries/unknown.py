@@ -113,7 +113,11 @@ def windows(tx: Tx, *, now: int) -> list[MaintenanceWindow]:
     kept = _held(tx, attempts)
     return [
         MaintenanceWindow(
-            f"unknown job {attempt.job}", attempt.since, _end(attempt, now), tuple(sorted(kept[attempt.id]))
+            f"unknown job {attempt.job}",
+            attempt.since,
+            _end(attempt, now),
+            tuple(sorted(kept[attempt.id])),
+            lost_job=attempt.job,
         )
         for attempt in attempts
         if kept[attempt.id]
