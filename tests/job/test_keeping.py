@@ -70,7 +70,7 @@ def test_a_kept_plan_that_fails_is_made_from_scratch_and_told(tx: Tx, monkeypatc
     kept.whole(kept.read(tx, now=NOW), now=NOW)
     monkeypatch.setattr(PlanCache, "_up_to_date", fail)
     assert kept.whole(kept.read(tx, now=NOW + 1), now=NOW + 1) == scratch(tx, NOW + 1)
-    assert [one.message for one in caplog.records] == ["a kept plan failed, the pass is made from scratch"]
+    assert [one.message for one in caplog.records] == ["a cached plan failed, the pass starts from scratch"]
 
 
 @pytest.mark.parametrize("wrong", [False, True])
@@ -90,7 +90,7 @@ def test_a_kept_plan_is_compared_now_and_then_and_not_used_if_it_is_wrong(tx: Tx
     assert (kept.whole(kept.read(tx, now=soon), now=soon) != scratch(tx, soon)) is wrong
     assert caplog.records == []
     assert kept.whole(kept.read(tx, now=later), now=later) == scratch(tx, later)
-    assert [one.message for one in caplog.records] == ["a kept plan differs from one from scratch"] * wrong
+    assert [one.message for one in caplog.records] == ["a cached plan differs from one made from scratch"] * wrong
 
 
 def test_only_what_changed_of_a_whole_plan_travels_and_is_written(tx: Tx):

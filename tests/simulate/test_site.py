@@ -36,7 +36,7 @@ def test_requests_for_nodes_need_nodes_and_are_counted_without():
     ("asked", "says"),
     [
         ("0", "means 0 resources"),
-        ("nodes=2/core", "`core` in `nodes=2/core` is no level"),
+        ("nodes=2/core", "`core` in `nodes=2/core` is not a level of a tree"),
         ("core=8", "has no nodes"),
         ("nodes=100000/core=1000", "means 100000000 resources"),
         (None, "does not say how large"),

@@ -1,5 +1,5 @@
-"""The way of a job, a step a module: each reads, decides, writes in one transaction, and says what is to be done.
+"""The steps in the life of a job. Each step reads, decides, and writes in one transaction, and returns effects.
 
-News come in (`news`), instructions go out (`instructions`); whoever calls carries the instructions out: the server on
-real nodes, tests and simulations on virtual ones. No step reads a clock.
+Reports come in (`run.reports`), effects go out (`run.effects`). The caller carries the effects out: the server on real
+nodes, simulations and tests on simulated ones. No step reads a clock.
 """

@@ -1,6 +1,6 @@
-"""Alerts: which events an administrator is told of, and up to which one that was done.
+"""Alerts: which events are sent to administrators, and up to which one that was done.
 
-How far the telling has come is kept in the database, so that a restart or a mail server that is away loses nothing.
+The last event sent is stored in the database, so that a restart or a mail server that is down loses nothing.
 """
 
 from collections.abc import Sequence
@@ -15,15 +15,15 @@ _NAME = "administrators told up to event"
 
 
 def begin(tx: Tx) -> None:
-    """Tell of what happens from now on, where nobody was ever told."""
+    """Mark all events of before as sent, where no alert was ever sent."""
     facts.get_or_set(tx, _NAME, str(events.last(tx)))
 
 
 def due(tx: Tx, *, most: int) -> list[EventRow]:
-    """Give the oldest events that administrators were not told of."""
+    """Return the oldest events for which no alert was sent."""
     return events.after(tx, int(facts.get(tx, _NAME) or 0), FOR_ADMINISTRATORS, most=most)
 
 
-def mark_sent(tx: Tx, noted: Sequence[EventRow]) -> None:
+def mark_sent(tx: Tx, sent: Sequence[EventRow]) -> None:
     """Remember that administrators were told of these."""
-    facts.put(tx, _NAME, str(max(one.id for one in noted)))
+    facts.put(tx, _NAME, str(max(event.id for event in sent)))

@@ -1,4 +1,4 @@
-"""Explain: why a job waits, when one could start, what became of a reservation. Nothing is written."""
+"""Explain why a job waits, when a new one could start, and what became of a reservation. Nothing is written."""
 
 from dataclasses import dataclass
 
@@ -63,7 +63,7 @@ class ReservationOutcome:
 
 
 def why(tx: Tx, config: Config, job_id: int, *, now: int) -> WaitReason:
-    """Say why a job does not run (`UnknownJob` if there is none)."""
+    """Return why a job does not run (`UnknownJob` if there is none)."""
     job = jobs.get(tx, job_id)
     if job.state is not JobState.WAITING:
         # A reservation that never ran has the date that was asked for, at which nothing started.
@@ -85,7 +85,7 @@ def why(tx: Tx, config: Config, job_id: int, *, now: int) -> WaitReason:
 
 
 def _accepted(planner: Planner, job: Job) -> WaitReason:
-    """Say what an accepted reservation waits for: its date, or what is missing when that has come."""
+    """Return what an accepted reservation waits for: its date, or what is missing when that has come."""
     placed = planner.accepted.get(job.id)
     if placed is None or placed.start > planner.now:
         return WaitReason(job.id, Obstacle.BUSY, "it is a reservation that waits for its date", job.start or None)
@@ -103,20 +103,20 @@ def _standing(state: JobState) -> str:
 
 
 def _cause(tx: Tx, job: Job) -> str:
-    """Tell what brought a job into Error: the last thing that happened to it before."""
+    """Return what brought a job into Error: the last event before it."""
     if job.state is not JobState.ERROR:
         return ""
-    told = [noted.event for noted in events.of_jobs(tx, [job.id])]
-    causes = [one.description for one in told if one.type not in _FOLLOWS] or [job.message]
+    history = [noted.event for noted in events.of_jobs(tx, [job.id])]
+    causes = [event.description for event in history if event.type not in _FOLLOWS] or [job.message]
     return f": {causes[-1]}" if causes[-1] else ""
 
 
 def when(tx: Tx, config: Config, new: jobs.NewJob, *, now: int) -> StartEstimate:
-    """Say when and where a job would start if it were submitted now."""
+    """Return when and where a job would start if it were submitted now."""
     planner, _ = _planned(tx, config, now)
     choices = tuple(
-        Choice(-index, add_shape(planner, Shape(one.groups, new.request.where)), one.walltime or 0)
-        for index, one in enumerate(new.request.alternatives, 1)
+        Choice(-index, add_shape(planner, Shape(alternative.groups, new.request.where)), alternative.walltime or 0)
+        for index, alternative in enumerate(new.request.alternatives, 1)
     )
     job = new.job
     waiting = WaitingJob(
@@ -131,25 +131,27 @@ def when(tx: Tx, config: Config, new: jobs.NewJob, *, now: int) -> StartEstimate
         reservation=job.reservation,
         start=job.start,
     )
-    found = add_job(planner, dates.dated(waiting))
+    placement = add_job(planner, dates.dated(waiting))
     if job.reservation is not Reservation.NONE:
-        return _reservation_estimate(planner, found)
+        return _reservation_estimate(planner, placement)
     reason = Explainer(planner).why(_NOT_YET)
-    if isinstance(found, Placement):
-        return StartEstimate(found.start, tuple(planner.layout.nodes_of(found.resources)), reason.says, reason.smaller)
+    if isinstance(placement, Placement):
+        return StartEstimate(
+            placement.start, tuple(planner.layout.nodes_of(placement.resources)), reason.says, reason.smaller
+        )
     return StartEstimate(None, (), reason.says, reason.smaller)
 
 
-def _reservation_estimate(planner: Planner, found: Placement | Unplaced) -> StartEstimate:
-    """Say whether a reservation would be accepted; it has its date or none, so nothing is sooner."""
-    if isinstance(found, Placement):
-        nodes = tuple(planner.layout.nodes_of(found.resources))
-        return StartEstimate(found.start, nodes, "yes: the reservation would be accepted")
-    return StartEstimate(None, (), f"no: {found.detail}")
+def _reservation_estimate(planner: Planner, placement: Placement | Unplaced) -> StartEstimate:
+    """Return whether a reservation would be accepted; its date is fixed, so no smaller request starts sooner."""
+    if isinstance(placement, Placement):
+        nodes = tuple(planner.layout.nodes_of(placement.resources))
+        return StartEstimate(placement.start, nodes, "yes: the reservation would be accepted")
+    return StartEstimate(None, (), f"no: {placement.detail}")
 
 
 def reservation(tx: Tx, job_id: int) -> ReservationOutcome:
-    """Say what became of a reservation so far."""
+    """Return what became of a reservation so far."""
     job = jobs.get(tx, job_id)
     if job.state is JobState.ERROR:
         return ReservationOutcome(accepted=False, says=job.message, start=dates.date_in(job.message))

@@ -1,4 +1,4 @@
-"""Notices: what of a job its owner wants to hear of."""
+"""Notices: which moves and events of a job its owner is notified of (`--notify`)."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ _HOW = re.compile(r"\s*(?:\[([^\]]*)\]\s*:?)?\s*(.*)", re.DOTALL)
 
 
 def of_moves(moves: Iterable[Moved]) -> Iterator[Notify]:
-    """Give the notices of moves, in their order; `[END,ERROR]` before the address chooses among the tags."""
+    """Yield the notices of moves, in their order; `[END,ERROR]` before the address selects tags."""
     for moved in moves:
         job, tag = moved.job, _TAGS.get(moved.job.state)
         if not job.notify or tag is None:
@@ -45,7 +45,7 @@ def of_moves(moves: Iterable[Moved]) -> Iterator[Notify]:
 
 
 def of_events(events: Iterable[Event], jobs: Mapping[int, Job]) -> Iterator[Notify]:
-    """Give the notices of events (tag INFO), in their order."""
+    """Yield the notices of events (tag INFO), in their order."""
     for event in events:
         job = jobs.get(event.job or 0) if event.type in _INFO else None
         if job is not None and job.notify:
@@ -54,22 +54,26 @@ def of_events(events: Iterable[Event], jobs: Mapping[int, Job]) -> Iterator[Noti
                 yield Notify(job.id, job.user, job.name or "", how, "INFO", event.description)
 
 
-def store(tx: Tx, told: Sequence[Notify]) -> list[Notify]:
+def store(tx: Tx, notices: Sequence[Notify]) -> list[Notify]:
     """Write notices down, so that they are sent though the server may die before; gives them with their numbers."""
-    if not told:
+    if not notices:
         return []
     numbers = stored.add(
-        tx, [PendingNotice(one.job, one.user, one.name, one.how, one.tag, one.comment) for one in told]
+        tx,
+        [
+            PendingNotice(notice.job, notice.user, notice.name, notice.how, notice.tag, notice.comment)
+            for notice in notices
+        ],
     )
-    return [replace(one, number=number) for one, number in zip(told, numbers, strict=True)]
+    return [replace(notice, number=number) for notice, number in zip(notices, numbers, strict=True)]
 
 
 def unsent(tx: Tx) -> list[Notify]:
-    """Give the notices that were written down and perhaps never sent."""
-    return [Notify(*one, number=number) for number, one in stored.pending(tx).items()]
+    """Return the notices that were stored and perhaps never sent."""
+    return [Notify(*notice, number=number) for number, notice in stored.pending(tx).items()]
 
 
 def _chosen(text: str) -> tuple[frozenset[str], str]:
-    found = _HOW.fullmatch(text)
-    tags, how = (found[1] or "", found[2]) if found else ("", text)
+    match = _HOW.fullmatch(text)
+    tags, how = (match[1] or "", match[2]) if match else ("", text)
     return frozenset(tag.strip().upper() for tag in tags.split(",") if tag.strip()), how

@@ -1,7 +1,7 @@
-"""Keeping: passes that follow each other, each from the database as it is, with what did not change kept in memory.
+"""Plan pass after pass from the database, and cache in memory what did not change between two passes.
 
-Where anything is in doubt nothing is kept, and the pass is one from scratch: the first one, other resources or queues,
-a failure. Now and then both are made and compared; if they differ that is logged, and what was kept is not used.
+Where anything is in doubt nothing is cached and the pass starts from scratch: the first one, other resources or queues,
+a failure. Now and then both plans are made and compared; a difference is logged, and the cached plan is dropped.
 """
 
 import logging
@@ -18,59 +18,61 @@ from oarlock.store.queries import snapshot
 
 log = logging.getLogger(__name__)
 
-_TRUSTED = 600  # seconds for which a kept plan is believed without a comparison
+_TRUSTED_SECONDS = 600  # how long a cached plan is used without a comparison
 
 
 class CachedPlanner:
-    """Plans one database from pass to pass."""
+    """Plans one database from pass to pass, with a cache of what did not change."""
 
-    def __init__(self, how: PlanSettings, *, karma_window: int) -> None:
-        self._how, self._karma_window = how, karma_window
+    def __init__(self, settings: PlanSettings, *, karma_window: int) -> None:
+        self._settings, self._karma_window = settings, karma_window
         self._since = 0
-        self._forget()
+        self._clear()
 
-    def _forget(self) -> None:
-        self._memory, self._kept = snapshot.SnapshotCache(), PlanCache(self._how)
+    def _clear(self) -> None:
+        self._snapshots, self._cache = snapshot.SnapshotCache(), PlanCache(self._settings)
 
     def read(self, tx: Tx, *, now: int) -> snapshot.SnapshotRead:
         """Read a snapshot of everything."""
-        return schedule.read(tx, self._how, karma_window=self._karma_window, now=now, memory=self._memory)
+        return schedule.read(tx, self._settings, karma_window=self._karma_window, now=now, memory=self._snapshots)
 
     def starts(self, seen: snapshot.SnapshotRead, *, now: int, out_of_time: OutOfTime = never) -> Decision:
-        """Say who starts now, as a whole pass would; where nothing can be kept it is one."""
-        plan = self._tried(lambda: self._kept.starts(seen.snapshot, now=now), seen, now)
+        """Return which jobs start now, as a full pass would; where nothing is cached it is a full pass."""
+        plan = self._from_cache(lambda: self._cache.starts(seen.snapshot, now=now), seen, now)
         if plan is None:
-            return schedule.decide(seen, self._how, now=now, out_of_time=out_of_time)
-        return schedule.decision(plan, seen, self._how, whole=False)
+            return schedule.decide(seen, self._settings, now=now, out_of_time=out_of_time)
+        return schedule.decision(plan, seen, self._settings, whole=False)
 
     def whole(self, seen: snapshot.SnapshotRead, *, now: int, out_of_time: OutOfTime = never) -> Decision:
-        """Plan everything, so that every date is today's."""
-        plan = self._tried(lambda: self._kept.whole(seen.snapshot, now=now, out_of_time=out_of_time), seen, now)
+        """Plan all jobs, so that every date is current."""
+        plan = self._from_cache(lambda: self._cache.whole(seen.snapshot, now=now, out_of_time=out_of_time), seen, now)
         if plan is None:
-            return schedule.decide(seen, self._how, now=now, out_of_time=out_of_time)
-        if not self._since <= now < self._since + _TRUSTED and not plan.unfinished:
-            plan = self._compared(plan, seen, now)
-        return schedule.decision(plan, seen, self._how)
+            return schedule.decide(seen, self._settings, now=now, out_of_time=out_of_time)
+        if not self._since <= now < self._since + _TRUSTED_SECONDS and not plan.unfinished:
+            plan = self._compare(plan, seen, now)
+        return schedule.decision(plan, seen, self._settings)
 
-    def _tried(self, make: Callable[[], Plan], seen: snapshot.SnapshotRead, now: int) -> Plan | None:
-        """Make a plan with what is kept; None, and nothing is kept, where it cannot be, or if that failed."""
-        if not is_cacheable(seen.snapshot, self._how):
-            self._kept.forget()
+    def _from_cache(self, make: Callable[[], Plan], seen: snapshot.SnapshotRead, now: int) -> Plan | None:
+        """Make a plan from the cache; None, and an empty cache, where that is not possible or failed."""
+        if not is_cacheable(seen.snapshot, self._settings):
+            self._cache.forget()
             return None
-        if self._kept.empty:
+        if self._cache.empty:
             self._since = now
         try:
             return make()
         except Exception:
-            log.exception("a kept plan failed, the pass is made from scratch")
-            self._forget()
+            log.exception("a cached plan failed, the pass starts from scratch")
+            self._clear()
             return None
 
-    def _compared(self, plan: Plan, seen: snapshot.SnapshotRead, now: int) -> Plan:
-        """Give a plan from scratch, log where the kept one differs, and begin to keep anew."""
-        fresh = make_plan(seen.snapshot, now=now, settings=self._how)
+    def _compare(self, plan: Plan, seen: snapshot.SnapshotRead, now: int) -> Plan:
+        """Return a plan from scratch, log where the cached one differs, and start a new cache."""
+        fresh = make_plan(seen.snapshot, now=now, settings=self._settings)
         other = [number for number, place in fresh.placements.items() if plan.placements.get(number) != place]
         if other or plan.placements.keys() != fresh.placements.keys() or set(plan.start) != set(fresh.start):
-            log.error("a kept plan differs from one from scratch", extra={"jobs": other[:10], "count": len(other)})
-        self._forget()
+            log.error(
+                "a cached plan differs from one made from scratch", extra={"jobs": other[:10], "count": len(other)}
+            )
+        self._clear()
         return fresh

@@ -1,4 +1,4 @@
-"""What quotas allow, and what of it is used; and the rules that administrators keep in the table."""
+"""Which quotas hold, what of them is used, and the rules that administrators keep in the table."""
 
 from collections.abc import Iterable
 
@@ -61,7 +61,7 @@ class QuotasInForce(Struct, frozen=True, kw_only=True):
 
 
 def read(tx: Tx, config: Config, *, at: int, now: int, user: str | None = None) -> QuotasInForce:
-    """Say which rules hold at an instant and what of them is used by jobs that have a place then.
+    """Return which rules hold at an instant and what of them is used by jobs that have a place then.
 
     For an instant to come these are the jobs that would still run by their walltime, and reservations. With `user`,
     only what concerns one user.
@@ -83,9 +83,9 @@ def read(tx: Tx, config: Config, *, at: int, now: int, user: str | None = None) 
 
 def _present(shot: Snapshot, *, at: int, now: int) -> list[CountedJob]:
     table = shot.resources
-    counted = {one for one, kind in zip(table.ids, table.columns["type"], strict=True) if kind == DEFAULT_TYPE}
-    there = [one for one in shot.placed if one.start <= at < max(one.stop, now + 1 if one.start <= now else 0)]
-    return [CountedJob(one, _use(one, counted), is_besteffort(one.types)) for one in there]
+    counted = {job for job, kind in zip(table.ids, table.columns["type"], strict=True) if kind == DEFAULT_TYPE}
+    there = [job for job in shot.placed if job.start <= at < max(job.stop, now + 1 if job.start <= now else 0)]
+    return [CountedJob(job, _use(job, counted), is_besteffort(job.types)) for job in there]
 
 
 def _use(job: PlacedJob, counted: set[int]) -> QuotaUse:
@@ -104,7 +104,9 @@ def _rule(number: int | None, rule: QuotaRule, used: Iterable[QuotaShare], user:
         resources=None if rule.resources < 0 else rule.resources,
         jobs=None if rule.jobs < 0 else rule.jobs,
         resource_hours=None if rule.resource_seconds < 0 else round(rule.resource_seconds / _HOUR, 2),
-        used=[_used(one) for one in used if one.rule == rule and (user is None or one.whose[3] in {user, _ALL})],
+        used=[
+            _used(share) for share in used if share.rule == rule and (user is None or share.whose[3] in {user, _ALL})
+        ],
     )
 
 
@@ -130,7 +132,7 @@ def add(tx: Tx, rule: QuotaRule) -> int:
     numbered = stored.numbered(tx)
     if len(numbered) >= _MOST_RULES:
         raise BadQuotas(f"There are {_MOST_RULES} rules in the table.", hint="Write a file (QUOTAS_CONF_FILE) instead.")
-    same = [number for number, one in numbered.items() if written(one) == written(rule)]
+    same = [number for number, existing in numbered.items() if written(existing) == written(rule)]
     number = same[0] if same else max(numbered, default=0) + 1
     stored.put(tx, {**numbered, number: rule})
     return number

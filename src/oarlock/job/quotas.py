@@ -1,4 +1,4 @@
-"""Quotas of the site: their file, read again when it changes; and what of them holds in the time to come."""
+"""The site's quota file, read again when it changes, and which of its rules hold at which time."""
 
 import json
 import logging
@@ -23,7 +23,7 @@ _LARGEST = 1_000_000  # bytes
 
 
 def current(config: Config) -> QuotaBook | None:
-    """Give the quotas of the site as they are now; None if it has none.
+    """Return the quotas of the site as they are now; None if it has none.
 
     A changed file is read again. If it is bad, what held before goes on to hold and `problem` says so; the first time,
     `BadQuotas` says what is wrong.
@@ -36,7 +36,7 @@ def current(config: Config) -> QuotaBook | None:
 
 
 def problem(config: Config) -> str:
-    """Say what is wrong with a changed file that is not used for it; nothing if all is well."""
+    """Return what is wrong with a changed file that is therefore not used; empty if all is well."""
     return _file(config.quotas_conf_file).problem if config.quotas and config.quotas_conf_file else ""
 
 
@@ -50,7 +50,7 @@ class QuotaFile:
         self._book: QuotaBook | None = None
 
     def now(self) -> QuotaBook:
-        """Give the quotas, read again if the file changed. Looks at the file: not for the event loop."""
+        """Return the quotas, read again if the file changed. Reads the file: not for the event loop."""
         seen = self._look()
         if self._book is None or seen != self._seen:
             self._book, self._seen = self._read(), seen
@@ -72,7 +72,7 @@ class QuotaFile:
         return made
 
     def _look(self) -> tuple[int, int, int] | None:
-        """Give what changes when the file does."""
+        """Return what changes when the file does."""
         try:
             now = self._path.stat()
         except OSError:
@@ -119,14 +119,14 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def rules_over_time(
     written: QuotaBook, resources: ResourceTable, *, now: int
 ) -> tuple[tuple[QuotaRule, ...], tuple[QuotaSpan, ...]]:
-    """Give the rules that always hold, and those that do for a time; in the server's own time zone."""
+    """Return the rules that always hold, and those that hold for a time, in the server's time zone."""
     rules = _resolved(written, resources)
     if not written.week and not written.oneshots:
         return rules.get(written.otherwise, ()), ()
-    known = tuple(QuotaSpan(one.begin, one.end, rules.get(one.name, ())) for one in _spans(written, now))
-    used = {one.name for one in written.week} | {one.name for one in written.oneshots} | {written.otherwise}
+    spans = tuple(QuotaSpan(span.begin, span.end, rules.get(span.name, ())) for span in _spans(written, now))
+    used = {span.name for span in written.week} | {span.name for span in written.oneshots} | {written.otherwise}
     later = tuple(rule for name in sorted(used) for rule in rules.get(name, ()))
-    return (), (*known, QuotaSpan(known[-1].end, FOREVER, later))
+    return (), (*spans, QuotaSpan(spans[-1].end, FOREVER, later))
 
 
 class ActiveQuotaSet(NamedTuple):
@@ -138,11 +138,11 @@ class ActiveQuotaSet(NamedTuple):
 
 
 def active_at(written: QuotaBook, resources: ResourceTable, *, at: int) -> ActiveQuotaSet:
-    """Say which rules hold at an instant."""
+    """Return which rules hold at an instant."""
     rules = _resolved(written, resources)
     if not written.week and not written.oneshots:
         return ActiveQuotaSet(written.otherwise, None, rules.get(written.otherwise, ()))
-    [span] = [one for one in _spans(written, at) if one.begin <= at < one.end]
+    [span] = [candidate for candidate in _spans(written, at) if candidate.begin <= at < candidate.end]
     return ActiveQuotaSet(span.name, span.end, rules.get(span.name, ()))
 
 
@@ -152,7 +152,7 @@ def _resolved(written: QuotaBook, resources: ResourceTable) -> dict[str, tuple[Q
 
 
 def _spans(written: QuotaBook, now: int) -> list[quotas.Span]:
-    """Give what holds when, from the begin of a day on."""
+    """Return which set holds when, from the start of the day on."""
     year, month, day, *_, weekday, _, _ = time.localtime(now)
 
     def on_day(number: int, second: int) -> int:

@@ -34,9 +34,9 @@ def read(text: str, name: str) -> Trace:
 
 
 def _length(profile: dict[str, Any]) -> int | None:
-    """Give the seconds of a profile, begun ones counted."""
-    found = next((profile[key] for key in _LENGTHS if key in profile), None)
-    return None if found is None else math.ceil(float(found))
+    """Return the seconds of a profile, rounded up."""
+    seconds = next((profile[key] for key in _LENGTHS if key in profile), None)
+    return None if seconds is None else math.ceil(float(seconds))
 
 
 def _job(job: dict[str, Any], place: int, length: int) -> TraceJob:

@@ -1,4 +1,4 @@
-"""The virtual clock: an instant, and who wants to be called when."""
+"""The simulated clock: an instant, and a queue of wake-ups."""
 
 import heapq
 
@@ -15,11 +15,11 @@ class SimulatedClock:
         heapq.heappush(self._calls, (at, who))
 
     def next(self) -> int | None:
-        """Say when the next call is."""
+        """Return when the next call is."""
         return self._calls[0][0] if self._calls else None
 
     def due(self) -> list[str]:
-        """Give those whose time has come, in order, each once."""
+        """Return those whose time has come, in order, each once."""
         called: dict[str, None] = {}
         while self._calls and self._calls[0][0] <= self.now:
             called[heapq.heappop(self._calls)[1]] = None

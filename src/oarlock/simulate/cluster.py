@@ -1,7 +1,7 @@
-"""The house: the real steps and the real scheduler on virtual nodes, driven by a virtual clock.
+"""A simulated cluster: the real steps and the real scheduler on simulated nodes, driven by a simulated clock.
 
-It does what the server does, without waiting: what happens at one instant is taken in one transaction, then planned;
-then time goes to the next thing that happens. Nothing is left to chance: the same calls always give the same story.
+It does what the server does, without waiting: what happens at one instant is applied in one transaction, then planned;
+then the clock advances to the next event. It is deterministic: the same calls always give the same history.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +41,7 @@ class SimulationDatabase(Protocol):
     """A database, on disk or in memory."""
 
     def read(self) -> AbstractContextManager[Tx]:
-        """Give a transaction to look with."""
+        """Open a transaction that only reads."""
         ...
 
     def write(self, change: Callable[[Tx], T]) -> T:
@@ -50,19 +50,18 @@ class SimulationDatabase(Protocol):
 
 
 class ServerCrash(Exception):
-    """The server is gone."""
+    """Raised when the simulated server crashes."""
 
 
 class NeverSettles(Exception):
-    """Something follows from itself again and again without time passing."""
+    """Raised when one effect causes the next for ever without time passing."""
 
 
 class SimulatedCluster:
-    """A server, its database and its nodes. `crash_after`: the server is gone after so many transactions.
+    """A server, its database and its nodes. `crash_after`: the server crashes after so many transactions.
 
-    `beat`: the server looks every so many seconds only, and what came meanwhile shares its transactions, as on one that
-    is busy. With the default nothing waits. `decided` is told of every decision, `written` is called after every
-    transaction.
+    `beat`: the server acts every so many seconds only, and what came meanwhile shares its transactions, as on a busy
+    one. By default nothing waits. `decided` is called with every decision, `written` after every transaction.
     """
 
     def __init__(
@@ -106,26 +105,26 @@ class SimulatedCluster:
     # What people do.
 
     def arrive(self, new: Sequence[NewJob]) -> list[Job]:
-        """Let jobs arrive together; what follows happens when time passes, or at `settle`."""
+        """Submit jobs together; what follows happens when time passes, or at `settle`."""
         self._plan = True
         return self.write(lambda tx: jobs.add(tx, new))
 
     def wish(self, step: Callable[[Tx], ActionOutcome]) -> list[ActionResult]:
-        """Do what somebody asks for."""
+        """Run an action of a user, carry its effects out, and return its results."""
         outcome = self.write(step)
         self.effects.carry_out(outcome.effects)
         self.settle()
         return list(outcome.answers)
 
     def look_again(self) -> None:
-        """Let the scheduler look, as after a change that it was not told of."""
+        """Request a scheduling pass, as after a change that it was not notified of."""
         self._plan = True
 
     def set_state(self, node: str, state: NextState) -> None:
-        """Let an administrator put a node into a state."""
+        """Put a node into a state, as an administrator does."""
 
         def ask(tx: Tx) -> None:
-            ids = [one.id for one in resources.listed(tx) if one.properties["network_address"] == node]
+            ids = [resource.id for resource in resources.listed(tx) if resource.properties["network_address"] == node]
             resources.request_state(tx, ids, state)
 
         self.write(ask)
@@ -135,23 +134,23 @@ class SimulatedCluster:
     # What happens to nodes and clocks.
 
     def unplug(self, node: str) -> None:
-        """Let a node be out of reach; what runs there goes on."""
+        """Disconnect a node; what runs there goes on."""
         self.nodes[node].up = False
         self._lose(node)
 
     def plug_in(self, node: str) -> None:
-        """Let a node be reached again."""
+        """Connect a node again."""
         self.nodes[node].up = True
         self._find(node)
         self.settle()
 
     def hang(self, node: str) -> None:
-        """Let a node take what it is told and do nothing about it."""
+        """Make a node accept messages and not act on them."""
         self.nodes[node].hangs = True
         self._lose(node)
 
     def go_on(self, node: str, *, heard: bool) -> None:
-        """Let a node hang no longer; what it was told meanwhile was `heard`, or is lost."""
+        """End the hang of a node; messages of meanwhile are acted on now (`heard`), or are lost."""
         self.nodes[node].go_on(heard=heard)
         self._find(node)
         self.settle()
@@ -167,14 +166,14 @@ class SimulatedCluster:
             self._news += node.catch_up()
 
     def check_nodes(self) -> None:
-        """Ask all nodes whether they answer."""
+        """Check all nodes."""
         with self.database.read() as tx:
-            asked = health.due(tx, self.config)
-        self.effects.carry_out(asked)
+            effects = health.due(tx, self.config)
+        self.effects.carry_out(effects)
         self.settle()
 
     def clock_jumps(self, seconds: int) -> None:
-        """Let the clock show another time; what runs on nodes lasts as long as before."""
+        """Make the clock jump; what runs on nodes lasts as long as before."""
         self.clock.jump(seconds)
         self._watched += seconds
         for node in self._all.values():
@@ -183,18 +182,18 @@ class SimulatedCluster:
         self.settle()
 
     def hear(self, reports: Sequence[IncomingReport]) -> None:
-        """Take news from wherever they come."""
+        """Apply reports from outside."""
         self._news += reports
         self.settle()
 
     # Time.
 
     def pass_time(self, seconds: int) -> None:
-        """Let time pass, doing everything that is due on the way."""
+        """Advance the clock, doing everything that is due on the way."""
         self.run_to(self.now + seconds)
 
     def run_to(self, end: int) -> None:
-        """Let time pass until an instant."""
+        """Advance the clock to an instant."""
         self.settle()
         while (soon := self.next_event()) <= end:
             self.step(soon)
@@ -210,7 +209,7 @@ class SimulatedCluster:
         self.settle()
 
     def next_event(self) -> int:
-        """Say when something happens next."""
+        """Return when something happens next."""
         times = (self._watched + self.config.watch_frequency, self.clock.next(), self._next_start)
         soon = max(min(at for at in times if at is not None), self.now + 1)
         return -(-soon // self._beat) * self._beat
@@ -221,7 +220,7 @@ class SimulatedCluster:
         return self.clock.next() is None and self._next_start is None and not self._plan
 
     def all_over(self) -> bool:
-        """Say whether every job has ended."""
+        """Return whether every job has ended."""
         with self.database.read() as tx:
             return set(jobs.count(tx)) <= FINAL
 

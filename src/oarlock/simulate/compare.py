@@ -1,4 +1,4 @@
-"""Several policies side by side on one trace, and how much of a difference is chance."""
+"""Compare several policies on one trace, and estimate how much of a difference is chance."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -58,7 +58,7 @@ class PolicyResult:
     perturbed: dict[str, dict[str, float]]
 
     def plain(self) -> dict[str, Any]:
-        """Give plain data for JSON."""
+        """Return plain data for JSON."""
         return self.measures.plain() | ({"shaken": self.perturbed} if self.perturbed else {})
 
 
@@ -83,8 +83,8 @@ class Comparison:
         for policy in policies:
             if find_policy(policy) is None:
                 raise UnknownReplayPolicy(policy)
-        asked = fitted(trace, self.site)
-        return [self._one(asked, policy, progress) for policy in policies]
+        adapted = fitted(trace, self.site)
+        return [self._one(adapted, policy, progress) for policy in policies]
 
     def _one(self, trace: Trace, policy: str, progress: Progress) -> PolicyResult:
         ran = self._replayed(trace, policy, partial(progress, policy))

@@ -1,4 +1,4 @@
-"""Pictures of a replay as SVG: distributions on a logarithmic scale, and what was in use and waiting over time."""
+"""Curves of a replay as SVG: distributions on a logarithmic scale, and usage and queue length over time."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +26,7 @@ SLOWDOWNS: Sequence[Mark] = ((1, "1"), (10, "10"), (100, "100"), (1000, "1,000")
 
 
 def looks(number: int) -> str:
-    """Give the classes of a policy by its number: the same colour wherever it is drawn, dashed from the fifth on."""
+    """Return the CSS classes of a policy by its number: the same colour everywhere, dashed from the fifth on."""
     dashes = number // _PLAIN % 4
     return f"c{_COLOURS[number % len(_COLOURS)]}" + (f" d{dashes}" if dashes else "")
 
@@ -58,20 +58,20 @@ def distribution(
     """Draw which share of the jobs had at most what value; `marks` are values to name below, from the least on."""
     frame = PlotArea()
     low, high = log10(marks[0][0]), log10(marks[-1][0])
-    shares = [_shares(sorted(value(ran) for ran in one.ran), low, high) for one in results]
-    scale = next(scale for scale in _SCALES if scale[0] <= 100 * min(one[0] for one in shares))
+    shares = [_shares(sorted(value(ran) for ran in result.ran), low, high) for result in results]
+    scale = next(scale for scale in _SCALES if scale[0] <= 100 * min(result[0] for result in shares))
     lines = [
         frame.rows([f"{percent} %" for percent in scale]),
         frame.columns(((log10(at) - low) / (high - low), text) for at, text in marks),
     ]
-    for number, (one, found) in enumerate(zip(results, shares, strict=True)):
-        points = ((at / _BINS, (100 * share - scale[0]) / (100 - scale[0])) for at, share in enumerate(found))
-        lines.append(frame.line(points, f"l {looks(number)}", one.policy))
+    for number, (result, shares_of) in enumerate(zip(results, shares, strict=True)):
+        points = ((at / _BINS, (100 * share - scale[0]) / (100 - scale[0])) for at, share in enumerate(shares_of))
+        lines.append(frame.line(points, f"l {looks(number)}", result.policy))
     return frame.drawn(lines, across=across, label=f"share of jobs by {across}")
 
 
 def _shares(values: Sequence[float], low: float, high: float) -> list[float]:
-    """Say which share of sorted values is at most so large, at even steps between two powers of ten."""
+    """Return which share of sorted values is at most so large, at even steps between two powers of ten."""
     steps = (10 ** (low + (high - low) * step / _BINS) for step in range(_BINS + 1))
     return [bisect_right(values, step) / len(values) for step in steps]
 
@@ -81,16 +81,16 @@ class UsageOverTime:
 
     def __init__(self, results: Sequence[PolicyResult], size: int, begin: int, end: int) -> None:
         self._size, self._begin, self._length = size, begin, max(end - begin, 1)
-        self._waiting = {one.policy: list(self._means(_waiting(one))) for one in results}
+        self._waiting = {result.policy: list(self._means(_waiting(result))) for result in results}
         self._top = scales.top(max(level for levels in self._waiting.values() for level in levels))
 
-    def draw(self, one: PolicyResult, window: tuple[int, int]) -> str:
+    def draw(self, result: PolicyResult, window: tuple[int, int]) -> str:
         """Draw one policy: an area, a line, and a box around the time that other pictures look at."""
         frame = PlotArea(right=60)
         counts = [f"{self._top * quarter // 4:,}" for quarter in range(5)]
         marks = ((at / self._length, text) for at, text in scales.instants(0, self._length))
-        used = [level / self._size for level in self._means(_used(one))]
-        waiting = [level / self._top for level in self._waiting[one.policy]]
+        used = [level / self._size for level in self._means(_used(result))]
+        waiting = [level / self._top for level in self._waiting[result.policy]]
         left, right = (frame.x(min((at - self._begin) / self._length, 1)) for at in window)
         box = (f'<rect class="window" x="{left:.1f}" y="{frame.y(1):.1f}" width="{max(right - left, 1):.1f}" '
                f'height="{frame.y(0) - frame.y(1):.1f}"/>')  # fmt: skip
@@ -98,25 +98,27 @@ class UsageOverTime:
             frame.rows(_SHARES, counts), frame.columns(marks), frame.area(_spread(used), "used", "in use"), box,
             frame.line(_spread(waiting), "l c5", "jobs that wait"),
         ]  # fmt: skip
-        return frame.drawn(parts, across="since the first submission", label=f"in use and waiting under {one.policy}")
+        return frame.drawn(
+            parts, across="since the first submission", label=f"in use and waiting under {result.policy}"
+        )
 
     def _means(self, levels: Levels) -> Iterator[float]:
         return _mean_levels(levels, self._begin, self._length)
 
 
-def most_waiting(one: PolicyResult) -> int:
-    """Give the largest number of jobs that ever waited at once."""
-    return max((level for _, level in _waiting(one)), default=0)
+def most_waiting(result: PolicyResult) -> int:
+    """Return the largest number of jobs that ever waited at once."""
+    return max((level for _, level in _waiting(result)), default=0)
 
 
-def _used(one: PolicyResult) -> Levels:
+def _used(result: PolicyResult) -> Levels:
     return _levels(
-        [(ran.start, ran.job.processors) for ran in one.ran], [(ran.end, -ran.job.processors) for ran in one.ran]
+        [(ran.start, ran.job.processors) for ran in result.ran], [(ran.end, -ran.job.processors) for ran in result.ran]
     )
 
 
-def _waiting(one: PolicyResult) -> Levels:
-    late = [ran for ran in one.ran if ran.wait]  # who starts at once does not wait
+def _waiting(result: PolicyResult) -> Levels:
+    late = [ran for ran in result.ran if ran.wait]  # who starts at once does not wait
     return _levels([(ran.job.submitted, 1) for ran in late], [(ran.start, -1) for ran in late])
 
 
@@ -134,7 +136,7 @@ def _levels(comes: list[tuple[int, int]], goes: list[tuple[int, int]]) -> Levels
 
 
 def _mean_levels(levels: Levels, begin: int, length: int) -> Iterator[float]:
-    """Give the mean level of each bin of time."""
+    """Return the mean level of each bin of time."""
     sums = [0.0] * _BINS
     width = length / _BINS
     for (since, level), (until, _) in zip(levels, [*levels[1:], (begin + length, 0)], strict=False):

@@ -1,8 +1,8 @@
-"""Errands on virtual nodes: instructions are carried out at once; what comes of them returns as news."""
+"""Effects on simulated nodes: carried out at once; their results come back as reports."""
 
 from collections.abc import Callable, Mapping, Sequence
 
-from oarlock.job.run import effects as asked
+from oarlock.job.run import effects as job_effects
 from oarlock.job.run import reports
 from oarlock.model.errors import NodeRefused, NodeUnreachable, OarlockError
 from oarlock.model.event import EventType, event_type
@@ -14,7 +14,7 @@ Jobs = Sequence[int]
 
 
 class SimulatedEffects:
-    """What a server's errands do, without waiting. `scripts` says which of the server's own scripts go wrong, and how.
+    """What a server's effect runner does, without waiting. `scripts`: which of the server's scripts fail, and how.
 
     `accounts` are users whom the server does not find, with the event that says why.
     `slept`, `woken` and `told` remember what was asked for; nodes that are put to sleep are down at once, and come up
@@ -40,18 +40,18 @@ class SimulatedEffects:
         self.told: list[tuple[int, str, str]] = []
         self._waking: dict[str, int] = {}
 
-    def carry_out(self, instructions: Sequence[asked.Effect]) -> None:
-        """Do everything."""
-        for one in instructions:
-            self._do(one)
+    def carry_out(self, effects: Sequence[job_effects.Effect]) -> None:
+        """Carry effects out, in their order."""
+        for effect in effects:
+            self._do(effect)
 
     def forget(self) -> None:
-        """Know nothing any more, as after a restart."""
+        """Clear all memory, as after a restart."""
         self.hosts.clear()
         self._waking.clear()
 
     def look_at_woken(self, patience: int) -> None:
-        """Tell of nodes that were woken: those that answer, and those whose time is over."""
+        """Report nodes that were woken: those that answer, and those whose time is over."""
         up = frozenset(name for name in self._waking if self._nodes[name].up)
         begun = self._clock.now - patience
         late = {name: "unplugged" for name, since in self._waking.items() if since <= begun and name not in up}
@@ -59,68 +59,70 @@ class SimulatedEffects:
         if up or late:
             self._tell(reports.NodesWoken(up, late))
 
-    def _do(self, one: asked.Effect) -> None:
-        match one:
-            case asked.ScheduleAgain(at=at):
+    def _do(self, effect: job_effects.Effect) -> None:
+        match effect:
+            case job_effects.ScheduleAgain(at=at):
                 self._look_again(at)
-            case asked.ReachNodes():
-                self._reach(one)
-            case asked.LaunchAttempt():
-                self._run(one)
-            case asked.AwaitReport():
-                self._nodes[one.node].expected.add((one.job, one.attempt))
-            case asked.Kill():
-                self._kill(one)
-            case asked.ForgetAttempts():
-                self._each((one.node,), lambda node: node.forget(one.attempts))
-            case asked.ReleaseNodes():
-                self._each(one.nodes, lambda node: node.end(one.job, one.attempt))
-            case asked.Suspend() | asked.Resume() | asked.Checkpoint():
-                self._tell_running(one)
+            case job_effects.ReachNodes():
+                self._reach(effect)
+            case job_effects.LaunchAttempt():
+                self._run(effect)
+            case job_effects.AwaitReport():
+                self._nodes[effect.node].expected.add((effect.job, effect.attempt))
+            case job_effects.Kill():
+                self._kill(effect)
+            case job_effects.ForgetAttempts():
+                self._each((effect.node,), lambda node: node.forget(effect.attempts))
+            case job_effects.ReleaseNodes():
+                self._each(effect.nodes, lambda node: node.end(effect.job, effect.attempt))
+            case job_effects.Suspend() | job_effects.Resume() | job_effects.Checkpoint():
+                self._tell_running(effect)
             case _:
-                self._do_rare(one)
+                self._do_rare(effect)
 
-    def _tell_running(self, one: asked.Suspend | asked.Resume | asked.Checkpoint) -> None:
-        key = (one.job, one.attempt)
-        match one:
-            case asked.Checkpoint():
-                failed = self._each((one.node,), lambda node: node.checkpoint(*key))
+    def _tell_running(self, effect: job_effects.Suspend | job_effects.Resume | job_effects.Checkpoint) -> None:
+        key = (effect.job, effect.attempt)
+        match effect:
+            case job_effects.Checkpoint():
+                failed = self._each((effect.node,), lambda node: node.checkpoint(*key))
                 self._tell(reports.CheckpointSignalled(*key, "; ".join(failed.values())))
-            case asked.Suspend():
-                failed = self._each(one.nodes, lambda node: node.suspend(*key))
+            case job_effects.Suspend():
+                failed = self._each(effect.nodes, lambda node: node.suspend(*key))
                 self._tell(reports.JobSuspended(*key, tuple(failed), "; ".join(failed.values())))
-            case asked.Resume():
-                failed = self._each(one.nodes, lambda node: node.resume(*key))
+            case job_effects.Resume():
+                failed = self._each(effect.nodes, lambda node: node.resume(*key))
                 self._tell(reports.JobResumed(*key, tuple(failed), "; ".join(failed.values())))
 
-    def _do_rare(self, one: asked.Effect) -> None:
-        match one:
-            case asked.RunEpilogue():
-                self._tell(reports.EpilogueEnded(one.job, one.attempt, self.scripts.get("epilogue"), "on purpose"))
-            case asked.CheckNodes():
-                silent = self._each(one.nodes, SimulatedNode.ping)
-                self._tell(reports.NodesChecked(frozenset(one.nodes) - silent.keys(), silent))
-            case asked.WakeNodes():
-                self.woken.append(one.nodes)
-                self._waking |= {name: self._waking.get(name, self._clock.now) for name in one.nodes}
-            case asked.SleepNodes():
-                self.slept.append(one.nodes)
-                for name in one.nodes:
+    def _do_rare(self, effect: job_effects.Effect) -> None:
+        match effect:
+            case job_effects.RunEpilogue():
+                self._tell(
+                    reports.EpilogueEnded(effect.job, effect.attempt, self.scripts.get("epilogue"), "on purpose")
+                )
+            case job_effects.CheckNodes():
+                silent = self._each(effect.nodes, SimulatedNode.ping)
+                self._tell(reports.NodesChecked(frozenset(effect.nodes) - silent.keys(), silent))
+            case job_effects.WakeNodes():
+                self.woken.append(effect.nodes)
+                self._waking |= {name: self._waking.get(name, self._clock.now) for name in effect.nodes}
+            case job_effects.SleepNodes():
+                self.slept.append(effect.nodes)
+                for name in effect.nodes:
                     self._nodes[name].up = False
-            case asked.Notify():
-                self.told.append((one.job, one.tag, one.how))
-                self._tell(reports.NotificationSent(one.number))
-            case asked.Signal():
+            case job_effects.Notify():
+                self.told.append((effect.job, effect.tag, effect.how))
+                self._tell(reports.NotificationSent(effect.number))
+            case job_effects.Signal():
                 pass  # virtual commands mind no signals
             case _:
-                raise AssertionError(f"nobody carries out {one}")
+                raise AssertionError(f"nobody carries out {effect}")
 
-    def _kill(self, one: asked.Kill) -> None:
+    def _kill(self, effect: job_effects.Kill) -> None:
         try:
-            self._nodes[one.node].kill(one.job, one.attempt)
+            self._nodes[effect.node].kill(effect.job, effect.attempt)
         except NodeRefused as error:
             if error.word == UNKNOWN:
-                self._tell(reports.AttemptMissing(one.node, one.job, one.attempt))
+                self._tell(reports.AttemptMissing(effect.node, effect.job, effect.attempt))
         except NodeUnreachable:
             pass  # it is told again when the node is back
 
@@ -139,22 +141,22 @@ class SimulatedEffects:
 
     # Launching.
 
-    def _reach(self, one: asked.ReachNodes) -> None:
+    def _reach(self, effect: job_effects.ReachNodes) -> None:
         silent = {}
-        for name in one.nodes:
+        for name in effect.nodes:
             try:
                 self.hosts[name] = self._nodes[name].hello()
             except NodeUnreachable as error:
                 self.hosts.pop(name, None)
                 silent[name] = str(error)
         if not silent:
-            self._reached(one.jobs)
+            self._reached(effect.jobs)
             return
         event, says = EventType.PING_CHECKER_NODE_SUSPECTED, "; ".join(silent.values())
-        for job in one.jobs:
+        for job in effect.jobs:
             self._tell(reports.NotLaunched(job, 0, event, says, tuple(silent)))
 
-    def _run(self, run: asked.LaunchAttempt) -> None:
+    def _run(self, run: job_effects.LaunchAttempt) -> None:
         launch = run.first[1]
         if event := self.accounts.get(launch.user):
             says = f"the server does not find {launch.user}"
@@ -168,7 +170,7 @@ class SimulatedEffects:
         else:
             self._start(run)
 
-    def _prepare(self, run: asked.LaunchAttempt) -> dict[str, EventType]:
+    def _prepare(self, run: job_effects.LaunchAttempt) -> dict[str, EventType]:
         """Have a place made on each of the other nodes; give those where that failed."""
         failed = {}
         for name, launch in run.others:
@@ -185,7 +187,7 @@ class SimulatedEffects:
         report = self._nodes[name].runs[launch.job, launch.attempt].report
         return event_type(report.event) if report is not None and report.outcome == FAILED else None
 
-    def _start(self, run: asked.LaunchAttempt) -> None:
+    def _start(self, run: job_effects.LaunchAttempt) -> None:
         name, launch = run.first
         suspected = EventType.PING_CHECKER_NODE_SUSPECTED
         try:
@@ -200,7 +202,7 @@ class SimulatedEffects:
             if error.word != SEEN:
                 self._not_launched(run, suspected, () if error.word == REBOOTED else (name,))
 
-    def _not_launched(self, run: asked.LaunchAttempt, event: EventType, hosts: tuple[str, ...]) -> None:
+    def _not_launched(self, run: job_effects.LaunchAttempt, event: EventType, hosts: tuple[str, ...]) -> None:
         launch = run.first[1]
         others = [name for name, _ in run.others if name not in hosts]
         self._each(others, lambda node: node.end(launch.job, launch.attempt))

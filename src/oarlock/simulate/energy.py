@@ -1,7 +1,7 @@
-"""What a replay would have cost in electricity, and what switching idle nodes off would have saved.
+"""The energy that a replay would have used, and what switching idle nodes off would have saved.
 
 A simple model: a node with any job on it takes `busy` watts; without, `idle`; and `off` once it was idle for `timeout`
-seconds, until its next job. Booting takes no time here. Where processors are all alike, each is a node, and jobs are
+seconds, until its next job. Booting takes no time here. Where processors are identical, each is a node, and jobs are
 packed: as few as possible are busy.
 """
 
@@ -54,7 +54,7 @@ def of_nodes(ran: Sequence[ReplayedJob], nodes: Sequence[int], power: PowerModel
     seconds = _Seconds()
     for node in nodes:
         free_since = begin
-        for start, stop in _joined((one.start, one.end) for one in ran if one.resources & node):
+        for start, stop in _joined((job.start, job.end) for job in ran if job.resources & node):
             seconds.rest(start - free_since, power.timeout)
             seconds.busy += stop - start
             free_since = stop
@@ -80,18 +80,18 @@ def of_pool(ran: Sequence[ReplayedJob], size: int, power: PowerModel) -> Energy:
                 resting.append((since, count - woken))
     for since, count in resting:
         seconds.rest(end - since, power.timeout, count)
-    seconds.busy = sum(one.job.run * one.job.processors for one in ran)
+    seconds.busy = sum(job.job.run * job.job.processors for job in ran)
     return _energy(seconds, power)
 
 
 def _span(ran: Sequence[ReplayedJob]) -> Interval:
-    return min((one.job.submitted for one in ran), default=0), max((one.end for one in ran), default=0)
+    return min((job.job.submitted for job in ran), default=0), max((job.end for job in ran), default=0)
 
 
 def _changes(ran: Sequence[ReplayedJob]) -> list[tuple[int, int]]:
-    """Give how many more or fewer are busy from when on; at one instant ends come first."""
-    ends = [(one.end, -one.job.processors) for one in ran if one.job.run]
-    return sorted([*ends, *((one.start, one.job.processors) for one in ran if one.job.run)])
+    """Return how many more or fewer processors are busy from when on; at one instant ends come first."""
+    ends = [(job.end, -job.job.processors) for job in ran if job.job.run]
+    return sorted([*ends, *((job.start, job.job.processors) for job in ran if job.job.run)])
 
 
 def _joined(intervals: Iterable[Interval]) -> list[Interval]:

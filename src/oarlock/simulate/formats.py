@@ -23,17 +23,17 @@ def read(where: str, *, since: int = 0, until: int = FOREVER) -> Trace:
     """
     if "://" in where:
         return _history(where, "the database", since, until)
-    found = Path(where)
+    path = Path(where)
     try:
-        with found.open("rb") as file:
+        with path.open("rb") as file:
             begin = file.read(len(_SQLITE))
         if begin == _SQLITE:
-            return _history(where, found.name, since, until)
-        text = _text(found, packed=begin.startswith(_GZIP))
+            return _history(where, path.name, since, until)
+        text = _text(path, packed=begin.startswith(_GZIP))
     except (OSError, EOFError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or error
         raise TraceRefused(f"{where} cannot be read: {why}.", hint=_FORMS) from error
-    name = found.name
+    name = path.name
     if since > 0 or until < FOREVER:
         raise TraceRefused(
             f"{name} is a file, of which all is replayed.", hint="--since and --until choose from a database."

@@ -29,7 +29,7 @@ _WATCH_SECONDS = 3600
 
 
 def processors(count: int) -> ResourceTable:
-    """Give so many processors, none different from another: of one large node."""
+    """Return a table of so many identical processors on one large node."""
     alike: dict[str, Value] = {NODE: "machine", "type": "default", "scheduler_priority": 0, "suspended_jobs": "NO"}
     return ResourceTable(tuple(range(1, count + 1)), {name: (value,) * count for name, value in alike.items()})
 
@@ -37,7 +37,7 @@ def processors(count: int) -> ResourceTable:
 def replay(
     trace: Trace, site: ResourceTable, policy: str, *, progress: Callable[[int], None] = lambda _over: None
 ) -> list[ReplayedJob]:
-    """Let the jobs of a trace live under a policy; gives what became of each that ran, in the order they came.
+    """Run the jobs of a trace under a policy; return what became of each that ran, in the order of submission.
 
     Every resource must be on a node (`processors` makes some).
     """
@@ -60,14 +60,14 @@ class _Replay:
 
     def _furnish(self, tx: Tx, policy: str) -> None:
         queues.add(tx, Queue(_QUEUE, 10, policy))
-        known = properties.types(tx)
+        existing = properties.types(tx)
         columns = {
-            name: _as_here(values, known.get(name))
+            name: _as_here(values, existing.get(name))
             for name, values in self._site.columns.items()
             if name not in resources.KEPT
         }
         for name, values in columns.items():
-            if name not in known:
+            if name not in existing:
                 properties.add(tx, name, str if any(isinstance(value, str) for value in values) else int)
         rows: list[dict[str, Value]] = [
             {name: values[at] for name, values in columns.items()} for at in range(len(self._site.ids))
@@ -95,8 +95,8 @@ class _Replay:
 
     def _note(self, decision: Decision) -> None:
         """Remember the first start that each job is told."""
-        for one in decision.predictions:
-            self._told.setdefault(one.job_id, one.start)
+        for planned in decision.predictions:
+            self._told.setdefault(planned.job_id, planned.start)
 
     def _ran(self, everything: full_history.FullHistory) -> Iterable[ReplayedJob]:
         layout = make_layout(self._site, PlanSettings().order)
@@ -114,15 +114,15 @@ def _as_here(values: Sequence[Value], kind: type | None) -> Sequence[Value]:
     return [int(value) if isinstance(value, str) and value.isdecimal() else value for value in values]
 
 
-def _new(one: TraceJob) -> jobs.NewJob:
+def _new(past: TraceJob) -> jobs.NewJob:
     job = Job(
         id=0,
         state=JobState.WAITING,
-        user=one.user,
-        project=one.project,
+        user=past.user,
+        project=past.project,
         queue=_QUEUE,
-        submitted=one.submitted,
-        command=f"sleep {one.run}",
+        submitted=past.submitted,
+        command=f"sleep {past.run}",
     )
-    asked = Alternative(one.shape.groups, max(one.walltime, one.run))
-    return jobs.NewJob(job, ResourceRequest((asked,), one.shape.where))
+    alternative = Alternative(past.shape.groups, max(past.walltime, past.run))
+    return jobs.NewJob(job, ResourceRequest((alternative,), past.shape.where))

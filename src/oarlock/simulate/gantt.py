@@ -22,14 +22,14 @@ Window = tuple[int, int]
 
 def busiest_window(ran: Sequence[ReplayedJob]) -> Window:
     """Choose a stretch of time around the instant at which most jobs waited, with not too many jobs in it."""
-    changes = sorted([*((one.start, -1) for one in ran), *((one.job.submitted, 1) for one in ran)])
+    changes = sorted([*((job.start, -1) for job in ran), *((job.job.submitted, 1) for job in ran)])
     level = most = 0
     centre = changes[0][0]
     for instant, change in changes:
         level += change
         if level > most:
             most, centre = level, instant
-    begin, end = min(one.job.submitted for one in ran), max(one.end for one in ran)
+    begin, end = min(job.job.submitted for job in ran), max(job.end for job in ran)
     length = max(end - begin, 1)
     while length > 1 and sum(1 for _ in _inside(ran, (centre - length // 2, centre + length // 2))) > _MOST_BARS:
         length //= 2
@@ -42,21 +42,21 @@ def gantt(ran: Sequence[ReplayedJob], site: Platform, window: Window, *, since: 
     rows, placed = assign_rows(list(_inside(ran, window)), site)
     high = _TOP + _TALL + _BOTTOM
     floor = f'<rect class="floor" x="{_LEFT}" y="{_TOP}" width="{_WIDTH - _LEFT - _RIGHT}" height="{_TALL}"/>'
-    bars = (_bar(one, bits, window, _TALL / rows.count) for one, bits in placed)
+    bars = (_bar(job, bits, window, _TALL / rows.count) for job, bits in placed)
     inside = "".join([floor, _times(window, since), *bars, _names(rows)])
     return f'<svg class="gantt" viewBox="0 0 {_WIDTH} {high}" role="img" aria-label="Gantt chart">{inside}</svg>'
 
 
-def _bar(one: ReplayedJob, bits: int, window: Window, down: float) -> str:
+def _bar(replayed: ReplayedJob, bits: int, window: Window, down: float) -> str:
     """Draw a job: a tint with a solid edge where it begins, and its number where there is room."""
-    job = one.job
-    x, stop = (_across(min(max(at, window[0]), window[1]), window) for at in (one.start, one.end))
+    job = replayed.job
+    x, stop = (_across(min(max(at, window[0]), window[1]), window) for at in (replayed.start, replayed.end))
     wide = max(stop - x, 1)
     pieces = [(_TOP + down * low, down * (high - low)) for low, high in stretches(bits)]
     tints = "".join(f'<rect x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{tall:.1f}"/>' for y, tall in pieces)
     edge = min(_EDGE, wide)
     edges = "".join(f"M{x + edge / 2:.1f} {y:.1f}v{tall:.1f}" for y, tall in pieces)
-    title = f"job {job.number} of {job.user}: {job.processors} processors, waited {one.wait} s, ran {job.run} s"
+    title = f"job {job.number} of {job.user}: {job.processors} processors, waited {replayed.wait} s, ran {job.run} s"
     return (
         f'<g class="bar c{job.number % _COLOURS}"><title>{escape(title)}</title>{tints}'
         f'<path d="{edges}" stroke-width="{edge:.1f}"/>{_number(job.number, x, wide, pieces)}</g>'
@@ -111,4 +111,4 @@ def _ends(rows: GanttRows) -> Iterator[tuple[float, str]]:
 
 
 def _inside(ran: Sequence[ReplayedJob], window: Window) -> Iterator[ReplayedJob]:
-    return (one for one in ran if one.start < window[1] and one.end > window[0])
+    return (job for job in ran if job.start < window[1] and job.end > window[0])

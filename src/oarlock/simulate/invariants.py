@@ -11,14 +11,14 @@ from oarlock.store.queries.plans import ReservedPlace
 
 
 def broken(history: FullHistory, nodes: Iterable[SimulatedNode]) -> list[str]:
-    """Say, a sentence each, what is not as it must be once every job is over; nothing if all is well."""
+    """Return a sentence for each violated invariant once every job is over; empty if all is well."""
     everywhere = list(nodes)
-    found = [*_of_resources(history), *_of_accounts(history), *_of_nodes(history, everywhere)]
+    problems = [*_of_resources(history), *_of_accounts(history), *_of_nodes(history, everywhere)]
     for number, job in history.jobs.items():
-        found += [f"job {number} {problem}" for problem in _of_story(job, history.stays.get(number, []))]
-        found += [f"job {number} {problem}" for problem in _of_attempts(history.attempts.get(number, []))]
-        found += [f"job {number} {problem}" for problem in _of_end(job, history.events.get(number, []))]
-    return found
+        problems += [f"job {number} {problem}" for problem in _of_story(job, history.stays.get(number, []))]
+        problems += [f"job {number} {problem}" for problem in _of_attempts(history.attempts.get(number, []))]
+        problems += [f"job {number} {problem}" for problem in _of_end(job, history.events.get(number, []))]
+    return problems
 
 
 _SHARING = frozenset({"allow", "allowed", "besteffort", "container", "inner", "placeholder", "timesharing"})
@@ -26,7 +26,7 @@ _SHARING = frozenset({"allow", "allowed", "besteffort", "container", "inner", "p
 
 
 def overlapping(places: Iterable[ReservedPlace]) -> list[str]:
-    """Say, a sentence each, which accepted reservations were promised the same resource at the same time."""
+    """Return a sentence for each two accepted reservations that were promised the same resource at the same time."""
     promised: dict[int, list[tuple[int, int, int]]] = {}
     for place in places:
         for resource in () if _SHARING & {word.partition("=")[0] for word in place.types} else place.resources:
@@ -59,11 +59,13 @@ def _of_story(job: Job, stays: list[StateInterval]) -> Iterator[str]:
 
 def _of_attempts(tries: list[Attempt]) -> Iterator[str]:
     """Attempts are counted without a gap, all are closed, and the user's code began in the last one at most."""
-    numbers = [one.number for one in tries]
+    numbers = [attempt.number for attempt in tries]
     if numbers != list(range(1, len(tries) + 1)):
         yield f"has attempts {numbers}"
-    yield from (f"has an attempt {one.number} that is not closed" for one in tries if one.closed_us is None)
-    yield from (f"began in attempt {one.number} and was tried again" for one in tries[:-1] if one.started_us)
+    yield from (f"has an attempt {attempt.number} that is not closed" for attempt in tries if attempt.closed_us is None)
+    yield from (
+        f"began in attempt {attempt.number} and was tried again" for attempt in tries[:-1] if attempt.started_us
+    )
 
 
 def _of_end(job: Job, events: list[str]) -> Iterator[str]:
@@ -97,7 +99,7 @@ def _of_resources(history: FullHistory) -> Iterator[str]:
 
 
 def _held(stays: list[StateInterval]) -> tuple[int, int] | None:
-    """Give the last span of turns in which a job had resources: those of a launch that failed were taken back."""
+    """Return the last span in which a job had resources: those of a failed launch were taken back."""
     span = None
     for before, after in pairwise(stays):
         if before.state in HOLDS_RESOURCES:

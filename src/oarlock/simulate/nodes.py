@@ -1,6 +1,6 @@
-"""Virtual nodes: they do what real ones promise (run once, keep their report, survive the server), in virtual time.
+"""Simulated nodes: they do what real ones promise (run once, keep their report, survive the server) in simulated time.
 
-And what real ones do besides: they fail, hang, answer late, lose what they say, and are started again.
+And what real ones do besides: they fail, hang, answer late, lose messages, and reboot.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,7 @@ class SimulatedAttempt:
 
     @property
     def lives(self) -> bool:
-        """Say whether time brings it nearer to its end."""
+        """Whether it runs: time brings it nearer to its end."""
         return self.report is None and self.started is not None and self.stopped_at is None
 
     @property
@@ -112,7 +112,7 @@ class SimulatedNode:
             self._over(run, KILLED, status=15)
 
     def end(self, job: int, attempt: int) -> None:
-        """Give back a place."""
+        """End an attempt and free what it holds."""
         self._over(self._live(job, attempt), CLEANED)
 
     def suspend(self, job: int, attempt: int) -> None:
@@ -123,7 +123,7 @@ class SimulatedNode:
         run.stopped_at = self.clock.now
 
     def resume(self, job: int, attempt: int) -> None:
-        """Let a job go on."""
+        """Resume a job."""
         run = self._live(job, attempt)
         if run.stopped_at is not None:
             waited = self.clock.now - run.stopped_at
@@ -133,7 +133,7 @@ class SimulatedNode:
             self.clock.call(self.name, run.next)
 
     def checkpoint(self, job: int, attempt: int) -> None:
-        """Tell a job to save what it has; one that `saves` ends then."""
+        """Send a job its checkpoint signal; one that `saves` ends then."""
         run = self._live(job, attempt)
         run.checkpointed = True
         if "saves" in run.launch.command:
@@ -150,7 +150,7 @@ class SimulatedNode:
     # What it says.
 
     def news(self) -> list[IncomingReport]:
-        """Tell what has happened until now; nothing while it cannot be heard."""
+        """Return the reports until now; none while it cannot be reached."""
         for key, run in self.runs.items():
             self._advance(key, run)
         if not self.up or self.hangs or self.cut:
@@ -162,18 +162,18 @@ class SimulatedNode:
             if run.report is not None and self._is_news(key, "exited"):
                 self._say(Exited(self.name, run.report))
         now = self.clock.now
-        told = [news for at, news in self._outbox if at <= now]
-        self._outbox = [(at, news) for at, news in self._outbox if at > now]
-        return told
+        due = [report for at, report in self._outbox if at <= now]
+        self._outbox = [(at, report) for at, report in self._outbox if at > now]
+        return due
 
     def catch_up(self) -> list[IncomingReport]:
-        """Say what a node says when its connection is made again: everything once more."""
+        """Return the reports of a node whose connection is made again: everything once more."""
         self.cut = False
         self.told.clear()
         self._outbox.clear()
         self.clock.call(self.name, self.clock.now)
-        told: list[IncomingReport] = [NodeReachable(self.name, self.hello())]
-        return [*told, *(AttemptMissing(self.name, *key) for key in sorted(self.expected - self.runs.keys()))]
+        reports: list[IncomingReport] = [NodeReachable(self.name, self.hello())]
+        return [*reports, *(AttemptMissing(self.name, *key) for key in sorted(self.expected - self.runs.keys()))]
 
     # What happens to it.
 

@@ -20,7 +20,11 @@ _USERS = 10
 def page(trace: Trace, site: Platform, results: Sequence[PolicyResult]) -> str:
     """Make the report."""
     title = f"Replay of {escape(trace.name)}"
-    body = _pictures(site, results) if all(one.ran for one in results) else _card("What came of it", _measures(results))
+    body = (
+        _pictures(site, results)
+        if all(result.ran for result in results)
+        else _card("What came of it", _measures(results))
+    )
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -30,14 +34,14 @@ def page(trace: Trace, site: Platform, results: Sequence[PolicyResult]) -> str:
 
 
 def _head(trace: Trace, site: Platform, results: Sequence[PolicyResult]) -> str:
-    """Say what was replayed, on what, and what never fitted."""
+    """Return what was replayed, on what, and what never fitted."""
     first = results[0].measures
-    told = [f"{_counted(len(trace.jobs), 'job')} on {_counted(site.size, 'resource')}"]
+    text = [f"{_counted(len(trace.jobs), 'job')} on {_counted(site.size, 'resource')}"]
     if first.makespan:
-        told.append(f"{span(first.makespan)} from the first submission to the last end under {results[0].policy}")
+        text.append(f"{span(first.makespan)} from the first submission to the last end under {results[0].policy}")
     if first.never_fitted:
-        told.append(f"{_counted(first.never_fitted, 'job')} asked for more than there is and never ran")
-    return escape("; ".join(told)) + "."
+        text.append(f"{_counted(first.never_fitted, 'job')} asked for more than there is and never ran")
+    return escape("; ".join(text)) + "."
 
 
 def _counted(count: int, what: str) -> str:
@@ -45,8 +49,8 @@ def _counted(count: int, what: str) -> str:
 
 
 def _pictures(site: Platform, results: Sequence[PolicyResult]) -> str:
-    ran = [one for result in results for one in result.ran]
-    begin, end = min(one.job.submitted for one in ran), max(one.end for one in ran)
+    ran = [job for result in results for job in result.ran]
+    begin, end = min(job.job.submitted for job in ran), max(job.end for job in ran)
     window = busiest_window(results[0].ran)
     return "".join([
         f'<div class="tiles">{"".join(_tile(glance, results) for glance in _GLANCES)}</div>',
@@ -87,16 +91,16 @@ _GLANCES = (
 
 def _tile(glance: _Glance, results: Sequence[PolicyResult]) -> str:
     """Draw a bar a policy; the best one's number is bold where there is a difference to be seen."""
-    values = [glance.value(one.measures) for one in results]
+    values = [glance.value(result.measures) for result in results]
     shown = [glance.shown(value) for value in values]
     best = glance.shown(glance.best(values)) if len(set(shown)) > 1 else ""
     longest = 1.0 if glance.best is max else max(values) or 1.0
     bars = "".join(
-        f'<div class="told"><span>{escape(one.policy)}</span><b{" class=best" * (text == best)}>{text}</b></div>'
+        f'<div class="told"><span>{escape(result.policy)}</span><b{" class=best" * (text == best)}>{text}</b></div>'
         f'<svg class="meter" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect class="track" '
         f'width="100" height="8"/><rect class="{curves.looks(number)}" width="{100 * value / longest:.2f}" height="8"/>'
         "</svg>"
-        for number, (one, value, text) in enumerate(zip(results, values, shown, strict=True))
+        for number, (result, value, text) in enumerate(zip(results, values, shown, strict=True))
     )
     wanted = "more is better" if glance.best is max else "less is better"
     return _card(f'{glance.title} <span class="muted">{wanted}</span>', bars)
@@ -104,11 +108,11 @@ def _tile(glance: _Glance, results: Sequence[PolicyResult]) -> str:
 
 def _measures(results: Sequence[PolicyResult]) -> str:
     rows = [row for row in report.rows(results) if row[0] != report.EXACT]
-    return _table(["", *(one.policy for one in results)], rows)
+    return _table(["", *(result.policy for result in results)], rows)
 
 
 def _distributions(results: Sequence[PolicyResult]) -> str:
-    legend = curves.legend([one.policy for one in results])
+    legend = curves.legend([result.policy for result in results])
     waits = curves.distribution(results, lambda ran: ran.wait, curves.WAITS, across="wait (logarithmic)")
     slow = curves.distribution(results, slowdown, curves.SLOWDOWNS, across="bounded slowdown (logarithmic)")
     return _card("Share of jobs that waited at most so long", legend + waits) + _card(
@@ -119,33 +123,33 @@ def _distributions(results: Sequence[PolicyResult]) -> str:
 def _over_time(results: Sequence[PolicyResult], site: Platform, whole: tuple[int, int], window: tuple[int, int]) -> str:
     pictures = curves.UsageOverTime(results, site.size, *whole)
     drawn = "".join(
-        f'<div><h3>{escape(one.policy)} <span class="muted">{_waiting(one)}</span></h3>'
-        f"{pictures.draw(one, window)}</div>"
-        for one in results
+        f'<div><h3>{escape(result.policy)} <span class="muted">{_waiting(result)}</span></h3>'
+        f"{pictures.draw(result, window)}</div>"
+        for result in results
     )
     return f'{curves.over_time_legend()}<div class="two">{drawn}</div>'
 
 
-def _waiting(one: PolicyResult) -> str:
-    most = curves.most_waiting(one)
+def _waiting(result: PolicyResult) -> str:
+    most = curves.most_waiting(result)
     return f"at most {_counted(most, 'job')} waiting" if most else "no job ever waits"
 
 
 def _gantts(results: Sequence[PolicyResult], site: Platform, window: tuple[int, int], since: int) -> str:
-    told = (
+    text = (
         f"Around the instant at which most jobs waited under {results[0].policy}; times since the first submission. "
         f"{assign_rows([], site)[0].told()} Colours only tell neighbours apart."
     )
-    charts = (f"<h3>{escape(one.policy)}</h3>{gantt(one.ran, site, window, since=since)}" for one in results)
-    return f"<p class=muted>{escape(told)}</p>{''.join(charts)}"
+    charts = (f"<h3>{escape(result.policy)}</h3>{gantt(result.ran, site, window, since=since)}" for result in results)
+    return f"<p class=muted>{escape(text)}</p>{''.join(charts)}"
 
 
 def _users(results: Sequence[PolicyResult]) -> str:
     """List how those fared who waited most in all under the first policy."""
     worst = results[0].measures.users[:_USERS]
-    found = [{user.user: user.mean_wait for user in by_user(one.ran)} for one in results]
-    rows = [[one.user, f"{one.jobs:,}", *(span(waits[one.user]) for waits in found)] for one in worst]
-    told = f"<p class=muted>Under {escape(results[0].policy)}; what is told is their mean wait.</p>"
+    waits_by_policy = [{user.user: user.mean_wait for user in by_user(result.ran)} for result in results]
+    rows = [[user.user, f"{user.jobs:,}", *(span(waits[user.user]) for waits in waits_by_policy)] for user in worst]
+    text = f"<p class=muted>Under {escape(results[0].policy)}; what is told is their mean wait.</p>"
     return _card(
-        "Users who waited most in all", told + _table(["user", "jobs", *(one.policy for one in results)], rows)
+        "Users who waited most in all", text + _table(["user", "jobs", *(result.policy for result in results)], rows)
     )

@@ -1,4 +1,4 @@
-"""Where a trace is replayed: so many processors that are all alike, or a tree of nodes and what is in them."""
+"""The platform of a replay: a number of identical processors, or a tree of nodes and their parts."""
 
 import re
 from collections.abc import Iterator
@@ -34,12 +34,12 @@ class Platform:
 
 
 def uniform(size: int) -> Platform:
-    """Give so many processors, none different from another."""
+    """Return a platform of so many identical processors."""
     return Platform(size, ResourceTable((), {}), counted_inputs(size))
 
 
 def from_table(resources: ResourceTable) -> Platform:
-    """Give a cluster of a table, everything in it ready for use."""
+    """Return a platform of a table, everything in it ready for use."""
     count = len(resources.ids)
     usual: dict[str, Value] = {
         "state": "Alive", "next_state": "UnChanged", "type": DEFAULT_TYPE, "scheduler_priority": 0,
@@ -51,17 +51,17 @@ def from_table(resources: ResourceTable) -> Platform:
     return Platform(processors, ResourceTable(resources.ids, columns))
 
 
-def parse(asked: str | None, trace: Trace) -> Platform:
+def parse(text: str | None, trace: Trace) -> Platform:
     """Read `--resources`; without it, what the trace says of its machine. `TraceRefused` where that is nothing."""
-    if asked is None:
+    if text is None:
         if trace.resources is not None:
             return from_table(trace.resources)
         if trace.processors:
             return uniform(trace.processors)
         raise TraceRefused(f"{trace.name} does not say how large its machine was.", hint=f"Give --resources. {_HINT}")
-    if asked.isdigit():
-        return uniform(_bounded(int(asked), asked))
-    return from_table(_tree(asked))
+    if text.isdigit():
+        return uniform(_bounded(int(text), text))
+    return from_table(_tree(text))
 
 
 def fitted(trace: Trace, where: Platform) -> Trace:
@@ -71,20 +71,20 @@ def fitted(trace: Trace, where: Platform) -> Trace:
     return replace(trace, jobs=tuple(replace(job, shape=flat(job.processors)) for job in trace.jobs))
 
 
-def _bounded(size: int, asked: str) -> int:
+def _bounded(size: int, text: str) -> int:
     if not 0 < size <= _MOST:
-        raise TraceRefused(f"`{asked}` means {size} resources; 1 to {_MOST:,} can be replayed.", hint=_HINT)
+        raise TraceRefused(f"`{text}` means {size} resources; 1 to {_MOST:,} can be replayed.", hint=_HINT)
     return size
 
 
-def _tree(asked: str) -> ResourceTable:
+def _tree(text: str) -> ResourceTable:
     """Make the table of a tree, or of several joined by `+`."""
     rows: list[dict[str, Value]] = []
-    for one in asked.split("+"):
-        levels = [_level(text, asked) for text in one.strip().strip("/").split("/")]
-        size = _bounded(_product(levels) + len(rows), asked)
+    for tree in text.split("+"):
+        levels = [_level(level, text) for level in tree.strip().strip("/").split("/")]
+        size = _bounded(_product(levels) + len(rows), text)
         if NODE not in [name for name, _ in levels]:
-            raise TraceRefused(f"`{asked}` has no nodes.", hint=_HINT)
+            raise TraceRefused(f"`{text}` has no nodes.", hint=_HINT)
         rows += _rows(levels, len(rows))
         if len(rows) != size:
             raise AssertionError("a tree has as many leaves as its levels multiply to")
@@ -93,11 +93,11 @@ def _tree(asked: str) -> ResourceTable:
     return ResourceTable(tuple(range(1, len(rows) + 1)), columns)
 
 
-def _level(text: str, asked: str) -> Level:
-    found = _LEVEL.fullmatch(text.strip())
-    if found is None:
-        raise TraceRefused(f"`{text}` in `{asked}` is no level of a tree.", hint=_HINT)
-    name, count = (found[1], found[2]) if found[1] else (found[4], found[3])
+def _level(level: str, text: str) -> Level:
+    match = _LEVEL.fullmatch(level.strip())
+    if match is None:
+        raise TraceRefused(f"`{level}` in `{text}` is not a level of a tree.", hint=_HINT)
+    name, count = (match[1], match[2]) if match[1] else (match[4], match[3])
     return _NODE_NAMES.get(name.lower(), name.lower()), int(count)
 
 
@@ -109,7 +109,7 @@ def _product(levels: list[Level]) -> int:
 
 
 def _rows(levels: list[Level], before: int) -> Iterator[dict[str, Value]]:
-    """Give the leaves of a tree; a value of a level is numbered across the whole cluster."""
+    """Yield the leaves of a tree; a value of a level is numbered across the whole cluster."""
     total = _product(levels)
     for leaf in range(total):
         row: dict[str, Value] = {}

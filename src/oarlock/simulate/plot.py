@@ -1,4 +1,4 @@
-"""The frame of a plot as SVG: where its area lies, its grid, and what is written beside its axes."""
+"""Plots as SVG: the area, its grid, and the labels of its axes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ class PlotArea:
     bottom: int = 46
 
     def x(self, share: float) -> float:
-        """Give the place of a share of the width."""
+        """Return the x coordinate of a share of the width."""
         return self.left + (self.width - self.left - self.right) * share
 
     def y(self, share: float) -> float:
-        """Give the place of a share of the height."""
+        """Return the y coordinate of a share of the height."""
         return self.height - self.bottom - (self.height - self.top - self.bottom) * share
 
     def rows(self, left: Sequence[str], right: Sequence[str] = ()) -> str:

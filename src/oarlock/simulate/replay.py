@@ -72,8 +72,8 @@ class Replay:
         self._ran: dict[int, ReplayedJob] = {}
         self._told: dict[int, int] = {}
         self._new: list[int] = []
-        known = find_policy(policy)
-        self._dates = known.reservations if known else None
+        queue_policy = find_policy(policy)
+        self._dates = queue_policy.reservations if queue_policy else None
         self._promises = self._dates is None  # everybody a date, as soon as they come
         self._waiting: dict[int, None] = {}  # in the order in which they came
 
@@ -98,7 +98,7 @@ class Replay:
         return coming if coming < going else going
 
     def _instant(self, now: int) -> int:
-        """Let everything of one instant happen, then decide once; gives how many jobs ended."""
+        """Process all events of one instant, then decide once; return how many jobs ended."""
         ended = 0
         while self._ends and self._ends[0][0] <= now:
             self._live.ended(heappop(self._ends)[1])
@@ -109,7 +109,7 @@ class Replay:
         return ended
 
     def _event(self, now: int) -> int:
-        """Let one event of an instant happen, and decide; new jobs come before others end."""
+        """Process one event of an instant, and decide; new jobs come before others end."""
         for number in self._coming(now):
             waiting = self._submit(number)
             if self._promises or self._live.has_room(waiting):
@@ -126,7 +126,7 @@ class Replay:
             self._next += 1
 
     def _submit(self, number: int) -> WaitingJob:
-        """Let a job come."""
+        """Submit a job."""
         job = self._jobs[number]
         choice = Choice(number, self._shapes[number], job.walltime)
         waiting = WaitingJob(
@@ -160,8 +160,8 @@ class Replay:
 
     def _note_dates(self, places: Mapping[int, Placement], now: int) -> None:
         """Remember the first start that each job is told: at its submission, or when its policy promises one."""
-        told = self._told
+        predicted = self._told
         for number in self._new if self._promises else places:
-            if number not in told and number in places and places[number].start > now:
-                told[number] = places[number].start
+            if number not in predicted and number in places and places[number].start > now:
+                predicted[number] = places[number].start
         self._new.clear()

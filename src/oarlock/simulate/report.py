@@ -43,7 +43,7 @@ _ROWS: Sequence[Row] = (
 
 def table(results: Sequence[PolicyResult]) -> list[str]:
     """Lay the results out, a column a policy."""
-    lines = [("", *(one.policy for one in results)), *rows(results)]
+    lines = [("", *(result.policy for result in results)), *rows(results)]
     widths = [max(len(line[at]) for line in lines) for at in range(len(results) + 1)]
     return [
         "  ".join(
@@ -54,34 +54,37 @@ def table(results: Sequence[PolicyResult]) -> list[str]:
 
 
 def rows(results: Sequence[PolicyResult]) -> Iterator[tuple[str, ...]]:
-    """Give what is told of every policy, its name first; what is nothing for all of them is left out."""
-    for name, told in _ROWS:
-        cells = [told(one) for one in results]
+    """Yield the rows of the table, their name first; a row that is empty for all policies is left out."""
+    for name, format_cell in _ROWS:
+        cells = [format_cell(result) for result in results]
         if any(cell != "0" for cell in cells):
             yield name, *cells
     yield from _shaken(results)
 
 
 def _shaken(results: Sequence[PolicyResult]) -> Iterable[tuple[str, ...]]:
-    if not any(one.perturbed for one in results):
+    if not any(result.perturbed for result in results):
         return
     for name, key in (("shaken: mean wait (s)", "mean_wait"), ("shaken: bounded slowdown", "bounded_slowdown")):
-        yield name, *(f"{one.perturbed[key]['mean']:,.1f} ± {one.perturbed[key]['spread']:,.1f}" for one in results)
+        yield (
+            name,
+            *(f"{result.perturbed[key]['mean']:,.1f} ± {result.perturbed[key]['spread']:,.1f}" for result in results),
+        )
 
 
 def as_json(results: Sequence[PolicyResult]) -> str:
     """Write `{policy: {…}}`."""
-    return json.dumps({one.policy: one.plain() for one in results}, indent=2) + "\n"
+    return json.dumps({result.policy: result.plain() for result in results}, indent=2) + "\n"
 
 
 def write_csv(results: Iterable[PolicyResult], file: TextIO) -> None:
     """Write a line a job and policy."""
     out = csv.writer(file, lineterminator="\n")
     out.writerow(_COLUMNS)
-    for one in results:
-        for ran in one.ran:
+    for result in results:
+        for ran in result.ran:
             job = ran.job
             out.writerow(
-                (one.policy, job.number, job.user, job.submitted, ran.start, ran.end, ran.wait, job.run, job.walltime,
-                 job.processors, f"{slowdown(ran):.6g}", ran.foreseen, job.waited)
+                (result.policy, job.number, job.user, job.submitted, ran.start, ran.end, ran.wait, job.run,
+                 job.walltime, job.processors, f"{slowdown(ran):.6g}", ran.foreseen, job.waited)
             )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The rows of a Gantt chart: which of them each job takes, and what stands beside them."""
+"""The rows of a Gantt chart: which of them each job takes, and their labels."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class GanttRows:
     groups: Sequence[tuple[int, str]] = ()
 
     def told(self) -> str:
-        """Say what a row is."""
+        """Return what a row is, in a sentence."""
         return f"A row is a {self.what}." if self.each == 1 else f"A row is {self.each:,} {self.what}s."
 
 
@@ -35,14 +35,14 @@ Placed = list[tuple[ReplayedJob, int]]
 
 
 def assign_rows(ran: Sequence[ReplayedJob], site: Platform) -> tuple[GanttRows, Placed]:
-    """Say which rows each job takes, as a set; on a large machine a row is several resources."""
+    """Return which rows each job takes, as a set; on a large machine a row is several resources."""
     each = -(-site.size // _MOST)
     count = -(-site.size // each)
     if site.ground is not None:
         return GanttRows(count, each, "processor", ("1", f"{site.size:,}")), _assigned(ran, count, each)
     layout = make_layout(site.resources, PlanSettings().order)
     row_at = {place: at // each for at, place in enumerate(sorted(layout.place))}
-    placed = [(one, bits_at([row_at[at] for at in positions(one.resources)])) for one in ran]
+    placed = [(job, bits_at([row_at[at] for at in positions(job.resources)])) for job in ran]
     nodes = _nodes(layout, row_at)
     return GanttRows(count, each, "resource", (nodes[0][1], nodes[-1][1]), nodes), placed
 
@@ -52,28 +52,28 @@ def _nodes(layout: ResourceLayout, row_at: dict[int, int]) -> list[tuple[int, st
 
 
 def _assigned(ran: Sequence[ReplayedJob], rows: int, each: int) -> Placed:
-    """Give processors that are all alike to jobs, the lowest first."""
+    """Assign identical processors to jobs, the lowest first."""
     free, running, placed = (1 << rows) - 1, list[tuple[int, int]](), list[tuple[ReplayedJob, int]]()
-    for one in sorted(ran, key=lambda one: one.start):
+    for job in sorted(ran, key=lambda job: job.start):
         for end, bits in running:
-            if end <= one.start:
+            if end <= job.start:
                 free |= bits
-        running = [(end, bits) for end, bits in running if end > one.start]
-        mine = lowest(free, min(max(one.job.processors // each, 1), free.bit_count()))
+        running = [(end, bits) for end, bits in running if end > job.start]
+        mine = lowest(free, min(max(job.job.processors // each, 1), free.bit_count()))
         free ^= mine
-        running.append((one.end, mine))
-        placed.append((one, mine))
+        running.append((job.end, mine))
+        placed.append((job, mine))
     return placed
 
 
 def stretches(bits: int) -> Iterator[tuple[int, int]]:
-    """Give the stretches of neighbours in a set, as [low, high)."""
+    """Yield the runs of consecutive members of a set, as [low, high)."""
     low = 0
     while bits:
-        gap = (bits & -bits).bit_length() - 1
+        gap = (bits & -bits).bit_length() - 1  # zeros below the lowest set bit
         bits >>= gap
         low += gap
-        length = (~bits & (bits + 1)).bit_length() - 1
+        length = (~bits & (bits + 1)).bit_length() - 1  # adding 1 carries through the lowest run of ones
         yield low, low + length
         bits >>= length
         low += length

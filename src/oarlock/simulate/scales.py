@@ -15,8 +15,8 @@ _IN_HOURS = 4 * _DAY
 
 
 def instants(begin: int, end: int) -> Iterator[tuple[int, str]]:
-    """Give round instants within [begin, end], in seconds, each with its words; as many as an axis has room for."""
-    step = next((one for one in _STEPS if (end - begin) / one <= _MOST_MARKS), _STEPS[-1])
+    """Return round instants within [begin, end], in seconds, each with its label; as many as an axis has room for."""
+    step = next((candidate for candidate in _STEPS if (end - begin) / candidate <= _MOST_MARKS), _STEPS[-1])
     step *= max(1, -(-(end - begin) // (step * _MOST_MARKS)))
     return ((at, _instant(at, step)) for at in range(-(-begin // step) * step, end + 1, step))
 
@@ -33,9 +33,9 @@ def _instant(at: int, step: int) -> str:
 
 
 def top(highest: float) -> int:
-    """Give a round number from a count on up, whose quarters are whole."""
+    """Return the next round number from a count on up whose quarters are whole."""
     tops = (int(f"{digits}{'0' * power}") for power in count() for digits in (4, 8, 12, 20))
-    return next(one for one in tops if one >= highest)
+    return next(candidate for candidate in tops if candidate >= highest)
 
 
 def span(seconds: float) -> str:

@@ -61,12 +61,12 @@ class ScenarioOutcome:
     problems: tuple[str, ...]
 
     def told(self) -> str:
-        """Say how to see a failure again."""
+        """Return how to reproduce a failure."""
         return f"seed {self.seed}: " + "; ".join(self.problems[:5])
 
 
 def run(seed: int, settings: ScenarioSettings = ScenarioSettings()) -> ScenarioOutcome:
-    """Let one day pass."""
+    """Run one scenario."""
     with MemoryDatabase() as database:
         return _Scenario(database, seed, settings).pass_by()
 
@@ -162,7 +162,7 @@ class _Scenario:
         walltime = lasts + 60 if pick.random() < 0.9 else max(1, lasts - 10)
         command = f"sleep {lasts}" + (f" exit {pick.randint(1, 9)}" if pick.random() < 0.1 else "")
         types = ("besteffort",) if pick.random() < 0.1 else ()
-        asked = pick.choice(("/core=1", "/core=1", "/core=2", "/core=3", "/network_address=2/core=1"))
+        request = pick.choice(("/core=1", "/core=1", "/core=2", "/core=3", "/network_address=2/core=1"))
         after = (pick.randint(1, self.submitted),) if self.submitted and pick.random() < 0.05 else ()
         job = Job(
             id=0,
@@ -174,7 +174,7 @@ class _Scenario:
             types=types,
             **self._date(walltime),
         )
-        return jobs.NewJob(job, _request(asked, walltime), after)
+        return jobs.NewJob(job, _request(request, walltime), after)
 
     def _date(self, walltime: int) -> dict[str, Any]:
         """Choose a date for a job, seldom; users hold and resume it as any other."""
@@ -251,7 +251,7 @@ class _Scenario:
             cluster.wish(lambda tx: suspend.hold(tx, cluster.context, ids, by=who, now=cluster.now, running=running))
 
     def _heal(self) -> None:
-        """Let everything be well again, so that everything can end."""
+        """Repair everything, so that every job can end."""
         for name, node in self.cluster.nodes.items():
             node.fails, node.lag, node.loses = "", 0, 0
             if node.hangs:
@@ -269,7 +269,9 @@ class _Scenario:
         cluster.look_again()
 
     def _mend(self, tx: Tx) -> tuple[list[int], list[int]]:
-        away = [one.id for one in resources.listed(tx) if one.properties["state"] == ResourceState.SUSPECTED]
+        away = [
+            resource.id for resource in resources.listed(tx) if resource.properties["state"] == ResourceState.SUSPECTED
+        ]
         if away:
             resources.set_state(tx, away, ResourceState.ALIVE, at=self.cluster.now)
         required = jobs.dependencies(tx, jobs.numbers_in(tx, [JobState.WAITING]))

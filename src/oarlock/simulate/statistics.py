@@ -1,4 +1,4 @@
-"""What a replay came to, in numbers. Times are seconds."""
+"""Statistics of a replay. Times are seconds."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -58,22 +58,22 @@ class ReplayStatistics:
     users: list[UserStatistics] = field(default_factory=list)
 
     def plain(self) -> dict[str, Any]:
-        """Give plain data for JSON; users by what they waited in all, at most twenty."""
+        """Return plain data for JSON; users by what they waited in all, at most twenty."""
         return asdict(self)
 
 
 def slowdown(ran: ReplayedJob) -> float:
-    """Give a job's bounded slowdown."""
+    """Return a job's bounded slowdown."""
     return max(1.0, (ran.wait + ran.job.run) / max(ran.job.run, TAU))
 
 
 def compute(ran: Sequence[ReplayedJob], *, size: int, submitted: int, energy: Energy) -> ReplayStatistics:
     """Measure what became of jobs on a site of this size; `submitted` is how many there were."""
-    waits = sorted(one.wait for one in ran)
+    waits = sorted(job.wait for job in ran)
     count = len(ran) or 1
     users = by_user(ran)
-    makespan = max((one.end for one in ran), default=0) - min((one.job.submitted for one in ran), default=0)
-    work = sum(one.job.run * one.job.processors for one in ran)
+    makespan = max((job.end for job in ran), default=0) - min((job.job.submitted for job in ran), default=0)
+    work = sum(job.job.run * job.job.processors for job in ran)
     return ReplayStatistics(
         jobs=len(ran),
         never_fitted=submitted - len(ran),
@@ -94,12 +94,12 @@ def compute(ran: Sequence[ReplayedJob], *, size: int, submitted: int, energy: En
 
 
 def percentile(ordered: Sequence[int], share: int) -> int:
-    """Give the smallest value that so many per cent of all do not exceed."""
+    """Return the smallest value that so many per cent of all do not exceed."""
     return ordered[max(ceil(len(ordered) * share / 100) - 1, 0)] if ordered else 0
 
 
 def jain(values: Sequence[float]) -> float:
-    """Give Jain's index of fairness."""
+    """Return Jain's index of fairness."""
     squares = sum(value * value for value in values)
     return sum(values) ** 2 / (len(values) * squares) if squares else 1.0
 
@@ -107,22 +107,22 @@ def jain(values: Sequence[float]) -> float:
 def by_user(ran: Sequence[ReplayedJob]) -> list[UserStatistics]:
     """Measure each user apart."""
     made = []
-    for user, group in groupby(sorted(ran, key=lambda one: one.job.user), key=lambda one: one.job.user):
+    for user, group in groupby(sorted(ran, key=lambda job: job.job.user), key=lambda job: job.job.user):
         mine = list(group)
         made.append(
             UserStatistics(
                 user,
                 len(mine),
-                sum(one.wait for one in mine) / len(mine),
+                sum(job.wait for job in mine) / len(mine),
                 sum(map(slowdown, mine)) / len(mine),
-                sum(one.job.run * one.job.processors for one in mine),
+                sum(job.job.run * job.job.processors for job in mine),
             )
         )
     return made
 
 
 def _predictions(ran: Sequence[ReplayedJob]) -> StartPredictions:
-    errors = [one.start - one.foreseen for one in ran if one.foreseen is not None]
+    errors = [job.start - job.foreseen for job in ran if job.foreseen is not None]
     count = len(errors) or 1
     return StartPredictions(
         told=len(errors),

@@ -1,4 +1,4 @@
-"""How the report of a replay looks: the colours of the portal, light or dark as the reader likes."""
+"""The style sheet of a replay report: the colours of the portal, light or dark as the reader prefers."""
 
 from collections.abc import Sequence
 

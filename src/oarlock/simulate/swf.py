@@ -32,8 +32,8 @@ def read(lines: Iterable[str], name: str) -> Trace:
     machine: int | None = None
     for line in lines:
         if line.startswith(";"):
-            if found := _MACHINE.match(line):
-                machine = max(machine or 0, int(found[1]))
+            if match := _MACHINE.match(line):
+                machine = max(machine or 0, int(match[1]))
             continue
         fields = line.split()
         if not fields:
@@ -50,10 +50,10 @@ def _job(fields: list[str]) -> TraceJob:
     if len(fields) < _FIELDS:
         raise _Skipped("short line")
     try:
-        number, submitted, waited, run, used, _, _, asked, walltime = _numbers(fields[:9])
+        number, submitted, waited, run, used, _, _, requested, walltime = _numbers(fields[:9])
     except ValueError:
         raise _Skipped("not a number") from None
-    processors = asked if asked > 0 else used
+    processors = requested if requested > 0 else used
     if processors <= 0:
         raise _Skipped("no processors")
     if run < 0:
@@ -82,5 +82,5 @@ def _numbers(fields: list[str]) -> list[int]:
 
 
 def _requested_nodes(fields: list[str]) -> _RequestedNodes | None:
-    found = _PPN.match(fields[_ALEA_FIELDS - 1]) if len(fields) >= _ALEA_FIELDS else None
-    return _RequestedNodes(int(found[1]), int(found[2])) if found else None
+    match = _PPN.match(fields[_ALEA_FIELDS - 1]) if len(fields) >= _ALEA_FIELDS else None
+    return _RequestedNodes(int(match[1]), int(match[2])) if match else None

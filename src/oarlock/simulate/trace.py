@@ -1,4 +1,4 @@
-"""A trace: jobs of the past, whoever wrote them down."""
+"""A trace: jobs of the past, in one form for every file format."""
 
 from functools import lru_cache
 from operator import attrgetter

@@ -1,4 +1,4 @@
-"""Admit: the site's rules look at a submission, change it, or do not let it in."""
+"""Admit: the site's rules accept, change or refuse a submission."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -53,10 +53,12 @@ RunPythonRule = Callable[[Path, Mapping[str, Any]], Awaitable[RuleResult]]
 """Runs a Python rule in a process of its own (`server.transports.rules.run`); what goes wrong is an `OarlockError`."""
 
 
-def context(tx: Tx, submission: Submission, book: RuleSet, cluster: ClusterResources, config: Config) -> RuleContext:
+def context(
+    tx: Tx, submission: Submission, rule_set: RuleSet, cluster: ClusterResources, config: Config
+) -> RuleContext:
     """Read what the rules need to know; only what some rule asks about is counted."""
     container, reserved = _container(tx, submission)
-    counts, user = _counts(book, submission), submission.user
+    counts, user = _counts(rule_set, submission), submission.user
     return RuleContext(
         properties=cluster.types,
         default_walltime=config.default_job_walltime,
@@ -64,68 +66,72 @@ def context(tx: Tx, submission: Submission, book: RuleSet, cluster: ClusterResou
         waiting_reservations=table.waiting_reservations(tx, user) if "waiting_reservations" in counts else None,
         container=container,
         container_reserved=reserved,
-        lists=book.lists,
+        lists=rule_set.lists,
     )
 
 
 _JOBS = frozenset({"waiting_jobs", "waiting_jobs_after"})
 
 
-def _counts(book: RuleSet, submission: Submission) -> frozenset[str]:
+def _counts(rule_set: RuleSet, submission: Submission) -> frozenset[str]:
     """Return the counts that some rule looks at for this submission."""
-    return (book.fields & rules.COUNTS) if submission.reservation is not None else book.fields & _JOBS
+    return (rule_set.fields & rules.COUNTS) if submission.reservation is not None else rule_set.fields & _JOBS
 
 
 @dataclass(frozen=True, slots=True)
 class CountedSubmission:
     """A submission as it was before the rules, which looked at counts that others may change before it is stored."""
 
-    book: RuleSet
+    rule_set: RuleSet
     submission: Submission
-    known: RuleContext
+    rule_context: RuleContext
 
 
-def counted(book: RuleSet, submission: Submission, known: RuleContext) -> CountedSubmission | None:
+def counted(rule_set: RuleSet, submission: Submission, rule_context: RuleContext) -> CountedSubmission | None:
     """Return what has to be looked at again when the submission is stored; None if no rule counts."""
-    return CountedSubmission(book, submission, known) if _counts(book, submission) else None
+    return CountedSubmission(rule_set, submission, rule_context) if _counts(rule_set, submission) else None
 
 
 def readmit(
-    tx: Tx, asked: CountedSubmission, admitted: RuleAcceptance, *, more_jobs: int, more_reservations: int
+    tx: Tx, counted_submission: CountedSubmission, admitted: RuleAcceptance, *, more_jobs: int, more_reservations: int
 ) -> RuleAcceptance:
-    """Let the rules look again, in the transaction that stores, if the counts are others than those they looked at.
+    """Apply the rules again, in the transaction that stores, if the counts differ from those they were given.
 
     `more_…`: what the same transaction is about to store for the same user. Rules that are data are applied here; with
     a Python rule, which takes longer than others may be kept waiting, more jobs than before raise `CountsChanged`.
     """
-    before, user, counts = asked.known, asked.submission.user, _counts(asked.book, asked.submission)
+    before, user, counts = (
+        counted_submission.rule_context,
+        counted_submission.submission.user,
+        _counts(counted_submission.rule_set, counted_submission.submission),
+    )
     waiting = table.waiting_jobs(tx, user) + more_jobs if _JOBS & counts else 0
     reserved = None
     if "waiting_reservations" in counts:
         reserved = table.waiting_reservations(tx, user) + more_reservations
     if (waiting, reserved) == (before.waiting_jobs, before.waiting_reservations):
         return admitted
-    if any(source.python for source in asked.book.sources):
+    if any(source.python for source in counted_submission.rule_set.sources):
         if waiting <= before.waiting_jobs and (reserved or 0) <= (before.waiting_reservations or 0):
             return admitted  # jobs began meanwhile, and none was added
         raise CountsChanged(
             f"Other jobs of {user} were submitted while the rules looked at this one.", hint="Submit it again."
         )
-    return _apply_again(asked, changed(before, waiting_jobs=waiting, waiting_reservations=reserved))
+    return _apply_again(counted_submission, changed(before, waiting_jobs=waiting, waiting_reservations=reserved))
 
 
-def _apply_again(asked: CountedSubmission, known: RuleContext) -> RuleAcceptance:
-    done = RuleAcceptance(_checked(asked.submission, known.properties))
-    for source in asked.book.sources:
-        more = _apply(source, done.submission, known)
+def _apply_again(counted_submission: CountedSubmission, rule_context: RuleContext) -> RuleAcceptance:
+    done = RuleAcceptance(_checked(counted_submission.submission, rule_context.properties))
+    for source in counted_submission.rule_set.sources:
+        more = _apply(source, done.submission, rule_context)
         done = RuleAcceptance(more.submission, done.messages + more.messages)
     return done
 
 
 async def admit(
-    book: RuleSet,
+    rule_set: RuleSet,
     submission: Submission,
-    known: RuleContext,
+    rule_context: RuleContext,
     *,
     config: Config,
     now: int,
@@ -135,17 +141,17 @@ async def admit(
 
     No transaction is open meanwhile: a slow rule keeps nobody else waiting.
     """
-    submission = _checked(submission, known.properties)
+    submission = _checked(submission, rule_context.properties)
     messages: tuple[str, ...] = ()
-    for source in book.sources:
+    for source in rule_set.sources:
         if source.broken:
             raise RuleFailed(f"An admission rule does not work: {source.broken}", hint=source.hint or _TELL)
         if source.python is None:
-            admitted = _apply(source, submission, known)
+            admitted = _apply(source, submission, rule_context)
         elif run is None:
             raise _failed(source.name, "Python rules are not run here.")
         else:
-            admitted = await _run_python_rule(source.python, submission, known, config=config, now=now, run=run)
+            admitted = await _run_python_rule(source.python, submission, rule_context, config=config, now=now, run=run)
         submission, messages = admitted.submission, messages + admitted.messages
     parse.check_outputs(submission)  # a rule may have given it another name
     return RuleAcceptance(submission, messages)
@@ -160,8 +166,8 @@ def _checked(submission: Submission, types: Types) -> Submission:
     return changed(submission, request=requests.check(submission.request, types))
 
 
-def _apply(source: RuleSource, submission: Submission, known: RuleContext) -> RuleAcceptance:
-    done = rules.apply(source.rules, submission, known)
+def _apply(source: RuleSource, submission: Submission, rule_context: RuleContext) -> RuleAcceptance:
+    done = rules.apply(source.rules, submission, rule_context)
     if isinstance(done, RuleAcceptance):
         return done
     raise _refusal(done)
@@ -171,8 +177,8 @@ def _refusal(refused: RuleRefusal) -> OarlockError:
     name = f"{refused.rule.file}, rule `{refused.rule.name}`"
     if refused.broken:
         return _failed(name, refused.sentence)
-    known = ", ".join(one.replace("%", "…") for one in refused.rule.allow_types or ())
-    return _rejected(refused.sentence, name, f" Known are {known}." if known else "")
+    allowed = ", ".join(job_type.replace("%", "…") for job_type in refused.rule.allow_types or ())
+    return _rejected(refused.sentence, name, f" Known are {allowed}." if allowed else "")
 
 
 def _rejected(sentence: str, name: str, more: str = "") -> RefusedByRule:
@@ -184,56 +190,58 @@ def _failed(name: str, sentence: str, hint: str = "") -> RuleFailed:
 
 
 async def _run_python_rule(
-    path: Path, submission: Submission, known: RuleContext, *, config: Config, now: int, run: RunPythonRule
+    path: Path, submission: Submission, rule_context: RuleContext, *, config: Config, now: int, run: RunPythonRule
 ) -> RuleAcceptance:
     """Ask a Python rule; what it answers is read like anything that a user sends."""
     try:
-        ruling = await run(path, _rule_input(submission, known))
-        if ruling.job is None:
-            raise _rejected(ruling.reject or "The job is not allowed.", path.name)
-        ruled = _parse_result(ruling.job, submission, known, config=config, now=now)
+        result = await run(path, _rule_input(submission, rule_context))
+        if result.job is None:
+            raise _rejected(result.reject or "The job is not allowed.", path.name)
+        submission_after = _parse_result(result.job, submission, rule_context, config=config, now=now)
     except RefusedByRule:
         raise
     except OarlockError as problem:
         raise _failed(path.name, str(problem), problem.hint) from problem
-    return RuleAcceptance(ruled, tuple(PREFIX + one for one in ruling.messages))
+    return RuleAcceptance(submission_after, tuple(PREFIX + message for message in result.messages))
 
 
-def _rule_input(submission: Submission, known: RuleContext) -> dict[str, Any]:
-    """Give what a Python rule sees: the job as it was sent, and what is known besides."""
+def _rule_input(submission: Submission, rule_context: RuleContext) -> dict[str, Any]:
+    """Return what a Python rule receives: the job as it was sent, and its context."""
     return {
         "job": {**parse.written(submission), _AFTER: list(submission.rule_where)},
         "context": {
             "user": submission.user,
             "groups": list(submission.groups),
             "array_size": len(submission.array),
-            "default_walltime": known.default_walltime,
-            "waiting_jobs": known.waiting_jobs,
-            "waiting_reservations": known.waiting_reservations,
-            "properties": sorted(known.properties),
+            "default_walltime": rule_context.default_walltime,
+            "waiting_jobs": rule_context.waiting_jobs,
+            "waiting_reservations": rule_context.waiting_reservations,
+            "properties": sorted(rule_context.properties),
         },
     }
 
 
 def _parse_result(
-    job: Mapping[str, Any], before: Submission, known: RuleContext, *, config: Config, now: int
+    job: Mapping[str, Any], before: Submission, rule_context: RuleContext, *, config: Config, now: int
 ) -> Submission:
     fields = dict(job)
     after = fields.pop(_AFTER, [])
-    ruled = parse.read(fields, user=before.user, groups=before.groups, config=config, now=now)
-    if not isinstance(after, list) or not all(isinstance(one, str) for one in after):
+    parsed = parse.read(fields, user=before.user, groups=before.groups, config=config, now=now)
+    if not isinstance(after, list) or not all(isinstance(text, str) for text in after):
         raise OarlockError(f"`{_AFTER}` is not a list of conditions.")
-    kept = changed(
-        ruled,
+    merged = changed(
+        parsed,
         environment=before.environment,
         script=before.script,
         array=before.array,
         import_key=before.import_key,
         resubmit_of=before.resubmit_of,
         uid=before.uid,
-        rule_where=tuple(conditions.show(conditions.check(conditions.parse(one), known.properties)) for one in after),
+        rule_where=tuple(
+            conditions.show(conditions.check(conditions.parse(text), rule_context.properties)) for text in after
+        ),
     )
-    return _checked(kept, known.properties)
+    return _checked(merged, rule_context.properties)
 
 
 def _container(tx: Tx, submission: Submission) -> tuple[bool | None, bool | None]:
@@ -241,6 +249,6 @@ def _container(tx: Tx, submission: Submission) -> tuple[bool | None, bool | None
     named = container_of(submission.types)
     if named is None:
         return None, None
-    found = jobs.existing(tx, [int(named)]) if named.isdecimal() else jobs.of_type(tx, f"container={named}")
-    live = [job for job in found if is_container(job.types) and job.state not in FINAL]
+    candidates = jobs.existing(tx, [int(named)]) if named.isdecimal() else jobs.of_type(tx, f"container={named}")
+    live = [job for job in candidates if is_container(job.types) and job.state not in FINAL]
     return bool(live), any(job.reservation is not Reservation.NONE for job in live)

@@ -1,4 +1,4 @@
-"""Dates that jobs have: `-t postpone=DATE` and `-t deadline=DATE`, in the server's own time zone."""
+"""Dates in job types: `-t postpone=DATE` and `-t deadline=DATE`, in the server's time zone."""
 
 import re
 import time
@@ -17,11 +17,11 @@ _DATE = re.compile(r"(\d{4}-\d{1,2}-\d{1,2})(?:[ T](\d{1,2}:\d{2})(:\d{2})?)?")
 
 def instant(text: str) -> int | None:
     """Read `YYYY-MM-DD hh:mm:ss`, without seconds or without a time, or seconds since 1970; None: it is no date."""
-    found = _DATE.fullmatch(text.strip())
-    if found is None:
+    match = _DATE.fullmatch(text.strip())
+    if match is None:
         return int(text) if text.strip().isdecimal() and text.isascii() and len(text) <= 11 else None
     try:
-        written = f"{found[1]} {found[2] or '00:00'}{found[3] or ':00'}"
+        written = f"{match[1]} {match[2] or '00:00'}{match[3] or ':00'}"
         return int(time.mktime(time.strptime(written, "%Y-%m-%d %H:%M:%S")))
     except (ValueError, OverflowError):
         return None
@@ -48,8 +48,8 @@ def date_in(says: str) -> int | None:
 
 def check(types: tuple[str, ...], *, now: int) -> None:
     """Refuse dates of types that are none, or a deadline that has passed."""
-    for one in types:
-        word, _, text = one.partition("=")
+    for job_type in types:
+        word, _, text = job_type.partition("=")
         if word not in {POSTPONE, DEADLINE}:
             continue
         date = instant(text)
@@ -60,8 +60,8 @@ def check(types: tuple[str, ...], *, now: int) -> None:
 
 
 def dated(job: WaitingJob) -> WaitingJob:
-    """Give a job the dates that its types say; one that cannot be read any more is no date."""
-    if not any(one.startswith((f"{POSTPONE}=", f"{DEADLINE}=")) for one in job.types):
+    """Return a job with the dates of its types; a date that cannot be parsed any more is ignored."""
+    if not any(job_type.startswith((f"{POSTPONE}=", f"{DEADLINE}=")) for job_type in job.types):
         return job
-    said = {one.partition("=")[0]: instant(one.partition("=")[2]) for one in job.types}
-    return replace(job, not_before=said.get(POSTPONE) or 0, deadline=said.get(DEADLINE))
+    dates_by_type = {job_type.partition("=")[0]: instant(job_type.partition("=")[2]) for job_type in job.types}
+    return replace(job, not_before=dates_by_type.get(POSTPONE) or 0, deadline=dates_by_type.get(DEADLINE))

@@ -1,4 +1,4 @@
-"""Examples beside the rules: a job goes in, and what comes out must be what the example says."""
+"""Examples beside the rules: each submits a job to the rules and compares the result with the expected one."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -47,17 +47,17 @@ def run_examples(source: RuleSource) -> Iterator[ExampleResult]:
 def plain_job() -> tuple[Submission, RuleContext]:
     """Return a job with nothing special about it, and what rules know about a site without any."""
     example = RuleExample(name="a plain job", file="", job={}, given={}, gives={})
-    known = _context(example)
-    return _submission(example, known), known
+    rule_context = _context(example)
+    return _submission(example, rule_context), rule_context
 
 
 def _differs(example: RuleExample, applied: Sequence[AdmissionRule]) -> str:
     try:
-        known = _context(example)
-        submission = _submission(example, known)
+        rule_context = _context(example)
+        submission = _submission(example, rule_context)
     except OarlockError as problem:
         return f"the job cannot be made: {problem}"
-    done = rules.apply(applied, submission, known)
+    done = rules.apply(applied, submission, rule_context)
     if isinstance(done, RuleRefusal):
         if example.refused is not None and example.refused in done.sentence and not done.broken:
             return ""
@@ -67,13 +67,13 @@ def _differs(example: RuleExample, applied: Sequence[AdmissionRule]) -> str:
     return _compared(example.gives, _outcome(done))
 
 
-def _submission(example: RuleExample, known: RuleContext) -> Submission:
+def _submission(example: RuleExample, rule_context: RuleContext) -> Submission:
     job = dict(example.job)
     if not job.get("interactive"):
         job.setdefault("command", "true")
     user, groups = str(example.given.get("user", "ada")), example.given.get("groups", ["users"])
     made = read(job, user=user, groups=groups, config=Config(), now=NOW)
-    return replace(made, request=requests.check(made.request, known.properties))
+    return replace(made, request=requests.check(made.request, rule_context.properties))
 
 
 def _context(example: RuleExample) -> RuleContext:
@@ -91,7 +91,7 @@ def _context(example: RuleExample) -> RuleContext:
 
 
 def _outcome(done: RuleAcceptance) -> dict[str, Any]:
-    """Give what an example can compare."""
+    """Return what an example can compare."""
     submission = done.submission
     request = submission.request
     return {
@@ -108,11 +108,11 @@ def _outcome(done: RuleAcceptance) -> dict[str, Any]:
         "checkpoint": submission.checkpoint,
         "signal": submission.checkpoint_signal,
         "types": list(submission.types),
-        "walltimes": [one.walltime for one in request.alternatives if one.walltime is not None],
-        "resources": [requests.show_alternative(one) for one in request.alternatives],
+        "walltimes": [alternative.walltime for alternative in request.alternatives if alternative.walltime is not None],
+        "resources": [requests.show_alternative(alternative) for alternative in request.alternatives],
         "properties": "" if request.where is None else conditions.show(request.where),
         "after_validation": list(submission.rule_where),
-        "messages": [one.removeprefix(PREFIX) for one in done.messages],
+        "messages": [alternative.removeprefix(PREFIX) for alternative in done.messages],
     }
 
 

@@ -1,4 +1,4 @@
-"""What there is: the resources that are not Dead, and whether a request could ever be met by them."""
+"""Feasibility: the resources that are not Dead, and whether a request could ever be met by them."""
 
 from dataclasses import dataclass, field
 from functools import reduce
@@ -32,12 +32,12 @@ class ClusterResources:
 
     def take(self, shape: Shape) -> int:
         """Count the resources that a shape takes of an empty cluster; 0 if it does not fit."""
-        known = self.taken.get(shape)
-        if known is None:
+        count = self.taken.get(shape)
+        if count is None:
             if len(self.taken) >= _MOST_REMEMBERED:
                 self.taken.clear()
-            known = self.taken[shape] = self._take(shape)
-        return known
+            count = self.taken[shape] = self._take(shape)
+        return count
 
     def _take(self, shape: Shape) -> int:
         everything = self.fitter.layout.everything
@@ -46,7 +46,7 @@ class ClusterResources:
 
     def check(self, request: ResourceRequest) -> list[int]:
         """Count what each alternative would take; the first that never fits refuses them all."""
-        counts = [self.take(Shape(one.groups, request.where)) for one in request.alternatives]
+        counts = [self.take(Shape(alternative.groups, request.where)) for alternative in request.alternatives]
         for place, (alternative, count) in enumerate(zip(request.alternatives, counts, strict=True), 1):
             if not count:
                 raise self._refused(request, alternative, place)
@@ -55,14 +55,14 @@ class ClusterResources:
     def _refused(self, request: ResourceRequest, alternative: Alternative, place: int) -> NotEnoughResources:
         shape = Shape(alternative.groups, request.where)
         allowed = [self.fitter.allowed(shape, group) for group in shape.groups]
-        found = reduce(or_, allowed, 0)
+        matching = reduce(or_, allowed, 0)
         shown = f"`{show_alternative(alternative)}`{_with(request.where)}"
         which = f"Alternative {place}, {shown}," if len(request.alternatives) > 1 else shown
         layout = self.fitter.layout
-        everything, nodes = layout.everything.bit_count(), len(layout.nodes_of(found))
+        everything, nodes = layout.everything.bit_count(), len(layout.nodes_of(matching))
         return NotEnoughResources(
             f"{which} asks for more than there is, even when all is free: "
-            f"{found.bit_count()} of the {everything} resources fulfil its conditions, on {nodes} "
+            f"{matching.bit_count()} of the {everything} resources fulfil its conditions, on {nodes} "
             f"node{'' if nodes == 1 else 's'}.",
             hint="Ask for less, or drop a condition; `oarnodes` shows what there is.",
         )
@@ -82,17 +82,17 @@ class ClusterResourcesCache:
         self._cluster: ClusterResources | None = None
 
     def now(self, tx: Tx) -> ClusterResources:
-        """Give the cluster as this transaction sees it."""
+        """Return the cluster as this transaction sees it."""
         types, version = properties.types(tx), resources.version(tx)
-        known = self._cluster
-        if known is None or (known.version, known.types) != (version, types):
-            known = self._cluster = ClusterResources(
+        cluster = self._cluster
+        if cluster is None or (cluster.version, cluster.types) != (version, types):
+            cluster = self._cluster = ClusterResources(
                 version, types, Fitter(make_layout(_table(tx, types), self._order))
             )
-        return known
+        return cluster
 
 
 def _table(tx: Tx, types: Types) -> ResourceTable:
-    there = [one for one in resources.listed(tx) if one.properties["state"] != ResourceState.DEAD]
-    columns = {name: tuple([one.properties[name] for one in there]) for name in types}
-    return ResourceTable(tuple([one.id for one in there]), columns)
+    there = [resource for resource in resources.listed(tx) if resource.properties["state"] != ResourceState.DEAD]
+    columns = {name: tuple([resource.properties[name] for resource in there]) for name in types}
+    return ResourceTable(tuple([resource.id for resource in there]), columns)

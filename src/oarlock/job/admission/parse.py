@@ -67,40 +67,40 @@ def read(
     looked at yet: that needs the resources (`admit`).
     """
     allow(user, uid, config)
-    asked = script.apply_directives(_body(body))
-    _bounded(asked)
-    reservation = _reservation(asked.reservation)
-    request_ = _ending(_request(asked, config), reservation)
+    payload = script.apply_directives(_body(body))
+    _bounded(payload)
+    reservation = _reservation(payload.reservation)
+    request_ = _ending(_request(payload, config), reservation)
     _refuse_past(reservation, request_, config, now)
     submission = Submission(
         user=user,
         uid=uid,
         groups=tuple(groups),
         request=request_,
-        queue=_perhaps(options.queue, asked.queue),
-        kind=JobKind.INTERACTIVE if asked.interactive else JobKind.PASSIVE,
-        command=_perhaps(options.command, asked.command),
-        script=_perhaps(options.command, asked.script),
-        name=_perhaps(options.name, asked.name),
-        project=_perhaps(options.project, asked.project),
-        types=_types(asked.types, now),
-        after=tuple(dict.fromkeys(asked.after)),
+        queue=_perhaps(options.queue, payload.queue),
+        kind=JobKind.INTERACTIVE if payload.interactive else JobKind.PASSIVE,
+        command=_perhaps(options.command, payload.command),
+        script=_perhaps(options.command, payload.script),
+        name=_perhaps(options.name, payload.name),
+        project=_perhaps(options.project, payload.project),
+        types=_types(payload.types, now),
+        after=tuple(dict.fromkeys(payload.after)),
         reservation=reservation,
-        hold=asked.hold,
-        checkpoint=options.checkpoint(asked.checkpoint or 0),
-        checkpoint_signal=options.signal(12 if asked.signal is None else asked.signal),
-        notify=_perhaps(options.notify, asked.notify),
-        directory=options.directory(asked.directory),
-        environment=_environment(asked.environment),
-        stdout=_perhaps(options.path, asked.stdout),
-        stderr=_perhaps(options.path, asked.stderr),
-        array=_array(asked.array),
-        resubmit_of=asked.resubmit or 0,
-        use_key=asked.use_key or config.oarsub_force_job_key or asked.import_key is not None,
-        import_key=asked.import_key,
-        initial_request=options.command(asked.initial_request),
+        hold=payload.hold,
+        checkpoint=options.checkpoint(payload.checkpoint or 0),
+        checkpoint_signal=options.signal(12 if payload.signal is None else payload.signal),
+        notify=_perhaps(options.notify, payload.notify),
+        directory=options.directory(payload.directory),
+        environment=_environment(payload.environment),
+        stdout=_perhaps(options.path, payload.stdout),
+        stderr=_perhaps(options.path, payload.stderr),
+        array=_array(payload.array),
+        resubmit_of=payload.resubmit or 0,
+        use_key=payload.use_key or config.oarsub_force_job_key or payload.import_key is not None,
+        import_key=payload.import_key,
+        initial_request=options.command(payload.initial_request),
     )
-    _together(submission, many=asked.array is not None)
+    _together(submission, many=payload.array is not None)
     check_outputs(submission)
     bounded(submission)
     return submission
@@ -132,7 +132,7 @@ def written(submission: Submission) -> dict[str, Any]:
     """
     request_ = submission.request
     return {
-        "resources": [request.show_alternative(one) for one in request_.alternatives],
+        "resources": [request.show_alternative(alternative) for alternative in request_.alternatives],
         "properties": None if request_.where is None else conditions.show(request_.where),
         "queue": submission.queue,
         "interactive": submission.kind is JobKind.INTERACTIVE,
@@ -166,10 +166,10 @@ def allow(user: str, uid: int | None, config: Config) -> None:
 
 
 def _body(body: Mapping[str, Any]) -> SubmissionPayload:
-    known = SubmissionPayload.__struct_fields__
+    field_names = SubmissionPayload.__struct_fields__
     for name in body:
-        if name not in known:
-            raise UnknownField(f"A submission has no field `{short(str(name))}`.", hint=closest(str(name), known))
+        if name not in field_names:
+            raise UnknownField(f"A submission has no field `{short(str(name))}`.", hint=closest(str(name), field_names))
     try:
         return msgspec.convert(dict(body), SubmissionPayload)
     except msgspec.ValidationError as problem:
@@ -178,34 +178,34 @@ def _body(body: Mapping[str, Any]) -> SubmissionPayload:
         ) from None
 
 
-def _types(asked: Sequence[str], now: int) -> tuple[str, ...]:
-    types = tuple(dict.fromkeys(map(options.type_, asked)))
+def _types(texts: Sequence[str], now: int) -> tuple[str, ...]:
+    types = tuple(dict.fromkeys(map(options.type_, texts)))
     dates.check(types, now=now)
     return types
 
 
-def _bounded(asked: SubmissionPayload) -> None:
-    fits(asked.command or "", what="command", most=COMMAND_BYTES)
-    fits(asked.script or "", what="script", most=SCRIPT_BYTES)
-    fits(asked.import_key or "", what="key", most=KEY_BYTES)
-    fits(asked.initial_request, what="request as it was typed", most=2 * COMMAND_BYTES)
-    if len(asked.types) > MOST_TYPES:
-        raise TooLong(f"The job has {len(asked.types)} types; at most {MOST_TYPES} are read.", hint="Give fewer.")
-    if len(asked.after) > MOST_DEPENDENCIES:
+def _bounded(payload: SubmissionPayload) -> None:
+    fits(payload.command or "", what="command", most=COMMAND_BYTES)
+    fits(payload.script or "", what="script", most=SCRIPT_BYTES)
+    fits(payload.import_key or "", what="key", most=KEY_BYTES)
+    fits(payload.initial_request, what="request as it was typed", most=2 * COMMAND_BYTES)
+    if len(payload.types) > MOST_TYPES:
+        raise TooLong(f"The job has {len(payload.types)} types; at most {MOST_TYPES} are read.", hint="Give fewer.")
+    if len(payload.after) > MOST_DEPENDENCIES:
         raise TooLong(
-            f"The job waits for {len(asked.after)} others; it can wait for {MOST_DEPENDENCIES}.",
+            f"The job waits for {len(payload.after)} others; it can wait for {MOST_DEPENDENCIES}.",
             hint="Let a small job wait for them, and this one for that.",
         )
-    for number in asked.after:
+    for number in payload.after:
         if number not in JOB_NUMBERS:
             raise UnknownDependency(number)
-    if asked.resubmit is not None and asked.resubmit not in JOB_NUMBERS:
-        raise UnknownJob(asked.resubmit)
+    if payload.resubmit is not None and payload.resubmit not in JOB_NUMBERS:
+        raise UnknownJob(payload.resubmit)
 
 
-def _request(asked: SubmissionPayload, config: Config) -> ResourceRequest:
+def _request(payload: SubmissionPayload, config: Config) -> ResourceRequest:
     words = config.oarsub_nodes_resources, config.oarsub_default_resources
-    return _parsed(tuple(asked.resources), asked.properties or None, *words)
+    return _parsed(tuple(payload.resources), payload.properties or None, *words)
 
 
 @lru_cache(maxsize=256)
@@ -215,14 +215,15 @@ def _parsed(texts: tuple[str, ...], where: str | None, nodes_property: str, defa
 
 
 def _ending(request_: ResourceRequest, reservation: tuple[int, int | None] | None) -> ResourceRequest:
-    """Let alternatives without a walltime end when the reservation does."""
+    """Return a request whose alternatives without a walltime end when the reservation does."""
     if reservation is None or reservation[1] is None:
         return request_
     seconds = reservation[1] - reservation[0]
     return replace(
         request_,
         alternatives=tuple(
-            one if one.walltime is not None else replace(one, walltime=seconds) for one in request_.alternatives
+            alternative if alternative.walltime is not None else replace(alternative, walltime=seconds)
+            for alternative in request_.alternatives
         ),
     )
 
@@ -248,16 +249,16 @@ def _array(parameters: Sequence[str] | None) -> tuple[str, ...]:
     if len(parameters) > ARRAY_MEMBERS:
         raise BadArray(f"An array of {len(parameters)} jobs is too large.", hint=f"It has at most {ARRAY_MEMBERS}.")
     fits("".join(parameters), what="list of parameters", most=ARRAY_BYTES)
-    for one in set(parameters):
-        fits(one, what="line of parameters", most=PARAMETER_BYTES)
-        options.command(one)
+    for line in set(parameters):
+        fits(line, what="line of parameters", most=PARAMETER_BYTES)
+        options.command(line)
     return tuple(parameters)
 
 
-def _reservation(asked: str | int | None) -> tuple[int, int | None] | None:
-    if asked is None:
+def _reservation(text: str | int | None) -> tuple[int, int | None] | None:
+    if text is None:
         return None
-    start, end = (asked, None) if isinstance(asked, int) else _dates(asked)
+    start, end = (text, None) if isinstance(text, int) else _dates(text)
     if end is not None and end <= start:
         raise BadReservation("The reservation would end before it begins.", hint=_DATE_HINT)
     if max(start, end or 0) > LATEST:
@@ -288,10 +289,10 @@ def _date(text: str, whole: str) -> int:
     """Read a date in the server's own time zone, or an instant."""
     if _INSTANT.fullmatch(text):
         return int(text)
-    found = _DATE.fullmatch(text)
+    match = _DATE.fullmatch(text)
     try:
-        if found:
-            return int(time.mktime(time.strptime(found[1], "%Y-%m-%d %H:%M:%S")))
+        if match:
+            return int(time.mktime(time.strptime(match[1], "%Y-%m-%d %H:%M:%S")))
     except (ValueError, OverflowError):
         pass
     raise BadReservation(f"`{short(whole)}` is not a date.", hint=_DATE_HINT)

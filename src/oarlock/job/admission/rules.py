@@ -1,7 +1,7 @@
-"""The admission rules of a site, found and read: those that are shipped, its own files, its table.
+"""The admission rules of a site, loaded from three places: the shipped files, the site's files, the database table.
 
 A file of the site replaces the shipped one of the same name; an empty one switches it off. What cannot be read becomes
-a source that refuses every job and says why: nobody slips through a rule that is broken.
+a source that refuses every job with the reason: a broken rule lets no job through.
 """
 
 import os
@@ -69,7 +69,7 @@ class RuleSetCache:
         self._book = RuleSet(())
 
     def now(self, tx: Tx, *, now: int) -> RuleSet:
-        """Give the rules of this second. Looks at files, once a second at most: not for the event loop."""
+        """Return the rules of this second. Reads files, once a second at most: not for the event loop."""
         if now == self._looked:
             return self._book
         stored = table.enabled(tx)
@@ -81,7 +81,7 @@ class RuleSetCache:
         return self._book
 
     def _looks(self) -> Iterator[object]:
-        """Give what changes when a file does."""
+        """Yield what changes when a file does."""
         paths = [SHIPPED, *([self._directory] if self._directory else [])]
         paths += [path for folder in paths for path in _files(folder).values()]
         for path in (*paths, *map(Path, self._book.lists)):
@@ -104,34 +104,34 @@ def sources(
 ) -> list[RuleSource]:
     """Read all rules, in the order in which they apply: by number, files before rows, then by name."""
     files = (_files(shipped) if shipped else {}) | (_files(directory) if directory else {})
-    found = [_source(path) for path in files.values()]
+    result = [_source(path) for path in files.values()]
     if directory and not directory.is_dir():
-        found.append(RuleSource(str(directory), 0, broken=f"The folder of rules {directory} is not there."))
-    found += [_row(one) for one in stored]
-    return sorted(found, key=lambda one: one.priority)
+        result.append(RuleSource(str(directory), 0, broken=f"The folder of rules {directory} is not there."))
+    result += [_row(row) for row in stored]
+    return sorted(result, key=lambda row: row.priority)
 
 
-def with_lists(found: Iterable[RuleSource]) -> list[RuleSource]:
+def with_lists(rule_sources: Iterable[RuleSource]) -> list[RuleSource]:
     """Return sources as the server uses them: one that asks about a file that cannot be read is broken."""
-    return _lists(found)[1]
+    return _lists(rule_sources)[1]
 
 
-def _merged(found: Iterable[RuleSource]) -> Iterator[RuleSource]:
+def _merged(rule_sources: Iterable[RuleSource]) -> Iterator[RuleSource]:
     """Join sources that follow each other and are data: their rules apply in one go."""
-    for plain, group in groupby(found, key=lambda one: not one.python and not one.broken):
+    for plain, group in groupby(rule_sources, key=lambda source: not source.python and not source.broken):
         if plain:
             members = list(group)
-            yield replace(members[0], rules=tuple(rule for one in members for rule in one.rules), examples=())
+            yield replace(members[0], rules=tuple(rule for source in members for rule in source.rules), examples=())
         else:
             yield from group
 
 
 def _files(folder: Path) -> dict[str, Path]:
     try:
-        found = sorted(folder.iterdir())
+        paths = sorted(folder.iterdir())
     except OSError:
         return {}
-    return {path.name: path for path in found if path.suffix in {".toml", ".py"} and not path.name.startswith(".")}
+    return {path.name: path for path in paths if path.suffix in {".toml", ".py"} and not path.name.startswith(".")}
 
 
 def _source(path: Path) -> RuleSource:
@@ -140,19 +140,19 @@ def _source(path: Path) -> RuleSource:
     if path.suffix == ".py":
         return RuleSource(str(path), priority, python=path)
     try:
-        found = rules.read(_text(path, LONGEST_FILE), file=path.name)
+        parsed = rules.read(_text(path, LONGEST_FILE), file=path.name)
     except OarlockError as problem:
         return RuleSource(path.name, priority, broken=str(problem), hint=problem.hint)
-    return RuleSource(path.name, priority, found.rules, found.examples)
+    return RuleSource(path.name, priority, parsed.rules, parsed.examples)
 
 
 def _row(stored: StoredRule) -> RuleSource:
     name = f"row {stored.id} of admission_rules"
     try:
-        found = rules.read(stored.text, file=name)
+        parsed = rules.read(stored.text, file=name)
     except BadRule as problem:
         return RuleSource(name, stored.priority, broken=str(problem), hint=problem.hint)
-    return RuleSource(name, stored.priority, found.rules, found.examples)
+    return RuleSource(name, stored.priority, parsed.rules, parsed.examples)
 
 
 def _text(path: Path, most: int) -> str:
@@ -168,11 +168,11 @@ def _text(path: Path, most: int) -> str:
         raise BadRule(f"{path} is not UTF-8 text (byte {problem.start}).") from problem
 
 
-def _lists(found: Iterable[RuleSource]) -> tuple[dict[str, frozenset[str]], list[RuleSource]]:
+def _lists(rule_sources: Iterable[RuleSource]) -> tuple[dict[str, frozenset[str]], list[RuleSource]]:
     """Read the files of names that rules ask about; a source that asks about one that cannot be read is broken."""
     lists: dict[str, frozenset[str]] = {}
     complete = []
-    for source in found:
+    for source in rule_sources:
         try:
             for rule in source.rules:
                 for name in rule.when.files if rule.when else ():

@@ -55,7 +55,7 @@ def _options() -> _Options:
 
 
 def apply_directives(body: SubmissionPayload) -> SubmissionPayload:
-    """Give the submission with what its script asks for. Alternatives, types and dependencies add up."""
+    """Return the submission with the directives of its script. Alternatives, types and dependencies add up."""
     if body.script is None:
         return body
     warnings.refuse_windows_lines(body.script)
@@ -70,7 +70,7 @@ def apply_directives(body: SubmissionPayload) -> SubmissionPayload:
 
 
 def _given(body: SubmissionPayload, field: str) -> bool:
-    """Say whether a field was said outside the script."""
+    """Return whether a field was set outside the script."""
     value = getattr(body, field)
     return value is not None and value != _DEFAULTS.get(field)
 
@@ -80,16 +80,16 @@ _DEFAULTS = {"directory": "/", "hold": False, "use_key": False, "interactive": F
 
 def _read(line: int, words: Sequence[str]) -> dict[str, Any]:
     try:
-        asked = vars(_options().parse_args(list(words)))
+        options = vars(_options().parse_args(list(words)))
     except ValueError as problem:
         raise BadDirective(
             f"Line {line} of the script, `#OAR {short(' '.join(words))}`, cannot be followed: {short(str(problem))}.",
             hint="It takes the options of oarsub that name no other file.",
         ) from None
-    members = asked.pop("array")
+    members = options.pop("array")
     if members is not None:
-        asked["array"] = _members(line, members)
-    return asked
+        options["array"] = _members(line, members)
+    return options
 
 
 def _members(line: int, count: int) -> list[str]:

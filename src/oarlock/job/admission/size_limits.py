@@ -32,7 +32,7 @@ def rows_of(submission: Submission, members: int | None = None) -> int:
 
 
 def is_large(submission: Submission) -> bool:
-    """Say whether a submission is stored in slices."""
+    """Return whether a submission is stored in slices."""
     return len(submission.array) > 1 and rows_of(submission) > LARGE_ROWS
 
 
@@ -40,7 +40,7 @@ def bounded(submission: Submission) -> None:
     """Refuse a submission that would write too much (`TooLong`)."""
     rows, members, alternatives = rows_of(submission), len(submission.array), submission.request.alternatives
     if rows > MOST_ROWS:
-        groups = sum(len(one.groups) for one in alternatives)
+        groups = sum(len(alternative.groups) for alternative in alternatives)
         raise TooLong(
             f"{members} jobs with {len(alternatives)} alternatives ({groups} groups of resources in all), "
             f"{len(submission.types)} types and {len(submission.after)} dependencies make {rows} rows; "
@@ -66,4 +66,4 @@ def _bytes_of(submission: Submission) -> int:
 def _bytes_of_request(request: ResourceRequest) -> int:
     whole = len(conditions.show(request.where)) if request.where is not None else 0
     groups = [group.where for alternative in request.alternatives for group in alternative.groups]
-    return whole + sum(len(conditions.show(one)) for one in groups if one is not None)
+    return whole + sum(len(conditions.show(condition)) for condition in groups if condition is not None)

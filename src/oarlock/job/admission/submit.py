@@ -1,4 +1,4 @@
-"""Submit: an admitted submission becomes jobs that wait, in one transaction."""
+"""Submit: an admitted submission becomes waiting jobs, in one transaction."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -108,7 +108,7 @@ def submit(
 
 
 def submit_all(
-    tx: Tx, asked: Sequence[AdmittedSubmission], *, cluster: ClusterResources, config: Config, now: int
+    tx: Tx, submissions: Sequence[AdmittedSubmission], *, cluster: ClusterResources, config: Config, now: int
 ) -> list[StoredJobs | OarlockError]:
     """Store several submissions in as many statements as one; the answer to each is its jobs, or why it is refused.
 
@@ -117,41 +117,54 @@ def submit_all(
     there = _queues(tx)
     prepared: dict[int, list[NewJob]] = {}
     answers: dict[int, StoredJobs | OarlockError] = {}
-    first = {one.key: place for place, one in reversed(list(enumerate(asked))) if one.request_id}
-    known = requests.answered_keys(tx, [(one.user, one.request_id) for one in asked if one.request_id])
-    for place, one in enumerate(asked):
-        if first.get(one.key, place) != place:
+    first = {
+        submission.key: place for place, submission in reversed(list(enumerate(submissions))) if submission.request_id
+    }
+    answered_keys = requests.answered_keys(
+        tx, [(submission.user, submission.request_id) for submission in submissions if submission.request_id]
+    )
+    for place, submission in enumerate(submissions):
+        if first.get(submission.key, place) != place:
             continue
         try:
-            done = earlier_result(tx, user=one.user, request_id=one.request_id) if one.key in known else None
+            done = (
+                earlier_result(tx, user=submission.user, request_id=submission.request_id)
+                if submission.key in answered_keys
+                else None
+            )
             if done is None:
-                admitted = _recounted(tx, one, prepared.values())
+                admitted = _recounted(tx, submission, prepared.values())
                 prepared[place] = _prepared(tx, admitted, there, cluster=cluster, config=config, now=now)
             else:
                 answers[place] = done
         except OarlockError as refusal:
             answers[place] = refusal
-    answers.update(_stored(tx, asked, prepared, now))
-    return [answers[first.get(one.key, place)] for place, one in enumerate(asked)]
+    answers.update(_stored(tx, submissions, prepared, now))
+    return [answers[first.get(submission.key, place)] for place, submission in enumerate(submissions)]
 
 
-def _recounted(tx: Tx, one: AdmittedSubmission, others: Iterable[Sequence[NewJob]]) -> RuleAcceptance:
+def _recounted(tx: Tx, submission: AdmittedSubmission, others: Iterable[Sequence[NewJob]]) -> RuleAcceptance:
     """Look again at the counts of a submission, of which others may have been stored, or are about to be."""
-    if one.counted is None:
-        return one.admitted
-    mine = [some for some in others if some[0].job.user == one.user]
-    reserved = sum(len(some) for some in mine if some[0].job.reservation is not Reservation.NONE)
-    return readmit(tx, one.counted, one.admitted, more_jobs=sum(map(len, mine)), more_reservations=reserved)
+    if submission.counted is None:
+        return submission.admitted
+    mine = [new_jobs for new_jobs in others if new_jobs[0].job.user == submission.user]
+    reserved = sum(len(new_jobs) for new_jobs in mine if new_jobs[0].job.reservation is not Reservation.NONE)
+    return readmit(
+        tx, submission.counted, submission.admitted, more_jobs=sum(map(len, mine)), more_reservations=reserved
+    )
 
 
 def _stored(
-    tx: Tx, asked: Sequence[AdmittedSubmission], prepared: Mapping[int, list[NewJob]], now: int
+    tx: Tx, submissions: Sequence[AdmittedSubmission], prepared: Mapping[int, list[NewJob]], now: int
 ) -> Iterator[tuple[int, StoredJobs]]:
     """Store what is ready, with the answers to its requests; give the jobs by the place of their submission."""
-    added = iter(jobs.add(tx, [new for some in prepared.values() for new in some]))
-    members = {place: list(islice(added, len(some))) for place, some in prepared.items()}
-    stored = {place: _summary(some[0], prepared[place][0].parameters, len(some)) for place, some in members.items()}
-    noted = [(one.request_id, stored[place]) for place, one in enumerate(asked) if place in stored]
+    added = iter(jobs.add(tx, [new for new_jobs in prepared.values() for new in new_jobs]))
+    members = {place: list(islice(added, len(new_jobs))) for place, new_jobs in prepared.items()}
+    stored = {
+        place: _summary(new_jobs[0], prepared[place][0].parameters, len(new_jobs))
+        for place, new_jobs in members.items()
+    }
+    noted = [(submission.request_id, stored[place]) for place, submission in enumerate(submissions) if place in stored]
     _remember(tx, noted, now)
     yield from stored.items()
 
@@ -164,48 +177,51 @@ def _summary(first: Job, parameters: str, count: int) -> StoredJobs:
 class LargeArray:
     """An array that is stored slice by slice, so that others get their turn between two of them."""
 
-    asked: AdmittedSubmission
+    submission: AdmittedSubmission
     incoming: IncomingArray
 
     @property
     def slices(self) -> Iterator[range]:
         """Yield the places of the members of each slice."""
-        count, step = len(self.incoming.parameters), max(1, SLICE_ROWS // rows_of(self.asked.admitted.submission, 1))
+        count, step = (
+            len(self.incoming.parameters),
+            max(1, SLICE_ROWS // rows_of(self.submission.admitted.submission, 1)),
+        )
         yield from (range(start, min(start + step, count)) for start in range(0, count, step))
 
 
 def begin_large(
-    tx: Tx, asked: AdmittedSubmission, *, cluster: ClusterResources, config: Config, now: int
+    tx: Tx, submission: AdmittedSubmission, *, cluster: ClusterResources, config: Config, now: int
 ) -> StoredJobs | LargeArray:
     """Begin to store a large array; a request that was answered before gives that answer."""
-    done = earlier_result(tx, user=asked.user, request_id=asked.request_id)
+    done = earlier_result(tx, user=submission.user, request_id=submission.request_id)
     if done is not None:
         return done
-    admitted = _recounted(tx, asked, ())
+    admitted = _recounted(tx, submission, ())
     alone = replace(admitted.submission, array=("",))
     [new] = _prepared(tx, RuleAcceptance(alone), _queues(tx), cluster=cluster, config=config, now=now)
-    return LargeArray(replace(asked, admitted=admitted), arrays.begin(tx, new, admitted.submission.array))
+    return LargeArray(replace(submission, admitted=admitted), arrays.begin(tx, new, admitted.submission.array))
 
 
 def finish_large(tx: Tx, large: LargeArray, *, now: int) -> StoredJobs:
-    """Let a large array be there, all of it, unless a rule that counts does not want it any more."""
-    asked, incoming = large.asked, large.incoming
-    done = earlier_result(tx, user=asked.user, request_id=asked.request_id)
+    """Make a large array visible, all of it, unless a rule that counts refuses it by now."""
+    submission, incoming = large.submission, large.incoming
+    done = earlier_result(tx, user=submission.user, request_id=submission.request_id)
     if done is not None:
         arrays.remove(tx, incoming.numbers)
         return done
-    if _recounted(tx, asked, ()).submission != asked.admitted.submission:
+    if _recounted(tx, submission, ()).submission != submission.admitted.submission:
         raise CountsChanged(
-            f"Other jobs of {asked.user} came and went while the array was stored.", hint="Submit it again."
+            f"Other jobs of {submission.user} came and went while the array was stored.", hint="Submit it again."
         )
     arrays.finish(tx, incoming)
     stored = _summary(incoming.first, incoming.parameters[0], len(incoming.parameters))
-    _remember(tx, [(asked.request_id, stored)], now)
+    _remember(tx, [(submission.request_id, stored)], now)
     return stored
 
 
 def earlier_result(tx: Tx, *, user: str, request_id: str | None) -> StoredJobs | None:
-    """Give the jobs that a request made when it came before; ask this before the rules, which would count them."""
+    """Return the jobs that a request made when it came before. Call this before the rules, which would count them."""
     answer = None if request_id is None else requests.answer(tx, user=user, request_id=request_id, verb=VERB)
     if answer is None:
         return None
@@ -253,8 +269,8 @@ def resubmission(tx: Tx, job_id: int, *, user: str, uid: int | None = None, grou
         raise UnknownJob(job_id)
     original = jobs.get(tx, job_id)
     _check_resubmission(original, user, uid)
-    asked = shapes.requests_of(tx, [job_id], properties.types(tx)).get(job_id)
-    if asked is None:
+    request = shapes.requests_of(tx, [job_id], properties.types(tx)).get(job_id)
+    if request is None:
         raise ResubmitRefused(
             f"What job {job_id} asked for cannot be read any more.", hint="Submit it as a new job with -l."
         )
@@ -262,7 +278,7 @@ def resubmission(tx: Tx, job_id: int, *, user: str, uid: int | None = None, grou
         user=user,
         uid=uid,
         groups=tuple(groups),
-        request=asked,
+        request=request,
         queue=original.queue,
         kind=original.kind,
         command=original.command,
@@ -283,22 +299,26 @@ def resubmission(tx: Tx, job_id: int, *, user: str, uid: int | None = None, grou
 
 def _remember(tx: Tx, done: Sequence[tuple[str | None, StoredJobs]], now: int) -> None:
     """Keep the answers to submissions, and note them in the log."""
-    answers = [(one.first.user, request_id, f"{one.first.id} {one.count}") for request_id, one in done if request_id]
+    answers = [
+        (stored.first.user, request_id, f"{stored.first.id} {stored.count}")
+        for request_id, stored in done
+        if request_id
+    ]
     requests.remember_all(tx, answers, verb=VERB, at=now)
-    for _, one in done:
-        about: dict[str, object] = {"job": one.first.id, "user": one.first.user, "queue": one.first.queue}
-        if one.count > 1:
-            about["jobs"] = one.count
-        if one.first.resubmit_of:
-            about["original"] = one.first.resubmit_of
-        journal.note(tx, journal.JOBS, "job submitted again" if one.first.resubmit_of else "job submitted", about)
+    for _, stored in done:
+        about: dict[str, object] = {"job": stored.first.id, "user": stored.first.user, "queue": stored.first.queue}
+        if stored.count > 1:
+            about["jobs"] = stored.count
+        if stored.first.resubmit_of:
+            about["original"] = stored.first.resubmit_of
+        journal.note(tx, journal.JOBS, "job submitted again" if stored.first.resubmit_of else "job submitted", about)
 
 
 def _with_default_walltime(request: ResourceRequest, config: Config) -> ResourceRequest:
-    """Give the site's walltime to alternatives that no rule gave one."""
+    """Return a request whose alternatives without a walltime have the site's default."""
     alternatives = tuple(
-        one if one.walltime is not None else changed(one, walltime=config.default_job_walltime)
-        for one in request.alternatives
+        alternative if alternative.walltime is not None else changed(alternative, walltime=config.default_job_walltime)
+        for alternative in request.alternatives
     )
     return changed(request, alternatives=alternatives)
 
@@ -358,7 +378,7 @@ def _message(submission: Submission, queue: str, request: ResourceRequest, resou
     if submission.project not in {None, DEFAULT_PROJECT}:
         parts.append(f"P={submission.project}")
     if submission.types:
-        parts.append(f"T={'|'.join(one.partition('=')[0] for one in submission.types)}")
+        parts.append(f"T={'|'.join(job_type.partition('=')[0] for job_type in submission.types)}")
     return ",".join(parts)
 
 

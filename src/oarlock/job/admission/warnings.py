@@ -1,4 +1,4 @@
-"""What a user should know of a submission before it waits for hours: what will not happen as asked for."""
+"""Warnings and refusals about a submission that would not do what its user expects."""
 
 import msgspec
 
@@ -14,10 +14,10 @@ _SENT_WITH_ALL = frozenset({"resubmit", "directory", "environment", "initial_req
 
 def warnings(submission: Submission, config: Config) -> tuple[str, ...]:
     """Return sentences for the user about an admitted submission; `BadCheckpoint` if its checkpoint cannot be."""
-    found = []
+    messages = []
     if "mail:" in (submission.notify or "") and not config.mail_smtp_server:
-        found.append("Warning: no mail will be sent, since this server has no mail server (MAIL_SMTP_SERVER).")
-    lengths = [one.walltime or config.default_job_walltime for one in submission.request.alternatives]
+        messages.append("Warning: no mail will be sent, since this server has no mail server (MAIL_SMTP_SERVER).")
+    lengths = [alternative.walltime or config.default_job_walltime for alternative in submission.request.alternatives]
     if submission.checkpoint and submission.checkpoint >= max(lengths):
         raise BadCheckpoint(
             f"The checkpoint is asked for {submission.checkpoint} s before the end, and the walltime is "
@@ -25,24 +25,25 @@ def warnings(submission: Submission, config: Config) -> tuple[str, ...]:
             hint="Give fewer seconds with --checkpoint, or a longer walltime.",
         )
     if submission.checkpoint and submission.checkpoint >= min(lengths):
-        found.append(
+        messages.append(
             f"Warning: with a walltime of {show(min(lengths))} the checkpoint signal, {submission.checkpoint} s before "
             "the end, would come at once."
         )
-    return tuple(found)
+    return tuple(messages)
 
 
-def refuse_beside_resubmit(body: SubmissionPayload) -> None:
+def refuse_beside_resubmit(payload: SubmissionPayload) -> None:
     """Refuse what is asked for beside `resubmit`: the job is submitted as it was, and nothing else would count."""
     usual = SubmissionPayload()
-    said = [
+    given = [
         name
-        for name, value in msgspec.structs.asdict(body).items()
+        for name, value in msgspec.structs.asdict(payload).items()
         if name not in _SENT_WITH_ALL and value != getattr(usual, name)
     ]
-    if said:
+    if given:
         raise ResubmitRefused(
-            f"Job {body.resubmit} would be submitted again as it was; `{said[0]}` cannot be given beside `resubmit`.",
+            f"Job {payload.resubmit} would be submitted again as it was; "
+            f"`{given[0]}` cannot be given beside `resubmit`.",
             hint="Leave it out, or submit a new job.",
         )
 

@@ -1,4 +1,4 @@
-"""Health: nodes are asked now and then; who is silent is Suspected, who answers again comes back."""
+"""Health checks: nodes are checked at intervals; silent ones become Suspected, those that answer again are cleared."""
 
 from oarlock.config import Config
 from oarlock.job.cluster import node_states
@@ -12,26 +12,26 @@ from oarlock.store.queries import jobs, resources
 
 
 def due(tx: Tx, config: Config) -> list[Effect]:
-    """Say which nodes to ask: those Alive, and those that only this check suspects; not those at work, as a rule."""
+    """Return which nodes to check: those Alive, and those that only this check suspects; not busy ones, as a rule."""
     busy: set[int] = set()
     if not config.check_nodes_with_running_job:
         holding = jobs.in_states(tx, HOLDS_RESOURCES)
-        busy = {one for ids in jobs.resources_of(tx, [job.id for job in holding]).values() for one in ids}
+        busy = {resource for ids in jobs.resources_of(tx, [job.id for job in holding]).values() for resource in ids}
     listed = resources.listed(tx)
-    at_work = {one.properties["network_address"] for one in listed if one.id in busy}
-    names = {str(one.properties["network_address"]) for one in listed if _is_asked(one)} - at_work
+    at_work = {resource.properties["network_address"] for resource in listed if resource.id in busy}
+    names = {str(resource.properties["network_address"]) for resource in listed if _is_asked(resource)} - at_work
     wanted = tuple(sorted(str(name) for name in names if name))
     return [CheckNodes(wanted)] if wanted else []
 
 
-def _is_asked(one: Resource) -> bool:
-    about = one.properties
-    if about["type"] != DEFAULT_TYPE or about["desktop_computing"] == "YES":
+def _is_asked(resource: Resource) -> bool:
+    values = resource.properties
+    if values["type"] != DEFAULT_TYPE or values["desktop_computing"] == "YES":
         return False
-    if about["next_state"] != NextState.UNCHANGED:
+    if values["next_state"] != NextState.UNCHANGED:
         return False
-    by_check = about["finaud_decision"] == "YES"
-    return about["state"] == ResourceState.ALIVE or (about["state"] == ResourceState.SUSPECTED and by_check)
+    by_check = values["finaud_decision"] == "YES"
+    return values["state"] == ResourceState.ALIVE or (values["state"] == ResourceState.SUSPECTED and by_check)
 
 
 def nodes_checked(unit: UnitOfWork, report: NodesChecked) -> None:

@@ -37,13 +37,13 @@ def add(
     written = conditions.show(condition) if condition is not None else ""
     window = maintenance.add(tx, Maintenance(0, name, start, stop, written, by))
     ids = set(maintenance.resources_of_window(tx, written, properties.types(tx)))
-    there = [one for one in snapshot.read(tx, karma_window=0, now=now, depth=0).snapshot.placed if one.stop > start]
-    met = [one for one in there if one.start < stop and ids.intersection(one.resources)]
+    there = [job for job in snapshot.read(tx, karma_window=0, now=now, depth=0).snapshot.placed if job.stop > start]
+    met = [job for job in there if job.start < stop and ids.intersection(job.resources)]
     return AffectedJobs(
         window,
         len(ids),
-        tuple(one.job_id for one in met if one.state in HOLDS_RESOURCES),
-        tuple(one.job_id for one in met if one.state in {JobState.WAITING, JobState.TO_ACK_RESERVATION}),
+        tuple(job.job_id for job in met if job.state in HOLDS_RESOURCES),
+        tuple(job.job_id for job in met if job.state in {JobState.WAITING, JobState.TO_ACK_RESERVATION}),
     )
 
 
@@ -65,8 +65,8 @@ def _condition(tx: Tx, nodes: Sequence[str] | None, where: str | None) -> Condit
         return conditions.check(conditions.parse(where), properties.types(tx))
     if not nodes:
         return None
-    known = listing.at_nodes(tx, list(nodes))
+    existing = listing.at_nodes(tx, list(nodes))
     for name in nodes:
-        if name not in known:
+        if name not in existing:
             raise UnknownNode(f"There is no node `{short(name)}`.", hint="`oarnodes -l` lists them.")
     return In(Column("network_address"), tuple(Literal(name) for name in sorted(set(nodes))))

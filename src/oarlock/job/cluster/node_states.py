@@ -1,4 +1,4 @@
-"""Nodes: states that were asked for are applied, with what follows for the jobs there; nodes that vanish and return."""
+"""Node states: requested states are applied, with the consequences for jobs; nodes that disappear and come back."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -43,7 +43,7 @@ def _end_jobs_on(tx: Tx, context: StepContext, ids: Collection[int], *, now: flo
 
 
 def jobs_on(tx: Tx, ids: Collection[int]) -> list[Job]:
-    """Give the jobs that hold one of these resources."""
+    """Return the jobs that hold one of these resources."""
     if not ids:
         return []
     holding = jobs.in_states(tx, HOLDS_RESOURCES)
@@ -108,9 +108,9 @@ def _note_unusable(unit: UnitOfWork, unusable: Sequence[tuple[EventType, str]], 
 def clear_suspicion(tx: Tx, hosts: Collection[str], *, at: int) -> list[int]:
     """Make the resources Alive that the node check, and nobody else, had suspected."""
     forgiven = [
-        one.id
-        for one in resources.listed(tx, of_hosts(tx, hosts))
-        if one.properties["state"] == ResourceState.SUSPECTED and one.properties["finaud_decision"] == "YES"
+        resource.id
+        for resource in resources.listed(tx, of_hosts(tx, hosts))
+        if resource.properties["state"] == ResourceState.SUSPECTED and resource.properties["finaud_decision"] == "YES"
     ]
     if forgiven:
         resources.set_state(tx, forgiven, ResourceState.ALIVE, at=at, by_check=True)
@@ -121,9 +121,9 @@ def suspect_unreachable(unit: UnitOfWork, silent: Mapping[str, str]) -> None:
     """Suspect nodes that do not answer; each is told of once, as long as it stays so."""
     for node, why in silent.items():
         alive = [
-            one.id
-            for one in resources.listed(unit.tx, of_hosts(unit.tx, [node]))
-            if one.properties["state"] == ResourceState.ALIVE
+            resource.id
+            for resource in resources.listed(unit.tx, of_hosts(unit.tx, [node]))
+            if resource.properties["state"] == ResourceState.ALIVE
         ]
         if alive:
             unit.event(EventType.PING_CHECKER_NODE_SUSPECTED, f"{node} does not answer: {why}", None, (node,))

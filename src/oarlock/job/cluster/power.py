@@ -1,4 +1,4 @@
-"""Energy: nodes with nothing to do are put to sleep; woken ones are Alive when they answer, else Suspected."""
+"""Power: idle nodes are put to sleep; woken ones are Alive when they answer, else Suspected."""
 
 from collections.abc import Collection, Iterable, Sequence
 
@@ -52,7 +52,7 @@ def _idle_nodes(unit: UnitOfWork, listed: Sequence[Resource]) -> set[str]:
 
 
 def _may_sleep(resource: Resource) -> bool:
-    """Say whether a resource takes part: its site gave it a date (`cm_availability`) until which it can be woken."""
+    """Return whether a resource may sleep: its site set a date (`cm_availability`) until which it can be woken."""
     until = resource.properties["cm_availability"]
     if resource.properties["state"] != ResourceState.ALIVE or resource.properties["next_state"] != NextState.UNCHANGED:
         return False
@@ -65,7 +65,7 @@ def _idle_since(resource: Resource, alive_since: int) -> int:
 
 
 def _needed_soon(tx: Tx, *, until: int) -> set[int]:
-    """Give the resources that jobs have now or are planned to have soon."""
+    """Return the resources that jobs hold now or are planned to hold soon."""
     holding = jobs.resources_of(tx, [job.id for job in jobs.in_states(tx, HOLDS_RESOURCES)]).values()
     planned = (resource.resources for resource in plans.read(tx).values() if resource.start < until)
     return _union(holding) | _union(planned)
@@ -76,7 +76,7 @@ def _union(sets: Iterable[Iterable[int]]) -> set[int]:
 
 
 def is_asleep(resource: Resource, now: int) -> bool:
-    """Say whether a resource is only asleep: it can be woken, so it is not lost."""
+    """Return whether a resource is only asleep: it can be woken, so it is not lost."""
     until = resource.properties["cm_availability"]
     return resource.properties["state"] == ResourceState.ABSENT and isinstance(until, int) and until > now
 

@@ -1,4 +1,4 @@
-"""Queue states: queues stop and start again, with an event that says why and how to go on."""
+"""Queue states: queues stop and start again, with an event that names the reason and the way on."""
 
 from collections.abc import Collection, Sequence
 
@@ -10,7 +10,7 @@ from oarlock.store.queries import events, queues
 def start(tx: Tx, names: Collection[str] | None, *, by: str, now: int) -> None:
     """Start queues (all, if none is named) for an administrator, who has seen why they stopped."""
     started = queues.start(tx, names)
-    stops = [one.id for one in events.to_check(tx) if is_stop(one.event.type)]
+    stops = [noted.id for noted in events.to_check(tx) if is_stop(noted.event.type)]
     if stops:
         events.check_off(tx, stops)
     if started:
@@ -36,7 +36,7 @@ def stop_all(tx: Tx, why: str, *, now: int) -> Event | None:
 
 def why_stopped(tx: Tx) -> str:
     """Return what the last event says that stopped queues which nobody has started again; empty if there is none."""
-    stops = [one.event for one in events.to_check(tx) if one.event.type is EventType.QUEUES_STOPPED]
+    stops = [noted.event for noted in events.to_check(tx) if noted.event.type is EventType.QUEUES_STOPPED]
     return stops[-1].description if stops else ""
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a wish about one job, as a command tells it."""
+"""Results of user actions on jobs (kill, hold, resume, signal), one for each job."""
 
 from dataclasses import dataclass
 

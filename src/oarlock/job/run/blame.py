@@ -3,7 +3,7 @@
 The table is `EVENTS` in `model/event.py` (`blame` and `suspects`); `UnitOfWork.event` is the only caller.
 
 Programs of the site need more than the table: one that cannot be run, or that fails for jobs of two users in a row,
-would fail everywhere, and to suspect the nodes one after the other would help nobody.
+would fail on every node, and to suspect one node after the other would not help.
 """
 
 from collections.abc import Iterable

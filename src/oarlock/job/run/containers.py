@@ -1,4 +1,4 @@
-"""Containers that are over: the jobs inside of them end, too, and those that wait for them never start."""
+"""Containers: inner jobs end with their container, and only invited users enter it."""
 
 from collections.abc import Collection
 
@@ -40,13 +40,13 @@ def _of_the_same_room(tx: Tx, types: Collection[str]) -> list[Job]:
     named = container_of(types) or ""
     numbered = jobs.existing(tx, [int(named)]) if named.isdecimal() else []
     names = {"" if named.isdecimal() else named, _name(types), *(_name(job.types) for job in numbered)} - {""}
-    found = [*numbered, *(job for name in sorted(names) for job in jobs.of_type(tx, f"container={name}"))]
-    return [job for job in found if is_container(job.types) and not _is_over(job)]
+    candidates = [*numbered, *(job for name in sorted(names) for job in jobs.of_type(tx, f"container={name}"))]
+    return [job for job in candidates if is_container(job.types) and not _is_over(job)]
 
 
 def _name(types: Collection[str]) -> str:
     """Return the name of the room that a job opens, if it has one."""
-    return next((one.partition("=")[2] for one in types if one.startswith("container=")), "")
+    return next((job_type.partition("=")[2] for job_type in types if job_type.startswith("container=")), "")
 
 
 def _is_lost(job: Job, live: set[int]) -> bool:

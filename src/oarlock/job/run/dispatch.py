@@ -1,4 +1,4 @@
-"""Follow: many news in one transaction. Each is taken by the step it belongs to; everything is written together."""
+"""Apply many reports in one transaction: each goes to the step it belongs to, and everything is written together."""
 
 from collections.abc import Sequence
 
@@ -35,7 +35,7 @@ from oarlock.store.engine.tx import Tx
 def apply_reports(
     tx: Tx, context: StepContext, reports: Sequence[IncomingReport], finished: FinishedAttempts, *, now: float
 ) -> list[Effect]:
-    """Take news in their order; the same news told twice change nothing."""
+    """Apply reports in their order; the same report twice changes nothing."""
     unit = UnitOfWork(tx, context, now, {number for report in reports if (number := _job(report))})
     for report in reports:
         _take(unit, report, finished)

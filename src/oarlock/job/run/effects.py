@@ -1,7 +1,7 @@
-"""Instructions: what steps want done outside the database, as plain records.
+"""Effects: what steps want done outside the database, as plain records.
 
-They are written down (as attempts, kills, events) before they are given, so whoever carries them out may die in
-between: `recover` gives them again, and nodes refuse what they have done already.
+They are stored (as attempts, kills, events) before they are returned, so the process that carries them out may die in
+between: `recover` returns them again, and nodes refuse what they have done already.
 """
 
 from dataclasses import dataclass
@@ -37,14 +37,14 @@ class AwaitReport:
 
 @dataclass(frozen=True, slots=True)
 class SurveyNodes:
-    """Reach nodes, so that they tell what they have (`NodeReachable`)."""
+    """Connect to nodes, so that they report what they have (`NodeReachable`)."""
 
     nodes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DiscardAttempt:
-    """Let a node remove what it remembers of an attempt that is over and that the database does not know."""
+    """Make a node remove its record of an attempt that is over and that the database does not know."""
 
     node: str
     job: int
@@ -64,7 +64,7 @@ class EndUnknown:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Tell a job on its first node to end: TERM, then KILL to all of it."""
+    """End a job on its first node: TERM, then KILL to all of its processes."""
 
     node: str
     job: int
@@ -74,7 +74,7 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseNodes:
-    """Give back the places of a job on the other nodes."""
+    """Release what a job holds on its other nodes."""
 
     nodes: tuple[str, ...]
     job: int
@@ -102,7 +102,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Suspend:
-    """Stop a job on all its nodes; `JobSuspended` follows."""
+    """Suspend a job on all its nodes; `JobSuspended` follows."""
 
     nodes: tuple[str, ...]
     job: int
@@ -111,7 +111,7 @@ class Suspend:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Let a job go on on all its nodes; `JobResumed` follows."""
+    """Resume a job on all its nodes; `JobResumed` follows."""
 
     nodes: tuple[str, ...]
     job: int
@@ -128,7 +128,7 @@ class RunEpilogue:
 
 @dataclass(frozen=True, slots=True)
 class ForgetAttempts:
-    """Let a node forget attempts whose end is written down."""
+    """Make a node forget attempts whose end is stored in the database."""
 
     node: str
     attempts: tuple[tuple[int, int], ...]
@@ -150,14 +150,14 @@ class WakeNodes:
 
 @dataclass(frozen=True, slots=True)
 class CheckNodes:
-    """Ask nodes whether they answer; `NodesChecked` follows."""
+    """Check whether nodes answer; `NodesChecked` follows."""
 
     nodes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Notify:
-    """Tell a user of a job: `how` is what `--notify` said, `tag` is START, END, ERROR, INFO or the like.
+    """Notify a user about a job: `how` is the argument of `--notify`, `tag` is START, END, ERROR, INFO or the like.
 
     It is kept under its number until `NotificationSent` follows.
     """
@@ -173,7 +173,7 @@ class Notify:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleAgain:
-    """Something changed that the scheduler should look at, or will have by an instant."""
+    """Run a scheduling pass: now, or at an instant."""
 
     at: int | None = None
 

@@ -1,4 +1,4 @@
-"""What jobs used in the end: the last counters of each attempt on each node, kept with the job."""
+"""The final usage of jobs: the last counters of each attempt on each node, stored with the job."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -67,38 +67,38 @@ def totals(by_attempt: Mapping[str, Mapping[str, Counters]]) -> UsageTotals:
         return UsageTotals()
     everywhere = [counters for nodes in by_attempt.values() for counters in nodes.values()]
     last = list(by_attempt[max(by_attempt, key=int)].values())
-    found: dict[str, Any] = {name: _sum(name, everywhere) for name in _ADDED}
+    sums: dict[str, Any] = {name: _sum(name, everywhere) for name in _ADDED}
     for name in _HIGHEST:
-        found[name] = _highest(_sum(name, nodes.values()) for nodes in by_attempt.values())
+        sums[name] = _highest(_sum(name, nodes.values()) for nodes in by_attempt.values())
     ran = [_highest(counters.get("seconds") for counters in nodes.values()) for nodes in by_attempt.values()]
     return UsageTotals(
         nodes=tuple(sorted({node for nodes in by_attempt.values() for node in nodes})),
         seconds=None if None in ran else sum(seconds or 0 for seconds in ran),
         cpus=_whole(_sum("cpus", last, all_of_them=True)),
-        cpu_seconds=found.pop("cpu_seconds"),
+        cpu_seconds=sums.pop("cpu_seconds"),
         cpu_seconds_offered=_offered(everywhere),
         memory_limit_bytes=_whole(_sum("memory_limit_bytes", last, all_of_them=True)),
-        **{name: _whole(value) for name, value in found.items()},
+        **{name: _whole(value) for name, value in sums.items()},
     )
 
 
 def _summary(job: int, by_attempt: Mapping[str, Mapping[str, Counters]], now: int) -> Summary:
-    found = totals(by_attempt)
+    usage = totals(by_attempt)
     return Summary(
         job_id=job,
         date=now,
-        cpu_seconds=found.cpu_seconds,
-        memory_peak_bytes=found.memory_peak_bytes,
-        read_bytes=found.read_bytes,
-        written_bytes=found.written_bytes,
+        cpu_seconds=usage.cpu_seconds,
+        memory_peak_bytes=usage.memory_peak_bytes,
+        read_bytes=usage.read_bytes,
+        written_bytes=usage.written_bytes,
         detail=json.dumps({"attempts": by_attempt}, separators=(",", ":")),
     )
 
 
 def _sum(name: str, counters: Iterable[Counters], *, all_of_them: bool = False) -> float | None:
-    values = [one.get(name) for one in counters]
-    known = [value for value in values if value is not None]
-    return None if not known or (all_of_them and len(known) < len(values)) else sum(known)
+    values = [row.get(name) for row in counters]
+    present = [value for value in values if value is not None]
+    return None if not present or (all_of_them and len(present) < len(values)) else sum(present)
 
 
 def _highest(values: Iterable[float | None]) -> float | None:
@@ -106,9 +106,9 @@ def _highest(values: Iterable[float | None]) -> float | None:
 
 
 def _offered(counters: Sequence[Counters]) -> float | None:
-    if not all("cpus" in one and "seconds" in one for one in counters):
+    if not all("cpus" in row and "seconds" in row for row in counters):
         return None
-    return sum(one["cpus"] * one["seconds"] for one in counters)
+    return sum(row["cpus"] * row["seconds"] for row in counters)
 
 
 def _whole(value: float | None) -> int | None:

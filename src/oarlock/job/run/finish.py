@@ -1,4 +1,4 @@
-"""Finish: reports → Finishing → everything cleaned → Terminated or Error; exactly once, in whatever order they come."""
+"""Finish: reports → Finishing → everything cleaned → Terminated or Error; exactly once, in any order of reports."""
 
 from collections.abc import Iterable
 
@@ -36,7 +36,7 @@ class FinishedAttempts:
         self.clocks: dict[str, int] = {}  # node → seconds by which its clock was last told to be ahead
 
     def add(self, unit: UnitOfWork, place: Place) -> bool:
-        """Note that an attempt is over on a node; say whether that is news, in this step and to the database."""
+        """Record that an attempt is over on a node; return whether that is new to this step and to the database."""
         self._places.add(place)
         if place in self._written or place in unit.reported:
             return False
@@ -44,7 +44,7 @@ class FinishedAttempts:
         return True
 
     def mark_written(self, taken: Iterable[IncomingReport], effects: Iterable[Effect]) -> None:
-        """Hear that a step is on disk: with the news that it took, and what it wants done."""
+        """Mark a step as committed: with the reports that it took, and the effects that it returned."""
         reports = ((item.report.job, item.report.attempt, item.node) for item in taken if isinstance(item, Exited))
         self._written.update(place for place in reports if place in self._places)
         for item in effects:
@@ -54,12 +54,12 @@ class FinishedAttempts:
                 self._written -= done
 
     def nodes_left(self, attempt: Attempt) -> list[str]:
-        """Give the nodes on which an attempt may still be alive."""
+        """Return the nodes on which an attempt may still be alive."""
         return [node.name for node in attempt.nodes if (attempt.job_id, attempt.number, node.name) not in self._places]
 
 
 def attempt_exited(unit: UnitOfWork, exited: Exited, finished: FinishedAttempts) -> None:
-    """Take the report of a node; what is late or was told before changes nothing."""
+    """Apply the report of a node; a late or repeated one changes nothing."""
     report = exited.report
     attempt = unit.open_attempt(report.job, report.attempt)
     if attempt is None:
@@ -89,11 +89,11 @@ def _note_programs(unit: UnitOfWork, report: Report) -> None:
 
 
 def note_bad_report(unit: UnitOfWork, report: BadReport) -> None:
-    """Note a report that nobody can have sent."""
-    known = report.job in unit.jobs
-    kind = EventType.BIPBIP_CHALLENGE if known else EventType.BIPBIP_BAD_JOBID
+    """Record a report whose sender cannot be right, as an event."""
+    job_exists = report.job in unit.jobs
+    kind = EventType.BIPBIP_CHALLENGE if job_exists else EventType.BIPBIP_BAD_JOBID
     says = f"a report of attempt {report.attempt} from {report.node} was refused: {report.why}"
-    unit.event(kind, says, report.job if known else None, (report.node,))
+    unit.event(kind, says, report.job if job_exists else None, (report.node,))
 
 
 def _first_ended(unit: UnitOfWork, attempt: Attempt, report: Report, finished: FinishedAttempts) -> None:
@@ -129,7 +129,7 @@ def _is_users_own(report: Report) -> bool:
 
 
 def _launch_failed(unit: UnitOfWork, job: Job, attempt: Attempt, report: Report) -> None:
-    """Give the job back: nothing of the user's ran."""
+    """Requeue the job: nothing of the user's ran."""
     event, cause = event_type(report.event), report.causes.get(report.event, "")
     blame = launch.note_failure(unit, event, report.says, job.id, (report.node,), cause=cause)
     outcome = launch.outcome_of(event, blame, report.outcome)
@@ -140,7 +140,7 @@ def _launch_failed(unit: UnitOfWork, job: Job, attempt: Attempt, report: Report)
 
 
 def conclude(unit: UnitOfWork, job_id: int, finished: FinishedAttempts, *, epilogue_ran: bool = False) -> None:
-    """End a job as soon as it is over on every node of its and the server's epilogue has run."""
+    """End a job as soon as it is over on all its nodes and the server's epilogue has run."""
     job, attempt = unit.jobs[job_id], unit.attempts[job_id]
     if attempt.closed_us is not None or attempt.ended_us is None or finished.nodes_left(attempt):
         return

@@ -1,4 +1,4 @@
-"""Kill: jobs that wait end at once; jobs that run are told to end, told again, and at last given up."""
+"""Kill: waiting jobs end at once; running ones get the kill, get it again, and are given up at last."""
 
 from collections.abc import Callable, Collection, Sequence
 
@@ -21,7 +21,7 @@ _NOT_STARTED = frozenset(
 def request(
     tx: Tx, context: StepContext, ids: Sequence[int], *, by: str, now: float, exterminate: bool = False
 ) -> ActionOutcome:
-    """End jobs on somebody's wish. The second wish for the same job is refused; extermination gives it up at once.
+    """End jobs on request. A second request for the same job is refused; extermination gives it up at once.
 
     A job that ended by itself needs no kill: scripts that clean up race with the end of jobs, and that is no error.
     """
@@ -78,7 +78,7 @@ def end(unit: UnitOfWork, job: Job, why: str) -> str:
 
 
 def send(unit: UnitOfWork, job: Job) -> None:
-    """Tell the first node of a job to end it; the clock for doing so again runs."""
+    """Send the kill to the first node of a job, and start the timer after which it is sent again."""
     unit.set_kill_state(job.id, FragState.TIMER_ARMED)
     attempt = unit.attempts.get(job.id)
     if job.state is JobState.FINISHING or attempt is None or attempt.closed_us is not None:

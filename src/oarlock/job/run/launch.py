@@ -1,4 +1,4 @@
-"""Launch: from resources of its own to the user's command running, or back to Waiting when that fails before it ran."""
+"""Launch: from assigned resources to the running command, or back to Waiting when that fails before it ran."""
 
 import hashlib
 import json
@@ -42,7 +42,7 @@ Hosts = Mapping[str, Hello]
 
 @dataclass(frozen=True, slots=True)
 class JobAllocation:
-    """What a job was given: its resources, the walltime of the chosen alternative, and what its nodes have in all."""
+    """The allocation of a job: its resources, the walltime of the chosen alternative, and the sizes of its nodes."""
 
     resources: tuple[Resource, ...]
     walltime: int
@@ -52,18 +52,22 @@ class JobAllocation:
     @property
     def nodes(self) -> tuple[str, ...]:
         """The nodes of the job, the one where its command runs first."""
-        return tuple(dict.fromkeys(str(one.properties["network_address"]) for one in self._computing()))
+        return tuple(dict.fromkeys(str(resource.properties["network_address"]) for resource in self._computing()))
 
     def _computing(self) -> list[Resource]:
-        return [one for one in self.resources if one.properties["type"] == DEFAULT_TYPE]
+        return [resource for resource in self.resources if resource.properties["type"] == DEFAULT_TYPE]
 
     def on(self, node: str) -> list[Resource]:
-        """Give the resources of one node."""
-        return [one for one in self._computing() if one.properties["network_address"] == node]
+        """Return the resources of one node."""
+        return [resource for resource in self._computing() if resource.properties["network_address"] == node]
 
     def gpus_on(self, node: str, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Give the GPUs of a node that are the job's own, and those that are not."""
-        there = [one.properties.get(name) for one in self.resources if one.properties["network_address"] == node]
+        """Return the GPUs of a node that are the job's own, and those that are not."""
+        there = [
+            resource.properties.get(name)
+            for resource in self.resources
+            if resource.properties["network_address"] == node
+        ]
         own = share.gpu_numbers(there)
         return own, tuple(sorted(set(self.gpus.get(node, ())).difference(own)))
 
@@ -77,9 +81,9 @@ def begin_reached(tx: Tx, context: StepContext, ids: Collection[int], hosts: Hos
 
 
 def begin(unit: UnitOfWork, starting: Sequence[Job], assigned: Mapping[int, Collection[int]], hosts: Hosts) -> None:
-    """Write down an attempt of each job and give the instruction to run it, once its nodes are known to answer.
+    """Store an attempt of each job and return the effect that launches it, once its nodes answer.
 
-    Nodes that nobody has talked to yet are reached first (`ReachNodes`): an attempt names the boot it belongs to.
+    Nodes without a connection are reached first (`ReachNodes`): an attempt names the boot it belongs to.
     """
     if not starting:
         return
@@ -150,7 +154,7 @@ def _place(job: Job, node: str, allocation: JobAllocation, hello: Hello, config:
 def launch_effect(
     job: Job, attempt: Attempt, allocation: JobAllocation, hosts: Hosts, context: StepContext
 ) -> LaunchAttempt:
-    """Say what each node of an attempt is given."""
+    """Return the effect that launches an attempt, with the message for each node."""
     launches = [_launch(job, attempt, place, allocation, hosts, context) for place in attempt.nodes]
     first, *others = zip((place.name for place in attempt.nodes), launches, strict=True)
     return LaunchAttempt(first, tuple((node, launch._replace(role=OTHER, command="")) for node, launch in others))
@@ -193,7 +197,7 @@ def _launch(
         array_id=job.array_id,
         array_index=job.array_index,
         nodes=_node_file(allocation.resources, config),
-        resources=tuple(dict(one.properties) for one in allocation.resources),
+        resources=tuple(dict(resource.properties) for resource in allocation.resources),
         gpus=own,
         other_gpus=() if on_frontend else others,
         environment=_environment(job.environment),
@@ -201,7 +205,7 @@ def _launch(
 
 
 def _keep_resources(walltime: int) -> str:
-    """Give what a reservation runs that names no command: it keeps its resources and ends just before it is ended."""
+    """Return the command of a reservation that names none: it ends just before its walltime."""
     return f"sleep {max(walltime - 1, 1)}"
 
 
@@ -216,13 +220,13 @@ def _hooks(config: Config, *, frontend: bool) -> SiteHooks:
 
 
 def _node_file(assigned: Iterable[Resource], config: Config) -> tuple[str, ...]:
-    """Give the lines of the node file: one for each value of the distinct property, sorted."""
+    """Return the lines of the node file: one for each value of the distinct property, sorted."""
     lines: dict[tuple[Value, Value], str] = {}
-    for one in assigned:
-        if one.properties["type"] == DEFAULT_TYPE:
-            distinct = one.properties.get(config.node_file_db_field_distinct_values)
-            name = one.properties.get(config.node_file_db_field)
-            key = (name, one.id if distinct is None else distinct)
+    for resource in assigned:
+        if resource.properties["type"] == DEFAULT_TYPE:
+            distinct = resource.properties.get(config.node_file_db_field_distinct_values)
+            name = resource.properties.get(config.node_file_db_field)
+            key = (name, resource.id if distinct is None else distinct)
             lines.setdefault(key, str(name))
     return tuple(sorted(lines.values()))
 
@@ -231,14 +235,14 @@ def _environment(text: str) -> dict[str, str]:
     if not text:
         return {}
     try:
-        found = json.loads(text)
+        decoded = json.loads(text)
     except ValueError:
         return {}
-    return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+    return {str(name): str(value) for name, value in decoded.items()} if isinstance(decoded, dict) else {}
 
 
 def _nodes(job: Job, allocation: JobAllocation, config: Config) -> tuple[str, ...]:
-    """Say where a job is launched; the command of deploy and cosystem jobs runs on a frontend only."""
+    """Return where a job is launched; the command of deploy and cosystem jobs runs on a frontend only."""
     host = frontend.host(job.types, config)
     if host is None:
         return allocation.nodes
@@ -249,10 +253,13 @@ def allocations(
     tx: Tx, starting: Sequence[Job], assigned: Mapping[int, Collection[int]], *, gpu: str
 ) -> dict[int, JobAllocation]:
     """Read about the resources that were assigned to jobs, for all of them at once; `gpu` is the property of GPUs."""
-    known = {one.id: one for one in resources.listed(tx, {number for ids in assigned.values() for number in ids})}
-    lasting = moldables.walltimes(tx, [job.assigned for job in starting])
+    resource_of = {
+        resource.id: resource
+        for resource in resources.listed(tx, {number for ids in assigned.values() for number in ids})
+    }
+    walltimes = moldables.walltimes(tx, [job.assigned for job in starting])
     sizes = resources.sizes(tx)
-    has_gpus = any(gpu in one.properties for one in known.values())
+    has_gpus = any(gpu in resource.properties for resource in resource_of.values())
     gpus = (
         {node: share.gpu_numbers(values) for node, values in resources.values_on_nodes(tx, gpu).items()}
         if has_gpus
@@ -260,8 +267,8 @@ def allocations(
     )
     return {
         job.id: JobAllocation(
-            tuple(known[number] for number in sorted(assigned.get(job.id, ()))),
-            lasting.get(job.assigned, 0),
+            tuple(resource_of[number] for number in sorted(assigned.get(job.id, ()))),
+            walltimes.get(job.assigned, 0),
             sizes,
             gpus,
         )
@@ -286,7 +293,7 @@ def started(unit: UnitOfWork, report: Started) -> None:
 
 
 def failed(unit: UnitOfWork, report: NotLaunched) -> None:
-    """Give a job back that certainly did not run; after several attempts, or where nothing helps, end it.
+    """Requeue a job that certainly did not run; after several attempts, or where no retry helps, end it.
 
     Places on other nodes were given back by whoever carried the launch out.
     """
@@ -329,7 +336,7 @@ def requeue(
     host: str = "",
     blame: Blame = Blame.NODE,
 ) -> None:
-    """Let a job wait again as if it had never been given anything, hold it, or end it in Error.
+    """Return a job to Waiting without resources, hold it, or end it in Error.
 
     `host`: where the user was not found; empty: on the server.
     """
@@ -375,7 +382,7 @@ def message_without_hold(job: Job) -> str:
 
 
 def _release_held(unit: UnitOfWork) -> None:
-    """Let jobs wait again that were held for what has turned out to be the site's fault."""
+    """Return jobs to Waiting that were held for what has turned out to be the site's fault."""
     ids = unit.context.programs.held
     if not ids:
         return
@@ -391,10 +398,10 @@ def _release_held(unit: UnitOfWork) -> None:
 def _failed_attempts(unit: UnitOfWork, job: Job) -> int:
     """Count the attempts of a job but those that waited for its account or the site; the last may not be written."""
     last = unit.attempts[job.id]
-    before = [one for one in attempts.of_jobs(unit.tx, [job.id]) if one.number < last.number]
-    return sum(one.outcome not in {WAITS_FOR_ACCOUNT, WAITS_FOR_SITE} for one in (*before, last))
+    before = [attempt for attempt in attempts.of_jobs(unit.tx, [job.id]) if attempt.number < last.number]
+    return sum(attempt.outcome not in {WAITS_FOR_ACCOUNT, WAITS_FOR_SITE} for attempt in (*before, last))
 
 
 def _requested_start(job: Job) -> int:
-    """Give the date that a reservation asked for; other jobs have none until they start."""
+    """Return the date that a reservation requested; other jobs have none until they start."""
     return 0 if job.reservation is Reservation.NONE else job.start

@@ -1,4 +1,4 @@
-"""Recover: after a restart, adopt what runs, finish what ended, and launch only what certainly never ran."""
+"""Recover after a restart: adopt what runs, finish what ended, and launch only what certainly never ran."""
 
 from oarlock.job import notices
 from oarlock.job.run import finish, launch, suspend, unknown
@@ -13,7 +13,7 @@ from oarlock.store.queries import arrays, attempts, jobs, kills
 
 
 def begin(tx: Tx, context: StepContext, *, now: float) -> list[Effect]:
-    """Say what to do first: await every attempt that is not closed, go on with launches, kills, suspensions, notices.
+    """Return the first effects: await every attempt that is not closed, continue launches, kills, suspensions, notices.
 
     Of arrays that were not stored to their end nothing is left.
 

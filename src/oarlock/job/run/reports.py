@@ -1,4 +1,4 @@
-"""News: what nodes, scripts and errands report. Steps turn them into moves, events and further instructions."""
+"""Reports of nodes, scripts and effect runners. Steps turn them into moves, events and further effects."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from oarlock.node.wire.messages import Report
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What a node says of itself when it is reached."""
+    """What a node reports of itself when it is reached."""
 
     boot: str
     cgroups: str  # `v2`, `v1+v2`, `v1` or `processes`
@@ -55,7 +55,7 @@ class Exited:
 
 @dataclass(frozen=True, slots=True)
 class BadReport:
-    """Somebody reported what they cannot know; nothing follows from it but an event (BIPBIP_CHALLENGE)."""
+    """A report with a wrong signature or sender; its only consequence is an event (BIPBIP_CHALLENGE)."""
 
     node: str
     job: int
@@ -65,7 +65,7 @@ class BadReport:
 
 @dataclass(frozen=True, slots=True)
 class AttemptMissing:
-    """The node was asked and does not know an attempt that is expected there."""
+    """A node does not have an attempt that is awaited there."""
 
     node: str
     job: int
@@ -74,7 +74,7 @@ class AttemptMissing:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLost:
-    """The connection is gone. Jobs go on; nothing is known of them."""
+    """The connection is lost. Jobs go on; their state is unknown."""
 
     node: str
     why: str
@@ -142,7 +142,7 @@ class EpilogueEnded:
 
 @dataclass(frozen=True, slots=True)
 class JobSuspended:
-    """A job was told to stand still on its nodes; `says` what went wrong, `failed` are the nodes to blame for it."""
+    """A job was suspended on its nodes; `says` is what went wrong, `failed` are the nodes to blame for it."""
 
     job: int
     attempt: int
@@ -152,7 +152,7 @@ class JobSuspended:
 
 @dataclass(frozen=True, slots=True)
 class JobResumed:
-    """A suspended job was told to go on; `says` what went wrong, `failed` are the nodes to blame for it."""
+    """A suspended job was resumed; `says` is what went wrong, `failed` are the nodes to blame for it."""
 
     job: int
     attempt: int

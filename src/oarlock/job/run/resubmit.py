@@ -1,4 +1,4 @@
-"""Resubmit: a copy of a job that asked to be run again, once for each end, and not for ever."""
+"""Resubmit a copy of a job that asked to be run again: once for each end, and a bounded number of times."""
 
 from dataclasses import replace
 

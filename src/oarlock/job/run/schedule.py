@@ -1,6 +1,6 @@
-"""Schedule: a snapshot is planned elsewhere; here its plan is checked again and becomes true.
+"""Schedule: read the snapshot for the planner, and apply the decision that comes back.
 
-Between the snapshot and now others may have moved jobs and nodes: whatever no longer fits is left to the next pass.
+Between the snapshot and now others may have moved jobs and nodes: what no longer fits is left to the next pass.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
@@ -85,7 +85,7 @@ class Decision(Struct, frozen=True, kw_only=True):
 
 
 def plan_settings(config: Config) -> PlanSettings:
-    """Give the scheduler's settings under its own names."""
+    """Return the scheduler's settings under its own names."""
     return PlanSettings(
         security_time=config.scheduler_job_security_time,
         minimum_hole=config.scheduler_gantt_hole_minimum_time,
@@ -120,7 +120,7 @@ def plan_settings(config: Config) -> PlanSettings:
 
 def read(
     tx: Tx,
-    how: PlanSettings,
+    settings: PlanSettings,
     *,
     karma_window: int,
     now: int,
@@ -130,9 +130,9 @@ def read(
     """Read what the scheduler looks at; with `depth`, only the first waiting jobs of each queue."""
     seen = snapshot.read(
         tx,
-        order=how.order,
+        order=settings.order,
         karma_window=karma_window,
-        half_life=how.weights.half_life,
+        half_life=settings.weights.half_life,
         now=now,
         depth=depth,
         memory=memory,
@@ -141,20 +141,22 @@ def read(
     # A job whose user is not found has no place in the plan: it would keep resources from others for nothing.
     waiting = tuple(dates.dated(job) for job in seen.snapshot.waiting if job.user not in doubted)
     shot = structs.replace(seen.snapshot, waiting=waiting)
-    if how.quotas is not None:
-        always, spans = quotas.rules_over_time(how.quotas, shot.resources, now=now)
+    if settings.quotas is not None:
+        always, spans = quotas.rules_over_time(settings.quotas, shot.resources, now=now)
         shot = structs.replace(shot, quotas=(*shot.quotas, *always), quota_spans=spans)
     return replace(seen, snapshot=shot)
 
 
-def decide(seen: snapshot.SnapshotRead, how: PlanSettings, *, now: int, out_of_time: OutOfTime = never) -> Decision:
+def decide(
+    seen: snapshot.SnapshotRead, settings: PlanSettings, *, now: int, out_of_time: OutOfTime = never
+) -> Decision:
     """Plan a snapshot, and say what has to be done now."""
-    plan = make_plan(seen.snapshot, now=now, settings=how, out_of_time=out_of_time)
-    return decision(plan, seen, how)
+    plan = make_plan(seen.snapshot, now=now, settings=settings, out_of_time=out_of_time)
+    return decision(plan, seen, settings)
 
 
-def decision(plan: Plan, seen: snapshot.SnapshotRead, how: PlanSettings, *, whole: bool = True) -> Decision:
-    """Say what has to be done now for a plan; not `whole`: dates are there only as far as it had to go."""
+def decision(plan: Plan, seen: snapshot.SnapshotRead, settings: PlanSettings, *, whole: bool = True) -> Decision:
+    """Return what a plan requires now; not `whole`: it has dates only as far as it had to go."""
     shot: Snapshot = seen.snapshot
     later = _later(plan, shot)
     broken = [(EventType.SCHEDULER_JOB_SET_ASIDE.value, why, number) for number, why in seen.broken]
@@ -166,11 +168,11 @@ def decision(plan: Plan, seen: snapshot.SnapshotRead, how: PlanSettings, *, whol
         kill=plan.kill,
         wake=plan.wake,
         orphans=plan.orphans,
-        events=(*((one.type.value, one.description, one.job or 0) for one in plan.events), *broken),
+        events=(*((event.type.value, event.description, event.job or 0) for event in plan.events), *broken),
         predictions=later,
         holding=tuple(job.job_id for job in shot.placed if job.state in HOLDS_RESOURCES),
         reserved=tuple(job.job_id for job in shot.placed if is_accepted(job)),
-        next_start=min(_instants(plan, shot, later, how), default=None),
+        next_start=min(_instants(plan, shot, later, settings), default=None),
         whole=whole and seen.left == 0 and not plan.unfinished,
         left=seen.left,
         hopeless=tuple(_hopeless(plan)),
@@ -195,53 +197,57 @@ def hopeless_after(before: Mapping[int, str], decision: Decision) -> Mapping[int
     """Return which jobs cannot be placed after a pass; one that did not look at all jobs leaves the others alone."""
     if decision.whole:
         return dict(decision.hopeless)
-    placed = {one.job_id for one in decision.starts} | {one.job_id for one in decision.predictions}
+    placed = {entry.job_id for entry in decision.starts} | {entry.job_id for entry in decision.predictions}
     return {**{number: says for number, says in before.items() if number not in placed}, **dict(decision.hopeless)}
 
 
 def only_changes(decision: Decision, before: Mapping[int, Prediction]) -> Decision:
-    """Let a whole decision tell only of places that are others than those that are written down."""
-    after = {one.moldable_id: one for one in decision.predictions}
-    told = tuple(one for one in decision.predictions if before.get(one.moldable_id) != _written(one))
-    return structs.replace(decision, predictions=told, gone=tuple(number for number in before if number not in after))
+    """Reduce a whole decision to the placements that differ from the stored ones."""
+    after = {planned.moldable_id: planned for planned in decision.predictions}
+    changed = tuple(planned for planned in decision.predictions if before.get(planned.moldable_id) != _written(planned))
+    return structs.replace(
+        decision, predictions=changed, gone=tuple(number for number in before if number not in after)
+    )
 
 
-def _written(one: PlannedStart) -> Prediction:
-    return Prediction(one.moldable_id, one.start, one.resources)
+def _written(planned: PlannedStart) -> Prediction:
+    return Prediction(planned.moldable_id, planned.start, planned.resources)
 
 
-def _due(start: int, now: int, how: PlanSettings) -> int:
-    """Say when a planned start has to be looked at: when nodes have to be woken for it, then when it has come.
+def _due(start: int, now: int, settings: PlanSettings) -> int:
+    """Return when a planned start needs a pass: when nodes have to be woken for it, then when it has come.
 
     One that is overdue is looked at when patience with it ends, or soon.
     """
-    patience = how.reservation_patience
-    if how.wake_up and start - how.wake_up_notice > now:
-        return start - how.wake_up_notice
+    patience = settings.reservation_patience
+    if settings.wake_up and start - settings.wake_up_notice > now:
+        return start - settings.wake_up_notice
     if start > now:
         return start
     return start + patience if start + patience > now else now + _SOON
 
 
-def _instants(plan: Plan, shot: Snapshot, later: Sequence[PlannedStart], how: PlanSettings) -> list[int]:
+def _instants(plan: Plan, shot: Snapshot, later: Sequence[PlannedStart], settings: PlanSettings) -> list[int]:
     """Return when something has to be decided; a held reservation is looked at when its end has come."""
     ends = {job.job_id: job.stop for job in shot.placed if job.state is JobState.HOLD}
-    starts = [_due(one.start, plan.now, how) for one in later if one.job_id not in ends]
+    starts = [_due(planned.start, plan.now, settings) for planned in later if planned.job_id not in ends]
     return [*starts, *(max(stop, plan.now + 1) for stop in ends.values()), *_dates(plan, shot)]
 
 
 def _dates(plan: Plan, shot: Snapshot) -> list[int]:
-    """Say when jobs without a place may start for their own part, and when they are too late for their deadlines."""
+    """Return when jobs without a placement become eligible, and when they are too late for their deadlines."""
     hoping = [job for job in shot.waiting if job.job_id in plan.unplaced]
-    late = [job.deadline - min(one.walltime for one in job.choices) + 1 for job in hoping if job.deadline is not None]
+    late = [
+        job.deadline - min(choice.walltime for choice in job.choices) + 1 for job in hoping if job.deadline is not None
+    ]
     return [instant for instant in (*late, *(job.not_before for job in hoping)) if instant > plan.now]
 
 
 def _later(plan: Plan, shot: Snapshot) -> tuple[PlannedStart, ...]:
-    """Give the places of jobs that do not start now: those just found, and those promised before."""
+    """Return the placements of jobs that do not start now: new ones, and reservations accepted before."""
     starting = set(plan.start)
     waiting = {job.job_id for job in shot.waiting}
-    found = [
+    new = [
         PlannedStart(job_id, place.moldable_id, place.start, tuple(sorted(plan.resources(job_id))))
         for job_id, place in plan.placements.items()
         if job_id in waiting and job_id not in starting
@@ -251,7 +257,7 @@ def _later(plan: Plan, shot: Snapshot) -> tuple[PlannedStart, ...]:
         for job in shot.placed
         if job.state not in HOLDS_RESOURCES and job.job_id not in starting
     ]
-    return (*found, *promised)
+    return (*new, *promised)
 
 
 def _start(plan: Plan, place: Placement) -> JobStart:
@@ -266,7 +272,7 @@ def _refusal(plan: Plan, job_id: int) -> ReservationRefusal:
 def apply(tx: Tx, context: StepContext, decision: Decision, hosts: Hosts, *, now: float) -> list[Effect]:
     """Make a decision true, as far as it still fits."""
     concerned = {start.job_id for start in decision.starts}
-    concerned |= {number for number, _ in decision.accept} | {one.job_id for one in decision.refuse}
+    concerned |= {number for number, _ in decision.accept} | {refusal.job_id for refusal in decision.refuse}
     unit = UnitOfWork(tx, context, now, concerned | set(decision.kill) | set(decision.orphans))
     _note(unit, decision)
     reserved = plans.reserved(tx)
@@ -285,33 +291,35 @@ def _start_all(unit: UnitOfWork, decision: Decision, hosts: Hosts) -> list[JobSt
     starts = _still_possible(unit, decision)
     if not starts:
         return []
-    jobs.assign(unit.tx, {one.moldable_id: one.resources for one in starts})
-    lasting = moldables.walltimes(unit.tx, [one.moldable_id for one in starts])
-    shorter = {one.moldable_id: one.walltime for one in starts if one.walltime < lasting[one.moldable_id]}
+    jobs.assign(unit.tx, {start.moldable_id: start.resources for start in starts})
+    lasting = moldables.walltimes(unit.tx, [start.moldable_id for start in starts])
+    shorter = {start.moldable_id: start.walltime for start in starts if start.walltime < lasting[start.moldable_id]}
     if shorter:
         moldables.set_walltimes(unit.tx, shorter)
-    for one in starts:
-        unit.move(one.job_id, JobState.TO_LAUNCH, "its resources are free", start=unit.now, assigned=one.moldable_id)
-    assigned = {one.job_id: one.resources for one in starts}
-    launch.begin(unit, [unit.jobs[one.job_id] for one in starts], assigned, hosts)
+    for start in starts:
+        unit.move(
+            start.job_id, JobState.TO_LAUNCH, "its resources are free", start=unit.now, assigned=start.moldable_id
+        )
+    assigned = {start.job_id: start.resources for start in starts}
+    launch.begin(unit, [unit.jobs[start.job_id] for start in starts], assigned, hosts)
     return starts
 
 
 def _still_possible(unit: UnitOfWork, decision: Decision) -> list[JobStart]:
     """Leave out jobs that no longer wait, and those whose resources went away or to somebody new."""
-    waiting = [one for one in decision.starts if _waits(unit, one.job_id)]
+    waiting = [start for start in decision.starts if _waits(unit, start.job_id)]
     # Other jobs of users who are not found are not planned; an accepted reservation keeps its place.
-    if any(unit.jobs[one.job_id].reservation is Reservation.SCHEDULED for one in waiting):
+    if any(unit.jobs[start.job_id].reservation is Reservation.SCHEDULED for start in waiting):
         doubted = account_doubts.waiting(unit.tx, now=unit.now)
-        waiting = [one for one in waiting if unit.jobs[one.job_id].user not in doubted]
-    wanted = {number for one in waiting for number in one.resources}
+        waiting = [start for start in waiting if unit.jobs[start.job_id].user not in doubted]
+    wanted = {number for start in waiting for number in start.resources}
     if not wanted:
         return []
     unusable = resources.unusable(unit.tx, wanted)
     newcomers = jobs.holders(unit.tx, wanted)
     seen = set(decision.holding)
     taken = unusable | {number for number, holders in newcomers.items() if not seen.issuperset(holders)}
-    return [one for one in waiting if taken.isdisjoint(one.resources)]
+    return [start for start in waiting if taken.isdisjoint(start.resources)]
 
 
 def _waits(unit: UnitOfWork, job_id: int) -> bool:
@@ -338,9 +346,9 @@ def _answerable(unit: UnitOfWork, decision: Decision, reserved: Mapping[int, int
         return decision
     return structs.replace(
         decision,
-        accept=tuple(one for one in decision.accept if one[0] in asking),
-        predictions=tuple(one for one in decision.predictions if one.job_id not in left),
-        starts=tuple(one for one in decision.starts if one.job_id not in left),
+        accept=tuple(entry for entry in decision.accept if entry[0] in asking),
+        predictions=tuple(entry for entry in decision.predictions if entry.job_id not in left),
+        starts=tuple(entry for entry in decision.starts if entry.job_id not in left),
     )
 
 
@@ -383,23 +391,23 @@ def _make_room(unit: UnitOfWork, ids: Collection[int]) -> None:
         job, attempt = unit.jobs.get(number), unit.attempts.get(number)
         if job is None or job.state not in HOLDS_RESOURCES or number in dying:
             continue
-        told = _notified_at(unit, number)
-        if told is None:
+        notified = _notified_at(unit, number)
+        if notified is None:
             unit.event(EventType.BESTEFFORT_KILL, "its resources are wanted by another job", number)
-            told = unit.now
+            notified = unit.now
             if job.checkpoint and attempt is not None and job.state is JobState.RUNNING:
                 unit.event(EventType.CHECKPOINT, "it has to make room", number)
                 unit.add_effects(Checkpoint(attempt.nodes[0].name, number, attempt.number))
-        if unit.now >= told + job.checkpoint:
+        if unit.now >= notified + job.checkpoint:
             kill.end_all(unit, [number], "a best-effort job makes room for another")
         else:
-            unit.add_effects(ScheduleAgain(told + job.checkpoint))
+            unit.add_effects(ScheduleAgain(notified + job.checkpoint))
 
 
 def _notified_at(unit: UnitOfWork, number: int) -> int | None:
-    """Say when a best-effort job was told that it has to go."""
-    noted = events.of_jobs(unit.tx, [number])
-    return next((one.event.at for one in noted if one.event.type is EventType.BESTEFFORT_KILL), None)
+    """Return when a best-effort job was notified that it has to end."""
+    history = events.of_jobs(unit.tx, [number])
+    return next((noted.event.at for noted in history if noted.event.type is EventType.BESTEFFORT_KILL), None)
 
 
 def _note(unit: UnitOfWork, decision: Decision) -> None:
@@ -415,8 +423,8 @@ def _predict(unit: UnitOfWork, decision: Decision, started: Sequence[JobStart], 
 
     Nobody changes the places of reservations that were accepted before (`settled`), not even who did not know of them.
     """
-    known = decision.whole and decision.predictions
-    waiting = jobs.numbers_in(unit.tx, [JobState.WAITING, JobState.TO_ACK_RESERVATION]) if known else None
+    has_plan = decision.whole and decision.predictions
+    waiting = jobs.numbers_in(unit.tx, [JobState.WAITING, JobState.TO_ACK_RESERVATION]) if has_plan else None
     after = {
         one.moldable_id: _written(one)
         for one in decision.predictions

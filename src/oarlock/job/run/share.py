@@ -1,4 +1,4 @@
-"""Share: what a job may use of a node, from the resources that it was given there."""
+"""The limits of a job on a node, computed from the resources that it was assigned there."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -31,9 +31,9 @@ def memory(mine: Sequence[Resource], size: int, hello: Hello | None, config: Con
 
 
 def limits(mine: Sequence[Resource], machine: NodeCapacity, config: Config, *, memory: int | None = None) -> JobLimits:
-    """Say what a job may use of a node: its CPUs, and the memory that goes with them."""
+    """Return what a job may use of a node: its CPUs, and the memory that goes with them."""
     field = config.job_resource_manager_property_db_field
-    cpus = sorted({cpu for one in mine for cpu in _numbers(one.properties.get(field))})
+    cpus = sorted({cpu for resource in mine for cpu in _numbers(resource.properties.get(field))})
     denied = tuple(config.job_gpu_device.replace("%gpu%", str(number)) for number in machine.other_gpus)
     return JobLimits(cpus=tuple(cpus), memory=memory, pids=_processes(len(mine), machine), deny_devices=denied)
 
@@ -45,7 +45,7 @@ def gpu_numbers(values: Iterable[Value]) -> tuple[int, ...]:
 
 def _named_memory(mine: Sequence[Resource], name: str) -> int | None:
     """Add up what the site says of each resource; where one of them has no value the sum would mean nothing."""
-    amounts = [_amount(one.properties.get(name)) for one in mine] if name else []
+    amounts = [_amount(resource.properties.get(name)) for resource in mine] if name else []
     return sum(amounts) * _MB if amounts and all(amounts) else None
 
 
@@ -60,7 +60,7 @@ def _is_number(text: str) -> bool:
 
 
 def _shared_memory(count: int, size: int, hello: Hello | None) -> int | None:
-    """Give the share of a node's memory that goes with so many of its resources; who has all of them has no limit."""
+    """Return the share of a node's memory for so many of its resources; a job that has all of them has no limit."""
     if hello is None or not 0 < count < size:
         return None
     return hello.memory * count // size

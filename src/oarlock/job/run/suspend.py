@@ -1,4 +1,4 @@
-"""Hold and resume: waiting jobs are kept from starting, running ones are stopped where they are and go on later."""
+"""Hold and resume: waiting jobs are kept from starting; running ones are suspended on their nodes and resumed later."""
 
 from collections.abc import Callable, Sequence
 
@@ -44,7 +44,7 @@ def _hold(unit: UnitOfWork, job: Job, by: str, *, running: bool) -> str:
 
 
 def resume(tx: Tx, context: StepContext, ids: Sequence[int], *, by: str, now: float) -> ActionOutcome:
-    """Let held jobs wait again, and suspended ones go on as soon as nobody else uses their resources."""
+    """Release held jobs, and resume suspended ones as soon as no other job uses their resources."""
     unit = UnitOfWork(tx, context, now, ids)
     outcome = _each(unit, ids, lambda job: _resume(unit, job, by))
     return ActionOutcome(outcome.answers, (*outcome.effects, *resume_where_free(tx, context, now=now)))
@@ -79,7 +79,7 @@ def _each(unit: UnitOfWork, ids: Sequence[int], wish: Callable[[Job], str]) -> A
 
 
 def resume_where_free(tx: Tx, context: StepContext, *, now: float) -> list[Effect]:
-    """Let jobs that are Resuming go on where no active job uses their resources any more."""
+    """Resume jobs that are Resuming where no active job uses their resources any more."""
     resuming = jobs.in_states(tx, [JobState.RESUMING])
     if not resuming:
         return []
@@ -122,7 +122,7 @@ def job_resumed(unit: UnitOfWork, report: JobResumed) -> None:
 
 
 def suspend_again(tx: Tx, context: StepContext, *, now: float) -> list[Effect]:
-    """Give the instructions of suspensions that were asked for and not answered: a restart lost them."""
+    """Return the effects of suspensions that were requested and not reported: a restart lost them."""
     wanted = [noted.event.job for noted in events.to_check(tx) if noted.event.type is EventType.HOLD_RUNNING_JOB]
     unit = UnitOfWork(tx, context, now, [number for number in wanted if number])
     for job in unit.jobs.values():
@@ -142,8 +142,8 @@ def close_events_of_ended_jobs(tx: Tx) -> None:
 
 
 def _check_off(unit: UnitOfWork, job: Job, kind: EventType) -> None:
-    noted = events.of_jobs(unit.tx, [job.id])
-    done = [one.id for one in noted if one.to_check and one.event.type is kind and kind in LATER]
+    history = events.of_jobs(unit.tx, [job.id])
+    done = [noted.id for noted in history if noted.to_check and noted.event.type is kind and kind in LATER]
     if done:
         events.check_off(unit.tx, done)
 

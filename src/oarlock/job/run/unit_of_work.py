@@ -1,6 +1,6 @@
-"""One step under way: what it read, what it decided, and everything written together at its end.
+"""The unit of work of a step: what it read, what it decided, and everything it writes together at its end.
 
-Steps decide job by job; a ledger writes for all jobs at once, so that a hundred reports cost little more than one.
+Steps decide job by job; a unit of work writes for all jobs at once: a hundred reports cost little more than one.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ class Lineage:
 
 @dataclass(frozen=True, slots=True)
 class StepContext:
-    """What steps know of their site: its settings, and the key from which the secrets of attempts are made.
+    """What all steps share: the settings, and the key from which the secrets of attempts are computed.
 
     In memory: whose jobs failed on which node (`failures`), and for whose the site's programs failed (`programs`).
     `lineage`: the generation of the database.
@@ -54,7 +54,7 @@ class StepContext:
     lineage: Lineage = field(default_factory=Lineage, compare=False)
 
     def secret(self, attempt: Attempt) -> str:
-        """Give the secret of an attempt: made anew whenever it is needed, stored nowhere.
+        """Return the secret of an attempt: computed whenever it is needed, stored nowhere.
 
         The generation and the nonce keep an attempt apart from one of the same number that the database has lost.
         """
@@ -69,7 +69,7 @@ Place = tuple[int, int, str]
 
 
 class UnitOfWork:
-    """Jobs and attempts as they are, and as they will be when `write` is called. `now` may have a fraction."""
+    """Jobs and attempts as stored, with the changes of a step, which `write` stores. `now` may have a fraction."""
 
     def __init__(self, tx: Tx, context: StepContext, now: float, ids: Collection[int] = ()) -> None:
         self.tx, self.context, self.config = tx, context, context.config
@@ -95,7 +95,7 @@ class UnitOfWork:
         self.attempts |= {attempt.job_id: attempt for attempt in attempts.of_jobs(self.tx, ids)}
 
     def open_attempt(self, job_id: int, number: int) -> Attempt | None:
-        """Give an attempt if it is the job's last and not closed; news about others change nothing."""
+        """Return an attempt if it is the job's last and not closed; reports about others change nothing."""
         attempt = self.attempts.get(job_id)
         if attempt is None or attempt.number != number or attempt.closed_us is not None:
             return None
@@ -111,7 +111,7 @@ class UnitOfWork:
     def event(
         self, kind: EventType, says: str, job_id: int | None = None, hosts: Iterable[str] = (), *, cause: str = ""
     ) -> Blame:
-        """Note an event; what its meaning wants follows: nodes are suspected, queues stopped. Return whose fault it is.
+        """Add an event with its consequences (nodes are suspected, queues stopped); return whose fault it is.
 
         `cause` is why a program of the site failed, where one did (`UNUSABLE`, `EXIT` or `TIMEOUT`).
         """
@@ -162,7 +162,7 @@ class UnitOfWork:
         self._suspects[by_check].update(hosts)
 
     def update_attempt(self, attempt: Attempt, **changes: Any) -> Attempt:
-        """Note what became of an attempt."""
+        """Change fields of an attempt, and return it."""
         now = changed(attempt, **changes)
         self.attempts[attempt.job_id] = self._touched[attempt.job_id] = now
         return now
@@ -172,42 +172,42 @@ class UnitOfWork:
         self.update_attempt(attempt, closed_us=self.us())
 
     def add_usage(self, report: Report) -> None:
-        """Keep what a report counted."""
+        """Store the counters of a report."""
         self._reports.append(report)
 
     def us(self, at: float | None = None) -> int:
-        """Give an instant (now, if none is given) in microseconds."""
+        """Return an instant (by default, now) in microseconds."""
         return round((self.precise if at is None else at) * 1_000_000)
 
     def set_kill_state(self, job_id: int, state: FragState) -> None:
-        """Say how far the killing of a job has come."""
+        """Record how far the kill of a job has come."""
         self._kills.setdefault(state, []).append(job_id)
 
     def is_being_killed(self, job_id: int) -> bool:
-        """Say whether somebody asked for the end of a job that is not over."""
+        """Return whether a job that is not over is being killed."""
         if self._to_end is None:
             self._to_end = {number for number, _, _ in kills.under_way(self.tx)}
         return job_id in self._to_end
 
     def has_event(self, job_id: int, kind: EventType) -> bool:
-        """Say whether an event of this kind was noted for a job, in this step or before."""
+        """Return whether a job has an event of this type, from this step or before."""
         if any(event.type is kind and event.job == job_id for event in self._events):
             return True
         return any(noted.event.type is kind for noted in events.of_jobs(self.tx, [job_id]))
 
     def notice_sent(self, number: int) -> None:
-        """Forget a notice: it was sent."""
+        """Remove a notice that was sent."""
         self._notified.append(number)
 
     def add_effects(self, *effects: Effect) -> None:
-        """Add instructions; they are given once everything is written."""
+        """Add effects; they are carried out once everything is committed."""
         self.effects += effects
 
     def write(self) -> list[Effect]:
-        """Write everything down and give the instructions."""
+        """Write everything to the database and return the effects."""
         ended = [moved.job.id for moved in self._moves if moved.job.state in FINAL]
-        told = [*notices.of_events(self._events, self.jobs), *notices.of_moves(self._moves)]
-        self.add_effects(*notices.store(self.tx, told))
+        new_notices = [*notices.of_events(self._events, self.jobs), *notices.of_moves(self._moves)]
+        self.add_effects(*notices.store(self.tx, new_notices))
         if self._notified:
             stored_notices.sent(self.tx, self._notified)
         if self._moves:
@@ -260,7 +260,7 @@ _BY_CHECK = frozenset({EventType.PING_CHECKER_NODE_SUSPECTED, EventType.PING_CHE
 
 
 def of_hosts(tx: Tx, hosts: Collection[str]) -> list[int]:
-    """Give the resources of nodes."""
+    """Return the resources of nodes."""
     if not hosts:
         return []
     named = In(Column("network_address"), tuple(Literal(host) for host in sorted(hosts)))

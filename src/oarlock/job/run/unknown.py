@@ -1,4 +1,7 @@
-"""Unknown jobs: what nodes still know of another generation of the database. It is named, held, and never believed."""
+"""Unknown jobs: attempts on nodes that belong to another generation of the database.
+
+They are listed and their resources are held; nothing that they report is applied to a job of this database.
+"""
 
 import logging
 from collections.abc import Sequence
@@ -24,13 +27,13 @@ _MOST_JOBS = 2**53  # no number above this is believed
 def load(tx: Tx, context: StepContext) -> list[Effect]:
     """Read the generation and what is unknown; after a new generation began, ask all nodes what they run."""
     context.lineage.generation = generation.current(tx)
-    context.lineage.unknown_nodes = {found.node for found in unknown.listed(tx)}
+    context.lineage.unknown_nodes = {attempt.node for attempt in unknown.listed(tx)}
     return [SurveyNodes(_nodes(tx))] if generation.pop_survey_request(tx) else []
 
 
 def _nodes(tx: Tx) -> tuple[str, ...]:
-    listed = [one.properties for one in resources.listed(tx)]
-    names = {str(about["network_address"]) for about in listed if about["type"] == DEFAULT_TYPE}
+    listed = [resource.properties for resource in resources.listed(tx)]
+    names = {str(values["network_address"]) for values in listed if values["type"] == DEFAULT_TYPE}
     return tuple(sorted(names - {""}))
 
 
@@ -52,68 +55,77 @@ def _begin(unit: UnitOfWork, node: str, job: int) -> None:
         unit.add_effects(SurveyNodes(_nodes(unit.tx)))
 
 
-def compare_attempts(unit: UnitOfWork, node: str, found: Sequence[UnknownAttempt]) -> None:
-    """Take what a node has that nobody here awaits: all of it, whenever the node is reached."""
-    before = {(one.job, one.attempt, one.tag): one for one in unknown.of_node(unit.tx, node)}
-    if not found and not before:
+def compare_attempts(unit: UnitOfWork, node: str, reported: Sequence[UnknownAttempt]) -> None:
+    """Compare all attempts of a node that no step awaits with the stored ones, whenever the node is reached."""
+    before = {(attempt.job, attempt.attempt, attempt.tag): attempt for attempt in unknown.of_node(unit.tx, node)}
+    if not reported and not before:
         return
-    lost = [one for one in found if not _is_ours(unit, one)]
+    lost = [attempt for attempt in reported if not _is_ours(unit, attempt)]
     # Signed by this server, in this generation, and not in its database: the number may have been given again already.
-    if same := [one.job for one in lost if one.tag and one.generation == unit.context.lineage.generation]:
+    if same := [
+        attempt.job for attempt in lost if attempt.tag and attempt.generation == unit.context.lineage.generation
+    ]:
         _begin(unit, node, max(same))
-    new = [one for one in lost if one.alive and (one.job, one.attempt, one.tag) not in before]
-    unknown.add(unit.tx, [_dated(one, unit.now) for one in new])
-    for one in new:
-        unit.event(EventType.UNKNOWN_JOB_FOUND, _found(one), None, (node,))
-    for one in lost:
-        _discard_or_end(unit, one)
-    there = {(one.job, one.attempt, one.tag) for one in lost if one.alive}
-    gone = [one for key, one in before.items() if key not in there]
-    for one in (*gone, *(one for one in lost if not one.alive and (one.job, one.attempt, one.tag) not in before)):
-        unit.event(EventType.UNKNOWN_JOB_ENDED, f"{_named(one)} is over", None, (node,))
-    unknown.remove(unit.tx, [one.id for one in gone])
+    new = [attempt for attempt in lost if attempt.alive and (attempt.job, attempt.attempt, attempt.tag) not in before]
+    unknown.add(unit.tx, [_dated(attempt, unit.now) for attempt in new])
+    for attempt in new:
+        unit.event(EventType.UNKNOWN_JOB_FOUND, _found(attempt), None, (node,))
+    for attempt in lost:
+        _discard_or_end(unit, attempt)
+    there = {(attempt.job, attempt.attempt, attempt.tag) for attempt in lost if attempt.alive}
+    gone = [attempt for key, attempt in before.items() if key not in there]
+    for attempt in (
+        *gone,
+        *(
+            attempt
+            for attempt in lost
+            if not attempt.alive and (attempt.job, attempt.attempt, attempt.tag) not in before
+        ),
+    ):
+        unit.event(EventType.UNKNOWN_JOB_ENDED, f"{_named(attempt)} is over", None, (node,))
+    unknown.remove(unit.tx, [attempt.id for attempt in gone])
     _note_nodes(unit)
 
 
-def _dated(one: UnknownAttempt, now: int) -> UnknownAttempt:
-    return replace(one, since=one.since or now)
+def _dated(attempt: UnknownAttempt, now: int) -> UnknownAttempt:
+    return replace(attempt, since=attempt.since or now)
 
 
-def _is_ours(unit: UnitOfWork, one: UnknownAttempt) -> bool:
+def _is_ours(unit: UnitOfWork, attempt: UnknownAttempt) -> bool:
     """Return whether the database knows an attempt by its secret; one whose end is written down may be forgotten.
 
     A server that died may have had no time to say so.
     """
-    for attempt in attempts.of_jobs(unit.tx, [one.job]):
-        if attempt.number == one.attempt and attempt.secret_hash == one.tag:
-            if attempt.closed_us is not None and not one.alive:
-                unit.add_effects(ForgetAttempts(one.node, ((one.job, one.attempt),)))
+    for stored in attempts.of_jobs(unit.tx, [attempt.job]):
+        if stored.number == attempt.attempt and stored.secret_hash == attempt.tag:
+            if stored.closed_us is not None and not attempt.alive:
+                unit.add_effects(ForgetAttempts(attempt.node, ((attempt.job, attempt.attempt),)))
             return True
     return False
 
 
-def _discard_or_end(unit: UnitOfWork, one: UnknownAttempt) -> None:
-    if not one.alive:
-        unit.add_effects(DiscardAttempt(one.node, one.job, one.attempt, one.tag))
+def _discard_or_end(unit: UnitOfWork, attempt: UnknownAttempt) -> None:
+    if not attempt.alive:
+        unit.add_effects(DiscardAttempt(attempt.node, attempt.job, attempt.attempt, attempt.tag))
     elif unit.config.restore_unknown_attempts is UnknownAttempts.END:
-        unit.add_effects(EndUnknown(one.node, one.job, one.attempt, one.tag))
+        unit.add_effects(EndUnknown(attempt.node, attempt.job, attempt.attempt, attempt.tag))
 
 
-def _named(one: UnknownAttempt) -> str:
-    whose = f" of {one.user}" if one.user else ""
-    signed = f"generation {one.generation or 'unknown'}" if one.tag else "not signed by this server"
-    return f"job {one.job} (attempt {one.attempt}{whose}; {signed}) on {one.node}"
+def _named(attempt: UnknownAttempt) -> str:
+    whose = f" of {attempt.user}" if attempt.user else ""
+    signed = f"generation {attempt.generation or 'unknown'}" if attempt.tag else "not signed by this server"
+    return f"job {attempt.job} (attempt {attempt.attempt}{whose}; {signed}) on {attempt.node}"
 
 
-def _found(one: UnknownAttempt) -> str:
+def _found(attempt: UnknownAttempt) -> str:
     return (
-        f"{_named(one)} runs, and this database does not know it; its resources are held until it ends. "
+        f"{_named(attempt)} runs, and this database does not know it; its resources are held until it ends. "
         "`oarlock unknown list` shows it, `oarlock unknown end NUMBER` ends it."
     )
 
 
 def apply_report(unit: UnitOfWork, report: UnknownEnded | LaunchDelayed) -> None:
-    """Take what is said of one unknown job."""
+    """Apply a report about one unknown job."""
     if isinstance(report, UnknownEnded):
         _ended(unit, report)
     elif unit.open_attempt(report.job, report.attempt) is not None:
@@ -122,20 +134,20 @@ def apply_report(unit: UnitOfWork, report: UnknownEnded | LaunchDelayed) -> None
 
 def _ended(unit: UnitOfWork, report: UnknownEnded) -> None:
     """Note that an unknown job is over: what it held is free again."""
-    for one in unknown.of_node(unit.tx, report.node):
-        if (one.job, one.attempt, one.tag) == (report.job, report.attempt, report.tag):
-            unknown.remove(unit.tx, [one.id])
-            unit.event(EventType.UNKNOWN_JOB_ENDED, f"{_named(one)} is over", None, (report.node,))
+    for attempt in unknown.of_node(unit.tx, report.node):
+        if (attempt.job, attempt.attempt, attempt.tag) == (report.job, report.attempt, report.tag):
+            unknown.remove(unit.tx, [attempt.id])
+            unit.event(EventType.UNKNOWN_JOB_ENDED, f"{_named(attempt)} is over", None, (report.node,))
     unit.add_effects(DiscardAttempt(report.node, report.job, report.attempt, report.tag))
     _note_nodes(unit)
 
 
 def _note_nodes(unit: UnitOfWork) -> None:
-    unit.context.lineage.unknown_nodes = {one.node for one in unknown.listed(unit.tx)}
+    unit.context.lineage.unknown_nodes = {attempt.node for attempt in unknown.listed(unit.tx)}
     unit.add_effects(ScheduleAgain())
 
 
 def end(tx: Tx, number: int) -> list[Effect]:
     """Return the instruction that ends an unknown job; what it holds is given back when its node says that it ended."""
-    one = unknown.get(tx, number)
-    return [EndUnknown(one.node, one.job, one.attempt, one.tag)]
+    attempt = unknown.get(tx, number)
+    return [EndUnknown(attempt.node, attempt.job, attempt.attempt, attempt.tag)]

@@ -1,7 +1,7 @@
-"""Users who are not found: their jobs wait, for "no such user" is often a directory service that is away for a moment.
+"""Users who are not found: their jobs wait, since "no such user" is often a directory service that is briefly down.
 
-Only a look-up that worked can say that a user does not exist, and it must say so again after a pause: a job ends in
-Error no earlier than `LEAST_SECONDS` after the first such answer. Until then all jobs of the user wait, with a reason.
+Only a look-up that worked can show that a user does not exist, and it must show that again after a pause: a job ends in
+Error no earlier than `LEAST_SECONDS` after the first such result. Until then all jobs of the user wait, with a reason.
 """
 
 from oarlock.job.run.unit_of_work import UnitOfWork
@@ -20,7 +20,7 @@ _SAME_DOUBT = 3600  # seconds after which an older answer counts no more
 
 
 def postpone(unit: UnitOfWork, user: str, host: str, event: EventType, says: str) -> AccountDoubt | None:
-    """Let all jobs of a user wait for a moment; None if the user certainly does not exist.
+    """Postpone all jobs of a user; return None if the user certainly does not exist.
 
     `host` is where the look-up was made; empty: on the server.
     """

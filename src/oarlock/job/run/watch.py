@@ -1,4 +1,4 @@
-"""Watch: what has to happen because time passes; every WATCH_FREQUENCY seconds."""
+"""Watch: what has to happen because time passes; run every WATCH_FREQUENCY seconds."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -57,7 +57,7 @@ def clock_jumped(tx: Tx, context: StepContext, *, now: float, seconds: int) -> l
 
 
 def _deadlines_passed(tx: Tx, jumped: ClockJumps, *, now: int) -> dict[int, int]:
-    """Give the jobs on nodes whose walltime is over, and since when; time spent suspended does not count."""
+    """Return the jobs whose walltime is over, and since when; time spent suspended does not count."""
     waited = jobs.suspended_seconds(tx, now=now)
     ends = {
         number: jumped.today(start) + walltime + waited.get(number, 0)
@@ -96,7 +96,7 @@ def _end_at_walltime(unit: UnitOfWork, job: Job) -> None:
 def _insist_on_kills(
     unit: UnitOfWork, dying: Sequence[tuple[int, FragState, int]], away: Mapping[str, float], jumped: ClockJumps
 ) -> None:
-    """Tell again those that do not end; give up those that still do not. Nodes out of reach are waited for."""
+    """Repeat kills that had no effect, then give the job up. Nodes out of reach are waited for."""
     config = unit.config
     for number, state, since in dying:
         job = unit.jobs.get(number)
@@ -126,12 +126,12 @@ def _mark_dead(unit: UnitOfWork, jumped: ClockJumps) -> None:
         return
     since = resources.states_since(unit.tx)
     dead = [
-        one.id
-        for one in resources.listed(unit.tx)
-        if one.properties["type"] == DEFAULT_TYPE
-        and one.properties["state"] in _SWITCHED
-        and not power.is_asleep(one, unit.now)
-        and unit.now - jumped.today(since.get(one.id, unit.now)) >= limit
+        resource.id
+        for resource in resources.listed(unit.tx)
+        if resource.properties["type"] == DEFAULT_TYPE
+        and resource.properties["state"] in _SWITCHED
+        and not power.is_asleep(resource, unit.now)
+        and unit.now - jumped.today(since.get(resource.id, unit.now)) >= limit
     ]
     if dead:
         resources.set_state(unit.tx, dead, ResourceState.DEAD, at=unit.now)
