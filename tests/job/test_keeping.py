@@ -86,7 +86,7 @@ def test_a_kept_plan_is_compared_now_and_then_and_not_used_if_it_is_wrong(tx: Tx
         return structs.replace(plan, placements=dict(list(plan.placements.items())[1:]), start=()) if wrong else plan
 
     monkeypatch.setattr(PlanCache, "whole", forgetful)
-    soon, later = NOW + 1, NOW + plan_cache._TRUSTED
+    soon, later = NOW + 1, NOW + plan_cache._TRUSTED_SECONDS
     assert (kept.whole(kept.read(tx, now=soon), now=soon) != scratch(tx, soon)) is wrong
     assert caplog.records == []
     assert kept.whole(kept.read(tx, now=later), now=later) == scratch(tx, later)
