@@ -105,7 +105,7 @@ def test_an_agent_runs_until_it_is_stopped_and_samples_on_time(agent_of):
             pass
 
     ticks = itertools.count(1000.0, 0.05)
-    agent = agent_of(period="0.5s", clock=lambda: next(ticks), sinks=[Stop()])
+    agent = agent_of(period="0.5s", clock=lambda: next(ticks), outputs=[Stop()])
     agent.run()
     assert len(taken) == 4
     assert all(0 <= at % 0.5 <= 0.3 for at in taken[1:])
@@ -128,7 +128,7 @@ class FailsOnce:
 
 
 def test_a_sample_that_fails_is_counted_and_the_next_is_taken(agent_of, caplog):
-    agent = agent_of(period="0.1s", sinks=[FailsOnce()])
+    agent = agent_of(period="0.1s", outputs=[FailsOnce()])
     with running(agent):
         wait_until(lambda: agent.page and "oarlock_agent_failed_samples_total 1\n" in page(agent), "the next sample")
     assert "a sample failed" in caplog.text
@@ -159,7 +159,7 @@ class Broken:
 
 
 def test_an_output_that_fails_costs_the_others_nothing_and_is_said_once(agent_of, caplog):
-    agent = agent_of(sinks=[Broken()])
+    agent = agent_of(outputs=[Broken()])
     for _ in range(3):
         agent.sample()
     assert 'oarlock_agent_dropped_batches_total{output="broken"} 2\n' in page(agent)
@@ -200,7 +200,7 @@ def test_what_is_settled_at_the_start_or_makes_no_sense_is_refused_and_changes_n
     agent = agent_of()
     before = agent.options
     with running(agent):
-        for wish, sentence in [({"listen": "0.0.0.0:1"}, "`listen` is settled"), ({"period": "0"}, "cannot be kept"),
+        for wish, sentence in [({"listen": "0.0.0.0:1"}, "`listen` is fixed"), ({"period": "0"}, "cannot be kept"),
                                ({"enable": ["moon"]}, "no source `moon`")]:  # fmt: skip
             with pytest.raises(ConfigRefused, match=sentence):
                 agent.change(wish)

@@ -22,9 +22,9 @@ def heard():
 
 @pytest.fixture
 def listening(tmp_path, heard):
-    def change(wishes):
-        heard.append(wishes)
-        return make_options(wishes)
+    def change(changes):
+        heard.append(changes)
+        return make_options(changes)
 
     made_control = ControlSocket(tmp_path / "run" / "agent.sock", change)
     yield made_control.path
@@ -84,7 +84,7 @@ def test_a_stranger_is_refused_by_what_the_kernel_says_even_where_the_files_woul
     """The socket is opened to all for this, so that only the kernel's word on the other end is left."""
     with tempfile.TemporaryDirectory(prefix="oarlock-control-") as folder:
         Path(folder).chmod(0o755)
-        open_to_all = ControlSocket(Path(folder) / "agent.sock", lambda wishes: make_options(wishes))
+        open_to_all = ControlSocket(Path(folder) / "agent.sock", lambda changes: make_options(changes))
         try:
             open_to_all.path.chmod(0o666)
             command = [sys.executable, "-c", STRANGER, str(open_to_all.path)]
@@ -96,11 +96,11 @@ def test_a_stranger_is_refused_by_what_the_kernel_says_even_where_the_files_woul
 
 def test_two_agents_do_not_share_a_socket_but_a_dead_one_leaves_its_own(listening, tmp_path):
     with pytest.raises(ConfigRefused, match="Another agent has the socket"):
-        ControlSocket(listening, lambda wishes: make_options(wishes))
+        ControlSocket(listening, lambda changes: make_options(changes))
     dead = tmp_path / "dead.sock"
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(dead))
-    ControlSocket(dead, lambda wishes: make_options(wishes)).close()
+    ControlSocket(dead, lambda changes: make_options(changes)).close()
 
 
 def test_where_nobody_listens_that_is_told(tmp_path):
@@ -108,7 +108,7 @@ def test_where_nobody_listens_that_is_told(tmp_path):
         ask(tmp_path / "agent.sock", {})
     (tmp_path / "file").touch()
     with pytest.raises(ConfigRefused, match="cannot be made"):
-        ControlSocket(tmp_path / "file" / "agent.sock", lambda wishes: make_options(wishes))
+        ControlSocket(tmp_path / "file" / "agent.sock", lambda changes: make_options(changes))
 
 
 def test_each_user_has_a_socket_of_his_own(monkeypatch):

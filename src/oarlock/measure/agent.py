@@ -39,8 +39,8 @@ CHANGEABLE = ("period", "perf_events", "enable", "disable", "names")
 
 def next_sample_time(now: float, period: float) -> float:
     """Give the next instant that is a multiple of the period, so that all nodes sample in step."""
-    turn = (now // period + 1) * period
-    return turn if turn > now else turn + period
+    instant = (now // period + 1) * period
+    return instant if instant > now else instant + period
 
 
 class Agent:
@@ -48,32 +48,32 @@ class Agent:
 
     def __init__(
         self,
-        asked: AgentOptions,
+        options: AgentOptions,
         *,
         hierarchies: Callable[[], Sequence[Hierarchy]] = of_this_machine,
         look_up: OwnerLookup | None = None,
-        sinks: Sequence[SampleOutput] = (),
+        outputs: Sequence[SampleOutput] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.options = asked
-        self.sinks = list(sinks)
-        self.on_page: list[Callable[[MetricsPage], None]] = []
+        self.options = options
+        self.outputs = list(outputs)
+        self.page_callbacks: list[Callable[[MetricsPage], None]] = []
         self.failures: dict[str, Callable[[], int]] = {}  # of outputs that take pages
         self._clock = clock
-        wanted = layouts.select_layouts(asked.layout, asked.layouts_file)
-        finder = CgroupFinder(wanted, hierarchies, others=not asked.jobs_only)
-        sources = assemble(asked.sources, source_settings(asked))
+        wanted = layouts.select_layouts(options.layout, options.layouts_file)
+        finder = CgroupFinder(wanted, hierarchies, others=not options.jobs_only)
+        sources = assemble(options.sources, source_settings(options))
         self._sampler = Sampler(finder, sources.job, sources.node)
         job_layouts = {layout.name for layout in wanted if layout.is_job}
         self._assembler = BatchAssembler(JobOwners(look_up), job_layouts, socket.gethostname())
         self._counts: Counter[str] = Counter(samples_total=0, late_samples_total=0, failed_samples_total=0)
-        self._dropped: Counter[str] = Counter({sink.name: 0 for sink in self.sinks})
+        self._dropped: Counter[str] = Counter({output.name: 0 for output in self.outputs})
         self._duration = 0.0
-        self._wishes: queue.SimpleQueue[tuple[Mapping[str, Any], Future[AgentOptions]]] = queue.SimpleQueue()
+        self._changes: queue.SimpleQueue[tuple[Mapping[str, Any], Future[AgentOptions]]] = queue.SimpleQueue()
         self._wake = threading.Event()
         self._over = False
         self._page: MetricsPage | None = None
-        self._name()
+        self._rename_series()
 
     @property
     def page(self) -> MetricsPage | None:
@@ -83,42 +83,42 @@ class Agent:
     def run(self) -> None:
         """Sample until `stop`. A sample that fails is logged and counted; the next one is tried all the same."""
         self._sample()
-        turn = next_sample_time(self._clock(), self.options.period)
+        due_at = next_sample_time(self._clock(), self.options.period)
         while not self._over:
-            self._wake.wait(max(0.0, turn - self._clock()))
+            self._wake.wait(max(0.0, due_at - self._clock()))
             if self._wake.is_set():
                 self._wake.clear()
-                self._grant()
-                turn = next_sample_time(self._clock(), self.options.period)
+                self._apply_changes()
+                due_at = next_sample_time(self._clock(), self.options.period)
                 continue
-            if self._clock() < turn:
-                turn = min(turn, next_sample_time(self._clock(), self.options.period))  # the clock was set back
+            if self._clock() < due_at:
+                due_at = min(due_at, next_sample_time(self._clock(), self.options.period))  # the clock was set back
                 continue
             self._sample()
-            due, turn = turn, next_sample_time(self._clock(), self.options.period)
-            self._counts["late_samples_total"] += max(0, round((turn - due) / self.options.period) - 1)
+            was_due, due_at = due_at, next_sample_time(self._clock(), self.options.period)
+            self._counts["late_samples_total"] += max(0, round((due_at - was_due) / self.options.period) - 1)
 
     def stop(self) -> None:
         """End `run` soon. May be called from anywhere, a signal handler included."""
         self._over = True
         self._wake.set()
 
-    def change(self, wishes: Mapping[str, Any], timeout: float = 30) -> AgentOptions:
+    def change(self, changes: Mapping[str, Any], timeout: float = 30) -> AgentOptions:
         """Change settings from another thread; give those in effect. What is refused changes nothing."""
-        granted: Future[AgentOptions] = Future()
-        self._wishes.put((wishes, granted))
+        result: Future[AgentOptions] = Future()
+        self._changes.put((changes, result))
         self._wake.set()
-        return granted.result(timeout)
+        return result.result(timeout)
 
     def sample(self) -> SampleBatch:
         """Take one sample now and hand it out."""
         begin = time.perf_counter()
         batch = self._assembler.batch(self._sampler.sample(self._clock()), self._about_itself())
         self._page = self._exposition.take(batch)
-        for sink in self.sinks:
-            self._hand(sink, batch)
-        for hand_on in self.on_page:
-            hand_on(self._page)
+        for output in self.outputs:
+            self._write_to(output, batch)
+        for callback in self.page_callbacks:
+            callback(self._page)
         self._counts["samples_total"] += 1
         self._duration = time.perf_counter() - begin
         return batch
@@ -126,8 +126,8 @@ class Agent:
     def close(self) -> None:
         """Give everything back."""
         self._sampler.close()
-        for sink in self.sinks:
-            sink.close()
+        for output in self.outputs:
+            output.close()
 
     def _sample(self) -> None:
         try:
@@ -136,23 +136,23 @@ class Agent:
             self._counts["failed_samples_total"] += 1
             log.exception("a sample failed")
 
-    def _hand(self, sink: SampleOutput, batch: SampleBatch) -> None:
+    def _write_to(self, output: SampleOutput, batch: SampleBatch) -> None:
         try:
-            sink.take(batch, self._naming)
+            output.take(batch, self._naming)
         except OSError as error:
-            self._dropped[sink.name] += 1
-            if self._dropped[sink.name] == 1:
-                log.warning("an output cannot be written: %s", error, extra={"output": sink.name})
+            self._dropped[output.name] += 1
+            if self._dropped[output.name] == 1:
+                log.warning("an output cannot be written: %s", error, extra={"output": output.name})
 
-    def _grant(self) -> None:
-        while not self._wishes.empty():
-            wishes, granted = self._wishes.get()
+    def _apply_changes(self) -> None:
+        while not self._changes.empty():
+            changes, result = self._changes.get()
             try:
-                if wishes:
-                    self._apply(_allowed(wishes, self.options))
-                granted.set_result(self.options)
+                if changes:
+                    self._apply(_allowed(changes, self.options))
+                result.set_result(self.options)
             except Exception as refused:  # noqa: BLE001  whoever asked is told
-                granted.set_exception(refused)
+                result.set_exception(refused)
 
     def _apply(self, wanted: AgentOptions) -> None:
         before = self.options
@@ -166,7 +166,7 @@ class Agent:
         self._switch_on(switched)
         self.options = wanted
         if wanted.names != before.names:
-            self._name()
+            self._rename_series()
         log.info("settings changed", extra={"period": wanted.period, "sources": wanted.sources})
 
     def _switch_on(self, sources: EnabledSources) -> None:
@@ -175,7 +175,7 @@ class Agent:
         for node_source in sources.node:
             self._sampler.switch_node(node_source)
 
-    def _name(self) -> None:
+    def _rename_series(self) -> None:
         self._naming = Naming(names.select_families(self.options.names, self.options.names_file))
         constant = {"cluster": self.options.cluster} if self.options.cluster else {}
         self._exposition = Exposition(self._naming, constant)
@@ -196,23 +196,23 @@ class Agent:
         }
 
 
-def _allowed(wishes: Mapping[str, Any], now: AgentOptions) -> AgentOptions:
+def _allowed(changes: Mapping[str, Any], current: AgentOptions) -> AgentOptions:
     """Read wishes; refuse those about what is settled at the start."""
-    settled = sorted(wishes.keys() - set(CHANGEABLE))
-    if settled:
+    fixed = sorted(changes.keys() - set(CHANGEABLE))
+    if fixed:
         raise ConfigRefused(
-            f"`{settled[0]}` is settled when the agent starts.", hint=f"Changed can be {', '.join(CHANGEABLE)}."
+            f"`{fixed[0]}` is fixed when the agent starts.", hint=f"You can change {', '.join(CHANGEABLE)}."
         )
-    return options.make_options(wishes, now)
+    return options.make_options(changes, current)
 
 
-def source_settings(asked: AgentOptions) -> SourceOptions:
+def source_settings(options: AgentOptions) -> SourceOptions:
     """Give what sources need to know of the options."""
     return SourceOptions(
-        scratch=asked.scratch,
-        perf_events=asked.perf_events,
-        nvidia_library=asked.nvidia_library,
-        redfish=_controller(asked.redfish) if asked.redfish else None,
+        scratch=options.scratch,
+        perf_events=options.perf_events,
+        nvidia_library=options.nvidia_library,
+        redfish=_controller(options.redfish) if options.redfish else None,
     )
 
 

@@ -46,16 +46,16 @@ class BatchAssembler:
 
     def __init__(self, owners: JobOwners, job_layouts: Collection[str], host: str) -> None:
         self._owners, self._job_layouts, self._host = owners, job_layouts, host
-        self._told: set[tuple[str, str]] = set()
+        self._logged_twins: set[tuple[str, str]] = set()
 
     def batch(self, sample: Sample, agent: Mapping[str, float]) -> SampleBatch:
         """Say whose each reading is. A job whose owner is still being looked up is left out."""
-        taken: dict[tuple[str, str], str] = {}
+        layouts: dict[tuple[str, str], str] = {}
         subjects = []
         for key, reading in sample.jobs.items():
             layout, node, job = key
-            if taken.setdefault((node, job), layout) != layout:
-                self._tell_twins(layout, job)
+            if layouts.setdefault((node, job), layout) != layout:
+                self._log_twin(layout, job)
                 continue
             owner = self._owners.owner(key, reading.identity)
             if owner is not None:
@@ -65,10 +65,10 @@ class BatchAssembler:
         jobs = sum(key[0] in self._job_layouts for key in sample.jobs)
         return SampleBatch(sample.at, self._host, subjects, {**sample.node, "jobs": jobs}, agent)
 
-    def _tell_twins(self, layout: str, job: str) -> None:
+    def _log_twin(self, layout: str, job: str) -> None:
         """Two managers on one machine may number alike; the series of the second would be taken for the first's."""
-        if (layout, job) not in self._told and len(self._told) < 1000:
-            self._told.add((layout, job))
+        if (layout, job) not in self._logged_twins and len(self._logged_twins) < 1000:
+            self._logged_twins.add((layout, job))
             log.warning(
                 "a job is left out: another manager has one of its number", extra={"job": job, "layout": layout}
             )

@@ -38,7 +38,7 @@ class ClusterLookup:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self._ask, self._pause, self._again, self._clock = ask, pause, again, clock
-        self._known: dict[str, tuple[JobFacts, float]] = {}
+        self._cache: dict[str, tuple[JobFacts, float]] = {}
         self._wanted: dict[str, None] = {}
         self._lock, self._wake = threading.Lock(), threading.Event()
         self._over = False
@@ -48,18 +48,18 @@ class ClusterLookup:
 
     def facts(self, job: str) -> JobFacts | None:
         """Give what is known of a job; None until it was asked for. Of a job that nobody knew, nothing is given."""
-        known = self._known.get(job)
-        if known is None or (known[0] is _NOBODY and self._clock() >= known[1]):
+        entry = self._cache.get(job)
+        if entry is None or (entry[0] is _NOBODY and self._clock() >= entry[1]):
             with self._lock:
                 self._wanted[job] = None
             self._wake.set()
-        return known[0] if known else None
+        return entry[0] if entry else None
 
     def keep(self, jobs: Iterable[str]) -> None:
         """Forget all jobs but these."""
         present = set(jobs)
         with self._lock:
-            self._known = {job: known for job, known in self._known.items() if job in present}
+            self._cache = {job: entry for job, entry in self._cache.items() if job in present}
             self._wanted = {job: None for job in self._wanted if job in present}
 
     def close(self) -> None:
@@ -78,17 +78,17 @@ class ClusterLookup:
     def _look(self, jobs: Sequence[str]) -> None:
         """Ask about some jobs. A failure is an answer too: their series must not wait for ever."""
         try:
-            found = self._ask([job for job in jobs if job.isdigit() or _SLUID.fullmatch(job)])
+            facts = self._ask([job for job in jobs if job.isdigit() or _SLUID.fullmatch(job)])
             self._failures = 0
         except Exception as error:  # noqa: BLE001  whatever goes wrong there must not stop the measuring
-            found = {}
+            facts = {}
             self._failures += 1
             if self._failures == 1:
                 log.warning("owners of jobs cannot be looked up: %s", error)
         again = self._clock() + self._again
         with self._lock:
             for job in jobs:
-                self._known[job] = (found.get(job, _NOBODY), again)
+                self._cache[job] = (facts.get(job, _NOBODY), again)
                 self._wanted.pop(job, None)
 
 
@@ -110,7 +110,7 @@ def ask_slurm(jobs: Sequence[str]) -> dict[str, JobFacts]:
 
     A job that is known by its SLUID is found by it, and has its number told.
     """
-    found: dict[str, JobFacts] = {}
+    known_jobs: dict[str, JobFacts] = {}
     for job in jobs:
         try:
             answer = scontrol(output(["scontrol", "--oneliner", "show", "job", job]))
@@ -119,23 +119,23 @@ def ask_slurm(jobs: Sequence[str]) -> dict[str, JobFacts]:
                 raise
             continue
         if job.isdigit():
-            found.update(answer)
+            known_jobs.update(answer)
         elif len(answer) == 1:
             [(number, facts)] = answer.items()
-            found[job] = facts._replace(job=number)
-    missing = [job for job in jobs if job not in found and job.isdigit()]
+            known_jobs[job] = facts._replace(job=number)
+    missing = [job for job in jobs if job not in known_jobs and job.isdigit()]
     if missing:
         columns = ",".join(_SACCT)
         command = ["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={','.join(missing)}",
                    f"--format={columns}"]  # fmt: skip
-        found.update(sacct(output(command)))
-    return found
+        known_jobs.update(sacct(output(command)))
+    return known_jobs
 
 
 def scontrol(text: str) -> dict[str, JobFacts]:
     """Read `scontrol show job`, in one line a job or in many."""
-    found = {job: JobFacts(user, _without_null(account), name) for job, name, user, account in _SCONTROL.findall(text)}
-    return {job: facts._replace(name=_without_null(facts.name)) for job, facts in found.items()}
+    rows = {job: JobFacts(user, _without_null(account), name) for job, name, user, account in _SCONTROL.findall(text)}
+    return {job: facts._replace(name=_without_null(facts.name)) for job, facts in rows.items()}
 
 
 def sacct(text: str) -> dict[str, JobFacts]:

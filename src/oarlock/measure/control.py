@@ -84,10 +84,10 @@ class ControlSocket:
 
     def _answer(self, line: bytes) -> dict[str, Any]:
         try:
-            wishes = json.loads(line)
-            if not isinstance(wishes, dict):
+            changes = json.loads(line)
+            if not isinstance(changes, dict):
                 return {"refused": "A wish is a JSON object."}
-            return {"now": shown(self._change(wishes))}
+            return {"now": shown(self._change(changes))}
         except OarlockError as refused:
             return {"refused": str(refused), "hint": refused.hint}
         except (ValueError, TypeError) as error:
@@ -96,13 +96,13 @@ class ControlSocket:
             return {"refused": "The agent did not come round to it in time.", "hint": "It may be done a little later."}
 
 
-def ask(path: Path, wishes: Mapping[str, Any]) -> dict[str, Any]:
+def ask(path: Path, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Send wishes to an agent and give its settings afterwards; no wishes only ask."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(TIMEOUT_SECONDS * 8)
         try:
             connection.connect(str(path))
-            connection.sendall(json.dumps(wishes).encode() + b"\n")
+            connection.sendall(json.dumps(changes).encode() + b"\n")
             answer = json.loads(_line(connection))
         except (OSError, ValueError) as error:
             raise ControlRefused(f"No agent answers at {path}: {error}.", hint="Is it running? --control PATH names "

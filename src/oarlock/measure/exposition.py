@@ -45,33 +45,37 @@ class _SubjectState:
 class _Line:
     """How a part is written under one name."""
 
-    __slots__ = ("moves", "output", "start", "text", "times", "whole", "whose")
+    __slots__ = ("family_index", "moves", "output", "start", "text", "times", "whole")
 
-    def __init__(self, output: OutputSeries, start: str, whose: int) -> None:
-        self.output, self.start, self.whose = output, start, whose
+    def __init__(self, output: OutputSeries, start: str, family_index: int) -> None:
+        self.output, self.start, self.family_index = output, start, family_index
         self.times, self.whole, self.moves = output.name.times, output.name.whole, output.moves
         self.text = b""
 
     def write(self, name: str, members: Sequence[_SubjectState]) -> None:
         """Write it for these subjects, which all have the series."""
-        start, whose = self.start, self.whose
+        start, family_index = self.start, self.family_index
         if self.moves:
             text = "".join(self._moving(name, members))
         elif self.whole:
             times = self.times
-            text = "".join([f"{start}{one.tails[whose]}{round(one.values[name] * times)}\n" for one in members])
+            text = "".join(
+                [f"{start}{subject.tails[family_index]}{round(subject.values[name] * times)}\n" for subject in members]
+            )
         elif self.times != 1:
             times = self.times
-            text = "".join([f"{start}{one.tails[whose]}{one.values[name] * times}\n" for one in members])
+            text = "".join(
+                [f"{start}{subject.tails[family_index]}{subject.values[name] * times}\n" for subject in members]
+            )
         else:
-            text = "".join([f"{start}{one.tails[whose]}{one.values[name]}\n" for one in members])
+            text = "".join([f"{start}{subject.tails[family_index]}{subject.values[name]}\n" for subject in members])
         self.text = text.encode()
 
     def _moving(self, name: str, members: Sequence[_SubjectState]) -> Iterator[str]:
-        for one in members:
-            told = self.output.moved(one.before.get(name), one.values[name], one.seconds)
-            if told is not None:
-                yield f"{self.start}{one.tails[self.whose]}{told}\n"
+        for subject in members:
+            value = self.output.moved(subject.before.get(name), subject.values[name], subject.seconds)
+            if value is not None:
+                yield f"{self.start}{subject.tails[self.family_index]}{value}\n"
 
 
 class _Part:
@@ -86,11 +90,11 @@ class _Part:
         self.changed = True
         self.size = 0
 
-    def write(self, everyone: Mapping[Key, _SubjectState]) -> None:
+    def write(self, subjects: Mapping[Key, _SubjectState]) -> None:
         """Write all lines anew."""
         name = self.name
         if self.members is None:
-            members = [one for one in everyone.values() if name in one.values]
+            members = [subject for subject in subjects.values() if name in subject.values]
         else:
             members = list(self.members.values())
         for line in self.lines:
@@ -119,7 +123,7 @@ class _Scope:
     """The subjects of one scope and their parts."""
 
     def __init__(self) -> None:
-        self.known: dict[Key, _SubjectState] = {}
+        self.subjects: dict[Key, _SubjectState] = {}
         self.parts: dict[str, _Part] = {}
 
 
@@ -130,7 +134,7 @@ class Exposition:
         self._naming = naming
         self._constant = split(series("", **(constant or {})))[1]
         self._moves = any(
-            name.form != "value" for one in naming.families for rows in one.names.values() for name in rows
+            name.form != "value" for family in naming.families for rows in family.names.values() for name in rows
         )
         self._columns: dict[str, _Column] = {}
         self._scopes = {scope: _Scope() for scope in (JOB, CGROUP, NODE, AGENT)}
@@ -143,7 +147,7 @@ class Exposition:
         subjects = [*batch.subjects, *_scalars(batch)]
         present = {(subject.scope, subject.key) for subject in subjects}
         for name, scope in self._scopes.items():
-            for key in [key for key in scope.known if (name, key) not in present]:
+            for key in [key for key in scope.subjects if (name, key) not in present]:
                 self._forget(scope, key)
         for subject in subjects:
             self._note(self._scopes[subject.scope], subject, batch.at)
@@ -154,40 +158,40 @@ class Exposition:
 
     def _note(self, scope: _Scope, subject: MeasuredSubject, at: float) -> None:
         """Remember a subject's values, and mark what changed."""
-        known = scope.known.get(subject.key)
-        if known is None or (known.owner is not subject.owner and known.owner != subject.owner):
+        state = scope.subjects.get(subject.key)
+        if state is None or (state.owner is not subject.owner and state.owner != subject.owner):
             self._forget(scope, subject.key)
-            known = self._meet(scope, subject)
-        before, now = known.values, subject.values
-        known.values = now
+            state = self._add_subject(scope, subject)
+        before, now = state.values, subject.values
+        state.values = now
         if self._moves:
-            known.before = before
-        known.seconds, known.at = at - known.at, at
+            state.before = before
+        state.seconds, state.at = at - state.at, at
         if before is not now:
-            self._mark(scope, known, before, now)
+            self._mark(scope, state, before, now)
 
-    def _mark(self, scope: _Scope, known: _SubjectState, before: Mapping[str, float], now: Mapping[str, float]) -> None:
+    def _mark(self, scope: _Scope, state: _SubjectState, before: Mapping[str, float], now: Mapping[str, float]) -> None:
         parts, was = scope.parts, before.get
         for name, value in now.items():
             if was(name) != value:
-                part = parts.get(name) or self._new_part(scope, known.scope, name)
+                part = parts.get(name) or self._new_part(scope, state.scope, name)
                 part.changed = True
                 if part.members is not None:
-                    part.members[known.number] = known
+                    part.members[state.number] = state
         if not before.keys() <= now.keys():
-            self._unmark(scope, known, before.keys() - now.keys())
+            self._unmark(scope, state, before.keys() - now.keys())
 
-    def _unmark(self, scope: _Scope, known: _SubjectState, names: Sequence[str] | set[str]) -> None:
+    def _unmark(self, scope: _Scope, state: _SubjectState, names: Sequence[str] | set[str]) -> None:
         for name in names:
             part = scope.parts[name]
             part.changed = True
             if part.members is not None:
-                part.members.pop(known.number, None)
+                part.members.pop(state.number, None)
 
     def _write(self, scope: _Scope) -> None:
         for part in list(scope.parts.values()):
             if part.changed or part.moves:
-                part.write(scope.known)
+                part.write(scope.subjects)
                 if not part.size:
                     self._drop_part(scope, part)
 
@@ -201,31 +205,31 @@ class Exposition:
         parts = [part for scope in self._scopes.values() for part in scope.parts.values()]
         return MetricsPage(at, pieces, len(self._info) + sum(part.size * len(part.lines) for part in parts))
 
-    def _meet(self, scope: _Scope, subject: MeasuredSubject) -> _SubjectState:
+    def _add_subject(self, scope: _Scope, subject: MeasuredSubject) -> _SubjectState:
         self._numbers += 1
         scalar = subject.scope in {NODE, AGENT}
         tails = [] if scalar else [label_tail(family, subject, self._constant) for family in self._naming.families]
-        known = _SubjectState(self._numbers, subject.scope, subject.owner, tails or [""] * len(self._naming.families))
-        scope.known[subject.key] = known
+        state = _SubjectState(self._numbers, subject.scope, subject.owner, tails or [""] * len(self._naming.families))
+        scope.subjects[subject.key] = state
         if subject.scope == JOB:
-            self._info[known.number] = f"{JOB_INFO}{{{info_labels(subject.owner, self._constant)}}} 1\n".encode()
-        return known
+            self._info[state.number] = f"{JOB_INFO}{{{info_labels(subject.owner, self._constant)}}} 1\n".encode()
+        return state
 
     def _forget(self, scope: _Scope, key: Key) -> None:
-        known = scope.known.pop(key, None)
-        if known:
-            self._info.pop(known.number, None)
-            self._unmark(scope, known, list(known.values))
+        state = scope.subjects.pop(key, None)
+        if state:
+            self._info.pop(state.number, None)
+            self._unmark(scope, state, list(state.values))
 
     def _new_part(self, scope: _Scope, called: str, name: str) -> _Part:
         lines = []
-        whose = {family.name: at for at, family in enumerate(self._naming.families)}
+        family_index = {family.name: at for at, family in enumerate(self._naming.families)}
         for output in self._naming.outputs(called, name):
             column = self._columns.get(output.name.name)
             if column is None:
                 column = _Column(output.name.name, output.name.kind, output.name.help)
                 self._columns[output.name.name] = column
-            line = _Line(output, self._start(output, called), whose[output.family.name])
+            line = _Line(output, self._start(output, called), family_index[output.family.name])
             column.lines[line] = None
             lines.append(line)
         part = scope.parts[name] = _Part(name, lines)
@@ -240,8 +244,8 @@ class Exposition:
         """Write what comes before a subject's labels; for the node, which has none, all up to the value."""
         if scope in {JOB, CGROUP}:
             return f"{output.name.name}{{{output.own}{output.own and ','}"
-        told = ",".join(part for part in (output.own, self._constant) if part)
-        return f"{output.name.name}{{{told}}} " if told else f"{output.name.name} "
+        labels = ",".join(part for part in (output.own, self._constant) if part)
+        return f"{output.name.name}{{{labels}}} " if labels else f"{output.name.name} "
 
 
 def merge_pages(pages: Iterable[Exposition]) -> list[bytes]:
@@ -273,13 +277,13 @@ def labels(family: NameFamily, subject: MeasuredSubject) -> dict[str, str]:
     owner = subject.owner
     if subject.scope != JOB:
         return {"cgroup": owner.job if owner.manager == CGROUP else f"{owner.manager}/{owner.job}"}
-    told = {label: str(getattr(owner, said)) for label, said in family.labels.items()}
-    return {**told, "node": owner.node} if owner.node else told
+    texts = {label: str(getattr(owner, field)) for label, field in family.labels.items()}
+    return {**texts, "node": owner.node} if owner.node else texts
 
 
 def info_labels(owner: JobOwner, constant: str) -> str:
     """Write all that is known of a job as labels."""
-    told = _labels(
+    labels = _labels(
         job_id=owner.job,
         user=owner.user,
         account=owner.account,
@@ -287,8 +291,8 @@ def info_labels(owner: JobOwner, constant: str) -> str:
         manager=owner.manager,
         node=owner.node,
     )
-    return f"{told}{constant and ','}{constant}"
+    return f"{labels}{constant and ','}{constant}"
 
 
-def _labels(**told: str) -> str:
-    return split(series("", **told))[1]
+def _labels(**texts: str) -> str:
+    return split(series("", **texts))[1]

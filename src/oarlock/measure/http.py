@@ -111,15 +111,15 @@ class MetricsServer:
         self._socket.close()
         self._thread.join()
 
-    def answer(self, asked: HttpRequest | None) -> HttpResponse:
+    def respond(self, request: HttpRequest | None) -> HttpResponse:
         """Say what is sent back."""
-        if asked is None or asked.method not in {"GET", "HEAD"}:
+        if request is None or request.method not in {"GET", "HEAD"}:
             return HttpResponse(HTTPStatus.BAD_REQUEST, _PLAIN, [b"Only GET is understood.\n"])
-        if asked.path == "/":
+        if request.path == "/":
             return HttpResponse(HTTPStatus.OK, "text/html; charset=utf-8", [LANDING])
-        if asked.path != "/metrics":
+        if request.path != "/metrics":
             return HttpResponse(HTTPStatus.NOT_FOUND, _PLAIN, [b"There is only /metrics.\n"])
-        if self._token and not _equal(asked.headers.get("authorization", ""), f"Bearer {self._token}"):
+        if self._token and not _equal(request.headers.get("authorization", ""), f"Bearer {self._token}"):
             return HttpResponse(HTTPStatus.UNAUTHORIZED, _PLAIN, [b"A token is needed.\n"])
         page = self._page()
         if page is None or time.time() - page.at > self._oldest_seconds():
@@ -133,15 +133,15 @@ class MetricsServer:
             except OSError:
                 return  # closed
             if self._free.acquire(blocking=False):
-                threading.Thread(target=self._talk, args=(connection,), name="scrape", daemon=True).start()
+                threading.Thread(target=self._serve_connection, args=(connection,), name="scrape", daemon=True).start()
             else:
                 connection.close()
 
-    def _talk(self, connection: socket.socket) -> None:
+    def _serve_connection(self, connection: socket.socket) -> None:
         try:
             connection.settimeout(IDLE_SECONDS)
             with self._secure(connection) if self._secure else connection as secured:
-                while self._one(secured):
+                while self._serve_one(secured):
                     pass
         except OSError as error:
             log.debug("a scrape broke off: %s", error)
@@ -149,22 +149,22 @@ class MetricsServer:
             connection.close()
             self._free.release()
 
-    def _one(self, connection: socket.socket) -> bool:
+    def _serve_one(self, connection: socket.socket) -> bool:
         """Answer one request; false when the connection is over."""
         head = _head(connection)
         if not head:
             return False
-        asked = parse(head)
-        answer = self.answer(asked)
-        _send(connection, answer, body=asked is None or asked.method != "HEAD")
-        return asked is not None and asked.keeps and answer.status != HTTPStatus.UNAUTHORIZED
+        request = parse(head)
+        response = self.respond(request)
+        _send(connection, response, body=request is None or request.method != "HEAD")
+        return request is not None and request.keeps and response.status != HTTPStatus.UNAUTHORIZED
 
 
-def _equal(given: str, expected: str) -> bool:
+def _equal(sent: str, expected: str) -> bool:
     """Compare secrets in a time that tells nothing about them."""
     from hmac import compare_digest  # it brings a large library along
 
-    return compare_digest(given.encode(), expected.encode())
+    return compare_digest(sent.encode(), expected.encode())
 
 
 def _head(connection: socket.socket) -> bytes:
@@ -177,11 +177,11 @@ def _head(connection: socket.socket) -> bytes:
     return received.partition(b"\r\n\r\n")[0]
 
 
-def _send(connection: socket.socket, answer: HttpResponse, *, body: bool) -> None:
-    pieces = list(answer.pieces)
-    head = [f"HTTP/1.1 {answer.status.value} {answer.status.phrase}", f"Content-Type: {answer.kind}",
+def _send(connection: socket.socket, response: HttpResponse, *, body: bool) -> None:
+    pieces = list(response.pieces)
+    head = [f"HTTP/1.1 {response.status.value} {response.status.phrase}", f"Content-Type: {response.kind}",
             f"Content-Length: {sum(map(len, pieces))}"]  # fmt: skip
-    if answer.status == HTTPStatus.UNAUTHORIZED:
+    if response.status == HTTPStatus.UNAUTHORIZED:
         head += ["WWW-Authenticate: Bearer", "Connection: close"]
     waiting = ["\r\n".join([*head, "", ""]).encode()]
     size = 0

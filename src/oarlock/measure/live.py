@@ -104,28 +104,28 @@ class LiveUsage:
         if latest is None:
             return {}
         values = latest.jobs.pop(job, {})
-        found = {"memory_own_peak_bytes": latest.own_peaks.pop(job, None), "read_bytes": _traffic("read", values),
+        counters = {"memory_own_peak_bytes": latest.own_peaks.pop(job, None), "read_bytes": _traffic("read", values),
                  "written_bytes": _traffic("written", values)}  # fmt: skip
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: value for name, value in counters.items() if value is not None}
 
     def usage(self, job: int) -> MeasuredUsage | None:
         """Give what a job used so far; None when no node told of it yet."""
-        found = {name: latest for name, latest in self._latest.items() if job in latest.jobs}
-        if not found:
+        samples = {name: latest for name, latest in self._latest.items() if job in latest.jobs}
+        if not samples:
             return None
-        readings = [latest.jobs[job] for latest in found.values()]
-        sums = {called: _sum([values.get(metric) for values in readings]) for called, metric in _SUMS.items()}
-        bounds = {called: [values.get(metric) for values in readings] for called, metric in _BOUNDS.items()}
+        readings = [latest.jobs[job] for latest in samples.values()]
+        sums = {field: _sum([values.get(metric) for values in readings]) for field, metric in _SUMS.items()}
+        bounds = {field: [values.get(metric) for values in readings] for field, metric in _BOUNDS.items()}
         return MeasuredUsage(
-            max(latest.at for latest in found.values()),
-            tuple(sorted(found)),
+            max(latest.at for latest in samples.values()),
+            tuple(sorted(samples)),
             memory_own_bytes=_sum([own_memory(values) for values in readings]),
             memory_cache_bytes=_sum([_cache(values) for values in readings]),
-            memory_own_peak_bytes=_sum([latest.own_peaks.get(job) for latest in found.values()]),
+            memory_own_peak_bytes=_sum([latest.own_peaks.get(job) for latest in samples.values()]),
             read_bytes=_sum([_traffic("read", values) for values in readings]),
             written_bytes=_sum([_traffic("written", values) for values in readings]),
             **sums,
-            **{called: None if None in values else _sum(values) for called, values in bounds.items()},
+            **{field: None if None in values else _sum(values) for field, values in bounds.items()},
         )
 
     def unknown(self) -> set[int]:
@@ -136,7 +136,7 @@ class LiveUsage:
         """Remember whose jobs are, for as long as they are measured."""
         self._facts |= facts
         here = {job for latest in self._latest.values() for job in latest.jobs}
-        self._facts = {job: known for job, known in self._facts.items() if job in here}
+        self._facts = {job: known_facts for job, known_facts in self._facts.items() if job in here}
 
     def batches(self, *, now: float) -> list[SampleBatch]:
         """Give what is known now, node by node; what is too old is forgotten. `page` makes text of it."""
@@ -180,16 +180,16 @@ def _cache(values: Mapping[str, float]) -> float | None:
     return None if cache is None else max(0.0, cache - values.get("memory_shared_bytes", 0))
 
 
-def _traffic(way: str, values: Mapping[str, float]) -> float | None:
+def _traffic(direction: str, values: Mapping[str, float]) -> float | None:
     """Return what a job read from storage, or wrote to it.
 
     Processes are believed first: the kernel counts a write there when it is made. A block device sees it later, and
     on version 1 not at all for the job, so that a 0 there is not known to be one.
     """
-    at_processes = values.get(f"{way}_bytes_total")
+    at_processes = values.get(f"{direction}_bytes_total")
     if at_processes is not None:
         return at_processes
-    metric = f"block_{way}_bytes_total"
+    metric = f"block_{direction}_bytes_total"
     return sum(value for series, value in values.items() if split(series)[0] == metric) or None
 
 
@@ -203,5 +203,5 @@ def _own_peaks(
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    present = [value for value in values if value is not None]
+    return sum(present) if present else None

@@ -74,15 +74,15 @@ class Naming:
 
     def outputs(self, scope: str, series: str) -> tuple[OutputSeries, ...]:
         """Give what a series of a scope (`job`, `cgroup`, `node`, `agent`) becomes."""
-        found = self._outputs.get((scope, series))
-        if found is None:
+        series_list = self._outputs.get((scope, series))
+        if series_list is None:
             if len(self._outputs) >= _MOST_REMEMBERED:
                 self._outputs.clear()
             metric, labels = split(series)
             named = self._names.get((scope, metric), ())
-            found = tuple(_output(family, name, labels) for family, name in named if _applies(name, labels))
-            self._outputs[scope, series] = found
-        return found
+            series_list = tuple(_output(family, name, labels) for family, name in named if _applies(name, labels))
+            self._outputs[scope, series] = series_list
+        return series_list
 
     def measurements(
         self, scope: str, values: Mapping[str, float], before: Mapping[str, float], seconds: float
@@ -90,9 +90,9 @@ class Naming:
         """Give every value under every name; `before` are the values `seconds` ago."""
         for series, value in values.items():
             for output in self.outputs(scope, series):
-                told = output.moved(before.get(series), value, seconds) if output.moves else output.value(value)
-                if told is not None:
-                    yield output, told
+                shown = output.moved(before.get(series), value, seconds) if output.moves else output.value(value)
+                if shown is not None:
+                    yield output, shown
 
 
 def _applies(name: MetricName, labels: str) -> bool:
@@ -115,4 +115,4 @@ def pairs(own: str) -> Iterable[tuple[str, str]]:
 
 
 def _unescaped(text: str) -> str:
-    return re.sub(r"\\(.)", lambda found: "\n" if found[1] == "n" else found[1], text)
+    return re.sub(r"\\(.)", lambda escape: "\n" if escape[1] == "n" else escape[1], text)

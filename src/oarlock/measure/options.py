@@ -51,17 +51,19 @@ class AgentOptions:
     redfish: Path | None = None
 
 
-def make_options(given: Mapping[str, Any], base: AgentOptions = AgentOptions()) -> AgentOptions:
+def make_options(texts: Mapping[str, Any], base: AgentOptions = AgentOptions()) -> AgentOptions:
     """Make options of texts and values, checked; what is not given is as in `base`."""
-    known = {field.name for field in fields(AgentOptions)}
+    fields_known = {field.name for field in fields(AgentOptions)}
     values: dict[str, Any] = {}
-    for key, value in given.items():
-        if key not in known | {"enable", "disable"}:
-            raise ConfigRefused(f"The agent has no option `{key}`.", hint=f"Close to it is {_closest(key, known)}.")
-        if key in known:
+    for key, value in texts.items():
+        if key not in fields_known | {"enable", "disable"}:
+            raise ConfigRefused(
+                f"The agent has no option `{key}`.", hint=f"Close to it is {_closest(key, fields_known)}."
+            )
+        if key in fields_known:
             values[key] = _READERS.get(key, _as_is)(value)
     options = replace(base, **values)
-    sources = _switched(options.sources, given.get("enable", ()), given.get("disable", ()), _needed(options.names))
+    sources = _switched(options.sources, texts.get("enable", ()), texts.get("disable", ()), _needed(options.names))
     names.select_families(options.names, options.names_file)
     return replace(options, sources=sources)
 
@@ -105,20 +107,20 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def _of_alumet(table: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    given: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for key, value in table.items():
         if key == "oar_version":
             if value not in OAR_VERSIONS:
                 raise ConfigRefused(f"{path} says oar_version = {value!r}.", hint="It is oar2 or oar3.")
-            given["layout"] = value
+            options["layout"] = value
         elif key == "poll_interval":
-            given["period"] = value
+            options["period"] = value
         elif key == "jobs_only":
-            given["jobs_only"] = value
+            options["jobs_only"] = value
         else:
             raise ConfigRefused(f"{path} has the unknown key `{key}` in [plugins.oar].",
                                 hint="Known are oar_version, poll_interval, jobs_only.")  # fmt: skip
-    return given
+    return options
 
 
 def _needed(families: Iterable[str]) -> tuple[str, ...]:
@@ -137,7 +139,7 @@ def _switched(sources: Iterable[str], enable: Any, disable: Any, needed: Iterabl
 
 def _words(value: Any) -> tuple[str, ...]:
     """Read words that stand one by one, or with commas or spaces between them."""
-    texts: Sequence[str] = [value] if isinstance(value, str) else [str(one) for one in value]
+    texts: Sequence[str] = [value] if isinstance(value, str) else [str(word) for word in value]
     return tuple(word for text in texts for word in text.replace(",", " ").split())
 
 
@@ -149,10 +151,10 @@ def _events(value: Any) -> tuple[str, ...]:
     return events
 
 
-def _closest(word: str, known: Iterable[str]) -> str:
+def _closest(word: str, candidates: Iterable[str]) -> str:
     import difflib
 
-    return difflib.get_close_matches(word, known, 1, cutoff=0)[0]
+    return difflib.get_close_matches(word, candidates, 1, cutoff=0)[0]
 
 
 def _flag(value: Any) -> bool:

@@ -129,8 +129,8 @@ class JsonLinesOutput:
     def take(self, batch: SampleBatch, naming: Naming) -> None:
         """Write a sample."""
         lines = [
-            _line(batch, _owner_fields(subject), {output.key: value for output, value in told})
-            for subject, told in self._before.measurements(batch, naming)
+            _line(batch, _owner_fields(subject), {output.key: value for output, value in measurements})
+            for subject, measurements in self._before.measurements(batch, naming)
         ]
         lines.append(_line(batch, {"involved_jobs": batch.involved_jobs}, _of_the_node(batch, naming)))
         self._file.write("".join(lines))
@@ -141,8 +141,8 @@ class JsonLinesOutput:
         self._file.close()
 
 
-def _line(batch: SampleBatch, whose: Mapping[str, Any], told: Mapping[str, float]) -> str:
-    line = {"timestamp": batch.at, "hostname": batch.host, **whose, "measurements": told}
+def _line(batch: SampleBatch, owner: Mapping[str, Any], measurements: Mapping[str, float]) -> str:
+    line = {"timestamp": batch.at, "hostname": batch.host, **owner, "measurements": measurements}
     return json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
@@ -171,10 +171,10 @@ class CsvOutput:
 
     def _rows(self, batch: SampleBatch, naming: Naming) -> Iterator[tuple[str | float, ...]]:
         at = datetime.fromtimestamp(batch.at, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-        for subject, told in self._before.measurements(batch, naming):
+        for subject, measurements in self._before.measurements(batch, naming):
             owner = subject.owner
             job = (owner.job, owner.uid, owner.user, owner.account) if subject.scope == "job" else ("", "", "", "")
-            for output, value in told:
+            for output, value in measurements:
                 yield _row(output, at, value, ("cgroup", subject.path, *job, ""))
         jobs = json.dumps(batch.involved_jobs)
         for scope, values in ((NODE, batch.node), (AGENT, batch.agent)):
@@ -182,9 +182,9 @@ class CsvOutput:
                 yield _row(output, at, value, ("local_machine", "", "", "", "", "", jobs))
 
 
-def _row(output: OutputSeries, at: str, value: float, whose: tuple[str, ...]) -> tuple[str | float, ...]:
+def _row(output: OutputSeries, at: str, value: float, owner: tuple[str, ...]) -> tuple[str | float, ...]:
     own = ",".join(f"{label}={text}" for label, text in pairs(output.own))
-    return (output.name.name, at, value, "local_machine", "", *whose, own)
+    return (output.name.name, at, value, "local_machine", "", *owner, own)
 
 
 def _owner_fields(subject: MeasuredSubject) -> dict[str, Any]:
@@ -192,9 +192,9 @@ def _owner_fields(subject: MeasuredSubject) -> dict[str, Any]:
     if subject.scope != "job":
         return labels_of_a_cgroup(subject)
     job = int(owner.job) if owner.job.isdigit() else owner.job
-    told = {"user": owner.user, "user_id": int(owner.uid) if owner.uid.isdigit() else owner.uid}
+    user = {"user": owner.user, "user_id": int(owner.uid) if owner.uid.isdigit() else owner.uid}
     more = {"account": owner.account, "name": owner.name, "node": owner.node}
-    return {"job_id": job, **told, "manager": owner.manager, **{word: text for word, text in more.items() if text}}
+    return {"job_id": job, **user, "manager": owner.manager, **{word: text for word, text in more.items() if text}}
 
 
 def labels_of_a_cgroup(subject: MeasuredSubject) -> dict[str, Any]:

@@ -56,44 +56,46 @@ class JobOwners:
     def __init__(self, look_up: OwnerLookup | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._look_up = look_up
         self._clock = clock
-        self._known: dict[Key, tuple[CgroupIdentity, JobFacts, JobOwner]] = {}
+        self._cache: dict[Key, tuple[CgroupIdentity, JobFacts, JobOwner]] = {}
         self._since: dict[Key, float] = {}
 
-    def owner(self, key: Key, place: CgroupIdentity) -> JobOwner | None:
+    def owner(self, key: Key, identity: CgroupIdentity) -> JobOwner | None:
         """Give a job's owner; the same object while nothing changed. None while a look-up may still tell more."""
         if self._look_up:
-            facts = self._look_up.facts(place.job)
+            facts = self._look_up.facts(identity.job)
         else:
-            facts = _of_account(place.account) if place.account else _NOTHING
+            facts = _of_account(identity.account) if identity.account else _NOTHING
         if facts is None:
             since = self._since.setdefault(key, self._clock())
             if self._clock() - since < PATIENCE_SECONDS:
                 return None
             facts = _NOTHING
-        known = self._known.get(key)
-        if known and known[0] is place and known[1] is facts:
-            return known[2]
-        owner = describe_owner(place, facts)
-        if known and known[2] == owner:
-            owner = known[2]
-        self._known[key] = (place, facts, owner)
+        entry = self._cache.get(key)
+        if entry and entry[0] is identity and entry[1] is facts:
+            return entry[2]
+        owner = describe_owner(identity, facts)
+        if entry and entry[2] == owner:
+            owner = entry[2]
+        self._cache[key] = (identity, facts, owner)
         return owner
 
     def keep(self, present: Collection[Key]) -> None:
         """Forget all jobs but these."""
-        if len(present) != len(self._known) or any(key not in present for key in self._known):
-            self._known = {key: known for key, known in self._known.items() if key in present}
+        if len(present) != len(self._cache) or any(key not in present for key in self._cache):
+            self._cache = {key: entry for key, entry in self._cache.items() if key in present}
             self._since = {key: since for key, since in self._since.items() if key in present}
             if self._look_up:
-                named = {known[0].job for known in self._known.values()}
+                named = {entry[0].job for entry in self._cache.values()}
                 self._look_up.keep(named | {key[2] for key in present})
 
 
-def describe_owner(place: CgroupIdentity, facts: JobFacts) -> JobOwner:
+def describe_owner(identity: CgroupIdentity, facts: JobFacts) -> JobOwner:
     """Put together what the path says and what was looked up; the resource manager's word on the user wins."""
-    user = facts.user or place.user or (user_name(place.uid) if place.uid is not None else "")
-    uid = str(place.uid) if place.uid is not None else user_number(user)
-    return JobOwner(facts.job or place.job, user, uid, facts.account, place.host or "", facts.name, place.layout)
+    user = facts.user or identity.user or (user_name(identity.uid) if identity.uid is not None else "")
+    uid = str(identity.uid) if identity.uid is not None else user_number(user)
+    return JobOwner(
+        facts.job or identity.job, user, uid, facts.account, identity.host or "", facts.name, identity.layout
+    )
 
 
 @lru_cache(maxsize=4096)

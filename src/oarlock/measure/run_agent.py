@@ -22,24 +22,24 @@ _FRESH_PERIODS, _FRESH_SECONDS = 5, 10
 
 
 @contextmanager
-def started(asked: AgentOptions) -> Iterator[Agent]:
+def started(options: AgentOptions) -> Iterator[Agent]:
     """Make an agent with all its outputs; everything is given back at the end."""
-    for sentence in permissions.missing(asked.sources, permissions.of_this_process()):
+    for sentence in permissions.missing(options.sources, permissions.of_this_process()):
         log.warning(sentence)
     allow_many_files()
     with ExitStack() as stack:
-        agent = Agent(asked, look_up=_look_up(asked, stack), sinks=_sinks(asked))
+        agent = Agent(options, look_up=_look_up(options, stack), outputs=_outputs(options))
         stack.callback(agent.close)
-        _serve(asked, agent, stack)
-        if asked.control != NOWHERE:
-            path = Path(asked.control) if asked.control else control.default_path()
+        _serve(options, agent, stack)
+        if options.control != NOWHERE:
+            path = Path(options.control) if options.control else control.default_path()
             stack.callback(control.ControlSocket(path, agent.change).close)
         yield agent
 
 
-def run(asked: AgentOptions) -> None:
+def run(options: AgentOptions) -> None:
     """Run until SIGTERM or SIGINT."""
-    with started(asked) as agent:
+    with started(options) as agent:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: agent.stop())
         gc.collect()
@@ -47,37 +47,42 @@ def run(asked: AgentOptions) -> None:
         agent.run()
 
 
-def _look_up(asked: AgentOptions, stack: ExitStack) -> OwnerLookup | None:
-    if asked.look_up == NOWHERE:
+def _look_up(options: AgentOptions, stack: ExitStack) -> OwnerLookup | None:
+    if options.look_up == NOWHERE:
         return None
     from oarlock.measure import cluster_lookup  # databases and processes are large; most agents ask nobody
 
-    site = cluster_lookup.start_lookup(asked)
+    site = cluster_lookup.start_lookup(options)
     stack.callback(site.close)
     return site
 
 
-def _sinks(asked: AgentOptions) -> list[SampleOutput]:
-    wanted: list[tuple[str, Callable[[str], SampleOutput]]] = [(asked.json, JsonLinesOutput), (asked.csv, CsvOutput)]
+def _outputs(options: AgentOptions) -> list[SampleOutput]:
+    wanted: list[tuple[str, Callable[[str], SampleOutput]]] = [
+        (options.json, JsonLinesOutput),
+        (options.csv, CsvOutput),
+    ]
     return [make(path) for path, make in wanted if path]
 
 
-def _serve(asked: AgentOptions, agent: Agent, stack: ExitStack) -> None:
-    address = options.address(asked.listen)
+def _serve(agent_options: AgentOptions, agent: Agent, stack: ExitStack) -> None:
+    address = options.address(agent_options.listen)
     if address:
         access = MetricsAccess(
-            asked.tls_certificate, asked.tls_key, _token(asked.token_file) if asked.token_file else None
+            agent_options.tls_certificate,
+            agent_options.tls_key,
+            _token(agent_options.token_file) if agent_options.token_file else None,
         )
-        check_address(address[0], access, open_to_all=asked.open_to_all)
+        check_address(address[0], access, open_to_all=agent_options.open_to_all)
         server = MetricsServer(address, lambda: agent.page, access, lambda: _oldest(agent))
         stack.callback(server.close)
         log.info("serving /metrics", extra={"address": "{}:{}".format(*server.address)})
-    if asked.push:
+    if agent_options.push:
         from oarlock.measure.push import PushGateway
 
-        gateway = PushGateway(asked.push, socket.gethostname())
+        gateway = PushGateway(agent_options.push, socket.gethostname())
         stack.callback(gateway.close)
-        agent.on_page.append(gateway.offer)
+        agent.page_callbacks.append(gateway.offer)
         agent.failures["push"] = lambda: gateway.failures
 
 

@@ -103,16 +103,20 @@ def read(name: str, text: str, where: str) -> NameFamily:
         raise ConfigRefused(f"The names in {where} are not TOML: {error}.") from error
     _refuse_strangers(table, _FAMILY_KEYS, where)
     labels = table.get("labels", {})
-    for label, said in labels.items():
-        if said not in FIELDS:
+    for label, owner_field in labels.items():
+        if owner_field not in FIELDS:
             raise ConfigRefused(
-                f"The label `{label}` in {where} says `{said}`.", hint=f"Known are {', '.join(FIELDS)}."
+                f"The label `{label}` in {where} says `{owner_field}`.", hint=f"Known are {', '.join(FIELDS)}."
             )
     scopes = table.get("scopes", ["job"])
     unknown = [scope for scope in scopes if scope not in SCOPES]
     if unknown or not scopes:
         raise ConfigRefused(f"{where} has the scope `{', '.join(unknown)}`.", hint=f"Known are {', '.join(SCOPES)}.")
-    rows = [one for called, row in table.get("names", {}).items() for one in _names(called, row, scopes, where)]
+    rows = [
+        metric
+        for foreign_name, row in table.get("names", {}).items()
+        for metric in _names(foreign_name, row, scopes, where)
+    ]
     return NameFamily(name, table.get("about", name), labels, dict.fromkeys(scopes, rows))
 
 

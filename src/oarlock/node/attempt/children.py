@@ -10,7 +10,7 @@ from oarlock.node.cgroup.drivers import JobCgroup
 
 
 class ChildProcesses:
-    """Who was started for an attempt, and how each of them ended."""
+    """Start the processes of an attempt and collect their wait statuses."""
 
     def __init__(self) -> None:
         self._spawner: Spawner | None = None
@@ -18,13 +18,13 @@ class ChildProcesses:
         self.reset()
 
     def reset(self) -> None:
-        """Forget the attempt before."""
+        """Forget the previous attempt."""
         self._statuses: dict[int, int] = {}
-        self.main = 0  # the process of the command; 0: not known yet
-        self.is_lost = False  # nobody will ever know how the command ended
+        self.main = 0  # PID of the command; 0: not known yet
+        self.is_lost = False  # the spawner died with the command's status
 
     def start(self, spec: command.CommandSpec, group: JobCgroup) -> command.StartedCommand:
-        """Have the command started: by a spawner where it can enter and leave the group, else by a fork of our own."""
+        """Start the command: by a spawner where it can enter and leave the cgroup, else by a fork of our own."""
         spawner = self._spawner_for(spec, group)
         if spawner is None:
             started = command.start(spec, group.join)
@@ -32,13 +32,13 @@ class ChildProcesses:
             return started
         try:
             return spawner.start(spec, group)
-        except BrokenPipeError:  # it was gone before it heard of this
+        except BrokenPipeError:  # it ended before it read the request
             spawner.close()
             self._spawner = Spawner(spawner.user, group.return_files)
             return self._spawner.start(spec, group)
 
     def _spawner_for(self, spec: command.CommandSpec, group: JobCgroup) -> Spawner | None:
-        """Give the spawner of a user, who has had none of another user's."""
+        """Return the spawner of this user; a spawner never serves two users."""
         user = spec.user, spec.uid
         if self._spawner is not None and (self._spawner.user != user or not group.return_files):
             self._dismiss_spawner()
@@ -50,11 +50,11 @@ class ChildProcesses:
         return self._spawner
 
     def fds(self) -> list[int]:
-        """Give what can be read when something becomes known of the command."""
+        """Return the descriptors that become readable when the spawner reports."""
         return [self._spawner.fd] if self._spawner is not None and self._spawner.is_busy else []
 
     def reap(self) -> None:
-        """Note who ended meanwhile."""
+        """Collect the wait statuses of children that ended."""
         self._poll_spawner()
         while True:
             try:
@@ -65,8 +65,8 @@ class ChildProcesses:
                 return
             self._statuses[pid] = status
             if self._spawner is not None and pid == self._spawner.pid:
-                self._poll_spawner()  # it may have told the end before its own
-                # Killed in the midst of a spawn, its child holds the line open: no end of file would ever come.
+                self._poll_spawner()  # it may have sent the command's status before it ended
+                # If it was killed during a spawn, its child holds the socket open: no end of file would ever come.
                 self.is_lost = self.is_lost or self._spawner.is_busy
                 self._spawner.close()
                 self._spawner = None
@@ -84,7 +84,7 @@ class ChildProcesses:
             self._statuses[self.main] = progress["status"]
 
     def status(self, pid: int) -> int | None:
-        """Give the raw wait status of one that ended."""
+        """Return the raw wait status of a child that ended."""
         return self._statuses.get(pid)
 
     @property
@@ -94,11 +94,11 @@ class ChildProcesses:
 
     @property
     def is_over(self) -> bool:
-        """Whether the command ended, as far as anybody knows."""
+        """Return whether the command ended, or will never be known to have ended."""
         return self.is_lost or self.main in self._statuses
 
     def keep_idle_spawner(self) -> None:
-        """Keep the spawner for the next attempt, unless it waits for what nothing could end."""
+        """Keep the spawner for the next attempt, unless it still waits for a command that could not be killed."""
         if self._spawner is not None and self._spawner.is_busy:
             self._dismiss_spawner()
 

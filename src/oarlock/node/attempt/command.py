@@ -1,7 +1,7 @@
 """From fork to exec: how the user's command begins. Everything here runs in the child; root ends in the middle of it.
 
-The child tells the supervisor of a failure through a socket that exec closes; nothing on it and its end mean that the
-user's code runs. Before, it says as whom it runs, so that the next child need not ask the site's directory service
+The child reports a failure on a socket that exec closes; end of file without a message means that the
+user's code runs. Before that it sends the account it runs as, so that the next child need not ask the directory service
 again; and it hands over a copy of its stderr, so that the supervisor can write to the user's file without ever opening
 one.
 """
@@ -28,9 +28,9 @@ FDS = 256
 """More descriptors than a supervisor ever has open."""
 
 LONGEST_MESSAGE = 32 << 10
-"""Bytes in a message of the child; who is in thousands of groups is looked up each time."""
+"""Bytes in a message of the child. An account with thousands of groups does not fit and is looked up each time."""
 
-_OOM_SCORE = "500"  # when the node runs out of memory a job goes before what keeps the node alive
+_OOM_SCORE = "500"  # of 1000: when the node runs out of memory, jobs are killed before system services
 
 
 class CannotStart(Exception):
@@ -42,14 +42,14 @@ class CannotStart(Exception):
 
 
 class StartedCommand(NamedTuple):
-    """A child on its way to the user's command, and the socket on which it would complain."""
+    """A child on its way to the user's command, and the socket on which it reports failures."""
 
-    pid: int | None  # `None`: told later
+    pid: int | None  # `None`: the spawner reports it later
     status: socket.socket
 
 
 class CommandSpec(NamedTuple):
-    """All that a child needs: made before the fork, because every page a child writes is copied for it."""
+    """All that a child needs, built before the fork: every page that a child writes is copied for it."""
 
     user: str
     uid: int | None
@@ -66,7 +66,7 @@ class CommandSpec(NamedTuple):
 def make_command_spec(
     launch: Launch, group: JobCgroup, files: JobFiles, account: User | None = None, *, lowest_uid: int
 ) -> CommandSpec:
-    """Make what the child will need, or say why there can be none."""
+    """Build what the child needs; raise `CannotStart` if the user's variables are too large."""
     try:
         environment = variables(launch, home="", shell="", files=files, cpuset=group.path)
     except EnvironmentTooLarge as refusal:
@@ -86,14 +86,14 @@ def make_command_spec(
 
 
 def status_sockets() -> tuple[socket.socket, socket.socket]:
-    """Make the two ends on which a child speaks: ours never blocks."""
+    """Make the socket pair on which a child reports; our end never blocks."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setblocking(False)
     return ours, theirs
 
 
 def start(spec: CommandSpec, join: Callable[[], None]) -> StartedCommand:
-    """Fork the child here; it says on its socket what it cannot do."""
+    """Fork the child from this process; it reports failures on its socket."""
     ours, theirs = status_sockets()
     pid = fork_child(spec, join, theirs)
     theirs.close()
@@ -109,7 +109,7 @@ def fork_child(spec: CommandSpec, join: Callable[[], None], status: socket.socke
 
 
 def _child(spec: CommandSpec, join: Callable[[], None], status: socket.socket) -> None:
-    """Go all the way or die: a child never returns into the code of whoever forked it."""
+    """Exec the command or exit: a child never returns into the code that forked it."""
     try:
         _go(spec, join, status)
     except CannotStart as failure:
@@ -121,7 +121,7 @@ def _child(spec: CommandSpec, join: Callable[[], None], status: socket.socket) -
 
 
 def send_failure(status: socket.socket, event: str, says: str) -> None:
-    """Say why the command cannot run."""
+    """Send the supervisor the event and the reason why the command cannot run."""
     status.send(json.dumps([event, says]).encode())
 
 
@@ -144,7 +144,7 @@ def _go(spec: CommandSpec, join: Callable[[], None], status: socket.socket) -> N
 
 
 def run_step(event: str, action: Callable[[], object]) -> None:
-    """Do one thing; its failure is the event named."""
+    """Run one step; raise `CannotStart` with this event if it fails."""
     try:
         action()
     except OSError as error:
@@ -153,7 +153,7 @@ def run_step(event: str, action: Callable[[], object]) -> None:
 
 
 def look_up(spec: CommandSpec) -> User:
-    """Find out who the user is here; that may hang."""
+    """Look up the user's account on this node; a directory service may hang."""
     try:
         return resolve(spec.user, spec.uid, lowest=spec.lowest_uid)
     except UserMissing as refusal:
@@ -165,7 +165,7 @@ def look_up(spec: CommandSpec) -> User:
 
 
 def look_up_and_send(spec: CommandSpec, status: socket.socket) -> User:
-    """Look the user up, and say who that is while nobody but root can speak here."""
+    """Look the user up and send the account to the supervisor, while only root can write to the socket."""
     user = look_up(spec)
     text = json.dumps(user._asdict()).encode()
     if len(text) <= LONGEST_MESSAGE:
@@ -186,7 +186,7 @@ def _write_file(path: str, text: str) -> None:
     how = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         fd = os.open(path, how, 0o400)
-    except FileExistsError:  # left by a machine that was cut off, in a place that outlived it
+    except FileExistsError:  # left by a power cut, where the runtime directory is not a tmpfs
         os.unlink(path)
         fd = os.open(path, how, 0o400)
     try:
@@ -196,7 +196,7 @@ def _write_file(path: str, text: str) -> None:
 
 
 def chown_files(files: tuple[str, ...], user: User) -> None:
-    """Give the files to the user, to read and no more."""
+    """Make the user the owner of the files; their mode only lets them be read."""
     try:
         for path in files if os.geteuid() == 0 else ():
             os.chown(path, user.uid, user.gid, follow_symlinks=False)
@@ -205,7 +205,7 @@ def chown_files(files: tuple[str, ...], user: User) -> None:
 
 
 def raise_oom_score() -> None:
-    """Let a job go first when the node runs out of memory."""
+    """Raise the OOM score, so that jobs are killed before system services when memory runs out."""
     try:
         fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
     except OSError:
@@ -217,7 +217,7 @@ def raise_oom_score() -> None:
 def open_output(name: str) -> int:
     """Open an output as the user: appended to, never through a link in its last place, never anything but a file.
 
-    `/dev/null` is how people say that they want none.
+    An empty name or `/dev/null` discards the output.
     """
     if not name or name == os.devnull:
         return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
@@ -228,12 +228,12 @@ def open_output(name: str) -> int:
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise CannotStart("OUTPUT_FILES", f"{name} is not a regular file")
-    os.set_blocking(fd, True)  # it was opened so only that a FIFO cannot hold us
+    os.set_blocking(fd, True)  # O_NONBLOCK is only for open(2), which blocks on a FIFO
     return fd
 
 
 def login_shell(user: User, command: str) -> tuple[str, list[str]]:
-    """Name the program and its arguments."""
+    """Return the login shell and its arguments."""
     name = os.path.basename(user.shell)
     return user.shell, [f"-{name}", *_LOGIN_FLAG.get(name, []), "-c", command]
 
@@ -245,13 +245,13 @@ def _wire(out: int, err: int) -> None:
 
 
 def _close_others(*, keep: int) -> None:
-    """Close all but the standard three and one; a supervisor has only a handful open."""
+    """Close all descriptors but the standard three and `keep`."""
     os.closerange(3, keep)
     os.closerange(keep + 1, FDS)
 
 
 def parse_child_message(data: bytes) -> User | CannotStart:
-    """Read what a child said: as whom it runs, or why it cannot."""
+    """Parse a message of a child: the account it runs as, or why it cannot run."""
     try:
         message = json.loads(data)
         if isinstance(message, dict):

@@ -1,4 +1,4 @@
-"""What a job finds when it starts: its variables, its node file, its property file. Text only."""
+"""The environment of a job: its variables, its node file, its property file. Text only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class JobFiles(NamedTuple):
 
     @classmethod
     def of(cls, runtime: str, name: str) -> JobFiles:
-        """Name the files of an attempt."""
+        """Return the paths of an attempt's files."""
         return cls(f"{runtime}/{name}.nodes", f"{runtime}/{name}.resources")
 
 
@@ -32,7 +32,7 @@ class EnvironmentTooLarge(Exception):
 
 
 def variables(launch: Launch, *, home: str, shell: str, files: JobFiles, cpuset: str) -> dict[str, str]:
-    """Make the environment from nothing: who the user is, what the user brought, then ours, which nobody overrides."""
+    """Build the environment: the user's identity, the user's own variables, then ours, which nothing overrides."""
     mine = {"PATH": PATH, **_brought(launch.environment)}
     return {
         **mine,
@@ -82,7 +82,7 @@ def _oar(launch: Launch, files: JobFiles, cpuset: str) -> dict[str, str]:
 
 
 def _gpus(launch: Launch) -> dict[str, str]:
-    """Name the job's GPUs: to CUDA as CUDA counts them (those it cannot open are not counted), and as the site does."""
+    """Return the job's GPUs: numbered as CUDA does (it does not count those it cannot open), and as the site does."""
     if not launch.gpus and not launch.other_gpus:
         return {}
     hidden = launch.other_gpus if launch.limits.deny_devices else ()

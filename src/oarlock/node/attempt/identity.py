@@ -1,4 +1,4 @@
-"""Becoming the user: who that is on this node, and the one way down from root, checked at each step."""
+"""Become the user of a job: look the account up, drop root, and check each step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOWEST_UID = 1000
 _LOOK_UP_DESCRIPTORS = 8
 
 CACHE_SECONDS = 60.0
-"""How long an account that was looked up is believed: who changed somebody's groups waits so long at most."""
+"""How long an account is cached; a change of a user's groups takes effect within this time."""
 
 
 class UserRefused(Exception):
@@ -88,7 +88,7 @@ def _look_up_error(name: str) -> int:
 
 
 def resolve(name: str, uid: int | None, *, lowest: int = LOWEST_UID) -> User:
-    """Look an account up, or say why no job runs as it. May take as long as the site's directory service takes."""
+    """Look an account up; raise `UserRefused` if no job may run as it. A directory service may take long."""
     entry = account(name)
     if uid is not None and uid != entry.pw_uid:
         raise UserRefused(f"user `{name}` has uid {uid} on the server and {entry.pw_uid} on this node")
@@ -102,13 +102,13 @@ def resolve(name: str, uid: int | None, *, lowest: int = LOWEST_UID) -> User:
 
 
 class AccountCache:
-    """Accounts that were looked up not long ago: a directory service may be slow, and jobs of a user come in crowds."""
+    """Cache of accounts: a directory service may be slow, and many jobs of a user start at once."""
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, int | None], tuple[float, User]] = {}
 
     def get(self, name: str, uid: int | None, *, now: float) -> User | None:
-        """Give an account as it was at most a minute ago; none if it must be looked up."""
+        """Return an account that was looked up at most a minute ago; `None` if it must be looked up."""
         since, user = self._entries.get((name, uid), (0.0, None))
         return user if user is not None and now - since < CACHE_SECONDS else None
 
@@ -119,7 +119,7 @@ class AccountCache:
 
 
 def become(user: User) -> None:
-    """Give root up for good. Groups first, while that is still allowed; then root must not come back."""
+    """Drop root for good: groups first, while that is still allowed; then check that root cannot be regained."""
     if os.geteuid() != 0:
         return
     os.setgroups(user.groups)
@@ -147,7 +147,7 @@ def become_temporarily(user: User) -> None:
 
 
 def return_to_root(groups: list[int]) -> None:
-    """Be root again, with the groups of before; whoever never left stays."""
+    """Become root again with these groups, if the saved uid is root."""
     if os.getresuid()[2] != 0:
         return
     os.setresuid(0, 0, 0)

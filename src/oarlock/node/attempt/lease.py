@@ -1,6 +1,6 @@
 """The time of an attempt: when the checkpoint signal is due, when the job must end, when it is killed.
 
-Arithmetic only; whoever asks brings the time, in seconds of a clock that never jumps.
+Arithmetic only; callers pass the time, in seconds of a clock that never jumps.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Lease:
         self.suspended = 0.0  # seconds
 
     def begin(self, at: float) -> None:
-        """The user's code runs from now on."""
+        """Start counting: the user's code runs from now on."""
         self._start = at
 
     def ran(self, at: float) -> float:
-        """Seconds since the beginning, suspension included."""
+        """Return the seconds since the start, suspension included."""
         return 0.0 if self._start is None else at - self._start
 
     @property
@@ -35,22 +35,22 @@ class Lease:
         return self._suspended_at is not None
 
     def suspend(self, at: float) -> None:
-        """Stop the time."""
+        """Stop counting the time."""
         self._suspended_at = at
 
     def resume(self, at: float) -> None:
-        """Let it go on."""
+        """Count the time again."""
         if self._suspended_at is not None:
             self.suspended += at - self._suspended_at
             self._suspended_at = None
 
     def finish(self, at: float, grace: float) -> None:
-        """The job was told to end. Told again, it gets no more time than before."""
+        """Begin the grace time. Asked twice, the job gets no more time than the first time."""
         self._ending = True
         self._kill_at = at + grace if self._kill_at is None else min(at + grace, self._kill_at)
 
     def signalled(self) -> None:
-        """The checkpoint signal was sent; once is enough."""
+        """Record that the checkpoint signal was sent, so that it is sent once only."""
         self._checkpoint = 0
 
     def _end(self) -> float:
@@ -59,7 +59,7 @@ class Lease:
         return self._start + self.walltime + self.suspended + self._margin
 
     def due(self, at: float) -> str | None:
-        """Say what has to be done now, the most urgent first. A KILL is due again a little later."""
+        """Return what is due now, the most urgent first. A KILL is due again a little later."""
         if self._kill_at is not None and at >= self._kill_at:
             self._kill_at = at + _KILL_AGAIN
             return KILL
@@ -70,5 +70,5 @@ class Lease:
         return None
 
     def next(self) -> float:
-        """Give the instant at which something will be due."""
+        """Return the instant at which something will be due."""
         return min(_FAR if self._kill_at is None else self._kill_at, self._end() - self._checkpoint)

@@ -1,10 +1,10 @@
-"""How a supervisor stays in touch: with the node program that gave it work, or with the next one.
+"""The connection of a supervisor to the node program that gave it work, or to the next program.
 
 When the program goes away the supervisor waits for its successor on a socket beside the file of the attempt, where
 nobody else can enter. The work goes on in between.
 
-What is said wakes the program, which wakes the server. That a job begins may therefore wait a moment: if the job is
-over by then, all of it is said at once.
+Each write wakes the program, which wakes the server. A "started" event may therefore wait a moment: if the job
+is over by then, both events are one write.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from oarlock.node.wire.channel import ANSWER, EVENT, REQUEST, Body, ChannelClose
 from oarlock.node.wire.messages import NodeRefused
 
 MOMENT = 0.1
-"""Seconds for which may wait what need not be said at once."""
+"""Seconds for which a frame sent with `may_wait` may stay queued."""
 
 
 class ProgramLink:
@@ -31,15 +31,15 @@ class ProgramLink:
         self._door: socket.socket | None = None
         self._entry: SpoolEntry | None = None
         self._describe: Callable[[], Body] = dict
-        self._flush_at: float | None = None  # when to say what waits, in seconds of `time.monotonic`
+        self._flush_at: float | None = None  # when queued frames are written, in seconds of `time.monotonic`
 
     @property
     def connected(self) -> bool:
-        """Whether a node program listens."""
+        """Return whether a node program is connected."""
         return self._line is not None
 
     def serve(self, entry: SpoolEntry | None, describe: Callable[[], Body] = dict) -> None:
-        """Say to whose place a successor comes, and how the work is described to it; `None` when it is done."""
+        """Set the spool entry where a later program connects, and what describes the work; `None`: the work is done."""
         self._close_door()
         self._entry, self._describe = entry, describe
 
@@ -50,7 +50,7 @@ class ProgramLink:
             self._door = None
 
     def wait(self, others: list[int], milliseconds: float) -> list[Frame]:
-        """Wait for a request, for one of the other descriptors, or until it is time to speak; give the requests."""
+        """Wait for a request, for one of the other descriptors, or until queued frames are due; return the requests."""
         if self._flush_at is not None:
             left = max(self._flush_at - time.monotonic(), 0.0) * 1000
             milliseconds = left if milliseconds < 0 else min(milliseconds, left)
@@ -84,7 +84,7 @@ class ProgramLink:
             return []
 
     def _lost(self) -> None:
-        """Without a place there is no work to go on with, and nobody to come for us."""
+        """Listen on the entry's socket for the next program; exit if there is no attempt to go on with."""
         self._flush_at = None
         if self._line is not None:
             self._line.close()
@@ -93,7 +93,7 @@ class ProgramLink:
             raise SystemExit(0)
         try:
             self._door = _door(self._entry)
-        except FileNotFoundError:  # somebody removed the spool under us; nobody will look for us there
+        except FileNotFoundError:  # the spool was removed: no program will look for us there
             self._door = None
 
     def _answer_door(self) -> None:
@@ -104,7 +104,7 @@ class ProgramLink:
             self.send_event({"event": "here", **self._describe()})
 
     def send_event(self, event: Body | bytes, *, may_wait: bool = False) -> None:
-        """Send an event, if somebody listens."""
+        """Send an event, if a program is connected."""
         self._send(EVENT, 0, event, may_wait=may_wait)
 
     def answer(self, number: int, body: Body, *, may_wait: bool = False) -> None:
@@ -112,7 +112,7 @@ class ProgramLink:
         self._send(ANSWER, number, body, may_wait=may_wait)
 
     def refuse(self, number: int, refusal: NodeRefused) -> None:
-        """Answer a request with no."""
+        """Answer a request with a refusal."""
         self._send(ANSWER, number, refusal.body())
 
     def _send(self, kind: int, number: int, body: Body | bytes, *, may_wait: bool = False) -> None:
@@ -125,7 +125,7 @@ class ProgramLink:
             self._flush_at = time.monotonic() + MOMENT
 
     def flush_now(self) -> None:
-        """Say what waits, now: whoever is about to do something long calls this first."""
+        """Write queued frames now; call this before anything that takes long."""
         self._flush_at = None
         if self._line is None:
             return
@@ -148,8 +148,10 @@ def _door(entry: SpoolEntry) -> socket.socket:
 
 
 def receive_with_fd(line: socket.socket, longest: int) -> tuple[bytes, int]:
-    """Read what was sent and the descriptor that came with it, or -1; it closes at exec, as if we had opened it."""
-    data, fds, _, _ = socket.recv_fds(line, longest, 1)  # Python 3.11 takes flags and passes none on
+    """Receive bytes and the descriptor that came with them, or -1; the descriptor closes at exec."""
+    data, fds, _, _ = socket.recv_fds(
+        line, longest, 1
+    )  # Python 3.11 ignores the flags argument, so MSG_CMSG_CLOEXEC cannot be passed
     for fd in fds:
         os.set_inheritable(fd, False)
     return data, fds[0] if fds else -1

@@ -1,4 +1,4 @@
-"""A user whose job runs has not gone: logind is told so by a file, as `loginctl enable-linger` does.
+"""Keep logind from ending the user's things while a job runs: a linger file, as `loginctl enable-linger` makes.
 
 Without it, and with RemoveIPC=yes as logind comes, a user who logs in and out deletes the shared memory of their own
 running jobs. A line in the file stands for each attempt, and the time of the file is 0 while nobody else touched it:
@@ -15,7 +15,7 @@ _DIRECTORY, _LOGIND = "/var/lib/systemd/linger", "/run/systemd/users"
 
 
 def keep_user(user: str, node: str, key: tuple[int, int]) -> bool:
-    """Keep a user's things while an attempt runs; tell whether there is something to give back afterwards.
+    """Keep a user lingering while an attempt runs; return whether `release_user` must be called afterwards.
 
     Where logind does not run, or files cannot be written, do nothing.
     """
@@ -29,7 +29,7 @@ def keep_user(user: str, node: str, key: tuple[int, int]) -> bool:
 
 
 def release_user(user: str, node: str, key: tuple[int, int]) -> None:
-    """The attempt is over. The last one of a user removes the file, unless somebody else wants it to stay."""
+    """Remove an attempt's line; the last one of a user removes the file, unless somebody else wrote it."""
     try:
         remove_line(os.path.join(_DIRECTORY, user), _line(node, key))
     except OSError:
@@ -74,7 +74,7 @@ def add_line(path: str, line: str) -> None:
 
 
 def remove_line(path: str, line: str) -> None:
-    """Take a line out of it again."""
+    """Remove a line from the file of a user."""
     lock = _locked(path)
     try:
         lines, ours = _read(path)
@@ -95,14 +95,14 @@ def _remove(path: str) -> None:
 
 
 def _locked(path: str) -> int:
-    """Be the only one who writes in the directory; closing gives it back."""
+    """Lock the directory against other writers; closing the descriptor unlocks it."""
     fd = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     fcntl.flock(fd, fcntl.LOCK_EX)
     return fd
 
 
 def _read(path: str) -> tuple[list[str], bool]:
-    """Give the lines, and whether nobody else has touched the file; one that is not there is ours."""
+    """Return the lines, and whether only we wrote the file (its mtime is 0); a missing file counts as ours."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -115,7 +115,7 @@ def _read(path: str) -> tuple[list[str], bool]:
 
 
 def _write(path: str, lines: list[str], *, ours: bool) -> None:
-    """Put the file in whole, so that no power cut leaves one that looks like an administrator's."""
+    """Replace the file by a rename: a half-written file with a fresh mtime would look like an administrator's."""
     making = os.path.join(os.path.dirname(path), ".oarlock")  # logind overlooks names with a dot
     fd = os.open(making, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:

@@ -37,12 +37,12 @@ class Notice(NamedTuple):
     uid: int | None = None  # as the server knows the user; another number here is refused
 
     def body(self) -> Body:
-        """Give it the form in which it travels."""
+        """Return it as the body of a message."""
         return self._asdict()
 
 
 def read(body: Body) -> Notice:
-    """Read a notice, or refuse it."""
+    """Parse a notice, or raise `NodeRefused`."""
     job, uid, words = body.get("job"), body.get("uid"), body.get("arguments")
     texts = [body.get("user"), body.get("program"), *(words if isinstance(words, list) else [None])]
     if type(job) is not int or not (uid is None or type(uid) is int) or not all(map(_is_word, texts)):
@@ -58,7 +58,7 @@ def _is_word(word: object) -> bool:
 
 
 def run(notice: Notice, driver: CgroupDriver, wake: int, *, lowest_uid: int, seconds: float = SECONDS) -> str:
-    """Run the program to its end or its deadline; say what went wrong, or nothing.
+    """Run the program to its end or its deadline; return what went wrong, or an empty text.
 
     `wake` can be read when a child of this process ended. Nothing the program started is left behind.
     """
@@ -105,7 +105,7 @@ def _ended(pid: int, wake: int, seconds: float) -> int | None:
 
 
 def _child(notice: Notice, group: JobCgroup, lowest_uid: int, status: int) -> None:
-    """Go all the way or die: the child never returns into the supervisor's code."""
+    """Exec the program or exit: the child never returns into the supervisor's code."""
     try:
         _go(notice, group, lowest_uid, keep=status)
     except OSError as error:

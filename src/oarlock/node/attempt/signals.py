@@ -28,9 +28,9 @@ Hold = Callable[[], AbstractContextManager[None]]
 def send(number: int, listed: Listed, pids: Collection[int] | None = None, hold: Hold = nullcontext) -> None:
     """Send a signal to every process that is listed, or to those of them in `pids`; those that are gone are gone.
 
-    A number that was read may be somebody else's a moment later, and we are root. So each process is held by a
-    descriptor, the group is listed again, and only whoever is in it then is sent the signal: by the descriptor, which
-    is never another process. Before Linux 5.3 there are none; there `hold` keeps the numbers from being used again.
+    A PID that was read may belong to another process a moment later, and we are root. So each process is held by a
+    pidfd, the group is listed again, and only processes still in it are signalled through the pidfd, which
+    never means another process. Linux before 5.3 has no pidfds; there `hold` keeps PIDs from being reused.
     """
     wanted = list(listed() if pids is None else pids)
     for first in range(0, len(wanted), _AT_ONCE):
@@ -72,7 +72,7 @@ def _send_by_number(number: int, pids: Collection[int]) -> None:
 
 
 def choose_targets(number: int, pids: list[int], main: int) -> list[int]:
-    """Choose who gets a signal of the user's: those that wait for it; if none does, the command itself.
+    """Return the processes that get a user's signal: those with a handler for it; if none has one, the command itself.
 
     The command is often a shell that would die of a signal that the program below it is waiting for.
     """
@@ -96,7 +96,7 @@ def has_handler(status: str, number: int) -> bool:
 
 
 def format_note(job: int, what: str, at: time.struct_time) -> str:
-    """Say in the user's stderr what was done to the job, as OAR says it."""
+    """Return the line, in OAR's form, that tells the user in stderr what was done to the job."""
     return f"## OAR [{time.strftime('%Y-%m-%d %H:%M:%S', at)}] Job {job} {what} ##\n"
 
 

@@ -41,7 +41,7 @@ def why_unusable(path: str) -> str:
 
 
 def open_trusted(path: str) -> int:
-    """Open a program of the site; every directory on the way must be as safe as itself."""
+    """Open a program of the site; raise `UntrustedScript` if others can write it or a directory above it."""
     if not os.path.isabs(path):
         raise UntrustedScript(f"{path} is not an absolute path")
     parts = os.path.realpath(path).strip("/").split("/")
@@ -79,7 +79,7 @@ def _check_program(fd: int, path: str) -> None:
 
 
 def describe_exit(status: int) -> str:
-    """Return a raw wait status in words: `exit 3`, `signal 9 (SIGKILL)`."""
+    """Describe a raw wait status in words: `exit 3`, `signal 9 (SIGKILL)`."""
     if os.WIFEXITED(status):
         return f"exit {os.WEXITSTATUS(status)}"
     number = os.WTERMSIG(status)
@@ -111,7 +111,7 @@ def suggest_fix(path: str, info: os.stat_result) -> str:
 def start(
     path: str, arguments: list[str], body: Body, variables: dict[str, str], join: Callable[[], object], out: int = -1
 ) -> int:
-    """Start a program of the site with JSON on its stdin; give its process. It is the head of its own session.
+    """Start a program of the site with JSON on its stdin; return its PID. It leads a session of its own.
 
     What it prints goes to `out`, or nowhere. `UntrustedScript` if it cannot be executed.
     """
@@ -119,7 +119,7 @@ def start(
     stdin = os.memfd_create("job")
     os.write(stdin, json.dumps(body).encode())
     os.lseek(stdin, 0, os.SEEK_SET)
-    status, complaint = os.pipe()  # exec closes it: nothing comes of a program that runs
+    status, complaint = os.pipe()  # exec closes it: an end of file without a message means that the program runs
     pid = os.fork()
     if pid == 0:
         says = "its group cannot be entered: "

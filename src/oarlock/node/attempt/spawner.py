@@ -68,9 +68,9 @@ class Spawner:
             raise SpawnerUnavailable
 
     def start(self, spec: CommandSpec, group: JobCgroup) -> StartedCommand:
-        """Have the command started; what is said meanwhile is the same as a child would say.
+        """Send the command to be started; its socket carries the same messages as that of a forked child.
 
-        `BrokenPipeError` if the spawner was gone before it had the whole order.
+        `BrokenPipeError` if the spawner ended before it had the whole request.
         """
         ours, theirs = status_sockets()
         data = _encode_request(spec, group.procs_files)
@@ -93,7 +93,7 @@ class Spawner:
             raise SpawnerVanished(f"the order was not taken: {error}") from error
 
     def poll(self) -> dict[str, int]:
-        """Give what became known since the last time: the number of the command's process, its raw wait status."""
+        """Return what the spawner reported since the last call: `pid` of the command, its raw wait `status`."""
         progress: dict[str, int] = {}
         while self._expects:
             try:
@@ -102,7 +102,7 @@ class Spawner:
                 break
             field = self._expects.pop(0)
             if field == "pid" and number == _NOT_STARTED:
-                self._expects = []  # nothing was started; why has been said
+                self._expects = []  # nothing was started; the reason is on the status socket
             else:
                 progress[field] = number
         return progress
@@ -119,7 +119,7 @@ class Spawner:
 
     @property
     def is_busy(self) -> bool:
-        """Whether it has yet to say how a command ended."""
+        """Return whether it has yet to report how a command ended."""
         return bool(self._expects)
 
     def dismiss(self) -> None:
@@ -128,12 +128,12 @@ class Spawner:
         os.kill(self.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Keep nothing of one that is gone."""
+        """Close the line to a spawner that is gone."""
         self._line.close()
 
 
 def _serve(line: socket.socket, homes: tuple[str, ...]) -> None:
-    """Start, wait and tell, until nobody listens."""
+    """Start commands, wait for them and report, until the supervisor closes the line."""
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -150,14 +150,14 @@ def _serve(line: socket.socket, homes: tuple[str, ...]) -> None:
 
 
 class _SupervisorCgroup:
-    """The way back to the groups where supervisors are: their doors are kept open, since every job needs them."""
+    """The cgroups of supervisors, to return to; their `cgroup.procs` are kept open, since every job needs them."""
 
     def __init__(self, homes: tuple[str, ...]) -> None:
         self._homes = homes
         self._doors: list[int] = []
 
     def go(self) -> None:
-        """Return."""
+        """Move this process back."""
         if not self._doors:
             self._doors = [os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in self._homes]
         for door in self._doors:
@@ -165,12 +165,12 @@ class _SupervisorCgroup:
 
 
 def _is_able(back: _SupervisorCgroup) -> bool:
-    """Tell whether we can return to where we are, and whether this Python can make a session without a fork."""
+    """Return whether we can return to this cgroup, and whether this Python can spawn into a new session."""
     try:
         back.go()
         os.posix_spawn("/", ["/"], {}, setsid=True)
     except PermissionError:
-        return True  # a directory cannot be executed; everything before that worked
+        return True  # "/" cannot be executed; everything before the exec worked
     except (OSError, NotImplementedError):
         return False
     return False
@@ -183,14 +183,14 @@ def _serve_request(line: socket.socket, back: _SupervisorCgroup) -> bool:
     doors, spec = _decode_request(_receive_exactly(line, _NUMBER.unpack(header)[0]))
     with socket.socket(fileno=status_fd) as status:
         pid = _start_command(spec, doors, back, status)
-    line.send(_NUMBER.pack(pid))  # only now: whoever hears of it finds everything said
+    line.send(_NUMBER.pack(pid))  # last: when the supervisor sees the PID, all messages are on the status socket
     if pid != _NOT_STARTED:
         line.send(_NUMBER.pack(os.waitpid(pid, 0)[1]))
     return True
 
 
 def _start_command(spec: CommandSpec, doors: tuple[str, ...], back: _SupervisorCgroup, status: socket.socket) -> int:
-    """Start the command, or say why that cannot be. Whoever cannot come back from where it was does not return."""
+    """Start the command and return its PID, or report why that failed. Exits if it cannot return to the cgroup."""
     try:
         run_step("CPUSET_ERROR", lambda: join_cgroup(doors))
         user = spec.account or look_up_and_send(spec, status)
@@ -222,7 +222,7 @@ def _as_user(spec: CommandSpec, user: User, status: socket.socket) -> int:
 
 
 def _return(groups: list[int]) -> None:
-    """Be root again, or nobody: the command may run already, so no other word would be true."""
+    """Become root again or exit: the command may run already, so a failure must not be reported."""
     try:
         return_to_root(groups)
         os.chdir("/")

@@ -1,4 +1,4 @@
-"""The supervisor of one attempt: from the gate to the signed report, whatever becomes of the node program.
+"""The supervisor of one attempt: from the spool entry to the signed report, whether or not the node program lives.
 
 It is the only process that knows the job from beginning to end. It enforces the walltime by a clock that neither jumps
 nor stops while the machine sleeps, and it opens no file of the user's.
@@ -51,7 +51,7 @@ _NOTES_SECONDS = 1.0  # for the last notes in a user's file to be written
 
 
 def now() -> float:
-    """Seconds since the machine was started, sleep included."""
+    """Return the seconds since boot, system sleep included (CLOCK_BOOTTIME)."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -76,7 +76,7 @@ class Supervisor:
         self._accounts, self._children, self._notes = AccountCache(), ChildProcesses(), NoteWriter()
 
     def run(self, launch: Launch, entry: SpoolEntry) -> None:
-        """Live through the attempt; afterwards the report is on the disk and told."""
+        """Run the attempt to its end; on return the report is on the disk and sent."""
         self._launch, self._entry = launch, entry
         self._reset()
         self._link.serve(entry, self._describe)
@@ -156,7 +156,7 @@ class Supervisor:
             spool.remove(path)
 
     def _start_command(self) -> None:
-        """Start the child and wait until the user's code runs, or the child says why it cannot."""
+        """Start the child and wait until exec, or raise what the child reports."""
         launch = self._launch
         account = self._accounts.get(launch.user, launch.uid, now=now())
         command.write_files(launch, self._files)
@@ -170,7 +170,7 @@ class Supervisor:
             child.status.close()
 
     def _wait_for_exec(self, child: command.StartedCommand, deadline: float) -> None:
-        """Hear what is said until the command runs. A spawner tells when it is worth listening: each waking costs."""
+        """Read the child's messages until exec. With a spawner, wait for its report first: each wake-up costs."""
         while True:
             try:
                 data, stderr = receive_with_fd(child.status, command.LONGEST_MESSAGE)
@@ -178,7 +178,7 @@ class Supervisor:
                 self._raise_if_ending()
                 if now() >= deadline:
                     raise self._start_timeout_error() from None
-                # The child closes its end in the midst of exec: a moment after the spawner may have told of it.
+                # Exec closes the child's end a moment after the spawner may have reported its PID.
                 self._wait(deadline, [child.status.fileno()] if self._children.main else [])
                 continue
             if not data and self._stderr < 0:
@@ -242,7 +242,7 @@ class Supervisor:
     # While it runs.
 
     def _watch(self) -> None:
-        """Follow the command to its end; on another node than the first, wait to be told."""
+        """Wait for the end of the command; on another node than the first, for a request to end."""
         while not self._done():
             self._enforce_lease()
             self._wait(self._lease.next())
@@ -253,7 +253,7 @@ class Supervisor:
         return self._ending if self._launch.role == OTHER else self._children.is_over
 
     def _enforce_lease(self) -> None:
-        """Do what its time has come for."""
+        """Send the checkpoint signal, end the job or kill it, as the lease says."""
         due = self._lease.due(now())
         if due == KILL:
             self._job_cgroup().kill()
@@ -264,7 +264,7 @@ class Supervisor:
             self._checkpoint()
 
     def _wait(self, until: float, others: list[int] | None = None) -> None:
-        """Wait for news: a request, a child that ended, a descriptor, or the instant `until`."""
+        """Wait for a request, a child that ended, a descriptor, or the instant `until`."""
         wait = min(max(until - now(), 0.0), _LONGEST_WAIT)
         for frame in self._link.wait([self._wake, *self._children.fds(), *(others or [])], wait * 1000 + 1):
             self._handle_request(frame)
@@ -298,7 +298,7 @@ class Supervisor:
         self._ending, self._report = True, self._report._replace(outcome=CLEANED)
 
     def _finish(self, outcome: str, grace: int) -> None:
-        """Tell everything to end; what is still there after the grace is killed as a whole."""
+        """Send TERM to the job; what is left after the grace is killed as a whole."""
         if not self._ending:
             self._ending, self._report = True, self._report._replace(outcome=outcome)
             self._note("KILLED")
@@ -378,7 +378,7 @@ class Supervisor:
     # The end.
 
     def _clean(self) -> None:
-        """Leave no process and no group behind; then the epilogue."""
+        """Kill what is left, remove the cgroup, then run the epilogue."""
         if self._report.started is not None:
             ran = self._lease.ran(now())
             self._report = self._report._replace(ended=time.time(), ran=ran, status=self._children.outcome)
@@ -417,7 +417,7 @@ class Supervisor:
             self._add_event("CPUSET_CLEAN_ERROR", str(error))
 
     def _report_memory_kills(self, kills: int) -> None:
-        """Tell the server, and the user in their stderr, that the kernel killed processes of the job for memory."""
+        """Report to the server, and to the user in stderr, that the kernel killed processes of the job for memory."""
         if not kills:
             return
         says = memory_kill(kills, self._launch.limits.memory)
@@ -437,10 +437,10 @@ class Supervisor:
         self._link.send_event(text)
 
     def _save(self, report: bytes) -> None:
-        """Write the report down; on a full disk, tell at once and try again until there is room."""
+        """Write the report to the spool; on a full disk, send it at once and retry until there is room."""
         while True:
             try:
-                # While the program listens the server has the report in a moment; otherwise the disk must keep it.
+                # A connected program passes it to the server soon; without one it must survive a power cut (fsync).
                 self._entry.write(report, durable=not self._link.connected)
             except OSError:
                 self._link.send_event(report)

@@ -1,4 +1,4 @@
-"""The fence around a job: its cgroup, or what the site's own program makes in its place."""
+"""Make, empty and remove the cgroup of a job, or what the site's own program makes in its place."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ def make_cgroup(launch: Launch, driver: CgroupDriver, node: str) -> JobCgroup:
 
 
 def drop_undenied_devices(launch: Launch, driver: CgroupDriver) -> Launch:
-    """Leave out what nobody denies here: such devices keep their places when CUDA counts them."""
+    """Drop denied devices that nothing enforces here: CUDA still counts them, so GPU numbers must not shift."""
     if launch.hooks.manager or "devices" in driver.missing:
         return launch._replace(limits=launch.limits._replace(deny_devices=()))
     return launch
 
 
 def kill_and_wait(group: JobCgroup) -> bool:
-    """Kill what is in a group and wait for its end; tell whether nothing is left."""
+    """Kill what is in a group and wait for its end; return whether nothing is left."""
     group.kill()
     return group.wait_empty(_PATIENCE_SECONDS)
 
 
 def end_leftovers(launch: Launch, driver: CgroupDriver, node: str) -> None:
-    """End what is left of a job. Making its group anew does that; the site's program names the old one again."""
+    """End what is left of a job: creating its group again empties it; the site's program returns the old group."""
     if not launch.hooks.manager:
         driver.create(launch.cpuset, JobLimits()).remove()
         return

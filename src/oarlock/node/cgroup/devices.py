@@ -17,7 +17,7 @@ from typing import NamedTuple
 _CALL = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "ppc64": 361, "s390x": 351}
 _PROG_LOAD, _PROG_ATTACH = 5, 8
 _CGROUP_DEVICE_PROGRAM, _CGROUP_DEVICE_HOOK = 15, 6
-_BESIDE_OTHERS = 2  # BPF_F_ALLOW_MULTI: those of systemd, above us, go on being asked
+_BESIDE_OTHERS = 2  # BPF_F_ALLOW_MULTI: programs of the cgroups above, such as systemd's, stay in force
 
 _BLOCK, _CHARACTER = 1, 2
 _LOAD_WORD, _AND, _JUMP_UNLESS, _SET, _EXIT = 0x61, 0x57, 0x55, 0xB7, 0x95
@@ -32,7 +32,7 @@ class Device(NamedTuple):
 
 
 def device(path: str) -> Device | None:
-    """Find the device behind a file; `None` where there is no such device, so that there is nothing to deny."""
+    """Return the device behind a file; `None` if there is no such device, so that there is nothing to deny."""
     try:
         info = os.stat(path)
     except OSError:
@@ -42,10 +42,10 @@ def device(path: str) -> Device | None:
 
 
 def program(denied: list[Device]) -> bytes:
-    """Write the program: registers 2, 3 and 4 hold kind, major and minor of what is asked for; 0 is no, 1 is yes."""
+    """Assemble the program. Registers 2 to 4 hold type, major and minor of the device; 0 denies, 1 allows."""
     code = [
         _instruction(_LOAD_WORD, to=2, source=1, offset=0),
-        _instruction(_AND, to=2, value=0xFFFF),  # the upper half is what is to be done with it
+        _instruction(_AND, to=2, value=0xFFFF),  # the upper 16 bits are the access (mknod, read, write)
         _instruction(_LOAD_WORD, to=3, source=1, offset=4),
         _instruction(_LOAD_WORD, to=4, source=1, offset=8),
     ]
@@ -66,7 +66,7 @@ def _instruction(code: int, *, to: int = 0, source: int = 0, offset: int = 0, va
 
 
 def works() -> bool:
-    """Whether this kernel takes such programs from us."""
+    """Return whether this kernel lets us load such programs."""
     try:
         os.close(_load(program([])))
     except OSError:
@@ -86,7 +86,7 @@ def deny(group: str, devices: list[Device]) -> None:
 
 
 def _load(code: bytes) -> int:
-    """Give a program to the kernel. Before Linux 5.11 it counts as locked memory, of which there may be too little."""
+    """Load a program. Linux before 5.11 charges it to RLIMIT_MEMLOCK, which may have to be raised meanwhile."""
     try:
         return _loaded(code)
     except PermissionError:

@@ -1,4 +1,4 @@
-"""The fence around a job on a node: which kind this kernel offers, and what every kind can do.
+"""Drivers that confine jobs: which one this kernel offers, and what every one can do.
 
 Groups are named `oarlock/<node>/<user>_<job>`: nodes that share a kernel (a laptop's demo) have a root each. Where
 systemd owns the tree the root is a scope that it leaves to us (`scope.py`).
@@ -25,8 +25,8 @@ class JobCgroup(Protocol):
     """The processes of one job, or of one script of the site, and their limits."""
 
     path: str  # below the root of every hierarchy, for OAR_CPUSET
-    procs_files: tuple[str, ...]  # the files through which a process comes in
-    return_files: tuple[str, ...]  # those through which it goes back to where supervisors are; none: it cannot
+    procs_files: tuple[str, ...]  # the `cgroup.procs` files that a process joins by
+    return_files: tuple[str, ...]  # those by which it returns to the supervisors' groups; empty: it cannot
 
     def join(self) -> None:
         """Put the calling process in; everything it starts is in as well."""
@@ -38,10 +38,10 @@ class JobCgroup(Protocol):
         """Send a signal to everything inside, or to those of it in `pids`; never to anybody else."""
 
     def freeze(self) -> None:
-        """Stop everything inside, or say in a `CgroupError` that it could not be stopped in time."""
+        """Freeze everything inside; raise `CgroupError` if that takes too long."""
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Resume what was frozen."""
 
     def kill(self) -> None:
         """Send KILL to everything inside, frozen or not; those that fork meanwhile do not escape."""
@@ -50,20 +50,20 @@ class JobCgroup(Protocol):
         """Wait until nothing is inside."""
 
     def counters(self) -> dict[str, float]:
-        """Give what was used so far; what cannot be read is absent."""
+        """Return what was used so far; what cannot be read is absent."""
 
     def remove(self) -> None:
-        """Give the empty group back."""
+        """Remove the empty group."""
 
 
 class Freezable(Protocol):
-    """What can be stopped as a whole."""
+    """What can be frozen as a whole."""
 
     def freeze(self) -> None:
         """Stop everything inside."""
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Resume what was frozen."""
 
 
 class CgroupDriver(Protocol):
@@ -102,7 +102,7 @@ def mounts(mountinfo: str) -> CgroupMounts:
 
 
 def detect(node: str, mounts: CgroupMounts, *, pretended: bool = False) -> CgroupDriver:
-    """Choose the strongest fence there is. Without any writable hierarchy it is the tree of processes.
+    """Return the strongest driver that works here; without a writable hierarchy, the one for process trees.
 
     `pretended`: other nodes share this machine, which has fewer CPUs than all of them together.
     """
@@ -123,12 +123,12 @@ def detect(node: str, mounts: CgroupMounts, *, pretended: bool = False) -> Cgrou
 
 
 def unified(mounts: CgroupMounts) -> bool:
-    """Whether the controllers are those of the cgroup2 tree."""
+    """Return whether the controllers are those of the cgroup2 tree."""
     return bool(mounts.v2) and (not mounts.v1 or "memory" in read(f"{mounts.v2}/cgroup.controllers").split())
 
 
 def detect_driver(node: str, *, pretended: bool = False) -> CgroupDriver:
-    """Choose for this machine."""
+    """Return the driver for this machine."""
     return detect(node, mounted(), pretended=pretended)
 
 
@@ -138,7 +138,7 @@ def mounted() -> CgroupMounts:
 
 
 def leave_login_session(node: str, mounts: CgroupMounts, *, systemd: bool) -> None:
-    """Leave the login session that ssh made, so that its end is not ours: logind ends a session by its cgroup.
+    """Leave the cgroup of the ssh session: logind may kill a session's cgroup when the connection ends.
 
     Only where systemd runs. Where the tree is systemd's it makes us a scope; where it does not, and in the older
     hierarchies, we make a group by hand. A hierarchy that cannot be written is left as it is.
@@ -239,7 +239,7 @@ def format_cpu_list(cpus: list[int]) -> str:
 
 
 def join_cgroup(doors: tuple[str, ...]) -> None:
-    """Put the calling process into a group by its doors."""
+    """Put the calling process into a group by its `cgroup.procs` files."""
     for path in doors:
         write(path, "0" if path.endswith("cgroup.procs") else str(os.getpid()))
 
@@ -254,7 +254,7 @@ def processes(path: str) -> list[int]:
 
 @contextmanager
 def frozen(group: Freezable) -> Iterator[None]:
-    """Freeze a group for a moment; one that cannot be frozen is left as it is."""
+    """Freeze a group for the time of the context; one that cannot be frozen is left as it is."""
     try:
         group.freeze()
     except (CgroupError, OSError):
@@ -298,9 +298,9 @@ def _remove_below(path: str) -> None:
 
 
 def current_procs_files(bases: dict[str, str], memberships: str) -> tuple[str, ...]:
-    """Give the doors of the groups where a process is now, by its `/proc/PID/cgroup`; `bases` by controller.
+    """Return the `cgroup.procs` of the groups that a process is in, from its `/proc/PID/cgroup`; `bases` by controller.
 
-    The cgroup2 tree has the name of no controller.
+    The line of the cgroup2 tree names no controller.
     """
     files: list[str] = []
     for line in memberships.splitlines():
@@ -312,7 +312,7 @@ def current_procs_files(bases: dict[str, str], memberships: str) -> tuple[str, .
 
 
 def retry_if_vanished(step: Callable[[], None]) -> None:
-    """Do a step again when a directory vanished under it: a program that leaves removes the roots it finds empty."""
+    """Retry a step when a directory vanished under it: a program that ends removes the roots it finds empty."""
     for _ in range(10):
         try:
             step()
@@ -324,7 +324,7 @@ def retry_if_vanished(step: Callable[[], None]) -> None:
 
 
 def wait_until(done: Callable[[], bool], seconds: float) -> bool:
-    """Ask `done()` again and again, less and less often, until it says yes or time is over."""
+    """Poll `done()` with growing pauses; return false if it is not true within `seconds`."""
     end, pause = time.monotonic() + seconds, 0.0005
     while not done():
         if time.monotonic() >= end:

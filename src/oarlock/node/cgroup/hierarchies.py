@@ -32,7 +32,7 @@ def mounted(mountinfo: str) -> list[Hierarchy]:
 
 
 def of_this_machine(proc: str = "/proc") -> list[Hierarchy]:
-    """Give what is mounted now, as this process sees it."""
+    """Return the hierarchies that are mounted now, as this process sees them."""
     with open(f"{proc}/self/mountinfo") as file:
         return mounted(file.read())
 

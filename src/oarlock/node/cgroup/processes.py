@@ -28,7 +28,7 @@ def adopt_orphans() -> None:
 
 
 def descendants(top: int) -> dict[int, str]:
-    """Give the processes below one with their states, zombies left out."""
+    """Return the descendants of a process with their states, zombies left out."""
     children: dict[int, list[tuple[int, str]]] = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -49,7 +49,7 @@ def descendants(top: int) -> dict[int, str]:
 
 
 def _end_leftovers(path: str) -> bool:
-    """Kill what an earlier supervisor of the same job left, told by a variable that every job has; true if none."""
+    """Kill what an earlier supervisor of the job left (it has the same OAR_CPUSET); return true if nothing was left."""
     left = _marked(path)
     send(signal.SIGKILL, lambda: _marked(path), left)
     return not left
@@ -127,7 +127,7 @@ class ProcessTree:
 
 
 class ProcessTreeDriver:
-    """The fence of last resort."""
+    """Confine jobs without cgroups."""
 
     kind = "processes"
     missing: tuple[str, ...] = ("memory", "pids", "devices")

@@ -1,4 +1,4 @@
-"""Our part of systemd's tree: a scope of our own, whose controllers systemd leaves to us.
+"""Our part of systemd's tree: a delegated scope.
 
 Where systemd is PID 1 the cgroup tree is its own, but for what it delegates. A scope outlives the login that made it,
 and goes by itself when its last process ends.
@@ -19,7 +19,7 @@ _TRIES, _PAUSE = 3, 0.2
 
 
 def path(node: str) -> str:
-    """Give the cgroup of a node's scope, below the root of the tree."""
+    """Return the path of a node's scope below the root of the tree."""
     return f"/{SLICE}/oarlock-{node}.scope"
 
 
@@ -42,7 +42,7 @@ def enter(base: str, node: str) -> None:
 
 
 def _join(scope: str) -> None:
-    """Supervisors have a group of their own: one that hands controllers down may hold no process itself."""
+    """Enter the supervisors' group: a cgroup2 group that enables controllers for its children may hold no process."""
     try:
         os.mkdir(f"{scope}/{SUPERVISORS}")
     except FileExistsError:
@@ -51,7 +51,7 @@ def _join(scope: str) -> None:
 
 
 def _make_and_join(base: str, node: str, seconds: float) -> None:
-    """Let systemd start something that holds the scope open until we are in it."""
+    """Have systemd run a process that keeps the scope alive until we are in it."""
     reading, writing = os.pipe()
     holder = os.fork()
     if holder == 0:
@@ -63,7 +63,7 @@ def _make_and_join(base: str, node: str, seconds: float) -> None:
     finally:
         os.close(reading)
         os.close(writing)
-        _bury(holder)
+        _reap(holder)
 
 
 def _hold(reading: int, node: str) -> None:
@@ -76,9 +76,9 @@ def _hold(reading: int, node: str) -> None:
 
 
 def command(node: str) -> list[str]:
-    """Give the words by which systemd makes the scope.
+    """Return the command that makes the scope.
 
-    Without them its default share of the machine's processes would be the limit of all jobs together.
+    Without TasksMax, systemd's default (15 % of the machine's processes) would limit all jobs together.
     """
     properties = ("Delegate=yes", "TasksMax=infinity", f"Description=Jobs of {node}")
     words = ["systemd-run", "--quiet", "--collect", "--scope", f"--slice={SLICE}", f"--unit=oarlock-{node}.scope"]
@@ -94,10 +94,10 @@ def _is_in(pid: int, node: str) -> bool:
 
 
 def _ended(pid: int) -> bool:
-    """Tell whether a child has ended; it stays to be buried."""
+    """Return whether a child has ended; it stays a zombie until `_reap`."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def _bury(pid: int) -> None:
+def _reap(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)

@@ -27,7 +27,7 @@ class ManagerUnusable(CgroupError):
 
 
 class SiteCgroup:
-    """A job in what the site's program made for it. Nobody told us how to leave that."""
+    """A job in the group that the site's program made. We cannot leave it again, so `return_files` is empty."""
 
     return_files: tuple[str, ...] = ()
 

@@ -34,11 +34,11 @@ from oarlock.node.wire.messages import JobLimits
 # In every job: limits, then what is only counted. The freezer serves where there is no cgroup2 tree.
 _USED = ("cpuset", "memory", "pids", "cpuacct", "blkio", "perf_event")
 _SECONDS = 10.0
-_UNLIMITED = 2.0**62  # a limit reads as nearly 2^63 where there is none
+_UNLIMITED = 2.0**62  # without a limit, memory.limit_in_bytes reads as 2^63 rounded down to a page
 
 
 class Freezer:
-    """Kill and freeze by the v1 freezer; it announces nothing, so waiting is asking again."""
+    """Kill and freeze by the v1 freezer, which has no notification: its state is polled."""
 
     def __init__(self, base: str, path: str) -> None:
         self.path, self.at = path, base + path

@@ -35,7 +35,7 @@ _FREEZE_SECONDS = 10.0
 
 
 def controllers(path: str) -> set[str]:
-    """Name the controllers that a group may hand to those below it."""
+    """Return the controllers that a group may enable for its children."""
     return set(read(path + "/cgroup.controllers").split())
 
 
@@ -93,7 +93,7 @@ class V2Tree:
         return self._wait("populated", 0, seconds)
 
     def _wait(self, name: str, value: int, seconds: float) -> bool:
-        """Wait for a line of `cgroup.events`, which the kernel announces."""
+        """Wait for a value in `cgroup.events`; the kernel announces changes by POLLPRI."""
         try:
             fd = os.open(self.at + "/cgroup.events", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -112,7 +112,7 @@ class V2Tree:
         return True
 
     def cpu(self) -> dict[str, float]:
-        """Give the CPU seconds, which every group of the tree counts."""
+        """Return the CPU seconds, which every group counts, with or without the cpu controller."""
         stat = parse_fields(read(self.at + "/cpu.stat"))
         names = {"usage_usec": "cpu_seconds", "user_usec": "cpu_user_seconds", "system_usec": "cpu_system_seconds"}
         return {ours: stat[theirs] / 1e6 for theirs, ours in names.items() if theirs in stat}

@@ -38,7 +38,7 @@ class CgroupDirectory(NamedTuple):
 
     @property
     def absolute(self) -> str:
-        """Give the path to open."""
+        """Return the absolute path."""
         return f"{self.hierarchy.root}/{self.path}" if self.path else self.hierarchy.root
 
 
@@ -66,14 +66,14 @@ class FoundCgroup:
 
     @property
     def home(self) -> CgroupDirectory:
-        """Give the directory whose tree holds its processes."""
+        """Return the directory whose tree holds its processes."""
         return min(
             self.cgroup_directories,
             key=lambda directory: min(_HOMES.index(name) for name in directory.hierarchy.controllers),
         )
 
     def add(self, directory: CgroupDirectory) -> bool:
-        """Take a directory as one of its own; false when a directory of these controllers is known already."""
+        """Add a directory; return false if one of this hierarchy is known already."""
         if any(existing.hierarchy.root == directory.hierarchy.root for existing in self.cgroup_directories):
             return False
         self.cgroup_directories.append(directory)
@@ -122,11 +122,11 @@ class CgroupFinder:
 
     @property
     def jobs(self) -> Mapping[Key, FoundCgroup]:
-        """Give the jobs known since the last look."""
+        """Return the jobs as of the last `look`."""
         return self._jobs
 
     def look(self, now: float) -> Mapping[Key, FoundCgroup]:
-        """Take in what changed since the last look; scan everything when it is time to."""
+        """Apply the changes since the last call, rescan everything when that is due, and return all jobs."""
         for change in self._inotify.changes() if self._inotify else ():
             self._apply_or_rescan(change)
         if now >= self._next_scan:

@@ -1,4 +1,4 @@
-"""Directories that appear and vanish, as the kernel tells them (inotify, by ctypes)."""
+"""Watch directories for subdirectories that appear and vanish (inotify, by ctypes)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Inotify:
             raise OSError(ctypes.get_errno(), "inotify cannot be used")
 
     def watch(self, path: str) -> int:
-        """Watch a directory and give the number of the watch; the same directory has the same number."""
+        """Watch a directory and return the number of the watch; the same directory has the same number."""
         number: int = self._libc.inotify_add_watch(self._fd, os.fsencode(path), _WANTED)
         if number < 0:
             code = ctypes.get_errno()
@@ -49,7 +49,7 @@ class Inotify:
         return number
 
     def changes(self) -> Iterator[InotifyEvent]:
-        """Give what happened since the last time, in order."""
+        """Yield the events since the last call, in order."""
         while True:
             try:
                 data = os.read(self._fd, _BUFFER_BYTES)
@@ -86,5 +86,5 @@ def _meaning(mask: int) -> str | None:
 
 
 def is_exhausted(error: OSError) -> bool:
-    """Whether the system has no more watches to give (`fs.inotify.max_user_watches`)."""
+    """Return whether an error means that there are no more watches (`fs.inotify.max_user_watches`)."""
     return error.errno in {errno.ENOSPC, errno.ENOMEM}

@@ -64,7 +64,7 @@ class CgroupLayout:
         self._on_the_way = [re.compile(pattern) for template in jobs for pattern in _ancestor_patterns(template)]
 
     def match(self, path: str) -> CgroupIdentity | None:
-        """Read a path, relative to the root of its hierarchy; None when it is not of this layout."""
+        """Parse a path, relative to the root of its hierarchy; None when it is not of this layout."""
         for template in self._jobs:
             matched = template.fullmatch(path.rstrip("/"))
             if matched:
@@ -84,7 +84,7 @@ class CgroupLayout:
         return {"level": "inside"}
 
     def on_the_way(self, path: str) -> bool:
-        """Whether directories of jobs may appear, sooner or later, below this one."""
+        """Return whether directories of jobs may appear below this one."""
         return any(pattern.fullmatch(path.strip("/")) for pattern in self._on_the_way)
 
     def _identity(self, fields: dict[str, str], rest: str) -> CgroupIdentity:
@@ -103,7 +103,7 @@ _NAMES = ("sluid", "pod", "name")  # what stands for a job's number where there 
 
 
 def match(layouts: Iterable[CgroupLayout], path: str) -> CgroupIdentity | None:
-    """Read a path with the first layout that knows it."""
+    """Parse a path with the first layout that matches."""
     for layout in layouts:
         identity = layout.match(path)
         if identity:
@@ -139,7 +139,7 @@ def _piece(token: re.Match[str], seen: set[str]) -> str:
 
 
 def _ancestor_patterns(template: str) -> list[str]:
-    """Give a pattern for each ancestor of a job's directory that the template names."""
+    """Return a pattern for each ancestor of a job's directory that the template names."""
     parts = template.split("/")
     ancestors = ["/".join(parts[:end]) for end in range(1, len(parts))]
     return [_regex(ancestor) for ancestor in ancestors if ancestor != "**"]
@@ -159,5 +159,5 @@ OARLOCK = CgroupLayout("oarlock", _OURS)
 
 
 def layout_of_node(node: str) -> CgroupLayout:
-    """Give the layout that knows the jobs of one node only: others may share its kernel."""
+    """Return the layout of the jobs of one node only: other nodes may share its kernel."""
     return CgroupLayout("oarlock", [template.replace("{node}", node) for template in _OURS])

@@ -85,14 +85,14 @@ class JobProbes:
             self._rearrange()
 
     def read(self, now: float, errors: Counter[str]) -> Values:
-        """Give the job's values now; those of the last time, when no sign of life changed since.
+        """Return the job's values; those of the last reading, when no sign of life changed since.
 
         Raises `CgroupGone` when the job's cgroup is gone.
         """
         broken: list[str] = []
         try:
             beats = [beat() for beat in self._beat_calls]
-        except Exception:  # noqa: BLE001  asked again one by one, to see whose it is
+        except Exception:  # noqa: BLE001  `_beats` calls them again one by one to find which failed
             beats, broken = self._beats(errors)
         if beats == self._last and now < self._due:
             return self._values
@@ -125,7 +125,7 @@ class JobProbes:
             self._due, self._thorough_due = due, thorough_due
 
     def _plan_next(self, now: float) -> bool:
-        """Say whether settings are to be read now, and when everything is to be read again at the latest."""
+        """Return whether settings are to be read now, and set when everything is read again at the latest."""
         thorough = now >= self._thorough_due
         self._due = now + REST_SECONDS * (1 - self._share)
         if thorough:
@@ -134,7 +134,7 @@ class JobProbes:
         return thorough
 
     def _beats(self, errors: Counter[str]) -> tuple[list[bytes], list[str]]:
-        """Give the signs of life, and the sources that could not give theirs."""
+        """Return the signs of life, and the sources that failed."""
         beats: list[bytes] = []
         broken: list[str] = []
         for name, probe in self._beating:
@@ -181,7 +181,7 @@ class JobProbes:
         return True
 
     def _failed(self, name: str, error: Exception, errors: Counter[str]) -> None:
-        """Tell the end of the job from a fault. A source that fails for one job costs that job its series only."""
+        """Raise `CgroupGone` at the end of the job; count other errors, which cost only this job its series."""
         if isinstance(error, OSError) and is_end(error):
             raise CgroupGone from error
         if isinstance(error, OSError) and is_exhausted(error):
@@ -198,7 +198,7 @@ class JobProbes:
 
 
 def count_error(errors: Counter[str], source: str, subject: str, error: Exception) -> None:
-    """Count a source's error; say it the first time only, as it tends to come with every sample."""
+    """Count a source's error; log the first one only, as it tends to come with every sample."""
     errors[source] += 1
     if errors[source] == 1:
         log.warning("a source failed", exc_info=error, extra={"source": source, "subject": subject})

@@ -36,7 +36,7 @@ class Sample(NamedTuple):
 
     @property
     def involved_jobs(self) -> list[str]:
-        """Give the ids of the jobs that are here, for measurements of the node as a whole."""
+        """Return the ids of the jobs on this node, for measurements of the node as a whole."""
         return sorted({key[2] for key in self.jobs}, key=lambda job: (len(job), job))
 
 
@@ -105,7 +105,7 @@ class Sampler:
         self._close_node(name)
 
     def close(self) -> None:
-        """Give back every file, watch and thread."""
+        """Release every file, watch and thread."""
         for key in list(self._probes):
             self._probes.pop(key).close()
         for name in list(self._node_sources):
@@ -150,7 +150,7 @@ class Sampler:
 
 
 def _identify(job: FoundCgroup, now: float) -> None:
-    """Look at what the job's processes tell; when they do not tell it yet, look again, less and less often."""
+    """Identify the job from its processes; if that fails, try again with growing pauses."""
     job.identity, settled = identify(job.identity, job.process_directories)
     job.looks += 1
     job.identify_at = float("inf") if settled else now + 2.0**job.looks - 2

@@ -50,7 +50,7 @@ class ReceivedSample(NamedTuple):
 
 
 def encode_sample(at: float, node: Mapping[str, float], jobs: Mapping[int, Mapping[str, float]]) -> bytes:
-    """Give a sample the form in which it travels."""
+    """Encode a sample for the wire."""
     places: dict[str, int] = {}
     tables = [_table(values, places) for values in (node, *jobs.values())]
     head = json.dumps({"at": at, "jobs": list(jobs), "names": list(places)}, separators=(",", ":")).encode()
@@ -64,7 +64,7 @@ def _table(values: Mapping[str, float], places: dict[str, int]) -> bytes:
 
 
 def decode_sample(data: bytes) -> ReceivedSample:
-    """Read a sample, or refuse it (`UnreadableSample`)."""
+    """Decode a sample; raise `UnreadableSample` if it is malformed."""
     try:
         (length,) = _COUNT.unpack_from(data)
         head = json.loads(data[_COUNT.size : _COUNT.size + length])
@@ -127,11 +127,11 @@ class SamplingThread:
         return {"period": self._period}
 
     def due(self) -> float:
-        """Give the instant at which `take` should be called."""
+        """Return the instant at which `take` should be called."""
         return self._due
 
     def take(self) -> bytes:
-        """Start a sample, or give the one that is ready; empty while there is none."""
+        """Start a sample, or return the one that is ready; empty while there is none."""
         now = time.monotonic()
         if not self._under_way:
             self._begin(now)
@@ -173,7 +173,7 @@ def _sent(sample: Sample) -> bytes:
 
 
 def make_node_sampler(node: str) -> Sampler:
-    """Make the sampler of a node of ours: its own jobs only, whatever costs little. Imports here, not at a launch."""
+    """Build the sampler of an Oarlock node: its own jobs only, cheap sources. Imports late, to keep launches fast."""
     from oarlock.node.cgroup.hierarchies import of_this_machine
     from oarlock.node.measure import layout
     from oarlock.node.measure.discovery import CgroupFinder

@@ -58,16 +58,16 @@ SAMPLES = 1
 
 
 class Sampling(Protocol):
-    """Whoever measures on this node. Nothing here may block: the program does nothing else meanwhile."""
+    """What measures on this node. No method may block: the program's loop waits meanwhile."""
 
     def configure(self, body: Body) -> Body:
-        """Begin, change or end measuring, as the server asks; answer it."""
+        """Start, change or stop measuring as a request says; return the response."""
 
     def due(self) -> float:
-        """The instant of the next sample, in seconds of `time.monotonic`; far away if nobody asked."""
+        """Return the instant of the next sample, in seconds of `time.monotonic`; infinity if there is none."""
 
     def take(self) -> bytes:
-        """Take the sample that is due, in the form in which it travels."""
+        """Return the sample that is due, encoded."""
 
 
 class NodeProgram:
@@ -95,7 +95,7 @@ class NodeProgram:
         self.sampling: Sampling | None = None
 
     def serve(self, channel: Endpoint) -> None:
-        """Recover what is in the spool, say hello, then work until the channel ends."""
+        """Recover what is in the spool, send the hello, then serve until the channel ends or the server is silent."""
         self._channel = channel
         self._recover()
         self._watch(channel, self._handle_request, self._leave)
@@ -118,7 +118,7 @@ class NodeProgram:
                 self._receive(*wire)
 
     def _measure(self) -> float:
-        """Send the samples that are due, unless the server is behind; give the seconds until something is due."""
+        """Send the sample that is due, unless the server is behind; return the seconds until something is due."""
         if self._busy:
             self._retry_busy()
         if self._unsigned:
@@ -168,12 +168,12 @@ class NodeProgram:
         self._send(EVENT, 0, body)
 
     def _send(self, kind: int, number: int, body: Body | bytes) -> None:
-        """Say something to the server at the end of this turn; a body that a supervisor made is passed on as it is."""
+        """Queue a frame for the server, written at the end of this turn; a supervisor's bytes pass unchanged."""
         self._mask_changes.add(self._channel.write_fd)
         self._channel.queue(kind, number, body)
 
     def _flush(self) -> None:
-        """Write together what was said in one turn: each write wakes the server."""
+        """Write the frames of one turn at once: each write wakes the server."""
         try:
             self._channel.flush()
         except ChannelClosed:
@@ -209,7 +209,7 @@ class NodeProgram:
                 reasons[path] = problem
         return reasons
 
-    # What the server asks.
+    # Requests of the server.
 
     def _handle_request(self, frame: Frame) -> None:
         self._last_request = time.monotonic()
@@ -280,7 +280,7 @@ class NodeProgram:
             )
 
     def _start(self) -> None:
-        """Give the attempts whose turn it is to supervisors."""
+        """Hand attempts that may start now to supervisors."""
         while begins := self._start_queue.next(time.monotonic()):
             key, frame = begins
             worker = self._idle.pop() if self._idle else self._new_worker()
@@ -342,7 +342,7 @@ class NodeProgram:
         ]
 
     def _check_unsigned(self) -> None:
-        """Tell the server when a process that held an unsigned file is gone."""
+        """Report to the server when a process that held an unsigned file is gone."""
         now = time.monotonic()
         if now < self._look_at_unsigned:
             return
@@ -370,7 +370,7 @@ class NodeProgram:
         return {}
 
     def _end_unknown(self, key: Key, tag: str, frame: Frame) -> Body | None:
-        """Tell an attempt to end that the server's database does not have. `None`: its supervisor answers."""
+        """End an attempt that is not in the server's database. `None`: its supervisor answers."""
         if key in self._unsigned and tag == "":
             if not recovery.ask_to_end(self._settings, key):
                 raise NodeRefused(NOT_NOW, f"nobody answers for {spool.entry_name(key)}; end its processes on the node")
@@ -448,7 +448,7 @@ class NodeProgram:
         self._idle.append(worker)
 
     def _retire_idle(self) -> None:
-        """Let those go that nobody needed for a while, but for a few: jobs of the same width come one after another."""
+        """End supervisors that were idle for long, but keep a few: jobs of the same width often follow each other."""
         longest_ago = time.monotonic() - self._settings.rest
         while len(self._idle) > self._settings.idle and self._idle[0].rested < longest_ago:
             self._dismiss(self._idle.pop(0))
@@ -460,7 +460,7 @@ class NodeProgram:
         worker.line.close()
 
     def _vanished(self, worker: Worker) -> None:
-        """A supervisor is gone. If it had work, say how far that had come."""
+        """Handle a supervisor that is gone: if it had an attempt, report how far that had come."""
         if worker in self._idle:
             self._idle.remove(worker)
         self._notifying.discard(worker)

@@ -1,4 +1,4 @@
-"""What a node program finds when it starts: an older program, supervisors at work, exits nobody has read."""
+"""Take over from an earlier node program: end it, reconnect to its supervisors, collect reports in the spool."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def take_over(directory: str) -> None:
 
 
 def _locked(fd: int) -> bool:
-    """Try for the lock. It is one that a forked child does not share, and it is never given back while we live."""
+    """Try to lock the spool. A POSIX lock, not flock: forked supervisors must not share it; it is held until we end."""
     try:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -68,7 +68,7 @@ lives but is busy."""
 def recover_attempts(
     settings: NodeSettings, driver: CgroupDriver, boot: str
 ) -> Iterator[tuple[Key, RecoveredAttempt, Body]]:
-    """Go through the spool; give each attempt with what its signed launch says."""
+    """Yield each attempt of the spool with its state and its signed launch."""
     end = time.monotonic() + _DOOR_SECONDS
     for key in _listed(settings):
         yield key, examine_attempt(settings, driver, boot, key, until=end), _signed_launch(settings, key)
@@ -85,8 +85,8 @@ def _signed_launch(settings: NodeSettings, key: Key) -> Body:
 
 
 def _listed(settings: NodeSettings) -> list[Key]:
-    """List the attempts; users who are kept for others, which a power cut took from the spool, are let go."""
-    held = logind.kept_users(settings.node)  # first: an attempt is in the spool before anything is held for it
+    """List the attempts; release users kept for attempts that a power cut took from the spool."""
+    held = logind.kept_users(settings.node)  # read before the spool: an attempt is in the spool before its user is kept
     keys = spool.list_attempts(settings.spool)
     for user, key in held:
         if key not in keys:
@@ -97,7 +97,7 @@ def _listed(settings: NodeSettings) -> list[Key]:
 def examine_attempt(
     settings: NodeSettings, driver: CgroupDriver, boot: str, key: Key, *, until: float = 0.0
 ) -> RecoveredAttempt:
-    """Find out about one attempt. A supervisor that was just orphaned opens its door in a moment: wait for it."""
+    """Return the state of an attempt. A supervisor that just lost its program opens its socket soon: wait for it."""
     entry = spool.open_entry(settings.spool, key)
     if entry is None:
         return None
@@ -128,7 +128,7 @@ def _connect(entry: SpoolEntry) -> socket.socket | None:
 
 
 def ask_to_end(settings: NodeSettings, key: Key) -> bool:
-    """Tell the supervisor of an unsigned file to end its attempt; return whether it could be reached.
+    """Ask the supervisor of an unsigned file to end its attempt; return whether it could be reached.
 
     Nothing in the file is read: whoever listens at the door got there as we did, through a directory that is ours.
     """
@@ -165,7 +165,7 @@ def report_lost(settings: NodeSettings, driver: CgroupDriver, boot: str, key: Ke
 
 
 def _ended(settings: NodeSettings, driver: CgroupDriver, boot: str, entry: SpoolEntry) -> Body:
-    """Give the report, or write one: whatever the job left behind is ended first."""
+    """Return the report, or end what the job left behind and write one."""
     body = _saved_report(entry)
     if body is not None:
         return body

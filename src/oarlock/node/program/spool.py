@@ -63,7 +63,7 @@ class SpoolEntry:
         return first, rest
 
     def write(self, outcome: Body | bytes, *, durable: bool = False) -> None:
-        """Say what came of it, in place of what was said before; on the disk before returning only if `durable`."""
+        """Write the outcome, replacing an earlier one; forced to the disk before returning only if `durable`."""
         if not self._ends_with_launch:
             first, _ = self._lines()
             os.ftruncate(self.fd, len(first))
@@ -82,7 +82,7 @@ class SpoolEntry:
             os.close(directory)
 
     def locked_elsewhere(self) -> bool:
-        """Tell whether a living supervisor holds it. If none does, the lock is ours from now on."""
+        """Return whether a living supervisor holds the lock. If none does, we hold it from now on."""
         try:
             fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -90,7 +90,7 @@ class SpoolEntry:
         return False
 
     def close(self) -> None:
-        """Let go of it, and of the lock."""
+        """Close the file, which frees the lock."""
         os.close(self.fd)
 
 
@@ -109,7 +109,7 @@ def write_all(fd: int, data: bytes) -> None:
 
 
 def entry_name(key: Key) -> str:
-    """Name the file of an attempt."""
+    """Return the file name of an attempt."""
     return f"{key[0]}.{key[1]}"
 
 
@@ -124,15 +124,17 @@ def open_directory(spool: str) -> int:
 
 
 def create_entry(spool: str, key: Key, launch: bytes, mac_key: str) -> SpoolEntry:
-    """Pass the gate: make the file of an attempt with its launch, locked. Refuse one that was here before."""
-    text = launch.replace(b"\n", b" ")  # in JSON it stands only where a space may
+    """Create the file of an attempt with its launch, locked; raise `NodeRefused` if the attempt was here before."""
+    text = launch.replace(
+        b"\n", b" "
+    )  # a newline separates launch and outcome; JSON allows it only where a space is allowed
     making = os.path.join(spool, f"new.{os.getpid()}")
     fd = os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     entry = SpoolEntry(spool, key, fd, is_new=True)
     try:
         fcntl.flock(entry.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         write_all(entry.fd, mac_of_bytes(text, mac_key).encode() + b" " + text)
-        os.link(making, entry.path)  # never replaces one that is there, as a rename would
+        os.link(making, entry.path)  # link(2) fails if the name exists; a rename would replace it
     except OSError as error:
         entry.close()
         if isinstance(error, FileExistsError):
@@ -153,7 +155,7 @@ def open_entry(spool: str, key: Key) -> SpoolEntry | None:
 
 
 def list_attempts(spool: str) -> list[Key]:
-    """List the attempts, in order; clear away what a supervisor left before it passed the gate."""
+    """List the attempts, in order; remove unfinished files of supervisors that died before the link."""
     keys = []
     for name in os.listdir(spool):
         if match := _NAME.fullmatch(name):

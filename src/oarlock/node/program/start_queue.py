@@ -3,7 +3,7 @@
 More at once would only make each slower, and wake a supervisor for each. Jobs that are over in a moment come one after
 the other instead, through supervisors that are warm; what takes longer keeps nobody waiting for more than that moment.
 
-Bookkeeping only; whoever asks brings the time, in seconds of a clock that never jumps.
+Bookkeeping only; callers pass the time, in seconds of a clock that never jumps.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class StartQueue:
         self._waiting: deque[tuple[Key, Frame]] = deque()
 
     def queue(self, key: Key, frame: Frame) -> None:
-        """Let an attempt stand in line."""
+        """Add an attempt to the queue."""
         self._waiting.append((key, frame))
 
     def next(self, now: float) -> tuple[Key, Frame] | None:
-        """Give the attempt that begins now, if one does."""
+        """Return the attempt that may start now, if any."""
         if not self._waiting:
             return None
         if len(self._starting) >= self._most:
@@ -42,11 +42,11 @@ class StartQueue:
         return key, frame
 
     def settled(self, key: Key) -> None:
-        """An attempt is over, or never was one, or has been running for a moment (`attempt/link.py`)."""
+        """Stop counting an attempt: it is over, was refused, or has been running for a moment (`attempt/link.py`)."""
         self._starting.pop(key, None)
 
     def withdraw(self, key: Key) -> Frame | None:
-        """Take an attempt out of the line; give what it was asked with, if it stood there."""
+        """Remove an attempt from the queue and return its request; `None` if it was not queued."""
         for number, (other, frame) in enumerate(self._waiting):
             if other == key:
                 del self._waiting[number]

@@ -28,7 +28,7 @@ _UNTOUCHED = {signal.SIGKILL, signal.SIGSTOP, 32, 33}
 
 
 def start_launcher(settings: NodeSettings, fence: Callable[[], CgroupDriver], boot: str) -> socket.socket:
-    """Fork the launcher; give the line on which it is sent one end of a socket for each supervisor wanted.
+    """Fork the launcher; return the socket on which it is sent one end of a socket pair for each new supervisor.
 
     On return it is where it stays. `fence` is asked there: where systemd runs, the place of all groups begins with it.
     """
@@ -46,7 +46,7 @@ def start_launcher(settings: NodeSettings, fence: Callable[[], CgroupDriver], bo
 
 
 def _systemd_is_ours() -> bool:
-    """Whether systemd is PID 1 and does what we ask."""
+    """Return whether systemd is PID 1 and we may give it commands."""
     return os.geteuid() == 0 and os.path.isdir("/run/systemd/system")
 
 
@@ -89,7 +89,7 @@ def plain_signals() -> None:
 
 
 def _launcher(orders: socket.socket, settings: NodeSettings, driver: CgroupDriver, boot: str) -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries the supervisors
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the supervisors
     while True:
         order, line = receive_with_fd(orders, 1)
         if not order:
@@ -121,7 +121,7 @@ def _woken_by_children() -> int:
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     os.set_blocking(writing, False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)  # a handler there must be, or nobody is woken
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # without a handler nothing is written to the wake-up descriptor
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     return reading
 
@@ -133,7 +133,7 @@ def _attempt(
     frame: Frame,
     notify: Callable[[notice.Notice], str],
 ) -> None:
-    """Do what is asked: one attempt to run a job, or one notice."""
+    """Handle a request: run one attempt, or one notice."""
     try:
         body = frame.body()
         if body.get("verb") == "notify":

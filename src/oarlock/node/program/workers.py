@@ -78,5 +78,5 @@ def _is_pair(pair: object) -> bool:
 
 
 def extract_report(body: Body) -> Body:
-    """Take the signed report out of what a supervisor said."""
+    """Return the signed report of a supervisor's event."""
     return {name: body[name] for name in ("job", "attempt", "report", "mac")}
