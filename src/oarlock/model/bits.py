@@ -7,7 +7,7 @@ _MEMBERS = [tuple(bit for bit in range(8) if byte >> bit & 1) for byte in range(
 
 
 def positions(bits: int) -> list[int]:
-    """Give the members of a set, lowest first. Long gaps cost next to nothing."""
+    """Return the members of a set, lowest first. Long gaps cost next to nothing."""
     found: list[int] = []
     for run in _NOT_EMPTY.finditer(bits.to_bytes((bits.bit_length() + 7) // 8, "little")):
         at = run.start() * 8

@@ -108,5 +108,5 @@ class Plan(Struct, frozen=True, kw_only=True):
     unfinished: bool = False
 
     def resources(self, job_id: int) -> tuple[int, ...]:
-        """Give the ids of the resources that a job was given."""
+        """Return the ids of the resources that a job was given."""
         return tuple([self.ids[at] for at in positions(self.placements[job_id].resources)])

@@ -28,7 +28,7 @@ class QuotaAmount(Struct, frozen=True):
     of_all: bool = False
 
     def value(self, everything: int) -> float:
-        """Give the limit for a cluster of so many resources."""
+        """Return the limit for a cluster of so many resources."""
         return self.number * everything if self.of_all else self.number
 
 

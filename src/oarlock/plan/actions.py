@@ -49,7 +49,7 @@ def finish_plan(planner: "Planner", *, unfinished: bool) -> Plan:
 
 
 def _starting(planner: "Planner") -> list[JobResources]:
-    """Give the waiting jobs whose time has come and whose resources are all there; in a container that runs."""
+    """Return the waiting jobs whose time has come and whose resources are all there; in a container that runs."""
     ready, all_ready = planner.available.ready, planner.available.ready == planner.available.existing
     now, waiting = planner.now, planner.waiting
     due = [
@@ -63,7 +63,7 @@ def _starting(planner: "Planner") -> list[JobResources]:
 
 
 def _open(planner: "Planner", kind: OccupancyKind) -> int:
-    """Give what a job of a kind can start on: in a container, the resources of those that run."""
+    """Return what a job of a kind can start on: in a container, the resources of those that run."""
     return planner.layout.everything if kind.container is None else planner.containers.running(kind.container)
 
 
@@ -99,12 +99,12 @@ def _due_reservations(planner: "Planner") -> tuple[list[JobResources], list[Even
 
 
 def _patience(planner: "Planner", held: int) -> int:
-    """Say how long missing resources are waited for; those that somebody overstays on will come, so: to the end."""
+    """Return how long missing resources are waited for; those that somebody overstays on will come, so: to the end."""
     return 1 << 40 if held else planner.settings.reservation_patience
 
 
 def _held_by_others(planner: "Planner", job: PlacedJob, resources: int) -> int:
-    """Give what ordinary jobs still hold of a reservation's resources, past their time."""
+    """Return what ordinary jobs still hold of a reservation's resources, past their time."""
     kind = planner.kind(job)
     return union(
         settled.occupation.resources & resources
@@ -117,7 +117,7 @@ def _held_by_others(planner: "Planner", job: PlacedJob, resources: int) -> int:
 
 
 def _soon(planner: "Planner") -> list[JobResources]:
-    """Give the accepted reservations for which best-effort jobs have to leave already."""
+    """Return the accepted reservations for which best-effort jobs have to leave already."""
     notice = planner.settings.besteffort_notice
     return [
         _holder(planner, job, planner.layout.bits_of(job.resources))
@@ -132,14 +132,14 @@ def _is_missed(planner: "Planner", job_id: int) -> bool:
 
 
 def _is_late(planner: "Planner", job: WaitingJob) -> bool:
-    """Say whether a job could not keep its deadline even if it started now."""
+    """Return whether a job could not keep its deadline even if it started now."""
     if job.reservation == Reservation.TO_SCHEDULE or job.deadline is None or job.job_id not in planner.unplaced:
         return False
     return planner.now + min(choice.walltime for choice in job.choices) > job.deadline
 
 
 def _orphans(planner: "Planner") -> tuple[int, ...]:
-    """Give the jobs whose container is not there: inside of nothing those that run, waiting for it the others."""
+    """Return the jobs whose container is not there: inside of nothing those that run, waiting for it the others."""
     live = HOLDS_RESOURCES - {JobState.FINISHING}
     running = [
         job.job_id
@@ -157,7 +157,7 @@ def _orphans(planner: "Planner") -> tuple[int, ...]:
 
 
 def _to_wake(planner: "Planner") -> tuple[str, ...]:
-    """Give the sleeping nodes that jobs are planned on within the notice that waking takes."""
+    """Return the sleeping nodes that jobs are planned on within the notice that waking takes."""
     horizon = planner.now + planner.settings.wake_up_notice
     asleep = union(bits for _, bits in planner.available.asleep)
     placements: list[Placement] = [p for p in planner.placements.values() if p.start <= horizon]
@@ -168,17 +168,17 @@ def _to_wake(planner: "Planner") -> tuple[str, ...]:
 
 
 def own_resources(planner: "Planner", job: PlacedJob) -> int:
-    """Give what a job has of its own, without what every job has."""
+    """Return what a job has of its own, without what every job has."""
     return without(planner.layout.bits_of(job.resources), planner.available.always)
 
 
 def container_occupation(planner: "Planner", job: PlacedJob) -> Occupation:
-    """Say where and until when others can be inside of a job, if it is a container."""
+    """Return where and until when others can be inside of a job, if it is a container."""
     return Occupation(job.start, job.stop, own_resources(planner, job))
 
 
 def occupation_of(planner: "Planner", job: PlacedJob) -> Occupation:
-    """Say what a job is in others' way with: a suspended one with less, one past its end for another second."""
+    """Describe what a job is in others' way with: a suspended one with less, one past its end for another second."""
     resources = own_resources(planner, job)
     if job.state == JobState.SUSPENDED:
         resources = without(resources, _given_back(planner))
@@ -189,12 +189,12 @@ def occupation_of(planner: "Planner", job: PlacedJob) -> Occupation:
 
 
 def killable_jobs(planner: "Planner") -> list[JobResources]:
-    """Give the best-effort jobs that have resources and could be told to leave."""
+    """Return the best-effort jobs that have resources and could be told to leave."""
     return _holders(planner, ending=False)
 
 
 def ending_jobs(planner: "Planner") -> list[JobResources]:
-    """Give the best-effort jobs that are about to leave."""
+    """Return the best-effort jobs that are about to leave."""
     return _holders(planner, ending=True)
 
 
@@ -208,6 +208,6 @@ def _holders(planner: "Planner", *, ending: bool) -> list[JobResources]:
 
 
 def _given_back(planner: "Planner") -> int:
-    """Give the resources that a suspended job leaves to others."""
+    """Return the resources that a suspended job leaves to others."""
     types = planner.layout.by_value("type") if "type" in planner.layout.table.columns else {}
     return union(types.get(kind, 0) for kind in planner.settings.shared_when_suspended)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def promised_placements(planner: "Planner", snapshot: Snapshot) -> dict[int, Placement]:
-    """Give the places that waiting jobs were told earlier, as far as they are still what the jobs ask for."""
+    """Return the places that waiting jobs were told earlier, as far as they are still what the jobs ask for."""
     if not snapshot.promised:
         return {}
     return {
@@ -35,7 +35,7 @@ def promised_placements(planner: "Planner", snapshot: Snapshot) -> dict[int, Pla
 
 
 def _place(planner: "Planner", job: WaitingJob, promise: Promise) -> Placement | None:
-    """Give a place as it was promised; None if resources are gone, or have other properties now."""
+    """Return a place as it was promised; None if resources are gone, or have other properties now."""
     choice = next((one for one in job.choices if one.moldable_id == promise.moldable_id), None)
     resources = planner.layout.bits_of(promise.resources)
     if choice is None or resources.bit_count() < len(promise.resources):
@@ -50,14 +50,14 @@ def _place(planner: "Planner", job: WaitingJob, promise: Promise) -> Placement |
 
 
 def place_promised(planner: "Planner", jobs: Iterable[WaitingJob]) -> None:
-    """Let jobs have the places that they were promised; the earliest date first."""
+    """Place jobs where they were promised, the earliest promised start first."""
     promised = planner.promised
     for job in sorted([job for job in jobs if job.job_id in promised], key=lambda job: promised[job.job_id].start):
         planner.plan_safely(job, partial(_hold, planner))
 
 
 def _hold(planner: "Planner", job: WaitingJob) -> None:
-    """Let a job have the place that it was promised, or the same resources as soon after that as they are free."""
+    """Place a job as promised, or on the same resources as soon afterwards as they are free."""
     earliest, old, kind = planner.earliest(job), planner.promised[job.job_id], planner.kind(job)
     if isinstance(earliest, Blocked) or planner.keep_place(job, old, kind, earliest):
         return

@@ -24,7 +24,7 @@ class PlanInputs(NamedTuple):
 
 
 def inputs_from_table(table: ResourceTable, settings: PlanSettings, now: int) -> PlanInputs:
-    """Look at a table of resources: a set of them is an integer with a bit for each."""
+    """Build the inputs from a resource table; a set of resources is an integer with one bit per resource."""
     layout = make_layout(table, settings.order)
     fitter = Fitter(layout)
     return PlanInputs(

@@ -37,7 +37,7 @@ _LATE = "it could not be over by its deadline"
 
 
 def never() -> bool:
-    """Say that there is time left; for passes without a limit."""
+    """Return False: for passes without a time limit."""
     return False
 
 
@@ -95,7 +95,7 @@ class Planner:
         self.promised = commitments.promised_placements(self, snapshot)
 
     def run(self, *, out_of_time: OutOfTime = never, previous: Plan | None = None) -> Plan:
-        """Give every waiting job a place, or the reason why it has none."""
+        """Place every waiting job, or record the reason why it has no place."""
         if previous is not None and previous.ids == self.layout.ids:
             self.promised = previous.placements
             self._carried = previous.placements if previous.unfinished else {}
@@ -142,23 +142,23 @@ class Planner:
         self._packing = packing(self.fitter, self.available, self.placed.values(), pack=self.settings.pack)
 
     def update_besteffort(self) -> None:
-        """See which best-effort jobs have resources and could be told to leave."""
+        """Recompute which best-effort jobs hold resources and can be killed."""
         self.besteffort, self.ending = actions.killable_jobs(self), actions.ending_jobs(self)
         self._preemptible = preemptible_resources(self.besteffort)
 
     def fit(self, shape: int) -> Fit:
-        """Give a compiled shape; compiled when first asked for."""
+        """Return a compiled shape; compiled when first asked for."""
         fit = self._fits.get(shape)
         if fit is None:
             fit = self._fits[shape] = self.fitter.compile(self.shapes[shape])
         return fit
 
     def units(self, fit: Fit, resources: int) -> int:
-        """Give a set in the units that a shape asks about: its whole nodes, or its resources."""
+        """Return a set in the units that a shape asks about: its whole nodes, or its resources."""
         return self.fitter.whole_nodes(resources) if fit.of_nodes else resources
 
     def kind(self, job: WaitingJob | PlacedJob) -> OccupancyKind:
-        """Say in which chart a job is looked at."""
+        """Return the occupancy kind of a job."""
         new = job.reservation == Reservation.TO_SCHEDULE
         if not job.types:
             return OccupancyKind(reservation=True) if new else _ORDINARY
@@ -176,7 +176,7 @@ class Planner:
         )
 
     def duration(self, kind: OccupancyKind, walltime: int) -> int:
-        """Say for how long a place must be free: the walltime, and the security time between jobs."""
+        """Return for how long a place must be free: the walltime, and the security time between jobs."""
         if kind.besteffort:
             return max(self.settings.besteffort_duration, self.settings.security_time)
         return walltime + self.settings.security_time
@@ -196,7 +196,7 @@ class Planner:
         return False
 
     def queue_pass(self, queue: Queue, jobs: list[WaitingJob]) -> QueuePass | None:
-        """Let a queue have its turn; None, and every job told why, if nothing of it can be planned."""
+        """Begin the pass of a queue; None, with a reason for every job, if the queue cannot be planned."""
         policy = find_policy(queue.policy)
         if not queue.active:
             self.set_unplaced(jobs, Obstacle.QUEUE_STOPPED, f"queue `{queue.name}` is stopped")
@@ -219,7 +219,7 @@ class Planner:
         return None
 
     def plan_safely(self, job: WaitingJob, step: Callable[[WaitingJob], None]) -> None:
-        """Let a bad job hurt only itself: whatever its planning raises, the others are planned."""
+        """Run one planning step of a job; an exception sets this job aside and leaves the others alone."""
         try:
             step(job)
         except Exception as error:  # noqa: BLE001
@@ -228,14 +228,14 @@ class Planner:
             self.events.append(Event(EventType.SCHEDULER_JOB_SET_ASIDE, self.now, told, job.job_id))
 
     def may_backfill(self, job: WaitingJob) -> bool:
-        """Say whether a job without a date was looked at, and could start before those who have one."""
+        """Return whether a job without a date was looked at, and could start before those who have one."""
         queue_pass = self._queue_passes.get(job.queue)
         return (
             queue_pass is not None and queue_pass.only_starts and not queue_pass.strict_order and job in queue_pass.jobs
         )
 
     def fits_empty_cluster(self, shape: int) -> bool:
-        """Say whether a shape could start if all that is there were free."""
+        """Return whether a shape could start if all that is there were free."""
         known = self._fits_empty.get(shape)
         if known is None:
             fit = self.fit(shape)
@@ -243,7 +243,7 @@ class Planner:
         return known
 
     def place(self, job: WaitingJob, held: Placement | None = None) -> None:
-        """Give a job the earliest place that delays nobody before it, or the reason why there is none.
+        """Place a job at the earliest start that delays no job before it, or record why there is none.
 
         The place that it `held` is only given up for one that is as good.
         """
@@ -269,7 +269,7 @@ class Planner:
             self.unplaced[job.job_id] = self.why_never(job, kind)
 
     def earliest(self, job: WaitingJob) -> int | Blocked:
-        """Give the instant from which a job may start, for its own wish, its container and the jobs it depends on."""
+        """Return the instant from which a job may start, for its own wish, its container and the jobs it depends on."""
         if job.types and (container := self.containers.room_of(job)) is not None:
             blocked = self.containers.blocked(container)
             if blocked is not None:
@@ -284,13 +284,13 @@ class Planner:
         )
 
     def hole_length(self, kind: OccupancyKind, walltime: int) -> int:
-        """Say how long a hole must be: no shorter than the job, nor than the site's minimum."""
+        """Return how long a hole must be: no shorter than the job, nor than the site's minimum."""
         return max(self.duration(kind, walltime), self.settings.minimum_hole)
 
     def place_before_deadline(
         self, job: WaitingJob, kind: OccupancyKind, occupancy: Occupancy, option: PlacementOption
     ) -> None:
-        """Give a job a place that was found in a chart, unless its deadline is before the end."""
+        """Place a job in a window that was found, unless it would end after its deadline."""
         if job.deadline is not None and option.end > job.deadline:
             self.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.DEADLINE, _LATE, option.window.start)
             return
@@ -336,7 +336,7 @@ class Planner:
         return True
 
     def improve_place(self, job: WaitingJob) -> None:
-        """Give a job the earliest place while everybody else keeps theirs; its own is as good as free to it.
+        """Move a job to the earliest place while all others keep theirs; its own resources count as free.
 
         It may be too short a hole for anybody who looks for one.
         """
@@ -361,24 +361,24 @@ class Planner:
             self.unplaced[job.job_id] = window
 
     def why_never(self, job: WaitingJob, kind: OccupancyKind) -> Unplaced:
-        """Say why there is never a place: too much for the cluster, for what is left of it, or for a limit."""
+        """Explain why there is never a place: too much for the cluster, for what is left of it, or for a limit."""
         fits = [self.fit(choice.shape) for choice in job.choices]
         if not any(fit.fits(self.units(fit, self.available.existing)) for fit in fits):
             return Unplaced(job.job_id, Obstacle.TOO_BIG, "the cluster never has what it asks for, even empty")
         return self.limits.why_never(job, kind)
 
     def refresh_container(self, container: str | None) -> None:
-        """Let everybody see that a room, if there is one, has become larger or smaller."""
+        """Rebuild on demand what inner jobs of a container see, after the container grew or shrank."""
         if container is not None:
             self.occupancies.forget_container(container)
 
     def set_unplaced(self, jobs: Iterable[WaitingJob], obstacle: Obstacle, detail: str) -> None:
-        """Give jobs no place, and say why."""
+        """Record why jobs have no place."""
         for job in jobs:
             self.unplaced[job.job_id] = Unplaced(job.job_id, obstacle, detail)
 
     def add_placed(self, job: PlacedJob) -> None:
-        """Let a job have what it has until its time is over."""
+        """Add the occupation of a placed job."""
         if self.containers.needed:
             self.refresh_container(self.containers.open(job, actions.container_occupation(self, job)))
         kind, occupation = self.kind(job), actions.occupation_of(self, job)

@@ -64,7 +64,7 @@ class QueuePass:
         self.at = at
 
     def append(self, job: WaitingJob) -> None:
-        """Let one job more come, behind all others; where the shortest go first, behind those that are as short."""
+        """Append a job to the queue; in shortest-first order, after the jobs that are equally short."""
         if self.only_starts and self._shortest_first:
             insort(self.jobs, job, lo=self.at, key=_shortness)
         else:
@@ -72,7 +72,7 @@ class QueuePass:
 
     @property
     def over(self) -> bool:
-        """Whether no job is still to come."""
+        """Whether every job was planned."""
         return self.at >= len(self.jobs)
 
     @property
@@ -86,7 +86,7 @@ class QueuePass:
         return f"{count} {'job' if count == 1 else 'jobs'} of its queue {'comes' if count == 1 else 'come'} first"
 
     def _promise(self, job: WaitingJob) -> None:
-        """Give a job its place; if that is not now, one date less can be promised."""
+        """Place a job; a start later than now uses up one of the dates that the policy may promise."""
         planner = self._planner
         planner.plan_safely(job, self._place_if_free_to_go)
         placement = planner.placements.get(job.job_id)
@@ -98,7 +98,7 @@ class QueuePass:
             self.jobs[self.at :] = sorted(self.jobs[self.at :], key=_shortness)
 
     def _place_if_free_to_go(self, job: WaitingJob) -> None:
-        """Give a job its place, unless it waits for other jobs: a date for it would keep one from a job that could."""
+        """Place a job unless it waits for other jobs: it would use up a date that another job could have."""
         if not must_wait(self._planner, job):
             self._planner.place(job)
 
@@ -139,7 +139,7 @@ def start_now(planner: "Planner", job: WaitingJob, *, otherwise: str) -> None:
 
 
 def must_wait(planner: "Planner", job: WaitingJob) -> bool:
-    """Say whether a job has to wait for others to end, or for its own date; if so it is told."""
+    """Return whether a job has to wait for others to end, or for its own date; if so it is told."""
     earliest, now = planner.earliest(job), planner.now
     if isinstance(earliest, Blocked):
         planner.unplaced[job.job_id] = Unplaced(job.job_id, earliest.obstacle, earliest.detail)

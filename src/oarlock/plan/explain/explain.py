@@ -63,7 +63,7 @@ class Explainer:
         )
 
     def why(self, job_id: int) -> WaitReason:
-        """Say why a waiting job does not run now; where its queue weighs jobs, with what speaks for it."""
+        """Explain why a waiting job does not run now; where its queue weighs jobs, with what speaks for it."""
         reason = self._why(job_id)
         job = self._planner.waiting[job_id]
         queue = next((queue for queue in self._planner.queues if queue.name == job.queue), None)
@@ -125,7 +125,7 @@ class Explainer:
         return WaitReason(job.job_id, unplaced.obstacle, says, unplaced.earliest)
 
     def _out_of_reach(self, job: WaitingJob, unplaced: Unplaced) -> WaitReason:
-        """Say how many such units exist, how many can be used, and what became of the others."""
+        """Return how many such units exist, how many can be used, and what became of the others."""
         shape = self._planner.shapes[job.choices[0].shape]
         level, obstacle = _counting(shape), unplaced.obstacle
         if level is None:
@@ -141,7 +141,7 @@ class Explainer:
         return WaitReason(job.job_id, obstacle, f"needs {describe_shape(shape)}; {counted}", unplaced.earliest)
 
     def _without_date(self, job: WaitingJob, unplaced: Unplaced) -> WaitReason:
-        """Say what a job meets now that is not promised a date, and what would start at once."""
+        """Describe what a job meets now that is not promised a date, and what would start at once."""
         try:
             kind, choice = self._planner.kind(job), job.choices[0]
             situation = self._situation(kind, choice)
@@ -202,7 +202,7 @@ class Explainer:
         return ""
 
     def _cause(self, job: WaitingJob, placement: Placement, situation: RequestSituation) -> str:
-        """Say what has to happen before the job starts: somebody leaves, or a job it depends on ends."""
+        """Describe what has to happen before the job starts: somebody leaves, or a job it depends on ends."""
         leaving = [
             job_id
             for job_id, occupation in self._leaving.get(placement.start, ())
@@ -219,11 +219,11 @@ class Explainer:
         return f"; it starts {self._at(placement.start)}"
 
     def overdue(self, job: PlacedJob) -> str:
-        """Say what an accepted reservation waits for whose date has come."""
+        """Describe what an accepted reservation waits for whose date has come."""
         return unavailable.overdue_reservation(self._planner, job, self._at)
 
     def _required(self, job: WaitingJob) -> list[int]:
-        """Give the jobs that have to end first."""
+        """Return the jobs that have to end first."""
         return [needed.job_id for needed in job.after if needed.job_id in self._planner.ends]
 
     def _smaller(self, job_id: int, kind: OccupancyKind, choice: Choice) -> str | None:
@@ -270,7 +270,7 @@ class Explainer:
 
 
 def _counting(shape: Shape) -> Level | None:
-    """Give the outermost level, if there is one group and a number is asked for."""
+    """Return the outermost level, if there is one group and a number is asked for."""
     level = shape.groups[0].levels[0]
     return level if len(shape.groups) == 1 and level.count > 0 else None
 
@@ -295,6 +295,6 @@ def add_job(planner: Planner, job: WaitingJob) -> Placement | Unplaced:
 
 
 def add_shape(planner: Planner, shape: Shape) -> int:
-    """Make a shape known that no job asked for yet; gives its number."""
+    """Register a shape that no job has requested yet, and return its index."""
     planner.shapes.append(shape)
     return len(planner.shapes) - 1

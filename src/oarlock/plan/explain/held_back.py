@@ -27,7 +27,7 @@ def held_back(
     free: int,
     at: Callable[[int], str],
 ) -> HeldBack | None:
-    """Say which limit keeps a job from starting now; None if none does.
+    """Return which limit keeps a job from starting now; None if none does.
 
     `free` is what it could have now (nodes, if it asks for nodes), its own stay to come left out.
     """

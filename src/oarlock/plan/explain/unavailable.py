@@ -40,7 +40,7 @@ def nodes(planner: "Planner") -> str:
 
 
 def overdue_reservation(planner: "Planner", job: PlacedJob, at: Callable[[int], str]) -> str:
-    """Say what an accepted reservation waits for whose date has come."""
+    """Describe what an accepted reservation waits for whose date has come."""
     resources = planner.layout.bits_of(job.resources)
     absent = [f"{names} ({why})" for why, names in _where(planner, resources)]
     if gone := len(job.resources) - resources.bit_count():

@@ -18,7 +18,7 @@ _ORDINARY = frozenset(
 
 
 def describe_shape(shape: Shape) -> str:
-    """Say what a shape asks for: "4 nodes with 8 cores each of `cluster = 'a'`"."""
+    """Describe what a shape asks for: "4 nodes with 8 cores each of `cluster = 'a'`"."""
     groups = " and ".join(_group(group) for group in shape.groups)
     condition = user_condition(shape.where)
     return f"{groups} of `{show(condition)}`" if condition is not None else groups
@@ -57,7 +57,7 @@ def _level(level: Level) -> str:
 
 
 def user_condition(condition: Condition | None) -> Condition | None:
-    """Give what the user asked for: a condition without what rules add to every request."""
+    """Return what the user asked for: a condition without what rules add to every request."""
     if condition in _ORDINARY:
         return None
     if isinstance(condition, And):

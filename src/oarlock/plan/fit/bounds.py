@@ -21,7 +21,7 @@ class ShapeBounds:
         self._starts: list[int] = []
 
     def at(self, duration: int) -> int:
-        """Give the bound for a duration; 0 where nothing is known."""
+        """Return the bound for a duration; 0 where nothing is known."""
         index = bisect_right(self._durations, duration) - 1
         return self._starts[index] if index >= 0 else 0
 
@@ -59,7 +59,7 @@ class SearchBounds:
         self._known: dict[Fit, BoundedShape] = {}
 
     def at(self, fit: Fit, duration: int) -> int:
-        """Give the instant before which there is no place for a shape; 0 where nothing is known."""
+        """Return the instant before which there is no place for a shape; 0 where nothing is known."""
         known = self._known.get(fit)
         if known is None:
             known = self._meet(fit)
@@ -77,7 +77,7 @@ class SearchBounds:
                 left += known.harder
 
     def clear(self) -> None:
-        """Forget everything: there is more room than before."""
+        """Drop all bounds: resources were released, so earlier starts are possible again."""
         self._known.clear()
 
     def _meet(self, fit: Fit) -> BoundedShape:
@@ -96,7 +96,7 @@ class SearchBounds:
 
 
 def _is_easier(fit: Fit, other: Fit) -> bool:
-    """Say whether a shape surely fits wherever the other one does."""
+    """Return whether a shape surely fits wherever the other one does."""
     if not (fit.monotone and other.monotone and fit.demand and other.demand):
         return False
     if fit.of_nodes and not other.of_nodes:  # what is counted of a whole node is what the smallest has; others ask more

@@ -33,13 +33,13 @@ class Fit(Protocol):
     demand: Demand | None
 
     def fits(self, free: int) -> bool:
-        """Say whether a free set is enough."""
+        """Return whether a free set is enough."""
 
     def take(self, free: int) -> int:
-        """Give the resources taken of a free set that fits; 0 when it does not."""
+        """Return the resources taken of a free set that fits; 0 when it does not."""
 
     def offers(self, free: int) -> int:
-        """Say how many of the outermost units (nodes, cores, …) a free set has; the same request for so many fits."""
+        """Return how many of the outermost units (nodes, cores, …) a free set has; the same request for so many fits."""
 
 
 @dataclass(slots=True, eq=False)
@@ -138,7 +138,7 @@ class NodePartsFit:
         return self.fields.lowest(here, self._enough, self._taken, self.parts) if self._taken else 0
 
     def _wanted(self, enough: int) -> int:
-        """Say how many nodes are taken of those that have enough; one or two are seen without a count."""
+        """Return how many nodes are taken of those that have enough; one or two are seen without a count."""
         if self.nodes == 1:
             return int(enough != 0)
         if self.nodes == 2:
@@ -201,7 +201,7 @@ class EmptyFit:
 
 
 def _demand(mask: int, nodes: int, parts: int, total: int) -> Demand | None:
-    """Say how much is asked for of a set: on so many nodes, on each, in all. ALL and BEST are no counts."""
+    """Return how much is asked for of a set: on so many nodes, on each, in all. ALL and BEST are no counts."""
     return Demand(mask, (nodes, parts, total)) if total > 0 else None
 
 
@@ -220,7 +220,7 @@ class Fitter:
         self.fields = NodeFields(layout) if regular and layout.nodes else None
 
     def compile(self, shape: Shape) -> Fit:
-        """Give the quickest way that is right for a shape.
+        """Return the quickest way that is right for a shape.
 
         `UnknownProperty` if it names what resources do not have, `ValueError` if it asks for a number that is none.
         """
@@ -235,7 +235,7 @@ class Fitter:
         return GroupsFit(groups, least, apart and all(group.monotone for group in groups))
 
     def whole_nodes(self, free: int) -> int:
-        """Give the nodes of which every resource is free: bit i for node i. The last few answers are kept."""
+        """Return the nodes of which every resource is free: bit i for node i. The last few answers are kept."""
         known = self._whole.get(free)
         if known is None:
             known = sum(1 << index for index, node in enumerate(self.layout.nodes) if free & node.bits == node.bits)
@@ -245,26 +245,26 @@ class Fitter:
         return known
 
     def touched_nodes(self, resources: int) -> int:
-        """Give the nodes that a set has a resource of."""
+        """Return the nodes that a set has a resource of."""
         if self.fields is not None:
             return self.fields.touched(resources)
         return sum(1 << index for index, node in enumerate(self.layout.nodes) if resources & node.bits)
 
     def is_whole(self, resources: int, nodes: int) -> bool:
-        """Say whether a set is all of these nodes, of which it has at least one resource each; True only if sure."""
+        """Return whether a set is all of these nodes, of which it has at least one resource each; True only if sure."""
         known = self.fields.whole(resources) if self.fields is not None else None
         if known is not None:
             return known
         return (resources & self._on_nodes).bit_count() == nodes.bit_count() * self._node_size
 
     def resources_of(self, nodes: int) -> int:
-        """Give all resources of a set of nodes."""
+        """Return all resources of a set of nodes."""
         if self.fields is not None:
             return self.fields.resources(nodes)
         return sum(node.bits for index, node in enumerate(self.layout.nodes) if nodes >> index & 1)
 
     def allowed(self, shape: Shape, group: ResourceGroup) -> int:
-        """Give the resources that a group may use: its condition, the job's, and a value at each of its levels."""
+        """Return the resources that a group may use: its condition, the job's, and a value at each of its levels."""
         allowed = matching(self.layout, both(shape.where, group.where))
         for level in group.levels:
             allowed = without(allowed, self.layout.unset(level.name))
@@ -300,14 +300,14 @@ class Fitter:
         return None
 
     def _is_node(self, allowed: int, level: Level) -> bool:
-        """Say whether a level is another name for the node: its values cut the allowed resources as nodes do."""
+        """Return whether a level is another name for the node: its values cut the allowed resources as nodes do."""
         if level.name == NODE:
             return True
         values = {bits & allowed for value, bits in self.layout.by_value(level.name).items() if value is not None}
         return values - {0} == {node.bits & allowed for node in self.layout.nodes} - {0}
 
     def _single(self, allowed: int, level: Level) -> bool:
-        """Say whether every value of a level is one resource."""
+        """Return whether every value of a level is one resource."""
         if level.name == "resource_id" or self._everywhere_single(level.name):
             return True
         return all((bits & allowed).bit_count() <= 1 for bits in self.layout.by_value(level.name).values())
@@ -320,7 +320,7 @@ class Fitter:
         return known
 
     def _single_in_node(self, allowed: int, level: Level) -> bool:
-        """Say whether every value of a level is at most one resource of each node."""
+        """Return whether every value of a level is at most one resource of each node."""
         if self._single(allowed, level):
             return True
         value, node = self.layout.column(level.name), self.layout.column(NODE)

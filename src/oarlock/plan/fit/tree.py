@@ -34,7 +34,7 @@ class Vertex:
 
 
 def build_tree(layout: ResourceLayout, allowed: int, levels: Sequence[Level]) -> Vertex:
-    """Make the tree of a group on the allowed resources; resources without a value at some level are left out.
+    """Build the tree of a group on the allowed resources; resources without a value at some level are left out.
 
     Below the last level all resources are wanted. Where each of its values is one resource (cores), these are counted
     themselves: the same choice from a much smaller tree.
@@ -63,7 +63,7 @@ class RequestTrees:
         self._grown: dict[tuple[int, tuple[str, ...]], Vertex] = {}
 
     def tree(self, allowed: int, levels: Sequence[Level]) -> Vertex:
-        """Give the tree of a group on the allowed resources."""
+        """Return the tree of a group on the allowed resources."""
         key = allowed, tuple(level.name for level in levels)
         grown = self._grown.get(key)
         if grown is None:
@@ -87,7 +87,7 @@ def _vertex(branches: list[_Branch], counts: Sequence[int], depth: int) -> Verte
 
 
 def count_kept(count: int, survivors: int, total: int) -> int:
-    """Say how many of the survivors a vertex keeps; 0 when it does not survive."""
+    """Return how many of the survivors a vertex keeps; 0 when it does not survive."""
     if count > 0:
         return count if survivors >= count else 0
     if count == ALL:
@@ -100,7 +100,7 @@ def count_kept(count: int, survivors: int, total: int) -> int:
 
 
 def choose(vertex: Vertex, free: int) -> int:
-    """Give the resources that a vertex takes of a free set; none when it does not survive."""
+    """Return the resources that a vertex takes of a free set; none when it does not survive."""
     here = free & vertex.bits
     if not here:
         return 0
@@ -114,14 +114,14 @@ def choose(vertex: Vertex, free: int) -> int:
 
 
 def survivors(vertex: Vertex, free: int) -> int:
-    """Say how many children of a vertex (or, without any, how many of its resources) a free set leaves."""
+    """Return how many children of a vertex (or, without any, how many of its resources) a free set leaves."""
     if not vertex.children:
         return (free & vertex.bits).bit_count()
     return sum(1 for child in vertex.children if choose(child, free))
 
 
 def minimum_size(vertex: Vertex) -> int:
-    """Say how many resources a vertex needs at the very least; no number of free resources below that will do."""
+    """Return how many resources a vertex needs at the very least; no number of free resources below that will do."""
     if not vertex.children:
         size = vertex.bits.bit_count()
         return size if vertex.count == ALL else max(vertex.count, 1)

@@ -27,7 +27,7 @@ class NodeBuild:
     answers: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     def answer(self, free: int) -> tuple[int, ...]:
-        """Give what each vertex takes when these resources of the node are free."""
+        """Return what each vertex takes when these resources of the node are free."""
         found = tuple([choose(vertex, free) for vertex in self.vertices])
         if len(self.answers) >= _REMEMBERED:
             self.answers.clear()
@@ -58,13 +58,13 @@ class UpperVertex:
     mask: int
 
     def survives(self, alive: int) -> bool:
-        """Say whether this one survives, given the set of vertices at the cut that do."""
+        """Return whether this one survives, given the set of vertices at the cut that do."""
         if (alive & self.mask).bit_count() < self.need:
             return False
         return not self.children or self.survivors(alive, enough=self.need) >= self.need
 
     def survivors(self, alive: int, *, enough: int | None = None) -> int:
-        """Say how many children survive; whoever knows how many are enough need not count on."""
+        """Return how many children survive; whoever knows how many are enough need not count on."""
         if not self.children:
             return (alive & self.mask).bit_count()
         have = 0
@@ -115,7 +115,7 @@ class TreeFit:
         self._alive = 0  # and which of them take anything
 
     def fits(self, free: int) -> bool:
-        """Say whether a free set is enough."""
+        """Return whether a free set is enough."""
         if not self._cells:
             return choose(self.root, free) != 0
         here = free & self.root.bits
@@ -125,7 +125,7 @@ class TreeFit:
         return self._above.survives(self._alive)
 
     def take(self, free: int) -> int:
-        """Give the resources taken of a free set; 0 when it does not fit."""
+        """Return the resources taken of a free set; 0 when it does not fit."""
         if not self._cells:
             return choose(self.root, free)
         self._ask(free & self.root.bits)
@@ -135,14 +135,14 @@ class TreeFit:
         return total
 
     def offers(self, free: int) -> int:
-        """Say how many of the outermost units would survive."""
+        """Return how many of the outermost units would survive."""
         if not self._cells:
             return survivors(self.root, free)
         self._ask(free & self.root.bits)
         return self._above.survivors(self._alive)
 
     def _ask(self, free: int) -> None:
-        """Bring the answers up to date: node by node, from the last that differs to the first."""
+        """Update the cached choices for a free set, node by node from the highest bit that differs to the lowest."""
         answers, parts, difference = self._answers, self._parts, free ^ self._asked
         while difference:
             number = bisect_right(self._lows, difference.bit_length() - 1) - 1
@@ -182,7 +182,7 @@ class TreeFit:
 
 
 def _demand(root: Vertex, levels: Sequence[Level]) -> Demand | None:
-    """Say how much is asked for at each level; ALL and BEST are no counts."""
+    """Return how much is asked for at each level; ALL and BEST are no counts."""
     counts = tuple(level.count for level in levels)
     return Demand((root.bits, *(level.name for level in levels)), counts) if min(counts) > 0 else None
 
@@ -210,7 +210,7 @@ def _inside(layout: ResourceLayout, vertex: Vertex) -> bool:
 
 
 def _node_at(layout: ResourceLayout, bits: int) -> NodeResources | None:
-    """Give the node whose field holds all of a set."""
+    """Return the node whose field holds all of a set."""
     low, high = (bits & -bits).bit_length() - 1, bits.bit_length()
     node = layout.node_at(low)
     return node if node is not None and high <= node.high else None

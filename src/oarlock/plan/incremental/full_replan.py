@@ -14,13 +14,13 @@ from oarlock.plan.rules.containers import container_of, is_container
 
 
 def is_needed(planner: Planner, jobs: Iterable[WaitingJob]) -> bool:
-    """Say whether anything decides about jobs that a look at free resources does not tell."""
+    """Return whether anything decides about jobs that a look at free resources does not tell."""
     ranked = planner.settings.pack or any(queue.weighs or queue.predicts for queue in planner.queues)
     return ranked or bool(planner.limits) or planner.containers.needed or any(map(is_special, jobs))
 
 
 def is_special(job: WaitingJob) -> bool:
-    """Say whether a job alone is enough for that."""
+    """Return whether a job alone is enough for that."""
     inner = bool(job.types) and (is_container(job.types) or container_of(job.types) is not None)
     return inner or job.not_before > 0 or job.deadline is not None
 

@@ -82,7 +82,7 @@ class IncrementalPlan:
     # What happens.
 
     def submitted(self, job: WaitingJob) -> None:
-        """Let a job wait."""
+        """Add a waiting job."""
         self.planner.waiting[job.job_id] = job
         self._limited = self._limited or full_replan.is_special(job)
         self._admit(job)
@@ -96,7 +96,7 @@ class IncrementalPlan:
         self._candidates.come(self._classes.of(job.job_id))
 
     def started(self, job_id: int) -> None:
-        """Let a job that was decided to start have its resources, or a reservation be under way."""
+        """Record that a job that was decided to start now runs; reservations too."""
         planner = self.planner
         if job_id in planner.placed:
             place = planner.placements.pop(job_id)
@@ -112,11 +112,11 @@ class IncrementalPlan:
             self._move_to_placed(job_id, JobState.RUNNING, Reservation.NONE)
 
     def accepted(self, job_id: int) -> None:
-        """Let a reservation that was decided to be accepted be kept."""
+        """Record that a reservation was accepted."""
         self._move_to_placed(job_id, JobState.WAITING, Reservation.SCHEDULED)
 
     def ended(self, job_id: int, *, state: JobState = JobState.TERMINATED, exit_code: int = 0) -> None:
-        """Let a job be over, or be waited for no longer."""
+        """Record that a job ended or was withdrawn."""
         if job_id in self.planner.waiting:
             self._drop_waiting(job_id)
             self._stale = True
@@ -136,7 +136,7 @@ class IncrementalPlan:
         self._release_dependants(job_id, state, exit_code)
 
     def has_place(self, job: PlacedJob) -> None:
-        """Let a job have the place that a snapshot shows, whatever was known of it before."""
+        """Set a job's place to the one in a snapshot, whatever was recorded before."""
         if job.job_id in self.planner.waiting:
             self._drop_waiting(job.job_id)
         self.planner.accepted.pop(job.job_id, None)
@@ -147,20 +147,20 @@ class IncrementalPlan:
         self._replace_placed(job)
 
     def changed(self, job: WaitingJob) -> None:
-        """Let a job that waits be another than it was."""
+        """Replace a waiting job by its new version."""
         self._drop_waiting(job.job_id)
         self._stale = True
         self.submitted(job)
 
     def used(self, usage: dict[str, Usage]) -> None:
-        """Let people have used this much; where that orders jobs, a pass begins anew."""
+        """Set the accounted usage; where usage orders jobs, the pass restarts."""
         if usage != self.planner.usage:
             self.planner.usage = usage
             self._stale = self._stale or not self._in_order
 
     def advance(self, now: int) -> None:
-        """Let time pass."""
-        # Somebody's time is over, or had come and they did not start, or an answer was not written down.
+        """Move the clock forward."""
+        # A job ended or should have started and did not, or an answered reservation was not recorded.
         if now >= self._edges[0] or ((self._due or self.planner.dated) and now > self.now):
             self._stale = True
             while self._edges[0] <= now:
@@ -173,7 +173,7 @@ class IncrementalPlan:
     # What follows.
 
     def decide(self) -> Plan:
-        """Say who starts now, which reservations are answered, who has to leave: exactly as a whole pass would.
+        """Return what has to happen now (starts, answered reservations, kills), exactly as a full pass would.
 
         Dates of jobs that wait are there as far as the pass had to go.
         """
@@ -215,12 +215,12 @@ class IncrementalPlan:
         return plan
 
     def has_room(self, job: WaitingJob) -> bool:
-        """Say whether a job fits into what is free at this very instant."""
+        """Return whether a job fits into what is free at this very instant."""
         occupancy, choices = self._base.occupancy(self.planner.kind(job)), job.choices
         return any(occupancy.find_now(self.planner.fit(choice.shape), 1) is not None for choice in choices)
 
     def foreseen(self, job_id: int) -> Placement | None:
-        """Give the place that a waiting job was told last; it may be of an older pass."""
+        """Return the place that a waiting job was told last; it may be of an older pass."""
         return self.planner.placements.get(job_id) or self._older.get(job_id)
 
     # The pass.
@@ -261,7 +261,7 @@ class IncrementalPlan:
         self._stale = False
 
     def _current_pass(self, *, whole: bool) -> QueuePass | None:
-        """Give the turn that the pass is in; None when it is over, or nobody is left who may pass."""
+        """Return the turn that the pass is in; None when it is over, or nobody is left who may pass."""
         queues = self.planner.queues
         while True:
             queue_pass = self._queue_passes[-1] if self._queue_passes else None
@@ -277,7 +277,7 @@ class IncrementalPlan:
             self._queue_passes.append(self.planner.queue_pass(queue, list(self._queues.get(queue.name, {}).values())))
 
     def _is_worth_continuing(self, queue_pass: QueuePass) -> bool:
-        """Say whether somebody to come could start; in a line, the next one, unless it is no obstacle to others."""
+        """Return whether somebody to come could start; in a line, the next one, unless it is no obstacle to others."""
         if not queue_pass.strict_order:
             return self._candidates.left(self.planner.occupancies)
         classes = self._classes.of(queue_pass.jobs[queue_pass.at].job_id)
@@ -310,7 +310,7 @@ class IncrementalPlan:
         queue_pass.skip_to(len(jobs))
 
     def _appendable_pass(self, job: WaitingJob) -> QueuePass | None:
-        """Give the turn that a new job can be appended to: the pass is still in it, and the job is its last."""
+        """Return the turn that a new job can be appended to: the pass is still in it, and the job is its last."""
         queue_pass = self._queue_passes[-1] if self._queue_passes else None
         queue = self.planner.queues[len(self._queue_passes) - 1]
         if queue_pass is None or queue.name != job.queue or job.reservation == Reservation.TO_SCHEDULE:
@@ -375,7 +375,7 @@ class IncrementalPlan:
             heappush(self._edges, occupation.stop)
 
     def _replace_placed(self, placed: PlacedJob) -> None:
-        """Let a job have its place in the base as a snapshot would show it."""
+        """Replace a placed job's occupation in the base, as a full pass on a snapshot would compute it."""
         planner = self.planner
         if placed.job_id in self._base.settled:
             self._base.remove(placed.job_id)
@@ -390,7 +390,7 @@ class IncrementalPlan:
             planner.update_besteffort()
 
     def _extend_overdue(self) -> None:
-        """Let those who should be gone hold their resources, and those who wait for them, for another second."""
+        """Extend overdue jobs by one second, with their resources and the jobs that depend on them."""
         now, settled = self.now, self._base.settled
         for job in [job for job in self.planner.placed.values() if job.stop <= now]:
             self._ends[job.job_id] = now + 1

@@ -15,7 +15,7 @@ from oarlock.plan.settings import PlanSettings
 
 
 def is_cacheable(snapshot: Snapshot, settings: PlanSettings) -> bool:
-    """Say whether a look at free resources tells who starts; elsewhere a kept plan would save nothing."""
+    """Return whether a look at free resources tells who starts; elsewhere a kept plan would save nothing."""
     limited = settings.pack or snapshot.quotas or snapshot.quota_spans or snapshot.windows
     if limited or any(queue.weighs or queue.predicts or queue.keeps_dates for queue in snapshot.queues):
         return False
@@ -35,7 +35,7 @@ class PlanCache:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to go on from."""
+        """Whether the next pass starts from scratch."""
         return self._plan is None
 
     def forget(self) -> None:
@@ -43,7 +43,7 @@ class PlanCache:
         self._plan = None
 
     def starts(self, snapshot: Snapshot, *, now: int) -> Plan:
-        """Say who starts now, and what else has to happen, as a whole pass would; dates only as far as it had to go."""
+        """Return the plan of a pass that stops when no further job can start now; later dates may be missing."""
         return self._up_to_date(snapshot, now).decide()
 
     def whole(self, snapshot: Snapshot, *, now: int, out_of_time: OutOfTime = never) -> Plan:
@@ -61,7 +61,7 @@ class PlanCache:
         return plan
 
     def _is_of_the_same(self, plan: IncrementalPlan, snapshot: Snapshot, now: int) -> bool:
-        """Say whether nothing but jobs, and time, can have changed."""
+        """Return whether nothing but jobs, and time, can have changed."""
         known = plan.planner.shapes
         return (
             now >= plan.now
@@ -72,7 +72,7 @@ class PlanCache:
 
 
 def _follow(plan: IncrementalPlan, snapshot: Snapshot, now: int) -> None:
-    """Tell a live plan what is not as it knows it."""
+    """Apply the differences between a plan and a new snapshot as events."""
     planner = plan.planner
     plan.advance(now)
     plan.used(snapshot.usage)

@@ -31,17 +31,17 @@ class StartClasses:
         self.job_counts: dict[StartClass, int] = {}
 
     def of(self, job_id: int) -> tuple[StartClass, ...]:
-        """Give the sorts of a job: one for each of its alternatives."""
+        """Return the sorts of a job: one for each of its alternatives."""
         return self._of_job.get(job_id, ())
 
     def add(self, job: WaitingJob) -> None:
-        """Let one job more wait."""
+        """Add a waiting job."""
         self._of_job[job.job_id] = classes = self._find(job)
         for start_class in classes:
             self.job_counts[start_class] = self.job_counts.get(start_class, 0) + 1
 
     def forget(self, job_id: int) -> tuple[StartClass, ...]:
-        """Let a job wait no more; gives what its sorts were."""
+        """Remove a waiting job and return its start classes."""
         classes = self._of_job.pop(job_id, ())
         for start_class in classes:
             self.job_counts[start_class] -= 1
@@ -84,25 +84,25 @@ class StartCandidates:
         self._impossible: set[StartClass] = set()
 
     def come(self, classes: Sequence[StartClass]) -> None:
-        """Let one job more be still to come; it is counted among those who wait."""
+        """Add a job that the pass has not reached yet; `job_counts` counts it already."""
         if self._untried is not None:
             self._untried += [start_class for start_class in classes if start_class not in self._impossible]
 
     def gone(self, classes: Sequence[StartClass]) -> None:
-        """Let a job have had its turn."""
+        """Record that the pass has handled a job."""
         gone = self._gone
         for start_class in classes:
             gone[start_class] = gone.get(start_class, 0) + 1
 
     def waits_no_more(self, classes: Sequence[StartClass]) -> None:
-        """Let a job that had its turn be counted no more among those who wait."""
+        """Remove a handled job that no longer waits."""
         gone = self._gone
         for start_class in classes:
             if start_class in gone:
                 gone[start_class] -= 1
 
     def left(self, board: Occupancies) -> bool:
-        """Say whether anybody who is still to come could start now."""
+        """Return whether anybody who is still to come could start now."""
         untried, gone, job_counts, impossible = self._untried, self._gone, self._job_counts, self._impossible
         if untried is None:
             untried = self._untried = list(job_counts)
@@ -121,7 +121,7 @@ class StartCandidates:
         return False
 
     def could_start(self, classes: Sequence[StartClass], board: Occupancies) -> bool:
-        """Say whether a job could start now."""
+        """Return whether a job could start now."""
         impossible = self._impossible
         for start_class in classes:  # noqa: SIM110 - a generator would take twice as long
             if start_class not in impossible and self._could(start_class, board):

@@ -29,7 +29,7 @@ class Packing:
 
 
 def packing(fitter: Fitter, available: Availability, placed: Iterable[PlacedJob], *, pack: bool) -> Packing:
-    """Say what is preferred; without `pack` only that nodes that are awake need not be woken."""
+    """Describe what is preferred; without `pack` only that nodes that are awake need not be woken."""
     tiers = [available.ready] if available.asleep else []
     if pack:
         layout = fitter.layout

@@ -106,7 +106,7 @@ POLICIES: Mapping[str, Policy] = {
 
 @lru_cache(maxsize=64)
 def find_policy(name: str) -> Policy | None:
-    """Give the policy of a name; None if there is none."""
+    """Return the policy of a name; None if there is none."""
     name, *options = name.split("+")
     known = POLICIES.get(name)
     if known is None and (depth := _DEPTH.fullmatch(name)):

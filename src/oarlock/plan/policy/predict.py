@@ -27,14 +27,14 @@ _MOST_ROUNDS = 4
 
 
 def predicted(walltime: int, runs: Sequence[int]) -> int:
-    """Say how long a job will run: the mean of its user's last two runs; with fewer, and at most, what it asks for."""
+    """Return how long a job will run: the mean of its user's last two runs; with fewer, and at most, what it asks for."""
     if len(runs) < _RUNS:
         return walltime
     return max(1, min(walltime, sum(runs[:_RUNS]) // _RUNS))
 
 
 def expected_stop(job: PlacedJob, runs: Sequence[int], now: int) -> int:
-    """Say when a job that has its resources will be over; one that took longer than foreseen takes all its time."""
+    """Return when a job that has its resources will be over; one that took longer than foreseen takes all its time."""
     stop = job.start + predicted(job.stop - job.start, runs)
     return stop if stop > now else job.stop
 
@@ -65,7 +65,7 @@ def make_plan(
 
 
 def predicting_queues(snapshot: Snapshot) -> set[str]:
-    """Give the queues in which the time that jobs take is predicted."""
+    """Return the queues in which the time that jobs take is predicted."""
     if snapshot.quota_spans or any(rule.resource_seconds >= 0 for rule in snapshot.quotas):
         return set()  # somebody counts how long jobs take
     return {queue.name for queue in snapshot.queues if queue.predicts}
@@ -74,7 +74,7 @@ def predicting_queues(snapshot: Snapshot) -> set[str]:
 def with_predictions(
     snapshot: Snapshot, predicting: Collection[str], *, now: int, as_asked: Collection[int] = ()
 ) -> Snapshot:
-    """Give the snapshot as it would be if people asked for what they need; `as_asked` are jobs that keep their time."""
+    """Return the snapshot as it would be if people asked for what they need; `as_asked` are jobs that keep their time."""
     recent = snapshot.recent
     answering = any(job.reservation == Reservation.TO_SCHEDULE for job in snapshot.waiting)
 
@@ -94,12 +94,12 @@ def with_predictions(
 
 
 def _is_bound(types: Sequence[str]) -> bool:
-    """Say whether others count on a job's whole time: those inside of it, or those whose place it keeps."""
+    """Return whether others count on a job's whole time: those inside of it, or those whose place it keeps."""
     return bool(types) and (is_container(types) or container_of(types) is not None or placeholder_of(types) is not None)
 
 
 def with_full_walltimes(plan: Plan, snapshot: Snapshot) -> Plan:
-    """Give every placement the time that its job asked for: that is when it is ended."""
+    """Return a plan whose placements last as long as the requested walltimes, after which jobs are killed."""
     choices = {choice.moldable_id: choice for job in snapshot.waiting for choice in job.choices}
     placements = {number: _lasting(place, choices) for number, place in plan.placements.items()}
     return replace(plan, placements=placements)
@@ -111,7 +111,7 @@ def _lasting(place: Placement, choices: Mapping[int, Choice]) -> Placement:
 
 
 def _breaking(plan: Plan, snapshot: Snapshot, settings: PlanSettings) -> Iterator[int]:
-    """Give the jobs that are to start now and would be in the way of a reservation if they took all their time."""
+    """Return the jobs that are to start now and would be in the way of a reservation if they took all their time."""
     bits = {number: 1 << at for at, number in enumerate(plan.ids) if number}
     undated = {job.job_id for job in snapshot.waiting if job.reservation == Reservation.NONE}
     promised = [

@@ -35,7 +35,7 @@ class PriorityCalculator:
         self._sizes: dict[int, float] = {}
 
     def order(self, jobs: list[WaitingJob], _usage: Usage, settings: PlanSettings) -> list[WaitingJob]:
-        """Put those for whom most speaks first; the older first on equality."""
+        """Sort jobs by decreasing priority; ties go to the older job."""
         return sorted(jobs, key=lambda job: (-self.of(job).total, job.job_id))[: settings.depth]
 
     def of(self, job: WaitingJob) -> Priority:
@@ -68,7 +68,7 @@ class PriorityCalculator:
         return PriorityTerm("share", factor, f"{job.user} used {used:.0%}, should {target:.0%}")
 
     def _target(self, user: str) -> float:
-        """Give a user's part: what the site says, or an equal part of what that leaves to all others who used some."""
+        """Return a user's part: what the site says, or an equal part of what that leaves to all others who used some."""
         if user in self._targets:
             return self._targets[user] / 100
         others = {*self._used, user}.difference(self._targets)
@@ -80,7 +80,7 @@ class PriorityCalculator:
         return PriorityTerm("size", part, f"asks for {part:.0%} of the cluster")
 
     def _size(self, shape: int) -> float:
-        """Say which part of all resources a shape takes."""
+        """Return which part of all resources a shape takes."""
         if shape not in self._sizes:
             self._sizes[shape] = self._measured(shape)
         return self._sizes[shape]

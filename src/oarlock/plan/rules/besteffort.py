@@ -15,7 +15,7 @@ class JobResources(NamedTuple):
 
 
 def preemptible_resources(holders: Iterable[JobResources]) -> dict[str | None, int]:
-    """Give the resources on which somebody would have to die, by the room they are in."""
+    """Return the resources on which somebody would have to die, by the room they are in."""
     found: dict[str | None, int] = {}
     for holder in holders:
         found[holder.kind.container] = found.get(holder.kind.container, 0) | holder.resources
@@ -23,13 +23,13 @@ def preemptible_resources(holders: Iterable[JobResources]) -> dict[str | None, i
 
 
 def jobs_to_kill(running: Iterable[JobResources], newcomers: Iterable[JobResources]) -> tuple[int, ...]:
-    """Give the best-effort jobs in the way of newcomers; one that timeshares with all of them survives."""
+    """Return the best-effort jobs in the way of newcomers; one that timeshares with all of them survives."""
     arriving = list(newcomers)
     return tuple(job.job_id for job in running if any(is_in_the_way(job, newcomer) for newcomer in arriving))
 
 
 def is_in_the_way(job: JobResources, newcomer: JobResources) -> bool:
-    """Say whether a newcomer can have its resources only when a best-effort job is gone."""
+    """Return whether a newcomer can have its resources only when a best-effort job is gone."""
     if job.job_id == newcomer.job_id or not job.resources & newcomer.resources:
         return False
     if job.kind.container != newcomer.kind.container or (

@@ -16,12 +16,12 @@ from oarlock.plan.timeline.occupancy import FOREVER, Occupation
 
 
 def is_container(types: Iterable[str]) -> bool:
-    """Say whether other jobs may run inside of a job."""
+    """Return whether other jobs may run inside of a job."""
     return any(one == "container" or one.startswith("container=") for one in types)
 
 
 def opened_container(job: WaitingJob | PlacedJob) -> str | None:
-    """Give the name of the room that a job opens: its own, or its number; None if it is no container."""
+    """Return the name of the room that a job opens: its own, or its number; None if it is no container."""
     if isinstance(job, PlacedJob) and job.state == JobState.FINISHING:
         return None  # whatever is still inside of it has to end
     for one in job.types:
@@ -32,7 +32,7 @@ def opened_container(job: WaitingJob | PlacedJob) -> str | None:
 
 
 def container_of(types: Iterable[str]) -> str | None:
-    """Give the name or number of the container that a job belongs into, as its owner wrote it."""
+    """Return the name or number of the container that a job belongs into, as its owner wrote it."""
     return next((one.partition("=")[2] for one in types if one.startswith("inner=")), None)
 
 
@@ -61,7 +61,7 @@ class Containers:
                 self._waiting.setdefault(container, job.job_id)
 
     def room_of(self, job: WaitingJob | PlacedJob, resources: int | None = None) -> str | None:
-        """Give the room that a job belongs into; None: into none.
+        """Return the room that a job belongs into; None: into none.
 
         One that has resources already that are not in its room (any more) is in everybody's way until it is over.
         """
@@ -72,7 +72,7 @@ class Containers:
         return None
 
     def open(self, job: WaitingJob | PlacedJob, occupation: Occupation) -> str | None:
-        """Note the place of a job, in case it is a container; give the room that is larger now."""
+        """Record the occupation of a job if it is a container; return the name of the container that grew."""
         container = opened_container(job) if job.types else None
         if container is not None:
             self._occupations.setdefault(container, {})[job.job_id] = occupation
@@ -81,14 +81,14 @@ class Containers:
         return container
 
     def withdraw(self, job: WaitingJob) -> str | None:
-        """Forget the place of a job, in case it is a container; give the room that is smaller now."""
+        """Remove the occupation of a job if it is a container; return the name of the container that shrank."""
         container = opened_container(job)
         if container is not None:
             self._occupations[container].pop(job.job_id, None)
         return container
 
     def close(self, job_id: int) -> str | None:
-        """Forget a container; give the room that is smaller now."""
+        """Remove a container job; return the name of the container that shrank."""
         container = self._names.pop(str(job_id), None)
         if container is not None:
             self._occupations[container].pop(job_id, None)
@@ -96,20 +96,20 @@ class Containers:
         return container
 
     def resources(self, container: str) -> int:
-        """Give all that is in a room at some time."""
+        """Return all that is in a room at some time."""
         return union(occupation.resources for occupation in self._occupations.get(container, {}).values())
 
     def running(self, container: str) -> int:
-        """Give what jobs can start on: the resources of containers that run."""
+        """Return what jobs can start on: the resources of containers that run."""
         return self._running.get(container, 0)
 
     def next(self, container: str) -> tuple[int, int]:
-        """Give the container of a room that comes first, and when it starts."""
+        """Return the container of a room that comes first, and when it starts."""
         start, job_id = min((occupation.start, job_id) for job_id, occupation in self._occupations[container].items())
         return job_id, start
 
     def shut(self, container: str) -> list[Occupation]:
-        """Give when which resources of a room are not in it."""
+        """Return when which resources of a room are not in it."""
         occupations = list(self._occupations.get(container, {}).values())
         everything = self.resources(container)
         edges = sorted(
@@ -122,11 +122,11 @@ class Containers:
         return [Occupation(begin, end, without(everything, some)) for begin, end, some in there]
 
     def is_gone(self, container: str) -> bool:
-        """Say whether no container of a room is there, not even one that waits."""
+        """Return whether no container of a room is there, not even one that waits."""
         return not self._occupations.get(container) and container not in self._waiting
 
     def blocked(self, container: str) -> Blocked | None:
-        """Say why nothing can be planned in a room."""
+        """Explain why nothing can be planned in a room."""
         if self._occupations.get(container):
             return None
         if self.is_gone(container):
@@ -135,10 +135,10 @@ class Containers:
 
 
 def placeholder_of(types: Iterable[str]) -> str | None:
-    """Give the name under which a job keeps its resources for others; None if it does not."""
+    """Return the name under which a job keeps its resources for others; None if it does not."""
     return next((one.partition("=")[2] for one in types if one.startswith("placeholder=")), None)
 
 
 def allowed_placeholder(types: Iterable[str]) -> str | None:
-    """Give the name of the placeholders that are not in a job's way (`allow=NAME`, and OAR's `allowed=NAME`)."""
+    """Return the name of the placeholders that are not in a job's way (`allow=NAME`, and OAR's `allowed=NAME`)."""
     return next((one.partition("=")[2] for one in types if one.startswith(("allow=", "allowed="))), None)

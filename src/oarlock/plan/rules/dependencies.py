@@ -18,7 +18,7 @@ class Blocked(NamedTuple):
 def earliest_start(
     job: WaitingJob, ends: Mapping[int, int], *, security_time: int, release_after_error: bool
 ) -> int | Blocked:
-    """Give the instant from which a job may start, or what blocks it.
+    """Return the instant from which a job may start, or what blocks it.
 
     `ends` are the predicted ends of jobs that are not over. A job that ended in Error lets its dependants go (a site
     may decide otherwise); one that ended with a non-zero exit code does not.

@@ -48,14 +48,14 @@ class QuotaCounter:
         self.used[first:last] = [QuotaUse(*map(sum, zip(used, use, strict=True))) for used in self.used[first:last]]
 
     def over(self, begin: int, end: int, headroom: QuotaUse) -> int | None:
-        """Say until when more than `room` is used for the last time in [begin, end); None: it never is."""
+        """Return until when more than `room` is used for the last time in [begin, end); None: it never is."""
         for index in range(bisect_left(self.times, end) - 1, bisect_right(self.times, begin) - 2, -1):
             if any(used > most for used, most in zip(self.used[index], headroom, strict=True)):
                 return self.times[index + 1]
         return None
 
     def most(self, begin: int, end: int) -> QuotaUse:
-        """Give the most that is used at once in [begin, end), each for itself."""
+        """Return the most that is used at once in [begin, end), each for itself."""
         inside = self.used[bisect_right(self.times, begin) - 1 : bisect_left(self.times, end)]
         return QuotaUse(*map(max, zip(*inside, strict=True)))
 
@@ -75,12 +75,12 @@ class QuotaLimit(NamedTuple):
     counter: QuotaCounter
 
     def headroom(self, use: QuotaUse) -> QuotaUse:
-        """Give what others may have beside such a job; less than nothing if it is too much by itself."""
+        """Return what others may have beside such a job; less than nothing if it is too much by itself."""
         most = self.rule.resources, self.rule.jobs, self.rule.resource_seconds
         return QuotaUse(*(_NO_LIMIT if limit < 0 else limit - own for limit, own in zip(most, use, strict=True)))
 
     def clear_from(self, start: int, length: int, use: QuotaUse) -> int:
-        """Give the earliest instant from `start` on at which such a job breaks no rule for `length`."""
+        """Return the earliest instant from `start` on at which such a job breaks no rule for `length`."""
         headroom = self.headroom(use)
         for begin, end in self.spans:
             while begin < start + length and start < end:
@@ -115,7 +115,7 @@ class Quotas:
         self._counted: dict[int, tuple[list[QuotaCounter], Occupation, QuotaUse]] = {}
 
     def limits(self, job: WaitingJob | PlacedJob, *, besteffort: bool) -> tuple[QuotaLimit, ...]:
-        """Give the rules that hold for a job."""
+        """Return the rules that hold for a job."""
         return self._of(job, besteffort=besteffort).limits
 
     def count(self, job: WaitingJob | PlacedJob, occupation: Occupation, use: QuotaUse, *, besteffort: bool) -> None:
@@ -149,7 +149,7 @@ class Quotas:
             counter.add(occupation.start, occupation.stop, QuotaUse(*(sign * one for one in use)))
 
     def _of(self, job: WaitingJob | PlacedJob, *, besteffort: bool) -> "JobQuotas":
-        """Find out once for all jobs that no rule tells apart."""
+        """Return the quotas of a job, cached for all jobs that no rule distinguishes."""
         if is_container(job.types) or NO_QUOTAS in job.types:
             return JobQuotas((), ())
         words = " ".join(sorted({one.partition("=")[0] for one in job.types}))
@@ -194,7 +194,7 @@ class CountedJob(NamedTuple):
 
 
 def quota_shares(rules: Sequence[QuotaRule], present: Sequence[CountedJob]) -> list[QuotaShare]:
-    """Say what of each rule is used, in the order of the rules; those of whom nobody is there are left out."""
+    """Describe what of each rule is used, in the order of the rules; those of whom nobody is there are left out."""
     book = Quotas(rules, ())
     found: dict[tuple[int, bool, Selection], list[CountedJob]] = {}
     for one in present:
@@ -216,7 +216,7 @@ def _share(rule: QuotaRule, whose: Selection, members: Sequence[CountedJob], *, 
 
 
 def earliest_within(limits: Sequence[QuotaLimit], start: int, length: int, use: QuotaUse) -> int | None:
-    """Give the earliest instant from `start` on at which a job breaks none of these rules; None: there is never one."""
+    """Return the earliest instant from `start` on at which a job breaks none of these rules; None: there is never one."""
     before = -1
     while start > before:
         before = start
@@ -228,14 +228,14 @@ def earliest_within(limits: Sequence[QuotaLimit], start: int, length: int, use: 
 
 
 def edges(limits: Iterable[QuotaLimit]) -> set[int]:
-    """Give the instants at which what these rules allow may change."""
+    """Return the instants at which what these rules allow may change."""
     return {edge for limit in limits for edge in limit.counter.times} | {
         edge for limit in limits for span in limit.spans for edge in span
     }
 
 
 def broken_quota(limits: Sequence[QuotaLimit], start: int, length: int, use: QuotaUse) -> str:
-    """Say which rule such a job would break, in words; nothing if it breaks none."""
+    """Return which rule such a job would break, in words; nothing if it breaks none."""
     for limit in limits:
         if limit.clear_from(start, length, use) > start:
             return _told(limit, start, length, use)
@@ -270,7 +270,7 @@ def _speaks_of(rule: QuotaRule, job: WaitingJob | PlacedJob) -> bool:
 
 
 def _selection(rule: QuotaRule, job: WaitingJob | PlacedJob) -> Selection:
-    """Give whose use a rule counts, seen from a job."""
+    """Return whose use a rule counts, seen from a job."""
     queue, project, job_type, user = _words(rule)
     return (
         job.queue if queue == EACH else queue,
@@ -281,7 +281,7 @@ def _selection(rule: QuotaRule, job: WaitingJob | PlacedJob) -> Selection:
 
 
 def _names(other: QuotaRule, rule: QuotaRule) -> bool:
-    """Say whether another rule gives a name, or several, what this one says of each."""
+    """Return whether another rule gives a name, or several, what this one says of each."""
     mine, its = _words(rule), _words(other)
     return mine != its and all(
         one == two or (one == EACH and two != ALL_TOGETHER) for one, two in zip(mine, its, strict=True)

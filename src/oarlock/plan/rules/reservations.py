@@ -45,7 +45,7 @@ class ReservationFit:
 
 
 def ready_first(fit: Fit, ready: int) -> Fit:
-    """Let a shape take of what is ready (in its own units) where it can."""
+    """Wrap a fit so that it prefers ready resources (given in its own units)."""
     return ReservationFit(fit, ready, fit.least, fit.of_nodes, fit.monotone, fit.demand)
 
 
@@ -58,7 +58,7 @@ class DueReservation(NamedTuple):
 
 
 def is_accepted(job: PlacedJob) -> bool:
-    """Say whether a job is a reservation that was accepted and did not start yet; one that is held keeps its place."""
+    """Return whether a job is a reservation that was accepted and did not start yet; one that is held keeps its place."""
     return job.state in _NOT_BEGUN and job.reservation == Reservation.SCHEDULED
 
 
@@ -76,7 +76,7 @@ def place_reservation(
     security_time: int,
     conflict: str = "the date is taken",
 ) -> Placement | Unplaced:
-    """Give a new reservation its place at the asked date, or refuse it and say when it could be.
+    """Place a new reservation at the requested date, or refuse it with the earliest possible date.
 
     Only the first alternative counts. A date in the past is moved to now, unless it would all be over. What is taken of
     a free set, and what else holds the job back, is for `held` to say; `later` finds the next place. `conflict` is

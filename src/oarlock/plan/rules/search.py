@@ -46,28 +46,28 @@ class JobLimits(NamedTuple):
     counted: int
 
     def use(self, resources: int) -> QuotaUse:
-        """Say what a job has that is given these resources."""
+        """Describe what a job has that is given these resources."""
         return self.use_of((resources & self.counted).bit_count())
 
     def use_of(self, count: int) -> QuotaUse:
-        """Say what a job has that is given so many resources."""
+        """Describe what a job has that is given so many resources."""
         return QuotaUse(count, 1, count * self.walltime)
 
     def resources_before_windows(self, start: int) -> int:
-        """Give the resources with a window that a job which starts then would run into."""
+        """Return the resources with a window that a job which starts then would run into."""
         return union(one.resources for one in self.windows if one.start < start + self.lasting and start < one.stop)
 
     def free(self, fitter: Fitter, fit: Fit, start: int, free: int) -> int:
-        """Give what is left of a free set for a start, where windows come soon."""
+        """Return what is left of a free set for a start, where windows come soon."""
         soon = self.resources_before_windows(start)
         return without(free, fitter.touched_nodes(soon) if fit.of_nodes else soon)
 
     def allow(self, start: int, resources: int) -> bool:
-        """Say whether quotas let a job start then, with these resources."""
+        """Return whether quotas let a job start then, with these resources."""
         return earliest_within(self.limits, start, self.length, self.use(resources)) == start
 
     def broken(self, start: int, resources: int) -> str:
-        """Say which quota keeps a job from having these resources then; nothing if none does."""
+        """Return which quota keeps a job from having these resources then; nothing if none does."""
         return broken_quota(self.limits, start, self.length, self.use(resources))
 
 
@@ -105,13 +105,13 @@ def _instant_by_instant(
 
 
 def _instants(occupancy: Occupancy, held: JobLimits, begin: int) -> list[int]:
-    """Give the instants at which a job may begin: at once, or when something changes."""
+    """Return the instants at which a job may begin: at once, or when something changes."""
     changes = {edge for edge in edges(held.limits) if begin < edge < FOREVER}
     return sorted(changes.union(occupancy.instants(begin)))
 
 
 def fewest(fitter: Fitter, shape: Shape, fit: Fit, counted: int) -> int:
-    """Give a number of counted resources that every place of a shape has at least."""
+    """Return a number of counted resources that every place of a shape has at least."""
     parts = fit.groups if isinstance(fit, GroupsFit) else [fit]
     return sum(
         _least(fitter, part)

@@ -20,12 +20,12 @@ class SharingClass(NamedTuple):
 
 
 def is_besteffort(types: Iterable[str]) -> bool:
-    """Say whether a job gives way to every other."""
+    """Return whether a job gives way to every other."""
     return "besteffort" in types
 
 
 def sharing_class(types: Iterable[str], user: str, name: str | None) -> SharingClass | None:
-    """Give a job's timesharing class; None if it shares with nobody.
+    """Return a job's timesharing class; None if it does not share.
 
     `timesharing` alone is `*,*`. `user` stands for the job's own user; `name` (the manual also writes `job_name`) for
     its own name, and an unnamed job falls back to `*`.

@@ -46,15 +46,15 @@ class PlanLimits:
         self._reserved: dict[int, Fit] = {}
 
     def __bool__(self) -> bool:
-        """Say whether there is any limit."""
+        """Return whether there is any limit."""
         return self._quotas is not None or bool(self.windows)
 
     def restricts(self, kind: OccupancyKind) -> bool:
-        """Say whether anything could hold back jobs of a kind."""
+        """Return whether anything could hold back jobs of a kind."""
         return self._quotas is not None or (kind.besteffort and bool(self.windows))
 
     def job_limits(self, job: WaitingJob, kind: OccupancyKind, choice: Choice, choose: Choose) -> JobLimits:
-        """Give what holds a job back."""
+        """Return what holds a job back."""
         return JobLimits(
             limits=self._quotas.limits(job, besteffort=kind.besteffort) if self._quotas is not None else (),
             windows=self.windows if kind.besteffort and not kind.reservation else (),
@@ -88,7 +88,7 @@ class PlanLimits:
         )
 
     def quota_broken_now(self, job: WaitingJob, kind: OccupancyKind, choice: Choice, free: int) -> str:
-        """Say which quota keeps a job from starting now, with what it could have (`free`) or the least it needs."""
+        """Return which quota keeps a job from starting now, with what it could have (`free`) or the least it needs."""
         if self._quotas is None:
             return ""
         fit = self._planner.fit(choice.shape)
@@ -98,7 +98,7 @@ class PlanLimits:
             return broken_quota(held.limits, self._planner.now, held.length, use)
 
     def restrict(self, job: WaitingJob, kind: OccupancyKind, option: PlacementOption) -> PlacementOption | None:
-        """Give what is left of a place that begins now; None if limits leave nothing."""
+        """Return what is left of a place that begins now; None if limits leave nothing."""
         if not self.restricts(kind):
             return option
         fit, start = option.fit, option.window.start
@@ -109,14 +109,14 @@ class PlanLimits:
         return replace(option, window=FreeWindow(start, left))
 
     def quota_broken_by(self, job: WaitingJob, kind: OccupancyKind, option: PlacementOption) -> str:
-        """Say which quota keeps a job from a place that is free; nothing if none does."""
+        """Return which quota keeps a job from a place that is free; nothing if none does."""
         held = self.job_limits(
             job, kind, option.choice, lambda free: self._planner.choose_resources(kind, option.fit, free)
         )
         return held.broken(option.window.start, held.choose(option.window.free))
 
     def place_reservation(self, job: WaitingJob, kind: OccupancyKind) -> Placement | Unplaced:
-        """Look for the place of a new reservation at its date."""
+        """Place a new reservation at its date, or explain why it is refused."""
         planner, choice = self._planner, job.choices[0]
         blocked = None if kind.container is None else planner.containers.blocked(kind.container)
         if blocked is not None:
@@ -141,7 +141,7 @@ class PlanLimits:
         )
 
     def _reservation_fit(self, shape: int) -> Fit:
-        """Give a shape as reservations ask for it; one for all of them, since charts remember what they were asked."""
+        """Return a shape as reservations ask for it; one for all of them, since charts remember what they were asked."""
         known = self._reserved.get(shape)
         if known is None:
             fit = self._planner.fit(shape)
@@ -154,7 +154,7 @@ class PlanLimits:
         return ", ".join(name for one, name in self.names.items() if one.start < stop and start < one.stop)
 
     def allow(self, job: WaitingJob, kind: OccupancyKind, place: Placement, resources: int) -> bool:
-        """Say whether a job may have a place that is free."""
+        """Return whether a job may have a place that is free."""
         if not self.restricts(kind):
             return True
         choice = Choice(place.moldable_id, 0, place.stop - place.start)
@@ -162,7 +162,7 @@ class PlanLimits:
         return not held.resources_before_windows(place.start) & resources and held.allow(place.start, resources)
 
     def why_never(self, job: WaitingJob, kind: OccupancyKind) -> Unplaced:
-        """Say why a job that is not too big for the cluster never has a place: its container, a quota, what is away."""
+        """Explain why a job that is not too big for the cluster never has a place: its container, a quota, what is away."""
         if kind.container is not None:
             return Unplaced(job.job_id, Obstacle.CONTAINER, "its container never has what it asks for, for so long")
         planner = self._planner
@@ -177,7 +177,7 @@ class PlanLimits:
         return Unplaced(job.job_id, Obstacle.UNAVAILABLE, "too many of the resources it could use are away")
 
     def count(self, job: WaitingJob | PlacedJob, kind: OccupancyKind, occupation: Occupation, walltime: int) -> None:
-        """Let quotas count a job that has a place."""
+        """Count a placed job in the quotas."""
         if self._quotas is not None:
             size = (occupation.resources & self._counted).bit_count()
             self._quotas.count(job, occupation, QuotaUse(size, 1, size * walltime), besteffort=kind.besteffort)

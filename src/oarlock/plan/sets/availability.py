@@ -30,7 +30,7 @@ class Availability(NamedTuple):
 
 
 def availability(layout: ResourceLayout, settings: PlanSettings, now: int) -> Availability:
-    """Look at the states of all resources."""
+    """Compute the availability of all resources from their states."""
     states, following, types = (_sets(layout, column) for column in ("state", "next_state", "type"))
     leaving = union(following.get(state, 0) for state in _LEAVING)
     existing = without(layout.everything, states.get(ResourceState.DEAD, 0))

@@ -19,17 +19,17 @@ _FEW, _ONE_BY_ONE = 5, 16_000  # so few members, or members times width: taking 
 
 
 def without(bits: int, taken: int) -> int:
-    """Give the members of `bits` that are not in `taken`."""
+    """Return the members of `bits` that are not in `taken`."""
     return bits ^ (bits & taken)
 
 
 def union(sets: Iterable[int]) -> int:
-    """Give the members of any of the sets."""
+    """Return the members of any of the sets."""
     return reduce(or_, sets, 0)
 
 
 def lowest(bits: int, count: int) -> int:
-    """Give the `count` lowest members; `bits` must have that many.
+    """Return the `count` lowest members; `bits` must have that many.
 
     A few are taken one by one. For many, the number is halved until the cut between wanted and unwanted members is
     found, so that the whole costs about two population counts of the full width.
@@ -107,7 +107,7 @@ def fold(names: Iterable[str]) -> str:
 
 
 def _joined(numbered: dict[tuple[str, str, int], set[int]]) -> dict[tuple[str, str, int], set[int]]:
-    """Let `n10` join `n08, n09`: an unpadded number belongs to a padded family of the same width."""
+    """Join `n10` with `n08, n09`: an unpadded number belongs to the padded numbers of the same width."""
     for before, after, width in [key for key in numbered if key[2]]:
         unpadded = numbered.get((before, after, 0), set())
         same_width = {number for number in unpadded if len(str(number)) == width}

@@ -62,37 +62,37 @@ class ResourceLayout:
         return max(self.place, default=-1) + 1
 
     def bits_of(self, ids: Iterable[int]) -> int:
-        """Give the set of these resources; ids that are not (or no longer) here are left out."""
+        """Return the set of these resources; ids that are not (or no longer) here are left out."""
         found = (self._position.get(resource) for resource in ids)
         return bits_at([at for at in found if at is not None])
 
     def ids_of(self, bits: int) -> tuple[int, ...]:
-        """Give the resource ids of a set, in preferred order."""
+        """Return the resource ids of a set, in preferred order."""
         return tuple([self.ids[at] for at in positions(bits)])
 
     def rows_of(self, bits: int) -> list[int]:
-        """Give the table rows of a set, in preferred order."""
+        """Return the table rows of a set, in preferred order."""
         return [self._row_at[at] for at in positions(bits)]
 
     def nodes_of(self, bits: int) -> list[str]:
-        """Give the names of the nodes that a set touches, in preferred order."""
+        """Return the names of the nodes that a set touches, in preferred order."""
         return [node.name for node in self.nodes if node.bits & bits]
 
     def node_at(self, position: int) -> NodeResources | None:
-        """Give the node whose field a position is in; None where there are no fields, or behind them."""
+        """Return the node whose field a position is in; None where there are no fields, or behind them."""
         index = bisect_right(self._lows, position) - 1
         node = self.nodes[index] if self.width and index >= 0 else None
         return node if node is not None and position < node.high else None
 
     def column(self, name: str) -> Sequence[Value]:
-        """Give a property of all resources, by table row. `UnknownProperty` where there is none of that name."""
+        """Return a property of all resources, by table row. `UnknownProperty` where there is none of that name."""
         column = self.table.ids if name == "resource_id" else self.table.columns.get(name)
         if column is None:
             raise UnknownProperty(f"There is no property `{name}`.", hint="`oarproperty -l` lists the properties.")
         return column
 
     def by_value(self, name: str) -> dict[Value, int]:
-        """Give the set of resources of each value of a property, in order of first appearance; made once."""
+        """Return the set of resources of each value of a property, in order of first appearance; made once."""
         known = self._by_value.get(name)
         if known is None:
             known = self._by_value[name] = self._group_by_value(self.column(name))
@@ -107,7 +107,7 @@ class ResourceLayout:
         return {value: bits_at(places) for value, places in found.items()}
 
     def unset(self, name: str) -> int:
-        """Give the resources without a value. A node without a name is no node: licences may have an empty text."""
+        """Return the resources without a value. A node without a name is no node: licences may have an empty text."""
         known = self._unset.get(name)
         if known is None:
             column, nothing = self.column(name), {None, ""} if name == NODE else {None}
@@ -120,7 +120,7 @@ class ResourceLayout:
 
 
 def bits_at(places: Sequence[int]) -> int:
-    """Make a set of positions."""
+    """Return the set with these positions; one write per byte instead of one big `|` per member."""
     if not places:
         return 0
     image = bytearray(max(places) // 8 + 1)
@@ -130,7 +130,7 @@ def bits_at(places: Sequence[int]) -> int:
 
 
 def make_layout(table: ResourceTable, order: Sequence[ResourceOrder]) -> ResourceLayout:
-    """Give every resource its position."""
+    """Assign a position to every resource."""
     names = table.columns.get(NODE, (None,) * len(table.ids))
     rows = sorted(preferred_rows(table, order), key=lambda row: not names[row])
     runs = _runs(rows, names)
@@ -169,7 +169,7 @@ def _field_width(sizes: Sequence[int]) -> int:
 
 
 def _power(size: int) -> int:
-    """Give the power of two, a byte at least, that holds so many."""
+    """Return the power of two, a byte at least, that holds so many."""
     return max(8, 1 << (size - 1).bit_length())
 
 
@@ -183,7 +183,7 @@ def _plain(table: ResourceTable, rows: list[int], names: Sequence[Value]) -> Res
 
 
 def preferred_rows(table: ResourceTable, order: Sequence[ResourceOrder]) -> list[int]:
-    """Give the row numbers of a table in that order; ties go to the lower resource id; nothing comes last."""
+    """Return the row numbers of a table in that order; ties go to the lower resource id; nothing comes last."""
     rows = sorted(range(len(table.ids)), key=table.ids.__getitem__)
     for term in reversed(order):
         if term.column == "resource_id":

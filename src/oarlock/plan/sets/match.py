@@ -23,7 +23,7 @@ class MatchResult:
 
 
 def matching(layout: ResourceLayout, condition: Condition | None) -> int:
-    """Give the resources for which a condition is true (unknown is not true); all of them without a condition.
+    """Return the resources for which a condition is true (unknown is not true); all of them without a condition.
 
     `UnknownProperty` if it names what resources do not have.
     """

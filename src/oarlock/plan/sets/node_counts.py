@@ -52,15 +52,15 @@ class NodeFields:
         self._spread = _spreads(width)
 
     def nonempty(self, bits: int) -> int:
-        """Give the lows of the fields that hold at least one member."""
+        """Return the lows of the fields that hold at least one member."""
         return self._nonempty_tops(bits) >> (self.width - 1)
 
     def _nonempty_tops(self, bits: int) -> int:
-        """Give the highest bits of these fields. Any member but the highest makes a sum that reaches up to it."""
+        """Return the highest bits of these fields. Any member but the highest makes a sum that reaches up to it."""
         return ((bits & self._below) + self._below | bits) & self._tops
 
     def at_least(self, bits: int, count: int) -> int:
-        """Give a mark in each field that holds `count` members or more; `lows_of` turns marks into lows."""
+        """Return a mark in each field that holds `count` members or more; `lows_of` turns marks into lows."""
         if count > self.width:
             return 0
         if count <= PLAIN:
@@ -90,7 +90,7 @@ class NodeFields:
         return marks >> self._mark
 
     def filled(self, lows: int) -> int:
-        """Give whole fields for their lows."""
+        """Return whole fields for their lows."""
         return (lows << self.width) - lows
 
     def nodes(self, lows: int) -> int:
@@ -113,7 +113,7 @@ class NodeFields:
         return made
 
     def lowest(self, bits: int, marks: int, fields: int, count: int) -> int:
-        """Give the `count` lowest members of each of the first so many `fields` that are marked as having as many."""
+        """Return the `count` lowest members of each of the first so many `fields` that are marked as having as many."""
         marks = lowest(marks, fields)
         given = (
             self._lowest_node_by_node(bits, marks, count)
@@ -142,22 +142,22 @@ class NodeFields:
         return TakenResources(here ^ left, self.nodes(lows), whole=False)
 
     def touched(self, resources: int) -> int:
-        """Give the nodes that a set has a resource of. Whoever was just given a set asks next, so that is kept."""
+        """Return the nodes that a set has a resource of. Whoever was just given a set asks next, so that is kept."""
         if resources is self._last.resources:
             return self._last.nodes
         return self.nodes(self.nonempty(resources & self.everything))
 
     def whole(self, resources: int) -> bool | None:
-        """Say whether a set was given as all resources of its nodes; None if it is not the one that was given last."""
+        """Return whether a set was given as all resources of its nodes; None if it is not the one that was given last."""
         return self._last.whole if resources is self._last.resources else None
 
     def smallest(self, nodes: int) -> int:
-        """Give the size of the smallest of these nodes."""
+        """Return the size of the smallest of these nodes."""
         return min((self._node_bits[index].bit_count() for index in positions(nodes)), default=0)
 
 
 def _halved(width: int, total: int) -> int:
-    """Give `width` ones, as many zeros, and so on."""
+    """Return `width` ones, as many zeros, and so on."""
     return _repeated((1 << width) - 1, 2 * width, total // (2 * width))
 
 

@@ -26,7 +26,7 @@ class SlotBlock:
         self.sum_up()
 
     def copy(self) -> "SlotBlock":
-        """Give a block that can be changed apart."""
+        """Return a block that can be changed apart."""
         duplicate = SlotBlock.__new__(SlotBlock)
         duplicate.times, duplicate.sets, duplicate.counts = self.times[:], self.sets[:], self.counts[:]
         duplicate.taken, duplicate.taken_size, duplicate.common, duplicate.fewest = (
@@ -38,7 +38,7 @@ class SlotBlock:
         return duplicate
 
     def sum_up(self) -> None:
-        """Find out anew what is free in all slots, and how many units at least in each."""
+        """Recompute what is free in all slots, and the smallest count of free units."""
         self.common = reduce(and_, self.sets) ^ self.taken
         self.fewest = min(self.counts) - self.taken_size
 
@@ -59,11 +59,11 @@ class SlotBlock:
         )
 
     def is_all(self, first: int, last: int) -> bool:
-        """Say whether these slots are all that there are."""
+        """Return whether these slots are all that there are."""
         return first == 0 and last == len(self.times)
 
     def during(self, first: int, last: int) -> int:
-        """Give the units that are free in all of these slots."""
+        """Return the units that are free in all of these slots."""
         return self.common if self.is_all(first, last) else reduce(and_, self.sets[first:last]) ^ self.taken
 
     def occupy(self, first: int, last: int, units: int, size: int) -> None:
@@ -78,7 +78,7 @@ class SlotBlock:
             self.fewest = min(self.fewest, min(counts) - self.taken_size)
 
     def change(self, first: int, last: int, units: int, *, free: bool) -> None:
-        """Make units free, or not, whatever they were."""
+        """Mark units as free or as taken, whatever they were before."""
         self.write_out()
         if free:
             changed = [known | units for known in self.sets[first:last]]
@@ -89,7 +89,7 @@ class SlotBlock:
         self.sum_up()
 
     def last_short(self, least: int, first: int, last: int) -> int:
-        """Give the last of these slots that has too few units; -1 if all have enough."""
+        """Return the last of these slots that has too few units; -1 if all have enough."""
         if self.is_all(first, last) and self.fewest >= least:
             return -1
         least += self.taken_size
@@ -108,7 +108,7 @@ class BlockedTimeline:
 
     @classmethod
     def of(cls, slots: Slots) -> Self:
-        """Make a timeline of slots that are known already."""
+        """Build a timeline from existing slots."""
         made = cls.__new__(cls)
         counts = [free.bit_count() for free in slots.free]
         parts = [slice(first, first + cls.full // 2) for first in range(0, len(counts), cls.full // 2)]
@@ -132,7 +132,7 @@ class BlockedTimeline:
         return [count - block.taken_size for block in self.blocks for count in block.counts]
 
     def copy(self) -> Self:
-        """Give a timeline that can be changed apart."""
+        """Return a timeline that can be changed apart."""
         duplicate = type(self).__new__(type(self))
         duplicate.starts, duplicate.blocks = self.starts[:], [block.copy() for block in self.blocks]
         return duplicate
@@ -149,7 +149,7 @@ class BlockedTimeline:
                 block.change(first, last, units, free=False)
 
     def release(self, start: int, stop: int, units: int) -> None:
-        """Give units back during [start, stop), whether they were taken or not."""
+        """Return units back during [start, stop), whether they were taken or not."""
         for block, first, last in self._span(start, stop):
             block.change(first, last, units, free=True)
 
@@ -165,7 +165,7 @@ class BlockedTimeline:
         block.sum_up()
 
     def during(self, start: int, stop: int) -> int:
-        """Give the units that are free all the time in [start, stop); `start` is not before the begin."""
+        """Return the units that are free all the time in [start, stop); `start` is not before the begin."""
         window = SlidingWindow(self, *self._place(start))
         window.reach(stop, 0)
         return window.free()
@@ -193,12 +193,12 @@ class BlockedTimeline:
         return None
 
     def _place(self, instant: int) -> tuple[int, int]:
-        """Give the block and the slot in it that an instant is in; the first of all for what is before."""
+        """Return the block and the slot in it that an instant is in; the first of all for what is before."""
         at = max(bisect_right(self.starts, instant) - 1, 0)
         return at, max(bisect_right(self.blocks[at].times, instant) - 1, 0)
 
     def _has_some(self, start: int, stop: int, units: int) -> bool:
-        """Say whether some of the units are free at some instant of [start, stop)."""
+        """Return whether some of the units are free at some instant of [start, stop)."""
         (at, first), last_at = self._place(start), bisect_left(self.starts, stop) - 1
         for number in range(at, last_at + 1):
             block = self.blocks[number]
@@ -209,7 +209,7 @@ class BlockedTimeline:
         return False
 
     def _span(self, start: int, stop: int) -> list[tuple[SlotBlock, int, int]]:
-        """Make instants at both ends and give the slots between them; what lies before the begin is cut off."""
+        """Split slots at both ends and return the slots between them; the part before the begin is cut off."""
         start = max(start, self.starts[0])
         if stop <= start:
             return []
@@ -251,7 +251,7 @@ class SlidingWindow:
         self.back: list[int] = []
 
     def reach(self, stop: int, least: int) -> tuple[int, int] | None:
-        """Let the window reach up to an instant. Give instead the last slot on the way that has fewer than `least`."""
+        """Extend the window up to an instant; return the last slot on the way with fewer than `least` units, if any."""
         end_at = bisect_left(self.starts, stop, self.end_at + 1) - 1
         end = bisect_left(self.blocks[end_at].times, stop)
         if (end_at, end) == (self.end_at, self.end):
@@ -267,7 +267,7 @@ class SlidingWindow:
         return None
 
     def free(self) -> int:
-        """Give what is free in all of the window."""
+        """Return what is free in all of the window."""
         block = self.blocks[self.at]
         if self.end_at == self.at:
             return block.during(self.slot, self.end)
@@ -293,7 +293,7 @@ class SlidingWindow:
             self.front = units if at == self.at + 1 else self.front & units
 
     def _slots(self, at: int, slot: int, end_at: int, end: int) -> list[tuple[int, int, int]]:
-        """Give the slots from one place to another, block by block."""
+        """Return the slots from one place to another, block by block."""
         numbers = range(at, end_at + 1)
         return [
             (number, slot if number == at else 0, end if number == end_at else len(self.blocks[number].times))

@@ -22,7 +22,7 @@ from oarlock.plan.timeline.timeline import FreeFromNow, FreeWindow, Timeline
 
 
 def counted_inputs(size: int) -> PlanInputs:
-    """Give a ground of so many resources that are all alike and all ready."""
+    """Return a ground of so many resources that are all alike and all ready."""
     layout = make_layout(ResourceTable((), {}), ())
     fitter = CountedFitter(layout)
     available = Availability(ready=size, asleep=(), existing=size, always=0, missing_always=0)
@@ -52,7 +52,7 @@ class CountedFitter(Fitter):
     """Compiles `resource_id=N`."""
 
     def compile(self, shape: Shape) -> Fit:
-        """Give the size asked for; whatever a pool cannot tell apart is refused (`ValueError`)."""
+        """Return the size asked for; whatever a pool cannot tell apart is refused (`ValueError`)."""
         levels = shape.groups[0].levels
         count = levels[0].count
         if len(shape.groups) > 1 or len(levels) > 1 or shape.where or count in {ALL, BEST, BESTHALF}:
@@ -72,7 +72,7 @@ class CountedOccupancy(Occupancy):
         self._times, self._free = [now], [usable]
 
     def copy(self) -> "CountedOccupancy":
-        """Give a chart that can be changed apart."""
+        """Return a chart that can be changed apart."""
         duplicate = CountedOccupancy.__new__(CountedOccupancy)
         duplicate.now, duplicate._fitter, duplicate.usable = self.now, self._fitter, self.usable
         duplicate.occupations, duplicate._times, duplicate._free = (
@@ -83,16 +83,16 @@ class CountedOccupancy(Occupancy):
         return duplicate
 
     def add(self, job_id: int, occupation: Occupation, *, exclusive: bool = True) -> None:  # noqa: ARG002
-        """Take a job's share."""
+        """Add a job's occupation."""
         self.occupations[job_id] = occupation
         self._shift(occupation, -occupation.resources)
 
     def remove(self, job_id: int) -> None:
-        """Give back a job's share."""
+        """Release a job's resources."""
         self._shift(occupation := self.occupations.pop(job_id), occupation.resources)
 
     def advance(self, now: int) -> None:
-        """Let time pass."""
+        """Drop the past."""
         self.now = now
         index = bisect_right(self._times, now) - 1
         if index > 0:
@@ -127,20 +127,20 @@ class CountedOccupancy(Occupancy):
         return FreeWindow(self.now, free) if free >= fit.least else None
 
     def free(self, fit: Fit, start: int, stop: int) -> int:  # noqa: ARG002
-        """Say how many are free during all of [start, stop)."""
+        """Return how many are free during all of [start, stop)."""
         return self.free_resources(start, stop)
 
     def free_resources(self, start: int, stop: int) -> int:
-        """Say how many are free during all of [start, stop)."""
+        """Return how many are free during all of [start, stop)."""
         first = max(bisect_right(self._times, start) - 1, 0)
         return min(self._free[first : bisect_left(self._times, stop, first + 1)])
 
     def has_free(self, occupation: Occupation) -> bool:
-        """Say whether a stay takes nothing from anybody."""
+        """Return whether a stay takes nothing from anybody."""
         return self.free_resources(occupation.start, occupation.stop) >= occupation.resources
 
     def from_now(self, *, of_nodes: bool) -> FreeFromNow:  # noqa: ARG002
-        """Say how many stay free from now on."""
+        """Return how many stay free from now on."""
         seen = FreeFromNow(Timeline(self.now, 0))
         seen.times, seen.free = self._times[:], list(accumulate(self._free, min))
         return seen

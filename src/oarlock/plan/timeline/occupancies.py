@@ -23,7 +23,7 @@ class OccupancyKind(NamedTuple):
     allowed: str | None = None
 
     def sees(self, other: "OccupancyKind") -> bool:
-        """Say whether a job of the other kind is in this one's way.
+        """Return whether a job of the other kind is in this one's way.
 
         Jobs in different rooms never meet. Best-effort jobs are in nobody's way but each other's; jobs of one
         timesharing class are not in each other's, nor placeholders in that of those they are for.
@@ -62,14 +62,14 @@ class Occupancies:
         self._by_kind: dict[OccupancyKind, Occupancy] = {}
 
     def copy(self) -> "Occupancies":
-        """Give a board that can be changed apart."""
+        """Return a board that can be changed apart."""
         duplicate = Occupancies(self._new_empty, self._available, self.now, self._windows, self._containers)
         duplicate.settled = self.settled.copy()
         duplicate._by_kind = {kind: occupancy.copy() for kind, occupancy in self._by_kind.items()}
         return duplicate
 
     def occupancy(self, kind: OccupancyKind) -> Occupancy:
-        """Give the chart in which a job of this kind is looked at."""
+        """Return the chart in which a job of this kind is looked at."""
         occupancy = self._by_kind.get(kind)
         if occupancy is None:
             occupancy = self._by_kind[kind] = self._new_occupancy(kind)
@@ -78,7 +78,7 @@ class Occupancies:
     def settle(
         self, job_id: int, kind: OccupancyKind, occupation: Occupation, *, found_in: Occupancy | None = None
     ) -> None:
-        """Give a job its stay, and show it to every chart that sees it; in the one it was found in it is alone."""
+        """Add a job's occupation to every occupancy whose jobs it blocks; where it was found, its resources are all free."""
         self.settled[job_id] = JobOccupation(kind, occupation)
         for seer, occupancy in self._by_kind.items():
             if seer.sees(kind):
@@ -93,12 +93,12 @@ class Occupancies:
         return settled
 
     def forget_container(self, container: str) -> None:
-        """Make the charts of a room anew when they are needed: a container came or went."""
+        """Drop the occupancies of a container's inner jobs; they are rebuilt on demand when a container came or went."""
         for kind in [kind for kind in self._by_kind if kind.container == container]:
             del self._by_kind[kind]
 
     def advance(self, now: int) -> None:
-        """Let time pass in every chart."""
+        """Drop the past of every occupancy."""
         self.now = now
         for occupancy in self._by_kind.values():
             occupancy.advance(now)
@@ -116,7 +116,7 @@ class Occupancies:
         return occupancy
 
     def _unavailable(self, kind: OccupancyKind) -> list[Occupation]:
-        """Give when resources are away: windows, and in a room the time before and after its containers."""
+        """Return when resources are away: windows, and in a room the time before and after its containers."""
         away = list(self._windows)
         if kind.container is not None:
             away += self._containers.shut(kind.container)

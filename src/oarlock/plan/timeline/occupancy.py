@@ -30,7 +30,7 @@ class Occupation(Struct, frozen=True, gc=False):
     resources: int
 
     def meets(self, other: "Occupation") -> bool:
-        """Say whether two stays share a resource at some instant."""
+        """Return whether two stays share a resource at some instant."""
         return self.start < other.stop and other.start < self.stop and self.resources & other.resources != 0
 
 
@@ -46,7 +46,7 @@ class Occupancy:
         self._bounds = SearchBounds()
 
     def copy(self) -> "Occupancy":
-        """Give a chart that can be changed apart."""
+        """Return a chart that can be changed apart."""
         duplicate = Occupancy(self._fitter, self.now, self.usable)
         duplicate.occupations = self.occupations.copy()
         duplicate._lines = {of_nodes: line.copy() for of_nodes, line in self._lines.items()}
@@ -59,7 +59,7 @@ class Occupancy:
             self._take(line, occupation, of_nodes=of_nodes, exclusive=exclusive)
 
     def remove(self, job_id: int) -> None:
-        """Give back what a job holds; others may find an earlier place after that."""
+        """Release what a job occupies; later searches may find an earlier start, so the bounds are dropped."""
         occupation = self.occupations.pop(job_id)
         self._bounds.clear()
         for of_nodes, line in self._lines.items():
@@ -71,7 +71,7 @@ class Occupancy:
                     line.cover(other.start, other.stop, self._units(other, of_nodes=of_nodes)[0] & units)
 
     def advance(self, now: int) -> None:
-        """Let time pass."""
+        """Drop the past of all timelines."""
         self.now = now
         for line in self._lines.values():
             line.forget_before(now)
@@ -88,7 +88,7 @@ class Occupancy:
         return None if start >= FOREVER else window
 
     def instants(self, begin: int) -> list[int]:
-        """Give the instants at which a job may begin: at once, or when somebody comes or leaves."""
+        """Return the instants at which a job may begin: at once, or when somebody comes or leaves."""
         met = [occupation for occupation in self.occupations.values() if occupation.resources & self.usable]
         edges = {edge for occupation in met for edge in (occupation.start, occupation.stop)}
         return [begin, *sorted([edge for edge in edges if begin < edge < FOREVER])]
@@ -134,19 +134,19 @@ class Occupancy:
         return None
 
     def free(self, fit: Fit, start: int, stop: int) -> int:
-        """Give what is free for a shape during all of [start, stop): resources, or nodes if it asks for nodes."""
+        """Return what is free for a shape during all of [start, stop): resources, or nodes if it asks for nodes."""
         return self._line(fit).during(start, stop)
 
     def from_now(self, *, of_nodes: bool) -> FreeFromNow:
-        """Give what stays free from now on; it does not follow later changes."""
+        """Return what stays free from now on; it does not follow later changes."""
         return FreeFromNow(self._line_of(of_nodes=of_nodes))
 
     def free_resources(self, start: int, stop: int) -> int:
-        """Give the resources that are free during all of [start, stop)."""
+        """Return the resources that are free during all of [start, stop)."""
         return self._line_of(of_nodes=False).during(start, stop)
 
     def has_free(self, occupation: Occupation) -> bool:
-        """Say whether a stay takes nothing from anybody."""
+        """Return whether a stay takes nothing from anybody."""
         return self.free_resources(occupation.start, occupation.stop) & occupation.resources == occupation.resources
 
     def _line(self, fit: Fit) -> AnyTimeline:
@@ -159,7 +159,7 @@ class Occupancy:
         return line
 
     def _make_line(self, *, of_nodes: bool) -> AnyTimeline:
-        """Make a timeline: those who are there leave one after the other, those who come later take what they take."""
+        """Build a timeline: current occupations end one after the other, future ones are added."""
         here = [
             (occupation.stop, self._fitter.touched_nodes(occupation.resources) if of_nodes else occupation.resources)
             for occupation in self.occupations.values()
@@ -184,7 +184,7 @@ class Occupancy:
             line.cover(occupation.start, occupation.stop, units)
 
     def _units(self, occupation: Occupation, *, of_nodes: bool) -> tuple[int, int]:
-        """Give what a stay holds in a timeline, and all resources that others could share with it there."""
+        """Return what a stay holds in a timeline, and all resources that others could share with it there."""
         if not of_nodes:
             return occupation.resources, occupation.resources
         nodes = self._fitter.touched_nodes(occupation.resources)

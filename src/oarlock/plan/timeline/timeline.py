@@ -41,7 +41,7 @@ class Slots(NamedTuple):
 
 
 def slots_of_releases(begin: int, free: int, leaving: Iterable[tuple[int, int]]) -> Slots:
-    """Give the slots of units that are all free, but for those of people who are there and leave: (when, units).
+    """Return the slots of units that are all free, but for those of people who are there and leave: (when, units).
 
     One look at each, from the last who leaves back to the first; what two of them share is free when both have left.
     """
@@ -69,14 +69,14 @@ class Timeline:
 
     @classmethod
     def of(cls, slots: "Slots") -> Self:
-        """Make a timeline of slots that are known already."""
+        """Build a timeline from existing slots."""
         made = cls.__new__(cls)
         made.times, made.free = slots.times, slots.free
         made.count = [free.bit_count() for free in slots.free]
         return made
 
     def copy(self) -> "Timeline":
-        """Give a timeline that can be changed apart; sets are immutable, so this copies only the lists."""
+        """Return a timeline that can be changed apart; sets are immutable, so this copies only the lists."""
         duplicate = Timeline.__new__(Timeline)
         duplicate.times, duplicate.free, duplicate.count = self.times[:], self.free[:], self.count[:]
         return duplicate
@@ -102,7 +102,7 @@ class Timeline:
         self._join(first)
 
     def release(self, start: int, stop: int, units: int) -> None:
-        """Give units back during [start, stop), whether they were taken or not."""
+        """Return units back during [start, stop), whether they were taken or not."""
         first, last = self._span(start, stop)
         changed = [free | units for free in self.free[first:last]]
         self.free[first:last] = changed
@@ -117,7 +117,7 @@ class Timeline:
         self.times[0] = max(self.times[0], now)
 
     def during(self, start: int, stop: int) -> int:
-        """Give the units that are free all the time in [start, stop); `start` is not before the begin."""
+        """Return the units that are free all the time in [start, stop); `start` is not before the begin."""
         first = max(self._slot_at(start), 0)
         return self._common(first, bisect_left(self.times, stop, first + 1))
 
@@ -165,7 +165,7 @@ class Timeline:
         return bisect_right(self.times, instant) - 1
 
     def _span(self, start: int, stop: int) -> tuple[int, int]:
-        """Make instants at both ends and give the slots between them; what lies before the begin is cut off."""
+        """Split slots at both ends and return the slots between them; the part before the begin is cut off."""
         first = self._cut(max(start, self.times[0]))
         last = self._cut(stop) if stop > self.times[0] else first
         return first, max(first, last)
@@ -179,12 +179,12 @@ class Timeline:
         return index
 
     def _join(self, index: int) -> None:
-        """Forget an instant at which nothing changes."""
+        """Join two neighbouring slots that have the same free set."""
         if index and self.free[index] == self.free[index - 1]:
             del self.times[index], self.free[index], self.count[index]
 
     def _last_short(self, least: int, end: int) -> int:
-        """Give the last slot before `end` that has too few units; there is one."""
+        """Return the last slot before `end` that has too few units; there is one."""
         index = end - 1
         while self.count[index] >= least:
             index -= 1
@@ -212,11 +212,11 @@ class FreeFromNow:
         self.free: list[int] = list(accumulate(timeline.free, and_))
 
     def until(self, stop: int) -> int:
-        """Give the units that are free from the begin up to `stop`."""
+        """Return the units that are free from the begin up to `stop`."""
         return self.free[max(bisect_left(self.times, stop) - 1, 0)]
 
     def longest(self, criterion: SearchCriterion) -> int | None:
-        """Give the instant up to which a wish is fulfilled from the begin on; None: for ever."""
+        """Return the instant up to which a wish is fulfilled from the begin on; None: for ever."""
         low, high = 0, len(self.times)
         while low < high:
             middle = (low + high) // 2
@@ -228,6 +228,6 @@ class FreeFromNow:
 
 
 def slots(timeline: TimelineView) -> Sequence[tuple[int, int | None, int]]:
-    """Give the timeline as (begin, end, free set) for people and tests; the last one ends at None."""
+    """Return the timeline as (begin, end, free set) for people and tests; the last one ends at None."""
     ends: list[int | None] = [*timeline.times[1:], None]
     return list(zip(timeline.times, ends, timeline.free, strict=True))
