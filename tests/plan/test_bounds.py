@@ -103,7 +103,7 @@ def test_each_shape_passes_on_what_it_learns_to_the_next_harder_ones_once(met):
     bounds = SearchBounds()
     for text in met:
         bounds.at(FITS[text], 1)
-    known = {TEXT_OF[one.fit]: one for one in bounds._known.values()}
+    known = {TEXT_OF[one.fit]: one for one in bounds._shapes.values()}
     for text, one in known.items():
         above = [other for other in known if other != text and EASIER[text, other]]
         nearest = [other for other in above if not any(EASIER[less, other] for less in above if less != other)]

@@ -31,7 +31,7 @@ def asked(layout, *levels):
 def test_a_request_is_cut_where_its_blocks_lie_inside_nodes_and_takes_what_the_tree_takes(levels):
     layout = laid(SWITCHES)
     quick = asked(layout, *levels)
-    assert quick._cells
+    assert quick._nodes
     root = build_tree(layout, layout.everything, [Level(*level) for level in levels])
     for gone in range(24):
         free = layout.bits_of(set(range(1, 25)) - set(range(gone, 24, 5)))
@@ -52,12 +52,12 @@ def test_asking_again_gives_the_same_whatever_was_asked_in_between(resources):
 def test_where_blocks_span_nodes_the_tree_is_walked_as_it_is():
     layout = laid(SWITCHES)
     spanning = asked(layout, ("switch", 1))
-    assert not spanning._cells
+    assert not spanning._nodes
     assert layout.ids_of(spanning.take(layout.everything)) == tuple(range(1, 13))
     assert spanning.offers(layout.everything) == 2
     assert not spanning.fits(layout.bits_of([1, 13]))
     loose = laid(table(*node("a", 2), *licences(2, core="l")))
-    assert not asked(loose, ("core", 1))._cells
+    assert not asked(loose, ("core", 1))._nodes
 
 
 def test_a_count_of_resources_alone_has_no_tree_to_cut():
@@ -68,10 +68,10 @@ def test_a_count_of_resources_alone_has_no_tree_to_cut():
 def test_nodes_of_the_same_build_share_one_memory():
     layout = laid(SWITCHES)
     quick = asked(layout, ("network_address", 1), ("cpu", 1))
-    assert len({id(cell.build) for cell in quick._cells}) == 1
+    assert len({id(cell.build) for cell in quick._nodes}) == 1
     quick.take(layout.everything)
-    [build] = {id(cell.build): cell.build for cell in quick._cells}.values()
-    assert build.answers[0b1111] == (0b11,)
+    [build] = {id(cell.build): cell.build for cell in quick._nodes}.values()
+    assert build.choices[0b1111] == (0b11,)
 
 
 def test_the_memory_does_not_grow_without_end(monkeypatch):
@@ -81,4 +81,4 @@ def test_the_memory_does_not_grow_without_end(monkeypatch):
     taken = [quick.take(free) for free in range(1, 16)]
     root = build_tree(layout, layout.everything, [Level("network_address", 1), Level("cpu", 1)])
     assert taken == [choose(root, free) for free in range(1, 16)]
-    assert len(quick._cells[0].build.answers) <= 2
+    assert len(quick._nodes[0].build.choices) <= 2

@@ -8,10 +8,10 @@ _MEMBERS = [tuple(bit for bit in range(8) if byte >> bit & 1) for byte in range(
 
 def positions(bits: int) -> list[int]:
     """Return the members of a set, lowest first. Long gaps cost next to nothing."""
-    found: list[int] = []
+    members: list[int] = []
     for run in _NOT_EMPTY.finditer(bits.to_bytes((bits.bit_length() + 7) // 8, "little")):
         at = run.start() * 8
         for byte in run.group():
-            found += [at + bit for bit in _MEMBERS[byte]]
+            members += [at + bit for bit in _MEMBERS[byte]]
             at += 8
-    return found
+    return members

@@ -36,7 +36,7 @@ def promised_placements(planner: "Planner", snapshot: Snapshot) -> dict[int, Pla
 
 def _place(planner: "Planner", job: WaitingJob, promise: Promise) -> Placement | None:
     """Return a place as it was promised; None if resources are gone, or have other properties now."""
-    choice = next((one for one in job.choices if one.moldable_id == promise.moldable_id), None)
+    choice = next((choice for choice in job.choices if choice.moldable_id == promise.moldable_id), None)
     resources = planner.layout.bits_of(promise.resources)
     if choice is None or resources.bit_count() < len(promise.resources):
         return None

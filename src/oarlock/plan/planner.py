@@ -224,8 +224,8 @@ class Planner:
             step(job)
         except Exception as error:  # noqa: BLE001
             self.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.SET_ASIDE, f"planning it failed: {error}")
-            told = f"planning job {job.job_id} failed: {error}"
-            self.events.append(Event(EventType.SCHEDULER_JOB_SET_ASIDE, self.now, told, job.job_id))
+            message = f"planning job {job.job_id} failed: {error}"
+            self.events.append(Event(EventType.SCHEDULER_JOB_SET_ASIDE, self.now, message, job.job_id))
 
     def may_backfill(self, job: WaitingJob) -> bool:
         """Return whether a job without a date was looked at, and could start before those who have one."""
@@ -236,11 +236,11 @@ class Planner:
 
     def fits_empty_cluster(self, shape: int) -> bool:
         """Return whether a shape could start if all that is there were free."""
-        known = self._fits_empty.get(shape)
-        if known is None:
+        cached = self._fits_empty.get(shape)
+        if cached is None:
             fit = self.fit(shape)
-            known = self._fits_empty[shape] = fit.fits(self.units(fit, self.available.plannable))
-        return known
+            cached = self._fits_empty[shape] = fit.fits(self.units(fit, self.available.plannable))
+        return cached
 
     def place(self, job: WaitingJob, held: Placement | None = None) -> None:
         """Place a job at the earliest start that delays no job before it, or record why there is none.

@@ -127,10 +127,10 @@ def start_now(planner: "Planner", job: WaitingJob, *, otherwise: str) -> None:
         if (window := occupancy.find_now(fit := planner.fit(choice.shape), planner.hole_length(kind, choice.walltime)))
         is not None
     ]
-    options = [one for option in free if (one := limits.restrict(job, kind, option)) is not None]
+    options = [allowed for option in free if (allowed := limits.restrict(job, kind, option)) is not None]
     if options:
         planner.place_before_deadline(job, kind, occupancy, min(options, key=lambda option: option.end))
-    elif broken := next((says for one in free if (says := limits.quota_broken_by(job, kind, one))), ""):
+    elif broken := next((says for option in free if (says := limits.quota_broken_by(job, kind, option))), ""):
         planner.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.QUOTA, broken)
     elif any(planner.fits_empty_cluster(choice.shape) for choice in job.choices):
         planner.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.FAR_BACK, otherwise)
@@ -144,12 +144,12 @@ def must_wait(planner: "Planner", job: WaitingJob) -> bool:
     if isinstance(earliest, Blocked):
         planner.unplaced[job.job_id] = Unplaced(job.job_id, earliest.obstacle, earliest.detail)
     elif earliest > now and earliest == job.not_before:
-        told = "it asked not to start yet; no date is promised"
-        planner.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.POSTPONED, told, job.not_before)
+        reason = "it asked not to start yet; no date is promised"
+        planner.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.POSTPONED, reason, job.not_before)
     elif earliest > now:
         required = max((needed.job_id for needed in job.after if needed.job_id in planner.ends), default=0)
-        told = f"it waits for job {required}, which is not over; no date is promised"
-        planner.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.DEPENDENCY, told)
+        reason = f"it waits for job {required}, which is not over; no date is promised"
+        planner.unplaced[job.job_id] = Unplaced(job.job_id, Obstacle.DEPENDENCY, reason)
     else:
         return False
     return True

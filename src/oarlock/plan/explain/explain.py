@@ -162,10 +162,10 @@ class Explainer:
 
     def _situation(self, kind: OccupancyKind, choice: Choice) -> RequestSituation:
         key = kind, choice.shape, choice.walltime
-        known = self._situations.get(key)
-        if known is None:
-            known = self._situations[key] = self._look(kind, choice)
-        return known
+        cached = self._situations.get(key)
+        if cached is None:
+            cached = self._situations[key] = self._look(kind, choice)
+        return cached
 
     def _look(self, kind: OccupancyKind, choice: Choice) -> RequestSituation:
         shape, fit = self._planner.shapes[choice.shape], self._planner.fit(choice.shape)
@@ -189,10 +189,10 @@ class Explainer:
 
     def _from_now_on(self, kind: OccupancyKind, fit: Fit) -> FreeFromNow:
         key = kind, fit.of_nodes
-        known = self._free.get(key)
-        if known is None:
-            known = self._free[key] = self._planner.occupancies.occupancy(kind).from_now(of_nodes=fit.of_nodes)
-        return known
+        cached = self._free.get(key)
+        if cached is None:
+            cached = self._free[key] = self._planner.occupancies.occupancy(kind).from_now(of_nodes=fit.of_nodes)
+        return cached
 
     def _kept_for(self, job_id: int, idle: int) -> str:
         """Name the first other job that will take some of what is idle."""

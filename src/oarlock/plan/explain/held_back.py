@@ -67,7 +67,7 @@ def _window(
     """Name the windows without which the job could start now."""
     fit, now = planner.fit(choice.shape), planner.now
     lasting = max(planner.hole_length(kind, choice.walltime), choice.walltime + planner.settings.security_time)
-    near = [one for one in planner.limits.windows if one.start < now + lasting]
+    near = [window for window in planner.limits.windows if window.start < now + lasting]
     if not near:
         return ""
     occupations = [
@@ -82,7 +82,7 @@ def _window(
     idle = without(planner.available.ready & container, busy)
     if not fit.fits(free | planner.units(fit, idle)):
         return ""
-    return " and ".join(_named(planner, one, idle, at) for one in near if one.resources & idle)
+    return " and ".join(_named(planner, window, idle, at) for window in near if window.resources & idle)
 
 
 def _named(planner: Planner, window: Occupation, idle: int, at: Callable[[int], str]) -> str:

@@ -61,6 +61,6 @@ def user_condition(condition: Condition | None) -> Condition | None:
     if condition in _ORDINARY:
         return None
     if isinstance(condition, And):
-        parts = tuple(told for part in condition.parts if (told := user_condition(part)) is not None)
+        parts = tuple(kept for part in condition.parts if (kept := user_condition(part)) is not None)
         return parts[0] if len(parts) == 1 else And(parts) if parts else None
     return condition

@@ -1,8 +1,8 @@
-"""What a shape asks for, compiled once: does a free set fit, and which resources are taken of it.
+"""Compiled requests: whether a free set fits a shape, and which resources are taken of it.
 
-Four ways to the same answer, the quickest that is right being chosen: plain resources are counted, whole nodes are
-looked up in a chart of nodes, `nodes=K/core=q` is counted in all fields at once, everything else goes through the tree
-(`cells.py`, which remembers what it saw of each node). `tree.choose` is the reference for all of them.
+Four algorithms with the same result; the fastest one that applies is chosen: plain resources are counted, whole nodes
+are searched in a timeline of nodes, `nodes=K/core=q` is counted in all fields at once, everything else goes through the
+tree (`tree_cache`, which caches the choice in each node). `tree.choose` is the reference for all of them.
 """
 
 from collections.abc import Sequence
@@ -21,11 +21,14 @@ from oarlock.plan.sets.layout import NODE, ResourceLayout
 from oarlock.plan.sets.match import matching
 from oarlock.plan.sets.node_counts import PLAIN, NodeFields
 
-_REMEMBERED = 16  # answers about whole nodes
+_REMEMBERED = 16  # cached results of `whole_nodes`
 
 
 class Fit(Protocol):
-    """A compiled shape. `of_nodes`: the sets it is asked about are sets of whole free nodes, not of resources."""
+    """A compiled shape. `of_nodes`: its free sets are sets of wholly free nodes, not of resources.
+
+    `monotone`: every superset of a set that fits, fits. Fewer than `least` units never fit.
+    """
 
     least: int
     monotone: bool
@@ -39,12 +42,12 @@ class Fit(Protocol):
         """Return the resources taken of a free set that fits; 0 when it does not."""
 
     def offers(self, free: int) -> int:
-        """Return how many of the outermost units (nodes, cores, …) a free set has; the same request for so many fits."""
+        """Return the largest count of outermost units (nodes, cores, …) with which the request fits a free set."""
 
 
 @dataclass(slots=True, eq=False)
 class CountFit:
-    """So many resources, whichever."""
+    """A number of any resources."""
 
     mask: int
     count: int
@@ -73,7 +76,7 @@ class CountFit:
 
 @dataclass(slots=True, eq=False)
 class WholeNodesFit:
-    """So many nodes, all of each; asked about sets of free nodes."""
+    """A number of whole nodes; its free sets are sets of free nodes."""
 
     fields: NodeFields
     mask: int
@@ -104,7 +107,7 @@ class WholeNodesFit:
 
 @dataclass(slots=True, eq=False)
 class NodePartsFit:
-    """So many nodes with so many resources on each: `nodes=K/core=q`, counted in all fields at once."""
+    """A number of nodes with a number of resources on each: `nodes=K/core=q`, counted in all fields at once."""
 
     fields: NodeFields
     mask: int
@@ -115,7 +118,7 @@ class NodePartsFit:
     monotone: bool = True
     of_nodes: bool = False
     demand: Demand | None = None
-    _looked_at: int = 0  # the set of the last question,
+    _last_free: int = 0  # the free set of the last call,
     _enough: int = 0  # the nodes that have enough of it,
     _taken: int = 0  # and how many of them would be taken
 
@@ -124,8 +127,8 @@ class NodePartsFit:
 
     def fits(self, free: int) -> bool:
         here = free & self.mask
-        self._looked_at, self._taken = here, 0
-        if self.least > PLAIN and here.bit_count() < self.least:  # to count all is quicker than to count in each
+        self._last_free, self._taken = here, 0
+        if self.least > PLAIN and here.bit_count() < self.least:  # one count of all is faster than counting each node
             return False
         self._enough = self.fields.at_least(here, self.parts)
         self._taken = self._wanted(self._enough)
@@ -133,12 +136,12 @@ class NodePartsFit:
 
     def take(self, free: int) -> int:
         here = free & self.mask
-        if here != self._looked_at:
+        if here != self._last_free:
             self.fits(here)
         return self.fields.lowest(here, self._enough, self._taken, self.parts) if self._taken else 0
 
     def _wanted(self, enough: int) -> int:
-        """Return how many nodes are taken of those that have enough; one or two are seen without a count."""
+        """Return how many nodes are taken of those that have enough; up to two without a population count."""
         if self.nodes == 1:
             return int(enough != 0)
         if self.nodes == 2:
@@ -152,10 +155,10 @@ class NodePartsFit:
 
 @dataclass(slots=True, eq=False)
 class GroupsFit:
-    """Several groups with disjoint resources: each takes of what those before it left.
+    """Several groups with disjoint resources: each takes from what the groups before it left.
 
-    Where groups want the same resources, an earlier one may leave more for a later one when it has less to choose
-    from, so a larger free set is not always better: `steady` is False then.
+    Where groups compete for the same resources, an earlier one may leave more for a later one when it has less to
+    choose from, so a larger free set may fit worse: `monotone` is False then.
     """
 
     groups: Sequence[Fit]
@@ -183,7 +186,7 @@ class GroupsFit:
 
 @dataclass(slots=True, eq=False)
 class EmptyFit:
-    """A shape that nothing fits: no resource has what it asks for."""
+    """A shape that never fits: no resource has the requested properties."""
 
     least: int = 1
     monotone: bool = True
@@ -201,7 +204,7 @@ class EmptyFit:
 
 
 def _demand(mask: int, nodes: int, parts: int, total: int) -> Demand | None:
-    """Return how much is asked for of a set: on so many nodes, on each, in all. ALL and BEST are no counts."""
+    """Return the demand on a set: nodes, resources per node, resources in all; None for ALL and BEST."""
     return Demand(mask, (nodes, parts, total)) if total > 0 else None
 
 
@@ -220,9 +223,9 @@ class Fitter:
         self.fields = NodeFields(layout) if regular and layout.nodes else None
 
     def compile(self, shape: Shape) -> Fit:
-        """Return the quickest way that is right for a shape.
+        """Return the fastest fit that applies to a shape.
 
-        `UnknownProperty` if it names what resources do not have, `ValueError` if it asks for a number that is none.
+        Raise `UnknownProperty` if it names a property that resources do not have, `ValueError` for an invalid count.
         """
         for level in [level for group in shape.groups for level in group.levels]:
             count_kept(level.count, 0, 0)
@@ -235,14 +238,14 @@ class Fitter:
         return GroupsFit(groups, least, apart and all(group.monotone for group in groups))
 
     def whole_nodes(self, free: int) -> int:
-        """Return the nodes of which every resource is free: bit i for node i. The last few answers are kept."""
-        known = self._whole.get(free)
-        if known is None:
-            known = sum(1 << index for index, node in enumerate(self.layout.nodes) if free & node.bits == node.bits)
+        """Return the nodes of which every resource is free: bit i for node i. The last few results are cached."""
+        cached = self._whole.get(free)
+        if cached is None:
+            cached = sum(1 << index for index, node in enumerate(self.layout.nodes) if free & node.bits == node.bits)
             if len(self._whole) >= _REMEMBERED:
                 self._whole.clear()
-            self._whole[free] = known
-        return known
+            self._whole[free] = cached
+        return cached
 
     def touched_nodes(self, resources: int) -> int:
         """Return the nodes that a set has a resource of."""
@@ -251,10 +254,10 @@ class Fitter:
         return sum(1 << index for index, node in enumerate(self.layout.nodes) if resources & node.bits)
 
     def is_whole(self, resources: int, nodes: int) -> bool:
-        """Return whether a set is all of these nodes, of which it has at least one resource each; True only if sure."""
-        known = self.fields.whole(resources) if self.fields is not None else None
-        if known is not None:
-            return known
+        """Return whether a set surely covers these nodes entirely; it has at least one resource of each."""
+        cached = self.fields.whole(resources) if self.fields is not None else None
+        if cached is not None:
+            return cached
         return (resources & self._on_nodes).bit_count() == nodes.bit_count() * self._node_size
 
     def resources_of(self, nodes: int) -> int:
@@ -300,7 +303,7 @@ class Fitter:
         return None
 
     def _is_node(self, allowed: int, level: Level) -> bool:
-        """Return whether a level is another name for the node: its values cut the allowed resources as nodes do."""
+        """Return whether a level is equivalent to the node: its values partition the allowed resources as nodes do."""
         if level.name == NODE:
             return True
         values = {bits & allowed for value, bits in self.layout.by_value(level.name).items() if value is not None}
@@ -313,11 +316,11 @@ class Fitter:
         return all((bits & allowed).bit_count() <= 1 for bits in self.layout.by_value(level.name).values())
 
     def _everywhere_single(self, name: str) -> bool:
-        known = self._singles.get(name)
-        if known is None:
+        cached = self._singles.get(name)
+        if cached is None:
             values = [value for value in self.layout.column(name) if value is not None]
-            known = self._singles[name] = len(set(values)) == len(values)
-        return known
+            cached = self._singles[name] = len(set(values)) == len(values)
+        return cached
 
     def _single_in_node(self, allowed: int, level: Level) -> bool:
         """Return whether every value of a level is at most one resource of each node."""

@@ -24,15 +24,15 @@ class NodeBuild:
     """Nodes that look alike to a request: the vertices inside them, from the node's own first bit on."""
 
     vertices: tuple[Vertex, ...]
-    answers: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    choices: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
-    def answer(self, free: int) -> tuple[int, ...]:
+    def choose_each(self, free: int) -> tuple[int, ...]:
         """Return what each vertex takes when these resources of the node are free."""
-        found = tuple([choose(vertex, free) for vertex in self.vertices])
-        if len(self.answers) >= _REMEMBERED:
-            self.answers.clear()
-        self.answers[free] = found
-        return found
+        choices = tuple([choose(vertex, free) for vertex in self.vertices])
+        if len(self.choices) >= _REMEMBERED:
+            self.choices.clear()
+        self.choices[free] = choices
+        return choices
 
 
 class NodeInTree(NamedTuple):
@@ -102,83 +102,83 @@ class TreeFit:
         self.demand = _demand(root, levels)
         self.least = minimum_size(self.root)
         self._cut: list[Vertex] = []
-        self._cells: list[NodeInTree] = []  # by where their fields begin
+        self._nodes: list[NodeInTree] = []  # by where their fields begin
         self._shifts: list[int] = []
         depth = _cut_depth(layout, self.root)
         if depth:
-            self._above = self._cut_off(self.root, depth)
-            self._make_cells(layout)
-        self._lows = [cell.low for cell in self._cells]
-        self._asked = 0  # the free set of the last question,
-        self._parts = [0] * len(self._cells)  # what of it is each cell's,
-        self._answers = [0] * len(self._cut)  # what each vertex at the cut takes of it,
+            self._upper = self._cut_off(self.root, depth)
+            self._make_nodes(layout)
+        self._lows = [node.low for node in self._nodes]
+        self._last_free = 0  # the free set of the last question,
+        self._parts = [0] * len(self._nodes)  # what of it is each cell's,
+        self._choices = [0] * len(self._cut)  # what each vertex at the cut takes of it,
         self._alive = 0  # and which of them take anything
 
     def fits(self, free: int) -> bool:
         """Return whether a free set is enough."""
-        if not self._cells:
+        if not self._nodes:
             return choose(self.root, free) != 0
         here = free & self.root.bits
         if here.bit_count() < self.least:
             return False
-        self._ask(here)
-        return self._above.survives(self._alive)
+        self._update(here)
+        return self._upper.survives(self._alive)
 
     def take(self, free: int) -> int:
         """Return the resources taken of a free set; 0 when it does not fit."""
-        if not self._cells:
+        if not self._nodes:
             return choose(self.root, free)
-        self._ask(free & self.root.bits)
+        self._update(free & self.root.bits)
         total = 0
-        for index in self._above.chosen(self._alive):
-            total |= self._answers[index] << self._shifts[index]
+        for index in self._upper.chosen(self._alive):
+            total |= self._choices[index] << self._shifts[index]
         return total
 
     def offers(self, free: int) -> int:
         """Return how many of the outermost units would survive."""
-        if not self._cells:
+        if not self._nodes:
             return survivors(self.root, free)
-        self._ask(free & self.root.bits)
-        return self._above.survivors(self._alive)
+        self._update(free & self.root.bits)
+        return self._upper.survivors(self._alive)
 
-    def _ask(self, free: int) -> None:
+    def _update(self, free: int) -> None:
         """Update the cached choices for a free set, node by node from the highest bit that differs to the lowest."""
-        answers, parts, difference = self._answers, self._parts, free ^ self._asked
+        choices, parts, difference = self._choices, self._parts, free ^ self._last_free
         while difference:
             number = bisect_right(self._lows, difference.bit_length() - 1) - 1
-            low, build, vertices = self._cells[number]
+            low, build, vertices = self._nodes[number]
             changed = difference >> low
             difference ^= changed << low
             part = parts[number] = parts[number] ^ changed
-            known = build.answers.get(part)
-            if known is None:
-                known = build.answer(part)
-            for index, taken in zip(vertices, known, strict=True):
-                if (not taken) != (not answers[index]):
+            cached = build.choices.get(part)
+            if cached is None:
+                cached = build.choose_each(part)
+            for index, taken in zip(vertices, cached, strict=True):
+                if (not taken) != (not choices[index]):
                     self._alive ^= 1 << index
-                answers[index] = taken
-        self._asked = free
+                choices[index] = taken
+        self._last_free = free
 
     def _cut_off(self, vertex: Vertex, depth: int) -> UpperVertex:
         """Copy the tree above the cut, and number the vertices at the cut in its order."""
         first = len(self._cut)
         if depth == 1:
             self._cut += vertex.children
-            return _above(vertex, (), first, len(self._cut))
+            return _upper(vertex, (), first, len(self._cut))
         children = tuple(self._cut_off(child, depth - 1) for child in vertex.children)
-        return _above(vertex, children, first, len(self._cut))
+        return _upper(vertex, children, first, len(self._cut))
 
-    def _make_cells(self, layout: ResourceLayout) -> None:
+    def _make_nodes(self, layout: ResourceLayout) -> None:
         nodes = _node_of_each(layout, self._cut)
         inside: dict[str, tuple[NodeResources, list[int]]] = {}
         for index, node in enumerate(nodes):
             inside.setdefault(node.name, (node, []))[1].append(index)
             self._shifts.append(node.low)
         builds: dict[tuple[Vertex, ...], NodeBuild] = {}
-        for node, indexes in sorted(inside.values(), key=lambda one: one[0].low):
-            local = tuple([_moved(self._cut[index], node.low) for index in indexes])
+        for node, indexes in sorted(inside.values(), key=lambda pair: pair[0].low):
+            local = tuple([_shifted(self._cut[index], node.low) for index in indexes])
             build = builds.setdefault(local, NodeBuild(local))
-            self._cells.append(NodeInTree(node.low, build, tuple(indexes)))
+            self._nodes.append(NodeInTree(node.low, build, tuple(indexes)))
 
 
 def _demand(root: Vertex, levels: Sequence[Level]) -> Demand | None:
@@ -187,7 +187,7 @@ def _demand(root: Vertex, levels: Sequence[Level]) -> Demand | None:
     return Demand((root.bits, *(level.name for level in levels)), counts) if min(counts) > 0 else None
 
 
-def _above(vertex: Vertex, children: tuple[UpperVertex, ...], first: int, last: int) -> UpperVertex:
+def _upper(vertex: Vertex, children: tuple[UpperVertex, ...], first: int, last: int) -> UpperVertex:
     need = len(vertex.children) if vertex.count == ALL else max(vertex.count, 1)
     return UpperVertex(vertex.count, children, first, last, need, ((1 << (last - first)) - 1) << first)
 
@@ -220,5 +220,5 @@ def _node_of_each(layout: ResourceLayout, vertices: Sequence[Vertex]) -> list[No
     return [node for vertex in vertices if (node := _node_at(layout, vertex.bits)) is not None]
 
 
-def _moved(vertex: Vertex, shift: int) -> Vertex:
-    return Vertex(vertex.bits >> shift, vertex.count, tuple(_moved(child, shift) for child in vertex.children))
+def _shifted(vertex: Vertex, shift: int) -> Vertex:
+    return Vertex(vertex.bits >> shift, vertex.count, tuple(_shifted(child, shift) for child in vertex.children))

@@ -28,7 +28,7 @@ def is_special(job: WaitingJob) -> bool:
 def replan(snapshot: Snapshot, inputs: PlanInputs, planner: Planner, promised: Mapping[int, Placement] | None) -> Plan:
     """Plan everything that a planner knows as a pass of its own, and let the planner have what came of it."""
     now, available = planner.now, planner.available
-    asleep = tuple([one for one in available.asleep if one[0] > now])
+    asleep = tuple([sleeping for sleeping in available.asleep if sleeping[0] > now])
     seen = replace(
         snapshot,
         shapes=tuple(planner.shapes),
@@ -42,8 +42,8 @@ def replan(snapshot: Snapshot, inputs: PlanInputs, planner: Planner, promised: M
     whole = Planner(
         shown, now=now, settings=planner.settings, inputs=inputs._replace(available=available._replace(asleep=asleep))
     )
-    told = None if promised is None else Plan(now=now, ids=planner.layout.ids, placements=dict(promised), unplaced={})
-    plan = whole.run(previous=told)
+    before = None if promised is None else Plan(now=now, ids=planner.layout.ids, placements=dict(promised), unplaced={})
+    plan = whole.run(previous=before)
     places = predict.with_full_walltimes(plan, seen).placements if predicting else whole.placements
     planner.occupancies, planner.placements, planner.unplaced = whole.occupancies, places, whole.unplaced
     return replace(plan, placements=places.copy(), unplaced=whole.unplaced.copy())

@@ -62,11 +62,11 @@ class PlanCache:
 
     def _is_of_the_same(self, plan: IncrementalPlan, snapshot: Snapshot, now: int) -> bool:
         """Return whether nothing but jobs, and time, can have changed."""
-        known = plan.planner.shapes
+        shapes = plan.planner.shapes
         return (
             now >= plan.now
             and snapshot.queues == self._queues
-            and list(snapshot.shapes[: len(known)]) == known
+            and list(snapshot.shapes[: len(shapes)]) == shapes
             and (snapshot.resources is self._resources or snapshot.resources == self._resources)
         )
 
@@ -87,8 +87,8 @@ def _follow(plan: IncrementalPlan, snapshot: Snapshot, now: int) -> None:
         if planner.placed.get(number) != holder:
             plan.has_place(holder)
     for number, job in waiting.items():
-        known = planner.waiting.get(number)
-        if known is None:
+        previous = planner.waiting.get(number)
+        if previous is None:
             plan.submitted(job)
-        elif known != job:
+        elif previous != job:
             plan.changed(job)

@@ -1,1 +1,1 @@
-"""In which order a queue's jobs are looked at, and who may overtake whom."""
+"""Scheduling policies: the order of a queue's jobs, reservations of dates, backfilling."""

@@ -1,20 +1,20 @@
-"""What a queue does with its jobs: in which order they come, who is promised a date, who may pass a job that waits.
+"""Scheduling policies of queues: the order of jobs, which jobs are promised a start date, which may backfill.
 
-A policy is a name that the manual, or a site, gives a queue.
+A policy is named in the queue's settings.
 
-    name            who is promised a date              who may pass
-    fcfs            the first job that has to wait      nobody
-    easy            the first job that has to wait      whoever delays nobody with a date, in order
+    name            jobs with a promised date           jobs that may backfill
+    fcfs            the first job that has to wait      none
+    easy            the first job that has to wait      those that delay no job with a date, in order
     easy-sjbf       the same                            the same, the shortest first
-    depth-N         the first N jobs that have to wait  whoever delays nobody with a date, in order
+    depth-N         the first N jobs that have to wait  those that delay no job with a date, in order
     depth-N-sjbf    the same                            the same, the shortest first
-    conservative    everybody, and it is kept           whoever delays nobody, in order
-    multifactor     everybody                           whoever delays nobody, by priority
+    conservative    all, and dates are kept             those that delay no job, in order
+    multifactor     all                                 those that delay no job, by priority
 
-Where everybody has a date, it is a prediction in the manual's schedulers: every pass plans anew, and who comes first
-may take what somebody behind it was told. `conservative` keeps every date, or betters it.
-With `+multifactor` behind another name, jobs come by their priority (`priority`) instead of in order; with `+predict`
-plans are made with the time that jobs will probably take (`predict`), where dates are not kept.
+In the manual's schedulers dates are predictions: every pass plans again, and a job may take resources that were
+predicted for a job behind it. `conservative` keeps every date or improves it.
+With `+multifactor` after another name, jobs are ordered by priority (`priority`); with `+predict`, plans use the
+predicted run times of jobs (`predict`), for policies that do not keep dates.
 """
 
 import re
@@ -45,7 +45,7 @@ def karma_of(user: str, project: str, usage: Usage, fairness: Fairness) -> float
 
 
 def by_karma(jobs: list[WaitingJob], usage: Usage, fairness: Fairness) -> list[WaitingJob]:
-    """Order jobs by karma, the older first on equality; at most as many as one pass treats."""
+    """Sort jobs by karma, ties by age; at most as many as one pass plans."""
     return sorted(jobs, key=lambda job: (karma(job, usage, fairness), job.job_id))[: fairness.max_jobs]
 
 
@@ -56,22 +56,22 @@ _DEPTH = re.compile(r"depth-([1-9][0-9]{0,5})(-sjbf)?")
 
 
 def fifo(jobs: list[WaitingJob], usage: Usage, settings: PlanSettings) -> list[WaitingJob]:  # noqa: ARG001
-    """First come, first planned."""
+    """Keep the order of submission."""
     return jobs if settings.depth is None else jobs[: settings.depth]
 
 
 def fair(jobs: list[WaitingJob], usage: Usage, settings: PlanSettings) -> list[WaitingJob]:
-    """Who used less comes first."""
+    """Sort jobs by karma: users and projects that used less come first."""
     return by_karma(jobs, usage, settings.fairness)[: settings.depth]
 
 
 def by_priority(jobs: list[WaitingJob], usage: Usage, settings: PlanSettings) -> list[WaitingJob]:
-    """For whom most speaks comes first. Stands for the order that the planner makes: it knows the instant and sizes."""
+    """Mark a policy ordered by priority; the planner replaces it, since priorities need the instant and sizes."""
     raise NotImplementedError(f"of {len(jobs)} jobs nothing but {usage} and {settings} is known here")
 
 
 class Backfill(Enum):
-    """Who of the jobs without a date may start now, as long as it delays no job that has one."""
+    """Which jobs without a date may start now, as long as they delay no job that has one."""
 
     NOBODY = "nobody"
     IN_ORDER = "in order"
@@ -82,8 +82,8 @@ class Backfill(Enum):
 class Policy:
     """How a queue is planned.
 
-    `reservations`: how many of the jobs that have to wait get a date (None: all of them). `keeps_dates`: nobody's date
-    gets worse from one pass to the next.
+    `reservations`: how many of the jobs that have to wait get a date (None: all of them). `keeps_dates`: no date
+    becomes later from one pass to the next.
     """
 
     order: JobOrder = fifo
@@ -108,12 +108,12 @@ POLICIES: Mapping[str, Policy] = {
 def find_policy(name: str) -> Policy | None:
     """Return the policy of a name; None if there is none."""
     name, *options = name.split("+")
-    known = POLICIES.get(name)
-    if known is None and (depth := _DEPTH.fullmatch(name)):
-        known = Policy(reservations=int(depth[1]), backfill=Backfill.SHORTEST_FIRST if depth[2] else Backfill.IN_ORDER)
+    policy = POLICIES.get(name)
+    if policy is None and (depth := _DEPTH.fullmatch(name)):
+        policy = Policy(reservations=int(depth[1]), backfill=Backfill.SHORTEST_FIRST if depth[2] else Backfill.IN_ORDER)
     for option in options if len(set(options)) == len(options) else ("twice",):
-        known = None if known is None else _with(known, option)
-    return known
+        policy = None if policy is None else _with(policy, option)
+    return policy
 
 
 def _with(policy: Policy, option: str) -> Policy | None:

@@ -1,12 +1,12 @@
-"""Walltime prediction: people ask for more time than they need, so plans are made with what they will probably need.
+"""Walltime prediction: users request more time than they need, so plans use the run time they will probably need.
 
-A job is expected to run as long as its user's last two did, on average, and never longer than it asked for. One that
-exceeds this is expected to take all that it asked for. It is ended when what it asked for is over, never before.
+A job is expected to run as long as its user's last two jobs on average, and never longer than its walltime. A job that
+exceeds its prediction is expected to take its whole walltime. It is killed when its walltime is over, never before.
 
-A prediction is a guess, so nothing that was promised is built on it: new reservations are answered as if every job took
-all its time, and no job starts that would be in the way of an accepted one, or of maintenance, if it did. Jobs with a
-deadline, containers and what belongs to one keep all their time; where quotas limit time or change with it, everybody
-does. Dates of waiting jobs are forecasts where a queue predicts; a queue that keeps dates cannot.
+Promises do not depend on predictions: new reservations are answered as if every job took its whole walltime, and no job
+starts that could then collide with an accepted reservation or with maintenance. Jobs with a deadline, containers and
+inner jobs keep their walltime; where quotas limit time or change with it, all jobs do. Dates of waiting jobs are
+forecasts in a queue that predicts; a queue that keeps dates cannot predict.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -27,14 +27,14 @@ _MOST_ROUNDS = 4
 
 
 def predicted(walltime: int, runs: Sequence[int]) -> int:
-    """Return how long a job will run: the mean of its user's last two runs; with fewer, and at most, what it asks for."""
+    """Return the predicted run time: the mean of the user's last two runs; the walltime at most, or with fewer runs."""
     if len(runs) < _RUNS:
         return walltime
     return max(1, min(walltime, sum(runs[:_RUNS]) // _RUNS))
 
 
 def expected_stop(job: PlacedJob, runs: Sequence[int], now: int) -> int:
-    """Return when a job that has its resources will be over; one that took longer than foreseen takes all its time."""
+    """Return the expected end of a running job; one that exceeded its prediction takes its whole walltime."""
     stop = job.start + predicted(job.stop - job.start, runs)
     return stop if stop > now else job.stop
 
@@ -47,7 +47,7 @@ def make_plan(
     out_of_time: OutOfTime = never,
     previous: Plan | None = None,
 ) -> Plan:
-    """Plan everything, with predictions in the queues whose policy has them; as without where there are none."""
+    """Plan all jobs, with predictions in the queues whose policy has them."""
     predicting = predicting_queues(snapshot)
     as_asked: set[int] = set()
     rounds = _MOST_ROUNDS
@@ -65,16 +65,16 @@ def make_plan(
 
 
 def predicting_queues(snapshot: Snapshot) -> set[str]:
-    """Return the queues in which the time that jobs take is predicted."""
+    """Return the queues whose policy predicts run times; none where quotas count time."""
     if snapshot.quota_spans or any(rule.resource_seconds >= 0 for rule in snapshot.quotas):
-        return set()  # somebody counts how long jobs take
+        return set()  # quotas count how long jobs take
     return {queue.name for queue in snapshot.queues if queue.predicts}
 
 
 def with_predictions(
     snapshot: Snapshot, predicting: Collection[str], *, now: int, as_asked: Collection[int] = ()
 ) -> Snapshot:
-    """Return the snapshot as it would be if people asked for what they need; `as_asked` are jobs that keep their time."""
+    """Return the snapshot with predicted walltimes; the jobs `as_asked` keep theirs."""
     recent = snapshot.recent
     answering = any(job.reservation == Reservation.TO_SCHEDULE for job in snapshot.waiting)
 
@@ -94,7 +94,7 @@ def with_predictions(
 
 
 def _is_bound(types: Sequence[str]) -> bool:
-    """Return whether others count on a job's whole time: those inside of it, or those whose place it keeps."""
+    """Return whether other jobs rely on a job's whole walltime: a container, an inner job, a placeholder."""
     return bool(types) and (is_container(types) or container_of(types) is not None or placeholder_of(types) is not None)
 
 
@@ -111,7 +111,7 @@ def _lasting(place: Placement, choices: Mapping[int, Choice]) -> Placement:
 
 
 def _breaking(plan: Plan, snapshot: Snapshot, settings: PlanSettings) -> Iterator[int]:
-    """Return the jobs that are to start now and would be in the way of a reservation if they took all their time."""
+    """Yield the jobs to start now that would collide with a reservation or window if they took their whole walltime."""
     bits = {number: 1 << at for at, number in enumerate(plan.ids) if number}
     undated = {job.job_id for job in snapshot.waiting if job.reservation == Reservation.NONE}
     promised = [
@@ -119,7 +119,7 @@ def _breaking(plan: Plan, snapshot: Snapshot, settings: PlanSettings) -> Iterato
         for job in snapshot.placed
         if job.state == JobState.WAITING and job.reservation == Reservation.SCHEDULED and job.stop > plan.now
     ]
-    promised += [(one.start, _set(one.resources, bits)) for one in snapshot.windows if one.stop > plan.now]
+    promised += [(window.start, _set(window.resources, bits)) for window in snapshot.windows if window.stop > plan.now]
     promised += [(plan.placements[number].start, plan.placements[number].resources) for number in plan.accept]
     for number in plan.start:
         place = plan.placements[number]

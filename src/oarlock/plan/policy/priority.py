@@ -1,13 +1,13 @@
-"""Multi-factor priority: how much speaks for a job now, term by term; the policy `multifactor` plans the highest first.
+"""Multi-factor priority of jobs; the policy `multifactor` plans the highest priority first.
 
-Every factor is between 0 and 1, so a weight says how much its term can add at most:
+Every factor is between 0 and 1, so a weight is the most that its term can add:
 
-    age        how long it has waited, of the time after which waiting longer adds nothing
-    share      2^(-used/target): 1 who used nothing, 1/2 who used just their part, towards 0 who used more
-    size       the part of the cluster that it asks for
+    age        waiting time / age limit, at most 1
+    share      2^(-used/target): 1 without usage, 1/2 at the target share, towards 0 above it
+    size       the requested part of the cluster
     slowdown   waited / (waited + walltime): short jobs gain quickly
-    qos        what the site gives the quality of service that the job names (type `qos=NAME`)
-    project    what the site gives its project
+    qos        the site's value for the job's quality of service (type `qos=NAME`)
+    project    the site's value for the job's project
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ _QOS = "qos="
 
 
 class PriorityCalculator:
-    """Priorities of one queue's jobs as they stand now."""
+    """Computes the current priorities of one queue's jobs."""
 
     def __init__(self, planner: "Planner", queue: str) -> None:
         self._planner, self._now = planner, planner.now
@@ -39,7 +39,7 @@ class PriorityCalculator:
         return sorted(jobs, key=lambda job: (-self.of(job).total, job.job_id))[: settings.depth]
 
     def of(self, job: WaitingJob) -> Priority:
-        """Weigh one job; terms without a weight are left out."""
+        """Return the priority of a job; terms without a weight are left out."""
         weights = self._weights
         terms = (
             (weights.age, self._age),
@@ -68,7 +68,7 @@ class PriorityCalculator:
         return PriorityTerm("share", factor, f"{job.user} used {used:.0%}, should {target:.0%}")
 
     def _target(self, user: str) -> float:
-        """Return a user's part: what the site says, or an equal part of what that leaves to all others who used some."""
+        """Return a user's target share: the site's, or an equal part of the rest among the other active users."""
         if user in self._targets:
             return self._targets[user] / 100
         others = {*self._used, user}.difference(self._targets)
@@ -80,7 +80,7 @@ class PriorityCalculator:
         return PriorityTerm("size", part, f"asks for {part:.0%} of the cluster")
 
     def _size(self, shape: int) -> float:
-        """Return which part of all resources a shape takes."""
+        """Return the part of all resources that a shape takes."""
         if shape not in self._sizes:
             self._sizes[shape] = self._measured(shape)
         return self._sizes[shape]

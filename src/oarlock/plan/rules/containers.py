@@ -1,7 +1,8 @@
-"""Containers: jobs that other jobs run inside of, on their resources and in their time only.
+"""Containers: jobs inside of which other jobs run, on their resources and during their time only. Placeholders.
 
-`-t container` opens a room that `-t inner=NUMBER` names; `-t container=NAME` one that `-t inner=NAME` names, and
-several containers of one name are one room. A room may be inside of another.
+`-t container` makes a container that `-t inner=NUMBER` names; `-t container=NAME` one that `-t inner=NAME` names.
+Several container jobs of one name are one container. A container may be inside of another. A placeholder keeps its
+resources for jobs that name it; to all other jobs it is an ordinary job.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,40 +18,40 @@ from oarlock.plan.timeline.occupancy import FOREVER, Occupation
 
 def is_container(types: Iterable[str]) -> bool:
     """Return whether other jobs may run inside of a job."""
-    return any(one == "container" or one.startswith("container=") for one in types)
+    return any(job_type == "container" or job_type.startswith("container=") for job_type in types)
 
 
 def opened_container(job: WaitingJob | PlacedJob) -> str | None:
-    """Return the name of the room that a job opens: its own, or its number; None if it is no container."""
+    """Return the name of a job's container: the given one, or its number; None if the job is not a container."""
     if isinstance(job, PlacedJob) and job.state == JobState.FINISHING:
-        return None  # whatever is still inside of it has to end
-    for one in job.types:
-        word, _, name = one.partition("=")
+        return None  # its inner jobs have to end with it
+    for job_type in job.types:
+        word, _, name = job_type.partition("=")
         if word == "container":
             return name or str(job.job_id)
     return None
 
 
 def container_of(types: Iterable[str]) -> str | None:
-    """Return the name or number of the container that a job belongs into, as its owner wrote it."""
-    return next((one.partition("=")[2] for one in types if one.startswith("inner=")), None)
+    """Return the name or number of the container that a job runs inside of, as its owner wrote it."""
+    return next((job_type.partition("=")[2] for job_type in types if job_type.startswith("inner=")), None)
 
 
 def guests_of(types: Iterable[str]) -> frozenset[str]:
     """Return the users who may enter a container besides its owner; `*` stands for all."""
-    named = (one.partition("=")[2] for one in types if one.startswith("guests="))
+    named = (job_type.partition("=")[2] for job_type in types if job_type.startswith("guests="))
     return frozenset(name for names in named for name in names.split(","))
 
 
 class Containers:
-    """The rooms there are: what is theirs, and when. Without containers this costs nothing."""
+    """The containers of a snapshot: which resources they have, and when. Without containers this costs nothing."""
 
     def __init__(self, jobs: Sequence[WaitingJob | PlacedJob] = ()) -> None:
         self._occupations: dict[str, dict[int, Occupation]] = {}
         self._names: dict[str, str] = {}  # the number of a container with a name, and that name
         self._running: dict[str, int] = {}
-        self._waiting: dict[str, int] = {}  # rooms of containers that wait
-        self.needed = False  # whether any job is a container or belongs into one
+        self._waiting: dict[str, int] = {}  # a container job by the container's name; it may still wait
+        self.needed = False  # whether any job is a container or an inner job
         for job in jobs:
             if job.types and (is_container(job.types) or container_of(job.types) is not None):
                 self.needed = True
@@ -61,9 +62,9 @@ class Containers:
                 self._waiting.setdefault(container, job.job_id)
 
     def room_of(self, job: WaitingJob | PlacedJob, resources: int | None = None) -> str | None:
-        """Return the room that a job belongs into; None: into none.
+        """Return the name of the container that a job runs inside of; None if it is not an inner job.
 
-        One that has resources already that are not in its room (any more) is in everybody's way until it is over.
+        A running job with resources outside of its container counts as an ordinary job until it ends.
         """
         name = container_of(job.types)
         container = None if name is None else self._names.get(name, name)
@@ -96,20 +97,20 @@ class Containers:
         return container
 
     def resources(self, container: str) -> int:
-        """Return all that is in a room at some time."""
+        """Return all resources that a container has at some time."""
         return union(occupation.resources for occupation in self._occupations.get(container, {}).values())
 
     def running(self, container: str) -> int:
-        """Return what jobs can start on: the resources of containers that run."""
+        """Return the resources of running container jobs, on which inner jobs can start."""
         return self._running.get(container, 0)
 
     def next(self, container: str) -> tuple[int, int]:
-        """Return the container of a room that comes first, and when it starts."""
+        """Return the container job that starts first, and its start."""
         start, job_id = min((occupation.start, job_id) for job_id, occupation in self._occupations[container].items())
         return job_id, start
 
     def shut(self, container: str) -> list[Occupation]:
-        """Return when which resources of a room are not in it."""
+        """Return when which resources of a container do not belong to it."""
         occupations = list(self._occupations.get(container, {}).values())
         everything = self.resources(container)
         edges = sorted(
@@ -122,11 +123,11 @@ class Containers:
         return [Occupation(begin, end, without(everything, some)) for begin, end, some in there]
 
     def is_gone(self, container: str) -> bool:
-        """Return whether no container of a room is there, not even one that waits."""
+        """Return whether no container job of this name exists, not even a waiting one."""
         return not self._occupations.get(container) and container not in self._waiting
 
     def blocked(self, container: str) -> Blocked | None:
-        """Explain why nothing can be planned in a room."""
+        """Explain why no job can be planned inside of a container; None if jobs can."""
         if self._occupations.get(container):
             return None
         if self.is_gone(container):
@@ -136,9 +137,9 @@ class Containers:
 
 def placeholder_of(types: Iterable[str]) -> str | None:
     """Return the name under which a job keeps its resources for others; None if it does not."""
-    return next((one.partition("=")[2] for one in types if one.startswith("placeholder=")), None)
+    return next((job_type.partition("=")[2] for job_type in types if job_type.startswith("placeholder=")), None)
 
 
 def allowed_placeholder(types: Iterable[str]) -> str | None:
-    """Return the name of the placeholders that are not in a job's way (`allow=NAME`, and OAR's `allowed=NAME`)."""
-    return next((one.partition("=")[2] for one in types if one.startswith(("allow=", "allowed="))), None)
+    """Return the name of the placeholders that do not block a job (`allow=NAME`, and OAR's `allowed=NAME`)."""
+    return next((job_type.partition("=")[2] for job_type in types if job_type.startswith(("allow=", "allowed="))), None)

@@ -1,10 +1,10 @@
-"""Quotas: how much somebody may have at once, counted over time beside the resources themselves.
+"""Quotas: how much users, projects, queues and job types may have at once, counted over time.
 
-A rule speaks of a queue, a project, a type and a user: a name, `*` (all of them together) or `/` (each by itself). It
-bounds the resources, the jobs and the resource-seconds (resources times walltime) that are there at the same instant.
-Every rule that speaks of a job holds for it, but where one gives a name its own limit, `/` does not speak of that name.
-Containers are not counted: the jobs inside of them are. Best-effort jobs are in nobody's way but each other's. Of jobs
-of type `no_quotas` no rule speaks, and nobody counts them.
+A rule selects jobs by queue, project, type and user: a name, `*` (all of them together) or `/` (each by itself). It
+limits the resources, the jobs and the resource-seconds (resources times walltime) in use at the same instant. Every
+rule that selects a job applies to it, but a rule with a name replaces the one with `/` for that name. Container jobs
+are not counted: their inner jobs are. Best-effort jobs count only against each other. Jobs of type `no_quotas` are
+neither limited nor counted.
 """
 
 from bisect import bisect_left, bisect_right
@@ -26,7 +26,7 @@ Selection = tuple[str, str, str, str]
 
 
 class QuotaUse(NamedTuple):
-    """What a job has while it is there: its resources, itself, and its resources times its walltime."""
+    """What jobs use at an instant: resources, the number of jobs, and resources times walltime."""
 
     resources: int
     jobs: int
@@ -34,7 +34,7 @@ class QuotaUse(NamedTuple):
 
 
 class QuotaCounter:
-    """What some jobs have together, from an instant on: `used[i]` from `times[i]` on; at last nothing, for ever."""
+    """What some jobs use together over time: `used[i]` from `times[i]` on; the last slot is empty and has no end."""
 
     __slots__ = ("times", "used")
 
@@ -43,19 +43,19 @@ class QuotaCounter:
         self.used: list[QuotaUse] = [QuotaUse(0, 0, 0)]
 
     def add(self, start: int, stop: int, use: QuotaUse) -> None:
-        """Count what a job has during [start, stop); with less than nothing it is counted no more."""
+        """Add the use of a job during [start, stop); a negative use removes it."""
         first, last = self._cut(start), self._cut(stop)
         self.used[first:last] = [QuotaUse(*map(sum, zip(used, use, strict=True))) for used in self.used[first:last]]
 
     def over(self, begin: int, end: int, headroom: QuotaUse) -> int | None:
-        """Return until when more than `room` is used for the last time in [begin, end); None: it never is."""
+        """Return the end of the last slot in [begin, end) that uses more than `headroom`; None if no slot does."""
         for index in range(bisect_left(self.times, end) - 1, bisect_right(self.times, begin) - 2, -1):
             if any(used > most for used, most in zip(self.used[index], headroom, strict=True)):
                 return self.times[index + 1]
         return None
 
     def most(self, begin: int, end: int) -> QuotaUse:
-        """Return the most that is used at once in [begin, end), each for itself."""
+        """Return the maximum of each measure in [begin, end)."""
         inside = self.used[bisect_right(self.times, begin) - 1 : bisect_left(self.times, end)]
         return QuotaUse(*map(max, zip(*inside, strict=True)))
 
@@ -68,19 +68,19 @@ class QuotaCounter:
 
 
 class QuotaLimit(NamedTuple):
-    """A rule that speaks of a job: when it holds, and who is counted with the job."""
+    """A rule that applies to a job: when it holds, and the counter of the jobs that it counts together."""
 
     rule: QuotaRule
     spans: tuple[Span, ...]
     counter: QuotaCounter
 
     def headroom(self, use: QuotaUse) -> QuotaUse:
-        """Return what others may have beside such a job; less than nothing if it is too much by itself."""
+        """Return what other jobs may use beside such a job; negative if the job alone is too much."""
         most = self.rule.resources, self.rule.jobs, self.rule.resource_seconds
         return QuotaUse(*(_NO_LIMIT if limit < 0 else limit - own for limit, own in zip(most, use, strict=True)))
 
     def clear_from(self, start: int, length: int, use: QuotaUse) -> int:
-        """Return the earliest instant from `start` on at which such a job breaks no rule for `length`."""
+        """Return the earliest start from `start` on at which such a job does not break the rule for `length`."""
         headroom = self.headroom(use)
         for begin, end in self.spans:
             while begin < start + length and start < end:
@@ -96,14 +96,14 @@ class QuotaLimit(NamedTuple):
 
 
 class JobQuotas(NamedTuple):
-    """What rules have to say of a job: what holds for it, and where it is counted."""
+    """The limits that apply to a job, and the counters in which it is counted."""
 
     limits: tuple[QuotaLimit, ...]
     counters: tuple[QuotaCounter, ...]
 
 
 class Quotas:
-    """All rules, and what jobs that have a place use of them."""
+    """All rules, and what placed jobs use of them."""
 
     def __init__(self, always: Sequence[QuotaRule], spans: Iterable[QuotaSpan]) -> None:
         groups: dict[tuple[QuotaRule, ...], list[Span]] = {tuple(always): [(0, FOREVER)]} if always else {}
@@ -111,7 +111,7 @@ class Quotas:
             groups.setdefault(span.rules, []).append((span.begin, span.end))
         self._groups = [(rules, _joined(times)) for rules, times in groups.items()]
         self._counters: dict[tuple[bool, Selection], QuotaCounter] = {}
-        self._spoken: dict[tuple[bool, Selection], JobQuotas] = {}
+        self._job_quotas: dict[tuple[bool, Selection], JobQuotas] = {}
         self._counted: dict[int, tuple[list[QuotaCounter], Occupation, QuotaUse]] = {}
 
     def limits(self, job: WaitingJob | PlacedJob, *, besteffort: bool) -> tuple[QuotaLimit, ...]:
@@ -119,7 +119,7 @@ class Quotas:
         return self._of(job, besteffort=besteffort).limits
 
     def count(self, job: WaitingJob | PlacedJob, occupation: Occupation, use: QuotaUse, *, besteffort: bool) -> None:
-        """Count a job that has a place; one that had another is counted here instead."""
+        """Count a placed job; an earlier place of the same job is no longer counted."""
         self.forget(job.job_id)
         counters = [*self._of(job, besteffort=True).counters]
         if not besteffort:
@@ -128,14 +128,14 @@ class Quotas:
         self._add(job.job_id, 1)
 
     def forget(self, job_id: int) -> None:
-        """Count a job no more."""
+        """Stop counting a job."""
         if job_id in self._counted:
             self._add(job_id, -1)
             del self._counted[job_id]
 
     @contextmanager
     def without(self, job_id: int) -> Iterator[None]:
-        """Count a job no more for a while, if it is counted."""
+        """Do not count a job while the context is open."""
         counted = self._counted.get(job_id)
         self.forget(job_id)
         yield
@@ -146,18 +146,18 @@ class Quotas:
     def _add(self, job_id: int, sign: int) -> None:
         counters, occupation, use = self._counted[job_id]
         for counter in counters:
-            counter.add(occupation.start, occupation.stop, QuotaUse(*(sign * one for one in use)))
+            counter.add(occupation.start, occupation.stop, QuotaUse(*(sign * amount for amount in use)))
 
     def _of(self, job: WaitingJob | PlacedJob, *, besteffort: bool) -> "JobQuotas":
         """Return the quotas of a job, cached for all jobs that no rule distinguishes."""
         if is_container(job.types) or NO_QUOTAS in job.types:
             return JobQuotas((), ())
-        words = " ".join(sorted({one.partition("=")[0] for one in job.types}))
+        words = " ".join(sorted({job_type.partition("=")[0] for job_type in job.types}))
         key = besteffort, (job.queue, job.project, words, job.user)
-        known = self._spoken.get(key)
-        if known is None:
-            known = self._spoken[key] = self._find(job, besteffort=besteffort)
-        return known
+        quotas = self._job_quotas.get(key)
+        if quotas is None:
+            quotas = self._job_quotas[key] = self._find(job, besteffort=besteffort)
+        return quotas
 
     def _find(self, job: WaitingJob | PlacedJob, *, besteffort: bool) -> "JobQuotas":
         limits, counters = [], dict[Selection, QuotaCounter]()
@@ -172,9 +172,10 @@ class Quotas:
 
 
 class QuotaShare(NamedTuple):
-    """What those have at an instant whom a rule counts together, each user's part, and which jobs that is about.
+    """What the jobs use that a rule counts together at an instant, each user's part, and the jobs themselves.
 
-    `besteffort`: as best-effort jobs see it, who are bounded by what all have; others do not see best-effort jobs.
+    `besteffort`: as counted for best-effort jobs, which are limited by the use of all jobs; for other jobs, best-effort
+    jobs do not count.
     """
 
     rule: QuotaRule
@@ -186,7 +187,7 @@ class QuotaShare(NamedTuple):
 
 
 class CountedJob(NamedTuple):
-    """A job that is there at an instant, and what it has."""
+    """A job that holds resources at an instant, and its use."""
 
     job: PlacedJob
     use: QuotaUse
@@ -194,29 +195,30 @@ class CountedJob(NamedTuple):
 
 
 def quota_shares(rules: Sequence[QuotaRule], present: Sequence[CountedJob]) -> list[QuotaShare]:
-    """Describe what of each rule is used, in the order of the rules; those of whom nobody is there are left out."""
+    """Return the use of each rule, in the order of the rules; rules without a present job are left out."""
     book = Quotas(rules, ())
-    found: dict[tuple[int, bool, Selection], list[CountedJob]] = {}
-    for one in present:
-        for besteffort in {one.besteffort, True}:
-            for limit in book.limits(one.job, besteffort=besteffort):
-                key = rules.index(limit.rule), besteffort, _selection(limit.rule, one.job)
-                found.setdefault(key, []).append(one)
-    told = {key for key, members in found.items() if not key[1] or any(one.besteffort for one in members)}
-    return [_share(rules[at], whose, found[at, as_one, whose], besteffort=as_one) for at, as_one, whose in sorted(told)]
+    members_of: dict[tuple[int, bool, Selection], list[CountedJob]] = {}
+    for counted in present:
+        for besteffort in {counted.besteffort, True}:
+            for limit in book.limits(counted.job, besteffort=besteffort):
+                key = rules.index(limit.rule), besteffort, _selection(limit.rule, counted.job)
+                members_of.setdefault(key, []).append(counted)
+    # A row as best-effort jobs are counted repeats the ordinary one unless a best-effort job is among its members.
+    shown = [key for key, members in members_of.items() if not key[1] or any(job.besteffort for job in members)]
+    return [_share(rules[key[0]], key[2], members_of[key], besteffort=key[1]) for key in sorted(shown)]
 
 
 def _share(rule: QuotaRule, whose: Selection, members: Sequence[CountedJob], *, besteffort: bool) -> QuotaShare:
     by_user: dict[str, int] = {}
-    for one in members:
-        by_user[one.job.user] = by_user.get(one.job.user, 0) + one.use.resources
-    used = QuotaUse(*map(sum, zip(*(one.use for one in members), strict=True)))
+    for counted in members:
+        by_user[counted.job.user] = by_user.get(counted.job.user, 0) + counted.use.resources
+    used = QuotaUse(*map(sum, zip(*(counted.use for counted in members), strict=True)))
     most_first = dict(sorted(by_user.items(), key=lambda pair: (-pair[1], pair[0])))
-    return QuotaShare(rule, whose, besteffort, used, most_first, tuple(one.job.job_id for one in members))
+    return QuotaShare(rule, whose, besteffort, used, most_first, tuple(counted.job.job_id for counted in members))
 
 
 def earliest_within(limits: Sequence[QuotaLimit], start: int, length: int, use: QuotaUse) -> int | None:
-    """Return the earliest instant from `start` on at which a job breaks none of these rules; None: there is never one."""
+    """Return the earliest start from `start` on at which a job breaks none of these rules; None if there is none."""
     before = -1
     while start > before:
         before = start
@@ -228,14 +230,14 @@ def earliest_within(limits: Sequence[QuotaLimit], start: int, length: int, use: 
 
 
 def edges(limits: Iterable[QuotaLimit]) -> set[int]:
-    """Return the instants at which what these rules allow may change."""
+    """Return the instants at which the headroom of these rules may change."""
     return {edge for limit in limits for edge in limit.counter.times} | {
         edge for limit in limits for span in limit.spans for edge in span
     }
 
 
 def broken_quota(limits: Sequence[QuotaLimit], start: int, length: int, use: QuotaUse) -> str:
-    """Return which rule such a job would break, in words; nothing if it breaks none."""
+    """Describe the rule that such a job would break; an empty text if it breaks none."""
     for limit in limits:
         if limit.clear_from(start, length, use) > start:
             return _told(limit, start, length, use)
@@ -249,9 +251,9 @@ def _told(limit: QuotaLimit, start: int, length: int, use: QuotaUse) -> str:
     rule = limit.rule
     taken = limit.counter.most(start, start + length)
     limits = zip(_MEASURES, (rule.resources, rule.jobs, rule.resource_seconds), use, taken, strict=True)
-    measure, most, own, others = next(one for one in limits if 0 <= one[1] < one[2] + one[3])
+    measure, most, own, others = next(row for row in limits if 0 <= row[1] < row[2] + row[3])
     if measure == _MEASURES[2]:
-        most, own, others = (round(one / 3600, 1) for one in (most, own, others))  # type: ignore[assignment]
+        most, own, others = (round(seconds / 3600, 1) for seconds in (most, own, others))  # type: ignore[assignment]
     have = f"{others:g} {'is' if others == 1 else 'are'} taken and it " if others else "it "
     asks = f"asks for {own:g}" if measure != "job" else "would be one more" if others else "is one"
     plural = "" if most == 1 else "s"
@@ -266,7 +268,7 @@ def _speaks_of(rule: QuotaRule, job: WaitingJob | PlacedJob) -> bool:
     named = ((rule.queue, job.queue), (rule.project, job.project), (rule.user, job.user))
     if any(word not in {ALL_TOGETHER, EACH, own} for word, own in named):
         return False
-    return rule.job_type == ALL_TOGETHER or any(rule.job_type == one.partition("=")[0] for one in job.types)
+    return rule.job_type == ALL_TOGETHER or any(rule.job_type == job_type.partition("=")[0] for job_type in job.types)
 
 
 def _selection(rule: QuotaRule, job: WaitingJob | PlacedJob) -> Selection:
@@ -281,11 +283,10 @@ def _selection(rule: QuotaRule, job: WaitingJob | PlacedJob) -> Selection:
 
 
 def _names(other: QuotaRule, rule: QuotaRule) -> bool:
-    """Return whether another rule gives a name, or several, what this one says of each."""
-    mine, its = _words(rule), _words(other)
-    return mine != its and all(
-        one == two or (one == EACH and two != ALL_TOGETHER) for one, two in zip(mine, its, strict=True)
-    )
+    """Return whether another rule replaces this one: it has names where this one has `/`."""
+    mine, others = _words(rule), _words(other)
+    pairs = zip(mine, others, strict=True)
+    return mine != others and all(word == its or (word == EACH and its != ALL_TOGETHER) for word, its in pairs)
 
 
 def _joined(spans: Iterable[Span]) -> tuple[Span, ...]:

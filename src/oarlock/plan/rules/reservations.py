@@ -1,4 +1,4 @@
-"""Advance reservations: accepted at the asked date or not at all; at the date, started with what is there."""
+"""Advance reservations: accepted at the requested date or refused; at the date, started with what is available."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,10 +21,10 @@ Later = Callable[[int, int], FreeWindow | None]
 
 @dataclass(slots=True, eq=False)
 class ReservationFit:
-    """A shape as a reservation asks for it: of what is ready today if that is enough, else of all that may be back.
+    """The fit of a reservation: on resources that are ready today if these are enough, else on all existing ones.
 
-    Where groups want the same resources, less to choose from may be enough where more is not. Whether a date is
-    accepted and which one is told instead must be the same question, so this answers both.
+    Where groups compete for the same resources, the ready ones may fit where all do not. Whether a date is accepted and
+    which date is proposed instead must follow the same rule, so both use this fit.
     """
 
     fit: Fit
@@ -50,7 +50,7 @@ def ready_first(fit: Fit, ready: int) -> Fit:
 
 
 class DueReservation(NamedTuple):
-    """What becomes of an accepted reservation whose date has come: it starts, or waits and why."""
+    """The decision about an accepted reservation whose date has come: it starts, or waits for a reason."""
 
     placement: Placement | None
     unplaced: Unplaced | None = None
@@ -58,7 +58,7 @@ class DueReservation(NamedTuple):
 
 
 def is_accepted(job: PlacedJob) -> bool:
-    """Return whether a job is a reservation that was accepted and did not start yet; one that is held keeps its place."""
+    """Return whether a job is an accepted reservation that has not started; a held one keeps its place."""
     return job.state in _NOT_BEGUN and job.reservation == Reservation.SCHEDULED
 
 
@@ -78,9 +78,9 @@ def place_reservation(
 ) -> Placement | Unplaced:
     """Place a new reservation at the requested date, or refuse it with the earliest possible date.
 
-    Only the first alternative counts. A date in the past is moved to now, unless it would all be over. What is taken of
-    a free set, and what else holds the job back, is for `held` to say; `later` finds the next place. `conflict` is
-    how a date without enough resources is told of.
+    Only the first alternative counts. A date in the past is moved to now, unless the reservation would be over. `held`
+    chooses resources of a free set and checks quotas; `later` finds the next window. `conflict` is the text for a date
+    without enough resources.
     """
     choice = job.choices[0]
     if job.start + choice.walltime <= now:

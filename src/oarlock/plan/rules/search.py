@@ -1,4 +1,4 @@
-"""A place for one alternative of a job; its search where more than resources holds it back: quotas, windows ahead."""
+"""The search for the earliest window of one alternative of a job under quotas and maintenance windows."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from oarlock.plan.timeline.timeline import FreeWindow
 
 
 class PlacementOption(Struct, frozen=True, gc=False):
-    """A place found for one alternative of a job."""
+    """A window found for one alternative of a job."""
 
     choice: Choice
     fit: Fit
@@ -31,10 +31,10 @@ Choose = Callable[[int], int]
 
 
 class JobLimits(NamedTuple):
-    """What holds a job back besides resources.
+    """The limits of a job besides free resources.
 
-    `windows` are those that a job of `lasting` seconds must not run into, where a shorter hole is sought for it.
-    `choose` takes resources of a free set; `counted` are those that quotas count.
+    A best-effort job is searched a hole shorter than itself; `windows` are those it must not run into during its
+    `lasting` seconds. `choose` takes resources of a free set; `counted` are the resources that quotas count.
     """
 
     limits: tuple[QuotaLimit, ...]
@@ -46,19 +46,21 @@ class JobLimits(NamedTuple):
     counted: int
 
     def use(self, resources: int) -> QuotaUse:
-        """Describe what a job has that is given these resources."""
+        """Return the quota use of a job with these resources."""
         return self.use_of((resources & self.counted).bit_count())
 
     def use_of(self, count: int) -> QuotaUse:
-        """Describe what a job has that is given so many resources."""
+        """Return the quota use of a job with so many resources."""
         return QuotaUse(count, 1, count * self.walltime)
 
     def resources_before_windows(self, start: int) -> int:
         """Return the resources with a window that a job which starts then would run into."""
-        return union(one.resources for one in self.windows if one.start < start + self.lasting and start < one.stop)
+        return union(
+            window.resources for window in self.windows if window.start < start + self.lasting and start < window.stop
+        )
 
     def free(self, fitter: Fitter, fit: Fit, start: int, free: int) -> int:
-        """Return what is left of a free set for a start, where windows come soon."""
+        """Return a free set without the resources whose window comes too soon for a start."""
         soon = self.resources_before_windows(start)
         return without(free, fitter.touched_nodes(soon) if fit.of_nodes else soon)
 
@@ -67,17 +69,17 @@ class JobLimits(NamedTuple):
         return earliest_within(self.limits, start, self.length, self.use(resources)) == start
 
     def broken(self, start: int, resources: int) -> str:
-        """Return which quota keeps a job from having these resources then; nothing if none does."""
+        """Describe the quota that keeps a job from having these resources then; an empty text if none does."""
         return broken_quota(self.limits, start, self.length, self.use(resources))
 
 
 def earliest_window(
     fitter: Fitter, occupancy: Occupancy, fit: Fit, held: JobLimits, *, hole: int, not_before: int, fewest: int
 ) -> FreeWindow | None:
-    """Find the earliest place that is free, and that nothing holds back; None: there is never one.
+    """Return the earliest free window that respects all limits; None if there is none.
 
-    Where quotas are broken by even the `fewest` resources that the shape can take, the search goes on where they are
-    not. What has to be tried instant by instant is: shapes that take now more and now less, and windows.
+    Where even the `fewest` resources that the shape can take break a quota, the search skips to where they do not.
+    Shapes that take a varying number of resources, and windows ahead, are tried instant by instant.
     """
     if not fit.monotone or held.windows:
         return _instant_by_instant(fitter, occupancy, fit, held, hole, not_before)
@@ -105,13 +107,13 @@ def _instant_by_instant(
 
 
 def _instants(occupancy: Occupancy, held: JobLimits, begin: int) -> list[int]:
-    """Return the instants at which a job may begin: at once, or when something changes."""
+    """Return the instants at which a job may start: at once, or when occupations or quotas change."""
     changes = {edge for edge in edges(held.limits) if begin < edge < FOREVER}
     return sorted(changes.union(occupancy.instants(begin)))
 
 
 def fewest(fitter: Fitter, shape: Shape, fit: Fit, counted: int) -> int:
-    """Return a number of counted resources that every place of a shape has at least."""
+    """Return a lower bound on the counted resources that a shape takes."""
     parts = fit.groups if isinstance(fit, GroupsFit) else [fit]
     return sum(
         _least(fitter, part)

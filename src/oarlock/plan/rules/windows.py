@@ -1,7 +1,7 @@
-"""What holds jobs back besides resources, in one place: quotas and maintenance windows. Without any it costs nothing.
+"""Limits besides free resources: quotas and maintenance windows. Without any they cost nothing.
 
-Windows are stays of nobody's in every chart, so nothing is planned into them. A best-effort job is given a hole that is
-shorter than itself; that it does not run into a window is seen to here.
+Windows are occupations in every occupancy, so no job is planned into them. A best-effort job is searched a hole that is
+shorter than itself; here it is kept from running into a window.
 """
 
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class PlanLimits:
-    """The limits of a pass. `windows` are those that are not over, by time."""
+    """The limits of a pass. `windows` are those that have not ended, by time."""
 
     def __init__(self, planner: "Planner", snapshot: Snapshot) -> None:
         self._planner = planner
@@ -50,11 +50,11 @@ class PlanLimits:
         return self._quotas is not None or bool(self.windows)
 
     def restricts(self, kind: OccupancyKind) -> bool:
-        """Return whether anything could hold back jobs of a kind."""
+        """Return whether any limit applies to jobs of a kind."""
         return self._quotas is not None or (kind.besteffort and bool(self.windows))
 
     def job_limits(self, job: WaitingJob, kind: OccupancyKind, choice: Choice, choose: Choose) -> JobLimits:
-        """Return what holds a job back."""
+        """Return the limits of a job."""
         return JobLimits(
             limits=self._quotas.limits(job, besteffort=kind.besteffort) if self._quotas is not None else (),
             windows=self.windows if kind.besteffort and not kind.reservation else (),
@@ -68,7 +68,7 @@ class PlanLimits:
     def find_earliest(
         self, job: WaitingJob, kind: OccupancyKind, choice: Choice, fit: Fit, earliest: int
     ) -> FreeWindow | None:
-        """Find the earliest place for one alternative of a job; None: there is never one."""
+        """Return the earliest window for one alternative of a job; None if there is none."""
         planner = self._planner
         hole = planner.hole_length(kind, choice.walltime)
         if not self.restricts(kind):
@@ -79,7 +79,7 @@ class PlanLimits:
     def find(
         self, kind: OccupancyKind, choice: Choice, fit: Fit, held: JobLimits, *, hole: int, not_before: int
     ) -> FreeWindow | None:
-        """Find the earliest place that nothing holds back; None: there is never one."""
+        """Return the earliest window within given limits; None if there is none."""
         occupancy = self._planner.occupancies.occupancy(kind)
         if not held.limits and not held.windows:
             return occupancy.find(fit, hole, not_before)
@@ -88,7 +88,7 @@ class PlanLimits:
         )
 
     def quota_broken_now(self, job: WaitingJob, kind: OccupancyKind, choice: Choice, free: int) -> str:
-        """Return which quota keeps a job from starting now, with what it could have (`free`) or the least it needs."""
+        """Describe the quota that keeps a job from starting now, on `free` or with the least resources it needs."""
         if self._quotas is None:
             return ""
         fit = self._planner.fit(choice.shape)
@@ -98,7 +98,7 @@ class PlanLimits:
             return broken_quota(held.limits, self._planner.now, held.length, use)
 
     def restrict(self, job: WaitingJob, kind: OccupancyKind, option: PlacementOption) -> PlacementOption | None:
-        """Return what is left of a place that begins now; None if limits leave nothing."""
+        """Return an option that begins now, restricted to what the limits allow; None if they forbid it."""
         if not self.restricts(kind):
             return option
         fit, start = option.fit, option.window.start
@@ -109,7 +109,7 @@ class PlanLimits:
         return replace(option, window=FreeWindow(start, left))
 
     def quota_broken_by(self, job: WaitingJob, kind: OccupancyKind, option: PlacementOption) -> str:
-        """Return which quota keeps a job from a place that is free; nothing if none does."""
+        """Describe the quota that keeps a job from a free window; an empty text if none does."""
         held = self.job_limits(
             job, kind, option.choice, lambda free: self._planner.choose_resources(kind, option.fit, free)
         )
@@ -141,20 +141,22 @@ class PlanLimits:
         )
 
     def _reservation_fit(self, shape: int) -> Fit:
-        """Return a shape as reservations ask for it; one for all of them, since charts remember what they were asked."""
-        known = self._reserved.get(shape)
-        if known is None:
+        """Return the reservation fit of a shape; one object for all, since search bounds are kept by fit."""
+        cached = self._reserved.get(shape)
+        if cached is None:
             fit = self._planner.fit(shape)
             ready = self._planner.units(fit, self._planner.available.ready)
-            known = self._reserved[shape] = reservations.ready_first(fit, ready)
-        return known
+            cached = self._reserved[shape] = reservations.ready_first(fit, ready)
+        return cached
 
     def named(self, start: int, stop: int) -> str:
         """Name the windows in [start, stop)."""
-        return ", ".join(name for one, name in self.names.items() if one.start < stop and start < one.stop)
+        return ", ".join(
+            name for window, name in self.names.items() if window.start < stop and start < window.stop
+        )
 
     def allow(self, job: WaitingJob, kind: OccupancyKind, place: Placement, resources: int) -> bool:
-        """Return whether a job may have a place that is free."""
+        """Return whether the limits allow a job a free place."""
         if not self.restricts(kind):
             return True
         choice = Choice(place.moldable_id, 0, place.stop - place.start)
@@ -162,7 +164,7 @@ class PlanLimits:
         return not held.resources_before_windows(place.start) & resources and held.allow(place.start, resources)
 
     def why_never(self, job: WaitingJob, kind: OccupancyKind) -> Unplaced:
-        """Explain why a job that is not too big for the cluster never has a place: its container, a quota, what is away."""
+        """Explain why a job that fits the empty cluster never gets a place: container, quota, or missing resources."""
         if kind.container is not None:
             return Unplaced(job.job_id, Obstacle.CONTAINER, "its container never has what it asks for, for so long")
         planner = self._planner
@@ -183,16 +185,16 @@ class PlanLimits:
             self._quotas.count(job, occupation, QuotaUse(size, 1, size * walltime), besteffort=kind.besteffort)
 
     def forget(self, job_id: int) -> None:
-        """Count a job no more."""
+        """Stop counting a job."""
         if self._quotas is not None:
             self._quotas.forget(job_id)
 
     def _least(self, choice: Choice) -> int:
-        known = self._fewest.get(choice.shape)
-        if known is None:
+        cached = self._fewest.get(choice.shape)
+        if cached is None:
             shape, fit = self._planner.shapes[choice.shape], self._planner.fit(choice.shape)
-            known = self._fewest[choice.shape] = fewest(self._planner.fitter, shape, fit, self._counted)
-        return known
+            cached = self._fewest[choice.shape] = fewest(self._planner.fitter, shape, fit, self._counted)
+        return cached
 
 
 def _window_name(window: MaintenanceWindow) -> str:

@@ -63,8 +63,8 @@ class ResourceLayout:
 
     def bits_of(self, ids: Iterable[int]) -> int:
         """Return the set of these resources; ids that are not (or no longer) here are left out."""
-        found = (self._position.get(resource) for resource in ids)
-        return bits_at([at for at in found if at is not None])
+        at_each = (self._position.get(resource) for resource in ids)
+        return bits_at([at for at in at_each if at is not None])
 
     def ids_of(self, bits: int) -> tuple[int, ...]:
         """Return the resource ids of a set, in preferred order."""
@@ -93,30 +93,30 @@ class ResourceLayout:
 
     def by_value(self, name: str) -> dict[Value, int]:
         """Return the set of resources of each value of a property, in order of first appearance; made once."""
-        known = self._by_value.get(name)
-        if known is None:
-            known = self._by_value[name] = self._group_by_value(self.column(name))
-        return known
+        cached = self._by_value.get(name)
+        if cached is None:
+            cached = self._by_value[name] = self._group_by_value(self.column(name))
+        return cached
 
     def _group_by_value(self, column: Sequence[Value]) -> dict[Value, int]:
         if len(set(column)) == 1:  # nothing is told apart by it
             return {column[0]: self.everything}
-        found: dict[Value, list[int]] = {}
+        positions_by_value: dict[Value, list[int]] = {}
         for row, at in zip(self.rows, self.place, strict=True):
-            found.setdefault(column[row], []).append(at)
-        return {value: bits_at(places) for value, places in found.items()}
+            positions_by_value.setdefault(column[row], []).append(at)
+        return {value: bits_at(places) for value, places in positions_by_value.items()}
 
     def unset(self, name: str) -> int:
         """Return the resources without a value. A node without a name is no node: licences may have an empty text."""
-        known = self._unset.get(name)
-        if known is None:
+        cached = self._unset.get(name)
+        if cached is None:
             column, nothing = self.column(name), {None, ""} if name == NODE else {None}
             some = not nothing.isdisjoint(column)
             places = (
                 [at for row, at in zip(self.rows, self.place, strict=True) if column[row] in nothing] if some else []
             )
-            known = self._unset[name] = bits_at(places)
-        return known
+            cached = self._unset[name] = bits_at(places)
+        return cached
 
 
 def bits_at(places: Sequence[int]) -> int:
@@ -174,11 +174,11 @@ def _power(size: int) -> int:
 
 
 def _plain(table: ResourceTable, rows: list[int], names: Sequence[Value]) -> ResourceLayout:
-    found: dict[str, list[int]] = {}
+    positions_by_node: dict[str, list[int]] = {}
     for at, row in enumerate(rows):
         if names[row]:
-            found.setdefault(str(names[row]), []).append(at)
-    nodes = tuple(NodeResources(name, bits_at(places), 0, 0) for name, places in found.items())
+            positions_by_node.setdefault(str(names[row]), []).append(at)
+    nodes = tuple(NodeResources(name, bits_at(places), 0, 0) for name, places in positions_by_node.items())
     return ResourceLayout(table, rows, list(range(len(rows))), 0, nodes)
 
 

@@ -27,32 +27,32 @@ def matching(layout: ResourceLayout, condition: Condition | None) -> int:
 
     `UnknownProperty` if it names what resources do not have.
     """
-    return layout.everything if condition is None else _answer(layout, condition).true
+    return layout.everything if condition is None else _match(layout, condition).true
 
 
-def _answer(layout: ResourceLayout, condition: Condition) -> MatchResult:
+def _match(layout: ResourceLayout, condition: Condition) -> MatchResult:
     match condition:
         case And(parts):
-            return _all(layout, [_answer(layout, part) for part in parts])
+            return _all(layout, [_match(layout, part) for part in parts])
         case Or(parts):
-            negated = [_opposite(layout, _answer(layout, part)) for part in parts]
+            negated = [_opposite(layout, _match(layout, part)) for part in parts]
             return _opposite(layout, _all(layout, negated))
         case Not(inner):
-            return _opposite(layout, _answer(layout, inner))
+            return _opposite(layout, _match(layout, inner))
         case _:
             return _test(layout, condition)
 
 
-def _all(layout: ResourceLayout, answers: list[MatchResult]) -> MatchResult:
+def _all(layout: ResourceLayout, results: list[MatchResult]) -> MatchResult:
     true, possible = layout.everything, layout.everything
-    for answer in answers:
-        true &= answer.true
-        possible &= answer.true | answer.unknown
+    for result in results:
+        true &= result.true
+        possible &= result.true | result.unknown
     return MatchResult(true, possible ^ true)
 
 
-def _opposite(layout: ResourceLayout, answer: MatchResult) -> MatchResult:
-    return MatchResult(without(layout.everything, answer.true | answer.unknown), answer.unknown)
+def _opposite(layout: ResourceLayout, result: MatchResult) -> MatchResult:
+    return MatchResult(without(layout.everything, result.true | result.unknown), result.unknown)
 
 
 def _test(layout: ResourceLayout, test: Condition) -> MatchResult:
@@ -65,19 +65,19 @@ def _test(layout: ResourceLayout, test: Condition) -> MatchResult:
 def _by_value(layout: ResourceLayout, test: Condition, name: str) -> MatchResult:
     true = unknown = 0
     for value, bits in layout.by_value(name).items():
-        answer = truth(test, {name: value})
-        if answer is None:
+        result = truth(test, {name: value})
+        if result is None:
             unknown |= bits
-        elif answer:
+        elif result:
             true |= bits
     return MatchResult(true, unknown)
 
 
 def _by_row(layout: ResourceLayout, test: Condition, names: list[str]) -> MatchResult:
     """Test each resource: for what compares two columns, or only literals."""
-    held = [layout.column(name) for name in names]
-    found: dict[bool | None, list[int]] = {True: [], None: [], False: []}
+    values_by_column = [layout.column(name) for name in names]
+    positions_by_truth: dict[bool | None, list[int]] = {True: [], None: [], False: []}
     for row, at in zip(layout.rows, layout.place, strict=True):
-        values: dict[str, Value] = {name: column[row] for name, column in zip(names, held, strict=True)}
-        found[truth(test, values)].append(at)
-    return MatchResult(bits_at(found[True]), bits_at(found[None]))
+        values: dict[str, Value] = {name: column[row] for name, column in zip(names, values_by_column, strict=True)}
+        positions_by_truth[truth(test, values)].append(at)
+    return MatchResult(bits_at(positions_by_truth[True]), bits_at(positions_by_truth[None]))

@@ -148,7 +148,7 @@ class NodeFields:
         return self.nodes(self.nonempty(resources & self.everything))
 
     def whole(self, resources: int) -> bool | None:
-        """Return whether a set was given as all resources of its nodes; None if it is not the one that was given last."""
+        """Return whether a set was taken as whole nodes; None if it is not the set that was taken last."""
         return self._last.whole if resources is self._last.resources else None
 
     def smallest(self, nodes: int) -> int:

@@ -1,8 +1,8 @@
-"""The timeline for sets so wide that every operation on one counts: slots stand in blocks.
+"""A timeline for very wide sets, where each operation on a set is expensive: slots are grouped into blocks.
 
-It answers as `timeline.Timeline` does. A block knows what is free in all of its slots (`common`), and remembers what
-was taken from all of them (`taken`) instead of taking it from each: a long stay changes one set a block, and a long
-window is the intersection of a few blocks' sets and of the slots at its two ends.
+Same results as `timeline.Timeline`. A block stores what is free in all of its slots (`common`), and what was taken from
+all of them (`taken`) once instead of once per slot: a long occupation changes one set per block, and a long window is
+the intersection of a few blocks' sets and of the slots at its two ends.
 """
 
 from bisect import bisect_left, bisect_right
@@ -16,7 +16,7 @@ from oarlock.plan.timeline.timeline import FreeWindow, SearchCriterion, Slots
 
 
 class SlotBlock:
-    """A run of slots. What is free in one is its set without `taken`, which all of them have in their sets."""
+    """Consecutive slots. The free set of a slot is its entry of `sets` without `taken`, which every entry contains."""
 
     __slots__ = ("common", "counts", "fewest", "sets", "taken", "taken_size", "times")
 
@@ -26,7 +26,7 @@ class SlotBlock:
         self.sum_up()
 
     def copy(self) -> "SlotBlock":
-        """Return a block that can be changed apart."""
+        """Return an independent copy."""
         duplicate = SlotBlock.__new__(SlotBlock)
         duplicate.times, duplicate.sets, duplicate.counts = self.times[:], self.sets[:], self.counts[:]
         duplicate.taken, duplicate.taken_size, duplicate.common, duplicate.fewest = (
@@ -43,7 +43,7 @@ class SlotBlock:
         self.fewest = min(self.counts) - self.taken_size
 
     def write_out(self) -> None:
-        """Take from each slot what was taken from all."""
+        """Apply `taken` to each slot's own set, and clear it."""
         if self.taken:
             self.sets = [units ^ self.taken for units in self.sets]
             self.counts = [count - self.taken_size for count in self.counts]
@@ -59,7 +59,7 @@ class SlotBlock:
         )
 
     def is_all(self, first: int, last: int) -> bool:
-        """Return whether these slots are all that there are."""
+        """Return whether [first, last) are all slots of the block."""
         return first == 0 and last == len(self.times)
 
     def during(self, first: int, last: int) -> int:
@@ -81,11 +81,11 @@ class SlotBlock:
         """Mark units as free or as taken, whatever they were before."""
         self.write_out()
         if free:
-            changed = [known | units for known in self.sets[first:last]]
+            changed = [slot_set | units for slot_set in self.sets[first:last]]
         else:
-            changed = [without(known, units) for known in self.sets[first:last]]
+            changed = [without(slot_set, units) for slot_set in self.sets[first:last]]
         self.sets[first:last] = changed
-        self.counts[first:last] = [known.bit_count() for known in changed]
+        self.counts[first:last] = [slot_set.bit_count() for slot_set in changed]
         self.sum_up()
 
     def last_short(self, least: int, first: int, last: int) -> int:
@@ -97,10 +97,10 @@ class SlotBlock:
 
 
 class BlockedTimeline:
-    """When which units are free, from an instant on. Units are taken and given back; searching changes nothing."""
+    """Free units over time, from an instant on. Units are taken and released; a search changes nothing."""
 
     __slots__ = ("blocks", "starts")
-    full = 48  # a block with more slots is cut in two; about twice the square root of the slots in a long window
+    full = 48  # a block with more slots is split; about twice the square root of the slots in a long window
 
     def __init__(self, begin: int, free: int) -> None:
         self.starts: list[int] = [begin]  # of the blocks
@@ -132,7 +132,7 @@ class BlockedTimeline:
         return [count - block.taken_size for block in self.blocks for count in block.counts]
 
     def copy(self) -> Self:
-        """Return a timeline that can be changed apart."""
+        """Return an independent copy."""
         duplicate = type(self).__new__(type(self))
         duplicate.starts, duplicate.blocks = self.starts[:], [block.copy() for block in self.blocks]
         return duplicate
@@ -144,12 +144,12 @@ class BlockedTimeline:
 
     def cover(self, start: int, stop: int, units: int) -> None:
         """Take units during [start, stop), whether they are free there or taken already."""
-        if self._has_some(start, stop, units):  # otherwise nothing changes: do without two more instants
+        if self._has_some(start, stop, units):  # otherwise nothing changes, and two more slots would only cost time
             for block, first, last in self._span(start, stop):
                 block.change(first, last, units, free=False)
 
     def release(self, start: int, stop: int, units: int) -> None:
-        """Return units back during [start, stop), whether they were taken or not."""
+        """Release units during [start, stop), whether they were taken or not."""
         for block, first, last in self._span(start, stop):
             block.change(first, last, units, free=True)
 
@@ -171,16 +171,16 @@ class BlockedTimeline:
         return window.free()
 
     def earliest(self, criterion: SearchCriterion, duration: int, not_before: int) -> FreeWindow | None:
-        """Find the earliest start, and what is free then, at which a wish is fulfilled for `duration`, or None: never.
+        """Return the earliest window of `duration` that meets a criterion, or None if there is none.
 
-        Starts are `not_before` and the instants at which something becomes free. Windows that offer nothing that the
-        last one, which failed, did not, are not tested.
+        Candidate starts are `not_before` and the instants at which units become free. A window whose free set is
+        contained in that of the last failed window is not tested: the criterion is monotone.
         """
         window, fits, least, failed = SlidingWindow(self, *self._place(not_before)), criterion.fits, criterion.least, 0
         while window.at < len(self.blocks):
             start = max(self.blocks[window.at].times[window.slot], not_before)
             short = window.reach(start + duration, least)
-            if short is not None:  # no window that contains this slot will do
+            if short is not None:  # every window that contains this slot fails
                 window = SlidingWindow(self, *short)
                 window.step()
                 continue
@@ -193,7 +193,7 @@ class BlockedTimeline:
         return None
 
     def _place(self, instant: int) -> tuple[int, int]:
-        """Return the block and the slot in it that an instant is in; the first of all for what is before."""
+        """Return the block and slot that contain an instant; the very first ones for an earlier instant."""
         at = max(bisect_right(self.starts, instant) - 1, 0)
         return at, max(bisect_right(self.blocks[at].times, instant) - 1, 0)
 
@@ -203,7 +203,7 @@ class BlockedTimeline:
         for number in range(at, last_at + 1):
             block = self.blocks[number]
             last = bisect_left(block.times, stop) if number == last_at else len(block.times)
-            if any(known & units & block.taken != known & units for known in block.sets[first:last]):
+            if any(slot_set & units & block.taken != slot_set & units for slot_set in block.sets[first:last]):
                 return True
             first = 0
         return False
@@ -239,8 +239,8 @@ class BlockedTimeline:
 class SlidingWindow:
     """A window that slides over a timeline: from a slot of block `at` up to, not including, slot `end` of `end_at`.
 
-    What is free in all of it is kept in two parts: `back` has what is free from each slot of the first block up to the
-    block's end, `front` what is free behind it. A step within the first block leaves `front` as it is.
+    Its free set is kept in two parts: `back` has what is free from each slot of the first block up to the block's end,
+    `front` what is free in the blocks after it. A step within the first block leaves `front` unchanged.
     """
 
     def __init__(self, line: BlockedTimeline, at: int, slot: int) -> None:
@@ -276,7 +276,7 @@ class SlidingWindow:
         return (self.back[len(block.times) - 1 - self.slot] ^ block.taken) & self.front
 
     def step(self) -> None:
-        """Leave a slot behind, and those after it that were in nobody's way."""
+        """Move the start to the next slot; slots whose removal does not enlarge the free set are skipped."""
         last = len(self.blocks[self.at].times) - 1
         self.slot += 1
         while self.back and self.slot <= last and self.back[last - self.slot] == self.back[last - self.slot + 1]:

@@ -1,9 +1,9 @@
-"""Resources that are all alike: a set of them is nothing but its size.
+"""Occupancy of identical resources: a set of them is only its size.
 
-Where nobody can tell one processor from another, a plan needs only numbers: jobs that fit by count at every instant can
-always be given distinct processors, when they start (intervals can be coloured with as many colours as ever overlap).
-So for a trace of processors a free set of 93,312 becomes one small integer: `&` becomes `min`, `^` becomes `-`. All
-else (queues, policies, turns, the live plan) is the same code. A pool knows ordinary jobs only, which ask for a number.
+Where processors cannot be told apart, a plan needs only numbers: jobs that fit by count at every instant can always get
+distinct processors when they start (an interval graph needs as many colours as intervals ever overlap). In a trace with
+93,312 processors a free set becomes one small integer: `&` becomes `min`, `^` becomes `-`. Everything else (queues,
+policies, queue passes, the incremental plan) is the same code. Only ordinary jobs that request a number are supported.
 """
 
 from bisect import bisect_left, bisect_right
@@ -22,7 +22,7 @@ from oarlock.plan.timeline.timeline import FreeFromNow, FreeWindow, Timeline
 
 
 def counted_inputs(size: int) -> PlanInputs:
-    """Return a ground of so many resources that are all alike and all ready."""
+    """Return the inputs of a cluster of `size` identical resources that are all ready."""
     layout = make_layout(ResourceTable((), {}), ())
     fitter = CountedFitter(layout)
     available = Availability(ready=size, asleep=(), existing=size, always=0, missing_always=0)
@@ -31,7 +31,7 @@ def counted_inputs(size: int) -> PlanInputs:
 
 @dataclass(slots=True, eq=False)
 class CountedFit:
-    """So many of a pool."""
+    """A number of identical resources."""
 
     least: int
     monotone: bool = True
@@ -52,7 +52,7 @@ class CountedFitter(Fitter):
     """Compiles `resource_id=N`."""
 
     def compile(self, shape: Shape) -> Fit:
-        """Return the size asked for; whatever a pool cannot tell apart is refused (`ValueError`)."""
+        """Return the requested number; raise `ValueError` for a request that needs distinguishable resources."""
         levels = shape.groups[0].levels
         count = levels[0].count
         if len(shape.groups) > 1 or len(levels) > 1 or shape.where or count in {ALL, BEST, BESTHALF}:
@@ -60,19 +60,19 @@ class CountedFitter(Fitter):
         return CountedFit(count)
 
     def whole_nodes(self, free: int) -> int:  # noqa: ARG002
-        """A pool has no nodes."""
+        """Return 0: identical resources have no nodes."""
         return 0
 
 
 class CountedOccupancy(Occupancy):
-    """How many are free from when on: `_free[i]` from `_times[i]` to `_times[i + 1]`."""
+    """The number of free resources over time: `_free[i]` from `_times[i]` to `_times[i + 1]`."""
 
     def __init__(self, fitter: Fitter, now: int, usable: int) -> None:
         super().__init__(fitter, now, usable)
         self._times, self._free = [now], [usable]
 
     def copy(self) -> "CountedOccupancy":
-        """Return a chart that can be changed apart."""
+        """Return an independent copy."""
         duplicate = CountedOccupancy.__new__(CountedOccupancy)
         duplicate.now, duplicate._fitter, duplicate.usable = self.now, self._fitter, self.usable
         duplicate.occupations, duplicate._times, duplicate._free = (
@@ -100,7 +100,7 @@ class CountedOccupancy(Occupancy):
         self._times[0] = now
 
     def find(self, fit: Fit, duration: int, not_before: int = 0) -> FreeWindow | None:
-        """Find the earliest place of a share, from an instant on; None: never."""
+        """Return the earliest window from an instant on, or None if there is none."""
         times, free, need = self._times, self._free, fit.least
         start = max(self.now, not_before)
         for at in range(bisect_right(times, start) - 1, len(times)):
@@ -116,11 +116,11 @@ class CountedOccupancy(Occupancy):
         return self._free[0]
 
     def find_same(self, resources: int, duration: int, not_before: int) -> FreeWindow | None:
-        """Find the earliest instant from which on as many are free for so long."""
+        """Return the earliest window with as many free resources."""
         return self.find(CountedFit(resources), duration, not_before)
 
     def find_now(self, fit: Fit, duration: int) -> FreeWindow | None:
-        """Find a place that begins now, or None."""
+        """Return a window that begins now, or None."""
         if self._free[0] < fit.least:
             return None
         free = min(self._free[: bisect_left(self._times, self.now + duration, 1)])
@@ -136,7 +136,7 @@ class CountedOccupancy(Occupancy):
         return min(self._free[first : bisect_left(self._times, stop, first + 1)])
 
     def has_free(self, occupation: Occupation) -> bool:
-        """Return whether a stay takes nothing from anybody."""
+        """Return whether all resources of an occupation are free."""
         return self.free_resources(occupation.start, occupation.stop) >= occupation.resources
 
     def from_now(self, *, of_nodes: bool) -> FreeFromNow:  # noqa: ARG002
@@ -154,7 +154,7 @@ class CountedOccupancy(Occupancy):
         last = self._cut(occupation.stop)
         free[first:last] = [count + by for count in free[first:last]]
         for edge in (last, first):
-            if edge and free[edge] == free[edge - 1]:  # nothing changes here any more
+            if edge and free[edge] == free[edge - 1]:  # both sides are equal now: one slot is enough
                 del times[edge], free[edge]
 
     def _cut(self, instant: int) -> int:

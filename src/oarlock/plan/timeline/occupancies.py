@@ -1,4 +1,4 @@
-"""All charts of a pass: which one a job is looked at in, and who is seen in which."""
+"""The occupancies of a pass, one per kind of job, and which jobs block which."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,20 +13,20 @@ from oarlock.plan.timeline.occupancy import FOREVER, Occupancy, Occupation
 
 
 class OccupancyKind(NamedTuple):
-    """What matters of a job for its charts."""
+    """The properties of a job that decide which other jobs block it."""
 
     besteffort: bool = False
     sharing: SharingClass | None = None
-    reservation: bool = False  # new, with a date: it may count on resources that are away today
+    reservation: bool = False  # new, with a date: it may use resources that are unavailable today
     container: str | None = None  # the container it belongs into
-    placeholder: str | None = None  # it keeps its resources for those who are `allowed` by this name
+    placeholder: str | None = None  # it keeps its resources for jobs whose `allowed` has this name
     allowed: str | None = None
 
     def sees(self, other: "OccupancyKind") -> bool:
-        """Return whether a job of the other kind is in this one's way.
+        """Return whether jobs of the other kind block jobs of this kind.
 
-        Jobs in different rooms never meet. Best-effort jobs are in nobody's way but each other's; jobs of one
-        timesharing class are not in each other's, nor placeholders in that of those they are for.
+        Jobs in different containers never share resources. Best-effort jobs block only each other; jobs of one
+        timesharing class do not block each other, nor does a placeholder block the jobs it is meant for.
         """
         if self.container != other.container or (other.besteffort and not self.besteffort):
             return False
@@ -36,14 +36,14 @@ class OccupancyKind(NamedTuple):
 
 
 class JobOccupation(Struct, frozen=True, gc=False):
-    """A stay and the kind of job it belongs to."""
+    """The occupation of a job, with its kind."""
 
     kind: OccupancyKind
     occupation: Occupation
 
 
 class Occupancies:
-    """The charts, each made when the first job needs it. `windows` are nobody's stays, which everybody sees."""
+    """One occupancy per kind of job, built when the first job needs it. `windows` block jobs of every kind."""
 
     def __init__(
         self,
@@ -62,14 +62,14 @@ class Occupancies:
         self._by_kind: dict[OccupancyKind, Occupancy] = {}
 
     def copy(self) -> "Occupancies":
-        """Return a board that can be changed apart."""
+        """Return an independent copy."""
         duplicate = Occupancies(self._new_empty, self._available, self.now, self._windows, self._containers)
         duplicate.settled = self.settled.copy()
         duplicate._by_kind = {kind: occupancy.copy() for kind, occupancy in self._by_kind.items()}
         return duplicate
 
     def occupancy(self, kind: OccupancyKind) -> Occupancy:
-        """Return the chart in which a job of this kind is looked at."""
+        """Return the occupancy as jobs of this kind see it."""
         occupancy = self._by_kind.get(kind)
         if occupancy is None:
             occupancy = self._by_kind[kind] = self._new_occupancy(kind)
@@ -78,14 +78,14 @@ class Occupancies:
     def settle(
         self, job_id: int, kind: OccupancyKind, occupation: Occupation, *, found_in: Occupancy | None = None
     ) -> None:
-        """Add a job's occupation to every occupancy whose jobs it blocks; where it was found, its resources are all free."""
+        """Add a job's occupation to every occupancy that it blocks; in `found_in` its resources are surely free."""
         self.settled[job_id] = JobOccupation(kind, occupation)
         for seer, occupancy in self._by_kind.items():
             if seer.sees(kind):
                 occupancy.add(job_id, occupation, exclusive=occupancy is found_in)
 
     def remove(self, job_id: int) -> JobOccupation:
-        """Take a job's stay away from every chart."""
+        """Remove a job's occupation from every occupancy."""
         settled = self.settled.pop(job_id)
         for seer, occupancy in self._by_kind.items():
             if seer.sees(settled.kind):
@@ -93,7 +93,7 @@ class Occupancies:
         return settled
 
     def forget_container(self, container: str) -> None:
-        """Drop the occupancies of a container's inner jobs; they are rebuilt on demand when a container came or went."""
+        """Drop the occupancies of a container's inner jobs; the next use rebuilds them."""
         for kind in [kind for kind in self._by_kind if kind.container == container]:
             del self._by_kind[kind]
 
@@ -116,11 +116,11 @@ class Occupancies:
         return occupancy
 
     def _unavailable(self, kind: OccupancyKind) -> list[Occupation]:
-        """Return when resources are away: windows, and in a room the time before and after its containers."""
+        """Return when resources are unavailable: windows and, for inner jobs, the time outside of the container."""
         away = list(self._windows)
         if kind.container is not None:
             away += self._containers.shut(kind.container)
         if not kind.reservation:
-            # Whoever could be woken is gone again after its date.
+            # A node that can be woken is unavailable again after its date.
             away += [Occupation(until, FOREVER, resources) for until, resources in self._available.asleep]
         return away

@@ -1,9 +1,9 @@
-"""A chart: who has what until when, and the search for a place in it.
+"""Occupancy: which job occupies which resources until when, and the search for a free window.
 
-One chart serves one kind of job: the ordinary ones, those of a timesharing class (which do not see each other),
-best-effort jobs (which see everybody), new reservations (which may count on resources that are away today). It holds a
-timeline of resources and one of whole nodes, each made when the first shape needs it, and remembers for each shape
-where the last search ended: until something is given back there is never more room than before.
+An occupancy serves one kind of job: ordinary ones, those of a timesharing class (which do not block each other),
+best-effort jobs (which every job blocks), new reservations (which may use resources that are unavailable today). It
+holds a timeline of resources and one of whole nodes, each built when the first shape needs it, and remembers for each
+shape where the last search ended: until something is released, free sets only shrink.
 """
 
 from msgspec import Struct
@@ -23,19 +23,19 @@ FOREVER = 1 << 40
 
 
 class Occupation(Struct, frozen=True, gc=False):
-    """Somebody's stay on resources: [start, stop), the security time included."""
+    """Resources occupied during [start, stop), the security time included."""
 
     start: int
     stop: int
     resources: int
 
     def meets(self, other: "Occupation") -> bool:
-        """Return whether two stays share a resource at some instant."""
+        """Return whether two occupations share a resource at some instant."""
         return self.start < other.stop and other.start < self.stop and self.resources & other.resources != 0
 
 
 class Occupancy:
-    """Who has what until when, from `now` on. `usable` are the resources that can be used at all."""
+    """Occupations by job, from `now` on. `usable` are the resources that can be used at all."""
 
     def __init__(self, fitter: Fitter, now: int, usable: int) -> None:
         self.now = now
@@ -46,7 +46,7 @@ class Occupancy:
         self._bounds = SearchBounds()
 
     def copy(self) -> "Occupancy":
-        """Return a chart that can be changed apart."""
+        """Return an independent copy."""
         duplicate = Occupancy(self._fitter, self.now, self.usable)
         duplicate.occupations = self.occupations.copy()
         duplicate._lines = {of_nodes: line.copy() for of_nodes, line in self._lines.items()}
@@ -77,26 +77,26 @@ class Occupancy:
             line.forget_before(now)
 
     def find(self, fit: Fit, duration: int, not_before: int = 0) -> FreeWindow | None:
-        """Find the earliest place for a shape, from now or `not_before` on; None if there is never one."""
+        """Return the earliest window for a shape, from now or `not_before` on; None if there is none."""
         if not fit.monotone:
             return self._find_instant_by_instant(fit, duration, max(self.now, not_before))
         bound = max(self._bounds.at(fit, duration), self.now)
         window = self._line(fit).earliest(fit, duration, max(bound, not_before))
         start = FOREVER if window is None else window.start
         if start > bound >= not_before:
-            self._bounds.raise_to(fit, duration, start)  # that there is never a place is remembered as well
+            self._bounds.raise_to(fit, duration, start)  # FOREVER records that there is no window at all
         return None if start >= FOREVER else window
 
     def instants(self, begin: int) -> list[int]:
-        """Return the instants at which a job may begin: at once, or when somebody comes or leaves."""
+        """Return the instants at which a job may start: at once, or when an occupation starts or ends."""
         met = [occupation for occupation in self.occupations.values() if occupation.resources & self.usable]
         edges = {edge for occupation in met for edge in (occupation.start, occupation.stop)}
         return [begin, *sorted([edge for edge in edges if begin < edge < FOREVER])]
 
     def _find_instant_by_instant(self, fit: Fit, duration: int, begin: int) -> FreeWindow | None:
-        """Find the earliest place for a shape that may fit later though nobody leaves: less can be better for it.
+        """Return the earliest window for a shape that is not monotone: a smaller free set may fit where a larger fails.
 
-        Only before each of its groups, alone, has a place, there is none for all of them.
+        No start before the earliest one of each group alone is possible, so the trials begin there.
         """
         line = self._line(fit)
         for group in fit.groups if isinstance(fit, GroupsFit) else ():
@@ -112,18 +112,18 @@ class Occupancy:
 
     @property
     def free_now(self) -> int:
-        """No shape that needs more than this (`Fit.least`) can begin now; here nothing is known without a look."""
+        """An upper bound: no shape whose `Fit.least` is larger can start now; here no bound is known."""
         return FOREVER
 
     def find_same(self, resources: int, duration: int, not_before: int) -> FreeWindow | None:
-        """Find the earliest instant from which on these very resources are free for so long; None: never."""
+        """Return the earliest window in which exactly these resources are free; None if there is none."""
         if not resources:
-            return FreeWindow(not_before, 0)  # all it has is what everybody has
+            return FreeWindow(not_before, 0)  # it has only resources that every job gets
         count = resources.bit_count()
         return self._line_of(of_nodes=False).earliest(CountFit(resources, count, count), duration, not_before)
 
     def find_now(self, fit: Fit, duration: int) -> FreeWindow | None:
-        """Find a place that begins now, or None; what cannot, and anything longer of its shape, is not tried again."""
+        """Return a window that begins now, or None; a failure is remembered for this duration and longer ones."""
         if self._bounds.at(fit, duration) > self.now:
             return None
         free = self._line(fit).during(self.now, self.now + duration)
@@ -146,7 +146,7 @@ class Occupancy:
         return self._line_of(of_nodes=False).during(start, stop)
 
     def has_free(self, occupation: Occupation) -> bool:
-        """Return whether a stay takes nothing from anybody."""
+        """Return whether all resources of an occupation are free."""
         return self.free_resources(occupation.start, occupation.stop) & occupation.resources == occupation.resources
 
     def _line(self, fit: Fit) -> AnyTimeline:
@@ -184,7 +184,7 @@ class Occupancy:
             line.cover(occupation.start, occupation.stop, units)
 
     def _units(self, occupation: Occupation, *, of_nodes: bool) -> tuple[int, int]:
-        """Return what a stay holds in a timeline, and all resources that others could share with it there."""
+        """Return the units of an occupation in a timeline, and all resources that belong to these units."""
         if not of_nodes:
             return occupation.resources, occupation.resources
         nodes = self._fitter.touched_nodes(occupation.resources)

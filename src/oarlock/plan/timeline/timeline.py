@@ -1,8 +1,8 @@
-"""The future of a set of units: a sorted list of instants, and from each one on which units are free.
+"""A timeline: the free units of a cluster over time, as slots.
 
-A unit is a resource, or a whole node; the timeline does not care. Parallel lists of plain integers: the free set from
-`times[i]` to `times[i + 1]` is `free[i]`, its size `count[i]`; the last slot lasts for ever. Where somebody takes what
-another leaves nothing changes, and two slots become one: what is shorter is searched and changed in less time.
+A unit is a resource or a whole node. Slots are parallel lists of plain integers: the free set from `times[i]` to
+`times[i + 1]` is `free[i]`, its size `count[i]`; the last slot lasts for ever. Neighbouring slots with equal sets are
+joined: a shorter timeline is faster to search and to change.
 """
 
 from bisect import bisect_left, bisect_right
@@ -16,9 +16,9 @@ from msgspec import Struct
 
 
 class SearchCriterion(Protocol):
-    """What is searched for: `fits` says whether a set is enough; fewer than `least` units never are.
+    """What a search looks for: `fits` decides about a free set; fewer than `least` units never fit.
 
-    It must be monotone: a set that contains one that fits, fits.
+    It must be monotone: every superset of a set that fits, fits.
     """
 
     least: int
@@ -27,23 +27,23 @@ class SearchCriterion(Protocol):
 
 
 class FreeWindow(Struct, frozen=True, gc=False):
-    """A place for a wish: when, and what is free then for the whole duration."""
+    """The result of a search: the start, and the units that are free for the whole duration."""
 
     start: int
     free: int
 
 
 class Slots(NamedTuple):
-    """Instants, and what is free from each one on."""
+    """The begins of slots, and their free sets."""
 
     times: list[int]
     free: list[int]
 
 
 def slots_of_releases(begin: int, free: int, leaving: Iterable[tuple[int, int]]) -> Slots:
-    """Return the slots of units that are all free, but for those of people who are there and leave: (when, units).
+    """Return the slots of units that are all free except for running occupations, given as (end, units).
 
-    One look at each, from the last who leaves back to the first; what two of them share is free when both have left.
+    One pass from the last end back to the first; units of several occupations are free when the last of these ends.
     """
     times: list[int] = []
     sets: list[int] = []
@@ -58,7 +58,7 @@ def slots_of_releases(begin: int, free: int, leaving: Iterable[tuple[int, int]])
 
 
 class Timeline:
-    """When which units are free, from an instant on. Units are taken and given back; searching changes nothing."""
+    """Free units over time, from an instant on. Units are taken and released; a search changes nothing."""
 
     __slots__ = ("count", "free", "times")
 
@@ -76,7 +76,7 @@ class Timeline:
         return made
 
     def copy(self) -> "Timeline":
-        """Return a timeline that can be changed apart; sets are immutable, so this copies only the lists."""
+        """Return an independent copy; sets are immutable integers, so only the lists are copied."""
         duplicate = Timeline.__new__(Timeline)
         duplicate.times, duplicate.free, duplicate.count = self.times[:], self.free[:], self.count[:]
         return duplicate
@@ -93,7 +93,7 @@ class Timeline:
         """Take units during [start, stop), whether they are free there or taken already."""
         inside = self.free[max(self._slot_at(start), 0) : bisect_left(self.times, stop)]
         if not units & reduce(or_, inside, 0):
-            return  # nothing changes: do without two more instants
+            return  # nothing changes, and two more slots would only cost time
         first, last = self._span(start, stop)
         changed = [free ^ (free & units) for free in self.free[first:last]]
         self.free[first:last] = changed
@@ -102,7 +102,7 @@ class Timeline:
         self._join(first)
 
     def release(self, start: int, stop: int, units: int) -> None:
-        """Return units back during [start, stop), whether they were taken or not."""
+        """Release units during [start, stop), whether they were taken or not."""
         first, last = self._span(start, stop)
         changed = [free | units for free in self.free[first:last]]
         self.free[first:last] = changed
@@ -122,12 +122,12 @@ class Timeline:
         return self._common(first, bisect_left(self.times, stop, first + 1))
 
     def earliest(self, criterion: SearchCriterion, duration: int, not_before: int) -> FreeWindow | None:
-        """Find the earliest start, and what is free then, at which a wish is fulfilled for `duration`, or None: never.
+        """Return the earliest window of `duration` that meets a criterion, or None if there is none.
 
-        Starts are `not_before` and the instants at which something becomes free. The window slides from slot to slot.
-        What is free in all of it is kept in two parts, so that a step costs about three `and`s however long it is:
-        `back` holds what is free from each slot up to `pivot`, `front` from there on. Most windows need no test, and
-        are not even made: they offer nothing that the last one, which failed, did not.
+        Candidate starts are `not_before` and the instants at which units become free. The window slides from slot to
+        slot. Its free set is the intersection of its slots, kept in two parts so that a step costs about three `&`
+        however long the window is: `back` holds the intersection from each slot up to `pivot`, `front` from there on.
+        Most windows are not tested, and not even computed: their free set is contained in that of the last failed one.
         """
         times, free, count, fits, least = self.times, self.free, self.count, criterion.fits, criterion.least
         index = max(self._slot_at(not_before), 0)
@@ -137,7 +137,7 @@ class Timeline:
             start = times[index] if times[index] > not_before else not_before
             reach = bisect_left(times, start + duration, end if end > index else index + 1)
             if reach > end:
-                if min(count[end:reach]) < least:  # no window that contains this slot will do
+                if min(count[end:reach]) < least:  # every window that contains this slot fails
                     index = end = pivot = self._last_short(least, reach) + 1
                     continue
                 if index < pivot:
@@ -154,7 +154,7 @@ class Timeline:
             index += 1
             while index < pivot:
                 left = back[pivot - 1 - index]
-                if left != back[pivot - index]:  # otherwise the slot that is left behind was in nobody's way
+                if left != back[pivot - index]:  # otherwise removing the slot does not enlarge the free set
                     offered = left & front if end > pivot else left
                     if offered & failed != offered:
                         break
@@ -195,7 +195,7 @@ class Timeline:
 
 
 class TimelineView(Protocol):
-    """A timeline of any make, as people see it."""
+    """What both kinds of timelines have in common."""
 
     @property
     def times(self) -> list[int]: ...
@@ -205,7 +205,7 @@ class TimelineView(Protocol):
 
 
 class FreeFromNow:
-    """What stays free from the begin of a timeline on, up to any instant: one pass, then a look-up each."""
+    """The units that stay free from the begin of a timeline up to any instant: computed once, then looked up."""
 
     def __init__(self, timeline: TimelineView) -> None:
         self.times = timeline.times[:]
@@ -216,7 +216,7 @@ class FreeFromNow:
         return self.free[max(bisect_left(self.times, stop) - 1, 0)]
 
     def longest(self, criterion: SearchCriterion) -> int | None:
-        """Return the instant up to which a wish is fulfilled from the begin on; None: for ever."""
+        """Return the instant up to which a criterion is met from the begin on; None: for ever."""
         low, high = 0, len(self.times)
         while low < high:
             middle = (low + high) // 2
@@ -228,6 +228,6 @@ class FreeFromNow:
 
 
 def slots(timeline: TimelineView) -> Sequence[tuple[int, int | None, int]]:
-    """Return the timeline as (begin, end, free set) for people and tests; the last one ends at None."""
+    """Return the slots as (begin, end, free set); the last one ends at None."""
     ends: list[int | None] = [*timeline.times[1:], None]
     return list(zip(timeline.times, ends, timeline.free, strict=True))
