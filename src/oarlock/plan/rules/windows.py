@@ -151,9 +151,7 @@ class PlanLimits:
 
     def named(self, start: int, stop: int) -> str:
         """Name the windows in [start, stop)."""
-        return ", ".join(
-            name for window, name in self.names.items() if window.start < stop and start < window.stop
-        )
+        return ", ".join(name for window, name in self.names.items() if window.start < stop and start < window.stop)
 
     def allow(self, job: WaitingJob, kind: OccupancyKind, place: Placement, resources: int) -> bool:
         """Return whether the limits allow a job a free place."""
