@@ -1,11 +1,17 @@
 """The read-only account of PostgreSQL reads what is public and nothing else."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import psycopg
 import pytest
 from psycopg import errors
 
+from oarlock.config import Config, DbType
+from oarlock.server.serve import open_instance
+from oarlock.settings.secret import Secret
 from oarlock.store.engine.opening import open_database
 from oarlock.store.queries import jobs
 from oarlock.store.queries.readonly import grant_reader
@@ -64,3 +70,60 @@ def test_it_cannot_write_even_when_it_asks_to(reader: psycopg.Connection):
     for statement in ("DELETE FROM queues", "UPDATE jobs SET state = 'Error'", "CREATE TABLE t (i int)"):
         with pytest.raises(errors.InsufficientPrivilege):
             reader.execute(statement)
+
+
+def _settings(url: str, **more: object) -> Config:
+    parts = urlsplit(url)
+    return Config(
+        db_type=DbType.POSTGRESQL,
+        db_hostname=parse_qs(parts.query)["host"][0],
+        db_base_name=parts.path.lstrip("/"),
+        db_base_passwd=None,
+        db_base_passwd_ro=Secret("only to read"),
+        **more,
+    )
+
+
+def _columns_of(role: str, connection: psycopg.Connection) -> set[tuple[str, str]]:
+    rows = connection.execute(
+        "SELECT table_name, column_name FROM information_schema.column_privileges"
+        " WHERE grantee = %s AND privilege_type = 'SELECT' AND table_schema = 'public'",
+        [role],
+    )
+    return {(table, column) for table, column in rows}
+
+
+def test_a_server_makes_the_account_at_its_start(postgres: Postgres, tmp_path: Path):
+    url = postgres.make(template="oarlock_template")
+    config = _settings(url, db_base_login="postgres", db_base_login_ro="portal")
+    try:
+        for password in ("the first", "another"):  # a password that changed holds after the next start
+            settings = replace(config, db_base_passwd_ro=Secret(password))
+            with open_instance(tmp_path, settings):
+                pass
+            with psycopg.connect(url, user="portal", password=password, autocommit=True) as connection:
+                readable = _columns_of("portal", connection)
+        assert ("jobs", "state") in readable
+        hidden = {("jobs", column) for column in HIDDEN_JOB_COLUMNS} | {("unknown_attempts", "tag")}
+        hidden |= {("attempts", "nonce"), ("array_texts", "job_env"), ("array_members", "command")}
+        assert not readable & hidden
+    finally:
+        postgres.drop(url)
+        postgres.run("DROP ROLE portal")
+
+
+def test_a_server_that_may_not_make_the_account_starts_and_warns(postgres: Postgres, tmp_path: Path, caplog):
+    url = postgres.make(template="template0")
+    name = url.partition("?")[0].rpartition("/")[2]
+    postgres.run("CREATE ROLE plain LOGIN")
+    postgres.run(f"ALTER DATABASE {name} OWNER TO plain")
+    try:
+        for role, why in (("portal", "cannot be made: permission denied"), ("plain", "is the server's own account")):
+            caplog.clear()
+            with open_instance(tmp_path, _settings(url, db_base_login="plain", db_base_login_ro=role)) as database:
+                database.write(lambda tx: jobs.add(tx, [new()]))
+            [record] = [record for record in caplog.records if record.message == "no read-only account"]
+            assert why in record.why
+    finally:
+        postgres.drop(url)
+        postgres.run("DROP ROLE plain")

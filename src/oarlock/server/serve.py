@@ -62,12 +62,26 @@ def open_instance(state_dir: Path, config: Config, *, announce: bool = False) ->
     with open_database(database_address(state_dir, config), create=fresh, marker=marker) as database:
         now = int(RealClock().now())
         database.lock(now=now)
+        _grant_reader(database, config)
         marks = GenerationMarks(database, mark_file(state_dir))
         if marks.check(now=now) and announce:
             log.warning("%s held no instance: a new one begins there, without nodes and without jobs", state_dir)
         yield database
         with contextlib.suppress(OarlockError):  # another server may hold the database by now
             marks.renew()
+
+
+def _grant_reader(database: Database, config: Config) -> None:
+    """Create or update the read-only account if its password is set; if that fails, log it and go on."""
+    if config.db_type is not DbType.POSTGRESQL or config.db_base_passwd_ro is None:
+        return
+    from oarlock.store.queries import readonly  # late: a server on SQLite starts without psycopg
+
+    role, password = config.db_base_login_ro, config.db_base_passwd_ro.value
+    try:
+        database.write(lambda tx: readonly.grant_reader(tx, role, password=password))
+    except DatabaseRefused as refused:
+        log.warning("no read-only account", extra={"user": role, "why": str(refused), "hint": refused.hint})
 
 
 def default_state() -> Path:
