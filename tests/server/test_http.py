@@ -1,6 +1,7 @@
 """The server's ears: who is at the other end is what the kernel says."""
 
 import asyncio
+import gc
 import os
 import socket
 import stat
@@ -17,9 +18,11 @@ from oarlock import __version__
 from oarlock.config import Config
 from oarlock.model.errors import PortTaken
 from oarlock.server.http.connection import ConnectionLimits, caller_of
-from oarlock.server.http.listen import listen
+from oarlock.server.http.listen import answer, listen
 from oarlock.store.engine.database import Database
-from tests.web.house import NOW, Client, Running, alone, running
+from oarlock.store.engine.opening import open_database
+from oarlock.web.policy import AccessPolicy
+from tests.web.house import NOW, Client, House, Running, alone, running
 
 LOOPBACK = Config().allowed_networks
 
@@ -131,6 +134,7 @@ def test_connections_at_the_port_leave_room_at_the_socket(sqlite_path: Path):
 def test_a_client_that_does_not_take_its_answers_is_hung_up_on(sqlite_path: Path):
     limits = ConnectionLimits(LOOPBACK, answer_seconds=0.2)
     with alone(sqlite_path, limits=limits) as house, house.connect() as sock:
+        until(lambda: limits.in_all == 1)
         sock.sendall(b"GET /api/v1/version HTTP/1.1\r\nHost: x\r\n\r\n" * 4000)
         until(lambda: limits.in_all == 0)
 
@@ -197,3 +201,23 @@ def test_each_connection_has_its_own_state(sqlite_path: Path):
         assert house.client.ask_on(mine, "GET", "/jobs").status == 200
         assert house.client_at_port().get("/jobs").status == 401
         assert house.client.ask_on(mine, "GET", "/jobs").status == 200
+
+
+def test_a_connection_to_a_server_that_stops_as_it_starts_is_closed(sqlite_path: Path, tmp_path: Path):
+    config = Config(server_hostname="127.0.0.1", server_port=0)
+
+    async def stop_at_the_start(database: Database, client: socket.socket) -> None:
+        core = House(tmp_path, config, database)
+        listeners = await listen(core)
+        client.connect(str(listeners.path))
+        limits = ConnectionLimits(LOOPBACK)
+        answering = asyncio.create_task(answer(core, listeners, AccessPolicy.of(config), limits))
+        await asyncio.sleep(0)
+        answering.cancel()
+        await asyncio.wait({answering})
+
+    with open_database(sqlite_path) as database, socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(10)
+        asyncio.run(stop_at_the_start(database, client))
+        gc.collect()  # a transport that nobody closed warns when it is collected
+        assert client.recv(100) == b""

@@ -325,9 +325,12 @@ def _in_thread(core: House, site: AccessPolicy, limits: ConnectionLimits) -> Ite
     try:
         ears = asyncio.run_coroutine_threadsafe(server.listen(core), loop).result(10)
         serving = asyncio.run_coroutine_threadsafe(server.answer(core, ears, site, limits), loop)
-        yield ears
-        serving.cancel()
-        asyncio.run_coroutine_threadsafe(_ended(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(10)  # a task that never began cleans nothing up
+        try:
+            yield ears
+        finally:  # what a failed test left open would be blamed on a later one
+            serving.cancel()
+            asyncio.run_coroutine_threadsafe(_ended(), loop).result(10)
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10)

@@ -75,6 +75,7 @@ async def answer(core: ServerInterface, listeners: Listeners, site: AccessPolicy
     try:
         await asyncio.shield(serving)
     except asyncio.CancelledError:
+        await _stop_accepting(server, serving, listeners)
         server.should_exit = True
         await asyncio.wait({serving}, timeout=STOP_SECONDS + 1)
         raise
@@ -85,6 +86,20 @@ async def answer(core: ServerInterface, listeners: Listeners, site: AccessPolicy
         listeners.path.unlink(missing_ok=True)
         for sock in (listeners.unix, *listeners.tcp):
             sock.close()
+
+
+async def _stop_accepting(server: uvicorn.Server, serving: asyncio.Task[None], listeners: Listeners) -> None:
+    """Take no further connection, and wait until those that were accepted are in uvicorn's list of connections.
+
+    asyncio drops a connection without closing it if its server is closed between the acceptance and the next turn of
+    the loop. uvicorn does that to whoever is accepted while it starts, if it is to stop by then.
+    """
+    while not (server.started or serving.done()):  # noqa: ASYNC110 (uvicorn has no event for it)
+        await asyncio.sleep(0)
+    for sock in (listeners.unix, *listeners.tcp):
+        asyncio.get_running_loop().remove_reader(sock.fileno())
+    for _ in ("transport", "protocol"):  # each takes a turn of the loop
+        await asyncio.sleep(0)
 
 
 async def _abort_connections(server: uvicorn.Server) -> None:
