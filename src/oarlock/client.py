@@ -190,10 +190,10 @@ class Client:
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         changing = bool(headers)
-        status, answer = self._answered(head.encode("ascii") + body, changing=changing)
-        return _understood(status, answer, changing=changing)
+        status, answer = self._send_until_answered(head.encode("ascii") + body, changing=changing)
+        return _decode(status, answer, changing=changing)
 
-    def _answered(self, request: bytes, *, changing: bool) -> tuple[int, bytes]:
+    def _send_until_answered(self, request: bytes, *, changing: bool) -> tuple[int, bytes]:
         """Send until there is an answer. The same bytes, hence the same request id: done at most once."""
         for attempt in range(ATTEMPTS):
             try:
@@ -203,7 +203,7 @@ class Client:
                     raise
                 break  # it was sent before: that the server is down now does not say that nothing was done
             try:
-                return _asked(connection, request)
+                return _exchange(connection, request)
             except TimeoutError:
                 break
             except (ConnectionError, BrokenResponse):
@@ -293,7 +293,7 @@ def _open(family: int, where: Any) -> _socket.socket:
     return connection
 
 
-def _asked(connection: _socket.socket, request: bytes) -> tuple[int, bytes]:
+def _exchange(connection: _socket.socket, request: bytes) -> tuple[int, bytes]:
     try:
         connection.settimeout(ANSWER_SECONDS)
         connection.sendall(request)
@@ -305,13 +305,15 @@ def _asked(connection: _socket.socket, request: bytes) -> tuple[int, bytes]:
         connection.close()
 
 
-def _understood(status: int, answer: bytes, *, changing: bool) -> Any:
+def _decode(status: int, answer: bytes, *, changing: bool) -> Any:
     """Give what the server says, or raise what it refuses."""
     try:
-        told = read(answer.decode()) if answer else {}
+        content = read(answer.decode()) if answer else {}
         if status < 300:
-            return told
-        raise RequestRefused(told["error"], kind=str(told["kind"]), hint=told.get("hint") or "", text=told.get("text"))
+            return content
+        raise RequestRefused(
+            content["error"], kind=str(content["kind"]), hint=content.get("hint") or "", text=content.get("text")
+        )
     except (ValueError, KeyError, TypeError, AttributeError):
         sentence = f"The server failed: it answered {status} and no sentence."
         raise RequestRefused(sentence, kind="ServerFailed", hint=_UNKNOWN if changing else _AGAIN) from None

@@ -392,16 +392,16 @@ def load(
     named = path or (Path(environment[VARIABLE]) if environment.get(VARIABLE) else None)
     file = named or system
     try:
-        found = settings_reader.read(file, {name: key.kind for name, key in KEYS.items()})
+        loaded_file = settings_reader.read(file, {name: key.kind for name, key in KEYS.items()})
     except FileNotFoundError as problem:
         if named is None:
             return Loaded(Config())
         raise ConfigRefused(
             f"There is no settings file {file}.", hint="Name another, or none for defaults."
         ) from problem
-    config = Config(**{key.lower(): value for key, value in found.values.items()})
+    config = Config(**{key.lower(): value for key, value in loaded_file.values.items()})
     _check_together(config, file)
-    return Loaded(config, found.warnings, file, found.lines)
+    return Loaded(config, loaded_file.warnings, file, loaded_file.lines)
 
 
 def _check_together(config: Config, file: Path) -> None:

@@ -23,8 +23,8 @@ class BrokenResponse(Exception):
 class NotHttp(Exception):
     """What was said is no HTTP: its beginning."""
 
-    def __init__(self, said: str) -> None:
-        super().__init__(said[:40])
+    def __init__(self, line: str) -> None:
+        super().__init__(line[:40])
 
 
 class _Plainly:

@@ -36,38 +36,38 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         sub.add_argument("--control", metavar="PATH", help="the agent's socket")
 
 
-def run(asked: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
     """Run an agent, or talk to one that runs."""
-    if getattr(asked, "action", None) is None:
-        _run(asked)
+    if getattr(arguments, "action", None) is None:
+        _run(arguments)
     else:
-        _ask(asked)
+        _ask(arguments)
 
 
-def _run(asked: argparse.Namespace) -> None:
+def _run(arguments: argparse.Namespace) -> None:
     from oarlock.measure import options, run_agent
     from oarlock.node import log_lines
 
-    level = logging.DEBUG if getattr(asked, "verbose", False) else logging.INFO
+    level = logging.DEBUG if getattr(arguments, "verbose", False) else logging.INFO
     log_lines.to_stderr("oarlock agent: %(message)s", level=level)
-    given = options.read_file(asked.config) if hasattr(asked, "config") else {}
-    run_agent.run(options.make_options(_given(asked), options.make_options(given)))
+    given = options.read_file(arguments.config) if hasattr(arguments, "config") else {}
+    run_agent.run(options.make_options(_given(arguments), options.make_options(given)))
 
 
-def _ask(asked: argparse.Namespace) -> None:
+def _ask(arguments: argparse.Namespace) -> None:
     from oarlock.measure import control
 
-    given = _given(asked)
+    given = _given(arguments)
     path = Path(given.pop("control")) if "control" in given else control.default_path()
-    print(json.dumps(control.ask(path, given if asked.action == "set" else {}), indent=2))
+    print(json.dumps(control.ask(path, given if arguments.action == "set" else {}), indent=2))
 
 
-def _given(asked: argparse.Namespace) -> dict[str, Any]:
-    given = {name: value for name, value in vars(asked).items() if name not in NOT_OPTIONS}
+def _given(arguments: argparse.Namespace) -> dict[str, Any]:
+    given = {name: value for name, value in vars(arguments).items() if name not in NOT_OPTIONS}
     switched = [
         source
         for source, flag in (("perf", "enable_perfhw"), ("rapl", "enable_rapl"), ("temperature", "enable_temperature"))
-        if hasattr(asked, flag)
+        if hasattr(arguments, flag)
     ]
     if switched:
         given["enable"] = [*given.get("enable", ()), *switched]

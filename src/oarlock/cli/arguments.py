@@ -30,8 +30,8 @@ class ArgumentParser(argparse.ArgumentParser):
         word = extra[0].partition("=")[0]
         if not word.startswith("-"):
             raise RequestRefused(f"`{word}` is one word too many.", kind="BadOption", hint=self._help())
-        known = [name for action in self._actions for name in action.option_strings]
-        alike = get_close_matches(word, known, n=1)
+        names = [name for action in self._actions for name in action.option_strings]
+        alike = get_close_matches(word, names, n=1)
         hint = f"Did you mean {alike[0]}?" if alike else self._help()
         raise RequestRefused(f"There is no option {word}.", kind="BadOption", hint=hint)
 
@@ -59,8 +59,8 @@ def _worded(message: str) -> tuple[str, str]:
     if message.startswith(_REQUIRED):
         names = message.removeprefix(_REQUIRED).strip()
         return f"{names} {'are' if ',' in names else 'is'} missing.", ""
-    if found := _ARGUMENT.fullmatch(message):
-        return _of_argument(found[1].rpartition("/")[2], found[2])
+    if match := _ARGUMENT.fullmatch(message):
+        return _of_argument(match[1].rpartition("/")[2], match[2])
     return f"{message[:1].upper()}{message[1:]}.", ""
 
 

@@ -25,8 +25,8 @@ class _Record(Client):
 
     def changes(self, **query: object) -> dict[str, Any]:
         """Give changes, and whether the record is whole if that is asked."""
-        found: dict[str, Any] = self._get("/audit", **query)
-        return found
+        response: dict[str, Any] = self._get("/audit", **query)
+        return response
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -43,44 +43,44 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.set_defaults(run=run)
 
 
-def run(asked: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
     """Show the changes."""
-    found = _Record(asked.server).changes(
-        by=asked.user,
-        job=asked.job,
-        since=None if asked.since is None else time_format.instant(asked.since, what="--since"),
-        limit=asked.last,
-        check="true" if asked.check else None,
+    response = _Record(arguments.server).changes(
+        by=arguments.user,
+        job=arguments.job,
+        since=None if arguments.since is None else time_format.instant(arguments.since, what="--since"),
+        limit=arguments.last,
+        check="true" if arguments.check else None,
     )
-    if asked.json:
-        print(json.dumps(found, indent=2))
+    if arguments.json:
+        print(json.dumps(response, indent=2))
     else:
-        for one in found["changes"]:
-            show_text(_line(one))
-    if found["broken"] is not None:
+        for entry in response["changes"]:
+            show_text(_line(entry))
+    if response["broken"] is not None:
         raise RequestRefused(
-            f"Entry {found['broken']} of the record is not as it was written, or one before it was taken out.",
+            f"Entry {response['broken']} of the record is not as it was written, or one before it was taken out.",
             kind="BrokenRecord",
             hint="Compare with a backup of the database: every entry from there on is in doubt.",
         )
-    if asked.check and not asked.json:
+    if arguments.check and not arguments.json:
         show_text("The record is whole.")
 
 
-def _line(one: dict[str, Any]) -> str:
-    who = f"{one['user']} for {one['behalf']}" if one["behalf"] else one["user"]
-    asked = _told(one["asked"])
-    date = time_format.date(one["date"])
-    line = f"{one['id']:>6}  {date}  {who or 'unknown'} ({one['channel']})  {one['verb']}  {asked}"
-    return f"{line.rstrip()}  refused: {' '.join(one['refused'].split())}" if one["refused"] else line.rstrip()
+def _line(entry: dict[str, Any]) -> str:
+    who = f"{entry['user']} for {entry['behalf']}" if entry["behalf"] else entry["user"]
+    request = _request_text(entry["asked"])
+    date = time_format.date(entry["date"])
+    line = f"{entry['id']:>6}  {date}  {who or 'unknown'} ({entry['channel']})  {entry['verb']}  {request}"
+    return f"{line.rstrip()}  refused: {' '.join(entry['refused'].split())}" if entry["refused"] else line.rstrip()
 
 
-def _told(asked: str) -> str:
+def _request_text(text: str) -> str:
     """Give what was asked for, without what was left open; as it is where it was cut short."""
     try:
-        fields = json.loads(asked) if asked else {}
+        fields = json.loads(text) if text else {}
     except ValueError:
-        return _short(asked)
+        return _short(text)
     given = {name: value for name, value in fields.items() if value not in (None, False, [], {})}
     return _short(" ".join(f"{name}={_value(value)}" for name, value in given.items()))
 

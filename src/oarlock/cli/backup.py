@@ -39,36 +39,36 @@ def options(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         command.add_argument("-J", "--json", action="store_true", help="as JSON, for programs")
 
 
-def _place(asked: argparse.Namespace) -> tuple[Path, Config]:
+def _place(arguments: argparse.Namespace) -> tuple[Path, Config]:
     from oarlock.config import load
     from oarlock.server.serve import state_of_commands
 
-    return asked.state or state_of_commands(), load(asked.config).config
+    return arguments.state or state_of_commands(), load(arguments.config).config
 
 
 def _say(line: str) -> None:
     print(f"oarlock: {line}", file=sys.stderr, flush=True)
 
 
-def _backup(asked: argparse.Namespace) -> None:
+def _backup(arguments: argparse.Namespace) -> None:
     from dataclasses import asdict
 
     from oarlock.server import backups
 
-    made = backups.backup(*_place(asked), asked.file, _say)
-    if asked.json:
+    made = backups.backup(*_place(arguments), arguments.file, _say)
+    if arguments.json:
         print(json.dumps(asdict(made), indent=2))
     else:
         print(f"{made.file}: {made.jobs} jobs, {made.bytes} bytes.")
 
 
-def _restore(asked: argparse.Namespace) -> None:
+def _restore(arguments: argparse.Namespace) -> None:
     from dataclasses import asdict
 
     from oarlock.server import backups
 
-    done = backups.restore(*_place(asked), asked.file, _say)
-    if asked.json:
+    done = backups.restore(*_place(arguments), arguments.file, _say)
+    if arguments.json:
         print(json.dumps(asdict(done), indent=2))
         return
     print(f"{done.file} is in place; the server may be started.")

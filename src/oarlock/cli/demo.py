@@ -47,7 +47,7 @@ class DemoStep:
     command: str
     ends: JobState = JobState.TERMINATED
     exit_code: int | None = 0
-    asked: str = "/core=1,walltime=0:5:0"
+    request: str = "/core=1,walltime=0:5:0"
     fields: dict[str, Any] = field(default_factory=dict)
     count: int = 1
     events: tuple[str, ...] = ()
@@ -92,7 +92,7 @@ def account() -> str | None:
     """
     if os.geteuid() != 0:
         return pwd.getpwuid(os.geteuid()).pw_name
-    return next((known.pw_name for known in pwd.getpwall() if known.pw_name == _GUEST), None)
+    return next((account.pw_name for account in pwd.getpwall() if account.pw_name == _GUEST), None)
 
 
 async def _demo(state: Path, home: Path, user: str, *, tour: bool, say: Callable[[str], None]) -> None:
@@ -132,7 +132,7 @@ def acts(now: int) -> list[DemoStep]:
             _TWICE,
             JobState.ERROR,
             None,
-            asked="/network_address=4,walltime=0:5:0",
+            request="/network_address=4,walltime=0:5:0",
             fields={"queue": "besteffort", "types": ("besteffort", "idempotent")},
             events=("BESTEFFORT_KILL", "RESUBMIT_JOB_AUTOMATICALLY"),
         ),
@@ -140,7 +140,7 @@ def acts(now: int) -> list[DemoStep]:
         DemoStep(
             "reserved for a date",
             "echo on time",
-            asked="/core=1,walltime=0:1:0",
+            request="/core=1,walltime=0:1:0",
             fields={"reservation": Reservation.TO_SCHEDULE, "start": now + 12},
             prints="on time\n",
         ),
@@ -149,7 +149,10 @@ def acts(now: int) -> list[DemoStep]:
         DemoStep("fails", "exit 3", exit_code=3 << 8),
         DemoStep("stays too long", "sleep 600", JobState.ERROR, None, "/core=1,walltime=0:0:3", events=("WALLTIME",)),
         DemoStep(
-            "uses two nodes", "sort -u $OAR_NODE_FILE | wc -l", asked="/network_address=2,walltime=0:5:0", prints="2\n"
+            "uses two nodes",
+            "sort -u $OAR_NODE_FILE | wc -l",
+            request="/network_address=2,walltime=0:5:0",
+            prints="2\n",
         ),
     ]
 
@@ -166,7 +169,7 @@ async def _play(core: ServerCore, home: Path, user: str, say: Callable[[str], No
     await _until(core, lambda: _none_left(core), "all jobs to end")
     for line in await core.read(lambda tx: _table(tx, play)):
         say(line)
-    wrong = await core.read(lambda tx: [said for act in play for said in _wrong(tx, act, home)] + _unbalanced(tx))
+    wrong = await core.read(lambda tx: [problem for act in play for problem in _wrong(tx, act, home)] + _unbalanced(tx))
     if wrong:
         raise DemoFailed("The demonstration did not go as it should: " + "; ".join(wrong) + ".")
     say("Every job ended as it should, and the account agrees.")
@@ -179,9 +182,9 @@ async def _submit(core: ServerCore, act: DemoStep, home: Path, user: str) -> Non
     now = int(core.clock.now())
     job = Job(id=0, state=JobState.WAITING, user=user, command=act.command, directory=str(home), submitted=now, **given)
     new = [
-        jobs.NewJob(replace(job, array_index=n), requests.parse([act.asked]), after) for n in range(1, act.count + 1)
+        jobs.NewJob(replace(job, array_index=n), requests.parse([act.request]), after) for n in range(1, act.count + 1)
     ]
-    act.ids = [one.id for one in await core.write(lambda tx: jobs.add(tx, new))]
+    act.ids = [job.id for job in await core.write(lambda tx: jobs.add(tx, new))]
     core.wake_scheduler()
 
 
@@ -214,20 +217,20 @@ def _table(tx: Tx, play: Sequence[DemoStep]) -> list[str]:
 
 def _wrong(tx: Tx, act: DemoStep, home: Path) -> list[str]:
     """Compare how the jobs of an act ended with how they should have: database, events, output files."""
-    said = []
+    problems = []
     noted = events.of_jobs(tx, act.ids)
     for job in jobs.get_many(tx, act.ids):
         if (job.state, job.exit_code) != (act.ends, act.exit_code):
-            said.append(f"job {job.id} ({act.shows}) is {job.state} with {job.exit_code}")
-        seen = {str(one.event.type) for one in noted if one.event.job == job.id}
-        said += [f"job {job.id} ({act.shows}) has no event {name}" for name in act.events if name not in seen]
+            problems.append(f"job {job.id} ({act.shows}) is {job.state} with {job.exit_code}")
+        seen = {str(row.event.type) for row in noted if row.event.job == job.id}
+        problems += [f"job {job.id} ({act.shows}) has no event {name}" for name in act.events if name not in seen]
         output = home / f"OAR.demo.{job.id}.stdout"
         if act.prints is not None and (not output.exists() or output.read_text() != act.prints):
-            said.append(f"job {job.id} ({act.shows}) did not print {act.prints!r}")
-        asked = act.fields.get("start")
-        if asked is not None and job.start != asked:
-            said.append(f"job {job.id} was reserved for {asked} and started at {job.start}")
-    return said
+            problems.append(f"job {job.id} ({act.shows}) did not print {act.prints!r}")
+        start = act.fields.get("start")
+        if start is not None and job.start != start:
+            problems.append(f"job {job.id} was reserved for {start} and started at {job.start}")
+    return problems
 
 
 def _unbalanced(tx: Tx) -> list[str]:

@@ -23,46 +23,48 @@ ONLY_TYPED = frozenset(
 )
 
 
-def scanned(asked: ParsedOptions, options: CommandOptions, out: CommandOutput) -> ParsedOptions:
+def scanned(parsed: ParsedOptions, options: CommandOptions, out: CommandOutput) -> ParsedOptions:
     """Add the options of the script to those of the command line.
 
     The script itself is not sent: a server that got it would follow its `#OAR` lines a second time.
     """
-    if not asked.words:
+    if not parsed.words:
         raise RequestRefused("-S needs a script.", kind="NoCommand", hint="oarsub -S SCRIPT")
-    whole = asked.words[0]
+    whole = parsed.words[0]
     path = whole if os.path.isfile(whole) or not whole.strip() else whole.split()[0]
     try:
         directives = scan(read(path, kind="BadScript", what="script", errors="surrogateescape"))
     except OarlockError as refused:
         raise RequestRefused(str(refused), kind="BadScript", hint=refused.hint) from None
     both = ParsedOptions()
-    both.words, both.behind, both.dashed = list(asked.words), asked.behind, asked.dashed
+    both.words, both.behind, both.dashed = list(parsed.words), parsed.behind, parsed.dashed
     if path == whole and any(character.isspace() for character in path):
         both.words[0] = shlex.quote(path)
-    both.values = {key: list(values) for key, values in asked.values.items()}
+    both.values = {key: list(values) for key, values in parsed.values.items()}
     for directive in directives:
-        _merge(both, asked, _options(directive, options, path), directive, out)
+        _merge(both, parsed, _options(directive, options, path), directive, out)
     return both
 
 
 def _options(directive: Directive, options: CommandOptions, path: str) -> ParsedOptions:
     try:
-        said = options.parse(directive.words)
+        scanned_options = options.parse(directive.words)
     except RequestRefused as refused:
         raise _bad(path, directive, str(refused), refused.hint) from None
-    if said.words:
-        raise _bad(path, directive, f"`{said.words[0]}` is no option.", "A command has no place in an #OAR line.")
-    if kept := sorted(ONLY_TYPED & said.values.keys()):
+    if scanned_options.words:
+        raise _bad(
+            path, directive, f"`{scanned_options.words[0]}` is no option.", "A command has no place in an #OAR line."
+        )
+    if kept := sorted(ONLY_TYPED & scanned_options.values.keys()):
         name = kept[0].replace("_", "-")
         raise _bad(path, directive, f"--{name} has no place in a script.", "Give it on the command line.")
-    return said
+    return scanned_options
 
 
 def _merge(
-    both: ParsedOptions, typed: ParsedOptions, said: ParsedOptions, directive: Directive, out: CommandOutput
+    both: ParsedOptions, typed: ParsedOptions, scanned_options: ParsedOptions, directive: Directive, out: CommandOutput
 ) -> None:
-    for key, values in said.values.items():
+    for key, values in scanned_options.values.items():
         if key in ADDED:
             both.values.setdefault(key, []).extend(values)
         elif typed.given(key):

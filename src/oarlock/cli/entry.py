@@ -30,15 +30,15 @@ def main(options: CommandOptions, run: Run) -> int:
 
 
 def _ran(options: CommandOptions, run: Run, out: CommandOutput) -> None:
-    asked = options.parse(sys.argv[1:])
-    if asked.given("help"):
+    arguments = options.parse(sys.argv[1:])
+    if arguments.given("help"):
         from oarlock.cli.help_text import helped
 
         out.text(helped(options))
-    elif asked.given("version"):
+    elif arguments.given("version"):
         from oarlock import __version__
 
         out.line(f"Oarlock version : {__version__}")
     else:
-        out.form = asked.format
-        run(Client(asked.text("server")), asked, out)
+        out.form = arguments.format
+        run(Client(arguments.text("server")), arguments, out)

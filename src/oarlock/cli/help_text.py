@@ -15,8 +15,8 @@ _WIDTH = 100
 def helped(options: CommandOptions) -> str:
     """Explain a command: how it is called, what it does, its options."""
     usage = [f"{'Usage:' if at == 0 else '      '} {options.command} {line}" for at, line in enumerate(options.usage)]
-    told = [line for option in options.all for line in _explained(option)]
-    return "\n".join([*usage, "", options.summary, "", "Options:", *told, ""])
+    lines = [line for option in options.all for line in _explained(option)]
+    return "\n".join([*usage, "", options.summary, "", "Options:", *lines, ""])
 
 
 def _explained(option: CommandOption) -> list[str]:

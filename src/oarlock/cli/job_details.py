@@ -92,10 +92,10 @@ def _exit_code(status: int | None) -> str | None:
     return None if status is None else f"{status} ({status >> 8 & 255},{status & 127},{status >> 7 & 1})"
 
 
-def priority(found: Any) -> list[str]:
+def priority(weighed: Any) -> list[str]:
     """Tell a priority, a line a term."""
-    lines = [f"Priority: {found['total']:.3f}"]
-    for term in found["terms"]:
+    lines = [f"Priority: {weighed['total']:.3f}"]
+    for term in weighed["terms"]:
         product = f"{term['factor']:.3f} × {term['weight']:g} = {term['value']:.3f}"
         lines.append(f"  {term['name']:<9} {product:<24} {term['says']}")
     return lines

@@ -31,12 +31,12 @@ def letter(state: str) -> str:
 
 def table(jobs: list[Any], now: int) -> list[str]:
     """Lay out jobs, a line each."""
-    return output.table(_USUAL, [(job["Job_Id"], *_told(job, now)) for job in jobs]) if jobs else []
+    return output.table(_USUAL, [(job["Job_Id"], *_columns(job, now)) for job in jobs]) if jobs else []
 
 
 def arrays(jobs: list[Any], now: int) -> list[str]:
     """Lay out the members of arrays, with their places in the array."""
-    rows = [(job["Job_Id"], job["array_id"], job["array_index"], *_told(job, now)) for job in jobs]
+    rows = [(job["Job_Id"], job["array_id"], job["array_index"], *_columns(job, now)) for job in jobs]
     return output.table(_ARRAYS, rows) if jobs else []
 
 
@@ -47,11 +47,11 @@ def compact(jobs: list[Any], now: int) -> list[str]:
         arrays.setdefault(job["array_id"], []).append(job)
     rows: list[tuple[object, ...]] = []
     for array_id, (first, *others) in arrays.items():
-        _, *told = _told(first, now)
+        _, *columns = _columns(first, now)
         if others:
-            rows.append((f"{len(others) + 1}@{array_id}", "-", told[0], duration(0), told[2]))
+            rows.append((f"{len(others) + 1}@{array_id}", "-", columns[0], duration(0), columns[2]))
         else:
-            rows.append((first["Job_Id"], *_told(first, now)))
+            rows.append((first["Job_Id"], *_columns(first, now)))
     return output.table(_USUAL, rows) if jobs else []
 
 
@@ -64,7 +64,7 @@ def dated(jobs: list[Any]) -> list[str]:
     return output.table(_DATED, rows) if jobs else []
 
 
-def _told(job: Any, now: int) -> tuple[str, str, str, str]:
+def _columns(job: Any, now: int) -> tuple[str, str, str, str]:
     start = job["startTime"] or now
     ran = max(0, (job["stopTime"] or now) - start)
     return letter(job["state"]), job["owner"], duration(ran), job["message"] or ""

@@ -18,8 +18,8 @@ class _Windows(Client):
 
     def windows(self) -> list[dict[str, Any]]:
         """List windows."""
-        found: list[dict[str, Any]] = self._get("/maintenance")["windows"]
-        return found
+        windows: list[dict[str, Any]] = self._get("/maintenance")["windows"]
+        return windows
 
     def add_window(self, window: dict[str, Any]) -> dict[str, Any]:
         """Add a window; gives it with whom it meets."""
@@ -54,16 +54,16 @@ def options(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         verb.add_argument("-J", "--json", action="store_true", help="as JSON, for programs")
 
 
-def _add(asked: argparse.Namespace) -> None:
+def _add(arguments: argparse.Namespace) -> None:
     window = {
-        "name": asked.name,
-        "start": time_format.instant(asked.start, what="START"),
-        "stop": time_format.instant(asked.stop, what="STOP"),
-        **({"nodes": asked.nodes} if asked.nodes else {}),
-        **({"where": asked.where} if asked.where else {}),
+        "name": arguments.name,
+        "start": time_format.instant(arguments.start, what="START"),
+        "stop": time_format.instant(arguments.stop, what="STOP"),
+        **({"nodes": arguments.nodes} if arguments.nodes else {}),
+        **({"where": arguments.where} if arguments.where else {}),
     }
-    met = _Windows(asked.server).add_window(window)
-    if asked.json:
+    met = _Windows(arguments.server).add_window(window)
+    if arguments.json:
         print(json.dumps(met, indent=2))
         return
     show_text(f"Maintenance {met['window']['id']}: {met['resources']} resources.")
@@ -75,16 +75,18 @@ def _add(asked: argparse.Namespace) -> None:
             show_text(f"Jobs {', '.join(map(str, jobs))} {story}; they are left alone.")
 
 
-def _list(asked: argparse.Namespace) -> None:
-    windows = _Windows(asked.server).windows()
-    if asked.json:
+def _list(arguments: argparse.Namespace) -> None:
+    windows = _Windows(arguments.server).windows()
+    if arguments.json:
         print(json.dumps(windows, indent=2))
         return
-    for one in windows:
-        when = f"{time_format.date(one['start'])} - {time_format.date(one['stop'])}"
-        show_text(f"{one['id']:>4}  {when}  {one['name']}  ({one['where'] or 'all resources'}; by {one['by']})")
+    for window in windows:
+        when = f"{time_format.date(window['start'])} - {time_format.date(window['stop'])}"
+        show_text(
+            f"{window['id']:>4}  {when}  {window['name']}  ({window['where'] or 'all resources'}; by {window['by']})"
+        )
 
 
-def _remove(asked: argparse.Namespace) -> None:
-    _Windows(asked.server).remove_window(asked.number)
-    show_text(f"Maintenance {asked.number} is no more.")
+def _remove(arguments: argparse.Namespace) -> None:
+    _Windows(arguments.server).remove_window(arguments.number)
+    show_text(f"Maintenance {arguments.number} is no more.")

@@ -30,17 +30,19 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     install.set_defaults(run=_install)
 
 
-def _install(asked: argparse.Namespace) -> None:
+def _install(arguments: argparse.Namespace) -> None:
     from oarlock.config import load
     from oarlock.server.nodes.fleet import fixed_settings
     from oarlock.server.nodes.install import PROGRAM, node_files
     from oarlock.server.nodes.ssh import ACCOUNT
 
-    program, account = asked.program or PROGRAM, asked.account or ACCOUNT
-    made = node_files(fixed_settings(load(asked.config).config), key=_read(asked.key), program=program, account=account)
+    program, account = arguments.program or PROGRAM, arguments.account or ACCOUNT
+    made = node_files(
+        fixed_settings(load(arguments.config).config), key=_read(arguments.key), program=program, account=account
+    )
     written = {"node": made.program, "authorized_keys": made.authorized_keys, "sudoers": made.sudoers}
-    _write(asked.to, written)
-    sys.stdout.write(_STEPS.format(dir=asked.to, program=program, account=account))
+    _write(arguments.to, written)
+    sys.stdout.write(_STEPS.format(dir=arguments.to, program=program, account=account))
 
 
 def _read(path: Path) -> str:

@@ -32,10 +32,10 @@ def main() -> int:
     return entry.main(OPTIONS, run)
 
 
-def run(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
+def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
     """Account, or forget."""
-    seconds = asked.number("delete_before")
-    if asked.words or (seconds is not None and asked.given("reinitialize")):
+    seconds = parsed.number("delete_before")
+    if parsed.words or (seconds is not None and parsed.given("reinitialize")):
         raise RequestRefused(
             "Only one of --reinitialize and --delete-before can be given, and nothing else.",
             kind="BadOption",
@@ -45,7 +45,7 @@ def run(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
         out.line(f"Deleting records older than {seconds} seconds ago...")
         client.account({"delete_before": seconds})
         return
-    done = client.account({"reinitialize": True} if asked.given("reinitialize") else {})
+    done = client.account({"reinitialize": True} if parsed.given("reinitialize") else {})
     for line in _bookings(done["bookings"]):
         out.line(line)
 

@@ -38,14 +38,14 @@ def main() -> int:
     return entry.main(OPTIONS, run)
 
 
-def run(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
+def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
     """Ask for it, and tell of each job."""
-    how = _how(asked)
+    how = _how(parsed)
     gone = []
     try:
-        for choice in chosen(asked, "oardel"):
+        for choice in chosen(parsed, "oardel"):
             for job in client.delete(choice | how):
-                _tell(job, asked, out)
+                _tell(job, parsed, out)
                 gone += [str(job["job_id"])] if job["done"] else []
     except RequestRefused as refused:
         # OAR has a code of its own for what only administrators may do.
@@ -56,13 +56,13 @@ def run(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
             out.line(f"The job(s) [ {' '.join(gone)} ] will be deleted in the near future.")
 
 
-def _how(asked: ParsedOptions) -> dict[str, Any]:
+def _how(parsed: ParsedOptions) -> dict[str, Any]:
     how: dict[str, Any] = {}
-    if asked.given("checkpoint"):
+    if parsed.given("checkpoint"):
         how["checkpoint"] = True
-    if (name := asked.text("signal")) is not None:
+    if (name := parsed.text("signal")) is not None:
         how["signal"] = _signal(name)
-    if asked.given("force_terminate_finishing_job"):
+    if parsed.given("force_terminate_finishing_job"):
         how["exterminate"] = True
     if len(how) > 1:
         raise RequestRefused("Only one of -c, -s and --force-… can be given.", kind="BadOption", hint="Choose one.")
@@ -85,19 +85,19 @@ def _deleted(job: Any) -> str:
     return "REGISTERED" if job["done"] else "ALREADY OVER" if job.get("kind") == "JobOver" else "ERROR"
 
 
-def _tell(job: Any, asked: ParsedOptions, out: CommandOutput) -> None:
-    number, said = job["job_id"], asked.text("signal")
-    if said is not None:
-        out.line(f"Signaling the job {number} with {said} signal.")
+def _tell(job: Any, parsed: ParsedOptions, out: CommandOutput) -> None:
+    number, signal = job["job_id"], parsed.text("signal")
+    if signal is not None:
+        out.line(f"Signaling the job {number} with {signal} signal.")
         out.line("DONE." if job["done"] else "ERROR.")
-    elif asked.given("checkpoint"):
+    elif parsed.given("checkpoint"):
         out.line(f"Checkpointing the job {number} ...{'DONE' if job['done'] else 'ERROR'}.")
     else:
         out.line(f"Deleting the job = {number} ...{_deleted(job)}.")
     if not job["done"]:
         tell_refused(job, out)
-    elif said is not None and job.get("says"):
+    elif signal is not None and job.get("says"):
         # The server was told a number; who wrote a name reads it again.
-        out.line(job["says"].replace(f" with {_signal(said)} on ", f" with {said} on "))
-    elif asked.given("checkpoint") and job.get("says"):
+        out.line(job["says"].replace(f" with {_signal(signal)} on ", f" with {signal} on "))
+    elif parsed.given("checkpoint") and job.get("says"):
         out.line(job["says"])

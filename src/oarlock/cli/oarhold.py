@@ -27,10 +27,10 @@ def main() -> int:
     return entry.main(OPTIONS, run)
 
 
-def run(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
+def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
     """Ask for it, and tell of each job."""
-    for choice in chosen(asked, "oarhold"):
-        for job in client.hold(choice | {"running": asked.given("running")}):
+    for choice in chosen(parsed, "oarhold"):
+        for job in client.hold(choice | {"running": parsed.given("running")}):
             if job["done"]:
                 out.line(f"[{job['job_id']}] Hold request was sent to the OAR server.")
             else:

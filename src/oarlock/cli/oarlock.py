@@ -22,8 +22,8 @@ REFUSED = 2
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand; a refusal goes to standard error with its way out, and ends with 2."""
     try:
-        asked = options().parse_args(arguments)
-        asked.run(asked)
+        parsed = options().parse_args(arguments)
+        parsed.run(parsed)
     except OarlockError as refused:
         show_text(f"oarlock: {refused.told()}", file=sys.stderr)
         return REFUSED
@@ -79,16 +79,16 @@ def _add_rules(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         verb.add_argument("folder", metavar="DIR", nargs="?", type=Path, help="the rules of this folder only")
 
 
-def _list_rules(asked: argparse.Namespace) -> None:
+def _list_rules(arguments: argparse.Namespace) -> None:
     from oarlock.cli.rules import listed
 
-    listed(asked)
+    listed(arguments)
 
 
-def _test_rules(asked: argparse.Namespace) -> None:
+def _test_rules(arguments: argparse.Namespace) -> None:
     from oarlock.cli.rules import tested
 
-    tested(asked)
+    tested(arguments)
 
 
 _DEMO = (
@@ -103,10 +103,10 @@ def _demo_options(demo: argparse.ArgumentParser) -> None:
     demo.set_defaults(run=_demo)
 
 
-def _demo(asked: argparse.Namespace) -> None:
+def _demo(arguments: argparse.Namespace) -> None:
     from oarlock.cli import demo
 
-    demo.run(tour=asked.tour, user=asked.user, say=lambda line: print(line, flush=True))
+    demo.run(tour=arguments.tour, user=arguments.user, say=lambda line: print(line, flush=True))
 
 
 _SERVE = (
@@ -121,30 +121,30 @@ def _serve_options(serve: argparse.ArgumentParser) -> None:
     serve.set_defaults(run=_serve)
 
 
-def _serve(asked: argparse.Namespace) -> None:
+def _serve(arguments: argparse.Namespace) -> None:
     from oarlock.cli import logs
     from oarlock.config import load
     from oarlock.job.quotas import current
     from oarlock.server.serve import default_state, serve
 
-    loaded = load(asked.config)
+    loaded = load(arguments.config)
     current(loaded.config)  # refuses a bad file before anything is begun
     logs.begin(loaded.config)
     for warning in loaded.warnings:
         show_text(f"oarlock: {warning}", file=sys.stderr)
-    serve(asked.state or default_state(), loaded.config)
+    serve(arguments.state or default_state(), loaded.config)
 
 
-def _config(asked: argparse.Namespace) -> None:
+def _config(arguments: argparse.Namespace) -> None:
     from oarlock.cli.show_config import as_json, as_text, effective
     from oarlock.config import load
     from oarlock.job.quotas import current
 
-    loaded = load(asked.file)
+    loaded = load(arguments.file)
     current(loaded.config)
     for warning in loaded.warnings:
         show_text(f"oarlock: {warning}", file=sys.stderr)
-    show = as_json if asked.json else as_text
+    show = as_json if arguments.json else as_text
     sys.stdout.write(show(effective(loaded)))
     _refuse_unusable_programs(loaded.config)
 
@@ -154,6 +154,6 @@ def _refuse_unusable_programs(config: "Config") -> None:
     from oarlock.model.errors import ProgramsUnusable
     from oarlock.server.effects.programs import of_this_machine, unusable
 
-    if found := unusable(of_this_machine(config)):
+    if problems := unusable(of_this_machine(config)):
         sys.stdout.flush()
-        raise ProgramsUnusable([why for _, why in found])
+        raise ProgramsUnusable([why for _, why in problems])

@@ -40,33 +40,33 @@ def main() -> int:
     return entry.main(OPTIONS, run)
 
 
-def run(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
+def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
     """Tell what was asked for."""
-    if asked.given("events"):
-        _events(client, asked, out)
+    if parsed.given("events"):
+        _events(client, parsed, out)
         return
-    answer = _asked_for(client, asked, out)
+    answer = _asked_for(client, parsed, out)
     # OAR sorts numbers like words, and programs that compare outputs rely on it.
     resources = sorted(answer["resources"], key=lambda resource: str(resource["resource_id"]))
-    if asked.given("state"):
+    if parsed.given("state"):
         _states(resources, out)
-    elif asked.given("list"):
+    elif parsed.given("list"):
         _names(resources, out)
     else:
         _all(resources, answer.get("jobs") or {}, out)
 
 
-def _asked_for(client: Client, asked: ParsedOptions, out: CommandOutput) -> Any:
+def _asked_for(client: Client, parsed: ParsedOptions, out: CommandOutput) -> Any:
     """Ask for the chosen resources. What does not exist is named and left out; as in OAR that is no error."""
-    ids = ",".join(asked.texts("resource")) or None
+    ids = ",".join(parsed.texts("resource")) or None
     try:
-        return client.resources(where=asked.text("sql"), ids=ids, nodes=",".join(asked.words) or None)
+        return client.resources(where=parsed.text("sql"), ids=ids, nodes=",".join(parsed.words) or None)
     except RequestRefused as refused:
         if refused.kind not in {"UnknownNode", "UnknownResource"}:
             raise
         out.note(str(refused), refused.hint)
     everything = client.resources()
-    numbers, names = set(asked.numbers("resource")), set(asked.words)
+    numbers, names = set(parsed.numbers("resource")), set(parsed.words)
     chosen = [r for r in everything["resources"] if r["resource_id"] in numbers or r["network_address"] in names]
     return everything | {"resources": chosen}
 
@@ -112,13 +112,13 @@ def _names(resources: list[Any], out: CommandOutput) -> None:
         out.line(name)
 
 
-def _events(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
+def _events(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
     from oarlock.cli.time_format import date, instant
 
-    said = asked.text("events")
-    since = None if said is None else instant(said, what="--events")
+    text = parsed.text("events")
+    since = None if text is None else instant(text, what="--events")
     limit = LAST_EVENTS if since is None else None
-    events = client.node_events(nodes=",".join(asked.words) or None, since=since, limit=limit)
+    events = client.node_events(nodes=",".join(parsed.words) or None, since=since, limit=limit)
     if out.form:
         out.data(events)
         out.line()

@@ -58,72 +58,72 @@ def main() -> int:
     return entry.main(OPTIONS, run)
 
 
-def run(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
+def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
     """Do what was asked, in the order: add or choose, state, properties."""
-    if asked.words:
+    if parsed.words:
         raise RequestRefused(
-            f"`{asked.words[0]}` is no option.", kind="BadOption", hint=f"-h {asked.words[0]} names a node."
+            f"`{parsed.words[0]}` is no option.", kind="BadOption", hint=f"-h {parsed.words[0]} names a node."
         )
-    if (name := asked.text("last_property_value")) is not None:
+    if (name := parsed.text("last_property_value")) is not None:
         _tell_last(client, name, out)
         return
-    said, state = _properties(asked), _state(asked)
-    if not (said or state or asked.given("add")):
+    given, state = _properties(parsed), _state(parsed)
+    if not (given or state or parsed.given("add")):
         raise RequestRefused("Nothing is asked for.", kind="BadOption", hint="Give -a, -s, -m, -d or -p.")
-    chosen = {} if asked.given("add") else _chosen(asked)
-    hosts = _hosts(asked) if asked.given("add") else []
-    properties = _typed(client, said) if said else {}
+    chosen = {} if parsed.given("add") else _chosen(parsed)
+    hosts = _hosts(parsed) if parsed.given("add") else []
+    properties = _typed(client, given) if given else {}
     if hosts:
         _add(client, hosts, properties, state, out)
         return
     if state:
         # Afterwards a condition may choose others: what was chosen stays chosen.
-        chosen = {"ids": _set_state(client, asked, chosen, state, out)}
+        chosen = {"ids": _set_state(client, parsed, chosen, state, out)}
     if properties:
         _set_properties(client, chosen, properties, out)
 
 
-def _properties(asked: ParsedOptions) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for text in asked.texts("property"):
+def _properties(parsed: ParsedOptions) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for text in parsed.texts("property"):
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise RequestRefused(f"`{text}` is no property.", kind="BadProperty", hint="Write it as NAME=VALUE.")
-        found[name.strip()] = value.strip()
-    if (drain := _switch(asked, "drain")) is not None:
-        found["drain"] = "YES" if drain else "NO"
-    if _switch(asked, "maintenance"):
-        found["cm_availability"] = "0"  # nobody wakes it
-    return found
+        values[name.strip()] = value.strip()
+    if (drain := _switch(parsed, "drain")) is not None:
+        values["drain"] = "YES" if drain else "NO"
+    if _switch(parsed, "maintenance"):
+        values["cm_availability"] = "0"  # nobody wakes it
+    return values
 
 
-def _switch(asked: ParsedOptions, key: str) -> bool | None:
-    word = asked.text(key)
+def _switch(parsed: ParsedOptions, key: str) -> bool | None:
+    word = parsed.text(key)
     if word not in {None, "on", "off"}:
         raise RequestRefused(f"--{key} is on or off, not `{word}`.", kind="BadOption", hint=f"Write --{key}=on.")
     return None if word is None else word == "on"
 
 
-def _state(asked: ParsedOptions) -> str | None:
-    word = asked.text("state")
+def _state(parsed: ParsedOptions) -> str | None:
+    word = parsed.text("state")
     if word is not None and word not in STATES:
         raise RequestRefused(
             f"`{word}` is no state to ask for.", kind="BadOption", hint=f"Ask for {', '.join(STATES)}."
         )
-    away = _switch(asked, "maintenance")
+    away = _switch(parsed, "maintenance")
     if away is not None and word is not None:
         raise RequestRefused("-m and -s cannot be given together.", kind="BadOption", hint="-m sets the state itself.")
     return word if away is None else STATES[1] if away else STATES[0]
 
 
-def _chosen(asked: ParsedOptions) -> dict[str, Any]:
+def _chosen(parsed: ParsedOptions) -> dict[str, Any]:
     ways: dict[str, Any] = {}
-    if asked.given("resource"):
-        ways["ids"] = asked.numbers("resource")
-    if asked.given("sql"):
-        ways["where"] = asked.text("sql")
-    if asked.given("hostname") or asked.given("file"):
-        ways["nodes"] = [*asked.texts("hostname"), *_listed(asked.text("file"))]
+    if parsed.given("resource"):
+        ways["ids"] = parsed.numbers("resource")
+    if parsed.given("sql"):
+        ways["where"] = parsed.text("sql")
+    if parsed.given("hostname") or parsed.given("file"):
+        ways["nodes"] = [*parsed.texts("hostname"), *_listed(parsed.text("file"))]
     if len(ways) > 1:
         raise RequestRefused("-h, -r and --sql cannot be given together.", kind="BadOption", hint="Choose one of them.")
     return ways or {"nodes": [_this_node()]}
@@ -141,10 +141,10 @@ def _this_node() -> str:
     return os.uname().nodename
 
 
-def _typed(client: Client, said: dict[str, str]) -> dict[str, Any]:
+def _typed(client: Client, given: dict[str, str]) -> dict[str, Any]:
     """Make numbers of the values of properties that hold numbers; what cannot be made one is the server's to refuse."""
     kinds = client.properties()["properties"]
-    return {name: _number(value) if kinds.get(name) == "int" else value for name, value in said.items()}
+    return {name: _number(value) if kinds.get(name) == "int" else value for name, value in given.items()}
 
 
 def _number(text: str) -> int | str | None:
@@ -154,12 +154,12 @@ def _number(text: str) -> int | str | None:
     return int(text) if digits.isdecimal() and digits.isascii() else text
 
 
-def _hosts(asked: ParsedOptions) -> list[str]:
-    if asked.given("resource") or asked.given("sql"):
+def _hosts(parsed: ParsedOptions) -> list[str]:
+    if parsed.given("resource") or parsed.given("sql"):
         raise RequestRefused(
             "-a adds a resource; -r and --sql choose some.", kind="BadOption", hint="Leave out one of them."
         )
-    return [*asked.texts("hostname"), *_listed(asked.text("file"))] or [_this_node()]
+    return [*parsed.texts("hostname"), *_listed(parsed.text("file"))] or [_this_node()]
 
 
 def _add(client: Client, hosts: list[str], properties: dict[str, Any], state: str | None, out: CommandOutput) -> None:
@@ -201,10 +201,10 @@ def _refuse_nothing(ids: list[int], chosen: dict[str, Any]) -> None:
 
 
 def _set_state(
-    client: Client, asked: ParsedOptions, chosen: dict[str, Any], state: str, out: CommandOutput
+    client: Client, parsed: ParsedOptions, chosen: dict[str, Any], state: str, out: CommandOutput
 ) -> list[int]:
-    now = asked.given("no_wait")
-    restore = {"end_maintenance": True} if _switch(asked, "maintenance") is False else {}
+    now = parsed.given("no_wait")
+    restore = {"end_maintenance": True} if _switch(parsed, "maintenance") is False else {}
     answer = _asked(lambda: client.set_state({"state": state, "now": now} | restore | chosen), chosen, {})
     _refuse_nothing(answer["resource_ids"], chosen)
     ids: list[int] = answer["resource_ids"]
@@ -226,8 +226,8 @@ def _wait(client: Client, jobs: list[int], out: CommandOutput) -> None:
     left = sorted(jobs)
     out.flush()
     while left:
-        found = client.jobs(ids=",".join(str(job_id) for job_id in left))
-        running = {job["Job_Id"] for job in found if not job["stopTime"]}
+        values = client.jobs(ids=",".join(str(job_id) for job_id in left))
+        running = {job["Job_Id"] for job in values if not job["stopTime"]}
         for job_id in (job_id for job_id in left if job_id not in running):
             out.line(f"\t{job_id} .... Deleted")
         out.flush()
@@ -237,8 +237,8 @@ def _wait(client: Client, jobs: list[int], out: CommandOutput) -> None:
 
 
 def _tell_last(client: Client, name: str, out: CommandOutput) -> None:
-    found = [resource.get(name) for resource in client.resources()["resources"]]
-    values = [value for value in found if value is not None]
+    values = [resource.get(name) for resource in client.resources()["resources"]]
+    values = [value for value in values if value is not None]
     if not values:
         # Scripts ask for the next number of a property that nobody has used yet: as in OAR a warning, not an error.
         out.note(f"No resource has a value of `{name}`.", "`oarproperty -l` lists the properties.")

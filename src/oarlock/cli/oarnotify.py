@@ -48,36 +48,36 @@ def main() -> int:
     return entry.main(OPTIONS, run)
 
 
-def run(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
+def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
     """Do what was asked, one after the other; the first refusal ends it."""
-    for tag in asked.words:
+    for tag in parsed.words:
         # Scripts written for OAR wake its server this way after a change; that there is nothing to do is no error.
         out.note(f"There is no module to send `{tag}` to; the server sees every change by itself.")
-    if not asked.words and not asked.values.keys() - {"server", "json"}:
+    if not parsed.words and not parsed.values.keys() - {"server", "json"}:
         out.note("Nothing is asked for.", "Give -l, -e, -d, -E, -D or --add-queue.")
-    if (new := asked.text("add_queue")) is not None:
+    if (new := parsed.text("add_queue")) is not None:
         queue = _queue(new)
         client.add_queue(queue)
         out.line(f"Add queue {queue['name']}.")
-    if (old := asked.text("remove_queue")) is not None:
-        client.remove_queue(old, force=asked.given("force"))
+    if (old := parsed.text("remove_queue")) is not None:
+        client.remove_queue(old, force=parsed.given("force"))
         out.line(f"Remove queue {old}.")
-    _switch(client, asked, out)
-    if asked.given("list_queues"):
+    _switch(client, parsed, out)
+    if parsed.given("list_queues"):
         _list(client, out)
 
 
-def _switch(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
-    for name in asked.texts("enable_queue"):
+def _switch(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
+    for name in parsed.texts("enable_queue"):
         client.start_queue(name)
         out.line(f"Enable queue {name}.")
-    for name in asked.texts("disable_queue"):
+    for name in parsed.texts("disable_queue"):
         client.stop_queue(name)
         out.line(f"Disable queue {name}.")
-    if asked.given("Enable_all_queues"):
+    if parsed.given("Enable_all_queues"):
         client.start_queue(None)
         out.line("Enable all queues.")
-    if asked.given("Disable_all_queues"):
+    if parsed.given("Disable_all_queues"):
         client.stop_queue(None)
         out.line("Disable all queues.")
 

@@ -34,28 +34,28 @@ def main() -> int:
     return entry.main(OPTIONS, run)
 
 
-def run(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
+def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
     """Do what was asked, one property after the other; the first refusal ends it."""
-    if asked.words or not any(asked.given(key) for key in ("list", "add", "delete", "rename")):
+    if parsed.words or not any(parsed.given(key) for key in ("list", "add", "delete", "rename")):
         raise RequestRefused("Nothing is asked for.", kind="BadOption", hint="Give -l, -a NAME, -d NAME or -r OLD,NEW.")
-    renames = [_pair(text) for text in asked.texts("rename")]
-    for name in asked.texts("add"):
-        _add(client, name, asked, out)
-    for name in asked.texts("delete"):
+    renames = [_pair(text) for text in parsed.texts("rename")]
+    for name in parsed.texts("add"):
+        _add(client, name, parsed, out)
+    for name in parsed.texts("delete"):
         client.delete_property(name)
-        _tell(f"Removed property: {name}", asked, out)
+        _tell(f"Removed property: {name}", parsed, out)
     for old, new in renames:
         client.rename_property(old, new)
-        _tell(f"Renamed property: {old} into {new}", asked, out)
-    if asked.given("list"):
+        _tell(f"Renamed property: {old} into {new}", parsed, out)
+    if parsed.given("list"):
         _list(client, out)
 
 
-def _add(client: Client, name: str, asked: ParsedOptions, out: CommandOutput) -> None:
-    kind = "str" if asked.given("varchar") else "int"
+def _add(client: Client, name: str, parsed: ParsedOptions, out: CommandOutput) -> None:
+    kind = "str" if parsed.given("varchar") else "int"
     if client.add_property(name, kind):
-        _tell(f"Added property: {name}", asked, out)
-    elif not asked.given("quiet"):
+        _tell(f"Added property: {name}", parsed, out)
+    elif not parsed.given("quiet"):
         out.note(f"The property `{name}` is there already; nothing was changed.")
 
 
@@ -76,6 +76,6 @@ def _pair(text: str) -> tuple[str, str]:
     return old.strip(), new.strip()
 
 
-def _tell(line: str, asked: ParsedOptions, out: CommandOutput) -> None:
-    if not asked.given("quiet"):
+def _tell(line: str, parsed: ParsedOptions, out: CommandOutput) -> None:
+    if not parsed.given("quiet"):
         out.line(line)

@@ -26,9 +26,9 @@ def main() -> int:
     return entry.main(OPTIONS, run)
 
 
-def run(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
+def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
     """Remove one after the other; the first refusal ends it."""
-    for resource_id in [_number(word) for word in asked.words] or [_number("")]:
+    for resource_id in [_number(word) for word in parsed.words] or [_number("")]:
         out.line(f"Resource to remove : {resource_id}")
         client.remove_resource(resource_id)
         out.line(f"Resource {resource_id} removed.")

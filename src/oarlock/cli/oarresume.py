@@ -26,9 +26,9 @@ def main() -> int:
     return entry.main(OPTIONS, run)
 
 
-def run(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
+def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
     """Ask for it, and tell of each job."""
-    for choice in chosen(asked, "oarresume"):
+    for choice in chosen(parsed, "oarresume"):
         for job in client.resume(choice):
             if job["done"]:
                 out.line(f"[{job['job_id']}] Resume request was sent to the OAR server.")

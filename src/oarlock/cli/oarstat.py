@@ -60,25 +60,27 @@ def main() -> int:
     return entry.main(OPTIONS, run)
 
 
-def run(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
+def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
     """Tell what was asked for; one of these, in this order."""
-    if asked.words:
-        raise RequestRefused(f"`{asked.words[0]}` is no option.", kind="BadOption", hint=f"oarstat -j {asked.words[0]}")
+    if parsed.words:
+        raise RequestRefused(
+            f"`{parsed.words[0]}` is no option.", kind="BadOption", hint=f"oarstat -j {parsed.words[0]}"
+        )
     ways = {
         "why": _why, "gantt": _gantt, "accounting": _accounting, "events": _events, "properties": _properties,
         "usage": _usage, "state": _states,
     }  # fmt: skip
-    next((way for key, way in ways.items() if asked.given(key)), _jobs)(client, asked, out)
+    next((way for key, way in ways.items() if parsed.given(key)), _jobs)(client, parsed, out)
 
 
-def _jobs(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
-    _refuse_format(asked.number("format"))
-    full = asked.given("full") or bool(out.form)
-    jobs = _chosen(client, asked, out, full=full)
+def _jobs(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
+    _refuse_format(parsed.number("format"))
+    full = parsed.given("full") or bool(out.form)
+    jobs = _chosen(client, parsed, out, full=full)
     if out.form:
         from oarlock.cli.job_details import BRIEF
 
-        whole = asked.given("full")
+        whole = parsed.given("full")
         out.data({str(job["Job_Id"]): job if whole else _only(job, BRIEF) for job in jobs})
     elif full:
         from oarlock.cli.job_details import details
@@ -86,7 +88,7 @@ def _jobs(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
         for line in (line for job in jobs for line in details(job)):
             out.line(line)
     else:
-        for line in _table(jobs, asked):
+        for line in _table(jobs, parsed):
             out.line(line)
 
 
@@ -95,15 +97,15 @@ def _refuse_format(number: int | None) -> None:
         raise RequestRefused(f"There is no format {number}.", kind="BadOption", hint="Write --format=1 or --format=2.")
 
 
-def _table(jobs: list[Any], asked: ParsedOptions) -> list[str]:
+def _table(jobs: list[Any], parsed: ParsedOptions) -> list[str]:
     from oarlock.cli import job_table
 
     now = int(time.time())
-    if asked.given("array"):
+    if parsed.given("array"):
         return job_table.arrays(jobs, now)
-    if asked.given("compact"):
+    if parsed.given("compact"):
         return job_table.compact(jobs, now)
-    if asked.number("format") in {1, 3}:  # OAR prints the older table for both
+    if parsed.number("format") in {1, 3}:  # OAR prints the older table for both
         return job_table.dated(jobs)
     return job_table.table(jobs, now)
 
@@ -112,19 +114,19 @@ def _only(job: Any, fields: frozenset[str]) -> dict[str, Any]:
     return {name: value for name, value in job.items() if name in fields}
 
 
-def _chosen(client: Client, asked: ParsedOptions, out: CommandOutput, *, full: bool = False) -> list[Any]:
+def _chosen(client: Client, parsed: ParsedOptions, out: CommandOutput, *, full: bool = False) -> list[Any]:
     """Ask for the jobs that the options choose, by increasing number."""
-    query: dict[str, object] = {"where": asked.text("sql"), "array": _number(asked.text("array"))}
-    if asked.given("job"):
-        query["ids"] = ",".join(str(job_id) for job_id in _ids(asked))
-    if asked.given("user"):
-        query["user"] = asked.text("user") or _me()
+    query: dict[str, object] = {"where": parsed.text("sql"), "array": _number(parsed.text("array"))}
+    if parsed.given("job"):
+        query["ids"] = ",".join(str(job_id) for job_id in _ids(parsed))
+    if parsed.given("user"):
+        query["user"] = parsed.text("user") or _me()
     # A place in an array is told only in full.
-    if full or asked.given("array"):
+    if full or parsed.given("array"):
         query["full"] = 1
     jobs = sorted(client.jobs(**query), key=_id)
-    if asked.given("job") and not any(asked.given(key) for key in ("sql", "array", "user")):
-        _note_unknown(set(_ids(asked)) - {_id(job) for job in jobs}, out)
+    if parsed.given("job") and not any(parsed.given(key) for key in ("sql", "array", "user")):
+        _note_unknown(set(_ids(parsed)) - {_id(job) for job in jobs}, out)
     return jobs
 
 
@@ -138,9 +140,9 @@ def _id(job: Any) -> int:
     return int(job["Job_Id"])
 
 
-def _ids(asked: ParsedOptions) -> list[int]:
+def _ids(parsed: ParsedOptions) -> list[int]:
     """Give the jobs that -j names: numbers, or the job that this runs in."""
-    named = asked.texts("job") or [os.environ.get("OAR_JOB_ID", "")]
+    named = parsed.texts("job") or [os.environ.get("OAR_JOB_ID", "")]
     ids = [_number(text) for text in named]
     return [job_id for job_id in ids if job_id is not None]
 
@@ -160,8 +162,8 @@ def _me() -> str:
     return pwd.getpwuid(os.geteuid()).pw_name
 
 
-def _states(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
-    states = {str(job["Job_Id"]): job["state"] for job in _chosen(client, asked, out)}
+def _states(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
+    states = {str(job["Job_Id"]): job["state"] for job in _chosen(client, parsed, out)}
     if out.form:
         out.data(states)
         return
@@ -169,9 +171,9 @@ def _states(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
         out.line(f"{job_id}: {state}")
 
 
-def _of_each(client: Client, asked: ParsedOptions, out: CommandOutput, ask: Callable[[int], Any]) -> dict[int, Any]:
+def _of_each(client: Client, parsed: ParsedOptions, out: CommandOutput, ask: Callable[[int], Any]) -> dict[int, Any]:
     """Ask the server about each chosen job; a job that -j names is not looked up first."""
-    ids = _ids(asked) if asked.given("job") else [_id(job) for job in _chosen(client, asked, out)]
+    ids = _ids(parsed) if parsed.given("job") else [_id(job) for job in _chosen(client, parsed, out)]
     answers: dict[int, Any] = {}
     for job_id in ids:
         try:
@@ -183,43 +185,43 @@ def _of_each(client: Client, asked: ParsedOptions, out: CommandOutput, ask: Call
     return answers
 
 
-def _events(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
-    found = _of_each(client, asked, out, client.events)
+def _events(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
+    by_job = _of_each(client, parsed, out, client.events)
     if out.form:
-        out.data({str(job_id): events for job_id, events in found.items()})
+        out.data({str(job_id): events for job_id, events in by_job.items()})
         return
     from oarlock.cli.time_format import date
 
-    for job_id, events in found.items():
+    for job_id, events in by_job.items():
         for event in events:
             out.line(f"{date(event['at'])}> [{job_id}] {event['type']}: {event['description']}")
 
 
-def _properties(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
+def _properties(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
     from oarlock.cli.resource_output import properties
 
-    found = _of_each(client, asked, out, client.job_resources)
+    by_job = _of_each(client, parsed, out, client.job_resources)
     if out.form:
-        out.data({str(job_id): {str(r["resource_id"]): properties(r) for r in rows} for job_id, rows in found.items()})
+        out.data({str(job_id): {str(r["resource_id"]): properties(r) for r in rows} for job_id, rows in by_job.items()})
         return
-    for resource in (resource for rows in found.values() for resource in rows):
+    for resource in (resource for rows in by_job.values() for resource in rows):
         pairs = (f"{name} = '{'' if value is None else value}'" for name, value in properties(resource).items())
         out.line(f" {' , '.join(pairs)} ")
 
 
-def _usage(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
-    found = list(_of_each(client, asked, out, client.usage).values())
+def _usage(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
+    by_job = list(_of_each(client, parsed, out, client.usage).values())
     if out.form:
-        out.data({str(used["job_id"]): used for used in found})
+        out.data({str(used["job_id"]): used for used in by_job})
         return
     from oarlock.cli import usage_table
 
-    for line in usage_table.blocks(found):
+    for line in usage_table.blocks(by_job):
         out.line(line)
 
 
-def _why(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
-    answer = client.why(asked.number("why") or 0)
+def _why(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
+    answer = client.why(parsed.number("why") or 0)
     if out.form:
         out.data(answer)
         return
@@ -237,10 +239,10 @@ def _why(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
             out.line(line)
 
 
-def _gantt(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
+def _gantt(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
     from oarlock.cli import gantt, time_format
 
-    since, until = time_format.interval(asked.text("gantt") or "", what="--gantt")
+    since, until = time_format.interval(parsed.text("gantt") or "", what="--gantt")
     answer = client.gantt(since, until)
     if out.form:
         out.data(gantt.keyed(answer))
@@ -249,11 +251,11 @@ def _gantt(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
         out.line(line)
 
 
-def _accounting(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
+def _accounting(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
     from oarlock.cli import accounting_sums, time_format
 
-    since, until = time_format.interval(asked.text("accounting") or "", what="--accounting")
-    user = (asked.text("user") or _me()) if asked.given("user") else None
+    since, until = time_format.interval(parsed.text("accounting") or "", what="--accounting")
+    user = (parsed.text("user") or _me()) if parsed.given("user") else None
     answer = client.accounting(since=since, until=until + accounting_sums.DAY - 1, user=user)
     summary = accounting_sums.by_user(answer["rows"])
     if user is not None:

@@ -107,54 +107,54 @@ def main() -> int:
     return entry.main(OPTIONS, run)
 
 
-def run(client: Client, asked: ParsedOptions, out: CommandOutput) -> None:
+def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
     """Submit, and tell the job's number."""
-    from oarlock.cli.submission import all_said, submission
+    from oarlock.cli.submission import submission, with_script_options
 
-    asked = all_said(asked, OPTIONS, out)
-    _together(asked)
-    _alone(asked)
+    parsed = with_script_options(parsed, OPTIONS, out)
+    _together(parsed)
+    _alone(parsed)
     for key, (sentence, hint) in NOT_YET.items():
-        if asked.given(key):
+        if parsed.given(key):
             raise RequestRefused(sentence, kind="NotYet", hint=hint)
-    body = submission(asked)
-    send = client.dry_run if asked.given("dry_run") else client.submit
+    body = submission(parsed)
+    send = client.dry_run if parsed.given("dry_run") else client.submit
     try:
         answer = send(body)
     except RequestRefused as refused:
-        refused.kind = _told_apart(refused, body)
-        if refused.text is not None and refused.text in asked.behind:
-            refused.hint = hint_of_dashes(refused.hint, asked)
+        refused.kind = _exit_kind(refused, body)
+        if refused.text is not None and refused.text in parsed.behind:
+            refused.hint = hint_of_dashes(refused.hint, parsed)
         raise
-    show = _show_plan if asked.given("dry_run") else _show_job
+    show = _show_plan if parsed.given("dry_run") else _show_job
     show(answer, body, out)
 
 
-def _together(asked: ParsedOptions) -> None:
+def _together(parsed: ParsedOptions) -> None:
     """Refuse what is good alone and bad together."""
-    said = {key for pair in APART for key in pair if key != "noop" and asked.given(key)}
-    if "noop" in asked.texts("type"):
-        said.add("noop")
+    given = {key for pair in APART for key in pair if key != "noop" and parsed.given(key)}
+    if "noop" in parsed.texts("type"):
+        given.add("noop")
     for pair, (kind, sentence, hint) in APART.items():
-        if said.issuperset(pair):
+        if given.issuperset(pair):
             raise RequestRefused(sentence, kind=kind, hint=hint)
 
 
-def _alone(asked: ParsedOptions) -> None:
+def _alone(parsed: ParsedOptions) -> None:
     """Refuse what is given beside --resubmit: the job is submitted as it was."""
-    if not asked.given("resubmit"):
+    if not parsed.given("resubmit"):
         return
-    said = [f"--{key.replace('_', '-')}" for key in asked.values if key not in BESIDE_RESUBMIT]
-    if asked.words:
-        said.append("a command")
-    if said:
+    given = [f"--{key.replace('_', '-')}" for key in parsed.values if key not in BESIDE_RESUBMIT]
+    if parsed.words:
+        given.append("a command")
+    if given:
         sentence = (
-            f"--resubmit submits job {asked.text('resubmit')} again as it was; {said[0]} cannot be given beside it."
+            f"--resubmit submits job {parsed.text('resubmit')} again as it was; {given[0]} cannot be given beside it."
         )
         raise RequestRefused(sentence, kind="ResubmitRefused", hint="Leave it out, or submit a new job.")
 
 
-def _told_apart(refused: RequestRefused, body: dict[str, Any]) -> str:
+def _exit_kind(refused: RequestRefused, body: dict[str, Any]) -> str:
     """Name what OAR's exit codes tell apart and the server's classes do not: what the refused text belonged to."""
     from oarlock.cli.exit_codes import NO_SERVER
 

@@ -137,52 +137,52 @@ class CommandOptions:
     def parse(self, words: list[str]) -> ParsedOptions:
         """Read the words of a command line; a word that is no known option is refused with the closest one."""
         _refuse_bytes(words)
-        asked, rest = ParsedOptions(), list(reversed(words))
+        parsed, rest = ParsedOptions(), list(reversed(words))
         try:
-            self._read(asked, rest, words)
+            self._read(parsed, rest, words)
         except RequestRefused as refused:
-            if self._takes_command and asked.words:
-                refused.hint = hint_of_dashes(refused.hint, asked)
+            if self._takes_command and parsed.words:
+                refused.hint = hint_of_dashes(refused.hint, parsed)
             raise
-        return asked
+        return parsed
 
-    def _read(self, asked: ParsedOptions, rest: list[str], words: list[str]) -> None:
+    def _read(self, parsed: ParsedOptions, rest: list[str], words: list[str]) -> None:
         before: dict[str, int] = {}
         while rest:
             word = rest.pop()
             if word == "--":
-                asked.words += reversed(rest)
+                parsed.words += reversed(rest)
                 break
             if word.startswith("--"):
-                self._long(word, rest, asked)
+                self._long(word, rest, parsed)
             elif word.startswith("-") and word != "-":
-                self._short(word[1:], rest, asked)
+                self._short(word[1:], rest, parsed)
             else:
-                if not asked.words:
-                    before = {key: len(values) for key, values in asked.values.items()}
+                if not parsed.words:
+                    before = {key: len(values) for key, values in parsed.values.items()}
                     at = len(words) - len(rest) - 1
-                    asked.dashed = " ".join([self.command, *words[:at], "--", *words[at:]])
-                asked.words.append(word)
-        if asked.words:
-            asked.behind = [value for key, values in asked.values.items() for value in values[before.get(key, 0) :]]
+                    parsed.dashed = " ".join([self.command, *words[:at], "--", *words[at:]])
+                parsed.words.append(word)
+        if parsed.words:
+            parsed.behind = [value for key, values in parsed.values.items() for value in values[before.get(key, 0) :]]
 
-    def _long(self, word: str, rest: list[str], asked: ParsedOptions) -> None:
+    def _long(self, word: str, rest: list[str], parsed: ParsedOptions) -> None:
         name, equals, value = word.partition("=")
         option = self._named(name)
         if option.kind == FLAG and equals:
             raise _bad(f"{name} takes no value, but `{value}` was given.", f"Write {name} alone.")
-        _take(option, name, value if equals else None, rest, asked)
+        _take(option, name, value if equals else None, rest, parsed)
 
-    def _short(self, letters: str, rest: list[str], asked: ParsedOptions) -> None:
+    def _short(self, letters: str, rest: list[str], parsed: ParsedOptions) -> None:
         while letters:
             name, letters = f"-{letters[0]}", letters[1:]
             option = self._exactly(name)
             if option is None:
                 raise self._unknown(name)
             if option.kind == FLAG:
-                _take(option, name, None, rest, asked)
+                _take(option, name, None, rest, parsed)
             else:
-                _take(option, name, letters.removeprefix("=") or None, rest, asked)
+                _take(option, name, letters.removeprefix("=") or None, rest, parsed)
                 return
 
     def _exactly(self, name: str) -> CommandOption | None:
@@ -196,21 +196,21 @@ class CommandOptions:
             return (exact or begins)[0]
         if not begins:
             raise self._unknown(name)
-        known = ", ".join(n for o in begins for n in o.names if n.startswith(wanted))
-        raise _bad(f"{name} could be any of {known}.", "Write more of it.")
+        names = ", ".join(n for o in begins for n in o.names if n.startswith(wanted))
+        raise _bad(f"{name} could be any of {names}.", "Write more of it.")
 
     def _unknown(self, name: str) -> RequestRefused:
         from difflib import get_close_matches
 
-        known = [n[2:] for option in self.all for n in option.names if n.startswith("--")]
-        alike = get_close_matches(name[2:], known, n=1)
+        names = [n[2:] for option in self.all for n in option.names if n.startswith("--")]
+        alike = get_close_matches(name[2:], names, n=1)
         hint = f"Did you mean --{alike[0]}?" if alike else f"`{self.command} --help` lists them."
         return _bad(f"There is no option {name}.", hint)
 
 
-def hint_of_dashes(hint: str, asked: ParsedOptions) -> str:
+def hint_of_dashes(hint: str, parsed: ParsedOptions) -> str:
     """Add the way out where an option of the command was read as one of ours."""
-    return f"{hint} If it belongs to the command: {asked.dashed}".lstrip()
+    return f"{hint} If it belongs to the command: {parsed.dashed}".lstrip()
 
 
 def _refuse_bytes(words: list[str]) -> None:
@@ -230,8 +230,8 @@ def is_text(word: str) -> bool:
     return True
 
 
-def _take(option: CommandOption, name: str, value: str | None, rest: list[str], asked: ParsedOptions) -> None:
-    values = asked.values.setdefault(option.key, [])
+def _take(option: CommandOption, name: str, value: str | None, rest: list[str], parsed: ParsedOptions) -> None:
+    values = parsed.values.setdefault(option.key, [])
     if option.kind == FLAG:
         return
     if value is None and option.kind == MAYBE:

@@ -43,8 +43,8 @@ class CommandOutput:
     def note(self, sentence: str, hint: str = "") -> None:
         """Tell a person something that is no result."""
         self.flush()
-        told = [f"{self.command}: {sentence}"] + [f"  {line}" for line in hint.splitlines()]
-        _write(sys.stderr, "".join(f"{line if line.isprintable() else _shown(line)}\n" for line in _lines(told)))
+        lines = [f"{self.command}: {sentence}"] + [f"  {line}" for line in hint.splitlines()]
+        _write(sys.stderr, "".join(f"{line if line.isprintable() else _shown(line)}\n" for line in _lines(lines)))
 
     def refuse(self, refused: RequestRefused) -> None:
         """Tell what was refused and how to go on; the first refusal gives the exit code."""
@@ -93,8 +93,8 @@ def show_text(text: str, file: TextIO | None = None) -> None:
     print("\n".join(line if line.isprintable() else _shown(line) for line in text.split("\n")), file=file)
 
 
-def _lines(told: list[str]) -> list[str]:
-    return [line for text in told for line in text.split("\n")]
+def _lines(lines: list[str]) -> list[str]:
+    return [line for text in lines for line in text.split("\n")]
 
 
 def _shown(text: str) -> str:

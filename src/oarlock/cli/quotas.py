@@ -28,8 +28,8 @@ class _Quotas(Client):
 
     def allowance(self, **query: object) -> dict[str, Any]:
         """Give the rules in force, and what is used of them."""
-        found: dict[str, Any] = self._get("/quotas", **query)
-        return found
+        response: dict[str, Any] = self._get("/quotas", **query)
+        return response
 
     def add_quota(self, quota: dict[str, Any]) -> int:
         """Set a quota; gives its number."""
@@ -67,22 +67,22 @@ def options(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
                           help="the server's socket, or http://NAME:PORT")  # fmt: skip
 
 
-def _show(asked: argparse.Namespace) -> None:
-    at = None if asked.at is None else time_format.instant(asked.at, what="--at")
-    found = _Quotas(asked.server).allowance(user=asked.user, at=at)
-    if asked.json:
-        print(json.dumps(found, indent=2))
+def _show(arguments: argparse.Namespace) -> None:
+    at = None if arguments.at is None else time_format.instant(arguments.at, what="--at")
+    response = _Quotas(arguments.server).allowance(user=arguments.user, at=at)
+    if arguments.json:
+        print(json.dumps(response, indent=2))
         return
-    if found["problem"]:
-        show_text(f"The changed file is not used; what it said before holds. {found['problem']}")
-    if found["file"]:
-        until = f" until {time_format.date(found['until'])}" if found["until"] is not None else ""
-        show_text(f"Of {found['file']}, the rules `{found['set']}` hold{until}.")
-    if not found["rules"]:
-        whom = f" speaks of {asked.user}" if asked.user else " holds"
+    if response["problem"]:
+        show_text(f"The changed file is not used; what it said before holds. {response['problem']}")
+    if response["file"]:
+        until = f" until {time_format.date(response['until'])}" if response["until"] is not None else ""
+        show_text(f"Of {response['file']}, the rules `{response['set']}` hold{until}.")
+    if not response["rules"]:
+        whom = f" speaks of {arguments.user}" if arguments.user else " holds"
         show_text(f"No quota{whom}. `oarlock quotas add` sets one; a file of them is named by QUOTAS_CONF_FILE.")
         return
-    for line in _table([row for rule in found["rules"] for row in _rows(rule)]):
+    for line in _table([row for rule in response["rules"] for row in _rows(rule)]):
         show_text(line)
 
 
@@ -106,8 +106,8 @@ def _rows(rule: dict[str, Any]) -> list[tuple[str, ...]]:
 def _whom(rule: str, whose: str, *, besteffort: bool) -> str:
     """Name those who are counted, where the rule says each."""
     each = [name for word, name in zip(rule.split(","), whose.split(","), strict=True) if word == "/" != name]
-    told = ",".join(each) or ("each" if "/" in rule.split(",") else "all")
-    return f"{told} (besteffort)" if besteffort else told
+    whose = ",".join(each) or ("each" if "/" in rule.split(",") else "all")
+    return f"{whose} (besteffort)" if besteffort else whose
 
 
 def _part(used: float, limit: float | None) -> str:
@@ -126,33 +126,40 @@ def _table(rows: list[tuple[str, ...]]) -> list[str]:
             for row in (_HEAD, rule, *rows)]  # fmt: skip
 
 
-def _check(asked: argparse.Namespace) -> None:
+def _check(arguments: argparse.Namespace) -> None:
     from oarlock.job.quotas import parsed
     from oarlock.lang import quotas
     from oarlock.model.quota import BadQuotas
 
-    given = parsed(asked.file)
-    found = quotas.mistakes(given)
-    for one in found:
-        show_text(_told(one))
-    if found:
-        wrong = "1 mistake" if len(found) == 1 else f"{len(found)} mistakes"
-        raise BadQuotas(f"{asked.file} has {wrong} and would not be used.", hint="Correct the file, and check again.")
+    given = parsed(arguments.file)
+    response = quotas.mistakes(given)
+    for mistake in response:
+        show_text(_mistake_text(mistake))
+    if response:
+        wrong = "1 mistake" if len(response) == 1 else f"{len(response)} mistakes"
+        raise BadQuotas(
+            f"{arguments.file} has {wrong} and would not be used.", hint="Correct the file, and check again."
+        )
     book = quotas.read(given)
     for name in quotas.unused(book):
         show_text(f"The rules `{name}` never hold: no period names them.")
-    show_text(f"{asked.file} can be used. Rules: {sum(map(len, book.sets.values()))}, in sets: {len(book.sets)}.")
+    show_text(f"{arguments.file} can be used. Rules: {sum(map(len, book.sets.values()))}, in sets: {len(book.sets)}.")
 
 
-def _told(one: BadQuotas) -> str:
-    return f"{one}\n  {one.hint}" if one.hint else str(one)
+def _mistake_text(mistake: BadQuotas) -> str:
+    return f"{mistake}\n  {mistake.hint}" if mistake.hint else str(mistake)
 
 
-def _add(asked: argparse.Namespace) -> None:
-    quota = {"rule": asked.rule, "resources": asked.resources, "jobs": asked.jobs, "resource_hours": asked.hours}
-    show_text(f"Quota {_Quotas(asked.server).add_quota(quota)} holds from now on.")
+def _add(arguments: argparse.Namespace) -> None:
+    quota = {
+        "rule": arguments.rule,
+        "resources": arguments.resources,
+        "jobs": arguments.jobs,
+        "resource_hours": arguments.hours,
+    }
+    show_text(f"Quota {_Quotas(arguments.server).add_quota(quota)} holds from now on.")
 
 
-def _remove(asked: argparse.Namespace) -> None:
-    _Quotas(asked.server).remove_quota(asked.number)
-    show_text(f"Quota {asked.number} is no more.")
+def _remove(arguments: argparse.Namespace) -> None:
+    _Quotas(arguments.server).remove_quota(arguments.number)
+    show_text(f"Quota {arguments.number} is no more.")

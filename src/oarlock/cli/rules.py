@@ -39,13 +39,13 @@ def _sources(folder: Path | None, state: Path | None) -> list[RuleSource]:
         return with_lists(sources(config.admission_rules_dir, _stored(state or state_of_commands(), config)))
     if not folder.is_dir():
         raise BadRule(f"There is no folder {folder}.", hint=f"The rules that are shipped are in {SHIPPED}.")
-    found = sources(folder, shipped=None)
-    if not found:
+    sources_found = sources(folder, shipped=None)
+    if not sources_found:
         raise BadRule(
             f"There is no rule in {folder}: no file ends with .toml or .py.",
             hint=f"The rules that are shipped are in {SHIPPED}.",
         )
-    return with_lists(found)
+    return with_lists(sources_found)
 
 
 def _stored(state: Path, config: Config) -> list[StoredRule]:
@@ -59,10 +59,10 @@ def _stored(state: Path, config: Config) -> list[StoredRule]:
         return []
 
 
-def listed(asked: argparse.Namespace) -> None:
+def listed(arguments: argparse.Namespace) -> None:
     """List the rules in the order in which they apply."""
-    lines = [line for source in _sources(asked.folder, asked.state) for line in _lines(source)]
-    if asked.json:
+    lines = [line for source in _sources(arguments.folder, arguments.state) for line in _lines(source)]
+    if arguments.json:
         print(json.dumps([asdict(line) for line in lines], indent=2))
         return
     for line in lines:
@@ -79,18 +79,18 @@ def _lines(source: RuleSource) -> Iterator[RuleLine]:
         yield RuleLine(source.priority, source.name, rule.name, when, ", ".join(rule.does))
 
 
-def tested(asked: argparse.Namespace) -> None:
+def tested(arguments: argparse.Namespace) -> None:
     """Try the examples beside the rules; one that comes out otherwise is a refusal."""
-    found = [_checked(source) for source in _sources(asked.folder, asked.state)]
-    broken = [source for source in found if source.broken]
+    sources_found = [_checked(source) for source in _sources(arguments.folder, arguments.state)]
+    broken = [source for source in sources_found if source.broken]
     for source in broken:
         show_text(f"BROKEN {source.broken}")
-    tries = [one for source in found for one in run_examples(source)]
-    failed = [one for one in tries if one.differs]
-    for one in tries if asked.verbose else failed:
-        show_text(f"{'FAILED' if one.differs else 'ok'} {one.example.file}: {one.example.name}")
-        if one.differs:
-            show_text(f"       {one.differs}")
+    tries = [result for source in sources_found for result in run_examples(source)]
+    failed = [result for result in tries if result.differs]
+    for result in tries if arguments.verbose else failed:
+        show_text(f"{'FAILED' if result.differs else 'ok'} {result.example.file}: {result.example.name}")
+        if result.differs:
+            show_text(f"       {result.differs}")
     if failed or broken:
         raise ExamplesFailed(
             f"{len(failed)} of {len(tries)} examples come out otherwise; {len(broken)} files cannot be used.",
@@ -103,10 +103,10 @@ def _checked(source: RuleSource) -> RuleSource:
     """Run a Python rule on a plain job as the server does; one that fails there refuses every job."""
     if source.python is None:
         return source
-    submission, known = plain_job()
+    submission, context = plain_job()
     alone = RuleSet((replace(source, python=source.python.absolute()),))
     try:
-        asyncio.run(admit(alone, submission, known, config=Config(), now=NOW, run=python_rules.run))
+        asyncio.run(admit(alone, submission, context, config=Config(), now=NOW, run=python_rules.run))
     except RefusedByRule:
         pass
     except OarlockError as problem:

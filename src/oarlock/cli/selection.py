@@ -19,10 +19,10 @@ def add_selection(options: CommandOptions) -> None:
     options.text("--sql=CONDITION", "the jobs for which this holds: \"project = 'p1'\"")
 
 
-def chosen(asked: ParsedOptions, command: str) -> list[dict[str, Any]]:
+def chosen(parsed: ParsedOptions, command: str) -> list[dict[str, Any]]:
     """Give the choice as the server reads it, a call each."""
-    where = asked.text("sql")
-    ids = [_number(word) for word in asked.words]
+    where = parsed.text("sql")
+    ids = [_number(word) for word in parsed.words]
     if where is not None and ids:
         raise RequestRefused(
             "--sql and job numbers cannot be given together.", kind="BadOption", hint="Give one of them."
@@ -33,7 +33,7 @@ def chosen(asked: ParsedOptions, command: str) -> list[dict[str, Any]]:
         raise RequestRefused(
             "No job is named.", kind="BadOption", hint=f'{command} JOB..., or {command} --sql "CONDITION"'
         )
-    return [{"array": number} for number in ids] if asked.given("array") else [{"ids": ids}]
+    return [{"array": number} for number in ids] if parsed.given("array") else [{"ids": ids}]
 
 
 def tell_refused(job: Any, out: CommandOutput) -> None:

@@ -24,10 +24,10 @@ class EffectiveSetting:
 
 def effective(loaded: Loaded) -> list[EffectiveSetting]:
     """Give every setting, by section."""
-    return [_one(key, loaded) for key in KEYS.values()]
+    return [_setting(key, loaded) for key in KEYS.values()]
 
 
-def _one(key: Key, loaded: Loaded) -> EffectiveSetting:
+def _setting(key: Key, loaded: Loaded) -> EffectiveSetting:
     value = key.value(loaded.config)
     line = loaded.lines.get(key.name)
     source = DEFAULT if line is None else f"{loaded.file}, line {line}"
@@ -42,16 +42,16 @@ def as_text(settings: Iterable[EffectiveSetting]) -> str:
 
 def _lines(settings: Iterable[EffectiveSetting]) -> Iterator[str]:
     section = ""
-    for one in settings:
-        if one.section != section:
-            section = one.section
+    for setting in settings:
+        if setting.section != section:
+            section = setting.section
             yield f"\n# {section}"
-        if one.hidden:
-            yield f"# {one.key} is set but not shown  # {one.source}"
+        if setting.hidden:
+            yield f"# {setting.key} is set but not shown  # {setting.source}"
         else:
-            yield f"{one.key}={shlex.quote(one.value)}  # {one.source}"
+            yield f"{setting.key}={shlex.quote(setting.value)}  # {setting.source}"
 
 
 def as_json(settings: Iterable[EffectiveSetting]) -> str:
     """Show settings for programs: a list of objects."""
-    return json.dumps([asdict(one) for one in settings], indent=2) + "\n"
+    return json.dumps([asdict(setting) for setting in settings], indent=2) + "\n"

@@ -65,7 +65,7 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def run(asked: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
     """Replay, and tell what came of it."""
     from oarlock.simulate import formats, report
     from oarlock.simulate.compare import Comparison, Perturbation
@@ -73,39 +73,41 @@ def run(asked: argparse.Namespace) -> None:
     from oarlock.simulate.platform import parse
     from oarlock.simulate.replay import EventOrder
 
-    _refuse_early(asked)
-    trace = formats.read(asked.trace, since=_instant(asked.since, 0), until=_instant(asked.until, formats.FOREVER))
+    _refuse_early(arguments)
+    trace = formats.read(
+        arguments.trace, since=_instant(arguments.since, 0), until=_instant(arguments.until, formats.FOREVER)
+    )
     for reason, count in trace.skipped.items():
         unit = "line" if trace.resources is None else "job"
         print(f"oarlock: {count} {unit}{'s' * (count > 1)} of {trace.name} skipped: {reason}.", file=sys.stderr)
-    for remark in trace.remarks if asked.resources is None else ():
+    for remark in trace.remarks if arguments.resources is None else ():
         print(f"oarlock: {remark}.", file=sys.stderr)
     gc.freeze()  # the trace stays to the end: looking through it for garbage again and again takes time
     comparison = Comparison(
-        parse(asked.resources, trace),
-        EventOrder.REFERENCE if asked.ties else EventOrder.OURS,
-        PowerModel(asked.busy_watts, asked.idle_watts, asked.off_watts, asked.idle_timeout),
-        Perturbation(asked.shake, asked.seed, asked.shift),
-        foresee=asked.foresee,
-        full=asked.full,
+        parse(arguments.resources, trace),
+        EventOrder.REFERENCE if arguments.ties else EventOrder.OURS,
+        PowerModel(arguments.busy_watts, arguments.idle_watts, arguments.off_watts, arguments.idle_timeout),
+        Perturbation(arguments.shake, arguments.seed, arguments.shift),
+        foresee=arguments.foresee,
+        full=arguments.full,
     )
     with ProgressBar(len(trace.jobs)) as bar:
-        results = comparison.of(trace, list(dict.fromkeys(asked.policy.split(","))), bar.show)
-    if asked.csv:
-        with asked.csv.open("w", encoding="utf-8", newline="") as file:
+        results = comparison.of(trace, list(dict.fromkeys(arguments.policy.split(","))), bar.show)
+    if arguments.csv:
+        with arguments.csv.open("w", encoding="utf-8", newline="") as file:
             report.write_csv(results, file)
-    if asked.html:
+    if arguments.html:
         from oarlock.simulate.page import page
 
-        asked.html.write_text(page(trace, comparison.site, results), encoding="utf-8")
-    sys.stdout.write(report.as_json(results) if asked.json else "\n".join(report.table(results)) + "\n")
+        arguments.html.write_text(page(trace, comparison.site, results), encoding="utf-8")
+    sys.stdout.write(report.as_json(results) if arguments.json else "\n".join(report.table(results)) + "\n")
 
 
-def _refuse_early(asked: argparse.Namespace) -> None:
+def _refuse_early(arguments: argparse.Namespace) -> None:
     """Refuse what would come to nothing, before hours of replaying."""
     from oarlock.simulate.trace import TraceRefused
 
-    for path in (one for one in (asked.csv, asked.html) if one is not None):
+    for path in (file for file in (arguments.csv, arguments.html) if file is not None):
         try:
             path.open("a").close()
         except OSError as problem:

@@ -22,37 +22,37 @@ _FIRST = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_")
 _OTHERS = _FIRST | frozenset("0123456789")
 
 
-def all_said(asked: ParsedOptions, options: CommandOptions, out: CommandOutput) -> ParsedOptions:
+def with_script_options(parsed: ParsedOptions, options: CommandOptions, out: CommandOutput) -> ParsedOptions:
     """Add what the script says, if it is to be read."""
-    if not asked.given("scanscript"):
-        return asked
+    if not parsed.given("scanscript"):
+        return parsed
     from oarlock.cli.directives import scanned
 
-    return scanned(asked, options, out)
+    return scanned(parsed, options, out)
 
 
-def submission(asked: ParsedOptions) -> dict[str, Any]:
+def submission(parsed: ParsedOptions) -> dict[str, Any]:
     """Make the body of `POST /jobs`."""
-    words = asked.words
-    body: dict[str, Any] = {key: asked.text(key) for key in _TEXTS if asked.given(key)}
-    body |= {key: asked.number(key) for key in ("checkpoint", "signal", "resubmit") if asked.given(key)}
-    if asked.given("resource"):
-        body["resources"] = asked.texts("resource")
-    if asked.given("property"):
-        body["properties"] = asked.text("property")
-    if asked.given("type"):
-        body["types"] = asked.texts("type")
-    if asked.given("anterior"):
-        body["after"] = asked.numbers("anterior")
-    if asked.given("hold"):
+    words = parsed.words
+    body: dict[str, Any] = {key: parsed.text(key) for key in _TEXTS if parsed.given(key)}
+    body |= {key: parsed.number(key) for key in ("checkpoint", "signal", "resubmit") if parsed.given(key)}
+    if parsed.given("resource"):
+        body["resources"] = parsed.texts("resource")
+    if parsed.given("property"):
+        body["properties"] = parsed.text("property")
+    if parsed.given("type"):
+        body["types"] = parsed.texts("type")
+    if parsed.given("anterior"):
+        body["after"] = parsed.numbers("anterior")
+    if parsed.given("hold"):
         body["hold"] = True
-    body["directory"] = _directory(asked.text("directory"))
+    body["directory"] = _directory(parsed.text("directory"))
     if words:
         body["command"] = _command(" ".join(words), body["directory"])
-    elif not _needs_none(asked):
+    elif not _needs_none(parsed):
         raise RequestRefused("There is no command to run.", kind="NoCommand", hint="oarsub [OPTION]... COMMAND")
-    _add_dates(body, asked)
-    _add_array(body, asked)
+    _add_dates(body, parsed)
+    _add_array(body, parsed)
     body["environment"] = environment(dict(os.environ))
     body["initial_request"] = _initial_request()
     return body
@@ -66,13 +66,13 @@ def _command(command: str, directory: str) -> str:
     return command
 
 
-def _needs_none(asked: ParsedOptions) -> bool:
+def _needs_none(parsed: ParsedOptions) -> bool:
     """Say whether a job does without a command: a reservation keeps its resources for whoever comes."""
-    return asked.given("resubmit") or asked.given("reservation") or "noop" in asked.texts("type")
+    return parsed.given("resubmit") or parsed.given("reservation") or "noop" in parsed.texts("type")
 
 
-def _add_dates(body: dict[str, Any], asked: ParsedOptions) -> None:
-    text = asked.text("reservation")
+def _add_dates(body: dict[str, Any], parsed: ParsedOptions) -> None:
+    text = parsed.text("reservation")
     if text is None:
         return
     from oarlock.cli.time_format import instant, interval
@@ -93,8 +93,8 @@ def _with_clock(text: str) -> str:
     return text
 
 
-def _add_array(body: dict[str, Any], asked: ParsedOptions) -> None:
-    count, path = asked.number("array"), asked.text("array_param_file")
+def _add_array(body: dict[str, Any], parsed: ParsedOptions) -> None:
+    count, path = parsed.number("array"), parsed.text("array_param_file")
     if count is not None and path is not None:
         raise RequestRefused(
             "--array and --array-param-file cannot be given together.",
@@ -118,15 +118,15 @@ def _sized(count: int) -> int:
 def _parameters(path: str) -> list[str]:
     text = read(path, kind="BadParameterFile", what="parameter file")
     lines = [line.strip() for line in text.split("\n")]
-    found = [line for line in lines if line and not line.startswith("#")]
-    if not found:
+    parameters = [line for line in lines if line and not line.startswith("#")]
+    if not parameters:
         raise RequestRefused(
             f"The parameter file {path} has no line for a job.",
             kind="BadParameterFile",
             hint="Write the parameters of one job a line; empty lines and those that begin with # do not count.",
         )
-    _sized(len(found))
-    return found
+    _sized(len(parameters))
+    return parameters
 
 
 def read(path: str, *, kind: str, what: str, errors: str = "strict") -> str:
@@ -142,11 +142,11 @@ def read(path: str, *, kind: str, what: str, errors: str = "strict") -> str:
     raise RequestRefused(sentence, kind=kind, hint=hint)
 
 
-def _directory(asked: str | None) -> str:
+def _directory(parsed: str | None) -> str:
     """Give the asked directory; a relative one begins here."""
-    if asked and asked.startswith("/"):
-        return os.path.normpath(asked)
-    return os.path.normpath(os.path.join(_here(), asked)) if asked else _here()
+    if parsed and parsed.startswith("/"):
+        return os.path.normpath(parsed)
+    return os.path.normpath(os.path.join(_here(), parsed)) if parsed else _here()
 
 
 def _here() -> str:

@@ -22,8 +22,8 @@ class UnknownJobsClient(Client):
 
     def unknown(self) -> list[dict[str, Any]]:
         """List them."""
-        found: list[dict[str, Any]] = self._get("/unknown")["unknown"]
-        return found
+        unknown_jobs: list[dict[str, Any]] = self._get("/unknown")["unknown"]
+        return unknown_jobs
 
     def end_unknown(self, number: int) -> None:
         """End one."""
@@ -44,18 +44,18 @@ def options(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         verb.add_argument("--server", metavar="ADDRESS", help="the server's socket, or http://NAME:PORT")
 
 
-def _list(asked: argparse.Namespace) -> None:
-    found = UnknownJobsClient(asked.server).unknown()
-    if asked.json:
-        print(json.dumps(found, indent=2))
+def _list(arguments: argparse.Namespace) -> None:
+    unknown_jobs = UnknownJobsClient(arguments.server).unknown()
+    if arguments.json:
+        print(json.dumps(unknown_jobs, indent=2))
         return
-    for job in found:
+    for job in unknown_jobs:
         signed = f"generation {job['generation']}" if job["tag"] else "not signed by this server"
         whose = job["user"] or "an unknown user"
         since = time_format.date(job["since"])
         print(f"{job['id']:>4}  {job['node']}  job {job['job']} of {whose}, since {since} ({signed})")
 
 
-def _end(asked: argparse.Namespace) -> None:
-    UnknownJobsClient(asked.server).end_unknown(asked.number)
-    print(f"Unknown job {asked.number} is told to end.")
+def _end(arguments: argparse.Namespace) -> None:
+    UnknownJobsClient(arguments.server).end_unknown(arguments.number)
+    print(f"Unknown job {arguments.number} is told to end.")

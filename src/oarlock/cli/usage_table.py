@@ -13,10 +13,10 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _UNKNOWN = "-"
 
 
-def blocks(found: list[Any]) -> list[str]:
+def blocks(usages: list[Any]) -> list[str]:
     """Return the lines of all jobs; what is not known is a dash."""
     lines: list[str] = []
-    for used in found:
+    for used in usages:
         rows = _rows(used) if used["at"] else []
         width = max((len(name) for name, _ in rows), default=0)
         lines += [_head(used), *(f"    {name.ljust(width)}  {value}" for name, value in rows), ""]

@@ -36,21 +36,21 @@ def scan(script: str) -> list[Directive]:
             expected="a first line that begins with `#`, such as `#!/bin/sh`",
             hint="Without -S (--scanscript) any program can be submitted.",
         )
-    found = list(_LINE.finditer(script))
-    _bounded(found)
+    matches = list(_LINE.finditer(script))
+    _bounded(matches)
     line, seen, directives = 1, 0, []
-    for one in found:
-        line += script.count("\n", seen, one.start())
-        seen = one.start()
-        directives.append(Directive(line, _words(one[0].rstrip("\r"), one.start(1) - one.start(), line)))
+    for match in matches:
+        line += script.count("\n", seen, match.start())
+        seen = match.start()
+        directives.append(Directive(line, _words(match[0].rstrip("\r"), match.start(1) - match.start(), line)))
     return directives
 
 
-def _bounded(found: list[re.Match[str]]) -> None:
-    if len(found) > MOST:
-        raise TooLong(f"The script has {len(found)} #OAR lines; at most {MOST} are read.", hint="Join some of them.")
+def _bounded(matches: list[re.Match[str]]) -> None:
+    if len(matches) > MOST:
+        raise TooLong(f"The script has {len(matches)} #OAR lines; at most {MOST} are read.", hint="Join some of them.")
     # All of them together, so that a long script cannot keep the server busy.
-    fits("\n".join(one[1] for one in found), what="text of all #OAR lines", most=4 * TYPED_BYTES)
+    fits("\n".join(match[1] for match in matches), what="text of all #OAR lines", most=4 * TYPED_BYTES)
 
 
 def _words(text: str, begin: int, line: int) -> list[str]:

@@ -21,16 +21,16 @@ def parse(text: str) -> int:
 
 def read(text: str, begin: int, end: int) -> int:
     """Read the walltime that stands in a part of a longer text, which is shown when it is refused."""
-    found = _FORM.match(text, begin, end)
-    if found is None:
+    match = _FORM.match(text, begin, end)
+    if match is None:
         raise _refused(text, begin, end, begin + _blanks(text[begin:end]), _EXPECTED)
-    if found.end() != end:
-        raise _refused(text, begin, end, found.end(), _EXPECTED)
-    seconds = _seconds(found)
+    if match.end() != end:
+        raise _refused(text, begin, end, match.end(), _EXPECTED)
+    seconds = _seconds(match)
     if seconds == 0:
-        raise _refused(text, begin, end, found.start(1), "a time above zero")
+        raise _refused(text, begin, end, match.start(1), "a time above zero")
     if seconds > LONGEST:
-        raise _refused(text, begin, end, found.start(1), f"at most {show(LONGEST)}")
+        raise _refused(text, begin, end, match.start(1), f"at most {show(LONGEST)}")
     return seconds
 
 
@@ -46,8 +46,8 @@ def show_unpadded(seconds: int) -> str:
     return f"{seconds // 3600}:{seconds // 60 % 60}:{seconds % 60}"
 
 
-def _seconds(found: re.Match[str]) -> int:
-    hours, minutes, seconds = (field.lstrip("0") or "0" for field in found.groups("0"))
+def _seconds(match: re.Match[str]) -> int:
+    hours, minutes, seconds = (field.lstrip("0") or "0" for field in match.groups("0"))
     if max(len(hours), len(minutes), len(seconds)) > _FIELD_DIGITS:
         return LONGEST + 1
     return int(hours) * 3600 + int(minutes) * 60 + int(seconds)

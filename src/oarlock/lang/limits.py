@@ -29,9 +29,9 @@ def short(text: str) -> str:
     return text if text.isprintable() else ascii(text)[1:-1]
 
 
-def closest(name: str, known: Iterable[str]) -> str:
+def closest(name: str, names: Iterable[str]) -> str:
     """Hint at the known name that looks most like this one, or at what is known."""
-    folded = {other.lower(): other for other in known}
+    folded = {other.lower(): other for other in names}
     if alike := get_close_matches(name.lower(), folded, n=1):
         return f"Did you mean `{folded[alike[0]]}`?"
     names = sorted(folded.values())

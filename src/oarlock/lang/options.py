@@ -76,14 +76,14 @@ def type_(text: str) -> str:
 
 def notify(text: str) -> str:
     """Check a way to be told: `mail:…` or `exec:/…`, perhaps behind `[TAG,…]`."""
-    found = _NOTIFY.fullmatch(text)
-    if found is None or _UNPRINTABLE.search(text) or len(text) > TYPED_BYTES:
+    match = _NOTIFY.fullmatch(text)
+    if match is None or _UNPRINTABLE.search(text) or len(text) > TYPED_BYTES:
         raise BadNotify(
             f"`{short(text)}` is not a way to be told.", hint="Write mail:you@example.org or exec:/path/program args."
         )
-    if found["program"]:
-        words(found["program"])
-    for tag in (found["tags"] or "END").split(","):
+    if match["program"]:
+        words(match["program"])
+    for tag in (match["tags"] or "END").split(","):
         if tag.strip() not in NOTIFY_TAGS:
             raise BadNotify(f"`{short(tag)}` is nothing to be told of.", hint=f"Known are {', '.join(NOTIFY_TAGS)}.")
     return text
@@ -146,6 +146,6 @@ def signal(number: int) -> int:
 def _plain(text: str, refusal: str) -> str:
     if not text or len(text) > LONGEST_NAME:
         raise BadName(f"{refusal}: it has {len(text)} characters.", hint=f"It has 1 to {LONGEST_NAME}.")
-    if found := _UNPRINTABLE.search(text) or re.search("/", text):
-        raise BadName(f"{refusal}: it holds `{ascii(found[0])[1:-1]}`.", hint="Use printable characters, no `/`.")
+    if match := _UNPRINTABLE.search(text) or re.search("/", text):
+        raise BadName(f"{refusal}: it holds `{ascii(match[0])[1:-1]}`.", hint="Use printable characters, no `/`.")
     return text

@@ -122,11 +122,11 @@ class _Reader:
         walltime: int | None = None
         mark = ","
         while mark:
-            if mark == "," and (found := _WALLTIME.match(self.text, self.at)):
+            if mark == "," and (match := _WALLTIME.match(self.text, self.at)):
                 if walltime is not None:
-                    raise self.refused(found.start(1), "no second walltime")
-                walltime = duration.read(self.text, *found.span(2))
-                self.at = found.end()
+                    raise self.refused(match.start(1), "no second walltime")
+                walltime = duration.read(self.text, *match.span(2))
+                self.at = match.end()
             else:
                 groups.append(self.group())
             mark = self.separator()
@@ -156,35 +156,35 @@ class _Reader:
         return where
 
     def level(self, above: set[str]) -> Level:
-        found = _LEVEL.match(self.text, self.at)
-        if found is None:
+        match = _LEVEL.match(self.text, self.at)
+        if match is None:
             raise self.unfinished()
-        name, count = found.groups()
+        name, count = match.groups()
         if name.lower() == "walltime":
             raise self.refused(
-                found.start(1), "a property", hint="The walltime stands behind a comma: nodes=1,walltime=2"
+                match.start(1), "a property", hint="The walltime stands behind a comma: nodes=1,walltime=2"
             )
         if name.lower() in _NODES:
             name = self.nodes_property
         if name.lower() in above:
-            raise self.refused(found.start(1), f"another property than `{short(name)}`, which stands above already")
+            raise self.refused(match.start(1), f"another property than `{short(name)}`, which stands above already")
         above.add(name.lower())
-        self.at = found.end()
-        return Level(name, WORDS.get(count.upper()) or self.count(count, found.start(2)))
+        self.at = match.end()
+        return Level(name, WORDS.get(count.upper()) or self.count(count, match.start(2)))
 
     def count(self, written: str, at: int) -> int:
-        found = _COUNT.fullmatch(written)
-        count = int(found[1]) if found else 0
+        match = _COUNT.fullmatch(written)
+        count = int(match[1]) if match else 0
         if 0 < count <= MOST_RESOURCES:
             return count
         what = f"`{short(written)}` resources cannot be asked for"
-        refusal = ZeroResources if found and count == 0 else BadCount
+        refusal = ZeroResources if match and count == 0 else BadCount
         raise refusal(what, text=self.text, at=at, expected=_EXPECTED_COUNT)
 
     def step(self, mark: str) -> bool:
         """Step over blanks, and over a mark if it stands behind them."""
-        found = next(_BLANKS.finditer(self.text, self.at))
-        self.at = found.end()
+        match = next(_BLANKS.finditer(self.text, self.at))
+        self.at = match.end()
         if not self.text.startswith(mark, self.at):
             return False
         self.at += 1
@@ -192,14 +192,14 @@ class _Reader:
 
     def unfinished(self) -> SyntaxRefused:
         """Tell which part of a level is missing."""
-        found = next(_BEGUN.finditer(self.text, self.at))
-        if found[1] is None:
+        match = next(_BEGUN.finditer(self.text, self.at))
+        if match[1] is None:
             return self.refused(
-                found.end(), "a property, such as `nodes`" if self.text.strip() else "resources, such as `nodes=1`"
+                match.end(), "a property, such as `nodes`" if self.text.strip() else "resources, such as `nodes=1`"
             )
-        if found[1].strip().lower() == "walltime":
-            return self.refused(found.end(), "`=` and a time, such as `walltime=1:30:00`")
-        return self.refused(found.end(), "`=` and a count" if found[2] is None else _EXPECTED_COUNT)
+        if match[1].strip().lower() == "walltime":
+            return self.refused(match.end(), "`=` and a time, such as `walltime=1:30:00`")
+        return self.refused(match.end(), "`=` and a count" if match[2] is None else _EXPECTED_COUNT)
 
     def refused(self, at: int, expected: str, *, hint: str = "") -> SyntaxRefused:
         what = f"Cannot read the request at `{short(self.text[at:])}`"

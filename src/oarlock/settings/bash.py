@@ -66,8 +66,8 @@ class _Reader:
     file: str
     at: int = 0
     size: int = 0
-    known: dict[str, str] = field(default_factory=dict)
-    found: list[BashAssignment] = field(default_factory=list)
+    values: dict[str, str] = field(default_factory=dict)
+    assigned: list[BashAssignment] = field(default_factory=list)
     newlines: list[int] = field(default_factory=list)
 
     def read(self) -> list[BashAssignment]:
@@ -76,7 +76,7 @@ class _Reader:
             self._refuse_control(match)
         while self._peek():
             self._line()
-        return self.found
+        return self.assigned
 
     def _line(self) -> None:
         """Read one line of assignments. `export` expands all its words before it assigns any, as bash does."""
@@ -94,8 +94,8 @@ class _Reader:
             self._keep(assignment)
 
     def _keep(self, assignment: BashAssignment) -> None:
-        self.found.append(assignment)
-        self.known[assignment.name] = assignment.value
+        self.assigned.append(assignment)
+        self.values[assignment.name] = assignment.value
         self._grow(assignment.value)
 
     def _line_is_over(self) -> bool:
@@ -221,10 +221,10 @@ class _Reader:
         return "$"
 
     def _value_of(self, name: str, at: int) -> str:
-        if name not in self.known:
+        if name not in self.values:
             self._refuse(at, f"${name} is not assigned above.", "Only settings of this file can be referred to.")
-        self._grow(self.known[name])
-        return self.known[name]
+        self._grow(self.values[name])
+        return self.values[name]
 
     def _grow(self, value: str) -> None:
         self.size += len(value)

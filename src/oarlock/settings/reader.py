@@ -47,43 +47,43 @@ def _read(content: bytes, kinds: Mapping[str, SettingKind[Any]], file: str, stat
         text = content.decode()
     except UnicodeDecodeError as problem:
         raise ConfigRefused(f"{file} is not UTF-8 text (byte {problem.start}).") from problem
-    bound = bind(bash.assignments(text, file=file), kinds, file=file)
-    for key, value in bound.values.items():
+    parsed = bind(bash.assignments(text, file=file), kinds, file=file)
+    for key, value in parsed.values.items():
         if isinstance(value, Secret):
             secret.check_plain(key, value, file=file, status=status)
-    return bound
+    return parsed
 
 
-def bind(found: Iterable[BashAssignment], kinds: Mapping[str, SettingKind[Any]], *, file: str) -> ParsedSettings:
+def bind(assignments: Iterable[BashAssignment], kinds: Mapping[str, SettingKind[Any]], *, file: str) -> ParsedSettings:
     """Read each assignment by its kind; `ConfigRefused` for a stranger, a bad value or a second assignment."""
     values: dict[str, Any] = {}
     lines: dict[str, int] = {}
     warnings: list[str] = []
-    for one in found:
-        where = f"{file}, line {one.line}"
-        _refuse_twice(one.name, lines, where)
-        lines[one.name] = one.line
-        if one.name in kinds:
+    for assignment in assignments:
+        where = f"{file}, line {assignment.line}"
+        _refuse_twice(assignment.name, lines, where)
+        lines[assignment.name] = assignment.line
+        if assignment.name in kinds:
             try:
-                values[one.name] = _value(one, kinds[one.name], where)
+                values[assignment.name] = _value(assignment, kinds[assignment.name], where)
             except NoEffect as reason:
-                warnings.append(f"{where}: {one.name} has no effect: {reason}.")
-        elif one.name in UNUSED:
-            warnings.append(f"{where}: {one.name} has no effect: {UNUSED[one.name]}.")
+                warnings.append(f"{where}: {assignment.name} has no effect: {reason}.")
+        elif assignment.name in UNUSED:
+            warnings.append(f"{where}: {assignment.name} has no effect: {UNUSED[assignment.name]}.")
         else:
-            _refuse_stranger(one.name, kinds, where)
+            _refuse_unknown(assignment.name, kinds, where)
     return ParsedSettings(values, lines, tuple(warnings))
 
 
-def _value(one: BashAssignment, kind: SettingKind[Any], where: str) -> Any:
+def _value(assignment: BashAssignment, kind: SettingKind[Any], where: str) -> Any:
     try:
-        return kind.read(one.value)
+        return kind.read(assignment.value)
     except NoEffect:
         raise
     except ValueError as problem:
         story = str(problem) if isinstance(problem, BadValue) else ""
         raise ConfigRefused(
-            f"{where}: {one.name} is `{_shortened(one.value)}`; expected {kind.expected}.", hint=story
+            f"{where}: {assignment.name} is `{_shortened(assignment.value)}`; expected {kind.expected}.", hint=story
         ) from problem
 
 
@@ -94,9 +94,9 @@ def _refuse_twice(name: str, lines: Mapping[str, int], where: str) -> None:
         )
 
 
-def _refuse_stranger(name: str, kinds: Mapping[str, SettingKind[Any]], where: str) -> None:
-    known = [*kinds, *UNUSED]
-    close = get_close_matches(name.upper(), known, n=1) if len(name) <= _LONGEST_NAME else []
+def _refuse_unknown(name: str, kinds: Mapping[str, SettingKind[Any]], where: str) -> None:
+    names = [*kinds, *UNUSED]
+    close = get_close_matches(name.upper(), names, n=1) if len(name) <= _LONGEST_NAME else []
     hint = f"Did you mean {close[0]}?" if close else "`oarlock config` lists all settings."
     raise ConfigRefused(f"{where}: there is no setting {_shortened(name)}.", hint=hint)
 

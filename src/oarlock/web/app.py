@@ -34,11 +34,11 @@ def build(dispatcher: Dispatcher) -> ASGIApp:
             await pages[0](scope, receive, send)
             return
         request = Request(scope, receive)
-        found = addresses.find(scope["method"], scope["path"].removeprefix(PREFIX))
-        if found is None:
-            response = await _nothing_there(request, None)
+        route = addresses.find(scope["method"], scope["path"].removeprefix(PREFIX))
+        if route is None:
+            response = await _not_found(request, None)
         else:
-            response = await dispatcher.answer(*found, request)
+            response = await dispatcher.answer(*route, request)
         await response(scope, receive, send)
 
     return app
@@ -55,7 +55,7 @@ def _pages() -> ASGIApp:
     pages.router.redirect_slashes = False
     pages.router.routes.append(Route(openapi.OPENAPI, _openapi))
     pages.router.routes.append(Route(openapi.PAGE, _page))
-    pages.add_exception_handler(HTTPException, _nothing_there)
+    pages.add_exception_handler(HTTPException, _not_found)
     return pages
 
 
@@ -77,8 +77,8 @@ class RouteTable:
         if verb := self._plain.get((method, path)):
             return verb, {}
         for of_method, pattern, verb in self._variable:
-            if of_method == method and (found := pattern.fullmatch(path)):
-                return verb, found.groupdict()
+            if of_method == method and (route := pattern.fullmatch(path)):
+                return verb, route.groupdict()
         return None
 
 
@@ -91,7 +91,7 @@ async def _page(_request: Request) -> Response:
     return Response(openapi.page(), media_type="text/html", headers={"content-security-policy": "default-src 'none'"})
 
 
-async def _nothing_there(request: Request, _problem: Exception | None) -> Response:
+async def _not_found(request: Request, _problem: Exception | None) -> Response:
     error = UnknownVerb(f"There is no {request.method} {request.url.path[:200]!a} here.", hint="/api/docs lists all.")
     status, content = errors.refusal(error)
     return Response(content, status, media_type=JSON)

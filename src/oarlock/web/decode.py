@@ -80,13 +80,13 @@ def _lists(kind: type[Struct]) -> frozenset[str]:
 
 
 def _refused(problem: Exception, kind: type[Struct]) -> OarlockError:
-    known = {field.encode_name: None for field in msgspec.structs.fields(kind)}
+    names = {field.encode_name: None for field in msgspec.structs.fields(kind)}
     if unknown := _UNKNOWN.fullmatch(str(problem)):
         name = unknown[1]
-        return UnknownField(f"There is no field `{short(name)}` in this request.", hint=closest(name[:100], known))
+        return UnknownField(f"There is no field `{short(name)}` in this request.", hint=closest(name[:100], names))
     if isinstance(problem, msgspec.ValidationError):
         return _misfit(_printable(str(problem)), kind)
-    return BadRequest("The request is not the JSON that was expected.", hint=_fields(known))
+    return BadRequest("The request is not the JSON that was expected.", hint=_fields(names))
 
 
 _PLACE = re.compile(r" - at `(?:key in )?\$(?:\.(.*))?`$")
@@ -99,9 +99,9 @@ _BOUNDS = {"<=": " of at most ", ">=": " of at least "}
 
 def _misfit(problem: str, kind: type[Struct]) -> BadField:
     """Return a refusal that says in words what is wrong with a value; people read it at a terminal, too."""
-    found = _MISFIT.fullmatch(problem)
-    if found is not None and found[1] in _KINDS:
-        return BadField(_bounded(*found.groups()))
+    match = _MISFIT.fullmatch(problem)
+    if match is not None and match[1] in _KINDS:
+        return BadField(_bounded(*match.groups()))
     if missing := _MISSING.fullmatch(problem):
         return BadField(f"`{missing[1]}` is missing.")
     place = _PLACE.search(problem)
@@ -130,11 +130,11 @@ def _allowed(name: str, kind: type[Struct]) -> tuple[str, list[str]]:
     descriptions: list[str] = []
     choices: list[str] = []
     while types:
-        one = types.pop()
-        descriptions += [meta.description for meta in getattr(one, "__metadata__", ()) if meta.description]
-        if isinstance(one, type) and issubclass(one, Enum):
-            choices += [str(member.value) for member in one]
-        parts = getattr(one, "__args__", ())
+        annotation = types.pop()
+        descriptions += [meta.description for meta in getattr(annotation, "__metadata__", ()) if meta.description]
+        if isinstance(annotation, type) and issubclass(annotation, Enum):
+            choices += [str(member.value) for member in annotation]
+        parts = getattr(annotation, "__args__", ())
         choices += [part for part in parts if isinstance(part, str)]
         types += [part for part in parts if not isinstance(part, str)]
     return "".join(descriptions[:1]), choices
@@ -144,5 +144,5 @@ def _printable(text: str) -> str:
     return ascii(text[:200])[1:-1]
 
 
-def _fields(known: Mapping[str, None]) -> str:
-    return f"Send an object with the fields {', '.join(known)}." if known else "Send an empty object."
+def _fields(names: Mapping[str, None]) -> str:
+    return f"Send an object with the fields {', '.join(names)}." if names else "Send an empty object."

@@ -104,8 +104,8 @@ class Dispatcher:
         for part, why in context.refusals:
             await self._refusals.record(entry(caller, behalf, verb.name, part, refused=why))
         if caller is not None and (behalf is not None or (verb.changes and verb.role is RequiredRole.ADMINS)):
-            told = {"verb": verb.name, "by": caller.name, "channel": caller.channel.value}
-            log.info("administrator's request done", extra=told | ({"user": behalf.name} if behalf else {}))
+            extra = {"verb": verb.name, "by": caller.name, "channel": caller.channel.value}
+            log.info("administrator's request done", extra=extra | ({"user": behalf.name} if behalf else {}))
         return value
 
     async def answer(self, verb: Verb, parts: Mapping[str, str], request: Request) -> Response:
@@ -114,7 +114,7 @@ class Dispatcher:
         `parts` are the variable parts of its address.
         """
         try:
-            value = await self._asked(verb, request, parts)
+            value = await self._decode_and_ask(verb, request, parts)
             content = value if isinstance(value, bytes) else msgspec.json.encode(value)
             return Response(content, headers={"content-type": verb.media_type})
         except OarlockError as error:
@@ -126,7 +126,7 @@ class Dispatcher:
         headers = {"www-authenticate": "Bearer"} if status == NotSignedIn.http_status else None
         return Response(content, status, media_type=JSON, headers=headers)
 
-    async def _asked(self, verb: Verb, request: Request, parts: Mapping[str, str]) -> Any:
+    async def _decode_and_ask(self, verb: Verb, request: Request, parts: Mapping[str, str]) -> Any:
         caller: Caller | None = None
         behalf: UserAccount | None = None
         try:

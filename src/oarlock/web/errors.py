@@ -13,19 +13,19 @@ log = logging.getLogger(__name__)
 
 def refusal(error: OarlockError) -> tuple[int, bytes]:
     """Give the status and the body that tell somebody what was refused, why, and what to do."""
-    told: dict[str, Any] = {"error": str(error), "hint": error.hint, "kind": type(error).__name__}
+    content: dict[str, Any] = {"error": str(error), "hint": error.hint, "kind": type(error).__name__}
     if isinstance(error, SyntaxRefused):
-        told |= {"text": error.text, "at": error.at}
-    return error.http_status, msgspec.json.encode(told)
+        content |= {"text": error.text, "at": error.at}
+    return error.http_status, msgspec.json.encode(content)
 
 
 def failure(error: BaseException, *, verb: str) -> tuple[int, bytes]:
     """Give the answer to a request that met a fault of our own: a number under which the log tells all."""
     number = secrets.token_hex(4)
     log.error("request failed", exc_info=error, extra={"verb": verb, "reference": number})
-    told = {
+    content = {
         "error": f"Something went wrong in the server (reference {number}).",
         "hint": "Its log says more under that number.",
         "kind": "InternalError",
     }
-    return 500, msgspec.json.encode(told)
+    return 500, msgspec.json.encode(content)

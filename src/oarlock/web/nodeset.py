@@ -14,11 +14,11 @@ def folded(names: Iterable[str]) -> str:
     """
     groups: defaultdict[tuple[str, str, int], set[int]] = defaultdict(set)
     for name in names:
-        found = _NUMBERED.fullmatch(name)
-        if found is None:
+        match = _NUMBERED.fullmatch(name)
+        if match is None:
             groups[name, "", -1] = set()
         else:
-            before, digits, after = found.groups()
+            before, digits, after = match.groups()
             groups[before, after, len(digits) if digits.startswith("0") and digits != "0" else 0].add(int(digits))
     return ",".join(_group(*key, sorted(numbers)) for key, numbers in sorted(groups.items()))
 

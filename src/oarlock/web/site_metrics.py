@@ -40,8 +40,9 @@ def read(tx: Tx, config: Config, *, now: int) -> SiteNow:
 def page(now: SiteNow, config: Config) -> bytes:
     """Write all lines, each with the name of the cluster."""
     columns = [
-        # States without a job are told as 0, so that their series do not come and go.
-        ("oarlock_jobs", "Jobs in each state.", _by("state", {str(one): now.jobs.get(one, 0) for one in JobState})),
+        # States without a job are reported as 0, so that their series do not come and go.
+        ("oarlock_jobs", "Jobs in each state.",
+         _by("state", {str(state): now.jobs.get(state, 0) for state in JobState})),
         *_counted("oarlock_resources", "Resources", _resources(now.nodes)),
         *_counted("slurm_cpus", "Resources", _resources(now.nodes)),
         *_counted("slurm_gpus", "GPUs", {"alloc": now.gpus.taken, "idle": now.gpus.free, "total": now.gpus.total}),
@@ -68,27 +69,27 @@ def _by(label: str, values: Mapping[str, float]) -> Lines:
 
 
 def _resources(nodes: Iterable[NodeOccupation]) -> dict[str, int]:
-    found = list(nodes)
-    total, taken = sum(one.total for one in found), sum(one.taken for one in found)
-    idle = sum(one.total - one.taken for one in found if one.state is ResourceState.ALIVE and not one.leaving)
+    rows = list(nodes)
+    total, taken = sum(row.total for row in rows), sum(row.taken for row in rows)
+    idle = sum(row.total - row.taken for row in rows if row.state is ResourceState.ALIVE and not row.leaving)
     return {"alloc": taken, "idle": idle, "other": total - taken - idle, "total": total}
 
 
 def _states(nodes: Iterable[NodeOccupation]) -> Lines:
     """Name each node's state once: the worst of its resources. The node has no domain, as the portal wants it."""
     by_node: dict[str, list[NodeOccupation]] = {}
-    for one in nodes:
-        if one.node:
-            by_node.setdefault(one.node, []).append(one)
-    return {(("node", node.partition(".")[0]), ("state", _state(found))): 1 for node, found in by_node.items()}
+    for row in nodes:
+        if row.node:
+            by_node.setdefault(row.node, []).append(row)
+    return {(("node", node.partition(".")[0]), ("state", _state(rows))): 1 for node, rows in by_node.items()}
 
 
-def _state(found: list[NodeOccupation]) -> str:
-    down = [_DOWN[one.state] for one in found if one.state in _DOWN]
+def _state(rows: list[NodeOccupation]) -> str:
+    down = [_DOWN[row.state] for row in rows if row.state in _DOWN]
     if down:
         return min(down)  # `down` comes before `drained`
-    total, taken = sum(one.total for one in found), sum(one.taken for one in found)
-    if any(one.leaving for one in found):
+    total, taken = sum(row.total for row in rows), sum(row.taken for row in rows)
+    if any(row.leaving for row in rows):
         return "draining" if taken else "drained"
     return "idle" if not taken else "allocated" if taken == total else "mixed"
 

@@ -43,7 +43,7 @@ class AdmissionInputs:
     """What is known about a submission before the rules are asked."""
 
     book: RuleSet
-    known: RuleContext
+    context: RuleContext
 
 
 def _is_long(body: SubmissionPayload) -> bool:
@@ -62,11 +62,11 @@ class SubmissionService:
         self._core, self._run = core, run
         self._existing = ClusterResourcesCache(core.config.scheduler_resource_order)
         self._rulebook = RuleSetCache(core.config.admission_rules_dir)
-        self._look: Batcher[Submission, AdmissionInputs] = Batcher(self._look_together)
+        self._inputs_of: Batcher[Submission, AdmissionInputs] = Batcher(self._read_inputs_batch)
         self._one_by_one = KeyedLocks()
         self._slices = asyncio.Lock()
         self._removals: set[asyncio.Future[None]] = set()
-        self._store: Batcher[submit.AdmittedSubmission, submit.StoredJobs] = Batcher(self._store_together)
+        self._store: Batcher[submit.AdmittedSubmission, submit.StoredJobs] = Batcher(self._store_batch)
 
     @property
     def _now(self) -> int:
@@ -89,18 +89,18 @@ class SubmissionService:
         self, body: SubmissionPayload, account: UserAccount, request_id: str, *, tries: int = 1
     ) -> AcceptedSubmission:
         try:
-            asked = await self._admitted(body, account, self._now)
+            admission = await self._admitted(body, account, self._now)
         except OarlockError:
             # Rules count the jobs that the same request has made already, and may not want more of them.
             done = await self._core.read(lambda tx: submit.earlier_result(tx, user=account.name, request_id=request_id))
             if done is None:
                 raise
             return AcceptedSubmission(done.first, done.ids)
-        asked = replace(asked, request_id=request_id)
+        admission = replace(admission, request_id=request_id)
         try:
-            large = submit.is_large(asked.admitted.submission)
-            done = await (self._store_large(asked) if large else self._store(asked))
-            return AcceptedSubmission(done.first, done.ids, asked.admitted.messages)
+            large = submit.is_large(admission.admitted.submission)
+            done = await (self._store_large(admission) if large else self._store(admission))
+            return AcceptedSubmission(done.first, done.ids, admission.admitted.messages)
         except CountsChanged:
             if tries <= 1:
                 raise
@@ -137,10 +137,10 @@ class SubmissionService:
     async def _admitted(self, body: SubmissionPayload, account: UserAccount, now: int) -> submit.AdmittedSubmission:
         """Let the rules look at a submission; what a broken rule refuses is written down for the administrator."""
         submission = await self._read(body, account, now)
-        looked = await self._look(submission)
-        book, known = looked.book, looked.known
+        inputs = await self._inputs_of(submission)
+        book, context = inputs.book, inputs.context
         try:
-            admitting = partial(admit.admit, book, submission, known, config=self._config, now=now, run=self._run)
+            admitting = partial(admit.admit, book, submission, context, config=self._config, now=now, run=self._run)
             if _is_long(body):
                 # In a thread, with a loop of its own: to check thousands of groups takes long.
                 admitted = await self._core.compute(lambda: asyncio.run(admitting()), user=account.name)
@@ -149,36 +149,36 @@ class SubmissionService:
             frontend.check(admitted.submission, self._config)
             if admitted.submission.use_key:  # asked for by the request, its script, a rule or the settings
                 raise JobKeyNotYet
-            said = warnings.warnings(admitted.submission, self._config)
-            admitted = changed(admitted, messages=admitted.messages + said)
-            return submit.AdmittedSubmission(admitted, counted=admit.counted(book, submission, known))
+            messages = warnings.warnings(admitted.submission, self._config)
+            admitted = changed(admitted, messages=admitted.messages + messages)
+            return submit.AdmittedSubmission(admitted, counted=admit.counted(book, submission, context))
         except RuleFailed as failure:
             problem = failure
         await self._core.write(lambda tx: admit.note_failure(tx, problem, user=account.name, now=now))
         raise problem
 
-    async def _look_together(self, submissions: Sequence[Submission]) -> list[AdmissionInputs | Exception]:
+    async def _read_inputs_batch(self, submissions: Sequence[Submission]) -> list[AdmissionInputs | Exception]:
         now = self._now
-        return await self._core.read(lambda tx: self._looked(tx, submissions, now))
+        return await self._core.read(lambda tx: self._inputs(tx, submissions, now))
 
-    def _looked(self, tx: Tx, submissions: Sequence[Submission], now: int) -> list[AdmissionInputs | Exception]:
+    def _inputs(self, tx: Tx, submissions: Sequence[Submission], now: int) -> list[AdmissionInputs | Exception]:
         """Read what rules ask about: the same for all jobs of a user, but for reservations and those in containers."""
         book, cluster = self._rulebook.now(tx, now=now), self._existing.now(tx)
-        found: dict[tuple[object, ...], AdmissionInputs] = {}
+        by_key: dict[tuple[object, ...], AdmissionInputs] = {}
         answers: list[AdmissionInputs | Exception] = []
-        for one in submissions:
-            inner = (type_ for type_ in one.types if type_.startswith("inner="))
-            key = one.user, one.reservation is None, *inner
-            if key not in found:
-                found[key] = AdmissionInputs(book, admit.context(tx, one, book, cluster, self._config))
-            answers.append(found[key])
+        for submission in submissions:
+            inner = (type_ for type_ in submission.types if type_.startswith("inner="))
+            key = submission.user, submission.reservation is None, *inner
+            if key not in by_key:
+                by_key[key] = AdmissionInputs(book, admit.context(tx, submission, book, cluster, self._config))
+            answers.append(by_key[key])
         return answers
 
-    async def _store_large(self, asked: submit.AdmittedSubmission) -> submit.StoredJobs:
+    async def _store_large(self, admission: submit.AdmittedSubmission) -> submit.StoredJobs:
         """Store a large array in slices, one slice of all arrays at a time; what fails leaves nothing behind."""
         now = self._now
         begun = await self._core.write(
-            lambda tx: submit.begin_large(tx, asked, cluster=self._existing.now(tx), config=self._config, now=now)
+            lambda tx: submit.begin_large(tx, admission, cluster=self._existing.now(tx), config=self._config, now=now)
         )
         if isinstance(begun, submit.StoredJobs):
             return begun
@@ -186,7 +186,7 @@ class SubmissionService:
             for places in begun.slices:
                 async with self._slices:
                     change = partial(arrays.add_slice, incoming=begun.incoming, places=places)
-                    await self._core.write_slice(change, user=asked.admitted.submission.user)
+                    await self._core.write_slice(change, user=admission.admitted.submission.user)
             return await self._core.write(lambda tx: submit.finish_large(tx, begun, now=now))
         except BaseException:
             await self._remove(begun.incoming.numbers)
@@ -199,10 +199,10 @@ class SubmissionService:
         removal.add_done_callback(self._removals.discard)
         await asyncio.shield(removal)
 
-    async def _store_together(
-        self, asked: Sequence[submit.AdmittedSubmission]
+    async def _store_batch(
+        self, admissions: Sequence[submit.AdmittedSubmission]
     ) -> Sequence[submit.StoredJobs | Exception]:
         now = self._now
         return await self._core.write(
-            lambda tx: submit.submit_all(tx, asked, cluster=self._existing.now(tx), config=self._config, now=now)
+            lambda tx: submit.submit_all(tx, admissions, cluster=self._existing.now(tx), config=self._config, now=now)
         )

@@ -124,10 +124,10 @@ def predicted(line: JobRow) -> int | None:
 
 def whole_jobs(tx: Tx, ids: Collection[int], caller: Caller, hopeless: Hopeless) -> list[JobView]:
     """Give jobs with all that this caller may know of them; each must exist (`UnknownJob`)."""
-    found = list(each_whole_job(tx, ids, caller, hopeless))
-    if missing := set(ids) - {view.id for view in found}:
+    views = list(each_whole_job(tx, ids, caller, hopeless))
+    if missing := set(ids) - {view.id for view in views}:
         raise UnknownJob(min(missing))
-    return found
+    return views
 
 
 def each_whole_job(tx: Tx, ids: Collection[int], caller: Caller, hopeless: Hopeless) -> Iterator[JobView]:
@@ -135,7 +135,7 @@ def each_whole_job(tx: Tx, ids: Collection[int], caller: Caller, hopeless: Hopel
     lines = {line.id: line for line in listing.rows(tx, JobFilter(ids=ids), most=len(ids))}
     assigned, after = jobs.resources_of(tx, ids), jobs.dependencies(tx, ids)
     wanted = shapes.requests_of(tx, list(ids), properties.types(tx))
-    addresses = listing.addresses(tx, {one for held in assigned.values() for one in held})
+    addresses = listing.addresses(tx, {resource for held in assigned.values() for resource in held})
     uids = {} if caller.admin else jobs.uids(tx, ids)
     own = {line.id for line in lines.values() if caller.admin or caller.owns(line.user, uids.get(line.id))}
     noted, limits = job_events(tx, ids, own), _memory_limits(tx, ids)
@@ -167,11 +167,11 @@ def _memory_limits(tx: Tx, ids: Collection[int]) -> dict[int, dict[str, int]]:
 
 def job_events(tx: Tx, ids: Collection[int], own: Container[int]) -> dict[int, list[EventView]]:
     """Return what happened to jobs, by job, oldest first. `own`: the jobs of which the caller may know everything."""
-    found: defaultdict[int, list[EventView]] = defaultdict(list)
+    views: defaultdict[int, list[EventView]] = defaultdict(list)
     for number, event, to_check in events.of_jobs(tx, ids):
         says = description(event, own=event.job in own)
-        found[event.job or 0].append(EventView(number, event.type, event.at, says, event.hosts, to_check))
-    return found
+        views[event.job or 0].append(EventView(number, event.type, event.at, says, event.hosts, to_check))
+    return views
 
 
 def description(event: Event, *, own: bool) -> str:
@@ -182,8 +182,8 @@ def description(event: Event, *, own: bool) -> str:
 def resource_views(tx: Tx, ids: Collection[int] | None = None) -> list[ResourceView]:
     """Give resources by increasing number: those asked for (each must exist), or all."""
     return [
-        {**one.properties, **{alias: one.properties[column] for alias, column in PROPERTY_ALIASES.items()}}
-        for one in resources.listed(tx, ids)
+        {**resource.properties, **{alias: resource.properties[column] for alias, column in PROPERTY_ALIASES.items()}}
+        for resource in resources.listed(tx, ids)
     ]
 
 
@@ -201,7 +201,7 @@ def _job_view(
     message: str,
     happened: list[EventView],
 ) -> JobView:
-    nodes = dict.fromkeys(addresses[one] for one in held if one in addresses)
+    nodes = dict.fromkeys(addresses[resource] for resource in held if resource in addresses)
     return JobView(
         id=job.id,
         array_id=job.array_id,

@@ -21,17 +21,17 @@ class Span(NamedTuple):
 def spans(book: QuotaBook, *, weekday: int, days: int, on_day: OnDay, on_date: Callable[[Date], int]) -> list[Span]:
     """Give what holds on so many days, the first of which is that weekday; one span ends where the next begins."""
     week = [span for day in range(days) for span in _of_day(book, (weekday + day) % 7, day, on_day)]
-    shots = [Span(on_date(one.begin), on_date(one.end), one.name) for one in book.oneshots]
+    shots = [Span(on_date(span.begin), on_date(span.end), span.name) for span in book.oneshots]
     begin, end = on_day(0, 0), on_day(days, 0)
-    inside = [Span(max(one.begin, begin), min(one.end, end), one.name) for one in shots]
-    once = [one for one in inside if one.begin < one.end]
+    inside = [Span(max(span.begin, begin), min(span.end, end), span.name) for span in shots]
+    once = [span for span in inside if span.begin < span.end]
     return _joined(sorted([*once, *_around(week, once)]))
 
 
 def _of_day(book: QuotaBook, weekday: int, day: int, on_day: OnDay) -> Iterable[Span]:
     """Give what holds on a day: its periods, and between them what holds otherwise."""
     at = 0
-    for period in [one for one in book.week if one.weekday == weekday]:
+    for period in [day for day in book.week if day.weekday == weekday]:
         yield Span(on_day(day, at), on_day(day, period.begin), book.otherwise)
         yield Span(on_day(day, period.begin), on_day(day, period.end), period.name)
         at = period.end
@@ -44,23 +44,23 @@ def _around(week: Iterable[Span], once: Iterable[Span]) -> Iterable[Span]:
     for shot in once:
         left = [
             piece
-            for one in left
+            for span in left
             for piece in (
-                Span(one.begin, min(one.end, shot.begin), one.name),
-                Span(max(one.begin, shot.end), one.end, one.name),
+                Span(span.begin, min(span.end, shot.begin), span.name),
+                Span(max(span.begin, shot.end), span.end, span.name),
             )
             if piece.begin < piece.end
         ]
     return left
 
 
-def _joined(found: Iterable[Span]) -> list[Span]:
+def _joined(spans_given: Iterable[Span]) -> list[Span]:
     joined: list[Span] = []
-    for one in found:
-        if one.begin >= one.end:
+    for span in spans_given:
+        if span.begin >= span.end:
             continue
-        if joined and joined[-1].name == one.name and joined[-1].end == one.begin:
-            joined[-1] = Span(joined[-1].begin, one.end, one.name)
+        if joined and joined[-1].name == span.name and joined[-1].end == span.begin:
+            joined[-1] = Span(joined[-1].begin, span.end, span.name)
         else:
-            joined.append(one)
+            joined.append(span)
     return joined

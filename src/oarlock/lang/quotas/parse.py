@@ -31,7 +31,9 @@ def read(given: Any) -> QuotaBook:
             raise BadQuotas(f"`{short(line[0])}` names the rules `{short(name)}`, of which there are none.",
                             hint=f"There are {', '.join(sets) or 'no rules at all'}.")  # fmt: skip
     defaults = [name for text, name, *_ in week_lines if week.is_default(text)]
-    periods = [one for text, name, *_ in week_lines if not week.is_default(text) for one in week.periods(text, name)]
+    periods = [
+        period for text, name, *_ in week_lines if not week.is_default(text) for period in week.periods(text, name)
+    ]
     otherwise = defaults[-1] if defaults else ALWAYS
     _check_week(periods, covered=otherwise in sets or not week_lines)
     return QuotaBook(sets, tuple(sorted(periods, key=_order)), _shots(shots), otherwise)
@@ -57,7 +59,9 @@ def _order(period: QuotaPeriod) -> tuple[int, int]:
 
 def _check_week(periods: list[QuotaPeriod], *, covered: bool) -> None:
     """Refuse instants of a week of which two periods speak; and, where nothing else does, those of which none does."""
-    spans = sorted((week.DAY * one.weekday + one.begin, week.DAY * one.weekday + one.end) for one in periods)
+    spans = sorted(
+        (week.DAY * period.weekday + period.begin, week.DAY * period.weekday + period.end) for period in periods
+    )
     edges = [(0, 0), *spans, (week.WEEK, week.WEEK)]
     for (_, end), (begin, _) in pairwise(edges):
         if begin < end:
@@ -71,15 +75,15 @@ def _check_week(periods: list[QuotaPeriod], *, covered: bool) -> None:
 
 def _shots(found: list[list[str]]) -> tuple[OneShotQuota, ...]:
     shots = sorted(
-        (OneShotQuota(date(begin), date(end), name) for begin, end, name, *_ in found), key=lambda one: one.begin
+        (OneShotQuota(date(begin), date(end), name) for begin, end, name, *_ in found), key=lambda shot: shot.begin
     )
-    for one in shots:
-        if one.end <= one.begin:
-            raise BadQuotas(f"A period of {one.name} ends before it begins.", hint="Swap its two dates.")
-    for one, two in pairwise(shots):
-        if two.begin < one.end:
+    for shot in shots:
+        if shot.end <= shot.begin:
+            raise BadQuotas(f"A period of {shot.name} ends before it begins.", hint="Swap its two dates.")
+    for first, second in pairwise(shots):
+        if second.begin < first.end:
             raise BadQuotas(
-                f"Two periods overlap: {one.name} and {two.name}.", hint="Let one end where the other begins."
+                f"Two periods overlap: {first.name} and {second.name}.", hint="Let one end where the other begins."
             )
     return tuple(shots)
 

@@ -38,31 +38,31 @@ def rule(key: str, value: Any) -> WrittenRule:
             hint="It has three: resources, jobs and resource-hours at once; -1 is no limit.",
         )
     queue, project, job_type, user = who
-    return WrittenRule(queue, project, job_type, user, *(_amount(key, one) for one in limits))
+    return WrittenRule(queue, project, job_type, user, *(_amount(key, limit) for limit in limits))
 
 
 def _amount(key: str, given: Any) -> QuotaAmount:
-    found = None if isinstance(given, bool) else _AMOUNT.fullmatch(str(given).strip())
-    if found is None:
+    match = None if isinstance(given, bool) else _AMOUNT.fullmatch(str(given).strip())
+    if match is None:
         raise BadQuotas(
             f"The quota `{short(key)}` has the limit `{short(str(given))}`, which is none.",
             hint="A limit is a number, ALL, or a number times ALL such as 0.5*ALL; -1 is no limit.",
         )
-    number = float(found["number"] or 1)
-    return _NO_LIMIT if number < 0 else QuotaAmount(number, of_all=bool(found["times"] or found["all"]))
+    number = float(match["number"] or 1)
+    return _NO_LIMIT if number < 0 else QuotaAmount(number, of_all=bool(match["times"] or match["all"]))
 
 
 def resolved(rules: Iterable[WrittenRule], everything: int) -> tuple[QuotaRule, ...]:
     """Give rules in numbers, for a cluster of so many resources; a part of a resource is none."""
     return tuple(
         QuotaRule(
-            one.queue,
-            one.project,
-            one.job_type,
-            one.user,
-            int(one.resources.value(everything)),
-            int(one.jobs.value(everything)),
-            -1 if one.hours == _NO_LIMIT else int(one.hours.value(everything) * 3600),
+            rule.queue,
+            rule.project,
+            rule.job_type,
+            rule.user,
+            int(rule.resources.value(everything)),
+            int(rule.jobs.value(everything)),
+            -1 if rule.hours == _NO_LIMIT else int(rule.hours.value(everything) * 3600),
         )
-        for one in rules
+        for rule in rules
     )

@@ -13,9 +13,9 @@ from oarlock.model.quota import BadQuotas, QuotaBook
 def mistakes(given: Any) -> list[BadQuotas]:
     """Give every mistake; what can only be seen when all the rest is right (a gap in the week) comes alone."""
     parts = _parts(given) if isinstance(given, Mapping) else iter(())
-    found = [refused for refused in map(_tried, parts) if refused]
-    if found:
-        return found
+    problems = [refused for refused in map(_tried, parts) if refused]
+    if problems:
+        return problems
     rest = _tried(lambda: read(given))
     return [rest] if rest else []
 
@@ -48,7 +48,7 @@ def _named(given: Mapping[str, Any], text: str, name: str) -> None:
     if name not in given or name in WORDS:
         raise BadQuotas(
             f"`{text}` names the rules `{name}`, of which there are none.",
-            hint=f"There are {', '.join(one for one in given if one not in WORDS) or 'no rules at all'}.",
+            hint=f"There are {', '.join(name for name in given if name not in WORDS) or 'no rules at all'}.",
         )
 
 
@@ -59,5 +59,5 @@ def _period(text: str) -> None:
 
 def unused(book: QuotaBook) -> list[str]:
     """Name the sets of rules that never hold."""
-    used = {one.name for one in book.week} | {one.name for one in book.oneshots} | {book.otherwise}
+    used = {period.name for period in book.week} | {period.name for period in book.oneshots} | {book.otherwise}
     return [name for name in book.sets if name not in used]

@@ -38,9 +38,9 @@ def told(second: int) -> str:
 def _hours(text: str, line: str) -> tuple[int, int]:
     if text == "*":
         return 0, DAY
-    found = _CLOCK.fullmatch(text)
-    if found:
-        hours = [int(one) for one in found.groups()]
+    match = _CLOCK.fullmatch(text)
+    if match:
+        hours = [int(part) for part in match.groups()]
         begin, end = hours[0] * HOUR + hours[1] * 60, (hours[2] * HOUR + hours[3] * 60) or DAY
         if max(hours[1], hours[3]) < 60 and begin < end <= DAY:
             return begin, end

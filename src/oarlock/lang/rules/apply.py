@@ -37,45 +37,45 @@ def apply(rules: Iterable[AdmissionRule], submission: Submission, context: RuleC
     The request was checked with `context.properties`, and `context.lists` has every file that a rule names.
     """
     messages: list[str] = []
-    answers = FieldValues(submission, context)
+    fields = FieldValues(submission, context)
     for rule in rules:
-        if rule.when is not None and not rule.when.holds(answers):
+        if rule.when is not None and not rule.when.holds(fields):
             continue
         if rule.reject is not None:
-            offence = _offence(rule, submission)
+            offence = _rejected(rule, submission)
             if offence is not None:
-                return RuleRefusal(rule, rule.reject.filled(TemplateValues(answers, offence)))
+                return RuleRefusal(rule, rule.reject.filled(TemplateValues(fields, offence)))
             continue
         try:
-            changed = _changed(rule, submission, TemplateValues(answers), context)
+            changed = _changed(rule, submission, TemplateValues(fields), context)
         except OarlockError as problem:
             return RuleRefusal(rule, str(problem), broken=True)
         if changed is not submission:
-            submission, answers = changed, FieldValues(changed, context)
-            messages += _told(rule.prints, answers)
+            submission, fields = changed, FieldValues(changed, context)
+            messages += _messages(rule.prints, fields)
         elif not rule.changes:
-            messages += _told(rule.prints, answers)
-        messages += _told(rule.warns, answers)
+            messages += _messages(rule.prints, fields)
+        messages += _messages(rule.warns, fields)
     return RuleAcceptance(submission, tuple(messages))
 
 
-def _offence(rule: AdmissionRule, submission: Submission) -> dict[str, str] | None:
+def _rejected(rule: AdmissionRule, submission: Submission) -> dict[str, str] | None:
     """Find what a rule rejects, as its sentence names it; nothing if there is nothing to reject."""
     if rule.allow_types is not None:
         allowed = [like(pattern) for pattern in rule.allow_types]
-        strange = (one for one in submission.types if not any(form.fullmatch(one) for form in allowed))
-        return next(({"type": one} for one in strange), None)
+        unknown_types = (one for one in submission.types if not any(form.fullmatch(one) for form in allowed))
+        return next(({"type": one} for one in unknown_types), None)
     if rule.refuse_levels is not None:
-        found = (name for name in levels(submission.request) if name.lower() in rule.refuse_levels)
-        return next(({"level": name} for name in found), None)
+        refused_levels = (name for name in levels(submission.request) if name.lower() in rule.refuse_levels)
+        return next(({"level": name} for name in refused_levels), None)
     return {}
 
 
-def _changed(rule: AdmissionRule, submission: Submission, said: TemplateValues, context: RuleContext) -> Submission:
+def _changed(rule: AdmissionRule, submission: Submission, values: TemplateValues, context: RuleContext) -> Submission:
     for change in rule.changes:
-        submission = change.made(submission, said, context)
+        submission = change.made(submission, values, context)
     return submission
 
 
-def _told(wording: Template | None, answers: FieldValues) -> list[str]:
-    return [] if wording is None else [PREFIX + wording.filled(TemplateValues(answers))]
+def _messages(template: Template | None, fields: FieldValues) -> list[str]:
+    return [] if template is None else [PREFIX + template.filled(TemplateValues(fields))]

@@ -18,7 +18,7 @@ from oarlock.model.submission import Submission
 class SubmissionChange(Protocol):
     """One change; `made` gives the submission as it is afterwards, the very same one if nothing had to change."""
 
-    def made(self, submission: Submission, said: TemplateValues, context: RuleContext) -> Submission:
+    def made(self, submission: Submission, values: TemplateValues, context: RuleContext) -> Submission:
         """Make the change."""
 
 
@@ -55,11 +55,11 @@ class SetField:
     value: Template | int
     only_missing: bool
 
-    def made(self, submission: Submission, said: TemplateValues, context: RuleContext) -> Submission:  # noqa: ARG002
+    def made(self, submission: Submission, values: TemplateValues, context: RuleContext) -> Submission:  # noqa: ARG002
         settable = SETTABLE[self.field]
         if self.only_missing and getattr(submission, settable.attribute):
             return submission
-        value = self.value.filled(said) if isinstance(self.value, Template) else self.value
+        value = self.value.filled(values) if isinstance(self.value, Template) else self.value
         if getattr(submission, settable.attribute) == value:
             return submission
         return changed(submission, **{settable.attribute: settable.check(value)})
@@ -72,8 +72,8 @@ class SetWalltime:
     how: Callable[[int | None, int], int | None]
     value: Template | int
 
-    def made(self, submission: Submission, said: TemplateValues, context: RuleContext) -> Submission:  # noqa: ARG002
-        seconds = duration.parse(self.value.filled(said)) if isinstance(self.value, Template) else self.value
+    def made(self, submission: Submission, values: TemplateValues, context: RuleContext) -> Submission:  # noqa: ARG002
+        seconds = duration.parse(self.value.filled(values)) if isinstance(self.value, Template) else self.value
         return _each(submission, lambda one: changed(one, walltime=self.how(one.walltime, seconds)))
 
 
@@ -103,9 +103,9 @@ class Constrain:
 
     condition: Condition
 
-    def made(self, submission: Submission, said: TemplateValues, context: RuleContext) -> Submission:
+    def made(self, submission: Submission, values: TemplateValues, context: RuleContext) -> Submission:
         request = submission.request
-        more = _known(self.condition, said, context)
+        more = _filled(self.condition, values, context)
         return changed(submission, request=changed(request, where=both(request.where, more)))
 
 
@@ -115,14 +115,14 @@ class ConstrainGroups:
 
     condition: Condition
 
-    def made(self, submission: Submission, said: TemplateValues, context: RuleContext) -> Submission:
-        more = _known(self.condition, said, context)
+    def made(self, submission: Submission, values: TemplateValues, context: RuleContext) -> Submission:
+        more = _filled(self.condition, values, context)
         named = conditions.columns(more)
-        if _speaks(submission.request.where, named):
+        if _reads(submission.request.where, named):
             return submission
 
         def constrained(group: ResourceGroup) -> ResourceGroup:
-            return group if _speaks(group.where, named) else changed(group, where=both(group.where, more))
+            return group if _reads(group.where, named) else changed(group, where=both(group.where, more))
 
         return _each(submission, lambda one: changed(one, groups=tuple(map(constrained, one.groups))))
 
@@ -133,8 +133,8 @@ class ConstrainAfter:
 
     condition: Condition
 
-    def made(self, submission: Submission, said: TemplateValues, context: RuleContext) -> Submission:
-        more = conditions.show(_known(self.condition, said, context))
+    def made(self, submission: Submission, values: TemplateValues, context: RuleContext) -> Submission:
+        more = conditions.show(_filled(self.condition, values, context))
         if more in submission.rule_where:
             return submission
         return changed(submission, rule_where=(*submission.rule_where, more))
@@ -146,7 +146,7 @@ class AddTypes:
 
     types: Sequence[str]
 
-    def made(self, submission: Submission, said: TemplateValues, context: RuleContext) -> Submission:  # noqa: ARG002
+    def made(self, submission: Submission, values: TemplateValues, context: RuleContext) -> Submission:  # noqa: ARG002
         new = [options.type_(one) for one in self.types if one not in submission.types]
         return changed(submission, types=(*submission.types, *new)) if new else submission
 
@@ -157,14 +157,14 @@ class RemoveTypes:
 
     types: Sequence[str]
 
-    def made(self, submission: Submission, said: TemplateValues, context: RuleContext) -> Submission:  # noqa: ARG002
+    def made(self, submission: Submission, values: TemplateValues, context: RuleContext) -> Submission:  # noqa: ARG002
         left = tuple(one for one in submission.types if one not in self.types)
         return submission if left == submission.types else changed(submission, types=left)
 
 
-def _known(condition: Condition, said: TemplateValues, context: RuleContext) -> Condition:
+def _filled(condition: Condition, values: TemplateValues, context: RuleContext) -> Condition:
     """Fill a condition and hold it against the properties there are; most are the same for every job."""
-    return _checked(fill(condition, said), tuple(context.properties.items()))
+    return _checked(fill(condition, values), tuple(context.properties.items()))
 
 
 @lru_cache(maxsize=1024)
@@ -180,5 +180,5 @@ def _each(submission: Submission, change: Callable[[Alternative], Alternative]) 
     return changed(submission, request=changed(request, alternatives=alternatives))
 
 
-def _speaks(condition: Condition | None, named: frozenset[str]) -> bool:
+def _reads(condition: Condition | None, named: frozenset[str]) -> bool:
     return condition is not None and bool(conditions.columns(condition) & named)

@@ -25,12 +25,12 @@ class TemplateValues:
 
     def __call__(self, name: str) -> str:
         """Say what stands in a place that the rule was allowed to have."""
-        known = self._answers.context
+        context = self._answers.context
         match name:
             case "default_walltime":
-                return duration.show(known.default_walltime)
+                return duration.show(context.default_walltime)
             case "default_walltime_seconds":
-                return str(known.default_walltime)
+                return str(context.default_walltime)
             case "walltime_seconds":
                 return _text(self._answers["walltime"])
             case _:
@@ -51,38 +51,38 @@ class Template:
 
     text: str
 
-    def filled(self, said: TemplateValues) -> str:
+    def filled(self, values: TemplateValues) -> str:
         """Give the text with every place filled; what a value itself says is never looked at."""
-        return _PLACE.sub(lambda found: said(found[1]), self.text) if "{" in self.text else self.text
+        return _PLACE.sub(lambda found: values(found[1]), self.text) if "{" in self.text else self.text
 
     def unknown(self, more: frozenset[str] = frozenset()) -> str | None:
         """Give the first place that has no meaning; none if all are good."""
         return next((name for name in _PLACE.findall(self.text) if name not in PLACES | more), None)
 
 
-def fill(condition: Condition, said: TemplateValues) -> Condition:
+def fill(condition: Condition, values: TemplateValues) -> Condition:
     """Fill the places in the texts of a condition: values stay values, whatever they say."""
-    one = partial(fill, said=said)
+    one = partial(fill, values=values)
     match condition:
         case And(parts) | Or(parts):
             return changed(condition, parts=tuple(map(one, parts)))
         case Not(inner):
             return Not(one(inner))
         case Compare(op, left, right):
-            return Compare(op, _operand(left, said), _operand(right, said))
+            return Compare(op, _operand(left, values), _operand(right, values))
         case In(items=items):
-            return changed(condition, items=tuple(_literal(item, said) for item in items))
+            return changed(condition, items=tuple(_literal(item, values) for item in items))
         case Like(pattern=pattern):
-            return changed(condition, pattern=Template(pattern).filled(said))
+            return changed(condition, pattern=Template(pattern).filled(values))
         case Between(low=low, high=high):
-            return changed(condition, low=_literal(low, said), high=_literal(high, said))
+            return changed(condition, low=_literal(low, values), high=_literal(high, values))
         case _:
             return condition
 
 
-def _operand(operand: Operand, said: TemplateValues) -> Operand:
-    return operand if isinstance(operand, Column) else _literal(operand, said)
+def _operand(operand: Operand, values: TemplateValues) -> Operand:
+    return operand if isinstance(operand, Column) else _literal(operand, values)
 
 
-def _literal(literal: Literal, said: TemplateValues) -> Literal:
-    return Literal(Template(literal.value).filled(said)) if isinstance(literal.value, str) else literal
+def _literal(literal: Literal, values: TemplateValues) -> Literal:
+    return Literal(Template(literal.value).filled(values)) if isinstance(literal.value, str) else literal

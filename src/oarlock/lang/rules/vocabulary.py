@@ -91,22 +91,24 @@ FIELDS: Mapping[str, RuleField] = {
     "array_size": RuleField(lambda job, _: len(job.array), "how many jobs are submitted at once", int),
     "dependencies": RuleField(lambda job, _: len(job.after), "how many jobs it waits for", int),
     "container": RuleField(
-        lambda _, known: _perhaps(known.container),
+        lambda _, context: _perhaps(context.container),
         "for inner jobs: YES if the container exists and can take jobs, else NO; NULL for others",
     ),
     "container_reserved": RuleField(
-        lambda _, known: _perhaps(known.container_reserved),
+        lambda _, context: _perhaps(context.container_reserved),
         "for inner jobs: YES if the container is a reservation, else NO",
     ),
-    "waiting_jobs": RuleField(lambda _, known: known.waiting_jobs, "how many jobs of that user wait", int),
+    "waiting_jobs": RuleField(lambda _, context: context.waiting_jobs, "how many jobs of that user wait", int),
     "waiting_jobs_after": RuleField(
-        lambda job, known: known.waiting_jobs + len(job.array), "how many would wait with the ones submitted now", int
+        lambda job, context: context.waiting_jobs + len(job.array),
+        "how many would wait with the ones submitted now",
+        int,
     ),
     "waiting_reservations": RuleField(
-        lambda _, known: known.waiting_reservations, "for reservations: how many of that user have not started", int
+        lambda _, context: context.waiting_reservations, "for reservations: how many of that user have not started", int
     ),
     "property": RuleField(
-        lambda _, known: tuple(known.properties), "the properties that resources have here", many=True
+        lambda _, context: tuple(context.properties), "the properties that resources have here", many=True
     ),
 }
 

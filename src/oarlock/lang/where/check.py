@@ -47,9 +47,9 @@ def known_column(name: str, types: Types, *, hint: str = "") -> str:
     if name in types:
         return name
     wanted = PROPERTY_ALIASES.get(name.lower(), name.lower())
-    for known in types:
-        if known.lower() == wanted:
-            return known
+    for by_name in types:
+        if by_name.lower() == wanted:
+            return by_name
     raise UnknownProperty(f"There is no property `{short(name)}`.", hint=hint or closest(name, types))
 
 

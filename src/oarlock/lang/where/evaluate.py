@@ -57,10 +57,10 @@ def like(pattern: str) -> re.Pattern[str]:
 
 def _every(answers: Iterable[bool | None]) -> bool | None:
     answer: bool | None = True
-    for one in answers:
-        if one is False:
+    for part in answers:
+        if part is False:
             return False
-        if one is None:
+        if part is None:
             answer = None
     return answer
 

@@ -67,14 +67,14 @@ class ConditionToken(NamedTuple):
 def cut(text: str, begin: int) -> list[ConditionToken]:
     """Cut a text from `begin` on; the last token is always the end, a closing brace, or something strange."""
     tokens = []
-    for found in _TOKEN.finditer(text, begin):
-        kind = found.lastgroup or "end"
-        written = found[kind]
+    for match in _TOKEN.finditer(text, begin):
+        kind = match.lastgroup or "end"
+        written = match[kind]
         if kind == "name" and (upper := written.upper()) in KEYWORDS:
             kind = upper
         elif kind == "mark":
             kind = written
-        tokens.append(ConditionToken(kind, written, found.end() - len(written)))
+        tokens.append(ConditionToken(kind, written, match.end() - len(written)))
         if kind in _LAST:
             break
     return tokens

@@ -40,7 +40,7 @@ async def listed(context: RequestContext, request: AuditRequest) -> AuditRespons
     """Give the changes."""
 
     def read(tx: Tx) -> AuditResponse:
-        found = audit.listed(tx, user=request.by, job=request.job, since=request.since, most=request.limit)
-        return AuditResponse(found, audit.broken(tx) if request.check else None)
+        changes = audit.listed(tx, user=request.by, job=request.job, since=request.since, most=request.limit)
+        return AuditResponse(changes, audit.broken(tx) if request.check else None)
 
     return await context.read(read)

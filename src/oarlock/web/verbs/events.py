@@ -52,8 +52,8 @@ async def listed(context: RequestContext, request: NodeEventsRequest) -> NodeEve
     admin = context.user.admin
 
     def read(tx: Tx) -> NodeEventsResponse:
-        found = events.of_hosts(tx, request.nodes, since=request.since, most=request.limit)
-        return NodeEventsResponse([_view(one, admin) for one in found])
+        rows = events.of_hosts(tx, request.nodes, since=request.since, most=request.limit)
+        return NodeEventsResponse([_view(row, admin) for row in rows])
 
     return await context.read(read)
 

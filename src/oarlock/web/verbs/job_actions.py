@@ -130,8 +130,10 @@ async def _act(context: RequestContext, request: JobSelection, action: Action, n
             if refusal := _refusal(context, number, lines.get(number), needs, uids.get(number)):
                 answers[number] = JobActionView(number, False, str(refusal), type(refusal).__name__, refusal.hint)
         if allowed := [number for number in ids if number not in answers]:
-            for one in await action(allowed):
-                answers[one.job_id] = JobActionView(one.job_id, one.done, one.says, one.kind, one.hint)
+            for result in await action(allowed):
+                answers[result.job_id] = JobActionView(
+                    result.job_id, result.done, result.says, result.kind, result.hint
+                )
         return JobActionsResponse([answers[number] for number in ids])
 
     def about(answers: JobActionsResponse) -> Struct | None:
@@ -162,8 +164,8 @@ def _refusal(
 
 async def _chosen(context: RequestContext, request: JobSelection) -> list[int]:
     """Find the jobs that are meant, each once, in the order asked for."""
-    if sum(one is not None for one in (request.ids, request.array, request.where)) != 1:
-        raise BadRequest("JobFilter jobs?", hint="Give one of ids, array or where.")
+    if sum(value is not None for value in (request.ids, request.array, request.where)) != 1:
+        raise BadRequest("Which jobs?", hint="Give one of ids, array or where.")
     if request.ids is not None:
         return list(dict.fromkeys(request.ids))
     if request.array is not None:

@@ -28,7 +28,7 @@ PAGE_BYTES = 16 * 1024 * 1024
 
 
 class JobsRequest(VerbRequest):
-    """JobFilter jobs; without anything those that are not over. `full`: everything about each.
+    """Which jobs; without anything those that are not over. `full`: everything about each.
 
     `after`: only those with higher numbers, as the `next` of the page before says.
     """
@@ -78,9 +78,9 @@ async def fulfilling(context: RequestContext, text: str, *, user: str | None = N
 async def _which(context: RequestContext, request: JobsRequest) -> JobFilter:
     ids: Collection[int] | None = request.ids
     if request.where is not None:
-        found = await fulfilling(context, request.where)
-        ids = found if ids is None else set(ids) & set(found)
-    history = any(one is not None for one in (ids, request.array, request.since, request.until))
+        matching = await fulfilling(context, request.where)
+        ids = matching if ids is None else set(ids) & set(matching)
+    history = any(value is not None for value in (ids, request.array, request.since, request.until))
     states = request.states if request.states is not None or history else LIVE
     return JobFilter(
         ids=ids, array_id=request.array, user=request.user, states=states, since=request.since, until=request.until
@@ -203,11 +203,11 @@ class PriorityView(Struct, frozen=True):
     terms: list[TermView]
 
 
-def _priority(found: Priority | None) -> PriorityView | None:
-    if found is None:
+def _priority(priority: Priority | None) -> PriorityView | None:
+    if priority is None:
         return None
-    terms = [TermView(term.name, term.factor, term.weight, term.value, term.says) for term in found.terms]
-    return PriorityView(found.total, terms)
+    terms = [TermView(term.name, term.factor, term.weight, term.value, term.says) for term in priority.terms]
+    return PriorityView(priority.total, terms)
 
 
 class WaitReasonResponse(Struct, frozen=True):

@@ -265,7 +265,7 @@ async def _some(context: RequestContext, request: ResourceSelection) -> list[int
 
 async def _chosen(context: RequestContext, request: ResourceSelection) -> Collection[int] | None:
     """Find the resources that are meant; None: all."""
-    given = sum(one is not None for one in (request.ids, request.nodes, request.where))
+    given = sum(value is not None for value in (request.ids, request.nodes, request.where))
     if given > 1:
         raise BadRequest("Resources are chosen in one way.", hint="Give one of ids, nodes or where.")
     if request.nodes is not None:
@@ -278,8 +278,8 @@ async def _chosen(context: RequestContext, request: ResourceSelection) -> Collec
 
 
 async def _of_nodes(context: RequestContext, names: list[str]) -> list[int]:
-    found = await context.read(lambda tx: listing.at_nodes(tx, names))
+    by_node = await context.read(lambda tx: listing.at_nodes(tx, names))
     for name in names:
-        if name not in found:
+        if name not in by_node:
             raise UnknownNode(f"There is no node `{short(name)}`.", hint="`oarnodes -l` lists them.")
-    return sorted({number for numbers in found.values() for number in numbers})
+    return sorted({number for numbers in by_node.values() for number in numbers})

@@ -86,10 +86,10 @@ class NewQueueRequest(VerbRequest):
 async def add_queue(context: RequestContext, request: NewQueueRequest) -> EmptyResponse:
     """Add an open queue."""
     if policies.find_policy(request.policy) is None:
-        known = ", ".join(policies.POLICIES)
+        names = ", ".join(policies.POLICIES)
         raise UnknownPolicy(
             f"There is no policy `{short(request.policy)}`.",
-            hint=f"Policies: {known}, depth-N, depth-N-sjbf; some take +multifactor or +predict.",
+            hint=f"Policies: {names}, depth-N, depth-N-sjbf; some take +multifactor or +predict.",
         )
     return await _then_schedule(
         context, await context.do(lambda tx: queues.add(tx, Queue(request.name, request.priority, request.policy)))
@@ -216,7 +216,7 @@ async def update_accounts(context: RequestContext, request: UpdateAccountingRequ
             bookings += added[1][: _MOST_BOOKINGS - len(bookings)]
         rows = forgotten if request.delete_before is not None else await context.read(accounting.count)
         return UpdateAccountingResponse(
-            jobs, rows, [BookingView(one.job_id, one.created, *one.account) for one in bookings]
+            jobs, rows, [BookingView(row.job_id, row.created, *row.account) for row in bookings]
         )
 
     return await context.act(act, UpdateAccountingResponse)
@@ -260,10 +260,10 @@ async def show_accounts(context: RequestContext, request: AccountingRequest) -> 
     config, now = context.core.config, context.now
 
     def read(tx: Tx) -> bytes:
-        found = accounting.listed(tx, since=request.since, until=request.until, user=request.user)
-        rows = [one for one in found if request.project is None or one.project == request.project]
+        rows_read = accounting.listed(tx, since=request.since, until=request.until, user=request.user)
+        rows = [row for row in rows_read if request.project is None or row.project == request.project]
         own = {} if request.user is None else karma.by_project(tx, config, request.user, rows, now=now)
-        return msgspec.json.encode(AccountingResponse([AccountingRowView(*one) for one in rows], own))  # type: ignore[arg-type]
+        return msgspec.json.encode(AccountingResponse([AccountingRowView(*row) for row in rows], own))  # type: ignore[arg-type]
 
     return await context.read(read)
 
@@ -293,7 +293,7 @@ async def add_token(context: RequestContext, request: NewTokenRequest) -> NewTok
 
     def step(tx: Tx) -> str:
         tokens.forget(tx, now=now)
-        if any(one.label == request.name for one in tokens.of_user(tx, user)):
+        if any(row.label == request.name for row in tokens.of_user(tx, user)):
             raise _exists(request.name)
         tokens.add(tx, tokens.StoredToken(own_hash, user, request.name, now, now + request.days * _DAY_SECONDS, uid))
         return own_hash
@@ -333,8 +333,8 @@ class TokensResponse(Struct, frozen=True):
 )
 async def list_tokens(context: RequestContext, _request: EmptyRequest) -> TokensResponse:
     """Give the caller's tokens, without what they are."""
-    found = await context.read(lambda tx: tokens.of_user(tx, context.user.name))
-    return TokensResponse([TokenView(one.label, one.created, one.expires) for one in found])
+    rows_read = await context.read(lambda tx: tokens.of_user(tx, context.user.name))
+    return TokensResponse([TokenView(row.label, row.created, row.expires) for row in rows_read])
 
 
 class TokenByNameRequest(VerbRequest):
@@ -353,10 +353,10 @@ async def revoke_token(context: RequestContext, request: TokenByNameRequest) -> 
     user = context.user.name
 
     def step(tx: Tx) -> None:
-        named = [one for one in tokens.of_user(tx, user) if one.label == request.name]
+        named = [row for row in tokens.of_user(tx, user) if row.label == request.name]
         if not named:
             raise UnknownToken(f"You have no token `{short(request.name)}`.", hint="`GET /tokens` lists yours.")
-        for one in named:
-            tokens.revoke(tx, user=user, token_hash=one.token_hash)
+        for row in named:
+            tokens.revoke(tx, user=user, token_hash=row.token_hash)
 
     return await context.do(step)

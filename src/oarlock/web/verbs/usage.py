@@ -61,8 +61,8 @@ async def usage(context: RequestContext, request: JobByIdRequest) -> UsageView:
         job = jobs.get(tx, request.id)
         if now is not None:
             return _so_far(job, now)
-        found = summaries.of_jobs(tx, [request.id])
-        return _reported(job, found[0]) if found else UsageView(job_id=request.id)
+        rows = summaries.of_jobs(tx, [request.id])
+        return _reported(job, rows[0]) if rows else UsageView(job_id=request.id)
 
     return await context.read(read)
 
@@ -107,8 +107,8 @@ async def metrics(context: RequestContext, _request: EmptyRequest) -> bytes:
     live: LiveUsage = context.core.live
     unknown = live.unknown()
     config, now = context.core.config, context.now
-    found, site = await context.read(lambda tx: (_facts(tx, unknown), site_metrics.read(tx, config, now=now)))
-    live.learn(found)
+    facts, site = await context.read(lambda tx: (_facts(tx, unknown), site_metrics.read(tx, config, now=now)))
+    live.learn(facts)
     batches, refused = live.batches(now=context.core.clock.now()), site_metrics.refused(live.refused, config)
     page = await context.core.compute(lambda: live.page(batches), user=context.reader)
     return page + site_metrics.page(site, config) + refused
