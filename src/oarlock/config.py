@@ -92,9 +92,7 @@ class Config:
     db_port: int = _DATABASE(kinds.PORT, 5432, "The port of PostgreSQL.")
     db_base_name: str = _DATABASE(kinds.WORD, "oar", "The name of the database in PostgreSQL.")
     db_base_login: str = _DATABASE(kinds.WORD, "oar", "The account that reads and writes.")
-    db_base_passwd: Secret | None = _DATABASE(
-        kinds.SECRET, None, "Its password; where it is set, the server makes the account at each start."
-    )
+    db_base_passwd: Secret | None = _DATABASE(kinds.SECRET, None, "Its password, if it needs one.")
     db_base_login_ro: str = _DATABASE(kinds.WORD, "oar_ro", "The account that only reads, and cannot read secrets.")
     db_base_passwd_ro: Secret | None = _DATABASE(
         kinds.SECRET, None, "Its password; where it is set, the server makes the account at each start."

@@ -92,7 +92,7 @@ async def test_others_get_their_turn_between_the_slices_of_an_array(database: Da
     assert len(taken.ids) == MEMBERS
     assert small.first.id not in taken.ids
     with database.read() as tx:
-        members = jobs.of_array(tx, taken.first.id)
+        members = jobs.get_many(tx, taken.ids)
         assert [(job.id, job.array_index, job.command) for job in members] == [
             (number, place + 1, f"run p{place}") for place, number in enumerate(taken.ids)
         ]

@@ -38,7 +38,6 @@ from oarlock.server.nodes import (
     ConnectionSlots,
     Exited,
     NodeClient,
-    Spread,
     Started,
     Timeouts,
     local,
@@ -435,13 +434,12 @@ async def test_a_supervisor_or_spawner_that_is_killed_is_reported_and_its_job_en
 async def test_a_place_on_another_node_is_held_and_given_back(ground, people):
     async with outpost(ground, people[0]) as first, outpost(ground / "b", people[0]) as second:
         job = first.launch(5, "true")
-        spread = Spread([(second.node, job._replace(boot=second.boot))])
-        assert await spread.prepare() == {}
+        await second.node.launch(job._replace(role=OTHER, command="", boot=second.boot))
         await second.started(5)
         groups = list(Path("/sys/fs/cgroup").glob(f"*/oarlock/{second.settings.node}/{people[0]}_5/cgroup.procs"))
         guest = subprocess.Popen(["sleep", "600"], preexec_fn=lambda: [group.write_text("0") for group in groups])
         assert (await first.run(5, "true")).outcome == EXITED
-        assert await spread.clean() == {}
+        await second.node.end(5, job.attempt)
         assert (await second.report(5)).outcome == CLEANED
         assert guest.wait() == -signal.SIGKILL
 
@@ -450,11 +448,13 @@ async def test_a_place_on_another_node_is_held_and_given_back(ground, people):
 async def test_a_node_that_refuses_its_place_is_named(ground, people):
     async with outpost(ground, people[0]) as first, outpost(ground / "b", people[0]) as second:
         job = first.launch(5, "true")
-        spread = Spread([(second.node, job._replace(boot="another")), (first.node, job)])
-        failed = await spread.prepare()
-        assert [(name, error.word) for name, error in failed.items()] == [(second.settings.node, REBOOTED)]
+        place = job._replace(role=OTHER, command="")
+        with pytest.raises(NodeRefused) as refusal:
+            await second.node.launch(place._replace(boot="another"))
+        assert (refusal.value.node, refusal.value.word) == (second.settings.node, REBOOTED)
+        await first.node.launch(place)
         await first.started(5)
-        await spread.clean()
+        await first.node.end(5, job.attempt)
         assert (await first.report(5)).outcome == CLEANED
 
 

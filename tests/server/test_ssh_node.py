@@ -8,8 +8,8 @@ import signal
 import pytest
 
 from oarlock.model.errors import NodeRefused, NodeUnreachable
-from oarlock.node.wire.messages import EXITED, FAILED, KILLED, LOST, REBOOTED, SEEN, SiteHooks
-from oarlock.server.nodes import ConnectionLost, Spread, Timeouts, ssh
+from oarlock.node.wire.messages import EXITED, FAILED, KILLED, LOST, OTHER, REBOOTED, SEEN, SiteHooks
+from oarlock.server.nodes import ConnectionLost, Timeouts, ssh
 from tests import bed
 from tests.bed import needs_root, outpost, script, told
 
@@ -177,11 +177,10 @@ async def test_a_job_on_two_machines_has_a_place_on_both(rack, people):
     first, second = rack.machine(), rack.machine()
     async with reached(first, people[0]) as one, reached(second, people[0]) as two:
         launch = one.launch(9, "cat $OAR_NODEFILE", nodes=(first.name, second.name))
-        spread = Spread([(two.node, launch._replace(boot=two.boot))])
-        assert await spread.prepare() == {}
+        await two.node.launch(launch._replace(role=OTHER, command="", boot=two.boot))
         await two.started(9)
         await one.node.launch(launch)
         assert (await one.report(9)).status == 0
-        assert await spread.clean() == {}
+        await two.node.end(9, launch.attempt)
         await two.report(9)
         assert one.out(9) == f"{first.name}\n{second.name}\n"

@@ -112,7 +112,7 @@ def test_members_of_an_array_share_its_number(tx: Tx):
         (first + 1, 3),
         (first + 4, 1),
     ]
-    assert jobs.of_array(tx, first + 1) == added[1:4]
+    assert jobs.get_many(tx, range(first + 1, first + 4)) == added[1:4]
 
 
 def test_a_thousand_jobs_are_written_in_no_more_statements_than_two(tx: Tx):
@@ -178,12 +178,6 @@ def test_who_waits_for_a_job_can_wait_for_its_copy(tx: Tx):
     waiting = add_job(tx, after=(original.id,))
     jobs.wait_for_copy(tx, original.id, copy.id)
     assert jobs.dependencies(tx, [waiting.id]) == {waiting.id: [copy.id]}
-
-
-def test_owners_can_be_told_something(tx: Tx):
-    first, second, third = (add_job(tx) for _ in range(3))
-    jobs.set_message(tx, {first.id: "Karma=0.1", third.id: "it's fine"})
-    assert [jobs.get(tx, job.id).message for job in (first, second, third)] == ["Karma=0.1", "", "it's fine"]
 
 
 def test_what_a_job_asked_for_can_be_asked_again(tx: Tx):

@@ -8,8 +8,8 @@ import pytest
 
 from oarlock.model.errors import NodeRefused
 from oarlock.node.measure.stream import decode_sample
-from oarlock.node.wire.messages import EXITED, KILLED, LOST, REBOOTED, JobLimits
-from oarlock.server.nodes import AttemptMissing, ConnectionLost, Exited, NodeReachable, Spread
+from oarlock.node.wire.messages import EXITED, KILLED, LOST, OTHER, REBOOTED, JobLimits
+from oarlock.server.nodes import AttemptMissing, ConnectionLost, Exited, NodeReachable
 from tests.bed import eventually, needs_root, told
 from tests.vm.guest import guest
 
@@ -229,13 +229,13 @@ async def test_a_node_is_left_as_it_was_found(shared):
 async def test_a_job_on_two_machines_has_a_place_on_both(shared, fresh):
     async with guest(shared) as one, guest(fresh) as two:
         launch = one.launch(10, "cat $OAR_NODEFILE", nodes=("n1", "n2"))
-        spread = Spread([(two.node, launch._replace(boot=two.boot))])
-        assert (one.boot != two.boot, await spread.prepare()) == (True, {})
+        assert one.boot != two.boot
+        await two.node.launch(launch._replace(role=OTHER, command="", boot=two.boot))
         await two.started(10)
         assert len(two.groups()) == 1
         await one.node.launch(launch)
         assert (await one.report(10)).status == 0
-        assert await spread.clean() == {}
+        await two.node.end(10, launch.attempt)
         await two.report(10)
         assert (one.out(10), two.groups()) == ("n1\nn2\n", [])
 

@@ -32,9 +32,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def _install(arguments: argparse.Namespace) -> None:
     from oarlock.config import load
+    from oarlock.server.nodes.command import ACCOUNT
     from oarlock.server.nodes.fleet import fixed_settings
     from oarlock.server.nodes.install import PROGRAM, node_files
-    from oarlock.server.nodes.ssh import ACCOUNT
 
     program, account = arguments.program or PROGRAM, arguments.account or ACCOUNT
     made = node_files(

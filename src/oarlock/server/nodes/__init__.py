@@ -1,4 +1,4 @@
-"""The ways to a compute node: behind a pipe here, or by ssh; the same program and the same words on both."""
+"""Clients of compute nodes: behind a pipe here, or by ssh; the same program and messages on both."""
 
 from oarlock.job.run.reports import (
     AttemptMissing,
@@ -12,10 +12,8 @@ from oarlock.job.run.reports import (
     Started,
 )
 from oarlock.server.nodes.channel import NodeChannel
-from oarlock.server.nodes.local import local
+from oarlock.server.nodes.command import installed, local, ssh
 from oarlock.server.nodes.node import ConnectionSlots, NodeClient, Timeouts
-from oarlock.server.nodes.spread import Spread
-from oarlock.server.nodes.ssh import installed, ssh
 
 __all__ = [
     "AttemptMissing",
@@ -29,7 +27,6 @@ __all__ = [
     "NodeClient",
     "NodeReachable",
     "NodeReport",
-    "Spread",
     "Started",
     "Timeouts",
     "installed",

@@ -9,7 +9,7 @@ from oarlock import __version__
 from oarlock.model.errors import BadPath
 from oarlock.node.wire import loader
 from oarlock.server.nodes.channel import node_fingerprint, node_sources
-from oarlock.server.nodes.ssh import ACCOUNT
+from oarlock.server.nodes.command import ACCOUNT
 
 PROGRAM = Path("/usr/local/lib/oarlock/node")
 """Where the program lies on a node, unless the site says otherwise."""

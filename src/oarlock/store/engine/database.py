@@ -2,18 +2,18 @@
 
 import sqlite3
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from sqlalchemy import URL, Connection, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from oarlock.model.errors import DatabaseAway, DatabaseHeld, DatabaseRefused, TooSlow
 from oarlock.store.engine import engines
-from oarlock.store.engine.closing import Closing
 from oarlock.store.engine.lock import AdvisoryLock, FileLock, this_process
 from oarlock.store.engine.tx import Tx
 from oarlock.store.engine.writer import Change, Writer
@@ -25,6 +25,20 @@ ASK_SECONDS = 2.0
 """How long a condition that a user wrote may take."""
 
 _STEPS_BETWEEN_LOOKS = 10_000
+
+
+class Closing(ABC):
+    """A context manager that calls `close` at its end."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close all connections."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class Database(Closing):

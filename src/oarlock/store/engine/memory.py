@@ -9,7 +9,7 @@ from typing import TypeVar
 from sqlalchemy import Connection, create_engine, event
 from sqlalchemy.pool import StaticPool
 
-from oarlock.store.engine.closing import Closing
+from oarlock.store.engine.database import Closing
 from oarlock.store.engine.opening import migrate
 from oarlock.store.engine.tx import Tx
 from oarlock.store.engine.writer import Change

@@ -14,7 +14,7 @@ from oarlock.model.errors import UnknownJob
 from oarlock.model.job import HOLDS_RESOURCES, Job, JobKind, JobState, Reservation
 from oarlock.model.record import changed
 from oarlock.model.request import ResourceRequest
-from oarlock.store.engine.rows import BoundRows, bind_ids, id_in, insert_rows
+from oarlock.store.engine.rows import bind_ids, id_in, insert_rows
 from oarlock.store.engine.tx import Tx, allocate_ids
 from oarlock.store.queries import condition_sql
 from oarlock.store.queries.moves import record
@@ -49,10 +49,8 @@ __all__ = [
     "matching",
     "not_begun_reservations",
     "numbers_in",
-    "of_array",
     "record",
     "resources_of",
-    "set_message",
     "state_history",
     "suspended_seconds",
     "uids",
@@ -101,7 +99,6 @@ _FIELDS: Mapping[str, str] = {
 """Field of `Job` → column."""
 
 _SELECT: Select[Any] = select(*(jobs.c[column] for column in _FIELDS.values()), jobs.c.texts_id).order_by(jobs.c.job_id)
-_MESSAGES = BoundRows("said", id=INTEGER, message=jobs.c.message.type)
 _YES_NO = {False: "NO", True: "YES"}
 
 
@@ -278,11 +275,6 @@ def numbers_in(tx: Tx, states: Collection[JobState]) -> set[int]:
     return set(tx.execute(select(jobs.c.job_id).where(jobs.c.state.in_([s.value for s in states]))).scalars())
 
 
-def of_array(tx: Tx, array_id: int) -> list[Job]:
-    """Return the members of an array, in their order; none if there is no such array."""
-    return _jobs(tx, tx.execute(_SELECT.where(jobs.c.array_id == array_id)))
-
-
 def matching(tx: Tx, condition: Condition, *, user: str | None = None) -> list[int]:
     """Return the numbers of jobs that fulfil a condition checked with `VISIBLE`, oldest first; for `Database.ask`."""
     query = select(jobs.c.job_id).where(condition_sql.sql_condition(condition, dict(jobs.c))).order_by(jobs.c.job_id)
@@ -373,15 +365,6 @@ def state_history(tx: Tx, job_id: int) -> list[tuple[JobState, int, int, str]]:
         .order_by(log.job_state_log_id)
     )
     return [(JobState(state), start, stop, why) for state, start, stop, why in rows]
-
-
-def set_message(tx: Tx, messages: Mapping[int, str]) -> None:
-    """Say something to the owners of jobs."""
-    said = _MESSAGES.table(tx.dialect.name)
-    tx.execute(
-        update(jobs).where(jobs.c.job_id == said.c.id).values(message=said.c.message),
-        _MESSAGES.parameters(tx, list(messages.items())),
-    )
 
 
 def count(tx: Tx) -> dict[JobState, int]:
