@@ -200,10 +200,10 @@ def test_what_is_settled_at_the_start_or_makes_no_sense_is_refused_and_changes_n
     agent = agent_of()
     before = agent.options
     with running(agent):
-        for wish, sentence in [({"listen": "0.0.0.0:1"}, "`listen` is fixed"), ({"period": "0"}, "cannot be kept"),
+        for change, sentence in [({"listen": "0.0.0.0:1"}, "`listen` is fixed"), ({"period": "0"}, "cannot be kept"),
                                ({"enable": ["moon"]}, "no source `moon`")]:  # fmt: skip
             with pytest.raises(ConfigRefused, match=sentence):
-                agent.change(wish)
+                agent.change(change)
     assert agent.options == before
 
 

@@ -16,14 +16,14 @@ from oarlock.model.errors import ConfigRefused
 
 
 @pytest.fixture
-def heard():
+def received():
     return []
 
 
 @pytest.fixture
-def listening(tmp_path, heard):
+def listening(tmp_path, received):
     def change(changes):
-        heard.append(changes)
+        received.append(changes)
         return make_options(changes)
 
     made_control = ControlSocket(tmp_path / "run" / "agent.sock", change)
@@ -32,11 +32,11 @@ def listening(tmp_path, heard):
     assert not made_control.path.exists()
 
 
-def test_a_wish_is_granted_and_the_settings_afterwards_are_told(listening, heard):
+def test_a_change_is_applied_and_the_new_settings_are_returned(listening, received):
     now = ask(listening, {"period": "1.5"})
     assert now["period"] == 1.5
     assert now["names"] == ["oarlock", "slurm"]
-    assert heard == [{"period": "1.5"}]
+    assert received == [{"period": "1.5"}]
 
 
 def test_a_refusal_comes_back_with_its_way_out(listening):
@@ -50,7 +50,7 @@ def test_only_the_owner_may_open_the_socket(listening):
 
 
 @pytest.mark.parametrize("sent", [b"[]\n", b"{\n", b"\xff\n", b'{"period": {}}\n'])
-def test_nonsense_is_refused_and_the_next_wish_is_heard(listening, sent):
+def test_nonsense_is_refused_and_the_next_change_is_applied(listening, sent):
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(listening))
         connection.sendall(sent)
@@ -69,7 +69,7 @@ def test_a_message_without_end_is_cut_off(listening):
         assert answer == b""
 
 
-STRANGER = """
+OTHER_USER = """
 import os, socket, sys
 os.setuid(65534)
 s = socket.socket(socket.AF_UNIX)
@@ -79,15 +79,15 @@ print(s.recv(1000).decode())
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a stranger")
-def test_a_stranger_is_refused_by_what_the_kernel_says_even_where_the_files_would_let_him():
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_is_refused_by_uid_even_if_the_socket_is_writable():
     """The socket is opened to all for this, so that only the kernel's word on the other end is left."""
     with tempfile.TemporaryDirectory(prefix="oarlock-control-") as folder:
         Path(folder).chmod(0o755)
         open_to_all = ControlSocket(Path(folder) / "agent.sock", lambda changes: make_options(changes))
         try:
             open_to_all.path.chmod(0o666)
-            command = [sys.executable, "-c", STRANGER, str(open_to_all.path)]
+            command = [sys.executable, "-c", OTHER_USER, str(open_to_all.path)]
             ran = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, cwd="/")
             assert "Only root and the agent's own user" in ran.stdout, ran.stderr
         finally:

@@ -1,1 +1,1 @@
-"""The way of a sample: whose cgroup it is, and where its measurements go."""
+"""From samples to outputs: the owner of each cgroup, the names of metrics, and where measurements are written."""

@@ -38,7 +38,7 @@ CHANGEABLE = ("period", "perf_events", "enable", "disable", "names")
 
 
 def next_sample_time(now: float, period: float) -> float:
-    """Give the next instant that is a multiple of the period, so that all nodes sample in step."""
+    """Return the next instant that is a multiple of the period, so that all nodes sample in step."""
     instant = (now // period + 1) * period
     return instant if instant > now else instant + period
 
@@ -77,7 +77,7 @@ class Agent:
 
     @property
     def page(self) -> MetricsPage | None:
-        """Give the page of the last sample."""
+        """Return the page of the last sample."""
         return self._page
 
     def run(self) -> None:
@@ -104,14 +104,14 @@ class Agent:
         self._wake.set()
 
     def change(self, changes: Mapping[str, Any], timeout: float = 30) -> AgentOptions:
-        """Change settings from another thread; give those in effect. What is refused changes nothing."""
+        """Change settings from another thread; return those in effect. A refused change changes nothing."""
         result: Future[AgentOptions] = Future()
         self._changes.put((changes, result))
         self._wake.set()
         return result.result(timeout)
 
     def sample(self) -> SampleBatch:
-        """Take one sample now and hand it out."""
+        """Take one sample now and pass it to every output."""
         begin = time.perf_counter()
         batch = self._assembler.batch(self._sampler.sample(self._clock()), self._about_itself())
         self._page = self._exposition.take(batch)
@@ -124,7 +124,7 @@ class Agent:
         return batch
 
     def close(self) -> None:
-        """Give everything back."""
+        """Close the sampler and all outputs."""
         self._sampler.close()
         for output in self.outputs:
             output.close()
@@ -151,7 +151,7 @@ class Agent:
                 if changes:
                     self._apply(_allowed(changes, self.options))
                 result.set_result(self.options)
-            except Exception as refused:  # noqa: BLE001  whoever asked is told
+            except Exception as refused:  # noqa: BLE001  it is raised again in the thread that called `change`
                 result.set_exception(refused)
 
     def _apply(self, wanted: AgentOptions) -> None:
@@ -197,7 +197,7 @@ class Agent:
 
 
 def _allowed(changes: Mapping[str, Any], current: AgentOptions) -> AgentOptions:
-    """Read wishes; refuse those about what is settled at the start."""
+    """Parse changes; refuse those of options that are fixed at the start."""
     fixed = sorted(changes.keys() - set(CHANGEABLE))
     if fixed:
         raise ConfigRefused(
@@ -207,7 +207,7 @@ def _allowed(changes: Mapping[str, Any], current: AgentOptions) -> AgentOptions:
 
 
 def source_settings(options: AgentOptions) -> SourceOptions:
-    """Give what sources need to know of the options."""
+    """Return the options of the sources."""
     return SourceOptions(
         scratch=options.scratch,
         perf_events=options.perf_events,

@@ -36,7 +36,7 @@ class SampleBatch:
 
     @property
     def involved_jobs(self) -> list[int | str]:
-        """Give the ids of the jobs that are here, as measurements of the whole node carry them."""
+        """Return the ids of the jobs on the node, as measurements of the whole node carry them."""
         ids = {subject.owner.job for subject in self.subjects if subject.scope == JOB}
         return sorted((int(job) if job.isdigit() else job for job in ids), key=lambda job: (isinstance(job, str), job))
 
@@ -49,7 +49,7 @@ class BatchAssembler:
         self._logged_twins: set[tuple[str, str]] = set()
 
     def batch(self, sample: Sample, agent: Mapping[str, float]) -> SampleBatch:
-        """Say whose each reading is. A job whose owner is still being looked up is left out."""
+        """Add the owner to each reading. A job whose owner is still being looked up is left out."""
         layouts: dict[tuple[str, str], str] = {}
         subjects = []
         for key, reading in sample.jobs.items():
@@ -66,7 +66,7 @@ class BatchAssembler:
         return SampleBatch(sample.at, self._host, subjects, {**sample.node, "jobs": jobs}, agent)
 
     def _log_twin(self, layout: str, job: str) -> None:
-        """Two managers on one machine may number alike; the series of the second would be taken for the first's."""
+        """Log that two managers use the same job id: the second's series would be taken for the first's."""
         if (layout, job) not in self._logged_twins and len(self._logged_twins) < 1000:
             self._logged_twins.add((layout, job))
             log.warning(

@@ -1,4 +1,4 @@
-"""Look up whose a job is on a cluster of Slurm or OAR: in a thread of its own, once a job, never for a sample."""
+"""Look up the owners of jobs on a cluster of Slurm or OAR: in a thread of its own, once a job, never for a sample."""
 
 import logging
 import re
@@ -47,7 +47,7 @@ class ClusterLookup:
         self._thread.start()
 
     def facts(self, job: str) -> JobFacts | None:
-        """Give what is known of a job; None until it was asked for. Of a job that nobody knew, nothing is given."""
+        """Return what is known of a job; None until it was looked up, empty facts for an unknown job."""
         entry = self._cache.get(job)
         if entry is None or (entry[0] is _NOBODY and self._clock() >= entry[1]):
             with self._lock:
@@ -108,7 +108,7 @@ def start_lookup(options: AgentOptions) -> ClusterLookup:
 def ask_slurm(jobs: Sequence[str]) -> dict[str, JobFacts]:
     """Ask slurmctld about each job; those it has forgotten already, all at once, in the accounting.
 
-    A job that is known by its SLUID is found by it, and has its number told.
+    A job whose cgroup is named by its SLUID is looked up by it; its facts then hold its number.
     """
     known_jobs: dict[str, JobFacts] = {}
     for job in jobs:

@@ -31,7 +31,7 @@ class ControlRefused(OarlockError):
 
 
 def default_path() -> Path:
-    """Give the socket of this user's agent."""
+    """Return the path of the socket of this user's agent."""
     if os.geteuid() == 0:
         return Path("/run/oarlock/agent.sock")
     run = os.environ.get("XDG_RUNTIME_DIR")
@@ -39,12 +39,12 @@ def default_path() -> Path:
 
 
 def shown(options: AgentOptions) -> dict[str, Any]:
-    """Give the settings that people may want to see or change."""
+    """Return the settings that people may want to see or change."""
     return {field.name: getattr(options, field.name) for field in fields(options) if field.name in SHOWN}
 
 
 class ControlSocket:
-    """Listen for wishes in a thread; `change` is called with each, and its answer is sent back."""
+    """Listen for changes in a thread; `change` is called with each, and the settings afterwards are sent back."""
 
     def __init__(self, path: Path, change: Callable[[Mapping[str, Any]], AgentOptions]) -> None:
         self.path, self._change = path, change
@@ -71,12 +71,12 @@ class ControlSocket:
                 try:
                     self._serve(connection)
                 except OSError as error:
-                    log.info("a wish was not heard: %s", error)
+                    log.info("a change was not received: %s", error)
 
     def _serve(self, connection: socket.socket) -> None:
         uid, line = peer_uid(connection), _line(connection)
         if uid not in {0, os.geteuid()}:
-            log.warning("a wish of a stranger was refused", extra={"uid": uid})
+            log.warning("a change by another user was refused", extra={"uid": uid})
             answer: dict[str, Any] = {"refused": "Only root and the agent's own user may change it."}
         else:
             answer = self._answer(line)
@@ -86,18 +86,18 @@ class ControlSocket:
         try:
             changes = json.loads(line)
             if not isinstance(changes, dict):
-                return {"refused": "A wish is a JSON object."}
+                return {"refused": "A change is a JSON object."}
             return {"now": shown(self._change(changes))}
         except OarlockError as refused:
             return {"refused": str(refused), "hint": refused.hint}
         except (ValueError, TypeError) as error:
-            return {"refused": f"The wish cannot be read: {error}."}
+            return {"refused": f"The change cannot be read: {error}."}
         except TimeoutError:
-            return {"refused": "The agent did not come round to it in time.", "hint": "It may be done a little later."}
+            return {"refused": "The agent did not apply it in time.", "hint": "It may still be applied."}
 
 
 def ask(path: Path, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Send wishes to an agent and give its settings afterwards; no wishes only ask."""
+    """Send changes to an agent and return its settings afterwards; without changes, only read them."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(TIMEOUT_SECONDS * 8)
         try:

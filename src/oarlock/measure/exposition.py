@@ -114,7 +114,7 @@ class _Column:
         self.lines: dict[_Line, None] = {}
 
     def pieces(self) -> list[bytes]:
-        """Give the column as text; nothing when it has no line."""
+        """Return the column as text; nothing when it has no line."""
         texts = [line.text for line in self.lines if line.text]
         return [self.head, *texts] if texts else []
 
@@ -143,7 +143,7 @@ class Exposition:
         self.page: MetricsPage | None = None
 
     def take(self, batch: SampleBatch) -> MetricsPage:
-        """Bring the page up to a new sample, and give it."""
+        """Update the page with a new sample, and return it."""
         subjects = [*batch.subjects, *_scalars(batch)]
         present = {(subject.scope, subject.key) for subject in subjects}
         for name, scope in self._scopes.items():
@@ -241,7 +241,7 @@ class Exposition:
             self._columns[line.output.name.name].lines.pop(line)
 
     def _start(self, output: OutputSeries, scope: str) -> str:
-        """Write what comes before a subject's labels; for the node, which has none, all up to the value."""
+        """Return what comes before a subject's labels; for the node, which has none, all up to the value."""
         if scope in {JOB, CGROUP}:
             return f"{output.name.name}{{{output.own}{output.own and ','}"
         labels = ",".join(part for part in (output.own, self._constant) if part)
@@ -249,7 +249,7 @@ class Exposition:
 
 
 def merge_pages(pages: Iterable[Exposition]) -> list[bytes]:
-    """Put the pages of several nodes on one: what stands under one name must stand together."""
+    """Merge the pages of several nodes: Prometheus wants all series of a name together."""
     infos: list[bytes] = []
     columns: dict[str, list[bytes]] = {}
     for page in pages:
@@ -268,12 +268,12 @@ def _scalars(batch: SampleBatch) -> list[MeasuredSubject]:
 
 
 def label_tail(family: NameFamily, subject: MeasuredSubject, constant: str) -> str:
-    """Write the labels that say whose a line is, its closing brace, and the space before the value."""
+    """Return the owner's labels of a line, the closing brace, and the space before the value."""
     return f"{_labels(**labels(family, subject))}{constant and ','}{constant}}} "
 
 
 def labels(family: NameFamily, subject: MeasuredSubject) -> dict[str, str]:
-    """Give the labels that say whose a measurement is; `node` only where several nodes share a machine."""
+    """Return the labels that name the owner of a measurement; `node` only where several nodes share a machine."""
     owner = subject.owner
     if subject.scope != JOB:
         return {"cgroup": owner.job if owner.manager == CGROUP else f"{owner.manager}/{owner.job}"}
@@ -282,7 +282,7 @@ def labels(family: NameFamily, subject: MeasuredSubject) -> dict[str, str]:
 
 
 def info_labels(owner: JobOwner, constant: str) -> str:
-    """Write all that is known of a job as labels."""
+    """Return all that is known of a job as labels."""
     labels = _labels(
         job_id=owner.job,
         user=owner.user,

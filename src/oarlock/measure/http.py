@@ -44,7 +44,7 @@ class HttpRequest(NamedTuple):
 
     @property
     def keeps(self) -> bool:
-        """Whether the connection stays open for another request."""
+        """Return whether the connection stays open for another request."""
         return self.headers.get("connection", "").lower() != "close"
 
 
@@ -76,7 +76,7 @@ def check_address(host: str, access: MetricsAccess, *, open_to_all: bool) -> Non
         return
     raise ConfigRefused(
         f"Listening on {host} would show users' names and programs to anybody.",
-        hint="Give --tls-certificate, --tls-key and --token-file; --open-to-all where the network keeps strangers out.",
+        hint="Give --tls-certificate, --tls-key and --token-file; --open-to-all on a trusted network.",
     )
 
 
@@ -100,7 +100,7 @@ class MetricsServer:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Give where it listens, the port that was chosen included."""
+        """Return where it listens, with the port that the kernel chose for port 0."""
         host, port = self._socket.getsockname()[:2]
         return str(host), int(port)
 
@@ -112,7 +112,7 @@ class MetricsServer:
         self._thread.join()
 
     def respond(self, request: HttpRequest | None) -> HttpResponse:
-        """Say what is sent back."""
+        """Return the response to a request."""
         if request is None or request.method not in {"GET", "HEAD"}:
             return HttpResponse(HTTPStatus.BAD_REQUEST, _PLAIN, [b"Only GET is understood.\n"])
         if request.path == "/":
@@ -161,7 +161,7 @@ class MetricsServer:
 
 
 def _equal(sent: str, expected: str) -> bool:
-    """Compare secrets in a time that tells nothing about them."""
+    """Compare secrets in constant time."""
     from hmac import compare_digest  # it brings a large library along
 
     return compare_digest(sent.encode(), expected.encode())

@@ -12,7 +12,7 @@ _KEYS = {"about", "job", "inside", "is_job"}
 
 
 def all_layouts(site: Path | None = None) -> dict[str, CgroupLayout]:
-    """Give all layouts by name; those of a site's file stand first and replace ours of the same name."""
+    """Return all layouts by name; those of a site's file stand first and replace ours of the same name."""
     theirs = {} if site is None else read(_text(site), str(site))
     ours = read(Path(__file__).with_name("layouts.toml").read_text(), "layouts.toml")
     everyone = {OARLOCK.name: OARLOCK, **ours}
@@ -20,7 +20,7 @@ def all_layouts(site: Path | None = None) -> dict[str, CgroupLayout]:
 
 
 def select_layouts(name: str, site: Path | None = None) -> list[CgroupLayout]:
-    """Give the layouts to look for: one by name, or with `auto` all of them."""
+    """Return the layouts to look for: one by name, or with `auto` all of them."""
     layouts = all_layouts(site)
     if name == AUTO:
         return list(layouts.values())
@@ -44,10 +44,10 @@ def _layout(name: str, table: Any, where: str) -> CgroupLayout:
             f"The layout `{name}` in {where} does not say where its jobs are.",
             hint='Give it `job = ["path/of/{user}_{job}"]`.',
         )
-    strangers = sorted(table.keys() - _KEYS)
-    if strangers:
+    unknown = sorted(table.keys() - _KEYS)
+    if unknown:
         raise ConfigRefused(
-            f"The layout `{name}` in {where} has the unknown key `{strangers[0]}`.",
+            f"The layout `{name}` in {where} has the unknown key `{unknown[0]}`.",
             hint=f"Known are {', '.join(sorted(_KEYS))}.",
         )
     try:

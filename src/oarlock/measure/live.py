@@ -1,4 +1,4 @@
-"""What nodes of ours measure now: the last sample of each, kept in memory, told as a page and job by job."""
+"""The last sample of each Oarlock node, kept in memory: as a page of metrics and as the usage of each job."""
 
 import logging
 import threading
@@ -87,9 +87,9 @@ class LiveUsage:
         if sum(map(len, sample.jobs.values())) + len(sample.node) > _MOST_SERIES:
             self._refuse(node, "there are too many values")
             return
-        strangers = sample.jobs.keys() - expected
-        self.refused[node] += len(strangers)
-        jobs = {job: values for job, values in sample.jobs.items() if job not in strangers}
+        unexpected = sample.jobs.keys() - expected
+        self.refused[node] += len(unexpected)
+        jobs = {job: values for job, values in sample.jobs.items() if job not in unexpected}
         before = self._latest[node].own_peaks if node in self._latest else {}
         peaks = _own_peaks(before, jobs, expected)
         self._latest[node] = _Latest(at, sample.node, dict[int, Mapping[str, float]](jobs), peaks)
@@ -109,7 +109,7 @@ class LiveUsage:
         return {name: value for name, value in counters.items() if value is not None}
 
     def usage(self, job: int) -> MeasuredUsage | None:
-        """Give what a job used so far; None when no node told of it yet."""
+        """Return what a job used so far; None when no node has reported it yet."""
         samples = {name: latest for name, latest in self._latest.items() if job in latest.jobs}
         if not samples:
             return None
@@ -129,17 +129,17 @@ class LiveUsage:
         )
 
     def unknown(self) -> set[int]:
-        """Give the jobs of which it is not known whose they are."""
+        """Return the jobs whose owner is not known."""
         return {job for latest in self._latest.values() for job in latest.jobs} - self._facts.keys()
 
     def learn(self, facts: Mapping[int, JobFacts]) -> None:
-        """Remember whose jobs are, for as long as they are measured."""
+        """Remember the owners of jobs, for as long as they are measured."""
         self._facts |= facts
         here = {job for latest in self._latest.values() for job in latest.jobs}
         self._facts = {job: known_facts for job, known_facts in self._facts.items() if job in here}
 
     def batches(self, *, now: float) -> list[SampleBatch]:
-        """Give what is known now, node by node; what is too old is forgotten. `page` makes text of it."""
+        """Return the current samples, node by node; old ones are forgotten. `page` makes text of them."""
         for name in [name for name, latest in self._latest.items() if now - latest.at > self._oldest]:
             del self._latest[name]
         return [self._batch(name, latest) for name, latest in sorted(self._latest.items())]

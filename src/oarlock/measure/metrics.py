@@ -29,12 +29,12 @@ class MetricDefinition:
 
     @property
     def full_name(self) -> str:
-        """Give the name that the world sees."""
+        """Return the name as exported."""
         return f"oarlock_{self.scope}_{self.name}"
 
     @property
     def kind(self) -> MetricKind:
-        """Tell counters from gauges by their name."""
+        """Return the kind: names of counters end in `_total`."""
         return MetricKind.COUNTER if self.name.endswith("_total") else MetricKind.GAUGE
 
     @property
@@ -45,7 +45,7 @@ class MetricDefinition:
 
 @cache
 def catalogue() -> Mapping[tuple[str, str], MetricDefinition]:
-    """Give all metrics by scope and name, in the order of the reference page."""
+    """Return all metrics by scope and name, in the order of the reference page."""
     tables = tomllib.loads(Path(__file__).with_name("metrics.toml").read_text())
     everything = [*_written(tables), *_events(), *_memory_of_the_node()]
     return {(metric.scope, metric.name): metric for metric in everything}

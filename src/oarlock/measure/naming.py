@@ -23,20 +23,20 @@ class OutputSeries(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Give the series as a text, without the labels that say whose job it is."""
+        """Return the series as a text, without the owner's labels."""
         return f"{self.name.name}{{{self.own}}}" if self.own else self.name.name
 
     @property
     def moves(self) -> bool:
-        """Whether the value needs the sample before."""
+        """Return whether the value needs the previous sample."""
         return self.name.form != "value"
 
     def value(self, now: float) -> float:
-        """Give a value in the unit of this name."""
+        """Return a value in the unit of this name."""
         return round(now * self.name.times) if self.name.whole else now * self.name.times
 
     def moved(self, before: float | None, now: float, seconds: float) -> float | None:
-        """Give what was added since the sample before, or its share of the time passed; None when that is not known."""
+        """Return the growth since the previous sample, or its share of the time passed; None when that is not known."""
         grown = None if before is None else growth(self.value(before), self.value(now))
         if grown is None or self.name.form == "delta":
             return grown
@@ -44,7 +44,7 @@ class OutputSeries(NamedTuple):
 
 
 def growth(before: float | None, now: float, largest: int | None = None) -> float | None:
-    """Give what a counter grew; None for its first value, and when it began anew.
+    """Return the growth of a counter; None for its first value, and when it was reset.
 
     With `largest` known, a counter that fell has turned over instead.
     """
@@ -56,7 +56,7 @@ def growth(before: float | None, now: float, largest: int | None = None) -> floa
 
 
 def percent(part: float, whole: float) -> float:
-    """Give a share in percent: CPU time of one core that was busy all the time is 100."""
+    """Return a share in percent: CPU time of one core that was busy all the time is 100."""
     return part * _PERCENT / whole
 
 
@@ -73,7 +73,7 @@ class Naming:
         self._outputs: dict[tuple[str, str], tuple[OutputSeries, ...]] = {}
 
     def outputs(self, scope: str, series: str) -> tuple[OutputSeries, ...]:
-        """Give what a series of a scope (`job`, `cgroup`, `node`, `agent`) becomes."""
+        """Return what a series of a scope (`job`, `cgroup`, `node`, `agent`) becomes."""
         series_list = self._outputs.get((scope, series))
         if series_list is None:
             if len(self._outputs) >= _MOST_REMEMBERED:
@@ -87,7 +87,7 @@ class Naming:
     def measurements(
         self, scope: str, values: Mapping[str, float], before: Mapping[str, float], seconds: float
     ) -> Iterator[tuple[OutputSeries, float]]:
-        """Give every value under every name; `before` are the values `seconds` ago."""
+        """Yield every value under every name; `before` are the values `seconds` ago."""
         for series, value in values.items():
             for output in self.outputs(scope, series):
                 shown = output.moved(before.get(series), value, seconds) if output.moves else output.value(value)
@@ -110,7 +110,7 @@ def _output(family: NameFamily, name: MetricName, labels: str) -> OutputSeries:
 
 
 def pairs(own: str) -> Iterable[tuple[str, str]]:
-    """Take labels as they are written apart, with what was escaped restored."""
+    """Parse labels into pairs, with escapes undone."""
     return [(label, _unescaped(text)) for label, text in _LABEL.findall(own)]
 
 

@@ -100,9 +100,9 @@ def read_file(path: Path) -> dict[str, Any]:
         raise ConfigRefused(f"The options in {path} cannot be read: {error.strerror}.") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigRefused(f"The options in {path} are not TOML: {error}.") from error
-    strangers = tables.keys() - {"agent", "plugins"}
-    if strangers:
-        raise ConfigRefused(f"{path} has the table `{min(strangers)}`.", hint="Options stand below [agent].")
+    unknown = tables.keys() - {"agent", "plugins"}
+    if unknown:
+        raise ConfigRefused(f"{path} has the table `{min(unknown)}`.", hint="Options stand below [agent].")
     return {**_of_alumet(tables.get("plugins", {}).get("oar", {}), path), **tables.get("agent", {})}
 
 

@@ -36,7 +36,7 @@ class SampleOutput(Protocol):
         """Write one sample."""
 
     def close(self) -> None:
-        """Write what is left, and let go."""
+        """Close the output."""
 
 
 class _PreviousSample:
@@ -50,7 +50,7 @@ class _PreviousSample:
     def measurements(
         self, batch: SampleBatch, naming: Naming
     ) -> Iterator[tuple[MeasuredSubject, list[tuple[OutputSeries, float]]]]:
-        """Give each subject's measurements."""
+        """Yield each subject with its measurements."""
         seconds = batch.at - self._at
         for subject in batch.subjects:
             before = self._values.get(subject.key, {})
@@ -78,7 +78,7 @@ class FileAppender:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was ever written to it; what cannot be looked at, such as a pipe, is empty."""
+        """Return whether the file is empty; standard output and pipes always are."""
         return self._fd is None or os.fstat(self._fd).st_size == 0
 
     def write(self, text: str) -> None:
@@ -105,7 +105,7 @@ class FileAppender:
 
 
 def _ends_within_a_line(path: str) -> bool:
-    """Whether a file ends with part of a line: whoever wrote it was killed meanwhile."""
+    """Return whether a file ends with part of a line: its writer was killed meanwhile."""
     try:
         if not Path(path).is_file():
             return False
@@ -198,7 +198,7 @@ def _owner_fields(subject: MeasuredSubject) -> dict[str, Any]:
 
 
 def labels_of_a_cgroup(subject: MeasuredSubject) -> dict[str, Any]:
-    """Say which cgroup it is that belongs to no job."""
+    """Return the labels of a cgroup that belongs to no job."""
     return {"cgroup": "/".join(part for part in subject.key[1:] if part), "manager": subject.owner.manager}
 
 

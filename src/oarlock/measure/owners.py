@@ -1,4 +1,4 @@
-"""Whose job it is: user, account and name, as labels.
+"""The owners of jobs: user, account and name, as labels.
 
 What the path of a cgroup does not say is looked up, or taken from the environment of the job's processes.
 """
@@ -41,10 +41,10 @@ class JobOwner(NamedTuple):
 
 
 class OwnerLookup(Protocol):
-    """Somebody who knows jobs. Asking never waits: what is not known yet is None, and will be asked for."""
+    """Looks up facts of jobs. A call never waits: what is not known yet is None, and is looked up in the background."""
 
     def facts(self, job: str) -> JobFacts | None:
-        """Give what is known of a job."""
+        """Return what is known of a job; None while it is looked up."""
 
     def keep(self, jobs: Iterable[str]) -> None:
         """Forget all jobs but these."""
@@ -60,7 +60,7 @@ class JobOwners:
         self._since: dict[Key, float] = {}
 
     def owner(self, key: Key, identity: CgroupIdentity) -> JobOwner | None:
-        """Give a job's owner; the same object while nothing changed. None while a look-up may still tell more."""
+        """Return a job's owner; the same object while nothing changed. None while a look-up is under way."""
         if self._look_up:
             facts = self._look_up.facts(identity.job)
         else:
@@ -90,7 +90,7 @@ class JobOwners:
 
 
 def describe_owner(identity: CgroupIdentity, facts: JobFacts) -> JobOwner:
-    """Put together what the path says and what was looked up; the resource manager's word on the user wins."""
+    """Combine what the path says with what was looked up; the resource manager's user wins."""
     user = facts.user or identity.user or (user_name(identity.uid) if identity.uid is not None else "")
     uid = str(identity.uid) if identity.uid is not None else user_number(user)
     return JobOwner(
@@ -106,7 +106,7 @@ def _of_account(account: str) -> JobFacts:
 
 @lru_cache(maxsize=4096)
 def user_name(uid: int) -> str:
-    """Give the name of a user number; the number itself where nobody knows it."""
+    """Return the name of a uid; the number itself if it is unknown."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

@@ -20,7 +20,7 @@ class Permissions(NamedTuple):
 
 
 def of_this_process() -> Permissions:
-    """Ask the kernel."""
+    """Return the permissions of this process."""
     unreadable = {path for path in (_ENERGY, _MANAGEMENT) if os.path.exists(path) and not os.access(path, os.R_OK)}  # noqa: PTH110
     return Permissions(capabilities(Path("/proc/self/status").read_text()), _number(_PARANOID), frozenset(unreadable))
 
@@ -33,7 +33,7 @@ def capabilities(status: str) -> frozenset[str]:
 
 
 def missing(sources: Iterable[str], rights: Permissions) -> Iterator[str]:
-    """Say what of these sources cannot be read, and what would be needed."""
+    """Yield a sentence for each source that cannot be read, with the permission it needs."""
     sources, has = set(sources), rights.capabilities
     if "processes" in sources and "CAP_SYS_PTRACE" not in has:
         yield "I/O, open files and executables of other users' processes cannot be read: CAP_SYS_PTRACE is needed"

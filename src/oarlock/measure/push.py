@@ -33,12 +33,12 @@ class PushGateway:
         self._thread.start()
 
     def offer(self, page: MetricsPage) -> None:
-        """Have this page pushed, unless a newer one comes first."""
+        """Queue this page; a newer one replaces it if it was not pushed yet."""
         self._page = page
         self._wake.set()
 
     def close(self) -> None:
-        """Take the group away from the gateway."""
+        """Delete the group from the gateway and end the thread."""
         self._over = True
         self._wake.set()
         self._thread.join(TIMEOUT_SECONDS * 2)

@@ -68,7 +68,7 @@ class NameFamily:
 
 
 def all_families(site: Path | None = None) -> dict[str, NameFamily]:
-    """Give all families; those of a site's file (one family, called as the file) replace ours of the same name."""
+    """Return all families; that of a site's file (named as the file) replaces ours of the same name."""
     families = dict(_shipped())
     if site is not None:
         families[site.stem] = read(site.stem, _text(site), str(site))
@@ -82,7 +82,7 @@ def _shipped() -> Mapping[str, NameFamily]:
 
 
 def select_families(names: Iterable[str], site: Path | None = None) -> list[NameFamily]:
-    """Give families by their names; a stranger is refused with the list."""
+    """Return families by their names; refuse an unknown one with the list."""
     families = all_families(site)
     for name in names:
         if name not in families:
@@ -101,7 +101,7 @@ def read(name: str, text: str, where: str) -> NameFamily:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigRefused(f"The names in {where} are not TOML: {error}.") from error
-    _refuse_strangers(table, _FAMILY_KEYS, where)
+    _refuse_unknown_keys(table, _FAMILY_KEYS, where)
     labels = table.get("labels", {})
     for label, owner_field in labels.items():
         if owner_field not in FIELDS:
@@ -125,7 +125,7 @@ def _is_measured(scope: str, metric: Any) -> bool:
 
 
 def _names(called: str, row: Mapping[str, Any], scopes: Sequence[str], where: str) -> Iterator[MetricName]:
-    _refuse_strangers(row, _NAME_KEYS, f"`{called}` of {where}")
+    _refuse_unknown_keys(row, _NAME_KEYS, f"`{called}` of {where}")
     sources = [{"metric": row["of"]}] if isinstance(row.get("of"), str) else row.get("of", [])
     for source in sources:
         if not all(_is_measured(scope, source.get("metric")) for scope in scopes):
@@ -140,10 +140,10 @@ def _names(called: str, row: Mapping[str, Any], scopes: Sequence[str], where: st
         )  # fmt: skip
 
 
-def _refuse_strangers(table: Mapping[str, Any], keys: set[str], where: str) -> None:
-    strangers = sorted(table.keys() - keys)
-    if strangers:
-        raise ConfigRefused(f"{where} has the unknown key `{strangers[0]}`.",
+def _refuse_unknown_keys(table: Mapping[str, Any], keys: set[str], where: str) -> None:
+    unknown = sorted(table.keys() - keys)
+    if unknown:
+        raise ConfigRefused(f"{where} has the unknown key `{unknown[0]}`.",
                             hint=f"Known are {', '.join(sorted(keys))}.")  # fmt: skip
 
 

@@ -13,9 +13,9 @@ STALE_AFTER = 3
 
 
 class BackgroundSource:
-    """Ask again and again in a thread of its own; samples take the latest answer and never wait.
+    """Measure periodically in a thread of its own; samples use the latest answer and never wait.
 
-    A question that fails is told to the sampler once, and asked again at the next period.
+    A failure is raised in the sampler once, and the measurement tried again at the next period.
     """
 
     def __init__(self, name: str, ask: Callable[[], Values], period: float) -> None:
@@ -28,7 +28,7 @@ class BackgroundSource:
         self._thread.start()
 
     def read(self, values: Values) -> None:
-        """Take the latest answer, if it is not too old."""
+        """Add the latest answer to `values`, if it is not too old."""
         failure, self._failure = self._failure, None
         answer = self._answer
         if answer and time.monotonic() - answer[0] < self._period * STALE_AFTER:

@@ -44,7 +44,7 @@ class BlockIoSource:
         return None if stat is None else BlockIo(self, stat, None)
 
     def device(self, number: str) -> str:
-        """Give a device's name; its numbers, when nothing is known of it."""
+        """Return a device's name; `major:minor` if it is unknown."""
         if number not in self._names:
             self._names = device_names(read_once(f"{self._proc}/diskstats") or "")
             self._names.setdefault(number, number)

@@ -124,7 +124,7 @@ class CpuV2(Probe):
         return self._text
 
     def read(self, values: Values, *, thorough: bool) -> None:
-        """Take the file apart."""
+        """Parse the file that `beat` read."""
         if self._text:
             values.update(stat_v2(self._text))
         if thorough:
@@ -173,12 +173,12 @@ def cores(text: bytes) -> list[tuple[int, str]]:
 
 @cache
 def _core_series(cpu: int) -> str:
-    """Give the name of a core's series; one text for all jobs."""
+    """Return the name of a core's series; one string shared by all jobs."""
     return series("core_cpu_seconds_total", core=str(cpu))
 
 
 def _read_cores(directories: Mapping[str, str]) -> list[tuple[int, str]]:
-    """Give the CPUs a job may use, from the first file that says; none where there is no cpuset."""
+    """Return the CPUs that a job may use, from the first file there is; none where there is no cpuset."""
     for controller, name in _CPUSETS:
         text = read_seldom(directories, controller, name)
         if text is not None:

@@ -31,7 +31,7 @@ _VARIABLES: Mapping[str, _Variables] = {
 
 
 def identify(identity: CgroupIdentity, directories: Sequence[str], proc: str = "/proc") -> tuple[CgroupIdentity, bool]:
-    """Add what a process tells to what the path says; false while a later look may tell more.
+    """Add what a process's environment says to what the path says; false while a later look may find more.
 
     A process that does not execute the job's own program yet has the environment of whoever started it.
     """

@@ -15,7 +15,7 @@ _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})
 
 RESERVED = 64
 """Descriptors that no kept file takes: what is opened for a moment (a directory, a setting) needs them."""
-_FEW, _MANY = 448, 65536  # bytes; the small size is one that Python has ready
+_FEW, _MANY = 448, 65536  # bytes; objects up to 512 bytes come from Python's small-object allocator
 
 
 class CgroupGone(Exception):
@@ -23,12 +23,12 @@ class CgroupGone(Exception):
 
 
 def is_end(error: OSError) -> bool:
-    """Whether an error on a kept file only says that its cgroup (ENODEV, ENOENT) or process (ESRCH) is gone."""
+    """Return whether an error on a kept file only means that its cgroup (ENODEV, ENOENT) or process (ESRCH) is gone."""
     return error.errno in _ENDED
 
 
 def is_exhausted(error: OSError) -> bool:
-    """Whether an error only says that there are no more descriptors."""
+    """Return whether an error means that there are no more descriptors."""
     return error.errno in _EXHAUSTED
 
 
@@ -126,7 +126,7 @@ def read_once(path: str) -> str | None:
 
 
 def list_directory(directory: str) -> list[str]:
-    """Give the sorted names in a directory; none when it is not there."""
+    """Return the sorted names in a directory; none when it is not there."""
     try:
         return sorted(os.listdir(directory))
     except OSError:
@@ -134,7 +134,7 @@ def list_directory(directory: str) -> list[str]:
 
 
 def allow_many_files(wanted: int = 1 << 18) -> int:
-    """Raise this process's limit of open files as far as it may go, up to `wanted`; give the limit.
+    """Raise this process's limit of open files as far as allowed, up to `wanted`; return the limit.
 
     A job costs some twenty files, so a thousand jobs are over what many systems allow without asking.
     """

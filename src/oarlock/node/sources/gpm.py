@@ -45,7 +45,7 @@ class _Support(ctypes.Structure):
 class Gpm:
     """The counters of one GPU. They are of the time between two samples, so the first reading is empty.
 
-    `call` calls a function of the library by its name, and tells whether it succeeded.
+    `call` calls a function of the library by its name, and returns whether it succeeded.
     """
 
     def __init__(self, call: Callable[..., bool], handle: Any) -> None:
@@ -59,7 +59,7 @@ class Gpm:
         )  # fmt: skip
 
     def read(self) -> Values:
-        """Give what was counted since the last reading, in base units; nothing where the GPU has no such counters."""
+        """Return what was counted since the last reading, in base units; empty where the GPU has no such counters."""
         if not self._usable or not self._call("nvmlGpmSampleGet", self._handle, self._samples[1]):
             return {}
         had_sample, self._has_sample = self._has_sample, True
@@ -77,6 +77,6 @@ class Gpm:
         return {METRICS[metric.id][0]: metric.value * METRICS[metric.id][1] for metric in metrics if metric.result == 0}
 
     def close(self) -> None:
-        """Give the samples back."""
+        """Free the samples."""
         for sample in self._samples if self._usable else ():
             self._call("nvmlGpmSampleFree", sample)

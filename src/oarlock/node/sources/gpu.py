@@ -28,11 +28,11 @@ class NvidiaGpus:
 
     @property
     def all(self) -> Sequence[Gpu]:
-        """Give them in NVML's order."""
+        """Return them in NVML's order."""
         return self._nvml.gpus
 
     def read(self, gpu: Gpu) -> Values:
-        """Give a GPU's series, labelled."""
+        """Return a GPU's series, labelled."""
         now = time.monotonic()
         cached = self._read.get(gpu.number)
         if cached and now - cached[0] < _SHARED_SECONDS:
@@ -43,11 +43,11 @@ class NvidiaGpus:
         return values
 
     def pids(self, gpu: Gpu) -> list[int]:
-        """Give the processes that compute on it."""
+        """Return the processes that compute on it."""
         return self._nvml.pids(gpu)
 
     def close(self) -> None:
-        """Let the library go."""
+        """Shut the library down."""
         self._nvml.close()
 
 
@@ -65,7 +65,7 @@ class NodeGpuSource:
             values.update(self._gpus.read(gpu))
 
     def close(self) -> None:
-        """Let the library go."""
+        """Shut the library down."""
         self._gpus.close()
 
 

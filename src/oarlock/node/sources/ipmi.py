@@ -36,7 +36,7 @@ def readings(text: str) -> Values:
 
 
 def installed() -> Sequence[str] | None:
-    """Give the first of the known commands that is installed."""
+    """Return the first of the known commands that is installed."""
     import shutil  # it is large, and few nodes are measured this way
 
     return next((command for command in COMMANDS if shutil.which(command[0])), None)

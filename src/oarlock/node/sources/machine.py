@@ -113,7 +113,7 @@ def meminfo(text: str) -> Values:
 
 
 def meminfo_metric(key: str) -> str:
-    """Give the metric of a line of /proc/meminfo: `Active(file)` → `meminfo_active_file_bytes`."""
+    """Return the metric of a line of /proc/meminfo: `Active(file)` → `meminfo_active_file_bytes`."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).replace("(", "_").replace(")", "")
     return f"meminfo_{words.lower()}_bytes"
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 def series(name: str, /, **labels: str) -> str:
-    """Give the key of a reading. Labels stand in the order in which they are given."""
+    """Return the key of a reading. Labels keep the order in which they are passed."""
     inside = ",".join(f'{label}="{_escaped(value)}"' for label, value in labels.items())
     return f"{name}{{{inside}}}" if inside else name
 

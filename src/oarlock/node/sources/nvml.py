@@ -77,13 +77,13 @@ class Nvml:
         return values
 
     def pids(self, gpu: Gpu) -> list[int]:
-        """Give the processes that compute on a GPU."""
+        """Return the processes that compute on a GPU."""
         count, processes = ctypes.c_uint(_MANY_PROCESSES), (_ProcessInfo * _MANY_PROCESSES)()
         done = self._call("nvmlDeviceGetComputeRunningProcesses_v3", gpu.handle, ctypes.byref(count), processes)
         return [processes[at].pid for at in range(count.value)] if done else []
 
     def close(self) -> None:
-        """Let the library go."""
+        """Shut the library down."""
         for finer in self._finer.values():
             finer.close()
         self._call("nvmlShutdown")

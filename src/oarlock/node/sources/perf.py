@@ -71,12 +71,12 @@ _DOES_NOT_FIT = frozenset({errno.EINVAL, errno.ENOSPC})
 
 
 def metric(event: str) -> str:
-    """Give the name of an event's metric."""
+    """Return the name of an event's metric."""
     return f"perf_{event}_seconds_total" if event in CLOCKS else f"perf_{event}_total"
 
 
 def online_cpus(sys: str = "/sys") -> list[int]:
-    """Give the CPUs on which events can be counted."""
+    """Return the CPUs on which events can be counted."""
     text = read_once(f"{sys}/devices/system/cpu/online")
     return cpu_list(text.encode()) if text else list(range(os.cpu_count() or 1))
 
@@ -178,11 +178,11 @@ class EventGroup:
 
     @property
     def leader(self) -> int:
-        """Give the descriptor that stands for all."""
+        """Return the descriptor by which the whole group is read."""
         return self._fds[0]
 
     def add(self, event: str, fd: int) -> None:
-        """Take one more counter, opened with this group's leader."""
+        """Add a counter that was opened with this group's leader."""
         self.events.append(event)
         self._fds.append(fd)
 
@@ -199,7 +199,7 @@ class EventGroup:
         self._last = now
 
     def close(self) -> None:
-        """Give the counters back."""
+        """Close the counters."""
         close_all(*self._fds)
 
 

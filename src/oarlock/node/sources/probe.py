@@ -47,7 +47,7 @@ class Probe:
         """Put into `values` what costs most to read."""
 
     def close(self) -> None:
-        """Give the files back."""
+        """Close the files."""
 
 
 class JobSource(Protocol):
@@ -69,4 +69,4 @@ class NodeSource(Protocol):
         """Put the node's values into `values`."""
 
     def close(self) -> None:
-        """Give files and threads back."""
+        """Release files and threads."""

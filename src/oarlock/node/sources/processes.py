@@ -125,7 +125,7 @@ class Process:
             return None
 
     def advance(self, done: Work) -> list[int]:
-        """Take in what it did by now; give what is new, less what its ended children had been counted for."""
+        """Update the work done; return what is new, less what was already counted for its ended children."""
         if done == self.done:
             return []
         fresh = []
@@ -229,7 +229,7 @@ class JobProcesses(Probe):
             parent.inherit(process)
 
     def _called(self, exe: str) -> str:
-        """Give the name an executable has in the series: a job can make names without end."""
+        """Return the name of an executable in the series; `OTHERS` beyond a limit, as jobs can make many names."""
         return exe if exe in self._by_exe or len(self._by_exe) < MOST_EXECUTABLES else OTHERS
 
     def _account(self, process: Process, stat: ProcessStat, exe: str) -> None:
@@ -275,7 +275,7 @@ def _pids_in(fd: int, *, own: bool) -> bytes:
 
 
 def executable(proc: str, pid: int, name: bytes) -> str:
-    """Give the base name of what a process executes; the kernel's short name where we may not look."""
+    """Return the base name of a process's executable; the kernel's short name where we may not look."""
     try:
         return os.path.basename(os.readlink(f"{proc}/{pid}/exe").removesuffix(" (deleted)"))
     except OSError:
@@ -283,14 +283,14 @@ def executable(proc: str, pid: int, name: bytes) -> str:
 
 
 def is_roots(proc: str, pid: int) -> bool:
-    """Whether a process is root's, by its real user. One that we may not ask, or that is gone, is not said to be."""
+    """Return whether a process is root's, by its real uid; false if it is gone or may not be read."""
     status = read_once(f"{proc}/{pid}/status")
     _, _, rest = (status or "").partition("\nUid:")
     return rest.split(None, 1)[:1] == ["0"]
 
 
 def thread_states(proc: str, pid: int) -> list[str]:
-    """Give the state of each of its threads; of those that are still there, when it ends meanwhile."""
+    """Return the state of each thread; of those still there, when the process ends meanwhile."""
     states = []
     try:
         for thread in os.listdir(f"{proc}/{pid}/task"):
@@ -306,7 +306,7 @@ def thread_states(proc: str, pid: int) -> list[str]:
 
 
 def links(proc: str, pids: Iterable[int], scratch: tuple[str, ...]) -> Values:
-    """Count the distinct files that processes have open, and tell whether one is on scratch.
+    """Count the distinct files that processes have open, and check whether one is on scratch.
 
     Nothing is given when no process lets us look.
     """
@@ -327,7 +327,7 @@ def links(proc: str, pids: Iterable[int], scratch: tuple[str, ...]) -> Values:
 
 
 def owner(directories: Sequence[str], proc: str = "/proc") -> int | None:
-    """Give the user of the first process that is not root's, for layouts whose paths do not say it."""
+    """Return the user of the first process that is not root's, for layouts whose paths do not say it."""
     for directory in directories:
         fd = open_briefly(directory, "cgroup.procs")
         if fd is None:

@@ -45,7 +45,7 @@ class WrappingCounter:
         self._turns = 0
 
     def total(self, now: int) -> int:
-        """Give the whole count. It must be asked more often than the counter turns over."""
+        """Return the total. It must be called more often than the counter wraps."""
         if now < self._before:
             self._turns += 1
         self._before = now

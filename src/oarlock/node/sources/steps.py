@@ -105,7 +105,7 @@ class Steps(Probe):
 
 
 def steps(directories: Sequence[str]) -> list[str]:
-    """Name the steps among the directories of a job, of which the first is its own; the oldest of too many."""
+    """Return the steps among the directories of a job, of which the first is its own; at most `MOST`."""
     home = f"{directories[0]}/" if directories else ""
     inside = (path[len(home) :] for path in directories if path.startswith(home))
     return [name for name in inside if name.startswith(_PREFIX) and "/" not in name][:MOST]

@@ -51,7 +51,7 @@ class TemperatureSource:
 
 
 def hwmon_metric(file: str) -> tuple[str, str, float] | None:
-    """Tell what a file of a chip is: its sensor (`temp1`), its metric, and the divisor to our unit."""
+    """Parse the name of a chip's file: its sensor (`temp1`), its metric, and the divisor to our unit."""
     matched = _HWMON.fullmatch(file)
     if matched is None or (matched[1], matched[3]) not in _METRICS:
         return None

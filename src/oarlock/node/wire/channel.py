@@ -1,4 +1,4 @@
-"""Framed messages: what a node program, its supervisors and the server say to each other.
+"""Framed messages between a node program, its supervisors and the server.
 
 A frame is a length, a kind, a number and a body. The number ties an answer to its request, or names the stream that
 raw bytes belong to. Bodies are JSON objects, except those of RAW frames.
@@ -44,7 +44,7 @@ class Frame(NamedTuple):
     data: bytes
 
     def body(self) -> Body:
-        """Read the JSON object inside."""
+        """Decode the JSON object inside; raise `BadFrame` if it is none."""
         try:
             value = json.loads(self.data)
         except (ValueError, RecursionError) as error:
@@ -55,7 +55,7 @@ class Frame(NamedTuple):
 
 
 def encode_frame(kind: int, number: int, body: Body | bytes) -> bytes:
-    """Make the bytes of one frame."""
+    """Encode one frame."""
     data = body if isinstance(body, bytes) else encode_body(body).encode()
     if len(data) > LONGEST:
         raise BadFrame(f"a body of {len(data)} bytes; at most {LONGEST} travel in one frame")
@@ -69,7 +69,7 @@ class FrameReader:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Take bytes as they come; give the frames that are whole now."""
+        """Add received bytes; return the frames that are complete now."""
         self._buffer += data
         frames, at = [], 0
         while len(self._buffer) - at >= _HEAD.size:

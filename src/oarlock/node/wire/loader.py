@@ -29,12 +29,12 @@ _LINE = (
 
 
 def line(nonce: str) -> str:
-    """Give the line that `python3 -I -S -c` runs on the node."""
+    """Return the line that `python3 -I -S -c` runs on the node."""
     return _LINE.format(word=WORD, nonce=nonce)
 
 
 def marker(nonce: str) -> bytes:
-    """Give the bytes after which the node listens; the version of its Python and a newline follow them."""
+    """Return the bytes after which the node reads; its Python version and a newline follow them."""
     return f"\n\x01{WORD} {nonce} ".encode()
 
 
@@ -46,7 +46,7 @@ def pack_program(sources: dict[str, str], settings: dict[str, Any]) -> bytes:
 
 
 def installed_marker() -> bytes:
-    """Give the bytes with which an installed program begins; its fingerprint and a newline follow them."""
+    """Return the bytes that an installed program prints first; its fingerprint and a newline follow them."""
     return f"\n\x01{WORD} installed ".encode()
 
 
@@ -83,7 +83,7 @@ class SourceImporter:
         exec(compile(self._sources[spec.name], spec.origin, "exec", dont_inherit=True), module.__dict__)  # noqa: S102
 
     def get_source(self, name: str) -> str:
-        """Give the text, for a traceback."""
+        """Return the source of a module, for a traceback."""
         return self._sources[name]
 
 

@@ -37,12 +37,12 @@ def mac_of_bytes(data: bytes, secret: str) -> str:
 
 
 def fingerprint(secret: str) -> str:
-    """Return the name by which a secret is known to those who must not know it."""
+    """Return the SHA-256 of a secret, which identifies it without revealing it."""
     return str(_SHA256(secret.encode("utf-8", "surrogatepass")).hexdigest())
 
 
 def same_mac(left: str, right: str) -> bool:
-    """Compare two signatures in a time that does not tell where they differ."""
-    from hmac import compare_digest  # late: only who reads reports compares, and that is no supervisor
+    """Compare two signatures in constant time."""
+    from hmac import compare_digest  # imported late: it maps OpenSSL, and supervisors never compare
 
     return compare_digest(left.encode("utf-8", "surrogatepass"), right.encode("utf-8", "surrogatepass"))

@@ -1,4 +1,4 @@
-"""What is asked of a node, and what it reports: the words both halves of a launch share.
+"""Requests to a node and its reports: the records that server and node share.
 
 Records are named tuples: the node loads no more of the standard library than it needs.
 """
@@ -49,7 +49,7 @@ class NodeRefused(Exception):
         self.word = word
 
     def body(self) -> Body:
-        """Give it the form in which it travels."""
+        """Return it as the body of a message."""
         return {"refused": self.word, "says": str(self)}
 
 
@@ -110,12 +110,12 @@ class Launch(NamedTuple):
         return f"{self.user}_{self.job}"
 
     def body(self) -> Body:
-        """Give it the form in which it travels."""
+        """Return it as the body of a message."""
         return {**self._asdict(), "limits": self.limits._asdict(), "hooks": self.hooks._asdict()}
 
 
 def parse_launch(body: Body) -> Launch:
-    """Read a launch, or refuse it: unknown fields, odd names and wrong types go no further."""
+    """Parse a launch; raise `NodeRefused` for unknown fields, odd names and wrong types."""
     try:
         limits = _record(JobLimits, body.get("limits", {}))
         hooks = _record(SiteHooks, body.get("hooks", {}))
@@ -168,13 +168,13 @@ class Report(NamedTuple):
 
 
 def sign_report(report: Report, secret: str) -> Body:
-    """Put a report under the secret of its attempt. The text itself is signed, so no two readings of it exist."""
+    """Sign a report with the secret of its attempt. The JSON text itself is signed, so it need not be normalised."""
     text = encode_body(report._asdict())
     return {"job": report.job, "attempt": report.attempt, "report": text, "mac": mac(text, secret)}
 
 
 def verify_report(body: Body, secret: str) -> Report | None:
-    """Read a signed report; `None` if it was not signed with this secret or is not about this attempt."""
+    """Verify and parse a signed report; `None` if the signature or the attempt is wrong."""
     text, signature = body.get("report"), body.get("mac")
     if not (isinstance(text, str) and isinstance(signature, str) and same_mac(signature, mac(text, secret))):
         return None
@@ -188,7 +188,7 @@ def verify_report(body: Body, secret: str) -> Report | None:
 
 
 class NodeSettings(NamedTuple):
-    """What the server tells a node program about itself when it starts it."""
+    """Settings that the server sends to a node program when it starts it."""
 
     node: str  # its network address
     spool: str  # where attempts are remembered; nobody else enters
@@ -224,7 +224,7 @@ def why_not_permitted(path: str) -> str:
 
 
 def parse_settings(body: Body) -> NodeSettings:
-    """Read the settings, or refuse them: they become paths."""
+    """Parse the settings; raise `NodeRefused` for a node name that must not become a path."""
     settings: NodeSettings = _record(NodeSettings, body)
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*", settings.node):
         raise NodeRefused(BAD, f"{settings.node!r} is not the name of a node")
