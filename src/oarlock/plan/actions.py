@@ -1,4 +1,4 @@
-"""What has to happen now for a plan: who starts, who is told to leave, which nodes are woken."""
+"""The actions that a plan needs now: jobs to start, jobs to kill, nodes to wake; and what placed jobs occupy."""
 
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def finish_plan(planner: "Planner", *, unfinished: bool) -> Plan:
-    """Turn the places of a pass into a plan."""
+    """Build the plan from the placements of a pass."""
     due, events = _due_reservations(planner) if planner.accepted else ([], [])
     starting = due + _starting(planner)
     kill: tuple[int, ...] = ()
@@ -26,7 +26,7 @@ def finish_plan(planner: "Planner", *, unfinished: bool) -> Plan:
         starting = _apart(starting)
         kill = jobs_to_kill(planner.besteffort, [*starting, *_soon(planner)])
     dying = union(holder.resources for holder in planner.besteffort if holder.job_id in kill) if kill else 0
-    if planner.ending:  # nobody plans around best-effort jobs, so who is to start may find one that is not gone yet
+    if planner.ending:  # no job is planned around best-effort jobs, so one that is still ending may delay a start
         starting = [job for job in starting if not any(is_in_the_way(last, job) for last in planner.ending)]
     missed = [job_id for job_id in planner.accepted if job_id in planner.unplaced and _is_missed(planner, job_id)]
     late = [job_id for job_id in planner.deadlines if _is_late(planner, planner.waiting[job_id])]
@@ -49,7 +49,7 @@ def finish_plan(planner: "Planner", *, unfinished: bool) -> Plan:
 
 
 def _starting(planner: "Planner") -> list[JobResources]:
-    """Return the waiting jobs whose time has come and whose resources are all there; in a container that runs."""
+    """Return the waiting jobs that are due and whose resources are all ready; inner jobs need a running container."""
     ready, all_ready = planner.available.ready, planner.available.ready == planner.available.existing
     now, waiting = planner.now, planner.waiting
     due = [
@@ -63,12 +63,12 @@ def _starting(planner: "Planner") -> list[JobResources]:
 
 
 def _open(planner: "Planner", kind: OccupancyKind) -> int:
-    """Return what a job of a kind can start on: in a container, the resources of those that run."""
+    """Return the resources that jobs of a kind can start on: for inner jobs, those of running container jobs."""
     return planner.layout.everything if kind.container is None else planner.containers.running(kind.container)
 
 
 def _apart(starting: list[JobResources]) -> list[JobResources]:
-    """Leave out best-effort jobs that were planned before others came to the same resources."""
+    """Leave out best-effort jobs that were planned on resources where another job starts."""
     late = jobs_to_kill(
         [job for job in starting if job.kind.besteffort], [job for job in starting if not job.kind.besteffort]
     )
@@ -99,12 +99,12 @@ def _due_reservations(planner: "Planner") -> tuple[list[JobResources], list[Even
 
 
 def _patience(planner: "Planner", held: int) -> int:
-    """Return how long missing resources are waited for; those that somebody overstays on will come, so: to the end."""
+    """Return how long a reservation waits for missing resources: to its end if overdue jobs hold them."""
     return 1 << 40 if held else planner.settings.reservation_patience
 
 
 def _held_by_others(planner: "Planner", job: PlacedJob, resources: int) -> int:
-    """Return what ordinary jobs still hold of a reservation's resources, past their time."""
+    """Return the resources of a reservation that overdue jobs still hold."""
     kind = planner.kind(job)
     return union(
         settled.occupation.resources & resources
@@ -117,7 +117,7 @@ def _held_by_others(planner: "Planner", job: PlacedJob, resources: int) -> int:
 
 
 def _soon(planner: "Planner") -> list[JobResources]:
-    """Return the accepted reservations for which best-effort jobs have to leave already."""
+    """Return the accepted reservations for which best-effort jobs are killed already."""
     notice = planner.settings.besteffort_notice
     return [
         _holder(planner, job, planner.layout.bits_of(job.resources))
@@ -139,7 +139,7 @@ def _is_late(planner: "Planner", job: WaitingJob) -> bool:
 
 
 def _orphans(planner: "Planner") -> tuple[int, ...]:
-    """Return the jobs whose container is not there: inside of nothing those that run, waiting for it the others."""
+    """Return the running and waiting inner jobs whose container does not exist."""
     live = HOLDS_RESOURCES - {JobState.FINISHING}
     running = [
         job.job_id
@@ -157,7 +157,7 @@ def _orphans(planner: "Planner") -> tuple[int, ...]:
 
 
 def _to_wake(planner: "Planner") -> tuple[str, ...]:
-    """Return the sleeping nodes that jobs are planned on within the notice that waking takes."""
+    """Return the sleeping nodes with a planned start within the notice that waking takes."""
     horizon = planner.now + planner.settings.wake_up_notice
     asleep = union(bits for _, bits in planner.available.asleep)
     placements: list[Placement] = [p for p in planner.placements.values() if p.start <= horizon]
@@ -168,33 +168,33 @@ def _to_wake(planner: "Planner") -> tuple[str, ...]:
 
 
 def own_resources(planner: "Planner", job: PlacedJob) -> int:
-    """Return what a job has of its own, without what every job has."""
+    """Return the resources of a job, without those that every job gets."""
     return without(planner.layout.bits_of(job.resources), planner.available.always)
 
 
 def container_occupation(planner: "Planner", job: PlacedJob) -> Occupation:
-    """Return where and until when others can be inside of a job, if it is a container."""
+    """Return the resources and time that a container job offers to inner jobs."""
     return Occupation(job.start, job.stop, own_resources(planner, job))
 
 
 def occupation_of(planner: "Planner", job: PlacedJob) -> Occupation:
-    """Describe what a job is in others' way with: a suspended one with less, one past its end for another second."""
+    """Return what a placed job occupies: less if it is suspended, one more second if it is overdue."""
     resources = own_resources(planner, job)
     if job.state == JobState.SUSPENDED:
         resources = without(resources, _given_back(planner))
     stop = job.stop + planner.settings.security_time
     if job.state not in {JobState.WAITING, JobState.HOLD}:
-        stop = max(stop, planner.now + 1)  # overdue, yet still there
+        stop = max(stop, planner.now + 1)  # overdue and not ended
     return Occupation(job.start, stop, resources)
 
 
 def killable_jobs(planner: "Planner") -> list[JobResources]:
-    """Return the best-effort jobs that have resources and could be told to leave."""
+    """Return the best-effort jobs that hold resources and can be killed."""
     return _holders(planner, ending=False)
 
 
 def ending_jobs(planner: "Planner") -> list[JobResources]:
-    """Return the best-effort jobs that are about to leave."""
+    """Return the best-effort jobs that are ending."""
     return _holders(planner, ending=True)
 
 
@@ -208,6 +208,6 @@ def _holders(planner: "Planner", *, ending: bool) -> list[JobResources]:
 
 
 def _given_back(planner: "Planner") -> int:
-    """Return the resources that a suspended job leaves to others."""
+    """Return the resources that a suspended job releases."""
     types = planner.layout.by_value("type") if "type" in planner.layout.table.columns else {}
     return union(types.get(kind, 0) for kind in planner.settings.shared_when_suspended)

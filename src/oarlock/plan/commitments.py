@@ -1,9 +1,9 @@
-"""Dates that were told and are kept (`conservative`): whoever was promised a place has it before anybody looks for one.
+"""Promised starts that are kept (policy `conservative`): promised jobs are placed before all others.
 
-On a cluster that runs, seconds pass between a decision and a start: a job that began two seconds late is over two
-seconds late, and so is whoever was promised its resources. So promises are held in the order of their dates, each on
-its own resources, and one that is not free any more at its date is held at the first instant at which it is: those
-behind it move by as much. After that everybody looks for something better (`Planner.improve_place`).
+On a real cluster seconds pass between a decision and a start: a job that started two seconds late ends two seconds
+late, and so the next job on its resources starts late. Promises are placed in the order of their dates, each on its own
+resources; where these are not free at the date, at the first instant at which they are, so later promises shift by as
+much. After that each job looks for an earlier place (`Planner.improve_place`).
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def promised_placements(planner: "Planner", snapshot: Snapshot) -> dict[int, Placement]:
-    """Return the places that waiting jobs were told earlier, as far as they are still what the jobs ask for."""
+    """Return the promised placements of waiting jobs, as far as they still match the requests."""
     if not snapshot.promised:
         return {}
     return {
@@ -35,7 +35,7 @@ def promised_placements(planner: "Planner", snapshot: Snapshot) -> dict[int, Pla
 
 
 def _place(planner: "Planner", job: WaitingJob, promise: Promise) -> Placement | None:
-    """Return a place as it was promised; None if resources are gone, or have other properties now."""
+    """Return a promised placement; None if resources are gone or their properties have changed."""
     choice = next((choice for choice in job.choices if choice.moldable_id == promise.moldable_id), None)
     resources = planner.layout.bits_of(promise.resources)
     if choice is None or resources.bit_count() < len(promise.resources):
@@ -43,7 +43,7 @@ def _place(planner: "Planner", job: WaitingJob, promise: Promise) -> Placement |
     try:
         fit = planner.fit(choice.shape)
     except (OarlockError, ValueError):
-        return None  # it will be set aside when its turn comes
+        return None  # it is set aside when it is planned
     if not fit.fits(planner.units(fit, resources)):
         return None
     return Placement(job.job_id, choice.moldable_id, promise.start, promise.start + choice.walltime, resources)

@@ -1,4 +1,4 @@
-"""What a plan stands on: which resources there are, how requests are compiled for them, and what keeps the time."""
+"""The inputs of a plan: resources, their availability, the request compiler, the occupancy to use."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,11 +11,11 @@ from oarlock.plan.settings import PlanSettings
 from oarlock.plan.timeline.occupancy import Occupancy
 
 NewOccupancy = Callable[[int, int], Occupancy]
-"""(now, usable resources) → an empty chart."""
+"""(now, usable resources) → an empty occupancy."""
 
 
 class PlanInputs(NamedTuple):
-    """Resources under a plan; made of a table (`laid_out`), or a number that are all alike (`pool`)."""
+    """The resources of a plan, from a table (`inputs_from_table`) or a number of identical ones (`counted_inputs`)."""
 
     layout: ResourceLayout
     fitter: Fitter

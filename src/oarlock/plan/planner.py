@@ -1,4 +1,4 @@
-"""The pass: queues in priority order, each job given the earliest place that delays nobody before it."""
+"""The scheduling pass: queues by priority, each job at the earliest place that delays no job before it."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
@@ -49,13 +49,13 @@ def make_plan(
     out_of_time: OutOfTime = never,
     previous: Plan | None = None,
 ) -> Plan:
-    """Plan everything. Of a `previous` plan, dates are kept where the policy keeps them; all, if it was unfinished."""
+    """Plan all jobs. Dates of a `previous` plan are kept where the policy keeps them; all if it was unfinished."""
     planner = Planner(snapshot, now=now, settings=settings or PlanSettings())
     return planner.run(out_of_time=out_of_time, previous=previous)
 
 
 class Planner:
-    """A snapshot being planned. After `run` it answers questions (`explain`) and takes single events (`live`)."""
+    """The state of a scheduling pass. After `run`, `explain` reads it and `incremental` feeds it single events."""
 
     def __init__(
         self, snapshot: Snapshot, *, now: int, settings: PlanSettings, inputs: PlanInputs | None = None
@@ -84,7 +84,7 @@ class Planner:
         self.answered: list[int] = []
         self.promised: Mapping[int, Placement]
         self._carried: Mapping[int, Placement] = {}
-        # Who is past its end, yet not over, keeps the jobs that depend on it from starting now.
+        # An overdue job that has not ended keeps its dependants from starting now.
         self.ends = {job.job_id: max(job.stop, now + 1) for job in snapshot.placed}
         for job in snapshot.placed if self.containers.needed else ():
             self.containers.open(job, actions.container_occupation(self, job))
@@ -108,7 +108,7 @@ class Planner:
         return actions.finish_plan(self, unfinished=not all(finished))
 
     def add(self, job: WaitingJob) -> None:
-        """Place one job more, behind all others."""
+        """Place another job after all others."""
         self.waiting[job.job_id] = job
         if job.reservation == Reservation.TO_SCHEDULE:
             self.dated.add(job.job_id)
@@ -126,7 +126,7 @@ class Planner:
                 pass
 
     def begin(self, board: Occupancies, now: int, ends: dict[int, int]) -> None:
-        """Begin a pass anew on a board that holds nobody but those who have their place; `ends` are theirs."""
+        """Restart the pass on occupancies that contain only placed jobs; `ends` are their ends."""
         self.occupancies, self.now, self.ends = board, now, ends
         self.placements, self.unplaced, self._queue_passes = {}, {}, {}
         self.events, self.answered, self._carried = [], [], {}
@@ -147,14 +147,14 @@ class Planner:
         self._preemptible = preemptible_resources(self.besteffort)
 
     def fit(self, shape: int) -> Fit:
-        """Return a compiled shape; compiled when first asked for."""
+        """Return the compiled shape of an index; cached."""
         fit = self._fits.get(shape)
         if fit is None:
             fit = self._fits[shape] = self.fitter.compile(self.shapes[shape])
         return fit
 
     def units(self, fit: Fit, resources: int) -> int:
-        """Return a set in the units that a shape asks about: its whole nodes, or its resources."""
+        """Return a set of resources in the units of a shape: its whole nodes, or the resources themselves."""
         return self.fitter.whole_nodes(resources) if fit.of_nodes else resources
 
     def kind(self, job: WaitingJob | PlacedJob) -> OccupancyKind:
@@ -167,7 +167,7 @@ class Planner:
         except BadTimesharing:
             if isinstance(job, WaitingJob):
                 raise
-            sharing = None  # it has its resources already; that it shares with nobody is safe
+            sharing = None  # it holds its resources already; not to share them is safe
         container = self.containers.room_of(
             job, None if isinstance(job, WaitingJob) else actions.own_resources(self, job)
         )
@@ -176,7 +176,7 @@ class Planner:
         )
 
     def duration(self, kind: OccupancyKind, walltime: int) -> int:
-        """Return for how long a place must be free: the walltime, and the security time between jobs."""
+        """Return how long a job occupies resources: the walltime and the security time between jobs."""
         if kind.besteffort:
             return max(self.settings.besteffort_duration, self.settings.security_time)
         return walltime + self.settings.security_time
@@ -186,7 +186,7 @@ class Planner:
         queue_pass = self.queue_pass(queue, jobs)
         if queue_pass is None:
             return True
-        if jobs and out_of_time():  # no answer to reservations before better jobs have theirs
+        if jobs and out_of_time():  # reservations are not answered before jobs of higher queues are placed
             self.set_unplaced(jobs, Obstacle.OUT_OF_TIME, _RAN_OUT)
             return False
         while queue_pass.at < queue_pass.dated or queue_pass.over or not out_of_time():
@@ -228,14 +228,14 @@ class Planner:
             self.events.append(Event(EventType.SCHEDULER_JOB_SET_ASIDE, self.now, message, job.job_id))
 
     def may_backfill(self, job: WaitingJob) -> bool:
-        """Return whether a job without a date was looked at, and could start before those who have one."""
+        """Return whether a job without a date may be backfilled."""
         queue_pass = self._queue_passes.get(job.queue)
         return (
             queue_pass is not None and queue_pass.only_starts and not queue_pass.strict_order and job in queue_pass.jobs
         )
 
     def fits_empty_cluster(self, shape: int) -> bool:
-        """Return whether a shape could start if all that is there were free."""
+        """Return whether a shape fits if all available resources are free."""
         cached = self._fits_empty.get(shape)
         if cached is None:
             fit = self.fit(shape)
@@ -245,7 +245,7 @@ class Planner:
     def place(self, job: WaitingJob, held: Placement | None = None) -> None:
         """Place a job at the earliest start that delays no job before it, or record why there is none.
 
-        The place that it `held` is only given up for one that is as good.
+        The place that it `held` is given up only for one that is at least as good.
         """
         kind = self.kind(job)
         occupancy = self.occupancies.occupancy(kind)
@@ -269,7 +269,7 @@ class Planner:
             self.unplaced[job.job_id] = self.why_never(job, kind)
 
     def earliest(self, job: WaitingJob) -> int | Blocked:
-        """Return the instant from which a job may start, for its own wish, its container and the jobs it depends on."""
+        """Return the earliest start that a job's date, container and dependencies allow, or what blocks it."""
         if job.types and (container := self.containers.room_of(job)) is not None:
             blocked = self.containers.blocked(container)
             if blocked is not None:
@@ -284,7 +284,7 @@ class Planner:
         )
 
     def hole_length(self, kind: OccupancyKind, walltime: int) -> int:
-        """Return how long a hole must be: no shorter than the job, nor than the site's minimum."""
+        """Return how long a free window must be: the job's duration, or the site's minimum if that is longer."""
         return max(self.duration(kind, walltime), self.settings.minimum_hole)
 
     def place_before_deadline(
@@ -301,7 +301,7 @@ class Planner:
         )
 
     def choose_resources(self, kind: OccupancyKind, fit: Fit, free: int) -> int:
-        """Choose resources; where no best-effort job has to die for it, if there are as good ones."""
+        """Choose resources of a free set, if possible without killing best-effort jobs."""
         if self._preemptible and not kind.besteffort:
             dying = self._preemptible.get(kind.container, 0)
             danger = self.fitter.touched_nodes(dying) if fit.of_nodes else dying
@@ -313,7 +313,7 @@ class Planner:
     def _assign(self, job: WaitingJob, placement: Placement, kind: OccupancyKind, occupancy: Occupancy | None) -> None:
         length = self.duration(kind, placement.stop - placement.start)
         occupation = Occupation(placement.start, placement.start + length, placement.resources)
-        if always := self.available.always:  # everybody has these, so nobody takes them from anybody
+        if always := self.available.always:  # every job gets these, so they are not occupied
             occupation = replace(occupation, resources=without(placement.resources, always))
             placement = replace(placement, resources=placement.resources | always)
         self.occupancies.settle(job.job_id, kind, occupation, found_in=occupancy)
@@ -324,7 +324,7 @@ class Planner:
         self.placements[job.job_id] = placement
 
     def keep_place(self, job: WaitingJob, old: Placement, kind: OccupancyKind, earliest: int) -> bool:
-        """Keep the place that an earlier pass gave, if it is still there."""
+        """Keep the place of an earlier pass if it is still free; return whether it is."""
         occupancy = self.occupancies.occupancy(kind)
         resources = without(old.resources, self.available.always)
         stop = old.start + self.duration(kind, old.stop - old.start)
@@ -338,7 +338,7 @@ class Planner:
     def improve_place(self, job: WaitingJob) -> None:
         """Move a job to the earliest place while all others keep theirs; its own resources count as free.
 
-        It may be too short a hole for anybody who looks for one.
+        Its present place may be shorter than `minimum_hole`, so a search alone would not find it again.
         """
         held = self.placements.pop(job.job_id, None)
         if held is not None:
@@ -361,7 +361,7 @@ class Planner:
             self.unplaced[job.job_id] = window
 
     def why_never(self, job: WaitingJob, kind: OccupancyKind) -> Unplaced:
-        """Explain why there is never a place: too much for the cluster, for what is left of it, or for a limit."""
+        """Explain why a job never gets a place: it exceeds the cluster, the available part of it, or a limit."""
         fits = [self.fit(choice.shape) for choice in job.choices]
         if not any(fit.fits(self.units(fit, self.available.existing)) for fit in fits):
             return Unplaced(job.job_id, Obstacle.TOO_BIG, "the cluster never has what it asks for, even empty")

@@ -1,8 +1,8 @@
-"""A queue's turn in a pass: its jobs one after the other, as its policy says.
+"""The pass over one queue: its jobs in the order of its policy, with backfilling.
 
-First those that ask for a date, then the others in order. As long as the policy has dates to promise, a job gets the
-earliest place that delays nobody before it; after that a job is only looked at for starting now. Whoever drives a turn
-may stop between two jobs and go on later.
+New reservations come first, then the other jobs in order. As long as the policy has dates to promise, a job gets the
+earliest place that delays no job before it; after that, jobs can only start now (backfill) or wait. The caller may stop
+between two jobs and continue later.
 """
 
 from bisect import insort
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 
 class QueuePass:
-    """One queue being planned: `jobs[at:]` are still to come; the first `dated` of all ask for a date.
+    """The state of the pass over a queue: `jobs[at:]` are not planned yet; the first `dated` jobs are new reservations.
 
-    `in_line`: nobody may pass a job that waits. `only_starts`: those to come are only looked at for starting now.
+    `strict_order`: no job may be backfilled. `only_starts`: the remaining jobs can only start now.
     """
 
     def __init__(
         self, planner: "Planner", policy: Policy, dated: list[WaitingJob], undated: list[WaitingJob], usage: Usage
     ) -> None:
         self._planner, self._shortest_first = planner, policy.backfill is Backfill.SHORTEST_FIRST
-        self._dates = policy.reservations  # how many may still be promised; None: as many as it takes
+        self._dates = policy.reservations  # how many dates may still be promised; None: no limit
         self.strict_order, self.only_starts = policy.backfill is Backfill.NOBODY, False
         chosen = policy.order(undated, usage, planner.settings)
         self.jobs, self.at, self.dated = dated + chosen if dated else chosen, 0, len(dated)
@@ -60,7 +60,7 @@ class QueuePass:
         return True
 
     def skip_to(self, at: int) -> None:
-        """Pass over the next jobs without a word, since it is known that they cannot start now."""
+        """Skip the next jobs without a reason: the caller knows that they cannot start now."""
         self.at = at
 
     def append(self, job: WaitingJob) -> None:
@@ -77,7 +77,7 @@ class QueuePass:
 
     @property
     def left(self) -> list[WaitingJob]:
-        """The jobs still to come."""
+        """The jobs that are not planned yet."""
         return self.jobs[self.at :]
 
     @property
@@ -116,7 +116,7 @@ def _shortness(job: WaitingJob) -> int:
 
 
 def start_now(planner: "Planner", job: WaitingJob, *, otherwise: str) -> None:
-    """Start a job at once where it delays nobody who has a date; if it cannot, `otherwise` tells why."""
+    """Start a job now if that delays no job with a date; if it cannot, record the reason (`otherwise` by default)."""
     if must_wait(planner, job):
         return
     kind, limits = planner.kind(job), planner.limits
@@ -139,7 +139,7 @@ def start_now(planner: "Planner", job: WaitingJob, *, otherwise: str) -> None:
 
 
 def must_wait(planner: "Planner", job: WaitingJob) -> bool:
-    """Return whether a job has to wait for others to end, or for its own date; if so it is told."""
+    """Return whether a job has to wait for dependencies or its own date; if so, record the reason."""
     earliest, now = planner.earliest(job), planner.now
     if isinstance(earliest, Blocked):
         planner.unplaced[job.job_id] = Unplaced(job.job_id, earliest.obstacle, earliest.detail)

@@ -1,4 +1,4 @@
-"""What a site can set about planning, under plain names; `config` fills it from the manual's keys."""
+"""Settings of the planner; `config` fills them from the manual's keys."""
 
 from msgspec import Struct
 
@@ -20,8 +20,8 @@ class Fairness(Struct, frozen=True):
 class Weights(Struct, frozen=True):
     """Multi-factor priority: what weighs how much, and what names are worth (per cent); times in seconds.
 
-    `age_limit`: waiting longer than this adds nothing, so that nobody who only waits overtakes everybody else.
-    `half_life`: what was used so long ago counts half.
+    `age_limit`: waiting longer than this adds nothing, so that age alone does not outweigh all other terms.
+    `half_life`: usage of that age counts half.
     """
 
     age: float = 1.0
@@ -57,6 +57,6 @@ class PlanSettings(Struct, frozen=True, kw_only=True):
     wake_up_notice: int = 600
     pack: bool = False
     depth: int | None = None
-    quotas: QuotaBook | None = None  # what of it holds is for whoever reads the snapshot to say
+    quotas: QuotaBook | None = None  # the reader of the snapshot resolves which rules hold
     fairness: Fairness = Fairness()
     weights: Weights = Weights()

@@ -1,4 +1,6 @@
-"""The hierarchy of a group, as a tree of sets, and the choice of resources in it. Right for every request.
+"""The resource hierarchy of a request group as a tree of sets, and the choice of resources in it.
+
+This is the reference algorithm: it is correct for every request.
 
 A vertex is a value of a level below the value of the level above; its children come in resource order. A vertex
 survives when enough of its children do: `n` of them, ALL that there were before anything was taken, or at least one
@@ -17,8 +19,8 @@ from oarlock.plan.sets.layout import ResourceLayout, bits_at
 
 
 class Demand(NamedTuple):
-    """Counts `of` the same resources in the same way. Whoever asks for as much or more in every one of them has no
-    place where the other has none."""
+    """A request as comparable counts `of` the same resources: where a demand does not fit, no demand fits that is as
+    large or larger in every count."""
 
     of: Hashable
     counts: tuple[int, ...]
@@ -56,7 +58,7 @@ def with_counts(vertex: Vertex, levels: Sequence[Level], depth: int = 0) -> Vert
 
 
 class RequestTrees:
-    """The trees of a layout: each is grown once, and copied for whoever asks the same with other counts."""
+    """The trees of a layout: each is built once, and copied for requests with other counts."""
 
     def __init__(self, layout: ResourceLayout) -> None:
         self._layout = layout
@@ -121,7 +123,7 @@ def survivors(vertex: Vertex, free: int) -> int:
 
 
 def minimum_size(vertex: Vertex) -> int:
-    """Return how many resources a vertex needs at the very least; no number of free resources below that will do."""
+    """Return a lower bound on the resources that a vertex needs; fewer free ones never fit."""
     if not vertex.children:
         size = vertex.bits.bit_count()
         return size if vertex.count == ALL else max(vertex.count, 1)

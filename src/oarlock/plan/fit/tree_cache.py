@@ -1,9 +1,9 @@
-"""The tree of a request, with a memory: what a node offers depends only on which of its resources are free.
+"""The tree of a request with a cache per node: what is chosen in a node depends only on its free resources.
 
-The tree is cut where its vertices first lie inside one node each. Below the cut a node's answer is looked up by what
-is free of its field (nodes of the same build share one memory); above it the surviving vertices are counted, a number a
-parent. One question differs little from the last one, mostly in a node or two, so only nodes that differ are looked up
-again. Where no such cut exists, because values span nodes or nodes have no fields, the tree is walked as it is.
+The tree is cut at the first depth where each vertex lies inside one node. Below the cut, the choice in a node is looked
+up by the free part of its field (nodes of the same build share one cache); above it, surviving vertices are counted.
+One free set differs from the last one mostly in a node or two, so only nodes that differ are looked up again. Where no
+such cut exists, because values span nodes or nodes have no fields, the whole tree is walked.
 """
 
 from bisect import bisect_right
@@ -16,12 +16,12 @@ from oarlock.model.request import ALL, Level
 from oarlock.plan.fit.tree import Demand, Vertex, choose, count_kept, minimum_size, survivors
 from oarlock.plan.sets.layout import NodeResources, ResourceLayout
 
-_REMEMBERED = 20_000  # answers kept for one build of node
+_REMEMBERED = 20_000  # cached choices of one build
 
 
 @dataclass(slots=True)
 class NodeBuild:
-    """Nodes that look alike to a request: the vertices inside them, from the node's own first bit on."""
+    """Nodes that are alike to a request: the vertices inside them, shifted to the node's first bit."""
 
     vertices: tuple[Vertex, ...]
     choices: dict[int, tuple[int, ...]] = field(default_factory=dict)
@@ -64,12 +64,12 @@ class UpperVertex:
         return not self.children or self.survivors(alive, enough=self.need) >= self.need
 
     def survivors(self, alive: int, *, enough: int | None = None) -> int:
-        """Return how many children survive; whoever knows how many are enough need not count on."""
+        """Return how many children survive; counting stops at `enough`."""
         if not self.children:
             return (alive & self.mask).bit_count()
         have = 0
         for child in self.children:
-            # Most do not, and are told so without a call.
+            # Most children fail this count, so the call is avoided for them.
             if (alive & child.mask).bit_count() >= child.need and (not child.children or child.survives(alive)):
                 have += 1
                 if have == enough:
@@ -92,7 +92,7 @@ class UpperVertex:
 
 
 class TreeFit:
-    """A group's tree, ready to be asked."""
+    """The fit of a group that needs its tree, with cached choices per node."""
 
     monotone = True
     of_nodes = False
@@ -102,15 +102,15 @@ class TreeFit:
         self.demand = _demand(root, levels)
         self.least = minimum_size(self.root)
         self._cut: list[Vertex] = []
-        self._nodes: list[NodeInTree] = []  # by where their fields begin
+        self._nodes: list[NodeInTree] = []  # in the order of their fields
         self._shifts: list[int] = []
         depth = _cut_depth(layout, self.root)
         if depth:
             self._upper = self._cut_off(self.root, depth)
             self._make_nodes(layout)
         self._lows = [node.low for node in self._nodes]
-        self._last_free = 0  # the free set of the last question,
-        self._parts = [0] * len(self._nodes)  # what of it is each cell's,
+        self._last_free = 0  # the free set of the last call,
+        self._parts = [0] * len(self._nodes)  # the part of each node in it,
         self._choices = [0] * len(self._cut)  # what each vertex at the cut takes of it,
         self._alive = 0  # and which of them take anything
 
@@ -182,7 +182,7 @@ class TreeFit:
 
 
 def _demand(root: Vertex, levels: Sequence[Level]) -> Demand | None:
-    """Return how much is asked for at each level; ALL and BEST are no counts."""
+    """Return the requested count of each level; None for ALL and BEST."""
     counts = tuple(level.count for level in levels)
     return Demand((root.bits, *(level.name for level in levels)), counts) if min(counts) > 0 else None
 

@@ -1,4 +1,4 @@
-"""A plan that lives, planned from the beginning: limits, priorities, dates change with time, not only with events."""
+"""Full passes of an incremental plan, where limits, priorities or dates change with time and not only with events."""
 
 from collections.abc import Iterable, Mapping
 
@@ -14,19 +14,19 @@ from oarlock.plan.rules.containers import container_of, is_container
 
 
 def is_needed(planner: Planner, jobs: Iterable[WaitingJob]) -> bool:
-    """Return whether anything decides about jobs that a look at free resources does not tell."""
+    """Return whether more than free resources decides which jobs start, so that every decision is a full pass."""
     ranked = planner.settings.pack or any(queue.weighs or queue.predicts for queue in planner.queues)
     return ranked or bool(planner.limits) or planner.containers.needed or any(map(is_special, jobs))
 
 
 def is_special(job: WaitingJob) -> bool:
-    """Return whether a job alone is enough for that."""
+    """Return whether a job by itself requires full passes: inner jobs, containers, own dates, deadlines."""
     inner = bool(job.types) and (is_container(job.types) or container_of(job.types) is not None)
     return inner or job.not_before > 0 or job.deadline is not None
 
 
 def replan(snapshot: Snapshot, inputs: PlanInputs, planner: Planner, promised: Mapping[int, Placement] | None) -> Plan:
-    """Plan everything that a planner knows as a pass of its own, and let the planner have what came of it."""
+    """Run a full pass on the jobs of a planner, and store the result in the planner."""
     now, available = planner.now, planner.available
     asleep = tuple([sleeping for sleeping in available.asleep if sleeping[0] > now])
     seen = replace(
@@ -36,7 +36,7 @@ def replan(snapshot: Snapshot, inputs: PlanInputs, planner: Planner, promised: M
         placed=tuple(planner.placed.values()),
         recent=planner.recent,
     )
-    # Here nothing that is promised is checked again, so that predictions are for those only who promised nothing.
+    # Promises are not verified here as in `predict.make_plan`, so run times are predicted only where there are none.
     predicting = set() if planner.accepted or planner.dated or seen.windows else predict.predicting_queues(seen)
     shown = predict.with_predictions(seen, predicting, now=now) if predicting else seen
     whole = Planner(
@@ -50,13 +50,13 @@ def replan(snapshot: Snapshot, inputs: PlanInputs, planner: Planner, promised: M
 
 
 class RunHistory:
-    """How long the last two jobs of every user ran: of those that are over, the ones that were submitted last."""
+    """The run times of every user's last two ended jobs, by submission."""
 
     def __init__(self, before: Mapping[str, tuple[int, ...]]) -> None:
         self._before, self._runs = before, dict[str, list[tuple[int, int]]]()
 
     def ended(self, planner: Planner, job: PlacedJob) -> None:
-        """Remember a job that is over now."""
+        """Record a job that has just ended."""
         if job.state in HOLDS_RESOURCES:
             runs = sorted([*self._runs.get(job.user, ()), (job.job_id, planner.now - job.start)], reverse=True)[:2]
             self._runs[job.user] = runs

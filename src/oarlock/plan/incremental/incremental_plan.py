@@ -1,14 +1,14 @@
-"""A plan that lives: one event at a time, deciding just what a whole pass on the same snapshot would decide.
+"""The incremental plan: handles one event at a time, with the decisions of a full pass on the same snapshot.
 
-Two boards are kept. The *base* holds those who have their place: jobs that run, accepted reservations. The board of the
-pass holds the waiting jobs besides. An event changes the base only where it happens: an early end gives back its own
-resources, a start takes them.
+Two sets of occupancies are kept. The *base* contains placed jobs: running ones and accepted reservations. Those of the
+pass contain the waiting jobs too. An event changes the base only locally: an early end releases the job's resources, a
+start occupies them.
 
-A pass asks "who starts now?", and inside a pass room only shrinks. So before each job one asks whether any kind of job
-that is still to come could start now at all; as soon as none could, the pass is left where it is: whoever starts is
-known, exactly. It is taken up again when a new job comes that could, and made anew when room was given back. The dates
-of the jobs that it did not come to are those of an older pass, until `refresh` goes to the end. Where limits or their
-own dates hold jobs back, every decision is a whole pass (`anew`).
+A pass decides which jobs start now, and inside a pass free sets only shrink. So before each job the plan checks whether
+any class of remaining jobs could start now; as soon as none could, the pass is suspended: all starts are known. It is
+resumed when a new job comes that could start, and restarted when resources were released. Jobs that it did not reach
+keep the dates of an older pass until `refresh` completes it. Where limits or own dates restrict jobs, every decision is
+a full pass (`full_replan`).
 """
 
 from heapq import heapify, heappop, heappush
@@ -31,11 +31,11 @@ from oarlock.plan.timeline.occupancy import FOREVER
 
 
 class IncrementalPlan:
-    """A cluster that is planned from event to event.
+    """A plan that is updated from event to event.
 
-    Tell it what happens (`submitted`, `started`, `accepted`, `ended`), let time pass (`advance`), ask it what has to
-    happen (`decide`). Changes of resources or settings need a new one. `punctual`: nobody ever overstays; otherwise a
-    job past its walltime holds its resources until it is told to have ended.
+    Feed it events (`submitted`, `started`, `accepted`, `ended`) and the time (`advance`), then call `decide`. New
+    resources or settings need a new plan. `punctual`: no job is ever overdue; otherwise a job past its walltime holds
+    its resources until it is reported as ended.
     """
 
     def __init__(
@@ -74,12 +74,12 @@ class IncrementalPlan:
         heapify(self._edges)
         policies = [policy for queue in snapshot.queues if (policy := find_policy(queue.policy)) is not None]
         self._keeps_dates = any(policy.keeps_dates for policy in policies)
-        # Where an order leaves jobs out, others move up when some have gone.
+        # Where an order leaves jobs out, others move up when jobs leave the queue.
         self._in_order = self.planner.settings.depth is None and all(policy.order is fifo for policy in policies)
         self._some_strict_order = any(policy.backfill is Backfill.NOBODY for policy in policies)
         self._always_whole = bool(self.planner.available.asleep) or self._keeps_dates
 
-    # What happens.
+    # Events.
 
     def submitted(self, job: WaitingJob) -> None:
         """Add a waiting job."""
@@ -129,7 +129,7 @@ class IncrementalPlan:
             if (container := self.planner.containers.close(job_id)) is not None:
                 self._base.forget_container(container)
             self._stale = self._stale or settled.occupation.stop > self.now
-            if "besteffort" in placed.types:  # nobody has to avoid it any more
+            if "besteffort" in placed.types:  # its resources need not be avoided any more
                 self.planner.update_besteffort()
                 self._stale = True
         self._ends.pop(job_id, None)
@@ -170,21 +170,21 @@ class IncrementalPlan:
         if not self._on_base and not self._stale:
             self.planner.occupancies.advance(now)
 
-    # What follows.
+    # Decisions.
 
     def decide(self) -> Plan:
         """Return what has to happen now (starts, answered reservations, kills), exactly as a full pass would.
 
-        Dates of jobs that wait are there as far as the pass had to go.
+        Dates of waiting jobs are present only as far as the pass had to go.
         """
         return self._decided(whole=self._always_whole)
 
     def refresh(self, out_of_time: OutOfTime = never) -> Plan:
-        """Plan to the end, so that every date is today's; a pass that ran out of time goes on at the next call."""
+        """Complete the pass, so that every date is current; a pass that ran out of time continues at the next call."""
         return self._decided(whole=True, out_of_time=out_of_time)
 
     def promise(self) -> Plan:
-        """Plan as far as policies promise dates, whether anybody starts or not."""
+        """Plan as far as policies promise dates, whether jobs start or not."""
         return self._decided(whole=self._always_whole, dates=True)
 
     def _decided(self, *, whole: bool, dates: bool = False, out_of_time: OutOfTime = never) -> Plan:
@@ -196,7 +196,7 @@ class IncrementalPlan:
             return plan
         planner = self.planner
         if self._stale and not (planner.waiting or planner.accepted or planner.placements or planner.unplaced):
-            # Nobody wants anything: the pass is begun when somebody does.
+            # No job waits: the pass begins when one does.
             return Plan(now=self.now, ids=planner.layout.ids, placements={}, unplaced={})
         if (
             self._continue_pass(whole=whole, dates=dates, out_of_time=out_of_time)
@@ -210,23 +210,23 @@ class IncrementalPlan:
             self._due = {number for number, place in planner.placements.items() if place.start <= now} & waiting.keys()
         else:
             plan = Plan(now=self.now, ids=planner.layout.ids, placements=planner.placements, unplaced=planner.unplaced)
-        # The pass goes on later, while a plan that was handed out stays as it is.
+        # The pass may continue later, and must not change a plan that was returned.
         planner.placements, planner.unplaced = planner.placements.copy(), planner.unplaced.copy()
         return plan
 
     def has_room(self, job: WaitingJob) -> bool:
-        """Return whether a job fits into what is free at this very instant."""
+        """Return whether a job fits into what is free at this instant."""
         occupancy, choices = self._base.occupancy(self.planner.kind(job)), job.choices
         return any(occupancy.find_now(self.planner.fit(choice.shape), 1) is not None for choice in choices)
 
     def foreseen(self, job_id: int) -> Placement | None:
-        """Return the place that a waiting job was told last; it may be of an older pass."""
+        """Return the latest placement of a waiting job; it may come from an older pass."""
         return self.planner.placements.get(job_id) or self._older.get(job_id)
 
     # The pass.
 
     def _continue_pass(self, *, whole: bool, dates: bool, out_of_time: OutOfTime) -> bool:
-        """Go on with the pass as far as it has to go; says whether anybody had their turn."""
+        """Continue the pass as far as it has to go; return whether a job was planned."""
         went = False
         if self._stale:
             self._begin()
@@ -261,7 +261,7 @@ class IncrementalPlan:
         self._stale = False
 
     def _current_pass(self, *, whole: bool) -> QueuePass | None:
-        """Return the turn that the pass is in; None when it is over, or nobody is left who may pass."""
+        """Return the current queue pass; None when all queues are done, or no job may be backfilled."""
         queues = self.planner.queues
         while True:
             queue_pass = self._queue_passes[-1] if self._queue_passes else None
@@ -277,7 +277,7 @@ class IncrementalPlan:
             self._queue_passes.append(self.planner.queue_pass(queue, list(self._queues.get(queue.name, {}).values())))
 
     def _is_worth_continuing(self, queue_pass: QueuePass) -> bool:
-        """Return whether somebody to come could start; in a line, the next one, unless it is no obstacle to others."""
+        """Return whether a remaining job could start; in strict order, the next one, unless it can be ignored."""
         if not queue_pass.strict_order:
             return self._candidates.left(self.planner.occupancies)
         classes = self._classes.of(queue_pass.jobs[queue_pass.at].job_id)
@@ -292,14 +292,15 @@ class IncrementalPlan:
         job_id = queue_pass.jobs[queue_pass.at].job_id
         classes = self._classes.of(job_id)
         if self._on_base:
-            self._candidates.could_start(classes, self._base)  # so that the base has the timelines that its copy needs
+            # This builds the timelines in the base, so that every later copy has them.
+            self._candidates.could_start(classes, self._base)
             self.planner.occupancies, self._on_base = self._base.copy(), False
         self._candidates.gone(classes)
         queue_pass.step()
         self._unanswered.discard(job_id)
 
     def _skip_impossible(self, queue_pass: QueuePass) -> None:
-        """Pass over those who are only looked at for starting now, and cannot."""
+        """Skip jobs that can only start now, and cannot."""
         board, candidates, jobs = self.planner.occupancies, self._candidates, queue_pass.jobs
         for at in range(queue_pass.at, len(jobs)):
             classes = self._classes.of(jobs[at].job_id)
@@ -310,14 +311,14 @@ class IncrementalPlan:
         queue_pass.skip_to(len(jobs))
 
     def _appendable_pass(self, job: WaitingJob) -> QueuePass | None:
-        """Return the turn that a new job can be appended to: the pass is still in it, and the job is its last."""
+        """Return the queue pass that a new job can be appended to: the current one, if the job is its last."""
         queue_pass = self._queue_passes[-1] if self._queue_passes else None
         queue = self.planner.queues[len(self._queue_passes) - 1]
         if queue_pass is None or queue.name != job.queue or job.reservation == Reservation.TO_SCHEDULE:
             return None
         return queue_pass if self._in_order and next(reversed(self._queues[queue.name])) == job.job_id else None
 
-    # Who is where.
+    # Waiting and placed jobs.
 
     def _admit(self, job: WaitingJob) -> None:
         queue = self._queues.setdefault(job.queue, {})
@@ -368,7 +369,7 @@ class IncrementalPlan:
             planner.accepted[job_id] = placed
         self._ends[job_id] = placement.stop
         heappush(self._edges, placement.stop)
-        if kind.besteffort or reservation is Reservation.SCHEDULED or self._limited:  # it holds more than was sought
+        if kind.besteffort or reservation is Reservation.SCHEDULED or self._limited:  # more than it searched
             self._replace_placed(placed)
         else:
             self._base.settle(job_id, kind, occupation, found_in=self._base.occupancy(kind))

@@ -1,8 +1,8 @@
-"""A plan that is kept between passes: each new snapshot is compared with what is known, and only what differs is told.
+"""The plan cache: an incremental plan kept between passes, updated with the differences to each new snapshot.
 
-Nothing is believed but snapshots, so a decision that was not carried out, or a job that somebody ended, does no harm. A
-pass is made from scratch where resources, queues or settings are others than before, where the clock went back, and
-where limits, priorities or kept dates make every pass a whole one anyway.
+Only snapshots are trusted, so a decision that was not carried out, or a killed job, does no harm. A pass starts from
+scratch when resources, queues or settings have changed or the clock went back. Where limits, priorities or kept
+dates make every pass a full one anyway, no plan is cached.
 """
 
 from oarlock.model.plan import Plan
@@ -15,7 +15,7 @@ from oarlock.plan.settings import PlanSettings
 
 
 def is_cacheable(snapshot: Snapshot, settings: PlanSettings) -> bool:
-    """Return whether a look at free resources tells who starts; elsewhere a kept plan would save nothing."""
+    """Return whether free resources alone decide which jobs start; elsewhere a cached plan would save nothing."""
     limited = settings.pack or snapshot.quotas or snapshot.quota_spans or snapshot.windows
     if limited or any(queue.weighs or queue.predicts or queue.keeps_dates for queue in snapshot.queues):
         return False
@@ -25,7 +25,7 @@ def is_cacheable(snapshot: Snapshot, settings: PlanSettings) -> bool:
 
 
 class PlanCache:
-    """One cluster, planned from snapshot to snapshot."""
+    """Plans of one cluster, updated from snapshot to snapshot."""
 
     def __init__(self, settings: PlanSettings) -> None:
         self._settings = settings
@@ -39,7 +39,7 @@ class PlanCache:
         return self._plan is None
 
     def forget(self) -> None:
-        """Begin from scratch next time."""
+        """Drop the cached plan; the next pass starts from scratch."""
         self._plan = None
 
     def starts(self, snapshot: Snapshot, *, now: int) -> Plan:
@@ -47,11 +47,11 @@ class PlanCache:
         return self._up_to_date(snapshot, now).decide()
 
     def whole(self, snapshot: Snapshot, *, now: int, out_of_time: OutOfTime = never) -> Plan:
-        """Plan to the end."""
+        """Return the plan of a full pass."""
         return self._up_to_date(snapshot, now).refresh(out_of_time)
 
     def _up_to_date(self, snapshot: Snapshot, now: int) -> IncrementalPlan:
-        plan, self._plan = self._plan, None  # whatever fails, the next pass begins from scratch
+        plan, self._plan = self._plan, None  # if anything fails, the next pass starts from scratch
         if plan is None or not self._is_of_the_same(plan, snapshot, now):
             plan = IncrementalPlan(snapshot, now=now, settings=self._settings)
             self._resources, self._queues = snapshot.resources, snapshot.queues

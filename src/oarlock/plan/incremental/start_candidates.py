@@ -1,4 +1,4 @@
-"""Who could start now: asked before each job of a pass, so that it need not go on when nobody could."""
+"""Start candidates: which waiting jobs could start now, checked before each job so that a pass can stop early."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class StartClass:
-    """What decides whether a job can start now: all jobs of a sort can, or none. `possible`: on an empty cluster."""
+    """Jobs that can all start now, or none of them: same kind, shape, length. `possible`: on an empty cluster."""
 
     __slots__ = ("fit", "kind", "length", "possible")
 
@@ -22,7 +22,7 @@ class StartClass:
 
 
 class StartClasses:
-    """The sorts of all jobs that wait and are free to go; `jobs_of` counts the jobs of each."""
+    """The start classes of all waiting jobs without open dependencies; `job_counts` counts the jobs of each."""
 
     def __init__(self, planner: "Planner") -> None:
         self._planner = planner
@@ -31,7 +31,7 @@ class StartClasses:
         self.job_counts: dict[StartClass, int] = {}
 
     def of(self, job_id: int) -> tuple[StartClass, ...]:
-        """Return the sorts of a job: one for each of its alternatives."""
+        """Return the start classes of a job: one per alternative."""
         return self._of_job.get(job_id, ())
 
     def add(self, job: WaitingJob) -> None:
@@ -68,16 +68,16 @@ class StartClasses:
 
 
 class StartCandidates:
-    """The sorts of jobs that are still to come in a pass, and which of them could start.
+    """The start classes of jobs that a pass has not reached yet, and which of them could start.
 
-    Inside a pass room only shrinks: a sort that could not start once never can again. Only where groups want the same
-    resources (`steady` is False) less room may be better, so for such a sort there is always hope.
+    Inside a pass free sets only shrink: a class that could not start once never can again. Only where groups compete
+    for the same resources (`monotone` is False) a smaller set may fit, so such a class always remains a candidate.
     """
 
     __slots__ = ("_gone", "_impossible", "_job_counts", "_untried")
 
     def __init__(self, job_counts: Mapping[StartClass, int]) -> None:
-        """Begin with all jobs to come. `jobs_of` is followed: it counts those who wait, whether they had their turn."""
+        """Begin with all waiting jobs. `job_counts` is a live view: it counts waiting jobs, handled or not."""
         self._job_counts = job_counts
         self._gone: dict[StartClass, int] = {}
         self._untried: list[StartClass] | None = None  # those of `jobs_of`, until somebody asks
@@ -102,7 +102,7 @@ class StartCandidates:
                 gone[start_class] -= 1
 
     def left(self, board: Occupancies) -> bool:
-        """Return whether anybody who is still to come could start now."""
+        """Return whether any remaining job could start now."""
         untried, gone, job_counts, impossible = self._untried, self._gone, self._job_counts, self._impossible
         if untried is None:
             untried = self._untried = list(job_counts)

@@ -1,4 +1,4 @@
-"""Which resources can be used: now, for a date to come, or after being woken up."""
+"""Which resources can be used: now, at a future date, or after being woken up."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ class Availability(NamedTuple):
     """Sets of resources.
 
     `ready`: a job can start on them now. `asleep`: they can be woken, each set until an instant. `existing`: all that
-    are not Dead; a date to come may count on them. `always`: every job gets them; `missing_always`: those not ready.
+    are not Dead; a reservation may use them. `always`: every job gets them; `missing_always`: those not ready.
     """
 
     ready: int

@@ -1,7 +1,7 @@
 """Sets of resources as integers: bit i stands for position i of the layout.
 
-Inner loops use bare `int` (an `and` of 10,000 resources takes a tenth of a microsecond); people get `ResourceSet`.
-Taking away is written `x ^ (x & y)`: Python's `~` makes negative numbers, and `&` with one is ten times slower.
+Inner loops use bare `int` (an `and` of 10,000 resources takes a tenth of a microsecond); `ResourceSet` is for display.
+Difference is written `x ^ (x & y)`: Python's `~` makes negative numbers, and `&` with one is ten times slower.
 """
 
 import re
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from oarlock.plan.sets.layout import ResourceLayout
 
 
-_FEW, _ONE_BY_ONE = 5, 16_000  # so few members, or members times width: taking them one by one is quicker
+_FEW, _ONE_BY_ONE = 5, 16_000  # up to so many members, or members times width, clearing bits one by one is faster
 
 
 def without(bits: int, taken: int) -> int:
@@ -31,13 +31,13 @@ def union(sets: Iterable[int]) -> int:
 def lowest(bits: int, count: int) -> int:
     """Return the `count` lowest members; `bits` must have that many.
 
-    A few are taken one by one. For many, the number is halved until the cut between wanted and unwanted members is
-    found, so that the whole costs about two population counts of the full width.
+    A few are taken one by one. For many, a binary search finds the cut between wanted and unwanted members: each step
+    counts half of the remaining width, which is about two population counts of the full width in all.
     """
     if count <= _FEW or count * bits.bit_length() < _ONE_BY_ONE:
         left = bits
         for _ in range(count):
-            left &= left - 1
+            left &= left - 1  # clears the lowest set bit
         return bits ^ left
     rest, wanted, cut, width = bits, count, 0, bits.bit_length()
     while width > 1:
@@ -53,7 +53,7 @@ def lowest(bits: int, count: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ResourceSet:
-    """A set of resources of one layout, with the operators of a set and a short form for people."""
+    """A set of resources of one layout, with set operators and a short text form."""
 
     layout: "ResourceLayout"
     bits: int

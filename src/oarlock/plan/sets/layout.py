@@ -1,10 +1,9 @@
-"""Where each resource stands in an integer, and which resources make a node.
+"""The layout of resources in an integer: the bit of each resource, and the bits of each node.
 
-Nodes get fields of one width, a power of two, one after the other in the order in which the scheduler prefers them: so
-the free cores of all nodes can be counted at once, inside one big number. A node with more resources than a field is
-wide takes several fields. Resources without a node (licences) follow behind. Where the preferred order mixes the
-resources of different nodes, every resource stands alone (those without a node still last) and nodes are found the slow
-way.
+Each node gets a field of bits; fields have one width, a power of two, in the order of SCHEDULER_RESOURCE_ORDER. So the
+free cores of all nodes can be counted at once, inside one big number. A node with more resources than the width takes
+several fields. Resources without a node (licences) follow after all fields. Where the order mixes the resources of
+different nodes there are no fields: positions follow the order, and nodes are handled by slower code.
 """
 
 from bisect import bisect_right
@@ -18,13 +17,13 @@ from oarlock.model.resource import ResourceOrder, Value
 from oarlock.model.snapshot import ResourceTable
 
 NODE = "network_address"
-_EMPTY = 4  # fields may be that much larger than what stands in them, so that every node fits into one
-_USUAL = 0.9  # the share of nodes that must fit into one field otherwise
+_EMPTY = 4  # fields may have that many times more bits than resources, so that every node fits into one field
+_USUAL = 0.9  # otherwise this share of the nodes must fit into one field
 
 
 @dataclass(frozen=True, slots=True)
 class NodeResources:
-    """A node: its name, its resources, and the bits [low, high) that are its field."""
+    """A node: its name, its resources, and its field, the bits [low, high)."""
 
     name: str
     bits: int
@@ -99,7 +98,7 @@ class ResourceLayout:
         return cached
 
     def _group_by_value(self, column: Sequence[Value]) -> dict[Value, int]:
-        if len(set(column)) == 1:  # nothing is told apart by it
+        if len(set(column)) == 1:  # all resources have the same value
             return {column[0]: self.everything}
         positions_by_value: dict[Value, list[int]] = {}
         for row, at in zip(self.rows, self.place, strict=True):
@@ -107,7 +106,7 @@ class ResourceLayout:
         return {value: bits_at(places) for value, places in positions_by_value.items()}
 
     def unset(self, name: str) -> int:
-        """Return the resources without a value. A node without a name is no node: licences may have an empty text."""
+        """Return the resources without a value. An empty node name counts as none: licences may have an empty text."""
         cached = self._unset.get(name)
         if cached is None:
             column, nothing = self.column(name), {None, ""} if name == NODE else {None}
@@ -169,7 +168,7 @@ def _field_width(sizes: Sequence[int]) -> int:
 
 
 def _power(size: int) -> int:
-    """Return the power of two, a byte at least, that holds so many."""
+    """Return the smallest power of two that is at least `size`, and at least 8: fields are whole bytes."""
     return max(8, 1 << (size - 1).bit_length())
 
 
@@ -183,7 +182,7 @@ def _plain(table: ResourceTable, rows: list[int], names: Sequence[Value]) -> Res
 
 
 def preferred_rows(table: ResourceTable, order: Sequence[ResourceOrder]) -> list[int]:
-    """Return the row numbers of a table in that order; ties go to the lower resource id; nothing comes last."""
+    """Return the row numbers of a table in an order; ties go to the lower resource id, missing values are last."""
     rows = sorted(range(len(table.ids)), key=table.ids.__getitem__)
     for term in reversed(order):
         if term.column == "resource_id":

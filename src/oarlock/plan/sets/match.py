@@ -1,7 +1,7 @@
-"""A condition → the set of resources it is true for, all at once.
+"""Evaluation of a condition on all resources at once.
 
-SQL's logic has three values, so a condition gives two sets: where it is true and where it is unknown. A test is made
-once a distinct value of its column (by `lang.where.truth`, the reading of one row); the logic is `&` and `|` of
+SQL's logic has three values, so the result is two sets: where the condition is true and where it is unknown. A
+comparison is evaluated once per distinct value of its column (by `lang.where.truth`); the logic is `&` and `|` of
 integers.
 """
 
@@ -74,7 +74,7 @@ def _by_value(layout: ResourceLayout, test: Condition, name: str) -> MatchResult
 
 
 def _by_row(layout: ResourceLayout, test: Condition, names: list[str]) -> MatchResult:
-    """Test each resource: for what compares two columns, or only literals."""
+    """Evaluate a test row by row: it compares two columns, or only literals."""
     values_by_column = [layout.column(name) for name in names]
     positions_by_truth: dict[bool | None, list[int]] = {True: [], None: [], False: []}
     for row, at in zip(layout.rows, layout.place, strict=True):

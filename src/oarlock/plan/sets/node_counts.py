@@ -1,7 +1,7 @@
-"""Counting inside one big number: nodes as fields of equal width, all of them at once.
+"""Counting free resources of all nodes at once: nodes are fields of equal width inside one big integer.
 
-A field's lowest bit stands for its node. Everything here is a fixed number of operations on whole integers, however
-many nodes there are.
+A field's lowest bit (its *low*) stands for the node. Every operation is a fixed number of operations on whole integers,
+however many nodes there are.
 """
 
 from functools import cache
@@ -11,16 +11,16 @@ from oarlock.model.bits import positions
 from oarlock.plan.sets.bitset import lowest
 from oarlock.plan.sets.layout import ResourceLayout
 
-_FEW = 6  # nodes: up to that, joining their sets one by one is quicker
-_FEW_PARTS = 4  # nodes: up to that, what is taken of each is found quicker one by one
+_FEW = 6  # nodes: up to so many, joining their sets one by one is faster
+_FEW_PARTS = 4  # nodes: up to so many, taking from each node one by one is faster
 _BYTE = 8
-PLAIN = 2  # so many members are counted one by one, which is as quick as to count all there are
-_MARKED = 128  # the widest field whose members a byte can count, with its highest bit for the mark
+PLAIN = 2  # up to so many members are counted by clearing lowest bits, which is as fast as a full count
+_MARKED = 128  # the widest field whose count fits into seven bits of a byte (the eighth is the mark)
 _DIGITS = bytes.maketrans(bytes(range(2)), b"01")
 
 
 class TakenResources(NamedTuple):
-    """Resources that were given to somebody, and of which nodes; `whole` if they are all that these nodes have."""
+    """Resources that were taken last, and their nodes; `whole` if they are all resources of these nodes."""
 
     resources: int
     nodes: int
@@ -44,7 +44,7 @@ class NodeFields:
         self._sums = [(1 << step, _halved(1 << step, self.size * width)) for step in range(3, width.bit_length() - 1)]
         self._mark = width - 1 if self._in_bytes else width.bit_length()
         self._marks = self.lows << self._mark
-        self._lifts: dict[int, int] = {}  # by count: what makes those that are enough reach the mark, and no others
+        self._lifts: dict[int, int] = {}  # by count: added, it lifts exactly the fields with enough members to the mark
         self._bytes = self.size * width // 8
         self._node_bits = [node.bits for node in layout.nodes]
         self._field = (1 << width) - 1
@@ -56,7 +56,11 @@ class NodeFields:
         return self._nonempty_tops(bits) >> (self.width - 1)
 
     def _nonempty_tops(self, bits: int) -> int:
-        """Return the highest bits of these fields. Any member but the highest makes a sum that reaches up to it."""
+        """Return the highest bits of the nonempty fields.
+
+        Adding a field's all-ones below its top carries into the top bit if any lower bit is set; `| bits` covers a set
+        top bit. The masked operands cannot overflow into the next field.
+        """
         return ((bits & self._below) + self._below | bits) & self._tops
 
     def at_least(self, bits: int, count: int) -> int:
@@ -67,6 +71,7 @@ class NodeFields:
             for _ in range(count - 1):
                 bits &= bits - self.nonempty(bits)  # without the lowest member of each field
             return self._nonempty_tops(bits) if self._in_bytes else self.nonempty(bits) << self._mark
+        # The parallel population count: sums of 2, 4, then 8 bits, in all fields at once.
         bits -= (bits >> 1) & self._pairs
         bits = (bits & self._nibbles) + ((bits >> 2) & self._nibbles)
         bits = (bits + (bits >> 4)) & self._halves
@@ -138,11 +143,11 @@ class NodeFields:
         lows = self.lows_of(marks)
         here = left = bits & self.filled(lows)
         for _ in range(count):
-            left &= left - lows
+            left &= left - lows  # clears the lowest set bit of every chosen field; each has one left, so no borrow
         return TakenResources(here ^ left, self.nodes(lows), whole=False)
 
     def touched(self, resources: int) -> int:
-        """Return the nodes that a set has a resource of. Whoever was just given a set asks next, so that is kept."""
+        """Return the nodes that a set has a resource of. Mostly the set was just taken, so that result is cached."""
         if resources is self._last.resources:
             return self._last.nodes
         return self.nodes(self.nonempty(resources & self.everything))
@@ -157,12 +162,12 @@ class NodeFields:
 
 
 def _halved(width: int, total: int) -> int:
-    """Return `width` ones, as many zeros, and so on."""
+    """Return alternating runs of `width` ones and zeros."""
     return _repeated((1 << width) - 1, 2 * width, total // (2 * width))
 
 
 def _repeated(pattern: int, period: int, times: int) -> int:
-    """Write a pattern again and again, `period` bits apart."""
+    """Return a pattern repeated `period` bits apart, by doubling."""
     written, done = pattern, 1
     while done < times:
         more = min(done, times - done)
