@@ -10,6 +10,6 @@ def lives() -> float:
     """Let thousands of jobs live on 512 cores, nodes failing now and then; all must be well in the end."""
     outcomes: list[ScenarioOutcome] = []
     seconds = cpu_seconds(lambda: outcomes.append(scenario.run(1, LARGE_CLUSTER)), times=3)
-    if problems := [one.told() for one in outcomes if one.problems]:
+    if problems := [outcome.summary() for outcome in outcomes if outcome.problems]:
         raise AssertionError(problems[0])
     return outcomes[0].lives / seconds

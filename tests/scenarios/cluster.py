@@ -1,4 +1,4 @@
-"""A virtual cluster for stories: a house, with short words for what people do and see."""
+"""A simulated cluster for scenarios, with short methods for what users do and see."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ class Cluster(SimulatedCluster):
         super().__init__(database, names, Config(**settings), written=self._promises_never_overlap)
         database.write(lambda tx: self._add(tx, cores))
         self.scripts, self.woken = self.effects.scripts, self.effects.woken
-        self.slept, self.told = self.effects.slept, self.effects.told
+        self.slept, self.notified = self.effects.slept, self.effects.notified
 
     def _add(self, tx: Tx, cores: int) -> None:
         properties.add(tx, "core", int)
@@ -38,21 +38,21 @@ class Cluster(SimulatedCluster):
     def submit(self, command: str = "sleep 10", asked: str = "/core=1,walltime=1", **fields: Any) -> int:
         after = fields.pop("after", ())
         given = {"state": JobState.WAITING, "user": "ada", "queue": "default", "submitted": self.now, **fields}
-        [job] = self.arrive([jobs.NewJob(Job(id=0, command=command, **given), requests.parse([asked]), after)])
+        [job] = self.submit_jobs([jobs.NewJob(Job(id=0, command=command, **given), requests.parse([asked]), after)])
         self.settle()
         return job.id
 
     def kill(self, *ids: int, **more: Any) -> list[ActionResult]:
-        return self.wish(lambda tx: kill.request(tx, self.context, ids, by="ada", now=self.now, **more))
+        return self.act(lambda tx: kill.request(tx, self.context, ids, by="ada", now=self.now, **more))
 
     def hold(self, *ids: int, running: bool = False) -> list[ActionResult]:
-        return self.wish(lambda tx: suspend.hold(tx, self.context, ids, by="ada", now=self.now, running=running))
+        return self.act(lambda tx: suspend.hold(tx, self.context, ids, by="ada", now=self.now, running=running))
 
     def resume(self, *ids: int) -> list[ActionResult]:
-        return self.wish(lambda tx: suspend.resume(tx, self.context, ids, by="ada", now=self.now))
+        return self.act(lambda tx: suspend.resume(tx, self.context, ids, by="ada", now=self.now))
 
     def signal(self, number: int, *ids: int) -> list[ActionResult]:
-        return self.wish(lambda tx: kill.signal(tx, self.context, ids, number, by="ada", now=self.now))
+        return self.act(lambda tx: kill.signal(tx, self.context, ids, number, by="ada", now=self.now))
 
     # What is seen.
 

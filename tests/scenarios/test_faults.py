@@ -207,7 +207,7 @@ def test_resources_long_suspected_are_dead(make):
 def test_forged_and_foreign_reports_change_nothing_but_leave_an_event(cluster):
     job = cluster.submit("sleep 100")
     foreign = Exited("node2", Report(job, 1, "node2", "node2-1", EXITED, status=0))
-    cluster.hear([foreign, BadReport("node1", job, 1, "a bad signature"), BadReport("node1", 99, 1, "unknown")])
+    cluster.receive([foreign, BadReport("node1", job, 1, "a bad signature"), BadReport("node1", 99, 1, "unknown")])
     assert cluster.job(job).state is JobState.RUNNING
     assert cluster.events(job) == ["BIPBIP_CHALLENGE", "BIPBIP_CHALLENGE"]
 
@@ -217,8 +217,8 @@ def test_late_duplicate_and_stale_reports_change_nothing(cluster):
     cluster.finish()
     before = (cluster.job(job), cluster.events(job), cluster.used())
     late = Report(job, 1, "node1", "node1-1", EXITED, status=0, started=1.0, ended=2.0)
-    cluster.hear([Exited("node1", late), Started("node1", job, 1, 5.0), AttemptMissing("node1", job, 1)])
-    cluster.hear([Exited("node1", late._replace(attempt=7))])
+    cluster.receive([Exited("node1", late), Started("node1", job, 1, 5.0), AttemptMissing("node1", job, 1)])
+    cluster.receive([Exited("node1", late._replace(attempt=7))])
     assert (cluster.job(job), cluster.events(job), cluster.used()) == before
 
 
@@ -232,7 +232,7 @@ def test_reports_of_a_two_node_job_may_come_in_any_order(cluster, seed):
     ] * 2
     random.Random(seed).shuffle(reports)
     for report in reports:
-        cluster.hear([report])
+        cluster.receive([report])
     assert (cluster.story(job), cluster.job(job).exit_code) == (NORMAL, 0)
     assert cluster.events(job) == ["SWITCH_INTO_TERMINATE_STATE"]
 
@@ -395,13 +395,13 @@ def test_what_a_job_used_counts_once_when_its_reports_come_again_after_a_restart
         )
     )
     cluster.unplug("node2")  # it has not heard yet that it may give its place back
-    cluster.hear([first])
+    cluster.receive([first])
     cluster.restart()
-    cluster.hear([first, first])  # told again: what the last server had heard is not in its successor's memory
-    cluster.hear([second])
+    cluster.receive([first, first])  # told again: what the last server had heard is not in its successor's memory
+    cluster.receive([second])
     once = _used(cluster, job)
     assert [(cpu, memory) for cpu, memory, _ in once] == [(7.0, 130)]
     cluster.restart()
-    cluster.hear([second, first])
+    cluster.receive([second, first])
     assert _used(cluster, job) == once
     assert cluster.events(job).count("SWITCH_INTO_TERMINATE_STATE") == 1

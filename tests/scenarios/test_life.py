@@ -126,7 +126,7 @@ def test_a_job_that_cannot_be_suspended_is_ended_and_its_node_serves_others(clus
 def test_a_job_whose_suspend_script_fails_is_ended_and_nobody_is_suspected(cluster):
     job = cluster.submit("sleep 1000")
     cluster.hold(job, running=True)
-    cluster.hear([JobSuspended(job, 1, (), "the site's script ended with status 3")])
+    cluster.receive([JobSuspended(job, 1, (), "the site's script ended with status 3")])
     cluster.finish()
     assert (cluster.events(job)[1], cluster.story(job)[-1]) == ("SUSPEND_ERROR", "Error")
     assert cluster.states() == {"node1": {"Alive"}, "node2": {"Alive"}}
@@ -136,7 +136,7 @@ def test_a_job_whose_resume_script_fails_is_ended_and_nobody_is_suspected(cluste
     job = cluster.submit("sleep 1000")
     cluster.hold(job, running=True)
     cluster.resume(job)
-    cluster.hear([JobResumed(job, 1, (), "the site's script ended with status 3")])
+    cluster.receive([JobResumed(job, 1, (), "the site's script ended with status 3")])
     cluster.finish()
     assert ("RESUME_ERROR" in cluster.events(job), cluster.story(job)[-1]) == (True, "Error")
     assert cluster.states() == {"node1": {"Alive"}, "node2": {"Alive"}}

@@ -8,7 +8,7 @@ def test_the_owner_is_told_of_the_start_and_the_end(cluster):
     job = cluster.submit("sleep 10", notify="mail:ada@lab.org")
     cluster.submit("sleep 10")
     cluster.finish()
-    assert cluster.told == [(job, "START", "mail:ada@lab.org"), (job, "END", "mail:ada@lab.org")]
+    assert cluster.notified == [(job, "START", "mail:ada@lab.org"), (job, "END", "mail:ada@lab.org")]
 
 
 def test_only_the_chosen_tags_are_told(cluster):
@@ -17,7 +17,7 @@ def test_only_the_chosen_tags_are_told(cluster):
     cluster.resume(job)
     cluster.kill(job)
     cluster.finish()
-    assert [tag for _, tag, _ in cluster.told] == ["START", "SUSPENDED", "RUNNING", "ERROR"]
+    assert [tag for _, tag, _ in cluster.notified] == ["START", "SUSPENDED", "RUNNING", "ERROR"]
 
 
 def test_the_start_alone_can_be_chosen(cluster):
@@ -25,7 +25,7 @@ def test_the_start_alone_can_be_chosen(cluster):
     cluster.hold(job, running=True)
     cluster.resume(job)
     cluster.finish()
-    assert [tag for _, tag, _ in cluster.told] == ["START"]
+    assert [tag for _, tag, _ in cluster.notified] == ["START"]
 
 
 def test_the_owner_is_told_that_somebody_ends_the_job(cluster):
@@ -34,7 +34,7 @@ def test_the_owner_is_told_that_somebody_ends_the_job(cluster):
     cluster.pass_time(1)
     cluster.kill(running, waiting)
     cluster.finish()
-    assert cluster.told == [
+    assert cluster.notified == [
         (running, "INFO", "exec:/bin/tell"),
         (waiting, "INFO", "mail:ada@lab.org"),
         (waiting, "ERROR", "mail:ada@lab.org"),
@@ -46,4 +46,4 @@ def test_all_tags_come_in_their_order(cluster):
     cluster.hold(job, running=True)
     cluster.resume(job)
     cluster.finish()
-    assert [tag for _, tag, _ in cluster.told] == ["START", "SUSPENDED", "RESUMING", "RUNNING", "END"]
+    assert [tag for _, tag, _ in cluster.notified] == ["START", "SUSPENDED", "RESUMING", "RUNNING", "END"]

@@ -29,19 +29,19 @@ def later(*seeds):
 @pytest.mark.parametrize("seed", [*KNOWN, 200, 201, *later(202, 203)])
 def test_whatever_goes_wrong_every_job_ends_once_and_no_resource_is_given_twice(seed):
     outcome = scenario.run(seed)
-    assert not outcome.problems, outcome.told()
+    assert not outcome.problems, outcome.summary()
 
 
 @pytest.mark.parametrize("seed", [*range(300, 304), *later(304, 305)])
 def test_it_holds_in_a_storm_too(seed):
     outcome = scenario.run(seed, STORM)
-    assert not outcome.problems, outcome.told()
+    assert not outcome.problems, outcome.summary()
 
 
 @pytest.mark.parametrize("seed", [*range(400, 404), *later(404, 405, 406, 407)])
 def test_no_two_accepted_reservations_overlap_whatever_is_held_and_resumed(seed):
     outcome = scenario.run(seed, ScenarioSettings(jobs=50, nodes=2, wishes=0.9, reservations=0.4))
-    assert not outcome.problems, outcome.told()
+    assert not outcome.problems, outcome.summary()
 
 
 @pytest.mark.soak
@@ -49,7 +49,7 @@ def test_it_holds_for_hundreds_of_seeds():
     for seed in range(1000, 1300):
         weather = replace(STORM, jobs=60) if seed % 2 else ScenarioSettings()
         outcome = scenario.run(seed, replace(weather, reservations=0.2 if seed % 3 == 0 else 0.0))
-        assert not outcome.problems, outcome.told()
+        assert not outcome.problems, outcome.summary()
 
 
 _DIGEST = """
@@ -131,12 +131,12 @@ def test_a_command_that_began_twice_or_goes_on_is_named(cluster):
 
 def test_a_failure_tells_its_seed():
     outcome = scenario.ScenarioOutcome(7, 1, (), ("job 1 ended 0 times", "1 jobs were lost"))
-    assert outcome.told() == "seed 7: job 1 ended 0 times; 1 jobs were lost"
+    assert outcome.summary() == "seed 7: job 1 ended 0 times; 1 jobs were lost"
 
 
 def test_a_launch_on_a_node_that_hangs_is_neither_repeated_nor_lost(cluster):
     for heard, attempts in ((True, [1]), (False, [1, 2])):
-        cluster.hear([])
+        cluster.receive([])
         warm = cluster.submit("sleep 1", "/network_address=2/core=2,walltime=0:1:0")  # both nodes are known now
         cluster.finish()
         for node in cluster.nodes.values():

@@ -28,7 +28,7 @@ def _fail(cluster, word):
 def _start_queues(cluster):
     cluster.context.programs.forget()
     cluster.database.write(lambda tx: queue_states.start(tx, None, by="root", now=BEGIN))
-    cluster._look_again(None)
+    cluster.request_pass()
     cluster.settle()
 
 
@@ -124,7 +124,7 @@ def test_a_node_that_cannot_run_a_program_of_the_site_stops_the_queues_when_it_i
     hello = cluster.nodes["node1"].hello()
     lacking = type(hello)(**{**_fields(hello), "unusable": {_PATH: f"{_PATH} cannot be opened"}})
     for _ in range(2):
-        cluster.hear([NodeReachable("node1", lacking)])
+        cluster.receive([NodeReachable("node1", lacking)])
         cluster.settle()
     assert (_active(cluster), _all_alive(cluster)) == (False, True)
     [(says, _)] = _stops(cluster)

@@ -1,4 +1,4 @@
-"""Replay with everything: the house decides what the planner alone does, and accounts for it."""
+"""Full replays: the simulated cluster decides what the planner alone does, and accounts for it."""
 
 from itertools import combinations
 from random import Random

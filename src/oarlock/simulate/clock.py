@@ -4,14 +4,14 @@ import heapq
 
 
 class SimulatedClock:
-    """Time goes from one call to the next; what lies between takes no time at all. Instants are epoch seconds."""
+    """The time goes from one wake-up to the next; work takes no time. Instants are epoch seconds."""
 
     def __init__(self, now: int) -> None:
         self.now = now
         self._calls: list[tuple[int, str]] = []
 
     def call(self, who: str, at: int) -> None:
-        """Ask for a call at an instant; the same one asked for twice is one."""
+        """Request a wake-up at an instant; the same request twice is one wake-up."""
         heapq.heappush(self._calls, (at, who))
 
     def next(self) -> int | None:
@@ -26,6 +26,6 @@ class SimulatedClock:
         return list(called)
 
     def jump(self, seconds: int) -> None:
-        """Show another time: what was asked for comes after as long as before."""
+        """Change the time shown: requested wake-ups come after as long as before."""
         self.now += seconds
         self._calls = [(at + seconds, who) for at, who in self._calls]

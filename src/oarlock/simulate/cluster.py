@@ -34,7 +34,7 @@ BEGIN = 1_000_000
 
 FRONTEND = "127.0.0.1"
 _SERVER = ""  # whom the clock calls when the scheduler has to look again; no node has this name
-_MOST_TURNS = 200
+_MOST_ROUNDS = 200
 
 
 class SimulationDatabase(Protocol):
@@ -82,7 +82,7 @@ class SimulatedCluster:
         self.frontend = SimulatedNode(FRONTEND, self.clock)
         self._all: Mapping[str, SimulatedNode] = {**self.nodes, FRONTEND: self.frontend}
         self.effects = SimulatedEffects(
-            self._all, self.clock, tell=self._tell, look_again=self._look_again, reached=self._reached
+            self._all, self.clock, report=self._report, schedule_again=self._schedule_again, reached=self._reached
         )
         self.crash_after: int | None = None
         self.transactions = 0
@@ -92,7 +92,7 @@ class SimulatedCluster:
 
     def _forget_everything(self) -> None:
         self.finished, self.unreachable = FinishedAttempts(), dict[str, float]()
-        self._news: list[IncomingReport] = []
+        self._reports: list[IncomingReport] = []
         self._plan = False
         self._next_start: int | None = None
         self._keeper = CachedPlanner(schedule.plan_settings(self.config), karma_window=self.config.karma_window)
@@ -104,19 +104,19 @@ class SimulatedCluster:
 
     # What people do.
 
-    def arrive(self, new: Sequence[NewJob]) -> list[Job]:
+    def submit_jobs(self, new: Sequence[NewJob]) -> list[Job]:
         """Submit jobs together; what follows happens when time passes, or at `settle`."""
         self._plan = True
         return self.write(lambda tx: jobs.add(tx, new))
 
-    def wish(self, step: Callable[[Tx], ActionOutcome]) -> list[ActionResult]:
+    def act(self, step: Callable[[Tx], ActionOutcome]) -> list[ActionResult]:
         """Run an action of a user, carry its effects out, and return its results."""
         outcome = self.write(step)
         self.effects.carry_out(outcome.effects)
         self.settle()
         return list(outcome.answers)
 
-    def look_again(self) -> None:
+    def request_pass(self) -> None:
         """Request a scheduling pass, as after a change that it was not notified of."""
         self._plan = True
 
@@ -136,34 +136,34 @@ class SimulatedCluster:
     def unplug(self, node: str) -> None:
         """Disconnect a node; what runs there goes on."""
         self.nodes[node].up = False
-        self._lose(node)
+        self._mark_unreachable(node)
 
     def plug_in(self, node: str) -> None:
         """Connect a node again."""
         self.nodes[node].up = True
-        self._find(node)
+        self._reconnect(node)
         self.settle()
 
     def hang(self, node: str) -> None:
         """Make a node accept messages and not act on them."""
         self.nodes[node].hangs = True
-        self._lose(node)
+        self._mark_unreachable(node)
 
     def go_on(self, node: str, *, heard: bool) -> None:
         """End the hang of a node; messages of meanwhile are acted on now (`heard`), or are lost."""
         self.nodes[node].go_on(heard=heard)
-        self._find(node)
+        self._reconnect(node)
         self.settle()
 
-    def _lose(self, node: str) -> None:
+    def _mark_unreachable(self, node: str) -> None:
         self.unreachable.setdefault(node, self.now)
         self.effects.hosts.pop(node, None)
 
-    def _find(self, name: str) -> None:
+    def _reconnect(self, name: str) -> None:
         node = self._all[name]
         if node.up and not node.hangs:
             self.unreachable.pop(name, None)
-            self._news += node.catch_up()
+            self._reports += node.catch_up()
 
     def check_nodes(self) -> None:
         """Check all nodes."""
@@ -181,9 +181,9 @@ class SimulatedCluster:
         self._step(lambda tx: watch.clock_jumped(tx, self.context, now=self.now, seconds=seconds))
         self.settle()
 
-    def hear(self, reports: Sequence[IncomingReport]) -> None:
+    def receive(self, reports: Sequence[IncomingReport]) -> None:
         """Apply reports from outside."""
-        self._news += reports
+        self._reports += reports
         self.settle()
 
     # Time.
@@ -226,9 +226,9 @@ class SimulatedCluster:
 
     def settle(self) -> None:
         """Do everything that follows by itself at this instant."""
-        for _ in range(_MOST_TURNS):
-            self._listen()
-            taken, self._news = self._news, []
+        for _ in range(_MOST_ROUNDS):
+            self._collect_reports()
+            taken, self._reports = self._reports, []
             if taken:
                 self._step(lambda tx: dispatch.apply_reports(tx, self.context, taken, self.finished, now=self.now))  # noqa: B023
                 self.finished.mark_written(taken, ())
@@ -239,22 +239,22 @@ class SimulatedCluster:
                 return
         raise NeverSettles(f"at {self.now} something follows from itself for ever")
 
-    def _listen(self) -> None:
+    def _collect_reports(self) -> None:
         for name in self.clock.due():
             node = self._all.get(name)
             if node is None:
                 self._plan = True
                 continue
-            self._news += node.news()
+            self._reports += node.reports()
             if node.cut:
-                self._lose(name)
+                self._mark_unreachable(name)
 
     def _watch(self) -> None:
         self._watched = self.now
         self.effects.look_at_woken(self.config.scheduler_node_manager_wakeup_time)
         for name, node in self._all.items():
             if node.cut:
-                self._find(name)
+                self._reconnect(name)
         away = dict(self.unreachable)
         self._step(lambda tx: watch.check(tx, self.context, now=self.now, finished=self.finished, unreachable=away))
 
@@ -287,8 +287,8 @@ class SimulatedCluster:
             node.expected.clear()
         self._step(lambda tx: recover.begin(tx, self.context, now=self.now))
         for name in self._all:
-            self._lose(name)
-            self._find(name)
+            self._mark_unreachable(name)
+            self._reconnect(name)
         self._plan = True
         self.settle()
 
@@ -297,10 +297,10 @@ class SimulatedCluster:
         self.finished.mark_written((), effects)
         self.effects.carry_out(effects)
 
-    def _tell(self, reports: IncomingReport) -> None:
-        self._news.append(reports)
+    def _report(self, reports: IncomingReport) -> None:
+        self._reports.append(reports)
 
-    def _look_again(self, at: int | None) -> None:
+    def _schedule_again(self, at: int | None) -> None:
         if at is None:
             self._plan = True
         else:

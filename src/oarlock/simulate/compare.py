@@ -22,14 +22,14 @@ from oarlock.simulate.statistics import ReplayStatistics, compute
 from oarlock.simulate.trace import Trace, by_submission
 
 SHAKEN = ("mean_wait", "bounded_slowdown", "utilisation", "makespan", "p95_wait", "fairness")
-"""What is told of shaken runs."""
+"""The statistics that are reported of perturbed replays."""
 
 Progress = Callable[[str, int], None]
 """Told which replay is under way, and how many of its jobs are over."""
 
 
 class UnknownReplayPolicy(OarlockError):
-    """A policy that there is none of."""
+    """The name of a policy that does not exist."""
 
     def __init__(self, name: str) -> None:
         names = ", ".join(sorted(POLICIES, key=len))
@@ -79,7 +79,7 @@ class Comparison:
     def of(
         self, trace: Trace, policies: Sequence[str], progress: Progress = lambda _what, _over: None
     ) -> list[PolicyResult]:
-        """Replay a trace under each policy; one that is not known is refused (`UnknownReplayPolicy`)."""
+        """Replay a trace under each policy; an unknown one is refused (`UnknownReplayPolicy`)."""
         for policy in policies:
             if find_policy(policy) is None:
                 raise UnknownReplayPolicy(policy)

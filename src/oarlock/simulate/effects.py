@@ -17,8 +17,8 @@ class SimulatedEffects:
     """What a server's effect runner does, without waiting. `scripts`: which of the server's scripts fail, and how.
 
     `accounts` are users whom the server does not find, with the event that says why.
-    `slept`, `woken` and `told` remember what was asked for; nodes that are put to sleep are down at once, and come up
-    when somebody says so.
+    `slept`, `woken` and `notified` record what was asked for; nodes that are put to sleep are down at once, and come up
+    when a test says so.
     """
 
     def __init__(
@@ -26,18 +26,18 @@ class SimulatedEffects:
         nodes: Mapping[str, SimulatedNode],
         clock: SimulatedClock,
         *,
-        tell: Callable[[reports.IncomingReport], None],
-        look_again: Callable[[int | None], None],
+        report: Callable[[reports.IncomingReport], None],
+        schedule_again: Callable[[int | None], None],
         reached: Callable[[Jobs], None],
     ) -> None:
         self._nodes, self._clock = nodes, clock
-        self._tell, self._look_again, self._reached = tell, look_again, reached
+        self._report, self._schedule_again, self._reached = report, schedule_again, reached
         self.hosts: dict[str, reports.Hello] = {}
         self.scripts: dict[str, EventType] = {}
         self.accounts: dict[str, EventType] = {}
         self.woken: list[tuple[str, ...]] = []
         self.slept: list[tuple[str, ...]] = []
-        self.told: list[tuple[int, str, str]] = []
+        self.notified: list[tuple[int, str, str]] = []
         self._waking: dict[str, int] = {}
 
     def carry_out(self, effects: Sequence[job_effects.Effect]) -> None:
@@ -57,12 +57,12 @@ class SimulatedEffects:
         late = {name: "unplugged" for name, since in self._waking.items() if since <= begun and name not in up}
         self._waking = {name: since for name, since in self._waking.items() if name not in up | late.keys()}
         if up or late:
-            self._tell(reports.NodesWoken(up, late))
+            self._report(reports.NodesWoken(up, late))
 
     def _do(self, effect: job_effects.Effect) -> None:
         match effect:
             case job_effects.ScheduleAgain(at=at):
-                self._look_again(at)
+                self._schedule_again(at)
             case job_effects.ReachNodes():
                 self._reach(effect)
             case job_effects.LaunchAttempt():
@@ -76,32 +76,32 @@ class SimulatedEffects:
             case job_effects.ReleaseNodes():
                 self._each(effect.nodes, lambda node: node.end(effect.job, effect.attempt))
             case job_effects.Suspend() | job_effects.Resume() | job_effects.Checkpoint():
-                self._tell_running(effect)
+                self._act_on_running(effect)
             case _:
                 self._do_rare(effect)
 
-    def _tell_running(self, effect: job_effects.Suspend | job_effects.Resume | job_effects.Checkpoint) -> None:
+    def _act_on_running(self, effect: job_effects.Suspend | job_effects.Resume | job_effects.Checkpoint) -> None:
         key = (effect.job, effect.attempt)
         match effect:
             case job_effects.Checkpoint():
                 failed = self._each((effect.node,), lambda node: node.checkpoint(*key))
-                self._tell(reports.CheckpointSignalled(*key, "; ".join(failed.values())))
+                self._report(reports.CheckpointSignalled(*key, "; ".join(failed.values())))
             case job_effects.Suspend():
                 failed = self._each(effect.nodes, lambda node: node.suspend(*key))
-                self._tell(reports.JobSuspended(*key, tuple(failed), "; ".join(failed.values())))
+                self._report(reports.JobSuspended(*key, tuple(failed), "; ".join(failed.values())))
             case job_effects.Resume():
                 failed = self._each(effect.nodes, lambda node: node.resume(*key))
-                self._tell(reports.JobResumed(*key, tuple(failed), "; ".join(failed.values())))
+                self._report(reports.JobResumed(*key, tuple(failed), "; ".join(failed.values())))
 
     def _do_rare(self, effect: job_effects.Effect) -> None:
         match effect:
             case job_effects.RunEpilogue():
-                self._tell(
+                self._report(
                     reports.EpilogueEnded(effect.job, effect.attempt, self.scripts.get("epilogue"), "on purpose")
                 )
             case job_effects.CheckNodes():
                 silent = self._each(effect.nodes, SimulatedNode.ping)
-                self._tell(reports.NodesChecked(frozenset(effect.nodes) - silent.keys(), silent))
+                self._report(reports.NodesChecked(frozenset(effect.nodes) - silent.keys(), silent))
             case job_effects.WakeNodes():
                 self.woken.append(effect.nodes)
                 self._waking |= {name: self._waking.get(name, self._clock.now) for name in effect.nodes}
@@ -110,21 +110,21 @@ class SimulatedEffects:
                 for name in effect.nodes:
                     self._nodes[name].up = False
             case job_effects.Notify():
-                self.told.append((effect.job, effect.tag, effect.how))
-                self._tell(reports.NotificationSent(effect.number))
+                self.notified.append((effect.job, effect.tag, effect.how))
+                self._report(reports.NotificationSent(effect.number))
             case job_effects.Signal():
                 pass  # virtual commands mind no signals
             case _:
-                raise AssertionError(f"nobody carries out {effect}")
+                raise AssertionError(f"no handler for the effect {effect}")
 
     def _kill(self, effect: job_effects.Kill) -> None:
         try:
             self._nodes[effect.node].kill(effect.job, effect.attempt)
         except NodeRefused as error:
             if error.word == UNKNOWN:
-                self._tell(reports.AttemptMissing(effect.node, effect.job, effect.attempt))
+                self._report(reports.AttemptMissing(effect.node, effect.job, effect.attempt))
         except NodeUnreachable:
-            pass  # it is told again when the node is back
+            pass  # it is sent again when the node is back
 
     def _each(self, names: Sequence[str], verb: Callable[[SimulatedNode], None]) -> dict[str, str]:
         """Ask several nodes the same; give the reasons of those that did not do it."""
@@ -154,13 +154,13 @@ class SimulatedEffects:
             return
         event, says = EventType.PING_CHECKER_NODE_SUSPECTED, "; ".join(silent.values())
         for job in effect.jobs:
-            self._tell(reports.NotLaunched(job, 0, event, says, tuple(silent)))
+            self._report(reports.NotLaunched(job, 0, event, says, tuple(silent)))
 
     def _run(self, run: job_effects.LaunchAttempt) -> None:
         launch = run.first[1]
         if event := self.accounts.get(launch.user):
             says = f"the server does not find {launch.user}"
-            self._tell(reports.NotLaunched(launch.job, launch.attempt, event, says, ()))
+            self._report(reports.NotLaunched(launch.job, launch.attempt, event, says, ()))
             return
         failed = self._prepare(run)
         if failed:
@@ -206,4 +206,4 @@ class SimulatedEffects:
         launch = run.first[1]
         others = [name for name, _ in run.others if name not in hosts]
         self._each(others, lambda node: node.end(launch.job, launch.attempt))
-        self._tell(reports.NotLaunched(launch.job, launch.attempt, event, "on purpose", hosts))
+        self._report(reports.NotLaunched(launch.job, launch.attempt, event, "on purpose", hosts))

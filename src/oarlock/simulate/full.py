@@ -1,7 +1,7 @@
-"""Replay with everything: the jobs of a trace live in the house, with the real steps, scheduler, SQL and accounts.
+"""Full replay: the jobs of a trace run in a simulated cluster, with the real steps, scheduler, SQL and accounting.
 
 Slower than `replay`, which asks the planner alone, and closer to a server: what a pass decides is written down, checked
-again, launched on virtual nodes and reported by them. At one instant jobs end first, then new ones come, then one
+again, launched on simulated nodes and reported by them. At one instant jobs end first, then new ones come, then one
 decision.
 """
 
@@ -46,16 +46,16 @@ def replay(
 
 
 class _Replay:
-    """One trace in one house."""
+    """One trace in one cluster."""
 
     def __init__(self, database: MemoryDatabase, trace: Trace, site: ResourceTable, policy: str) -> None:
         self._jobs, self._site = trace.jobs, site
         begin = trace.jobs[0].submitted if trace.jobs else 0
         config = Config(scheduler_job_security_time=0, watch_frequency=_WATCH_SECONDS)
         names = dict.fromkeys(str(name) for name in site.columns[NODE])
-        self._house = SimulatedCluster(database, list(names), config, begin=begin, decided=self._note)
+        self._cluster = SimulatedCluster(database, list(names), config, begin=begin, decided=self._note)
         self._numbers: dict[int, TraceJob] = {}
-        self._told: dict[int, int] = {}
+        self._predicted: dict[int, int] = {}
         database.write(lambda tx: self._furnish(tx, policy))
 
     def _furnish(self, tx: Tx, policy: str) -> None:
@@ -72,39 +72,39 @@ class _Replay:
         rows: list[dict[str, Value]] = [
             {name: values[at] for name, values in columns.items()} for at in range(len(self._site.ids))
         ]
-        self._ids = dict(zip(resources.add(tx, rows, at=self._house.now), self._site.ids, strict=True))
+        self._ids = dict(zip(resources.add(tx, rows, at=self._cluster.now), self._site.ids, strict=True))
 
     def run(self, progress: Callable[[int], None]) -> list[ReplayedJob]:
-        house, over = self._house, 0
+        cluster, over = self._cluster, 0
         for instant, coming in groupby(self._jobs, key=lambda job: job.submitted):
-            house.run_to(instant - 1)
-            house.clock.now = max(instant, house.now)
+            cluster.run_to(instant - 1)
+            cluster.clock.now = max(instant, cluster.now)
             over += self._arrive(coming)
-            house.settle()
+            cluster.settle()
             progress(over)
-        while not house.idle:
-            house.step(house.next_event())
-        with house.database.read() as tx:
+        while not cluster.idle:
+            cluster.step(cluster.next_event())
+        with cluster.database.read() as tx:
             return list(self._ran(full_history.read(tx)))
 
     def _arrive(self, coming: Iterable[TraceJob]) -> int:
         new = list(coming)
-        for job, one in zip(self._house.arrive([_new(one) for one in new]), new, strict=True):
-            self._numbers[job.id] = one
+        for job, past in zip(self._cluster.submit_jobs([_new(past) for past in new]), new, strict=True):
+            self._numbers[job.id] = past
         return len(new)
 
     def _note(self, decision: Decision) -> None:
-        """Remember the first start that each job is told."""
+        """Record the first start that is predicted for each job."""
         for planned in decision.predictions:
-            self._told.setdefault(planned.job_id, planned.start)
+            self._predicted.setdefault(planned.job_id, planned.start)
 
     def _ran(self, everything: full_history.FullHistory) -> Iterable[ReplayedJob]:
         layout = make_layout(self._site, PlanSettings().order)
-        for number, one in sorted(self._numbers.items()):
+        for number, past in sorted(self._numbers.items()):
             job = everything.jobs[number]
             if job.state is JobState.TERMINATED:
                 held = layout.bits_of([self._ids[id_] for id_ in everything.resources[number]])
-                yield ReplayedJob(one, job.start, self._told.get(number), held)
+                yield ReplayedJob(past, job.start, self._predicted.get(number), held)
 
 
 def _as_here(values: Sequence[Value], kind: type | None) -> Sequence[Value]:

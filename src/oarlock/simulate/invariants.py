@@ -69,7 +69,7 @@ def _of_attempts(tries: list[Attempt]) -> Iterator[str]:
 
 
 def _of_end(job: Job, events: list[str]) -> Iterator[str]:
-    """A job that ended well has the status of its command; one that did not has an event that tells of it."""
+    """A job that ended well has the status of its command; one that did not has an event for it."""
     if job.state is JobState.TERMINATED and "noop" not in job.types:
         words = (job.command or "").split()
         expected = int(words[words.index("exit") + 1]) << 8 if "exit" in words else 0

@@ -31,7 +31,7 @@ Key = tuple[int, int]
 
 @dataclass(slots=True)
 class SimulatedAttempt:
-    """An attempt on a node: what it was told, when it ends by itself, and its report once it is over."""
+    """An attempt on a node: its launch message, when it ends by itself, and its report once it is over."""
 
     launch: Launch
     started: int | None = None
@@ -53,17 +53,17 @@ class SimulatedAttempt:
 
     @property
     def next(self) -> int:
-        """When it ends, if nobody does anything."""
+        """When it ends, if nothing intervenes."""
         return self.deadline if self.ends is None else min(self.ends, self.deadline)
 
 
 @dataclass
 class SimulatedNode:
-    """A node that understands `sleep N`, `exit N` after it, `fail EVENT`, and `deaf` (does not end when told).
+    """A node that understands `sleep N`, `exit N` after it, `fail EVENT`, and `deaf` (ignores kills).
 
     `fails` is the event with which every launch fails (`EVENT:CAUSE` for a program of the site); `lag` how many seconds
-    late its words come; `loses` how many of its next words are lost with the connection (`cut`, until somebody calls
-    `catch_up`). While it `hangs` it takes what it is told and does nothing about it; what runs there goes on.
+    late its reports come; `loses` how many of its next reports are lost with the connection (`cut`, until `catch_up` is
+    called). While it `hangs` it accepts messages and does not act on them; what runs there goes on.
     """
 
     name: str
@@ -75,7 +75,7 @@ class SimulatedNode:
     ran: list[Key] = field(default_factory=list)
     seen: set[Key] = field(default_factory=set)
     expected: set[Key] = field(default_factory=set)
-    told: set[tuple[Key, str]] = field(default_factory=set)
+    reported: set[tuple[Key, str]] = field(default_factory=set)
     fails: str = ""
     refuses_to_stop: bool = False
     lag: int = 0
@@ -109,11 +109,11 @@ class SimulatedNode:
         """End a job that is not deaf."""
         run = self._live(job, attempt)
         if "deaf" not in run.launch.command:
-            self._over(run, KILLED, status=15)
+            self._end(run, KILLED, status=15)
 
     def end(self, job: int, attempt: int) -> None:
         """End an attempt and free what it holds."""
-        self._over(self._live(job, attempt), CLEANED)
+        self._end(self._live(job, attempt), CLEANED)
 
     def suspend(self, job: int, attempt: int) -> None:
         """Stop a job."""
@@ -137,7 +137,7 @@ class SimulatedNode:
         run = self._live(job, attempt)
         run.checkpointed = True
         if "saves" in run.launch.command:
-            self._over(run, EXITED, status=0)
+            self._end(run, EXITED, status=0)
 
     def forget(self, keys: tuple[Key, ...]) -> None:
         """Forget attempts whose end is written down elsewhere."""
@@ -145,11 +145,11 @@ class SimulatedNode:
         for key in keys:
             self.runs.pop(key, None)
             self.expected.discard(key)
-            self.told -= {(key, "started"), (key, "exited")}
+            self.reported -= {(key, "started"), (key, "exited")}
 
     # What it says.
 
-    def news(self) -> list[IncomingReport]:
+    def reports(self) -> list[IncomingReport]:
         """Return the reports until now; none while it cannot be reached."""
         for key, run in self.runs.items():
             self._advance(key, run)
@@ -157,10 +157,10 @@ class SimulatedNode:
             return []
         for key in sorted(self.expected & self.runs.keys()):
             run = self.runs[key]
-            if run.started is not None and self._is_news(key, "started"):
-                self._say(Started(self.name, *key, float(run.started)))
-            if run.report is not None and self._is_news(key, "exited"):
-                self._say(Exited(self.name, run.report))
+            if run.started is not None and self._is_new(key, "started"):
+                self._send(Started(self.name, *key, float(run.started)))
+            if run.report is not None and self._is_new(key, "exited"):
+                self._send(Exited(self.name, run.report))
         now = self.clock.now
         due = [report for at, report in self._outbox if at <= now]
         self._outbox = [(at, report) for at, report in self._outbox if at > now]
@@ -169,7 +169,7 @@ class SimulatedNode:
     def catch_up(self) -> list[IncomingReport]:
         """Return the reports of a node whose connection is made again: everything once more."""
         self.cut = False
-        self.told.clear()
+        self.reported.clear()
         self._outbox.clear()
         self.clock.call(self.name, self.clock.now)
         reports: list[IncomingReport] = [NodeReachable(self.name, self.hello())]
@@ -178,7 +178,7 @@ class SimulatedNode:
     # What happens to it.
 
     def go_on(self, *, heard: bool) -> None:
-        """Hang no longer; what it was told meanwhile was `heard`, or is lost."""
+        """End the hang; messages of meanwhile are acted on now (`heard`), or are lost."""
         self.hangs = False
         waiting, self._inbox = self._inbox, []
         if heard:
@@ -199,7 +199,7 @@ class SimulatedNode:
             run.started = None if run.started is None else run.started + seconds
             run.ends = None if run.ends is None else run.ends + seconds
             run.stopped_at = None if run.stopped_at is None else run.stopped_at + seconds
-        self._outbox = [(at + seconds, news) for at, news in self._outbox]
+        self._outbox = [(at + seconds, report) for at, report in self._outbox]
 
     def _check(self, launch: Launch) -> None:
         if launch.boot != f"{self.name}-{self.boot}":
@@ -217,7 +217,7 @@ class SimulatedNode:
         run = self.runs[key] = SimulatedAttempt(launch)
         event, _, cause = (self.fails or (words[1] if words[:1] == ["fail"] else "")).partition(":")
         if event:
-            self._over(run, FAILED, event=event, says=f"{event} on purpose")
+            self._end(run, FAILED, event=event, says=f"{event} on purpose")
             if cause and run.report is not None:
                 run.report = run.report._replace(causes={event: cause})
             return
@@ -239,7 +239,7 @@ class SimulatedNode:
             over = (("WALLTIME", "the walltime is over"),)
             run.report = self._report(key, run, WALLTIME, run.deadline, status=15, events=over)
 
-    def _over(
+    def _end(
         self, run: SimulatedAttempt, outcome: str, *, status: int | None = None, event: str = "", says: str = ""
     ) -> None:
         key = (run.launch.job, run.launch.attempt)
@@ -265,19 +265,19 @@ class SimulatedNode:
         boot = f"{self.name}-{self.boot}"
         return Report(*key, self.name, boot, outcome, status, event, says, events, started=started, ended=ended)
 
-    def _is_news(self, key: Key, what: str) -> bool:
-        new = (key, what) not in self.told
-        self.told.add((key, what))
+    def _is_new(self, key: Key, what: str) -> bool:
+        new = (key, what) not in self.reported
+        self.reported.add((key, what))
         return new
 
-    def _say(self, news: IncomingReport) -> None:
-        """Send a word: now, later, or into nothing, and then nothing is heard until the connection is made again."""
+    def _send(self, report: IncomingReport) -> None:
+        """Send a report: at once, late, or lost, and then nothing is sent until the connection is made again."""
         if self.loses:
             self.loses -= 1
             self.cut = True
         if self.cut:
             return
-        self._outbox.append((self.clock.now + self.lag, news))
+        self._outbox.append((self.clock.now + self.lag, report))
         if self.lag:
             self.clock.call(self.name, self.clock.now + self.lag)
 

@@ -82,10 +82,10 @@ class _Glance:
 
 
 _GLANCES = (
-    _Glance("Mean wait", lambda one: one.mean_wait, span),
-    _Glance("95 % wait at most", lambda one: one.p95_wait, span),
-    _Glance("Bounded slowdown", lambda one: one.bounded_slowdown, lambda value: f"{value:,.1f}"),
-    _Glance("Utilisation", lambda one: one.utilisation, lambda value: f"{100 * value:.1f} %", max),
+    _Glance("Mean wait", lambda statistics: statistics.mean_wait, span),
+    _Glance("95 % wait at most", lambda statistics: statistics.p95_wait, span),
+    _Glance("Bounded slowdown", lambda statistics: statistics.bounded_slowdown, lambda value: f"{value:,.1f}"),
+    _Glance("Utilisation", lambda statistics: statistics.utilisation, lambda value: f"{100 * value:.1f} %", max),
 )
 
 
@@ -96,7 +96,7 @@ def _tile(glance: _Glance, results: Sequence[PolicyResult]) -> str:
     best = glance.shown(glance.best(values)) if len(set(shown)) > 1 else ""
     longest = 1.0 if glance.best is max else max(values) or 1.0
     bars = "".join(
-        f'<div class="told"><span>{escape(result.policy)}</span><b{" class=best" * (text == best)}>{text}</b></div>'
+        f'<div class="tile-row"><span>{escape(result.policy)}</span><b{" class=best" * (text == best)}>{text}</b></div>'
         f'<svg class="meter" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect class="track" '
         f'width="100" height="8"/><rect class="{curves.looks(number)}" width="{100 * value / longest:.2f}" height="8"/>'
         "</svg>"
@@ -138,7 +138,7 @@ def _waiting(result: PolicyResult) -> str:
 def _gantts(results: Sequence[PolicyResult], site: Platform, window: tuple[int, int], since: int) -> str:
     text = (
         f"Around the instant at which most jobs waited under {results[0].policy}; times since the first submission. "
-        f"{assign_rows([], site)[0].told()} Colours only tell neighbours apart."
+        f"{assign_rows([], site)[0].description()} Colours only tell neighbours apart."
     )
     charts = (f"<h3>{escape(result.policy)}</h3>{gantt(result.ran, site, window, since=since)}" for result in results)
     return f"<p class=muted>{escape(text)}</p>{''.join(charts)}"
@@ -149,7 +149,7 @@ def _users(results: Sequence[PolicyResult]) -> str:
     worst = results[0].measures.users[:_USERS]
     waits_by_policy = [{user.user: user.mean_wait for user in by_user(result.ran)} for result in results]
     rows = [[user.user, f"{user.jobs:,}", *(span(waits[user.user]) for waits in waits_by_policy)] for user in worst]
-    text = f"<p class=muted>Under {escape(results[0].policy)}; what is told is their mean wait.</p>"
+    text = f"<p class=muted>Under {escape(results[0].policy)}; their mean wait.</p>"
     return _card(
         "Users who waited most in all", text + _table(["user", "jobs", *(result.policy for result in results)], rows)
     )

@@ -36,7 +36,7 @@ class EventOrder(Enum):
 
 
 class ReplayedJob(NamedTuple):
-    """What became of a job. `foreseen`: the start it was told first, None if it was told none before it began."""
+    """What became of a job. `foreseen`: the first predicted start, None if there was none before it began."""
 
     job: TraceJob
     start: int
@@ -70,7 +70,7 @@ class Replay:
         self._ends: list[tuple[int, int]] = []
         self._next = 0
         self._ran: dict[int, ReplayedJob] = {}
-        self._told: dict[int, int] = {}
+        self._predicted: dict[int, int] = {}
         self._new: list[int] = []
         queue_policy = find_policy(policy)
         self._dates = queue_policy.reservations if queue_policy else None
@@ -143,7 +143,7 @@ class Replay:
         for number in plan.start:
             del self._waiting[number]
             job, place = self._jobs[number], plan.placements[number]
-            self._ran[number] = ReplayedJob(job, now, self._told.pop(number, None), place.resources)
+            self._ran[number] = ReplayedJob(job, now, self._predicted.pop(number, None), place.resources)
             self._live.started(number)
             heappush(self._ends, (now + job.run, number))
 
@@ -154,13 +154,13 @@ class Replay:
         if self._promises:
             return self._live.refresh() if self._new else self._live.decide()
         for number in islice(self._waiting, self._dates):
-            if number not in self._told:
+            if number not in self._predicted:
                 return self._live.promise()
         return self._live.decide()
 
     def _note_dates(self, places: Mapping[int, Placement], now: int) -> None:
-        """Remember the first start that each job is told: at its submission, or when its policy promises one."""
-        predicted = self._told
+        """Record the first start that is predicted for each job: at its submission, or when its policy promises one."""
+        predicted = self._predicted
         for number in self._new if self._promises else places:
             if number not in predicted and number in places and places[number].start > now:
                 predicted[number] = places[number].start

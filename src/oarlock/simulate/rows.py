@@ -26,7 +26,7 @@ class GanttRows:
     ends: tuple[str, str]
     groups: Sequence[tuple[int, str]] = ()
 
-    def told(self) -> str:
+    def description(self) -> str:
         """Return what a row is, in a sentence."""
         return f"A row is a {self.what}." if self.each == 1 else f"A row is {self.each:,} {self.what}s."
 

@@ -60,7 +60,7 @@ class ScenarioOutcome:
     trace: tuple[str, ...]
     problems: tuple[str, ...]
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return how to reproduce a failure."""
         return f"seed {self.seed}: " + "; ".join(self.problems[:5])
 
@@ -154,7 +154,7 @@ class _Scenario:
         new = [self._job() for _ in range(count)]
         self.submitted += count
         if new:
-            self.cluster.arrive(new)
+            self.cluster.submit_jobs(new)
 
     def _job(self) -> jobs.NewJob:
         pick = self.chance
@@ -243,12 +243,12 @@ class _Scenario:
         what = self.chance.choice(("kill", "hold", "suspend", "resume"))
         self._note(f"{who} wants to {what} {ids}")
         if what == "kill":
-            cluster.wish(lambda tx: kill.request(tx, cluster.context, ids, by=who, now=cluster.now))
+            cluster.act(lambda tx: kill.request(tx, cluster.context, ids, by=who, now=cluster.now))
         elif what == "resume":
-            cluster.wish(lambda tx: suspend.resume(tx, cluster.context, ids, by=who, now=cluster.now))
+            cluster.act(lambda tx: suspend.resume(tx, cluster.context, ids, by=who, now=cluster.now))
         else:
             running = what == "suspend"
-            cluster.wish(lambda tx: suspend.hold(tx, cluster.context, ids, by=who, now=cluster.now, running=running))
+            cluster.act(lambda tx: suspend.hold(tx, cluster.context, ids, by=who, now=cluster.now, running=running))
 
     def _heal(self) -> None:
         """Repair everything, so that every job can end."""
@@ -264,9 +264,9 @@ class _Scenario:
         """Do what administrators do: use suspected nodes again, let stopped jobs go on, remove what waits in vain."""
         cluster = self.cluster
         held, hopeless = cluster.write(self._mend)
-        cluster.wish(lambda tx: suspend.resume(tx, cluster.context, held, by="root", now=cluster.now))
-        cluster.wish(lambda tx: kill.request(tx, cluster.context, hopeless, by="root", now=cluster.now))
-        cluster.look_again()
+        cluster.act(lambda tx: suspend.resume(tx, cluster.context, held, by="root", now=cluster.now))
+        cluster.act(lambda tx: kill.request(tx, cluster.context, hopeless, by="root", now=cluster.now))
+        cluster.request_pass()
 
     def _mend(self, tx: Tx) -> tuple[list[int], list[int]]:
         away = [

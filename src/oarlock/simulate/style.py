@@ -35,9 +35,9 @@ p.muted {{ margin: 4px 0 16px; }} .card p.muted {{ margin: -4px 0 8px; }}
 .tiles, .two {{ display: grid; gap: 0 16px; grid-template-columns: repeat(auto-fill, minmax(min(100%, 420px), 1fr)); }}
 .tiles {{ grid-template-columns: repeat(auto-fit, minmax(min(100%, 250px), 1fr)); }}
 .pair {{ display: flex; flex-wrap: wrap; gap: 0 16px; }} .pair > * {{ flex: 1 1 auto; max-width: 100%; }}
-.told {{ display: flex; justify-content: space-between; align-items: baseline; gap: 12px; margin-top: 6px; }}
-.told span {{ overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }}
-.told b {{ font-weight: normal; white-space: nowrap; }} .told .best {{ font-weight: 700; }}
+.tile-row {{ display: flex; justify-content: space-between; align-items: baseline; gap: 12px; margin-top: 6px; }}
+.tile-row span {{ overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }}
+.tile-row b {{ font-weight: normal; white-space: nowrap; }} .tile-row .best {{ font-weight: 700; }}
 .meter {{ display: block; width: 100%; height: 8px; }} .meter .track {{ fill: var(--sunken); }}
 table {{ border-collapse: collapse; white-space: nowrap; }} th, td {{ text-align: right; padding: 4px 12px; }}
 th:first-child, td:first-child {{ text-align: left; padding-left: 0; color: var(--muted); font-weight: normal;
