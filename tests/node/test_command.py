@@ -133,7 +133,7 @@ class Free:
     """A group that holds nobody."""
 
     path = "/free"
-    doors = ()
+    procs_files = ()
 
     def join(self):
         pass

@@ -123,7 +123,7 @@ def become(user: User) -> None:
     if os.geteuid() != 0:
         return
     os.setgroups(user.groups)
-    os.setresgid(user.gid, user.gid, user.gid)
+    os.setresgid(user.gid, user.gid, user.gid)  # before the uid: only root may change gids
     os.setresuid(user.uid, user.uid, user.uid)
     if os.getresuid() != (user.uid,) * 3 or os.getresgid() != (user.gid,) * 3:
         raise PrivilegesNotDropped(f"the ids are {os.getresuid()} and {os.getresgid()} after the drop to {user.name}")
@@ -150,7 +150,7 @@ def return_to_root(groups: list[int]) -> None:
     """Become root again with these groups, if the saved uid is root."""
     if os.getresuid()[2] != 0:
         return
-    os.setresuid(0, 0, 0)
+    os.setresuid(0, 0, 0)  # first: the other two need root
     os.setresgid(0, 0, 0)
     os.setgroups(groups)
 

@@ -28,7 +28,7 @@ class ProgramLink:
 
     def __init__(self, line: socket.socket) -> None:
         self._line: Endpoint | None = Endpoint(line.fileno(), line.detach())
-        self._door: socket.socket | None = None
+        self._listener: socket.socket | None = None
         self._entry: SpoolEntry | None = None
         self._describe: Callable[[], Body] = dict
         self._flush_at: float | None = None  # when queued frames are written, in seconds of `time.monotonic`
@@ -40,14 +40,14 @@ class ProgramLink:
 
     def serve(self, entry: SpoolEntry | None, describe: Callable[[], Body] = dict) -> None:
         """Set the spool entry where a later program connects, and what describes the work; `None`: the work is done."""
-        self._close_door()
+        self._close_listener()
         self._entry, self._describe = entry, describe
 
-    def _close_door(self) -> None:
-        if self._door is not None and self._entry is not None:
-            remove(f"{self._entry.spool}/{self._entry.door}")
-            self._door.close()
-            self._door = None
+    def _close_listener(self) -> None:
+        if self._listener is not None and self._entry is not None:
+            remove(f"{self._entry.spool}/{self._entry.socket_name}")
+            self._listener.close()
+            self._listener = None
 
     def wait(self, others: list[int], milliseconds: float) -> list[Frame]:
         """Wait for a request, for one of the other descriptors, or until queued frames are due; return the requests."""
@@ -60,8 +60,8 @@ class ProgramLink:
         for fd, mask in self._watched():
             watch.register(fd, mask)
         ready = {fd for fd, _ in watch.poll(milliseconds)}
-        if self._door is not None and self._door.fileno() in ready:
-            self._answer_door()
+        if self._listener is not None and self._listener.fileno() in ready:
+            self._accept_program()
         if self._line is not None and ready & {self._line.read_fd, self._line.write_fd}:
             return self._read(self._line)
         if self._flush_at is not None and time.monotonic() >= self._flush_at:
@@ -72,7 +72,7 @@ class ProgramLink:
         if self._line is not None:
             stuck = self._line.pending and self._flush_at is None
             return [(self._line.read_fd, select.POLLIN | (select.POLLOUT if stuck else 0))]
-        return [(self._door.fileno(), select.POLLIN)] if self._door is not None else []
+        return [(self._listener.fileno(), select.POLLIN)] if self._listener is not None else []
 
     def _read(self, line: Endpoint) -> list[Frame]:
         self._flush_at = None
@@ -92,14 +92,14 @@ class ProgramLink:
         if self._entry is None:
             raise SystemExit(0)
         try:
-            self._door = _door(self._entry)
+            self._listener = _listen_at(self._entry)
         except FileNotFoundError:  # the spool was removed: no program will look for us there
-            self._door = None
+            self._listener = None
 
-    def _answer_door(self) -> None:
-        if self._door is not None:
-            caller, _ = self._door.accept()
-            self._close_door()
+    def _accept_program(self) -> None:
+        if self._listener is not None:
+            caller, _ = self._listener.accept()
+            self._close_listener()
             self._line = Endpoint(caller.fileno(), caller.detach())
             self.send_event({"event": "here", **self._describe()})
 
@@ -135,16 +135,16 @@ class ProgramLink:
             self._lost()
 
 
-def _door(entry: SpoolEntry) -> socket.socket:
-    remove(f"{entry.spool}/{entry.door}")
+def _listen_at(entry: SpoolEntry) -> socket.socket:
+    remove(f"{entry.spool}/{entry.socket_name}")
     directory = open_directory(entry.spool)
     try:
-        door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        door.bind(f"/proc/self/fd/{directory}/{entry.door}")
-        door.listen(1)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(f"/proc/self/fd/{directory}/{entry.socket_name}")
+        listener.listen(1)
     finally:
         os.close(directory)
-    return door
+    return listener
 
 
 def receive_with_fd(line: socket.socket, longest: int) -> tuple[bytes, int]:

@@ -64,7 +64,7 @@ def _line(node: str, key: tuple[int, int]) -> str:
 
 def add_line(path: str, line: str) -> None:
     """Write a line into the file of a user; one that lingers already for other reasons is left alone."""
-    lock = _locked(path)
+    lock = _locked(path)  # read and rename under one lock: another node's program may share the file
     try:
         lines, ours = _read(path)
         if lines or ours:

@@ -91,7 +91,7 @@ def has_handler(status: str, number: int) -> bool:
     """Read in `/proc/<pid>/status` whether a process has a handler for a signal."""
     for line in status.splitlines():
         if line.startswith("SigCgt:"):
-            return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+            return bool(int(line.split()[1], 16) >> (number - 1) & 1)  # bit n-1 stands for signal n
     return False
 
 

@@ -52,14 +52,14 @@ class SpawnerVanished(Exception):
 class Spawner:
     """The spawner as its supervisor sees it: one command at a time."""
 
-    def __init__(self, user: tuple[str, int | None], homes: tuple[str, ...]) -> None:
-        """Make one. `homes` are the doors of the groups to which it returns; `SpawnerUnavailable` if it could not."""
+    def __init__(self, user: tuple[str, int | None], return_files: tuple[str, ...]) -> None:
+        """Fork it, to return to `return_files` after each job; raise `SpawnerUnavailable` if it cannot work here."""
         self.user = user
         self._line, theirs = socket.socketpair()
         self._line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _PATIENCE)
         self.pid = os.fork()
         if self.pid == 0:
-            _serve(theirs, homes)
+            _serve(theirs, return_files)
         theirs.close()
         self.fd = self._line.fileno()
         self._expects: list[str] = []
@@ -132,7 +132,7 @@ class Spawner:
         self._line.close()
 
 
-def _serve(line: socket.socket, homes: tuple[str, ...]) -> None:
+def _serve(line: socket.socket, return_files: tuple[str, ...]) -> None:
     """Start commands, wait for them and report, until the supervisor closes the line."""
     try:
         signal.set_wakeup_fd(-1)
@@ -141,9 +141,9 @@ def _serve(line: socket.socket, homes: tuple[str, ...]) -> None:
         os.closerange(line.fileno() + 1, FDS)
         os.umask(0o022)
         raise_oom_score()
-        back = _SupervisorCgroup(homes)
-        line.send(_NUMBER.pack(_is_able(back)))
-        while _serve_request(line, back):
+        home = _SupervisorCgroup(return_files)
+        line.send(_NUMBER.pack(_is_able(home)))
+        while _serve_request(line, home):
             pass
     finally:
         os._exit(0)
@@ -152,22 +152,22 @@ def _serve(line: socket.socket, homes: tuple[str, ...]) -> None:
 class _SupervisorCgroup:
     """The cgroups of supervisors, to return to; their `cgroup.procs` are kept open, since every job needs them."""
 
-    def __init__(self, homes: tuple[str, ...]) -> None:
-        self._homes = homes
-        self._doors: list[int] = []
+    def __init__(self, procs_files: tuple[str, ...]) -> None:
+        self._procs_files = procs_files
+        self._fds: list[int] = []
 
-    def go(self) -> None:
+    def enter(self) -> None:
         """Move this process back."""
-        if not self._doors:
-            self._doors = [os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in self._homes]
-        for door in self._doors:
-            os.write(door, b"0")
+        if not self._fds:
+            self._fds = [os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in self._procs_files]
+        for fd in self._fds:
+            os.write(fd, b"0")
 
 
-def _is_able(back: _SupervisorCgroup) -> bool:
+def _is_able(home: _SupervisorCgroup) -> bool:
     """Return whether we can return to this cgroup, and whether this Python can spawn into a new session."""
     try:
-        back.go()
+        home.enter()
         os.posix_spawn("/", ["/"], {}, setsid=True)
     except PermissionError:
         return True  # "/" cannot be executed; everything before the exec worked
@@ -176,23 +176,25 @@ def _is_able(back: _SupervisorCgroup) -> bool:
     return False
 
 
-def _serve_request(line: socket.socket, back: _SupervisorCgroup) -> bool:
+def _serve_request(line: socket.socket, home: _SupervisorCgroup) -> bool:
     header, status_fd = receive_with_fd(line, _NUMBER.size)
     if not header:
         return False
-    doors, spec = _decode_request(_receive_exactly(line, _NUMBER.unpack(header)[0]))
+    procs_files, spec = _decode_request(_receive_exactly(line, _NUMBER.unpack(header)[0]))
     with socket.socket(fileno=status_fd) as status:
-        pid = _start_command(spec, doors, back, status)
+        pid = _start_command(spec, procs_files, home, status)
     line.send(_NUMBER.pack(pid))  # last: when the supervisor sees the PID, all messages are on the status socket
     if pid != _NOT_STARTED:
         line.send(_NUMBER.pack(os.waitpid(pid, 0)[1]))
     return True
 
 
-def _start_command(spec: CommandSpec, doors: tuple[str, ...], back: _SupervisorCgroup, status: socket.socket) -> int:
+def _start_command(
+    spec: CommandSpec, procs_files: tuple[str, ...], home: _SupervisorCgroup, status: socket.socket
+) -> int:
     """Start the command and return its PID, or report why that failed. Exits if it cannot return to the cgroup."""
     try:
-        run_step("CPUSET_ERROR", lambda: join_cgroup(doors))
+        run_step("CPUSET_ERROR", lambda: join_cgroup(procs_files))
         user = spec.account or look_up_and_send(spec, status)
         chown_files(spec.files, user)
         try:
@@ -207,7 +209,7 @@ def _start_command(spec: CommandSpec, doors: tuple[str, ...], back: _SupervisorC
     except Exception as failure:  # noqa: BLE001 - it is the supervisor's to know, whatever it is
         send_failure(status, "EXIT_VALUE_OAREXEC", f"{type(failure).__name__}: {failure}")
     finally:
-        back.go()
+        home.enter()
     return _NOT_STARTED
 
 
@@ -267,14 +269,14 @@ def _receive_exactly(line: socket.socket, length: int) -> bytes:
     return text
 
 
-def _encode_request(spec: CommandSpec, doors: tuple[str, ...]) -> bytes:
-    return encode_body([doors, spec, spec.account]).encode()
+def _encode_request(spec: CommandSpec, procs_files: tuple[str, ...]) -> bytes:
+    return encode_body([procs_files, spec, spec.account]).encode()
 
 
 def _decode_request(text: bytes) -> tuple[tuple[str, ...], CommandSpec]:
     """Read what the supervisor packed a moment ago; in JSON a record is a list."""
-    doors, fields, account = json.loads(text)
+    procs_files, fields, account = json.loads(text)
     spec = CommandSpec(*fields)
     user = User(*account) if account else None
     user = user and user._replace(groups=tuple(user.groups))
-    return tuple(doors), spec._replace(files=tuple(spec.files), account=user)
+    return tuple(procs_files), spec._replace(files=tuple(spec.files), account=user)

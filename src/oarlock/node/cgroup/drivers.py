@@ -113,8 +113,8 @@ def detect(node: str, mounts: CgroupMounts, *, pretended: bool = False) -> Cgrou
 
     try:
         if mounts.v2 and unified(mounts):
-            own = scope.path(node) if os.path.isdir(mounts.v2 + scope.path(node)) else ""
-            return V2Driver(mounts.v2, node, scope=own, pretended=pretended)
+            scope_path = scope.path(node) if os.path.isdir(mounts.v2 + scope.path(node)) else ""
+            return V2Driver(mounts.v2, node, scope=scope_path, pretended=pretended)
         if mounts.v1:
             return V1Driver(mounts, node, pretended=pretended)
     except OSError:
@@ -238,9 +238,9 @@ def format_cpu_list(cpus: list[int]) -> str:
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
-def join_cgroup(doors: tuple[str, ...]) -> None:
+def join_cgroup(procs_files: tuple[str, ...]) -> None:
     """Put the calling process into a group by its `cgroup.procs` files."""
-    for path in doors:
+    for path in procs_files:
         write(path, "0" if path.endswith("cgroup.procs") else str(os.getpid()))
 
 

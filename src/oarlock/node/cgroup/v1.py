@@ -245,7 +245,7 @@ class V1Driver:
 
 def _limit_memory(at: str, limit: int) -> None:
     """Limit memory, and memory with swap to the same, so that swap is no way out."""
-    write(at + "/memory.limit_in_bytes", str(limit))
+    write(at + "/memory.limit_in_bytes", str(limit))  # first: the kernel refuses a memsw limit below it
     try:
         write(at + "/memory.memsw.limit_in_bytes", str(limit))
     except FileNotFoundError:  # the kernel was built or started without swap accounting

@@ -100,7 +100,7 @@ class V2Tree:
             return True
         try:
             watch = select.poll()
-            watch.register(fd, select.POLLPRI)
+            watch.register(fd, select.POLLPRI)  # re-armed by each read of the file
             end = time.monotonic() + seconds
             while parse_fields(os.pread(fd, 512, 0).decode()).get(name) != value:
                 left = end - time.monotonic()

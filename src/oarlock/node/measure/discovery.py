@@ -25,7 +25,7 @@ DEEPEST = 5
 """How deep below the root of a hierarchy a resource manager's directories are looked for."""
 _HOMES = ("cpuacct", UNIFIED, "memory", "cpuset", "cpu", "pids", "blkio", "devices", "perf_event")
 
-_LINKS_OF_A_LEAF = 2  # its name and its own dot; each directory inside adds one
+_LINKS_OF_A_LEAF = 2  # st_nlink of a cgroup without children: its name and its own dot; each child adds one
 
 Key = tuple[str, str, str]
 

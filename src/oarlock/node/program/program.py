@@ -416,7 +416,7 @@ class NodeProgram:
     def _note_answer(self, worker: Worker, body: Body) -> None:
         if worker in self._notifying:
             self._notifying.remove(worker)
-            self._rest(worker)
+            self._mark_idle(worker)
             return
         attempt = self._attempts.get(worker.key) if worker.key else None
         if attempt is None or worker.key is None:
@@ -424,7 +424,7 @@ class NodeProgram:
         if "refused" in body and attempt.state == "launching":
             del self._attempts[worker.key]
             self._start_queue.settled(worker.key)
-            self._rest(worker)
+            self._mark_idle(worker)
         else:
             attempt.state = str(body.get("state", attempt.state))
 
@@ -435,14 +435,14 @@ class NodeProgram:
         if worker.key is not None and body["event"] == "exited":
             self._start_queue.settled(worker.key)
             attempt.worker, attempt.state, attempt.report = None, "ended", extract_report(body)
-            self._rest(worker)
+            self._mark_idle(worker)
         else:
             attempt.state = str(body.get("state", attempt.state))
             attempt.started = body.get("started", attempt.started)
             if worker.key is not None:
                 self._start_queue.settled(worker.key)
 
-    def _rest(self, worker: Worker) -> None:
+    def _mark_idle(self, worker: Worker) -> None:
         """Keep a supervisor for the next job. Only the program retires one: it alone knows what it is about to send."""
         worker.key, worker.rested = None, time.monotonic()
         self._idle.append(worker)

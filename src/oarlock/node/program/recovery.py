@@ -21,9 +21,9 @@ from oarlock.node.program.spool import Key, SpoolEntry
 from oarlock.node.wire.channel import REQUEST, Body, encode_frame
 from oarlock.node.wire.messages import LOST, NodeRefused, NodeSettings, Report, parse_launch, sign_report
 
-_FLOCK = struct.Struct("hhqqi")
+_FLOCK = struct.Struct("hhqqi")  # struct flock of 64-bit Linux: type, whence, start, length, pid
 _OLDER_SECONDS = 5.0
-_DOOR_SECONDS = 2.0
+_CONNECT_SECONDS = 2.0
 _LOST = "EXIT_VALUE_OAREXEC"
 
 
@@ -69,7 +69,7 @@ def recover_attempts(
     settings: NodeSettings, driver: CgroupDriver, boot: str
 ) -> Iterator[tuple[Key, RecoveredAttempt, Body]]:
     """Yield each attempt of the spool with its state and its signed launch."""
-    end = time.monotonic() + _DOOR_SECONDS
+    end = time.monotonic() + _CONNECT_SECONDS
     for key in _listed(settings):
         yield key, examine_attempt(settings, driver, boot, key, until=end), _signed_launch(settings, key)
 
@@ -118,7 +118,7 @@ def _connect(entry: SpoolEntry) -> socket.socket | None:
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     directory = spool.open_directory(entry.spool)
     try:
-        line.connect(f"/proc/self/fd/{directory}/{entry.door}")
+        line.connect(f"/proc/self/fd/{directory}/{entry.socket_name}")
     except OSError:
         line.close()
         return None
@@ -130,7 +130,7 @@ def _connect(entry: SpoolEntry) -> socket.socket | None:
 def ask_to_end(settings: NodeSettings, key: Key) -> bool:
     """Ask the supervisor of an unsigned file to end its attempt; return whether it could be reached.
 
-    Nothing in the file is read: whoever listens at the door got there as we did, through a directory that is ours.
+    Nothing in the file is read: only we can make a socket in our directory.
     """
     entry = spool.open_entry(settings.spool, key)
     line = _connect(entry) if entry is not None else None
@@ -138,7 +138,7 @@ def ask_to_end(settings: NodeSettings, key: Key) -> bool:
         return False
     try:
         line.sendall(encode_frame(REQUEST, 1, {"verb": "kill", "job": key[0], "attempt": key[1]}))
-        line.settimeout(_DOOR_SECONDS)
+        line.settimeout(_CONNECT_SECONDS)
         return bool(line.recv(1))  # its answer: it has read the request, and may be left
     except OSError:
         return False

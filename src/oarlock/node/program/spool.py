@@ -1,8 +1,8 @@
-"""What a node remembers: one file an attempt, in a place that only the runner's user can enter.
+"""The spool of a node: one file per attempt, in a directory that only the program's user can enter.
 
-The file appears under its name whole and locked; its name is the gate through which an attempt passes once. While a
-supervisor lives it holds the lock, which the kernel frees with it. The first line is what was asked, behind a MAC made
-with a key that is never written on a node; the second is what came of it: one file, since making and removing files is
+The file appears under its name complete and locked, and a name can be made once: so an attempt starts once. While a
+supervisor lives it holds the lock, which the kernel frees with it. The first line is the launch, behind a MAC made
+with a key that is never written on a node; the second is the outcome. One file, since making and removing files is
 what the disk of a busy node is slow at.
 
 Nothing in a file is acted on whose MAC is wrong: it was written by another instance, or by somebody else.
@@ -21,7 +21,7 @@ from oarlock.node.wire.mac import mac_of_bytes, same_mac
 from oarlock.node.wire.messages import SEEN, NodeRefused
 
 _NAME = re.compile(r"(\d+)\.(\d+)")
-_DOOR = ".control"
+_SOCKET_SUFFIX = ".control"
 
 Key = tuple[int, int]
 """A job and its attempt."""
@@ -39,9 +39,9 @@ class SpoolEntry:
         return os.path.join(self.spool, entry_name(self.key))
 
     @property
-    def door(self) -> str:
+    def socket_name(self) -> str:
         """The name in the spool of the socket where a supervisor waits for the next program."""
-        return entry_name(self.key) + _DOOR
+        return entry_name(self.key) + _SOCKET_SUFFIX
 
     def read_launch(self, key: str) -> Body | None:
         """Read the launch; `None` if it makes no sense, or does not carry a MAC made with this key."""
@@ -55,7 +55,7 @@ class SpoolEntry:
         return _read(self._lines()[0].partition(b" ")[2]) or {}
 
     def outcome(self) -> Body | None:
-        """Read what came of it; `None` as long as nothing whole was written."""
+        """Read the outcome; `None` until one was written completely."""
         return _read(self._lines()[1])
 
     def _lines(self) -> tuple[bytes, bytes]:
@@ -71,10 +71,11 @@ class SpoolEntry:
         self._ends_with_launch = False
         write_all(self.fd, b"\n" + (outcome if isinstance(outcome, bytes) else encode_body(outcome).encode()))
         if durable:
+            # The data before the name: after a power cut a name must not lead to an empty file.
             os.fsync(self.fd)
-            self._save_name()
+            self._sync_directory()
 
-    def _save_name(self) -> None:
+    def _sync_directory(self) -> None:
         directory = open_directory(self.spool)
         try:
             os.fsync(directory)
@@ -132,6 +133,7 @@ def create_entry(spool: str, key: Key, launch: bytes, mac_key: str) -> SpoolEntr
     fd = os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     entry = SpoolEntry(spool, key, fd, is_new=True)
     try:
+        # Lock before the name exists: whoever finds the name finds a living supervisor or a dead one's file.
         fcntl.flock(entry.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         write_all(entry.fd, mac_of_bytes(text, mac_key).encode() + b" " + text)
         os.link(making, entry.path)  # link(2) fails if the name exists; a rename would replace it
@@ -171,7 +173,7 @@ def _clear_unfinished(path: str) -> None:
     except FileNotFoundError:
         return
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a supervisor that is still writing it holds the lock
         os.unlink(path)
     except (BlockingIOError, FileNotFoundError):
         return
@@ -181,7 +183,7 @@ def _clear_unfinished(path: str) -> None:
 
 def forget(spool: str, key: Key) -> None:
     """Remove the file of an attempt whose end the server has written down."""
-    for name in (entry_name(key), entry_name(key) + _DOOR):
+    for name in (entry_name(key), entry_name(key) + _SOCKET_SUFFIX):
         remove(os.path.join(spool, name))
 
 
@@ -196,8 +198,8 @@ def remove(path: str) -> None:
 class HighestJob:
     """The highest number of a job that this spool has seen, and the instance that it belonged to.
 
-    It outlives the files of attempts, so that a server whose database is older than its jobs can be told so. It is not
-    forced to the disk: what a power cut takes from it, the server's own mark still has.
+    It outlives the files of attempts, so that a server whose database was restored from an old copy notices. It is not
+    forced to the disk: the server's own mark survives a power cut here.
     """
 
     _LINE = 64  # bytes; written in one piece, over what was there
@@ -213,7 +215,7 @@ class HighestJob:
         return (words[0], int(words[1])) if len(words) == 2 and words[1].isdecimal() else ("", 0)
 
     def see(self, job: int) -> None:
-        """Note the number of a job that is about to begin here."""
+        """Record the number of a job that is about to start here."""
         if job > self._job:
             self._job = job
             os.pwrite(self._fd, f"{self._instance or '-'} {job}\n".ljust(self._LINE).encode(), 0)

@@ -18,6 +18,7 @@ def _hash() -> Any:
 
 
 _SHA256 = _hash()
+# The two pads of RFC 2104, as tables for bytes.translate: one XOR per byte of the key.
 _INNER, _OUTER = bytes(byte ^ 0x36 for byte in range(256)), bytes(byte ^ 0x5C for byte in range(256))
 
 
