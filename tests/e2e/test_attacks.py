@@ -70,10 +70,10 @@ def p99(seen: dict[str, Any]) -> float:
 
 
 @pytest.fixture
-def busy_site(ground, people) -> Iterator[Instance]:
+def busy_site(ground, people, address) -> Iterator[Instance]:
     """A server with many waiting jobs, and nodes where they run one after the other."""
     more = {"JOB_MIN_UID": 1, "LOG_LEVEL": 2}
-    with instance(ground, people[0], f"a{os.getpid()}n", nodes=4, cores=1, more=more) as site:
+    with instance(ground, people[0], f"a{os.getpid()}n", nodes=4, cores=1, more=more, address=address) as site:
         site.submit_many(["true"] * WAITING)
         site.start()
         site.until((site.state / "server.sock").exists)

@@ -20,18 +20,6 @@ LINES = ("node reached", "node reached", " serving ", "")
 WAITS = "until [ -e enough ]; do sleep 0.1; done; "  # so that even the last kill finds a job at work
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def address(request):
-    """An empty database of PostgreSQL; nothing means SQLite."""
-    if request.param == "sqlite":
-        yield ""
-        return
-    postgres = request.getfixturevalue("postgres")
-    url = postgres.make(template="template0")
-    yield url
-    postgres.drop(url)
-
-
 @pytest.mark.parametrize(
     ("kills", "longest", "cores"),  # jobs must last as long as the kills, and not much longer
     [
