@@ -58,3 +58,25 @@ def test_who_is_withdrawn_never_begins(starting):
     starting.settled((1, 1))
     starting.settled((2, 1))
     assert begun(starting, 10.01) == [3, 5]
+
+
+def test_users_take_turns_so_nobody_waits_behind_hundreds_of_another():
+    line = StartQueue(most=1)
+    for job in range(1, 301):
+        line.queue((job, 1), frame(job), "ada")
+    for job in (901, 902):
+        line.queue((job, 1), frame(job), "bob")
+    order = []
+    for _ in range(5):
+        [job] = begun(line, 10.0)
+        order.append(job)
+        line.settled((job, 1))
+    assert order == [1, 901, 2, 902, 3]
+
+
+def test_a_user_whose_only_attempt_is_withdrawn_has_no_turn():
+    line = StartQueue(most=1)
+    line.queue((1, 1), frame(1), "ada")
+    line.queue((2, 1), frame(2), "bob")
+    assert line.withdraw((1, 1)) == frame(1)
+    assert (begun(line, 10.0), line.wait(10.0)) == ([2], None)

@@ -261,7 +261,7 @@ class NodeProgram:
             raise NodeRefused(SEEN, f"attempt {spool.entry_name(key)} was here before")
         self._attempts[key] = NodeAttempt(None, "launching", body)
         self._highest.see(key[0])
-        self._start_queue.queue(key, frame)
+        self._start_queue.queue(key, frame, str(body.get("user", "")))
 
     def _refuse_taken(self, key: Key, body: Body) -> None:
         """Refuse a launch while something of the same number is here that another generation began.

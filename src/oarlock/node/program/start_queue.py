@@ -2,6 +2,7 @@
 
 More at once would only make each slower, and wake a supervisor for each. Jobs that are over in a moment come one after
 the other instead, through supervisors that are warm; what takes longer keeps nobody waiting for more than that moment.
+Users take turns: the first attempt of one does not wait behind hundreds of another.
 
 Bookkeeping only; callers pass the time, in seconds of a clock that never jumps.
 """
@@ -23,11 +24,11 @@ class StartQueue:
     def __init__(self, most: int) -> None:
         self._most = most
         self._starting: dict[Key, float] = {}  # until when each counts
-        self._waiting: deque[tuple[Key, Frame]] = deque()
+        self._waiting: dict[str, deque[tuple[Key, Frame]]] = {}  # by user; whose turn is next comes first, none is empty
 
-    def queue(self, key: Key, frame: Frame) -> None:
-        """Add an attempt to the queue."""
-        self._waiting.append((key, frame))
+    def queue(self, key: Key, frame: Frame, user: str = "") -> None:
+        """Add an attempt to the queue of its user."""
+        self._waiting.setdefault(user, deque()).append((key, frame))
 
     def next(self, now: float) -> tuple[Key, Frame] | None:
         """Return the attempt that may start now, if any."""
@@ -37,7 +38,11 @@ class StartQueue:
             self._starting = {key: until for key, until in self._starting.items() if until > now}
         if len(self._starting) >= self._most:
             return None
-        key, frame = self._waiting.popleft()
+        user = next(iter(self._waiting))
+        line = self._waiting.pop(user)
+        key, frame = line.popleft()
+        if line:
+            self._waiting[user] = line  # behind the other users
         self._starting[key] = now + LONGEST
         return key, frame
 
@@ -47,10 +52,13 @@ class StartQueue:
 
     def withdraw(self, key: Key) -> Frame | None:
         """Remove an attempt from the queue and return its request; `None` if it was not queued."""
-        for number, (other, frame) in enumerate(self._waiting):
-            if other == key:
-                del self._waiting[number]
-                return frame
+        for user, line in self._waiting.items():
+            for number, (other, frame) in enumerate(line):
+                if other == key:
+                    del line[number]
+                    if not line:
+                        del self._waiting[user]
+                    return frame
         return None
 
     def wait(self, now: float) -> float | None:
