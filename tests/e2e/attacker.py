@@ -165,13 +165,28 @@ async def commands(program: Program) -> None:
         await asyncio.sleep(0.05)
 
 
+async def starts(program: Program) -> None:
+    """Submit one short job after the other, and measure how long each waits for its start."""
+    caller = Caller(program.path)
+    while not program.ended.is_set():
+        status, content = await caller.once("POST", "/jobs", program.job())
+        program.statuses[f"submit {status}"] += 1
+        job_id, began = json.loads(content)["job_ids"][0], time.monotonic()
+        while not program.ended.is_set():
+            _, content = await caller.once("GET", f"/jobs/{job_id}")
+            if json.loads(content)["state"] != "Waiting":
+                break
+            await asyncio.sleep(0.05)
+        program.seconds.append(("start", time.monotonic() - began))  # one that never started counts, too
+
+
 def _name() -> str:
     import pwd
 
     return pwd.getpwuid(os.geteuid()).pw_name
 
 
-MODES = {one.__name__: one for one in (reservations, arrays, alternatives, readers, connections, commands)}
+MODES = {one.__name__: one for one in (reservations, arrays, alternatives, readers, connections, commands, starts)}
 
 
 async def main(path: str, address: str, directory: str, mode: str) -> None:

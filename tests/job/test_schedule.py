@@ -89,3 +89,33 @@ def test_a_place_that_an_older_plan_would_give_away_again_is_not_given(tx: Tx):
     assert (place(tx, first), place(tx, second) is not None) == (None, True)
     apply(tx, decided(tx))
     assert "the date is taken" in jobs.get(tx, first).message
+
+
+def submit_array(tx: Tx, user: str, asked: str, size: int) -> list[int]:
+    """Let the members of an array wait."""
+    waiting = {"id": 0, "state": JobState.WAITING, "queue": "default", "submitted": NOW, "command": "true"}
+    request = requests.parse([asked])
+    members = [jobs.NewJob(Job(user=user, array_index=n, **waiting), request) for n in range(1, size + 1)]
+    return [job.id for job in jobs.add(tx, members)]
+
+
+def started_by_quick_pass(tx: Tx) -> list[int]:
+    seen = schedule.read(tx, HOW, karma_window=CONFIG.karma_window, now=NOW, depth=64, arrays=True)
+    assert len(seen.snapshot.waiting) <= 70
+    return [start.job_id for start in schedule.decide(seen, HOW, now=NOW).starts]
+
+
+def test_a_quick_pass_starts_who_fits_behind_2000_members_of_an_array(tx: Tx):
+    [first] = submit_array(tx, "ada", "{core = 0}/core=1,walltime=1:0:0", 1)
+    assert started_by_quick_pass(tx) == [first]
+    submit_array(tx, "ada", "{core = 0}/core=1,walltime=0:1:0", 2000)
+    [other] = submit_array(tx, "bob", "/core=1,walltime=9:0:0", 1)
+    assert started_by_quick_pass(tx) == [first, other]
+
+
+def test_a_quick_pass_starts_nobody_who_would_delay_members_that_it_did_not_read(tx: Tx):
+    [first] = submit_array(tx, "ada", "{core = 0}/core=1,walltime=1:0:0", 1)
+    submit_array(tx, "ada", "/core=2,walltime=0:1:0", 2000)
+    submit_array(tx, "bob", "/core=1,walltime=2:0:0", 1)
+    [short] = submit_array(tx, "bob", "/core=1,walltime=0:30:0", 1)
+    assert started_by_quick_pass(tx) == [first, short]

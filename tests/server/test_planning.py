@@ -100,7 +100,7 @@ def test_quotas_that_change_hold_from_the_next_pass_on_and_bad_ones_never_do(sql
             '{"quotas": {"*,*,*,*": 0}}',
         ):
             file.write_text(text)
-            quick, _, _ = await planning.quick(NOW)
+            quick, *_ = await planning.quick(NOW)
             started.append((len(quick.starts), len((await planning.whole(NOW)).starts)))
         assert started == [(1, 1), (2, 2), (2, 2), (0, 0)]
         await planning.close()
@@ -194,3 +194,80 @@ def test_who_fits_behind_a_crowd_starts_before_all_dates_are_made(sqlite_path, t
 
     with open_database(sqlite_path) as database:
         asyncio.run(story(database, crowd(database)))
+
+
+def array(user, asked, size):
+    """The members of an array, to be stored."""
+    waiting = {"id": 0, "state": JobState.WAITING, "user": user, "queue": "default"}
+    return [jobs.NewJob(Job(array_index=n, **waiting), requests.parse([asked])) for n in range(1, size + 1)]
+
+
+def long_queue(database):
+    """Let 2,000 members of an array wait for a resource that a job has for long."""
+
+    def fill(tx):
+        resources.add(tx, [{"network_address": "n1"}, {"network_address": "n2"}], at=NOW)
+        jobs.add(tx, array("ada", "{network_address = 'n1'}/resource_id=1,walltime=1", 2000))
+        [first] = jobs.add(tx, array("ada", "/resource_id=1,walltime=10", 1))
+        held = replace(first, start=int(time.time()), assigned=first.id)
+        jobs.assign(tx, {held.assigned: [1]})
+        for state in (JobState.TO_LAUNCH, JobState.LAUNCHING, JobState.RUNNING):
+            moved = move(held, state, at=held.start, why="it runs")
+            jobs.record(tx, [moved])
+            held = moved.job
+
+    database.write(fill)
+
+
+def submit(database):
+    """Let a job of somebody else wait that fits now."""
+    return database.write(lambda tx: jobs.add(tx, array("bob", "/resource_id=1,walltime=1", 1)))[0].id
+
+
+def test_quick_passes_see_another_users_job_behind_a_long_array(sqlite_path, tmp_path):
+    async def story(database):
+        core = ServerCore(tmp_path, Config(), database, RealClock(), b"key")
+        decisions = asyncio.Queue()
+        core.apply = decisions.put  # there are no nodes to start anything on
+        scheduler = Scheduler(core)
+        scheduler._whole_at = core.clock.steady() + 1000  # whoever starts was seen by a quick pass
+        running = asyncio.create_task(scheduler.run())
+        core.wake_scheduler()
+        async with asyncio.timeout(50):
+            assert (await decisions.get()).starts == ()
+            small = submit(database)
+            core.wake_scheduler()  # if this pass does not look behind the first jobs, another one follows by itself
+            while not (starts := (await decisions.get()).starts):
+                pass
+        assert [one.job_id for one in starts] == [small]
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await core.close()
+
+    with open_database(sqlite_path) as database:
+        long_queue(database)
+        asyncio.run(story(database))
+
+
+def test_who_comes_during_a_whole_pass_is_looked_at_by_another(sqlite_path, tmp_path):
+    async def story(database):
+        core = ServerCore(tmp_path, Config(), database, RealClock(), b"key")
+        decisions = asyncio.Queue()
+        core.apply = decisions.put  # there are no nodes to start anything on
+        scheduler = Scheduler(core)
+        running = asyncio.create_task(scheduler.run())
+        core.wake_scheduler()
+        async with asyncio.timeout(50):
+            await decisions.get()
+            submit(database)
+            core.wake_scheduler()  # while the planning process is being started for the first whole pass
+            for _ in range(2):
+                while (await decisions.get()).left:
+                    pass
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await core.close()
+
+    with open_database(sqlite_path) as database:
+        long_queue(database)
+        asyncio.run(story(database))

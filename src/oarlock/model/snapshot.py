@@ -43,6 +43,12 @@ class Queue(Struct, frozen=True):
         """Whether its policy keeps the dates that jobs were told."""
         return self.policy.split("+")[0] == "conservative"
 
+    @property
+    def in_order(self) -> bool:
+        """Whether its jobs come in an order that does not change during a pass, and each may pass one that waits."""
+        name, *options = self.policy.split("+")
+        return not options and name.startswith(("oar_sched_gantt", "easy", "depth-")) and not name.endswith("-sjbf")
+
 
 class Shape(Struct, frozen=True):
     """What is asked for without the walltime: groups, and the condition (`-p`) that holds for all of them."""
@@ -71,6 +77,7 @@ class WaitingJob(Struct, frozen=True, kw_only=True):
     """A job that wants a place. `start` is the date a reservation asks for.
 
     It starts no earlier than `not_before` and is over by `deadline`, where it has one; a reservation has its own dates.
+    `unread`: how many jobs just like it, of the same user, wait behind it and are not in the snapshot.
     """
 
     job_id: int
@@ -86,6 +93,7 @@ class WaitingJob(Struct, frozen=True, kw_only=True):
     after: tuple[Dependency, ...] = ()
     not_before: int = 0
     deadline: int | None = None
+    unread: int = 0
 
 
 class PlacedJob(Struct, frozen=True, kw_only=True):

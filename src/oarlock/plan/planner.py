@@ -82,6 +82,7 @@ class Planner:
         self._queue_passes: dict[str, QueuePass] = {}
         self.events: list[Event] = []
         self.answered: list[int] = []
+        self.before_unread: Occupancies | None = None  # set while jobs that are not in the snapshot come first
         self.promised: Mapping[int, Placement]
         self._carried: Mapping[int, Placement] = {}
         # An overdue job that has not ended keeps its dependants from starting now.
@@ -129,7 +130,7 @@ class Planner:
         """Restart the pass on occupancies that contain only placed jobs; `ends` are their ends."""
         self.occupancies, self.now, self.ends = board, now, ends
         self.placements, self.unplaced, self._queue_passes = {}, {}, {}
-        self.events, self.answered, self._carried = [], [], {}
+        self.events, self.answered, self._carried, self.before_unread = [], [], {}, None
         if not self.available.asleep:
             return
         asleep = tuple([(until, bits) for until, bits in self.available.asleep if until > now])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from oarlock.model.job import Reservation
 from oarlock.model.plan import Obstacle, Unplaced
 from oarlock.model.snapshot import Usage, WaitingJob
-from oarlock.plan import commitments
+from oarlock.plan import commitments, unread_jobs
 from oarlock.plan.policy.policies import Backfill, Policy
 from oarlock.plan.rules.dependencies import Blocked
 from oarlock.plan.rules.search import PlacementOption
@@ -32,6 +32,7 @@ class QueuePass:
         self._planner, self._shortest_first = planner, policy.backfill is Backfill.SHORTEST_FIRST
         self._dates = policy.reservations  # how many dates may still be promised; None: no limit
         self.strict_order, self.only_starts = policy.backfill is Backfill.NOBODY, False
+        self._no_dates = False  # it was certain that there are none, before unread jobs came first
         chosen = policy.order(undated, usage, planner.settings)
         self.jobs, self.at, self.dated = dated + chosen if dated else chosen, 0, len(dated)
         self._place = planner.improve_place if policy.keeps_dates else planner.place
@@ -49,6 +50,15 @@ class QueuePass:
         job = self.jobs[self.at]
         self.at += 1
         planner = self._planner
+        if planner.before_unread is None:
+            self._no_dates = self.only_starts
+        self._give_turn(job)
+        if job.unread or planner.before_unread is not None:
+            planner.plan_safely(job, self._keep_room)
+        return True
+
+    def _give_turn(self, job: WaitingJob) -> None:
+        planner = self._planner
         if job.reservation == Reservation.TO_SCHEDULE:
             planner.plan_safely(job, planner.answer_reservation)
         elif self.only_starts:
@@ -57,7 +67,9 @@ class QueuePass:
             planner.plan_safely(job, self._place)
         else:
             self._promise(job)
-        return True
+
+    def _keep_room(self, job: WaitingJob) -> None:
+        unread_jobs.keep_room(self._planner, job, dates=not self._no_dates)
 
     def skip_to(self, at: int) -> None:
         """Skip the next jobs without a reason: the caller knows that they cannot start now."""

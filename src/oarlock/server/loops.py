@@ -81,10 +81,12 @@ class Scheduler:
     def __init__(self, core: ServerCore) -> None:
         self._core = core
         self._next_start: int | None = None
+        self._look_at: float | None = None  # when jobs behind the first ones are due to be looked at
         self._whole_at = self._dates_at = self._pausing = 0.0
         self._dated = False
         self._looking = 0.0  # seconds that it took last to see who starts
         self._whole: asyncio.Task[None] | None = None
+        self._whole_again = False  # something changed since the whole pass under way began
 
     async def run(self) -> None:
         """Plan until cancelled; a whole pass that is still to come, or under way, ends then as well."""
@@ -105,20 +107,25 @@ class Scheduler:
         await asyncio.sleep(self._pausing)
 
     def _pause(self) -> float:
-        """Return how long nothing has to be planned: until the next planned start, if nothing happens before."""
-        if self._next_start is None:
-            return _LONGEST_PAUSE
-        return min(max(self._next_start - self._core.clock.now(), 0.05), _LONGEST_PAUSE)
+        """Return how long nothing has to be planned, if nothing happens before: until the next start, or look."""
+        clock = self._core.clock
+        pauses = [_LONGEST_PAUSE]
+        if self._next_start is not None:
+            pauses.append(max(self._next_start - clock.now(), 0.05))
+        if self._look_at is not None:
+            pauses.append(max(self._look_at - clock.steady(), 0.0))
+        return min(pauses)
 
     async def quick(self) -> None:
         """Plan the first jobs of every queue and start what can start."""
         core = self._core
-        decision, cost, all_start = await core.planning.quick(int(core.clock.now()))
+        decision, cost, all_start, look_in = await core.planning.quick(int(core.clock.now()))
         self._pausing = _SHARE * cost
         if decision.left:
             self._pausing = max(self._pausing, min(_BUSY_SHARE * cost, _LONGEST_BUSY))
         await core.apply(decision)
         self._next_start = decision.next_start
+        self._look_at = None if look_in is None else core.clock.steady() + look_in
         if decision.left:
             self._plan_all_later()
             if all_start:
@@ -127,13 +134,15 @@ class Scheduler:
     def _plan_all_later(self) -> None:
         if self._whole is None or self._whole.done():
             self._whole = asyncio.create_task(self._plan_all())
+        else:
+            self._whole_again = True
 
     async def _plan_all(self) -> None:
         """Plan all jobs in the planning process until all have dates; each kind takes at most 1/11 of the time."""
         clock = self._core.clock
         while True:
             await asyncio.sleep(max(0.0, self._whole_at - clock.steady()))
-            began = clock.steady()
+            began, self._whole_again = clock.steady(), False
             dates = began >= self._dates_at
             self._dated = False
             well = await run_safely(self._see_dates if dates else self._see_starts)
@@ -143,7 +152,7 @@ class Scheduler:
             else:
                 self._looking = took
             self._whole_at = clock.steady() + max(_LEAST_WHOLE, _WHOLE_SHARE * self._looking)
-            if dates or self._dated or not well:
+            if (dates or self._dated or not well) and not self._whole_again:
                 return
 
     async def _see_dates(self) -> None:

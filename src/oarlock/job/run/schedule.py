@@ -125,9 +125,13 @@ def read(
     karma_window: int,
     now: int,
     depth: int | None = None,
+    arrays: bool = False,
     memory: snapshot.SnapshotCache | None = None,
 ) -> snapshot.SnapshotRead:
-    """Read what the scheduler looks at; with `depth`, only the first waiting jobs of each queue."""
+    """Read what the scheduler looks at; with `depth`, only the first waiting jobs of each queue.
+
+    With `arrays` also the first member of each array behind them, where the settings let jobs be passed over.
+    """
     seen = snapshot.read(
         tx,
         order=settings.order,
@@ -135,6 +139,7 @@ def read(
         half_life=settings.weights.half_life,
         now=now,
         depth=depth,
+        arrays=arrays and settings.depth is None and settings.quotas is None,
         memory=memory,
     )
     doubted = account_doubts.waiting(tx, now=now)

@@ -24,7 +24,9 @@ class StartQueue:
     def __init__(self, most: int) -> None:
         self._most = most
         self._starting: dict[Key, float] = {}  # until when each counts
-        self._waiting: dict[str, deque[tuple[Key, Frame]]] = {}  # by user; whose turn is next comes first, none is empty
+        self._waiting: dict[
+            str, deque[tuple[Key, Frame]]
+        ] = {}  # by user; whose turn is next comes first, none is empty
 
     def queue(self, key: Key, frame: Frame, user: str = "") -> None:
         """Add an attempt to the queue of its user."""

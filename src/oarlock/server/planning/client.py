@@ -30,6 +30,9 @@ T = TypeVar("T")
 LEAST_DEPTH, MOST_DEPTH = 64, 512
 """Waiting jobs of a queue that a quick pass looks at: what can start now is nearly always among them."""
 
+_LOOK_SHARE = 10.0  # the arrays behind the first jobs are looked at once in this many times the CPU time it takes
+_LEAST_LOOK, _LONGEST_LOOK = 0.2, 3.0
+
 LENGTH = 4
 """Bytes that say how long a message between server and planning process is."""
 
@@ -56,14 +59,17 @@ class PlanRequest(msgspec.Struct, frozen=True):
     dates: bool = True
 
 
-def plan(database: Database, request: PlanRequest, *, depth: int, memory: snapshot.SnapshotCache) -> Decision:
-    """Read a snapshot of the first waiting jobs of each queue, and plan it."""
+def plan(
+    database: Database, request: PlanRequest, *, depth: int, memory: snapshot.SnapshotCache, arrays: bool = False
+) -> Decision:
+    """Read a snapshot of the first waiting jobs of each queue, and plan it; with `arrays`, those behind them, too."""
     end = time.monotonic() + request.seconds
+    window, now = request.karma_window, request.now
     with database.read() as tx:
         snapshot_read = schedule.read(
-            tx, request.how, karma_window=request.karma_window, now=request.now, depth=depth, memory=memory
+            tx, request.how, karma_window=window, now=now, depth=depth, arrays=arrays, memory=memory
         )
-    return schedule.decide(snapshot_read, request.how, now=request.now, out_of_time=lambda: time.monotonic() > end)
+    return schedule.decide(snapshot_read, request.how, now=now, out_of_time=lambda: time.monotonic() > end)
 
 
 class PlanningProcess(NamedTuple):
@@ -109,11 +115,15 @@ def fork() -> PlanningProcess:
 
 
 class QuickPass(NamedTuple):
-    """A quick pass: its decision, the CPU seconds it took, and whether all jobs that it planned start now."""
+    """A quick pass: its decision, the CPU seconds it took, and whether all jobs that it planned start now.
+
+    `look_in`: seconds until the jobs behind those are due to be looked at, if this pass left them out.
+    """
 
     decision: Decision
     cost: float
     all_start: bool
+    look_in: float | None = None
 
 
 class PlanningClient:
@@ -125,6 +135,7 @@ class PlanningClient:
         self._process = process
         self._line: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._depth = LEAST_DEPTH
+        self._look_at = 0.0  # when arrays behind the first jobs may be looked at again
         self._cache = snapshot.SnapshotCache()
         # Threads of its own: a pass must not wait for readers.
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="oarlock-planning")
@@ -138,8 +149,12 @@ class PlanningClient:
 
     async def quick(self, now: int) -> QuickPass:
         """Plan the first jobs of each queue (`left`: there are more)."""
-        decision, cost = await self._off_the_loop(partial(self._plan_here, now))
-        done = QuickPass(decision, cost, len(decision.starts) >= self._depth)
+        arrays = time.monotonic() >= self._look_at
+        decision, cost = await self._off_the_loop(partial(self._plan_here, now, arrays=arrays))
+        if arrays and decision.left:
+            self._look_at = time.monotonic() + min(max(_LOOK_SHARE * cost, _LEAST_LOOK), _LONGEST_LOOK)
+        look_in = max(self._look_at - time.monotonic(), 0.0) if decision.left and not arrays else None
+        done = QuickPass(decision, cost, len(decision.starts) >= self._depth, look_in)
         self._adapt_depth(len(decision.starts))
         return done
 
@@ -153,11 +168,11 @@ class PlanningClient:
         elif 4 * started < self._depth:
             self._depth = max(self._depth // 2, LEAST_DEPTH)
 
-    def _plan_here(self, now: int) -> tuple[Decision, float]:
+    def _plan_here(self, now: int, *, arrays: bool) -> tuple[Decision, float]:
         began = time.thread_time()
         memory = self._cache
         self._cache = snapshot.SnapshotCache()  # a pass that fails must not leave a half-filled cache
-        decision = plan(self._database, self._asked(now), depth=self._depth, memory=memory)
+        decision = plan(self._database, self._asked(now), depth=self._depth, memory=memory, arrays=arrays)
         if not memory.is_full:
             self._cache = memory
         return decision, time.thread_time() - began

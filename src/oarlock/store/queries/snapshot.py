@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Select, and_, bindparam, func, literal_column, or_, select
+from sqlalchemy import Select, and_, bindparam, case, func, literal_column, or_, select
 
 from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
 from oarlock.model.resource import DEFAULT_ORDER, ResourceOrder
@@ -38,6 +38,7 @@ from oarlock.store.tables import (
 
 _RESERVATIONS = {word.value: word for word in Reservation}  # a call of the enumeration costs ten times as much
 _MOST_SHAPES = 2_000
+_MOST_ARRAYS, _LEAST_MEMBERS = 256, 4  # behind the first jobs of a queue; the latter on average
 _LIVE = (JobState.WAITING, JobState.TO_ACK_RESERVATION, *sorted(HOLDS_RESOURCES))
 
 
@@ -71,6 +72,7 @@ def read(
     now: int,
     order: Sequence[ResourceOrder] = DEFAULT_ORDER,
     depth: int | None = None,
+    arrays: bool = False,
     half_life: int = 0,
     memory: SnapshotCache | None = None,
 ) -> SnapshotRead:
@@ -79,17 +81,22 @@ def read(
     `order` is SCHEDULER_RESOURCE_ORDER; a column there is none of is refused (`UnknownProperty`), equals stay by
     number, and nothing is less than anything. Accounting windows that begin in [now − `karma_window`, now) make the
     usage; where a queue weighs its jobs older ones count, too, half as much after each `half_life` (0: not at all).
-    With `depth` only so many waiting jobs of each queue that is served in order are read, the oldest. A reader that has
-    a `memory` gets the same snapshot at less cost.
+    With `depth` only so many waiting jobs of each queue that is served in order are read, the oldest; with `arrays`
+    also the first member of each array behind them, unless limits or dates to be given need everybody. A reader that
+    has a `memory` gets the same snapshot at less cost.
     """
-    types, served = properties.types(tx), queues.listed(tx)
+    types, served, rules = properties.types(tx), queues.listed(tx), tuple(quotas.listed(tx))
+    unread: dict[int, int] = {}
     head = None if depth is None else _head(tx, served, depth)
+    if head is not None and depth is not None and arrays and not rules and _can_pass_over(tx, served):
+        unread = _array_firsts(tx, served, depth)
+        head = sorted({*head, *unread})
     live, promised = _live(tx, head), _promised(tx)
     requested = _asked(tx, head, types, None if memory is None else memory.asked)
     places = {**_held(tx, live, now), **promised}
     kinds, after = _types(tx), _dependencies(tx)
     waiting = [
-        (row, tuple(requested.choices[number]), kinds.get(number, ()), after.get(number, ()))
+        (row, tuple(requested.choices[number]), kinds.get(number, ()), after.get(number, ()), unread.get(number, 0))
         for row in live
         if (number := row.job_id) in requested.choices and number not in promised
     ]
@@ -101,7 +108,7 @@ def read(
         waiting=_all_waiting(waiting, memory),
         placed=tuple(placed),
         usage=_all_usage(tx, served, karma_window=karma_window, half_life=half_life, now=now),
-        quotas=tuple(quotas.listed(tx)),
+        quotas=rules,
         windows=tuple(maintenance.windows(tx, types, now=now)),
         recent=past_usage.recent(tx, {row.job_user for row in live}) if any(queue.predicts for queue in served) else {},
         promised=_kept_dates(tx, served),
@@ -130,14 +137,55 @@ def _head(tx: Tx, served: Iterable[Queue], depth: int) -> list[int]:
     """Return the first waiting jobs of each queue; all of them where the policy may reorder, or has dates to keep."""
     numbers = set(tx.execute(_DATED).scalars())
     for queue in served:
-        everybody = queue.weighs or queue.policy.endswith("fairsharing") or queue.keeps_dates
-        numbers.update(tx.execute(_FIRST, {"queue": queue.name, "most": _ALL if everybody else depth}).scalars())
+        most = _ALL if _needs_all(queue) else depth
+        numbers.update(tx.execute(_FIRST, {"queue": queue.name, "most": most}).scalars())
     return sorted(numbers)
+
+
+def _needs_all(queue: Queue) -> bool:
+    return queue.weighs or queue.policy.endswith("fairsharing") or queue.keeps_dates
+
+
+def _can_pass_over(tx: Tx, served: Iterable[Queue]) -> bool:
+    """Return whether jobs may be left out between others: no policy needs them all, no reservation asks for a date."""
+    return all(queue.in_order for queue in served) and tx.execute(_UNANSWERED).first() is None
+
+
+def _array_firsts(tx: Tx, served: Iterable[Queue], depth: int) -> dict[int, int]:
+    """Find the first member of each array behind the first `depth` jobs of its queue, and count the others there.
+
+    Members of an array ask for the same; a job that was submitted alone is an array of one. The oldest arrays are
+    found, up to a bound. Where nearly all jobs were submitted alone nothing is found: little could be left out.
+    """
+    firsts: dict[int, int] = {}
+    for queue in served:
+        if not _needs_all(queue):
+            last = tx.execute(_LAST, {"queue": queue.name, "behind": depth - 1}).scalar()
+            behind = {"queue": queue.name, "last": last, "most": _MOST_ARRAYS}
+            rows = tx.execute(_ARRAYS, behind).all() if last is not None else ()
+            if sum(count for _, count in rows) >= _LEAST_MEMBERS * len(rows):
+                firsts.update({first: count - 1 for first, count in rows})
+    return firsts
 
 
 _WAITS = select(jobs.c.job_id).where(jobs.c.state == JobState.WAITING.value).order_by(jobs.c.job_id)
 _DATED = _WAITS.where(jobs.c.reservation != literal_column("'None'"))
 _FIRST = _WAITS.where(jobs.c.queue_name == bindparam("queue")).limit(bindparam("most"))
+_LAST = _WAITS.where(jobs.c.queue_name == bindparam("queue")).limit(1).offset(bindparam("behind"))
+_UNANSWERED = _WAITS.where(jobs.c.reservation == literal_column(f"'{Reservation.TO_SCHEDULE.value}'")).limit(1)
+_ARRAYS = (
+    select(func.min(jobs.c.job_id), func.count())
+    .where(
+        jobs.c.state == JobState.WAITING.value,
+        jobs.c.queue_name == bindparam("queue"),
+        jobs.c.job_id > bindparam("last"),
+        jobs.c.reservation == literal_column("'None'"),
+    )
+    # Jobs of other systems may have no array; the condition costs nothing and is part of what a job asks for.
+    .group_by(jobs.c.array_id, case((jobs.c.array_id == 0, jobs.c.job_id), else_=0), jobs.c.job_user, jobs.c.properties)
+    .order_by(func.min(jobs.c.job_id))
+    .limit(bindparam("most"))
+)
 _ALL = 2**62
 
 
@@ -282,7 +330,7 @@ def _all_waiting(read: Sequence[tuple[Any, ...]], memory: SnapshotCache | None) 
 
 
 def _waiting(
-    row: Any, choices: tuple[Choice, ...], types: tuple[str, ...], after: tuple[Dependency, ...]
+    row: Any, choices: tuple[Choice, ...], types: tuple[str, ...], after: tuple[Dependency, ...], unread: int
 ) -> WaitingJob:
     return WaitingJob(
         job_id=row.job_id,
@@ -296,6 +344,7 @@ def _waiting(
         reservation=_RESERVATIONS[row.reservation],
         start=row.start_time,
         after=after,
+        unread=unread,
     )
 
 
