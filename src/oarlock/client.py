@@ -82,11 +82,11 @@ class Client:
         return self._get("/events", **query)["events"]
 
     def usage(self, job_id: int) -> Any:
-        """Ask what a job used so far, or in all."""
+        """Return what a job used so far, or in all."""
         return self._get(f"/jobs/{job_id}/usage")
 
     def why(self, job_id: int) -> Any:
-        """Ask why a job waits."""
+        """Return why a job waits."""
         return self._get(f"/jobs/{job_id}/why")
 
     def job_resources(self, job_id: int) -> Any:
@@ -102,7 +102,7 @@ class Client:
         return self._change("POST", "/jobs/hold", chosen)["jobs"]
 
     def resume(self, chosen: dict[str, Any]) -> Any:
-        """Take back a hold; gives what became of each job."""
+        """Resume jobs; return the result of each."""
         return self._change("POST", "/jobs/resume", chosen)["jobs"]
 
     def resources(self, **query: object) -> Any:
@@ -114,7 +114,7 @@ class Client:
         return self._change("POST", "/resources", resource)["resource_ids"]
 
     def set_state(self, change: dict[str, Any]) -> Any:
-        """Ask a state for resources; gives their ids, and the jobs that still run on them."""
+        """Set the state of resources; return their ids, and the jobs that still run on them."""
         return self._change("POST", "/resources/state", change)
 
     def set_properties(self, change: dict[str, Any]) -> Any:
@@ -134,7 +134,7 @@ class Client:
         return self._change("POST", "/properties", {"name": name, "kind": kind})["added"]
 
     def rename_property(self, old: str, new: str) -> Any:
-        """Give a property another name."""
+        """Rename a property."""
         return self._change("POST", "/properties/rename", {"old": old, "new": new})
 
     def delete_property(self, name: str) -> Any:
@@ -150,11 +150,11 @@ class Client:
         return self._change("POST", "/queues", queue)
 
     def start_queue(self, name: str | None) -> Any:
-        """Let jobs of a queue start (`None`: of all queues)."""
+        """Start a queue (`None`: all queues)."""
         return self._change("POST", "/queues/start", {} if name is None else {"names": [name]})
 
     def stop_queue(self, name: str | None) -> Any:
-        """Let no job of a queue start (`None`: of no queue)."""
+        """Stop a queue (`None`: all queues)."""
         return self._change("POST", "/queues/stop", {} if name is None else {"names": [name]})
 
     def remove_queue(self, name: str, *, force: bool = False) -> Any:
@@ -239,7 +239,7 @@ class Client:
 
 
 def default_server() -> str:
-    """Give the socket of a plain user's own instance where there is one, else the system's."""
+    """Return the socket of a plain user's own instance where there is one, else the system's."""
     if os.geteuid() == 0:
         return SYSTEM_SOCKET
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
@@ -256,7 +256,7 @@ def request_id() -> str:
 
 
 def _url(server: str) -> tuple[str, str, int, str]:
-    """Take an address apart: host as a header has it, name, port, and what stands before the paths."""
+    """Split an address into host (as a header has it), name, port and path prefix."""
     scheme, _, rest = server.partition("://")
     host, _, path = rest.partition("/")
     name, colon, port = host.rpartition(":")
@@ -306,7 +306,7 @@ def _exchange(connection: _socket.socket, request: bytes) -> tuple[int, bytes]:
 
 
 def _decode(status: int, answer: bytes, *, changing: bool) -> Any:
-    """Give what the server says, or raise what it refuses."""
+    """Return the decoded response, or raise the refusal."""
     try:
         content = read(answer.decode()) if answer else {}
         if status < 300:

@@ -359,11 +359,11 @@ class Key:
     says: str
 
     def value(self, config: Config) -> Any:
-        """Give the value that a configuration has for it."""
+        """Return the value that a configuration has for it."""
         return getattr(config, self.name.lower())
 
     def shown(self, config: Config) -> str:
-        """Give that value as the file would have it; a secret stays hidden."""
+        """Return that value as the file would have it; a secret stays hidden."""
         return self.kind.show(self.value(config))
 
 

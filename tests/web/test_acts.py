@@ -176,3 +176,8 @@ def test_a_job_key_is_refused_wherever_it_is_asked_for(house: Running):
             refused = house.client_of("nobody").post(path, {"command": "true", "resources": ["core=1"], **wish})
             assert (refused.status, refused.body["kind"]) == (400, "JobKeyNotYet"), (path, wish)
             assert refused.body["error"] == "Job keys are not here yet."
+
+
+def test_an_action_without_a_selection_of_jobs_is_refused(house: Running):
+    refused = house.client.post("/jobs/delete", {})
+    assert (refused.status, refused.body["error"]) == (400, "Which jobs?")

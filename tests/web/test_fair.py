@@ -5,16 +5,16 @@ import asyncio
 from oarlock.web.fair_queue import FairQueue
 
 
-async def _order(turns: int, asked: str) -> str:
+async def _order(slots: int, asked: str) -> str:
     """Let the users named by letters ask in this order while one turn is held; give the order in which they got it."""
-    queue, done = FairQueue(turns), []
+    queue, done = FairQueue(slots), []
 
     async def ask(user: str) -> None:
-        async with queue.turn(user):
+        async with queue.slot(user):
             done.append(user)
             await asyncio.sleep(0)
 
-    async with queue.turn("holder"):
+    async with queue.slot("holder"):
         waiting = [asyncio.create_task(ask(user)) for user in asked]
         await asyncio.sleep(0)
     await asyncio.gather(*waiting)
@@ -32,12 +32,12 @@ def test_nobody_waits_while_turns_are_free():
 def test_a_turn_is_not_lost_when_the_one_it_goes_to_has_left():
     async def story() -> str:
         queue = FairQueue(1)
-        async with queue.turn("a"):
-            leaving = asyncio.create_task(queue.turn("b").__aenter__())
+        async with queue.slot("a"):
+            leaving = asyncio.create_task(queue.slot("b").__aenter__())
             await asyncio.sleep(0)
         leaving.cancel()  # the turn was given in the same moment
         await asyncio.gather(leaving, return_exceptions=True)
-        async with asyncio.timeout(1), queue.turn("c"):
+        async with asyncio.timeout(1), queue.slot("c"):
             return "c has it"
 
     assert asyncio.run(story()) == "c has it"
@@ -48,10 +48,10 @@ def test_who_leaves_while_waiting_is_passed_over():
         queue, done = FairQueue(1), []
 
         async def ask(user: str) -> None:
-            async with queue.turn(user):
+            async with queue.slot(user):
                 done.append(user)
 
-        async with queue.turn("holder"):
+        async with queue.slot("holder"):
             waiting = [asyncio.create_task(ask(user)) for user in "abc"]
             await asyncio.sleep(0)
             waiting[1].cancel()
@@ -67,7 +67,7 @@ def test_one_user_has_so_many_turns_and_others_find_the_rest_free():
         leave = asyncio.Event()
 
         async def ask(user: str) -> None:
-            async with queue.turn(user):
+            async with queue.slot(user):
                 done.append(user)
                 await leave.wait()
 

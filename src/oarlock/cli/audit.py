@@ -24,7 +24,7 @@ class _Record(Client):
     """The client, with the verb of the audit."""
 
     def changes(self, **query: object) -> dict[str, Any]:
-        """Give changes, and whether the record is whole if that is asked."""
+        """Return changes and, with `check`, the first broken entry."""
         response: dict[str, Any] = self._get("/audit", **query)
         return response
 
@@ -76,7 +76,7 @@ def _line(entry: dict[str, Any]) -> str:
 
 
 def _request_text(text: str) -> str:
-    """Give what was asked for, without what was left open; as it is where it was cut short."""
+    """Return the request without its empty fields; a request that was cut short is returned as it is."""
     try:
         fields = json.loads(text) if text else {}
     except ValueError:

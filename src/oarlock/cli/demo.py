@@ -56,7 +56,7 @@ class DemoStep:
 
 
 def run(*, tour: bool, user: str | None = None, say: Callable[[str], None]) -> None:
-    """Give the demonstration; a `tour` ends by itself and raises `Surprise` if anything was not as it should be."""
+    """Run the demonstration; a `tour` ends by itself and raises `DemoFailed` if anything was not as it should be."""
     with lent_account(user) as who, tempfile.TemporaryDirectory(prefix="oarlock-demo-") as ground:
         Path(ground).chmod(0o755)
         home = Path(ground) / "home"
@@ -125,7 +125,7 @@ def _add_nodes(tx: Tx) -> None:
 
 
 def acts(now: int) -> list[DemoStep]:
-    """Give the jobs; the first one has to run before the others come, and the date is asked for while there is room."""
+    """Return the jobs; the first has to run before the others, and the reservation needs free resources."""
     return [
         DemoStep(
             "best effort: makes room for others, and its copy runs later",

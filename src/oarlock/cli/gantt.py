@@ -17,7 +17,7 @@ _COLUMNS = (
 
 
 def keyed(answer: Any) -> dict[str, Any]:
-    """Give everything by number and under the names that programs expect here: those of OAR's tables."""
+    """Return everything by number and under the names that programs expect here: those of OAR's tables."""
     addresses = {resource["resource_id"]: resource["network_address"] for resource in answer["resources"]}
     return {
         "jobs": {str(job["Job_Id"]): _bar(job, addresses) for job in answer["jobs"]},

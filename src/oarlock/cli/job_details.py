@@ -32,7 +32,7 @@ def details(job: Any) -> list[str]:
 
 
 def _fields(job: Any) -> list[tuple[str, object]]:
-    """Give the fields under the names and in the order of `oarstat -f`."""
+    """Return the fields under the names and in the order of `oarstat -f`."""
     same = job.get
     return [
         ("job_array_id", same("array_id")),
@@ -71,7 +71,7 @@ def _fields(job: Any) -> list[tuple[str, object]]:
 
 
 def _memory_limit(limits: Any) -> str | None:
-    """Tell how much memory the job may use: once if it is the same on all nodes, else of each."""
+    """Return how much memory the job may use: one value if it is the same on all nodes, else one a node."""
     amounts = {node: f"{size >> 20} MiB" for node, size in (limits or {}).items()}
     if len(set(amounts.values())) <= 1:
         each = " on each node" if len(amounts) > 1 else ""
@@ -93,7 +93,7 @@ def _exit_code(status: int | None) -> str | None:
 
 
 def priority(weighed: Any) -> list[str]:
-    """Tell a priority, a line a term."""
+    """Return the lines of a priority, one a term."""
     lines = [f"Priority: {weighed['total']:.3f}"]
     for term in weighed["terms"]:
         product = f"{term['factor']:.3f} × {term['weight']:g} = {term['value']:.3f}"

@@ -25,7 +25,7 @@ _DATED = (
 
 
 def letter(state: str) -> str:
-    """Give the letter that stands for a state."""
+    """Return the letter of a state."""
     return _LIKE_ANOTHER.get(state[:5]) or state.removeprefix("to")[0]
 
 

@@ -27,7 +27,7 @@ class _Windows(Client):
         return met
 
     def remove_window(self, number: int) -> None:
-        """Take a window back."""
+        """Remove a window."""
         self._change("DELETE", f"/maintenance/{number}")
 
 

@@ -39,7 +39,7 @@ def main() -> int:
 
 
 def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
-    """Ask for it, and tell of each job."""
+    """Send the request and print the result of each job."""
     how = _how(parsed)
     gone = []
     try:

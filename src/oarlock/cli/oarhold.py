@@ -28,7 +28,7 @@ def main() -> int:
 
 
 def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
-    """Ask for it, and tell of each job."""
+    """Send the request and print the result of each job."""
     for choice in chosen(parsed, "oarhold"):
         for job in client.hold(choice | {"running": parsed.given("running")}):
             if job["done"]:

@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def options() -> argparse.ArgumentParser:
-    """Give what the command can be called with; the man pages are made from it, too."""
+    """Return the parser of the command; the man pages are made from it, too."""
     options: argparse.ArgumentParser = ArgumentParser(
         "oarlock", description="Run a cluster's jobs and show what each one really did."
     )

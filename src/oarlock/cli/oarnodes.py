@@ -41,7 +41,7 @@ def main() -> int:
 
 
 def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
-    """Tell what was asked for."""
+    """Print what the options select."""
     if parsed.given("events"):
         _events(client, parsed, out)
         return

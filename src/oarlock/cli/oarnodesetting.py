@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
-    """Do what was asked, in the order: add or choose, state, properties."""
+    """Carry out the options in this order: add or choose, state, properties."""
     if parsed.words:
         raise RequestRefused(
             f"`{parsed.words[0]}` is no option.", kind="BadOption", hint=f"-h {parsed.words[0]} names a node."

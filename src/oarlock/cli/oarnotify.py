@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
-    """Do what was asked, one after the other; the first refusal ends it."""
+    """Carry out the options one after the other; the first refusal ends it."""
     for tag in parsed.words:
         # Scripts written for OAR wake its server this way after a change; that there is nothing to do is no error.
         out.note(f"There is no module to send `{tag}` to; the server sees every change by itself.")

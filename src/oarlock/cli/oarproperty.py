@@ -35,7 +35,7 @@ def main() -> int:
 
 
 def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
-    """Do what was asked, one property after the other; the first refusal ends it."""
+    """Carry out the options, one property after the other; the first refusal ends it."""
     if parsed.words or not any(parsed.given(key) for key in ("list", "add", "delete", "rename")):
         raise RequestRefused("Nothing is asked for.", kind="BadOption", hint="Give -l, -a NAME, -d NAME or -r OLD,NEW.")
     renames = [_pair(text) for text in parsed.texts("rename")]

@@ -27,7 +27,7 @@ def main() -> int:
 
 
 def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
-    """Ask for it, and tell of each job."""
+    """Send the request and print the result of each job."""
     for choice in chosen(parsed, "oarresume"):
         for job in client.resume(choice):
             if job["done"]:

@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
-    """Tell what was asked for; one of these, in this order."""
+    """Print what the options select; one of these, in this order."""
     if parsed.words:
         raise RequestRefused(
             f"`{parsed.words[0]}` is no option.", kind="BadOption", hint=f"oarstat -j {parsed.words[0]}"
@@ -141,7 +141,7 @@ def _id(job: Any) -> int:
 
 
 def _ids(parsed: ParsedOptions) -> list[int]:
-    """Give the jobs that -j names: numbers, or the job that this runs in."""
+    """Return the jobs that -j names: numbers, or the job that this runs in."""
     named = parsed.texts("job") or [os.environ.get("OAR_JOB_ID", "")]
     ids = [_number(text) for text in named]
     return [job_id for job_id in ids if job_id is not None]

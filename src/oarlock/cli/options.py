@@ -31,7 +31,7 @@ class CommandOption:
         self.key = next((n for n in self.names if n.startswith("--")), self.names[0]).lstrip("-").replace("-", "_")
 
     def spelled(self) -> str:
-        """Give its names and its value as a person writes them."""
+        """Return its names and its value as a person writes them."""
         names = ", ".join(self.names)
         if self.kind == FLAG:
             return names
@@ -53,21 +53,21 @@ class ParsedOptions:
         return key in self.values
 
     def text(self, key: str) -> str | None:
-        """Give the value of an option; the last one counts."""
+        """Return the value of an option; the last one counts."""
         values = self.values.get(key)
         return values[-1] if values else None
 
     def number(self, key: str) -> int | None:
-        """Give the value of an option that is a number."""
+        """Return the value of an option that is a number."""
         value = self.text(key)
         return None if value is None else int(value)
 
     def texts(self, key: str) -> list[str]:
-        """Give all values of an option."""
+        """Return all values of an option."""
         return self.values.get(key, [])
 
     def numbers(self, key: str) -> list[int]:
-        """Give all values of an option that are numbers."""
+        """Return all values of an option that are numbers."""
         return [int(value) for value in self.texts(key)]
 
     @property

@@ -41,13 +41,13 @@ class CommandOutput:
         self._kept.append(text.removesuffix("\n"))
 
     def note(self, sentence: str, hint: str = "") -> None:
-        """Tell a person something that is no result."""
+        """Print a note for people on standard error; it is not part of the result."""
         self.flush()
         lines = [f"{self.command}: {sentence}"] + [f"  {line}" for line in hint.splitlines()]
         _write(sys.stderr, "".join(f"{line if line.isprintable() else _shown(line)}\n" for line in _lines(lines)))
 
     def refuse(self, refused: RequestRefused) -> None:
-        """Tell what was refused and how to go on; the first refusal gives the exit code."""
+        """Print a refusal and its way out; the first refusal decides the exit code."""
         self.note(str(refused), refused.hint)
         self.fail(refused.kind)
 

@@ -27,7 +27,7 @@ class _Quotas(Client):
     """The client, with the verbs of quotas."""
 
     def allowance(self, **query: object) -> dict[str, Any]:
-        """Give the rules in force, and what is used of them."""
+        """Return the rules in force, and what is used of them."""
         response: dict[str, Any] = self._get("/quotas", **query)
         return response
 
@@ -36,7 +36,7 @@ class _Quotas(Client):
         return int(self._change("POST", "/quotas", quota)["number"])
 
     def remove_quota(self, number: int) -> None:
-        """Take a quota back."""
+        """Remove a quota."""
         self._change("DELETE", f"/quotas/{number}")
 
 
@@ -87,7 +87,7 @@ def _show(arguments: argparse.Namespace) -> None:
 
 
 def _rows(rule: dict[str, Any]) -> list[tuple[str, ...]]:
-    """Give a row for each whom a rule counts; one for nobody where nobody has anything."""
+    """Return a row for each user or project that a rule counts; one empty row if nobody has anything."""
     nobody = {"whose": rule["rule"], "resources": 0, "jobs": 0, "resource_hours": 0, "resources_by_user": {},
               "besteffort": False}  # fmt: skip
     number = "" if rule["number"] is None else str(rule["number"])

@@ -14,7 +14,7 @@ KEPT_BY_THE_SYSTEM = frozenset({
 
 
 def properties(resource: Any) -> dict[str, Any]:
-    """Give what a resource is, by name."""
+    """Return the properties that describe a resource, by name."""
     return {name: resource[name] for name in sorted(resource) if name not in KEPT_BY_THE_SYSTEM}
 
 
@@ -33,11 +33,11 @@ def told(resource: Any, jobs: list[int]) -> list[str]:
 
 
 def joined(jobs: list[int]) -> str:
-    """Give the jobs on a resource as one value."""
+    """Return the jobs on a resource as one value."""
     return ", ".join(str(job_id) for job_id in jobs)
 
 
 def state(resource: Any, now: int) -> str:
-    """Give the state of a resource; one that is Absent but promised until later sleeps until it is needed."""
+    """Return the state of a resource; one that is Absent and available until later is on standby."""
     standby = resource["state"] == "Absent" and (resource.get("cm_availability") or 0) > now
     return f"{resource['state']} (standby)" if standby else str(resource["state"])

@@ -20,7 +20,7 @@ def add_selection(options: CommandOptions) -> None:
 
 
 def chosen(parsed: ParsedOptions, command: str) -> list[dict[str, Any]]:
-    """Give the choice as the server reads it, a call each."""
+    """Return the selections as the server reads them, one a request."""
     where = parsed.text("sql")
     ids = [_number(word) for word in parsed.words]
     if where is not None and ids:
@@ -37,7 +37,7 @@ def chosen(parsed: ParsedOptions, command: str) -> list[dict[str, Any]]:
 
 
 def tell_refused(job: Any, out: CommandOutput) -> None:
-    """Tell why nothing was done to a job."""
+    """Print why nothing was done to a job."""
     out.refuse(RequestRefused(job["says"], kind=job.get("kind") or "RequestRefused", hint=job.get("hint") or ""))
 
 

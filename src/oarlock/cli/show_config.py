@@ -23,7 +23,7 @@ class EffectiveSetting:
 
 
 def effective(loaded: Loaded) -> list[EffectiveSetting]:
-    """Give every setting, by section."""
+    """Return every setting, by section."""
     return [_setting(key, loaded) for key in KEYS.values()]
 
 

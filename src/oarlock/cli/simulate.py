@@ -146,7 +146,7 @@ class ProgressBar:
             sys.stderr.write("\r\033[K")
 
     def show(self, what: str, over: int) -> None:
-        """Say how many jobs of a replay are over."""
+        """Print how many jobs of a replay are over."""
         now = time.monotonic()
         if not self._wanted or now - self._shown_at < self._PERIOD:
             return

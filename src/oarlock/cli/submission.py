@@ -23,7 +23,7 @@ _OTHERS = _FIRST | frozenset("0123456789")
 
 
 def with_script_options(parsed: ParsedOptions, options: CommandOptions, out: CommandOutput) -> ParsedOptions:
-    """Add what the script says, if it is to be read."""
+    """Add the options of the script's `#OAR` lines, with -S."""
     if not parsed.given("scanscript"):
         return parsed
     from oarlock.cli.directives import scanned
@@ -32,7 +32,7 @@ def with_script_options(parsed: ParsedOptions, options: CommandOptions, out: Com
 
 
 def submission(parsed: ParsedOptions) -> dict[str, Any]:
-    """Make the body of `POST /jobs`."""
+    """Return the body of `POST /jobs`."""
     words = parsed.words
     body: dict[str, Any] = {key: parsed.text(key) for key in _TEXTS if parsed.given(key)}
     body |= {key: parsed.number(key) for key in ("checkpoint", "signal", "resubmit") if parsed.given(key)}
@@ -67,7 +67,7 @@ def _command(command: str, directory: str) -> str:
 
 
 def _needs_none(parsed: ParsedOptions) -> bool:
-    """Say whether a job does without a command: a reservation keeps its resources for whoever comes."""
+    """Return whether a job needs no command: a reservation only keeps its resources."""
     return parsed.given("resubmit") or parsed.given("reservation") or "noop" in parsed.texts("type")
 
 
@@ -143,14 +143,14 @@ def read(path: str, *, kind: str, what: str, errors: str = "strict") -> str:
 
 
 def _directory(parsed: str | None) -> str:
-    """Give the asked directory; a relative one begins here."""
+    """Return the directory of the job; a relative one begins here."""
     if parsed and parsed.startswith("/"):
         return os.path.normpath(parsed)
     return os.path.normpath(os.path.join(_here(), parsed)) if parsed else _here()
 
 
 def _here() -> str:
-    """Give this directory under the name by which the shell came here (home may be a link)."""
+    """Return this directory under the name by which the shell came here (home may be a link)."""
     try:
         here = os.getcwd()
     except FileNotFoundError:

@@ -23,14 +23,14 @@ def fits(text: str, *, what: str, most: int = TYPED_BYTES) -> None:
 
 
 def short(text: str) -> str:
-    """Give a value as a sentence can hold it: one line, no control characters, not too long."""
+    """Return a value as a sentence can hold it: one line, no control characters, not too long."""
     if len(text) > _NAMED_CHARACTERS:
         text = text[: _NAMED_CHARACTERS - 1] + "…"
     return text if text.isprintable() else ascii(text)[1:-1]
 
 
 def closest(name: str, names: Iterable[str]) -> str:
-    """Hint at the known name that looks most like this one, or at what is known."""
+    """Return a hint: the name that looks most like this one, or the names there are."""
     folded = {other.lower(): other for other in names}
     if alike := get_close_matches(name.lower(), folded, n=1):
         return f"Did you mean `{folded[alike[0]]}`?"

@@ -56,7 +56,7 @@ def parse(
 
 
 def check(request: ResourceRequest, types: conditions.Types) -> ResourceRequest:
-    """Give the request with every name spelt as its column and every value of the column's type, or refuse it."""
+    """Return the request with every name spelt as its column and every value of the column's type, or refuse it."""
     alternatives = tuple(
         changed(alternative, groups=tuple(_checked(group, types) for group in alternative.groups))
         for alternative in request.alternatives
@@ -191,7 +191,7 @@ class _Reader:
         return True
 
     def unfinished(self) -> SyntaxRefused:
-        """Tell which part of a level is missing."""
+        """Return a refusal that names the missing part of a level."""
         match = next(_BEGUN.finditer(self.text, self.at))
         if match[1] is None:
             return self.refused(

@@ -16,7 +16,7 @@ class OarlockError(Exception):
         self.hint = hint
 
     def told(self) -> str:
-        """Give the sentence with its way out, as a terminal shows it."""
+        """Return the sentence with its way out, as a terminal shows it."""
         return f"{self}\n  {self.hint}" if self.hint else str(self)
 
 

@@ -53,14 +53,6 @@ STATE_NUMBER: Mapping[ResourceState, int] = {
 }
 """`state_num`: the state as a number, so that SQL can order by it."""
 
-RESOURCE_MOVES: Mapping[ResourceState, frozenset[ResourceState]] = {
-    ResourceState.ALIVE: frozenset({ResourceState.ABSENT, ResourceState.SUSPECTED, ResourceState.DEAD}),
-    ResourceState.ABSENT: frozenset({ResourceState.ALIVE, ResourceState.SUSPECTED, ResourceState.DEAD}),
-    ResourceState.SUSPECTED: frozenset({ResourceState.ALIVE, ResourceState.ABSENT, ResourceState.DEAD}),
-    # An administrator may take back the word "Dead" as long as the resource was not removed.
-    ResourceState.DEAD: frozenset({ResourceState.ALIVE, ResourceState.ABSENT}),
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Resource:

@@ -232,7 +232,7 @@ class _Reader:
             self._refuse(self.at, "The values grow too long by referring to each other.", "Write them out.")
 
     def _peek(self) -> str:
-        """Give the next character behind line continuations, or nothing at the end."""
+        """Return the next character behind line continuations, or nothing at the end."""
         while self.text.startswith("\\\n", self.at):
             self.at += 2
         return self._peek_raw()
@@ -241,14 +241,14 @@ class _Reader:
         return self.text[self.at : self.at + 1]
 
     def _behind(self) -> str:
-        """Give the character before the present one, line continuations left out."""
+        """Return the character before the present one, line continuations left out."""
         at = self.at
         while self.text.endswith("\\\n", 0, at):
             at -= 2
         return self.text[at - 1 : at]
 
     def _run_of(self, plain: re.Pattern[str]) -> str:
-        """Take the plain characters that stand here; the caller has seen that there is one."""
+        """Read the plain characters from here on; the caller has checked that there is one."""
         begin = self.at
         if run := plain.match(self.text, begin):
             self.at = run.end()

@@ -49,7 +49,7 @@ def whole(expected: str, *, least: int = 0, most: int = 2**31 - 1) -> SettingKin
 
 
 def choice(values: type[E], **stories: str) -> SettingKind[E]:
-    """Make the kind of one word among few; a story answers those who write a word that others know."""
+    """Make the kind of one word among few; `stories` are the hints for words that other systems have."""
 
     def read(text: str) -> E:
         if text in stories:

@@ -21,7 +21,7 @@ _SHOWN = 60
 
 @dataclass(frozen=True, slots=True)
 class ParsedSettings:
-    """Values by key, the line of each, and what the administrator should know."""
+    """The settings of a file: values by key, the line of each, and warnings for the administrator."""
 
     values: Mapping[str, Any]
     lines: Mapping[str, int]
@@ -55,7 +55,7 @@ def _read(content: bytes, kinds: Mapping[str, SettingKind[Any]], file: str, stat
 
 
 def bind(assignments: Iterable[BashAssignment], kinds: Mapping[str, SettingKind[Any]], *, file: str) -> ParsedSettings:
-    """Read each assignment by its kind; `ConfigRefused` for a stranger, a bad value or a second assignment."""
+    """Parse each assignment by its kind; `ConfigRefused` for an unknown key, a bad value or a second assignment."""
     values: dict[str, Any] = {}
     lines: dict[str, int] = {}
     warnings: list[str] = []

@@ -51,7 +51,7 @@ def check_plain(key: str, secret: Secret, *, file: str, status: os.stat_result) 
 
 
 def exposure(status: os.stat_result) -> str:
-    """Say why a file does not keep a secret; empty when it does: its owner is we or root, and nobody else may read."""
+    """Return why a file does not keep a secret; empty if it does: owned by us or root, readable by nobody else."""
     if status.st_uid not in (os.geteuid(), 0):
         return f"belongs to another user (uid {status.st_uid})"
     mode = stat.S_IMODE(status.st_mode)

@@ -1,1 +1,1 @@
-"""The way in: one dispatcher for the socket, the HTTP port and the pages."""
+"""The API: one dispatcher for the socket, the HTTP port and the pages."""

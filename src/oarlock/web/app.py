@@ -23,7 +23,7 @@ _METRICS = "/metrics"
 
 
 def build(dispatcher: Dispatcher) -> ASGIApp:
-    """Make the application: verbs go straight to the dispatcher, everything else to the pages."""
+    """Build the application: verbs go straight to the dispatcher, everything else to the pages."""
     pages: list[ASGIApp] = []
     addresses = RouteTable(VERBS.values())
 
@@ -45,7 +45,7 @@ def build(dispatcher: Dispatcher) -> ASGIApp:
 
 
 def _pages() -> ASGIApp:
-    """Make the part that people look at. FastAPI's own pages are off: they load scripts from elsewhere.
+    """Build the pages for people. FastAPI's own pages are off: they load scripts from elsewhere.
 
     FastAPI takes as long to load as half of the server: it is loaded when somebody looks.
     """
@@ -60,7 +60,7 @@ def _pages() -> ASGIApp:
 
 
 class RouteTable:
-    """Finds the verb behind an address: most by one look, those with variable parts (`/jobs/{id}`) one by one."""
+    """The verbs by address: most in a dictionary, those with variable parts (`/jobs/{id}`) by trying each pattern."""
 
     def __init__(self, verbs: Iterable[Verb]) -> None:
         self._plain: dict[tuple[str, str], Verb] = {}
@@ -73,7 +73,7 @@ class RouteTable:
                 self._plain[verb.method, verb.path] = verb
 
     def find(self, method: str, path: str) -> tuple[Verb, dict[str, str]] | None:
-        """Give the verb and the variable parts of its address; None: nothing is there."""
+        """Return the verb and the variable parts of its address; None if there is no such address."""
         if verb := self._plain.get((method, path)):
             return verb, {}
         for of_method, pattern, verb in self._variable:

@@ -1,4 +1,4 @@
-"""Calls that arrive while one is under way are done together by the next."""
+"""Batching: calls that arrive while one is under way are processed together by the next."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,7 +13,7 @@ LARGEST_GROUP = 100
 
 
 class Batcher(Generic[A, R]):
-    """Groups calls: `work` is given what several callers brought, and gives a value or an error for each.
+    """Batches calls: `work` receives the items of several callers and returns a result or an error for each.
 
     One group is under way at a time; what `work` itself raises is raised to its whole group.
     """
@@ -24,7 +24,7 @@ class Batcher(Generic[A, R]):
         self._one_at_a_time = asyncio.Lock()
 
     async def __call__(self, brought: A) -> R:
-        """Have it done with whatever others bring meanwhile."""
+        """Process an item in the next batch; return its result or raise its error."""
         mine: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.append((brought, mine))
         async with self._one_at_a_time:
@@ -57,7 +57,7 @@ class KeyedLocks:
 
 
 def _tell(future: asyncio.Future[R], answer: R | Exception | None) -> None:
-    """Pass an answer on; None: the work was cancelled before there was one."""
+    """Resolve a future with a result or an error; None: the work was cancelled before there was one."""
     if answer is None:
         future.cancel()
     elif not future.done():

@@ -1,4 +1,4 @@
-"""What the way in needs of the server behind it. `server.core.Core` has it; tests bring a small one of their own."""
+"""What the API needs of the server behind it: protocols that the server's core, and a small one of tests, implement."""
 
 import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -20,7 +20,7 @@ class ClockInterface(Protocol):
     """The server's clock."""
 
     def now(self) -> float:
-        """Give the present instant, in epoch seconds."""
+        """Return the present instant, in epoch seconds."""
         ...
 
 

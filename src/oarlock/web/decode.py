@@ -1,4 +1,4 @@
-"""What a request asks for, read strictly: a field that is not known, missing or of another kind is refused by name."""
+"""Strict decoding of requests: a field that is unknown, missing or of another kind is refused by name."""
 
 import re
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ Text = Annotated[str, Meta(max_length=65_536)]
 
 
 class VerbRequest(Struct, kw_only=True, forbid_unknown_fields=True):
-    """What a verb can be asked with; nothing else is accepted. No verb has a field that says who asks."""
+    """The fields of a request; unknown ones are refused. No verb has a field that names the caller."""
 
 
 A = TypeVar("A", bound=Struct)
@@ -34,7 +34,7 @@ _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`(?: - at `\$\.?(.*)`
 
 
 def body(content: bytes, kind: type[A]) -> A:
-    """Read a JSON body; an empty one stands for an object without fields."""
+    """Decode a JSON body; an empty one stands for an object without fields."""
     if _NUL.search(content):
         raise BadRequest("A text in the request holds a NUL character.", hint="Leave it out: nothing can store it.")
     try:
@@ -45,7 +45,7 @@ def body(content: bytes, kind: type[A]) -> A:
 
 
 def query(text: str, path: Mapping[str, str], kind: type[A]) -> A:
-    """Read what stands in the address: the variable parts of its path, and what follows the question mark.
+    """Decode the address: the variable parts of its path, and what follows the question mark.
 
     A list is written with commas between; a field that is given twice is refused.
     """
@@ -75,7 +75,7 @@ def _decoder(kind: type[Struct]) -> msgspec.json.Decoder[Any]:
 
 @cache
 def _lists(kind: type[Struct]) -> frozenset[str]:
-    """Give the names of fields that are lists."""
+    """Return the names of fields that are lists."""
     return frozenset(field.name for field in msgspec.structs.fields(kind) if "list[" in str(field.type))
 
 
@@ -125,7 +125,7 @@ def _bounded(kind: str, counted: str | None, sign: str | None, number: str | Non
 
 
 def _allowed(name: str, kind: type[Struct]) -> tuple[str, list[str]]:
-    """Return what is said of a field's texts, and the words that it can be."""
+    """Return the description of a field's texts, and the words that it may be."""
     types = [field.type for field in msgspec.structs.fields(kind) if field.encode_name == name]
     descriptions: list[str] = []
     choices: list[str] = []

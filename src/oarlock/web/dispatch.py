@@ -1,4 +1,4 @@
-"""The one way in: authenticate, ask `can`, validate, do one step, answer. The socket, HTTP and the pages share it."""
+"""The dispatcher: authenticate, authorize, validate, run one step, respond. The socket, HTTP and the pages share it."""
 
 import asyncio
 import logging
@@ -27,13 +27,13 @@ from oarlock.web.token import hash_of
 
 log = logging.getLogger(__name__)
 
-TURNS, MOST_OF_ONE = 64, 16
+SLOTS, MOST_OF_ONE = 64, 16
 """How many requests are worked on at once, and how many of them may be one user's."""
 
-ADMIN_TURNS = 16
+ADMIN_SLOTS = 16
 """How many more there are for administrators alone: they can look and act whatever users do."""
 
-_LARGE_TURNS, _MOST_LARGE_OF_ONE = 8, 2
+_LARGE_SLOTS, _MOST_LARGE_OF_ONE = 8, 2
 _BODY_SECONDS = 30.0
 _LONGEST_REQUEST_ID = 64
 ON_BEHALF = Permission("on behalf", RequiredRole.ADMINS)
@@ -41,18 +41,18 @@ ON_BEHALF = Permission("on behalf", RequiredRole.ADMINS)
 
 
 class Dispatcher:
-    """Takes requests for one server. `ask` is the door for pages, `answer` the one for HTTP; both ask `can`."""
+    """Dispatches requests of one server. Pages call `ask`, HTTP calls `answer`; both check permissions with `can`."""
 
     def __init__(self, core: ServerInterface, policy: AccessPolicy, submissions: SubmissionService) -> None:
         self.core, self.policy, self.submissions = core, policy, submissions
         self.accounts = AccountDirectory()
-        self._turns = FairQueue(TURNS, MOST_OF_ONE)
-        self._admin_turns = FairQueue(ADMIN_TURNS)
-        self._large = FairQueue(_LARGE_TURNS, _MOST_LARGE_OF_ONE)
+        self._slots = FairQueue(SLOTS, MOST_OF_ONE)
+        self._admin_slots = FairQueue(ADMIN_SLOTS)
+        self._large = FairQueue(_LARGE_SLOTS, _MOST_LARGE_OF_ONE)
         self._refusals = refusals.RefusalRecorder(self._write_refusal)
 
     async def identify(self, peer: SocketPeer | None, authorization: str | None) -> Caller | None:
-        """Find out who calls: on the socket the kernel says it, elsewhere a token does; None: nobody knows."""
+        """Identify the caller: by the kernel on the socket, else by a token; None if there is neither."""
         if peer is not None:
             account = await self._account(peer.uid)
             return None if account is None else self.policy.caller(account, CallerChannel.SOCKET)
@@ -80,7 +80,7 @@ class Dispatcher:
         request_id: str = "",
         behalf: UserAccount | None = None,
     ) -> Any:
-        """Do what somebody asks for, if they may; raises `OarlockError`. What comes back is ready for `msgspec`."""
+        """Run a verb for a caller who may use it; raise `OarlockError` otherwise. Return what `msgspec` can encode."""
         try:
             return await self._ask(caller, verb, payload, request_id, behalf)
         except OarlockError as error:
@@ -96,11 +96,11 @@ class Dispatcher:
         context = RequestContext(
             self.core, self.submissions, self.policy, verb.name, caller, request_id, behalf, payload
         )
-        turns = self._admin_turns if caller is not None and caller.admin else self._turns
-        async with turns.turn(caller.name if caller else ""):
+        slots = self._admin_slots if caller is not None and caller.admin else self._slots
+        async with slots.slot(caller.name if caller else ""):
             value = await verb.handle(context, payload)
         if isinstance(value, DeferredResponse):
-            value = await value.finish()  # outside of the turn: somebody else can have it meanwhile
+            value = await value.finish()  # after the slot was released: others can use it meanwhile
         for part, why in context.refusals:
             await self._refusals.record(entry(caller, behalf, verb.name, part, refused=why))
         if caller is not None and (behalf is not None or (verb.changes and verb.role is RequiredRole.ADMINS)):
@@ -109,7 +109,7 @@ class Dispatcher:
         return value
 
     async def answer(self, verb: Verb, parts: Mapping[str, str], request: Request) -> Response:
-        """Answer one HTTP request; whatever goes wrong becomes a refusal with a sentence.
+        """Answer one HTTP request; every error becomes a refusal with a sentence.
 
         `parts` are the variable parts of its address.
         """
@@ -155,7 +155,7 @@ class Dispatcher:
             raise BadRequest("A POST takes what it is asked with from its body.", hint="Leave out what follows `?`.")
         length = request.headers.get("content-length", "")
         if "transfer-encoding" in request.headers or (length.isdigit() and int(length) > decode.LARGEST_BODY):
-            async with self._large.turn(caller.name if caller else ""):
+            async with self._large.slot(caller.name if caller else ""):
                 return decode.body(await _body(request, verb.largest_body), verb.request)
         return decode.body(await _body(request, decode.LARGEST_BODY), verb.request)
 
@@ -172,7 +172,7 @@ class Dispatcher:
         return account
 
     def _permit(self, caller: Caller | None, verb: Verb, behalf: UserAccount | None) -> None:
-        """Refuse what may not be done. In somebody else's name an administrator may do what that user may."""
+        """Raise a refusal unless the caller may use the verb; on behalf of a user, unless that user may."""
         refused = self.policy.can(caller, verb) if behalf is None else self.policy.can(caller, ON_BEHALF)
         if behalf is not None and verb.role is RequiredRole.SUBMITTERS:
             refused = refused or self.policy.runs_jobs(behalf)
@@ -207,7 +207,7 @@ async def _body(request: Request, most: int) -> bytes:
 
 
 def _request_id(verb: Verb, headers: Mapping[str, str]) -> str:
-    """Give the id under which a change is done once, however often it is asked for."""
+    """Return the request id of a change, which is done once however often it is sent."""
     if not verb.changes:
         return ""
     given = headers.get("request-id", "")
@@ -220,6 +220,6 @@ def _request_id(verb: Verb, headers: Mapping[str, str]) -> str:
 
 
 def _token_hash(authorization: str) -> str:
-    """Give the hash under which a token of this header is kept; of anything else, one that nobody has."""
+    """Return the hash of the token in this header; an empty one, which matches nothing, for anything else."""
     scheme, _, token = authorization.partition(" ")
     return hash_of(token.strip()) if scheme.lower() == "bearer" else ""

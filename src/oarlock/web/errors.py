@@ -1,4 +1,4 @@
-"""Refusals as answers: a status and a body, never a traceback."""
+"""Refusals as responses: a status and a body, never a traceback."""
 
 import logging
 import secrets
@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 def refusal(error: OarlockError) -> tuple[int, bytes]:
-    """Give the status and the body that tell somebody what was refused, why, and what to do."""
+    """Return the status and the body of a refusal: what was refused, why, and what to do."""
     content: dict[str, Any] = {"error": str(error), "hint": error.hint, "kind": type(error).__name__}
     if isinstance(error, SyntaxRefused):
         content |= {"text": error.text, "at": error.at}
@@ -20,7 +20,7 @@ def refusal(error: OarlockError) -> tuple[int, bytes]:
 
 
 def failure(error: BaseException, *, verb: str) -> tuple[int, bytes]:
-    """Give the answer to a request that met a fault of our own: a number under which the log tells all."""
+    """Return the status and the body for an internal error; its number leads to the traceback in the log."""
     number = secrets.token_hex(4)
     log.error("request failed", exc_info=error, extra={"verb": verb, "reference": number})
     content = {

@@ -1,4 +1,4 @@
-"""A fair queue between users: turns go round, and nobody can have them all."""
+"""A fair queue between users: free slots go round the users, and nobody can hold them all."""
 
 import asyncio
 from collections import Counter, deque
@@ -7,20 +7,20 @@ from contextlib import asynccontextmanager
 
 
 class FairQueue:
-    """So many turns at once, of which one user has at most `most_of_one`.
+    """A number of slots, of which one user holds at most `most_of_one`.
 
-    While no turn is free, those who wait get them user by user, not in the order they came.
+    While no slot is free, waiting users are served round robin, not in the order of their requests.
     """
 
-    def __init__(self, turns: int, most_of_one: int | None = None) -> None:
-        self._free = turns
-        self._most_of_one = most_of_one or turns
+    def __init__(self, slots: int, most_of_one: int | None = None) -> None:
+        self._free = slots
+        self._most_of_one = most_of_one or slots
         self._held: Counter[str] = Counter()
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
     @asynccontextmanager
-    async def turn(self, user: str) -> AsyncIterator[None]:
-        """Wait for a turn, and hold it inside the `with`."""
+    async def slot(self, user: str) -> AsyncIterator[None]:
+        """Wait for a slot, and hold it inside the `with`."""
         if self._free and self._held[user] < self._most_of_one:
             self._take(user)
         else:
@@ -28,7 +28,7 @@ class FairQueue:
         try:
             yield
         finally:
-            self._give_back(user)
+            self._release(user)
 
     async def _wait(self, user: str) -> None:
         mine = asyncio.get_running_loop().create_future()
@@ -37,14 +37,14 @@ class FairQueue:
             await mine
         except asyncio.CancelledError:
             if mine.done() and not mine.cancelled():
-                self._give_back(user)  # the turn came in the same moment; it must not be lost
+                self._release(user)  # the slot was passed in the same moment; it must not be lost
             raise
 
     def _take(self, user: str) -> None:
         self._free -= 1
         self._held[user] += 1
 
-    def _give_back(self, user: str) -> None:
+    def _release(self, user: str) -> None:
         self._free += 1
         self._held[user] -= 1
         if not self._held[user]:
@@ -53,14 +53,14 @@ class FairQueue:
             self._pass_on()
 
     def _pass_on(self) -> None:
-        """Give the free turn to the next user who may have one more; of one user the longest waiting comes first."""
+        """Pass the free slot to the next user who may have one more; requests of one user are served in order."""
         for user in list(self._waiting):
             if self._held[user] >= self._most_of_one:
                 continue
             waiting = self._waiting.pop(user)
             first = _next(waiting)
             if waiting:
-                self._waiting[user] = waiting  # behind all others
+                self._waiting[user] = waiting  # behind all other users
             if first is not None:
                 self._take(user)
                 first.set_result(None)
@@ -68,7 +68,7 @@ class FairQueue:
 
 
 def _next(waiting: deque[asyncio.Future[None]]) -> asyncio.Future[None] | None:
-    """Take the first future out of the queue whose owner has not left meanwhile."""
+    """Remove and return the first future that was not cancelled meanwhile."""
     while waiting:
         future = waiting.popleft()
         if not future.done():

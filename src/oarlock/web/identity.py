@@ -1,4 +1,4 @@
-"""Who asks: a name that the kernel or a token vouches for, never one that the request brings along."""
+"""Identity of callers: vouched for by the kernel or a token, never taken from the request."""
 
 import asyncio
 import grp
@@ -39,13 +39,13 @@ class UserAccount:
     groups: tuple[str, ...] = ()
 
     def is_number(self, uid: int | None) -> bool:
-        """Say whether what a number owns is this account's: names are given again. None is from before it was kept."""
+        """Return whether this account has that uid: names are reused. None (kept before uids were) always matches."""
         return uid is None or uid == self.uid
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A caller whose name is known, and whether the site trusts it with administration."""
+    """An identified caller, and whether it is an administrator."""
 
     account: UserAccount
     channel: CallerChannel
@@ -57,7 +57,7 @@ class Caller:
         return self.account.name
 
     def owns(self, user: str, uid: int | None) -> bool:
-        """Say whether a job of this user's name and number belongs to the caller."""
+        """Return whether a job of this user name and uid belongs to the caller."""
         return user == self.name and self.account.is_number(uid)
 
 
@@ -75,7 +75,7 @@ class AccountDirectory:
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="oarlock-accounts")
 
     async def find(self, key: int | str) -> UserAccount | None:
-        """Give the user with this number or name; None: there is none. `TimeoutError` when nobody answers in time."""
+        """Return the user with this uid or name; None if there is none. `TimeoutError` if it takes too long."""
         kept = self._kept.get(key)
         if kept is not None and kept[0] > time.monotonic():
             return kept[1]
@@ -97,7 +97,7 @@ class AccountDirectory:
         return account
 
     def close(self) -> None:
-        """Let the threads end when they can."""
+        """Stop the threads without waiting for look-ups under way."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 

@@ -108,7 +108,7 @@ def fields(verb: Verb) -> list[str]:
 
 
 def page() -> str:
-    """Make the page that lists all verbs; it needs no script and loads nothing."""
+    """Return the page that lists all verbs; it needs no script and loads nothing."""
     rows = "\n".join(_row(verb) for verb in VERBS.values())
     return (
         "<!doctype html><html lang=en><meta charset=utf-8><title>Oarlock: what can be asked</title>"

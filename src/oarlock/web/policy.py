@@ -1,4 +1,4 @@
-"""Who may do what. One function answers, for every front end and every verb."""
+"""Permissions: one function decides who may do what, for every front end and every verb."""
 
 import os
 import pwd
@@ -28,7 +28,7 @@ class RequiredRole(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """Something that can be allowed or not; every verb is one, and some options of verbs are."""
+    """A permission and the role it requires; every verb is one, and some options of verbs are."""
 
     name: str
     role: RequiredRole
@@ -36,7 +36,7 @@ class Permission:
 
 @dataclass(frozen=True, slots=True)
 class AccessPolicy:
-    """Whom this instance serves, and who administers it. `only`: the one user of a plain user's instance."""
+    """The users that this instance serves, and its administrators. `only`: the one user of a plain user's instance."""
 
     config: Config
     admins: frozenset[str]
@@ -44,17 +44,17 @@ class AccessPolicy:
 
     @classmethod
     def of(cls, config: Config) -> Self:
-        """Read it off the settings and the user that this process runs as."""
+        """Build the policy from the settings and the user that this process runs as."""
         uid = os.geteuid()
         own = pwd.getpwuid(uid).pw_name
         return cls(config, frozenset(config.admins or ("root", own)), only=own if uid else None)
 
     def caller(self, account: UserAccount, channel: CallerChannel) -> Caller:
-        """Give a user the role that the site has for it."""
+        """Return the caller for an account: whether it is an administrator here."""
         return Caller(account, channel, admin=account.name in self.admins)
 
     def can(self, caller: Caller | None, permission: Permission, owner: str | None = None) -> OarlockError | None:
-        """Say why somebody may not do something; None: it is allowed.
+        """Return the refusal if a caller does not have a permission; None if it is allowed.
 
         `owner` is whose thing it is done to. Before that is known (None) an owners' verb is open to every user.
         """
@@ -107,7 +107,7 @@ class AccessPolicy:
         )
 
     def runs_jobs(self, account: UserAccount) -> OarlockError | None:
-        """Say why a user may not have jobs; None: it may."""
+        """Return the refusal if a user may not run jobs; None if it may."""
         if account.name == self.only:
             return None
         try:

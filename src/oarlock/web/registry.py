@@ -19,7 +19,7 @@ JSON = "application/json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb(Permission):
-    """One thing that can be asked. `summary` is one sentence for the reference.
+    """One operation of the API. `summary` is one sentence for the reference.
 
     What it is asked with stands in the body of a POST, else in the address. `changes`: it needs a request id, and is
     refused while the server stops. `behalf`: administrators may use it in the name of somebody else.
@@ -49,7 +49,7 @@ VERBS: dict[str, Verb] = {}
 def verb(
     name: str, at: str, *, role: RequiredRole, summary: str, request: type[A], response: Any, **options: Any
 ) -> Callable[[Handle[A]], Handle[A]]:
-    """Make a function a verb; `at` is its method and address (`GET /jobs`). All but GET change something."""
+    """Register a function as a verb; `at` is its method and address (`GET /jobs`). All but GET change something."""
     method, path = at.split()
 
     def register(handle: Handle[A]) -> Handle[A]:

@@ -95,7 +95,7 @@ def _state(rows: list[NodeOccupation]) -> str:
 
 
 def _shares(now: SiteNow, which: int) -> dict[str, float]:
-    """Give each user's (0) or project's (1) part of all use."""
+    """Return each user's (0) or project's (1) part of all use."""
     sums: Counter[str] = Counter()
     for key, consumed in now.used.items():
         sums[key[which]] += consumed

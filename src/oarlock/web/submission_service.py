@@ -1,4 +1,4 @@
-"""The desk where submissions are taken: what the rules and the resources say about them."""
+"""The submission service: parses, admits and stores submissions, in batches."""
 
 import asyncio
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ class AcceptedSubmission:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionInputs:
-    """What is known about a submission before the rules are asked."""
+    """What the admission rules need besides the submission."""
 
     book: RuleSet
     context: RuleContext
@@ -52,7 +52,7 @@ def _is_long(body: SubmissionPayload) -> bool:
 
 
 class SubmissionService:
-    """Takes submissions for one server. `run` runs a site's Python rules; without it they refuse everything.
+    """Admits and stores submissions. `run` runs a site's Python rules; without it they refuse everything.
 
     Submissions that arrive while others are under way are looked up and stored together, so that a burst of them
     costs few transactions and few statements.
@@ -77,7 +77,7 @@ class SubmissionService:
         return self._core.config
 
     async def take(self, body: SubmissionPayload, account: UserAccount, *, request_id: str) -> AcceptedSubmission:
-        """Store the jobs that are asked for; asked again with the same id, give them again."""
+        """Store the jobs of a submission; a repeated request id returns the same jobs."""
         try:
             return await self._admit_and_store(body, account, request_id)
         except CountsChanged:
@@ -118,7 +118,7 @@ class SubmissionService:
         return await self._core.read(describe, user=account.name), admitted.messages
 
     async def _read(self, body: SubmissionPayload, account: UserAccount, now: int) -> Submission:
-        """Read what is asked for; of a job that is to be submitted again, what it was."""
+        """Parse a submission; with `resubmit`, read back the job that is submitted again."""
         number = body.resubmit
         if number is not None:
             again = await self._core.read(
@@ -135,7 +135,7 @@ class SubmissionService:
         return await self._core.compute(read, user=account.name) if _is_long(body) else read()
 
     async def _admitted(self, body: SubmissionPayload, account: UserAccount, now: int) -> submit.AdmittedSubmission:
-        """Let the rules look at a submission; what a broken rule refuses is written down for the administrator."""
+        """Apply the admission rules to a submission; the failure of a broken rule is recorded for the administrator."""
         submission = await self._read(body, account, now)
         inputs = await self._inputs_of(submission)
         book, context = inputs.book, inputs.context

@@ -12,5 +12,5 @@ def make() -> str:
 
 
 def hash_of(token: str) -> str:
-    """Give what is kept of a token. It is random, so a plain hash cannot be guessed back."""
+    """Return the hash that is kept of a token. It is random, so a plain hash cannot be guessed back."""
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()

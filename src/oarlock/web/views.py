@@ -1,4 +1,4 @@
-"""How jobs and resources look from outside: OAR's names, made here and nowhere else."""
+"""Views of jobs and resources with OAR's field names, built here and nowhere else."""
 
 from collections import defaultdict
 from collections.abc import Collection, Container, Iterator, Mapping
@@ -105,7 +105,7 @@ Hopeless = Mapping[int, str]
 
 
 def job_lines(tx: Tx, which: JobFilter, hopeless: Hopeless) -> list[JobLine]:
-    """Give jobs as lists show them, oldest first; one more than `MOST_LISTED` says that there are too many."""
+    """Return jobs as lists show them, oldest first; one more than `MOST_LISTED` means that there are too many."""
     lines = listing.rows(tx, which, most=MOST_LISTED + 1)
     if hopeless:
         lines = [line._replace(message=_message(line.id, line.state, line.message, hopeless)) for line in lines]
@@ -123,7 +123,7 @@ def predicted(line: JobRow) -> int | None:
 
 
 def whole_jobs(tx: Tx, ids: Collection[int], caller: Caller, hopeless: Hopeless) -> list[JobView]:
-    """Give jobs with all that this caller may know of them; each must exist (`UnknownJob`)."""
+    """Return jobs with all that this caller may see of them; each must exist (`UnknownJob`)."""
     views = list(each_whole_job(tx, ids, caller, hopeless))
     if missing := set(ids) - {view.id for view in views}:
         raise UnknownJob(min(missing))
@@ -180,7 +180,7 @@ def description(event: Event, *, own: bool) -> str:
 
 
 def resource_views(tx: Tx, ids: Collection[int] | None = None) -> list[ResourceView]:
-    """Give resources by increasing number: those asked for (each must exist), or all."""
+    """Return resources by increasing number: the given ones (each must exist), or all."""
     return [
         {**resource.properties, **{alias: resource.properties[column] for alias, column in PROPERTY_ALIASES.items()}}
         for resource in resources.listed(tx, ids)

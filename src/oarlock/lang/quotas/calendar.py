@@ -19,7 +19,7 @@ class Span(NamedTuple):
 
 
 def spans(book: QuotaBook, *, weekday: int, days: int, on_day: OnDay, on_date: Callable[[Date], int]) -> list[Span]:
-    """Give what holds on so many days, the first of which is that weekday; one span ends where the next begins."""
+    """Return what holds on so many days, the first of which is that weekday; one span ends where the next begins."""
     week = [span for day in range(days) for span in _of_day(book, (weekday + day) % 7, day, on_day)]
     shots = [Span(on_date(span.begin), on_date(span.end), span.name) for span in book.oneshots]
     begin, end = on_day(0, 0), on_day(days, 0)
@@ -29,7 +29,7 @@ def spans(book: QuotaBook, *, weekday: int, days: int, on_day: OnDay, on_date: C
 
 
 def _of_day(book: QuotaBook, weekday: int, day: int, on_day: OnDay) -> Iterable[Span]:
-    """Give what holds on a day: its periods, and between them what holds otherwise."""
+    """Return what holds on a day: its periods, and between them the default."""
     at = 0
     for period in [day for day in book.week if day.weekday == weekday]:
         yield Span(on_day(day, at), on_day(day, period.begin), book.otherwise)
@@ -39,7 +39,7 @@ def _of_day(book: QuotaBook, weekday: int, day: int, on_day: OnDay) -> Iterable[
 
 
 def _around(week: Iterable[Span], once: Iterable[Span]) -> Iterable[Span]:
-    """Give what is left of spans beside those that hold once."""
+    """Return what is left of spans beside those that hold once."""
     left = list(week)
     for shot in once:
         left = [

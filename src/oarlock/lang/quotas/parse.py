@@ -40,7 +40,7 @@ def read(given: Any) -> QuotaBook:
 
 
 def lines(given: Mapping[str, Any], key: str, least: int) -> list[list[str]]:
-    """Give the periods of a calendar, each a list of at least so many words."""
+    """Return the periods of a calendar, each a list of at least so many words."""
     found: list[list[str]] = given.get(key, [])
     good = isinstance(found, list) and all(
         isinstance(line, list) and len(line) >= least and all(isinstance(word, str) for word in line) for line in found

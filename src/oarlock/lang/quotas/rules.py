@@ -53,7 +53,7 @@ def _amount(key: str, given: Any) -> QuotaAmount:
 
 
 def resolved(rules: Iterable[WrittenRule], everything: int) -> tuple[QuotaRule, ...]:
-    """Give rules in numbers, for a cluster of so many resources; a part of a resource is none."""
+    """Return rules in numbers, for a cluster of so many resources; fractions of a resource are cut off."""
     return tuple(
         QuotaRule(
             rule.queue,

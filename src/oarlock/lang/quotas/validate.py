@@ -11,7 +11,7 @@ from oarlock.model.quota import BadQuotas, QuotaBook
 
 
 def mistakes(given: Any) -> list[BadQuotas]:
-    """Give every mistake; what can only be seen when all the rest is right (a gap in the week) comes alone."""
+    """Return every mistake; one that only shows when all the rest is right (a gap in the week) comes alone."""
     parts = _parts(given) if isinstance(given, Mapping) else iter(())
     problems = [refused for refused in map(_tried, parts) if refused]
     if problems:
@@ -29,7 +29,7 @@ def _tried(step: Callable[[], object]) -> BadQuotas | None:
 
 
 def _parts(given: Mapping[str, Any]) -> Iterator[Callable[[], object]]:
-    """Give a step for each rule and each period, which refuses it."""
+    """Return a check for each rule and each period."""
     for name, rules in given.items():
         if name not in WORDS:
             pieces = [{key: value} for key, value in rules.items()] if isinstance(rules, Mapping) else [rules]

@@ -13,7 +13,7 @@ _DEFAULTS = frozenset({"* * * *", "*,*,*,*", "default"})
 
 
 def is_default(text: str) -> bool:
-    """Say whether a line speaks of the rest of the week."""
+    """Return whether a line stands for the rest of the week."""
     return " ".join(text.split()) in _DEFAULTS
 
 

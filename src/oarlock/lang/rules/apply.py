@@ -60,7 +60,7 @@ def apply(rules: Iterable[AdmissionRule], submission: Submission, context: RuleC
 
 
 def _rejected(rule: AdmissionRule, submission: Submission) -> dict[str, str] | None:
-    """Find what a rule rejects, as its sentence names it; nothing if there is nothing to reject."""
+    """Return the placeholders of what a rule rejects; None if it rejects nothing."""
     if rule.allow_types is not None:
         allowed = [like(pattern) for pattern in rule.allow_types]
         unknown_types = (one for one in submission.types if not any(form.fullmatch(one) for form in allowed))

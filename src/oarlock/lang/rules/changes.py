@@ -16,7 +16,7 @@ from oarlock.model.submission import Submission
 
 
 class SubmissionChange(Protocol):
-    """One change; `made` gives the submission as it is afterwards, the very same one if nothing had to change."""
+    """One change; `made` returns the changed submission, the same object if nothing had to change."""
 
     def made(self, submission: Submission, values: TemplateValues, context: RuleContext) -> Submission:
         """Make the change."""

@@ -39,7 +39,7 @@ class RuleCondition:
     ask: Ask = field(compare=False, repr=False)
 
     def holds(self, answers: FieldValues) -> bool:
-        """Say whether the condition is true; what is unknown is not."""
+        """Return whether the condition is true; unknown counts as false."""
         return self.ask(answers) is True
 
     @property
@@ -180,7 +180,7 @@ def _of_many(test: _Test, name: str) -> Ask:
 
 
 def _listed(test: _Test) -> frozenset[object] | None:
-    """Give the values of which one is asked for, if they stand in the condition."""
+    """Return the values that the condition lists, if it lists any."""
     match test:
         case In(items=items, file=None):
             return frozenset(item.value for item in items)

@@ -16,7 +16,7 @@ PLACES = frozenset({name for name, field in FIELDS.items() if not field.many} | 
 
 
 class TemplateValues:
-    """What each place says for a submission: walltimes as h:mm:ss, what is not given as nothing."""
+    """The texts of placeholders for a submission: walltimes as h:mm:ss, missing values as empty texts."""
 
     __slots__ = ("_answers", "_more")
 
@@ -24,7 +24,7 @@ class TemplateValues:
         self._answers, self._more = answers, more or {}
 
     def __call__(self, name: str) -> str:
-        """Say what stands in a place that the rule was allowed to have."""
+        """Return the text for a placeholder."""
         context = self._answers.context
         match name:
             case "default_walltime":
@@ -47,16 +47,16 @@ def _text(answer: FieldValue) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A text with places to fill."""
+    """A text with placeholders."""
 
     text: str
 
     def filled(self, values: TemplateValues) -> str:
-        """Give the text with every place filled; what a value itself says is never looked at."""
+        """Return the text with every placeholder filled; placeholders inside values are left alone."""
         return _PLACE.sub(lambda found: values(found[1]), self.text) if "{" in self.text else self.text
 
     def unknown(self, more: frozenset[str] = frozenset()) -> str | None:
-        """Give the first place that has no meaning; none if all are good."""
+        """Return the first unknown placeholder; None if there is none."""
         return next((name for name in _PLACE.findall(self.text) if name not in PLACES | more), None)
 
 

@@ -132,7 +132,7 @@ class FieldValues(dict[str, FieldValue]):
 
 
 def levels(request: ResourceRequest) -> tuple[str, ...]:
-    """Give every property that is counted, in order of first appearance."""
+    """Return every property that is counted, in order of first appearance."""
     return tuple(
         dict.fromkeys(
             level.name for alternative in request.alternatives for group in alternative.groups for level in group.levels

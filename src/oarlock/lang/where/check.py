@@ -30,7 +30,7 @@ _INTEGER = re.compile(rf"-?[0-9]{{1,{INTEGER_DIGITS}}}")
 
 
 def columns(condition: Condition) -> frozenset[str]:
-    """Give the names of all columns that a condition reads."""
+    """Return the names of all columns that a condition reads."""
     match condition:
         case And(parts) | Or(parts):
             return frozenset().union(*map(columns, parts))
@@ -54,7 +54,7 @@ def known_column(name: str, types: Types, *, hint: str = "") -> str:
 
 
 def check(condition: Condition, types: Types) -> Condition:
-    """Give the condition with known columns and values of their types, or say which name or value does not fit.
+    """Return the condition with existing columns and values of their types, or refuse what does not fit.
 
     Against an integer column a text of digits becomes that integer; against a text column an integer becomes its text.
     """

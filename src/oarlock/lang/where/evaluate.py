@@ -21,7 +21,7 @@ OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
 
 
 def truth(condition: Condition, row: Mapping[str, Value]) -> bool | None:
-    """Say whether a row fulfils a condition; `None` where SQL says UNKNOWN, because something compared is NULL.
+    """Return whether a row fulfils a condition; `None` where SQL says UNKNOWN, because something compared is NULL.
 
     The condition has passed `check` with the columns of the row. Texts are ordered by code point.
     """

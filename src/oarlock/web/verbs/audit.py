@@ -37,7 +37,7 @@ class AuditResponse(Struct, frozen=True):
     summary="List who changed what, and check that nobody changed the list.",
 )  # fmt: skip
 async def listed(context: RequestContext, request: AuditRequest) -> AuditResponse:
-    """Give the changes."""
+    """Return the changes."""
 
     def read(tx: Tx) -> AuditResponse:
         changes = audit.listed(tx, user=request.by, job=request.job, since=request.since, most=request.limit)

@@ -48,7 +48,7 @@ class NodeEventsResponse(Struct, frozen=True):
     summary="List what happened on nodes, all or some.",
 )  # fmt: skip
 async def listed(context: RequestContext, request: NodeEventsRequest) -> NodeEventsResponse:
-    """Give the events of nodes."""
+    """Return the events of nodes."""
     admin = context.user.admin
 
     def read(tx: Tx) -> NodeEventsResponse:

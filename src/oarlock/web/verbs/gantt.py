@@ -62,7 +62,7 @@ class GanttChart(Struct, frozen=True):
     summary="Show which jobs have or will have which resources in a stretch of time.",
 )  # fmt: skip
 async def gantt(context: RequestContext, request: GanttRange) -> bytes:
-    """Give the chart as bytes: made where it was read."""
+    """Return the chart as bytes, encoded in the thread that read it."""
     if request.until <= request.since:
         raise BadRequest("The stretch of time is empty.", hint="`until` comes after `since`.")
     return await context.read(
@@ -85,7 +85,7 @@ def _chart(tx: Tx, since: int, until: int, caller: Caller) -> bytes:
 
 
 def _stay(line: JobRow) -> tuple[int, int] | None:
-    """Say from when until when a job is on its resources, as far as anybody knows."""
+    """Return the (planned) start and stop of a job on its resources; None if there is no start."""
     if line.scheduled is None:
         return None
     return line.scheduled, line.stop or line.scheduled + (line.walltime or 0)

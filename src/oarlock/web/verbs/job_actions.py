@@ -1,4 +1,4 @@
-"""Verbs that act on jobs: end, hold, let go on. Each job is answered for itself."""
+"""Verbs that act on jobs: end, hold, resume. Each job has a result of its own."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated
@@ -69,7 +69,7 @@ Needs = Callable[[JobRow], Permission]
     summary="End jobs, or send them their checkpoint signal or any other.",
 )  # fmt: skip
 async def delete(context: RequestContext, request: DeleteJobsRequest) -> JobActionsResponse:
-    """Do one of the four: kill, give up (administrators), checkpoint, signal."""
+    """Kill jobs, give them up (administrators), or send their checkpoint signal or another one."""
     if sum((request.checkpoint, request.signal is not None, request.exterminate)) > 1:
         raise BadRequest("A checkpoint, a signal and a kill are three requests.", hint="Ask for one of them.")
     if request.exterminate:
@@ -119,7 +119,7 @@ async def resume(context: RequestContext, request: JobSelection) -> JobActionsRe
 
 
 async def _act(context: RequestContext, request: JobSelection, action: Action, needs: Needs) -> JobActionsResponse:
-    """Do it to those jobs that the caller may do it to, and answer for each."""
+    """Apply an action to those jobs that the caller may act on; return a result for each."""
 
     async def act() -> JobActionsResponse:
         ids = await _chosen(context, request)

@@ -60,7 +60,7 @@ class JobsResponse(Struct, frozen=True):
     summary="List jobs: by number, array, user, condition, state or time; those that are not over by default.",
 )  # fmt: skip
 async def listed(context: RequestContext, request: JobsRequest) -> bytes:
-    """Give the answer as bytes: made where it was read, so that a long list does not hold up the event loop."""
+    """Return the response as bytes, encoded in the thread that read it: a long list must not block the event loop."""
     which = await _which(context, request)
     caller = context.user
     # What a condition found belongs to the instant at which it was asked: such lists are not shared.
@@ -70,7 +70,7 @@ async def listed(context: RequestContext, request: JobsRequest) -> bytes:
 
 
 async def fulfilling(context: RequestContext, text: str, *, user: str | None = None) -> list[int]:
-    """Give the jobs that fulfil a condition; it may name only what everybody may see of jobs."""
+    """Return the jobs that fulfil a condition; it may name only columns that everybody may see."""
     condition = conditions.check(conditions.parse(text), jobs.VISIBLE)
     return await context.ask(lambda tx: jobs.matching(tx, condition, user=user), ("jobs", text, user))
 
@@ -126,7 +126,7 @@ class JobByIdRequest(VerbRequest):
     summary="Show all that is known of a job; what its owner alone may see is null for others.",
 )  # fmt: skip
 async def shown(context: RequestContext, request: JobByIdRequest) -> JobView:
-    """Give one job, over or not."""
+    """Return one job, over or not."""
     caller, hopeless = context.user, context.core.hopeless
     [view] = await context.read(lambda tx: views.whole_jobs(tx, [request.id], caller, hopeless))
     return view
@@ -144,7 +144,7 @@ class JobEventsResponse(Struct, frozen=True):
     summary="Tell what happened to a job.",
 )  # fmt: skip
 async def events(context: RequestContext, request: JobByIdRequest) -> JobEventsResponse:
-    """Give the events of one job."""
+    """Return the events of one job."""
     caller = context.user
 
     def read(tx: Tx) -> JobEventsResponse:
@@ -175,7 +175,7 @@ class JobHistoryResponse(Struct, frozen=True):
     summary="Tell which states a job went through, and when.",
 )  # fmt: skip
 async def story(context: RequestContext, request: JobByIdRequest) -> JobHistoryResponse:
-    """Give the story of one job."""
+    """Return the states of one job with their times."""
 
     def read(tx: Tx) -> JobHistoryResponse:
         jobs.get(tx, request.id)
@@ -229,7 +229,7 @@ class WaitReasonResponse(Struct, frozen=True):
     summary="Say why a job does not run yet, and when it will.",
 )  # fmt: skip
 async def why(context: RequestContext, request: JobByIdRequest) -> WaitReasonResponse:
-    """Ask the scheduler."""
+    """Return the scheduler's explanation."""
     await context.read(lambda tx: jobs.get(tx, request.id))
     reason = await context.core.why(request.id, user=context.reader)
     return WaitReasonResponse(
@@ -249,7 +249,7 @@ class JobResourcesResponse(Struct, frozen=True):
     summary="List the resources that a job has or had; those that were removed since are left out.",
 )  # fmt: skip
 async def resources(context: RequestContext, request: JobByIdRequest) -> JobResourcesResponse:
-    """Give the resources of one job."""
+    """Return the resources of one job."""
 
     def read(tx: Tx) -> JobResourcesResponse:
         jobs.get(tx, request.id)

@@ -27,7 +27,7 @@ class MaintenanceResponse(Struct, frozen=True):
     summary="List the maintenance windows that are not over.",
 )  # fmt: skip
 async def listed(context: RequestContext, _request: EmptyRequest) -> MaintenanceResponse:
-    """Give them by their begin."""
+    """Return the windows, ordered by start."""
     now = context.now
     return MaintenanceResponse(await context.read(lambda tx: stored.listed(tx, now=now)))
 

@@ -30,7 +30,7 @@ class QuotasRequest(VerbRequest):
     summary="Show the quotas in force, and who uses how much of them.",
 )  # fmt: skip
 async def listed(context: RequestContext, request: QuotasRequest) -> QuotasInForce:
-    """Give the rules with what is used of them."""
+    """Return the rules with what is used of them."""
     now, config = context.now, context.core.config
     at = now if request.at is None else request.at
     return await context.read(lambda tx: quota_usage.read(tx, config, at=at, now=now, user=request.user))

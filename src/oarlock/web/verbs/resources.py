@@ -49,7 +49,7 @@ class ResourcesResponse(Struct, frozen=True):
     summary="List resources, all or some, and which jobs hold them.",
 )  # fmt: skip
 async def listed(context: RequestContext, request: ResourceSelection) -> bytes:
-    """Give the answer as bytes: made where it was read."""
+    """Return the response as bytes, encoded in the thread that read it."""
     ids = await _chosen(context, request)
 
     def read(tx: Tx) -> bytes:
@@ -117,7 +117,7 @@ class SetStateResponse(Struct, frozen=True):
     summary="Put resources into another state.",
 )  # fmt: skip
 async def set_state(context: RequestContext, request: SetStateRequest) -> SetStateResponse:
-    """Ask the server for it, which applies it and looks after the jobs."""
+    """Set the state; the server applies it and takes care of the jobs there."""
 
     async def act() -> SetStateResponse:
         ids, at = await _some(context, request), context.now
@@ -188,7 +188,7 @@ class PropertiesResponse(Struct, frozen=True):
     summary="List the properties that resources have.",
 )  # fmt: skip
 async def list_properties(context: RequestContext, _request: EmptyRequest) -> PropertiesResponse:
-    """Give all columns of resources."""
+    """Return all columns of resources."""
     types = await context.read(properties.types)
     types |= {alias: types[column] for alias, column in PROPERTY_ALIASES.items()}
     kinds: dict[str, Literal["int", "str"]] = {name: "int" if kind is int else "str" for name, kind in types.items()}
@@ -256,7 +256,7 @@ async def remove_property(context: RequestContext, request: PropertyByNameReques
 
 
 async def _some(context: RequestContext, request: ResourceSelection) -> list[int]:
-    """Find the resources to be changed; that all are meant has to be said."""
+    """Return the resources to be changed; a selection is required."""
     ids = await _chosen(context, request)
     if ids is None:
         raise BadRequest("Which resources?", hint="Give one of ids, nodes or where.")
@@ -264,7 +264,7 @@ async def _some(context: RequestContext, request: ResourceSelection) -> list[int
 
 
 async def _chosen(context: RequestContext, request: ResourceSelection) -> Collection[int] | None:
-    """Find the resources that are meant; None: all."""
+    """Return the selected resources; None means all."""
     given = sum(value is not None for value in (request.ids, request.nodes, request.where))
     if given > 1:
         raise BadRequest("Resources are chosen in one way.", hint="Give one of ids, nodes or where.")

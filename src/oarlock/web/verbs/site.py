@@ -1,4 +1,4 @@
-"""Verbs about the site: which server this is, its queues, its accounts, and tokens to come in with."""
+"""Verbs about the site: version, queues, accounting, tokens."""
 
 from typing import Annotated, Literal
 
@@ -27,7 +27,7 @@ _POLICY = Meta(pattern=r"^[A-Za-z0-9_.+-]{1,64}$", description="1 to 64 letters,
 
 
 class EmptyRequest(VerbRequest):
-    """Nothing has to be said."""
+    """A request without fields."""
 
 
 class VersionResponse(Struct, frozen=True):
@@ -63,7 +63,7 @@ class QueuesResponse(Struct, frozen=True):
     summary="List the queues.",
 )
 async def list_queues(context: RequestContext, _request: EmptyRequest) -> QueuesResponse:
-    """Give all queues."""
+    """Return all queues."""
     return QueuesResponse(await context.read(queues.listed))
 
 
@@ -256,7 +256,7 @@ class AccountingResponse(Struct, frozen=True):
     summary="Show who used and asked for how much.",
 )  # fmt: skip
 async def show_accounts(context: RequestContext, request: AccountingRequest) -> bytes:
-    """Give the rows as bytes: made where they were read."""
+    """Return the rows as bytes, encoded in the thread that read them."""
     config, now = context.core.config, context.now
 
     def read(tx: Tx) -> bytes:
@@ -332,7 +332,7 @@ class TokensResponse(Struct, frozen=True):
     summary="List your tokens.",
 )
 async def list_tokens(context: RequestContext, _request: EmptyRequest) -> TokensResponse:
-    """Give the caller's tokens, without what they are."""
+    """Return the names and dates of the caller's tokens, not the tokens."""
     rows_read = await context.read(lambda tx: tokens.of_user(tx, context.user.name))
     return TokensResponse([TokenView(row.label, row.created, row.expires) for row in rows_read])
 

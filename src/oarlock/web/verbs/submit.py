@@ -1,4 +1,4 @@
-"""Verbs that submit jobs, or say what would become of them."""
+"""Verbs that submit jobs, or predict when they would start."""
 
 from msgspec import Struct
 
@@ -83,7 +83,7 @@ class DryRunResponse(Struct, frozen=True):
     summary="Say when and where a job would start, and what would start sooner; nothing is submitted.",
 )  # fmt: skip
 async def dry_run(context: RequestContext, request: SubmissionPayload) -> DryRunResponse:
-    """Ask the scheduler about a job that is not stored."""
+    """Return when and where the scheduler would start a job that is not stored."""
     _refuse_interactive(request)
     new, messages = await context.submissions.try_out(request, context.account)
     when = await context.core.when(new, user=context.reader)

@@ -39,6 +39,6 @@ class UnknownJobByIdRequest(VerbRequest):
     summary="End a job that the database does not know; its resources are free once its node says that it ended.",
 )  # fmt: skip
 async def end(context: RequestContext, request: UnknownJobByIdRequest) -> EmptyResponse:
-    """Tell its node."""
+    """Send the node of the job the request to end it."""
     await context.core.end_unknown(request.id)
     return EmptyResponse()

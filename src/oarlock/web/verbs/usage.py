@@ -103,7 +103,7 @@ def _reported(job: Job, summary: Summary) -> UsageView:
     summary="Give all that nodes measure and the scheduler knows, as Prometheus reads it; also at `/metrics`.",
 )  # fmt: skip
 async def metrics(context: RequestContext, _request: EmptyRequest) -> bytes:
-    """Take what is known on the loop, write it elsewhere."""
+    """Return the page; the samples are collected on the event loop, the text is written in another thread."""
     live: LiveUsage = context.core.live
     unknown = live.unknown()
     config, now = context.core.config, context.now
