@@ -361,9 +361,9 @@ def test_a_memory_of_too_many_requests_is_full(tx: Tx):
     snapshot.read(tx, karma_window=HOUR, now=NOW, memory=memory)
     for count in (2_000, 2_001):
         add_job(tx, f"/core={count},walltime=1")
-        memory.asked.shapes += [None] * (count - 1 - len(memory.asked.shapes))  # as if so many had been read
+        memory.requests.shapes += [None] * (count - 1 - len(memory.requests.shapes))  # as if so many had been read
         snapshot.read(tx, karma_window=HOUR, now=NOW, memory=memory)
-        assert (len(memory.asked.shapes), memory.is_full) == (count, count > 2_000)
+        assert (len(memory.requests.shapes), memory.is_full) == (count, count > 2_000)
 
 
 @pytest.mark.parametrize("depth", [None, 5])

@@ -57,7 +57,7 @@ def _kept_for(answer: int | UserRefused) -> float:
 
 
 async def warn_of_unknown_admins(admins: Iterable[str]) -> None:
-    """Log a warning for every name in ADMINS that has no account here: a misspelt name makes nobody administrator."""
+    """Log a warning for every name in ADMINS that has no account here: a misspelt name has no effect."""
     accounts = AccountLookup()
     try:
         for name in admins:

@@ -28,7 +28,7 @@ _ROOT = 0
 async def run(
     path: Path, submission: Mapping[str, Any], *, top: Path = Path("/"), seconds: float = SECONDS
 ) -> RuleResult:
-    """Run a rule on a job; a rule that is not trusted, fails or takes too long is told by an error.
+    """Run a rule on a job; raise an error if it is not trusted, fails or takes too long.
 
     `top` is trusted as it is; every folder below it down to the file is looked at.
     """

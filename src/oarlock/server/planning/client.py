@@ -34,7 +34,7 @@ _LOOK_SHARE = 10.0  # the arrays behind the first jobs are looked at once in thi
 _LEAST_LOOK, _LONGEST_LOOK = 0.2, 3.0
 
 LENGTH = 4
-"""Bytes that say how long a message between server and planning process is."""
+"""Bytes of the length before each message between server and planning process."""
 
 _SLACK = 30.0  # seconds beyond its own limit after which a planning process is given up
 
@@ -140,7 +140,7 @@ class PlanningClient:
         # Threads of its own: a pass must not wait for readers.
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="oarlock-planning")
 
-    def _asked(self, now: int, *, dates: bool = True) -> PlanRequest:
+    def _request(self, now: int, *, dates: bool = True) -> PlanRequest:
         """Build a request. Reads the quota file if it changed, so never call this on the event loop."""
         config = self._config
         if self._how.quotas is not None:
@@ -172,7 +172,7 @@ class PlanningClient:
         began = time.thread_time()
         memory = self._cache
         self._cache = snapshot.SnapshotCache()  # a pass that fails must not leave a half-filled cache
-        decision = plan(self._database, self._asked(now), depth=self._depth, memory=memory, arrays=arrays)
+        decision = plan(self._database, self._request(now), depth=self._depth, memory=memory, arrays=arrays)
         if not memory.is_full:
             self._cache = memory
         return decision, time.thread_time() - began
@@ -182,7 +182,7 @@ class PlanningClient:
 
         Without `dates` it only says who starts now, which takes a fraction of the time (`Decision.whole` is False).
         """
-        request = await self._off_the_loop(partial(self._asked, now, dates=dates))
+        request = await self._off_the_loop(partial(self._request, now, dates=dates))
         try:
             async with asyncio.timeout(request.seconds + _SLACK):
                 return await self._ask(request)

@@ -17,7 +17,7 @@ from oarlock.store.engine.opening import parse_address
 from oarlock.store.migrations import REVISIONS
 
 ReportProgress = Callable[[str], None]
-"""Takes a line about work that lasts."""
+"""Takes a line about the progress of long work."""
 
 _PAGES = 2_000  # copied between two looks at the clock
 _SAY_SECONDS = 2.0
@@ -26,7 +26,7 @@ _GOOD_FILE = "Name a file that `oarlock backup` made, or a copy of a whole datab
 
 @dataclass(frozen=True, slots=True)
 class BackupCopy:
-    """A database as a copy has it."""
+    """A finished copy of a database."""
 
     file: str
     bytes: int
@@ -40,6 +40,7 @@ def copy(source: Path, target: Path, say: ReportProgress) -> BackupCopy:
     try:
         _copy(source, partial, say)
         about = check(partial)
+        # First the content, then the name, then the directory: a power cut leaves a whole copy or none.
         _to_disk(partial)
         partial.replace(target)
         _to_disk(target.parent)
@@ -68,13 +69,13 @@ def _progress(say: ReportProgress) -> Callable[[int, int, int], None]:
     """Return a callback that reports the progress now and then."""
     next_at = time.monotonic() + _SAY_SECONDS
 
-    def told(_status: int, left: int, pages: int) -> None:
+    def report(_status: int, left: int, pages: int) -> None:
         nonlocal next_at
         if time.monotonic() >= next_at and pages:
             next_at = time.monotonic() + _SAY_SECONDS
             say(f"{100 * (pages - left) // pages} % copied")
 
-    return told
+    return report
 
 
 def _to_disk(path: Path) -> None:
@@ -95,7 +96,7 @@ def _not_copied(source: Path, target: Path, problem: OSError | sqlite3.Error) ->
 
 @dataclass(frozen=True, slots=True)
 class BackupFacts:
-    """What a copy says of itself."""
+    """Facts stored in a copy."""
 
     identity: str
     jobs: int
@@ -177,6 +178,7 @@ def _replace(path: Path, new: Path, now: int) -> Path | None:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     except sqlite3.Error:
         pass  # a damaged one is kept with all its parts
+    # A link, not a rename: at no instant is there no database under its name.
     os.link(path, kept)
     for ending in ("-wal", "-shm"):
         beside = path.with_name(path.name + ending)
@@ -189,7 +191,7 @@ def _replace(path: Path, new: Path, now: int) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class PostgresAddress:
-    """A PostgreSQL database as its own programs are told of it; the password is not in the address."""
+    """A PostgreSQL database for its client programs; the address has no password."""
 
     url: URL
     address: str
@@ -206,7 +208,7 @@ def locate(address_or_path: str | Path) -> Path | PostgresAddress:
 
 
 class PostgresExchange:
-    """Makes room for a dump in a PostgreSQL database that no server works on; the old tables stay in another schema."""
+    """Exchanges the tables of a PostgreSQL database that no server uses; the old ones stay in another schema."""
 
     def __init__(self, where: PostgresAddress, *, now: int) -> None:
         self._engine = engines.writer(where.url)

@@ -1,4 +1,4 @@
-"""How the two databases are connected to: durable for the writer, unable to change anything for readers."""
+"""Connections to the two databases: durable for the writer, read-only for readers."""
 
 import sqlite3
 from pathlib import Path
@@ -32,6 +32,7 @@ def reader(where: Path | URL) -> Engine:
         options=f"-c default_transaction_read_only=on -c statement_timeout={READ_SECONDS}s "
         f"-c idle_in_transaction_session_timeout={READ_SECONDS}s",
     )
+    # READ COMMITTED would show each statement of a transaction another instant.
     return engine.execution_options(isolation_level="REPEATABLE READ")
 
 
@@ -64,6 +65,7 @@ def _make_durable(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -
             f"The disk under the database cannot keep a write-ahead log (journal mode `{mode}`).",
             hint="Put the state directory on a local disk, or use PostgreSQL (DB_TYPE=Pg).",
         )
+    # In WAL mode NORMAL would not sync at commit: a power cut could lose changes that were acknowledged.
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute(f"PRAGMA journal_size_limit = {_LONGEST_IDLE_WAL_BYTES}")

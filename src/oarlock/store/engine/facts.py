@@ -1,4 +1,4 @@
-"""Facts about a database itself that must survive it being closed: its identity, its key."""
+"""Named facts about a database itself: its identity, its key, its generation."""
 
 from functools import lru_cache
 from typing import Any

@@ -32,7 +32,7 @@ def current(tx: Tx) -> str:
 
 
 def begin(tx: Tx, why: str, *, above: int = 0, now: int) -> str:
-    """Begin a generation: jobs get numbers well above those that were given before, and an event says why."""
+    """Begin a generation: jobs get numbers well above all allocated before, and an event has the reason."""
     name = secrets.token_hex(8)
     facts.put(tx, _GENERATION, name)
     facts.put(tx, _SURVEY, name)
@@ -128,6 +128,7 @@ class GenerationMarks:
     def renew(self) -> None:
         """Raise the count if anything was written since the last time. Blocks until both are on disk."""
         raised = self._database.write(self._raise)
+        # The database first: a file ahead of its database would look like a restored copy after a crash.
         if raised is not None:
             self._file.write(*raised)
 

@@ -1,4 +1,4 @@
-"""One active server: whoever holds the database, and how a second one learns who that is."""
+"""The lock of the one active server, and how a second server finds out who holds it."""
 
 import fcntl
 import os
@@ -30,7 +30,7 @@ def this_process(since: int) -> LockHolder:
 
 
 class FileLock:
-    """A lock on a file beside the database; the kernel ends it with the process that has it."""
+    """A lock on a file beside the database; the kernel releases it when the process ends."""
 
     def __init__(self, path: Path, holder: LockHolder) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -40,6 +40,7 @@ class FileLock:
             written = os.pread(self._file, 4096, 0)
             os.close(self._file)
             raise _held(written) from None
+        # Written after the lock is taken: a reader of an empty file is between these two steps of ours.
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, msgspec.json.encode(holder), 0)
 

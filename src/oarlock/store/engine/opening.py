@@ -1,4 +1,4 @@
-"""Open a database, or say why it must not be opened: never start empty where there was something."""
+"""Open a database, or refuse with the reason: never start empty where there was a database."""
 
 import os
 import sqlite3

@@ -1,4 +1,4 @@
-"""Many rows in one statement: as the source of an UPDATE or SELECT, and as what an INSERT brings."""
+"""Many rows in one statement: bound as a table of an UPDATE or SELECT, or inserted."""
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
@@ -32,7 +32,7 @@ _FEWEST_TO_COPY = 30
 
 
 class BoundRows:
-    """Rows that a statement is given, usable in it like a table: one JSON text on SQLite, arrays on PostgreSQL."""
+    """Rows bound to a statement, usable in it like a table: one JSON text on SQLite, arrays on PostgreSQL."""
 
     def __init__(self, name: str, **types: TypeEngine[Any]) -> None:
         self._name = name

@@ -1,4 +1,4 @@
-"""A transaction, and the numbers that new rows get in it."""
+"""A transaction, and the allocation of numbers for new rows in it."""
 
 from typing import Any
 

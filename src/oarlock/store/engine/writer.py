@@ -26,12 +26,12 @@ LARGEST_GROUP = 100
 RECONNECT_SECONDS = 10
 _RECONNECT_PAUSE_SECONDS = 0.1
 _PASSING = ("readonly database", "disk I/O error", "unable to open database file")
-"""What SQLite says where an administrator has to mend a disk, and nothing of the change itself is wrong."""
+"""Errors of SQLite that come from the disk, not from the change: a retry may succeed once it is repaired."""
 
 
 @dataclass(slots=True)
 class _PendingChange:
-    """A change, who waits for it, and what came of it."""
+    """A queued change, the future of its caller, and its result."""
 
     change: Change[Any]
     future: Future[Any] = field(default_factory=Future)
@@ -47,7 +47,7 @@ class _PendingChange:
             self.value = self.change(tx)
         except DBAPIError as error:
             self.error, self.broken = refusal(error), error
-        except BaseException as error:  # noqa: BLE001  (it belongs to whoever asked; the writer goes on)
+        except BaseException as error:  # noqa: BLE001  (it belongs to the caller; the writer goes on)
             self.error = error
 
     def resolve(self) -> None:
@@ -62,7 +62,7 @@ class Writer:
     """A thread that runs changes one after the other, and commits them together.
 
     A future is done only when the change is on disk. A change that raises is undone alone. When the transaction
-    itself fails, everybody in it is told so. A change may be run a second time on a new connection when the first
+    itself fails, all its futures fail. A change may be run a second time on a new connection when the first
     one broke before the commit: it must do nothing but use its transaction.
     """
 

@@ -1,4 +1,4 @@
-"""Accounts in doubt: users whom a look-up did not find, on the server or on a node, and until when their jobs wait."""
+"""Accounts in doubt: users that a look-up did not find, on the server or on a node, and until when their jobs wait."""
 
 from typing import NamedTuple
 

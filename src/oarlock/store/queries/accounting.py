@@ -1,4 +1,4 @@
-"""Accounts: who used how much in which queue, in windows of time, and who asked for how much."""
+"""Accounting: resource-seconds used and requested by user, project and queue, in windows of time."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -1,7 +1,7 @@
-"""Large arrays: written in slices, between which others get their turn, and there all at once or not at all.
+"""Large arrays: written in slices, so that others can write in between, and visible all at once or not at all.
 
-Everything but the rows of `jobs` is written first. Nobody looks at it, since every question begins with a row of
-`jobs`; these are added in the last transaction, by one statement. What a server that died left is removed at the start.
+Everything but the rows of `jobs` is written first. It is invisible, since every query begins with a row of `jobs`;
+these are inserted in the last transaction, by one statement. What a server that died left is removed at the start.
 """
 
 from collections.abc import Sequence

@@ -20,7 +20,7 @@ from oarlock.store.tables.columns import INTEGER, TEXT_BY_CODE_POINT
 
 @dataclass(frozen=True, slots=True)
 class AttemptNode:
-    """A node of an attempt; the boot id is known once it answered. `memory`: bytes that the job may use, None: all."""
+    """A node of an attempt; its boot id is set once it answered. `memory`: bytes that the job may use, None: all."""
 
     name: str
     boot_id: str = ""

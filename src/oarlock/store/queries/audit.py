@@ -1,6 +1,6 @@
 """The audit: who changed what and when, written in the transaction of the change and never changed again.
 
-Each row carries a hash over itself and the hash before it, so that a row that was edited or taken out shows.
+Each row carries a hash over itself and the hash before it, so that an edited or removed row is detected.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ _LAST = select(audit.c.chain).order_by(audit.c.id.desc()).limit(1)
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """One change: who asked (`behalf`: for whom), by which way in, what for. `id` is given when it is written."""
+    """One change: user (`behalf`: on whose behalf), channel, verb and payload. `id` is allocated by `add`."""
 
     date: int
     user: str

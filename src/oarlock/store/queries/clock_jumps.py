@@ -1,4 +1,4 @@
-"""Jumps of the server's clock: kept, so that an instant written before one can be compared with the clock after it."""
+"""Jumps of the server's clock: stored, so that instants from before a jump can be compared with the clock after it."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ _NAME = "clock jump "
 
 @dataclass(frozen=True, slots=True)
 class ClockJumps:
-    """Jumps ahead, by the instant before each. A jump back needs none: what it makes late is not ended too soon."""
+    """Forward jumps, by the instant before each. Backward jumps need no correction: they only delay deadlines."""
 
     ahead: tuple[tuple[int, int], ...] = ()  # the instant that it would have been, and by how many seconds it jumped
 

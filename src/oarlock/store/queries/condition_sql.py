@@ -93,7 +93,7 @@ class _Decimal(TypeDecorator[float]):
 
 
 class _Pattern(TypeDecorator[str]):
-    """The pattern of a LIKE. SQLite's LIKE takes A for a, its GLOB does not, and has signs of its own."""
+    """The pattern of a LIKE. SQLite's LIKE ignores case, so GLOB is used there, which has other wildcards."""
 
     impl = Text
     cache_ok = True

@@ -1,4 +1,4 @@
-"""Events: what happened to jobs and nodes, and what somebody still has to look at."""
+"""Events: what happened to jobs and nodes, and which of it still needs an action."""
 
 import logging
 from collections import defaultdict
@@ -19,7 +19,7 @@ _NO_JOB = 0
 
 
 class EventRow(NamedTuple):
-    """An event as it is stored; `to_check`: nobody has acted on it yet."""
+    """An event as it is stored; `to_check`: it still needs an action."""
 
     id: int
     event: Event

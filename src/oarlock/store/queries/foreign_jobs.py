@@ -1,4 +1,4 @@
-"""Databases of other resource managers, read and never written: whose a job is, in OAR's and in Slurm's accounting.
+"""Owners of jobs, read from the databases of other resource managers (OAR, Slurm), which are never written.
 
 OAR's PostgreSQL is asked directly. Slurm's MariaDB is asked through MariaDB's own command line client, which is there
 wherever slurmdbd is: the statement is made here and the client's answer is read here; running it is the caller's part.

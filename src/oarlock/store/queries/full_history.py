@@ -1,4 +1,4 @@
-"""All that happened, in a few reads: what checks look at when a simulation is over. Not for large databases."""
+"""The full history of all jobs, for the checks after a simulation. Not for large databases."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from oarlock.store.tables import jobs as job_table
 
 @dataclass(frozen=True, slots=True)
 class StateInterval:
-    """A state that a job was in: [start, stop), 0 while it still is; and why it came there.
+    """A state that a job was in: [start, stop), stop is 0 while it still is; and the reason.
 
     `turn` counts everything that happened to all jobs, in order: what no clock says that was set back meanwhile.
     """
@@ -29,7 +29,7 @@ class StateInterval:
 
 @dataclass(frozen=True, slots=True)
 class FullHistory:
-    """Everything about all jobs, by their number. `held`: resources that somebody has at this moment."""
+    """Everything about all jobs, by their number. `held`: resources allocated at this moment."""
 
     jobs: dict[int, Job]
     stays: dict[int, list[StateInterval]]

@@ -1,4 +1,4 @@
-"""Jobs: written when submitted, found again by number or condition, moved from state to state."""
+"""Jobs: inserted when submitted, selected by number or condition, their allocations and dependencies."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -104,7 +104,7 @@ _YES_NO = {False: "NO", True: "YES"}
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
-    """A job to be stored: its own fields (numbers are given here), what it asks for, whom it waits for.
+    """A job to be stored: its fields (numbers are allocated by `add`), its request, and the jobs it waits for.
 
     Every alternative has its walltime by now. The text in `properties` is made from the request's own condition. What
     stands in `parameters` comes behind the command, which the members of an array have in common.
@@ -212,7 +212,7 @@ def get_many(tx: Tx, ids: Collection[int]) -> list[Job]:
 
 def existing(tx: Tx, ids: Collection[int]) -> list[Job]:
     """Return jobs by increasing number; numbers that were never given are left out."""
-    return _jobs(tx, tx.execute(_known(tx.dialect.name), bind_ids(tx, ids)))
+    return _jobs(tx, tx.execute(_select_ids(tx.dialect.name), bind_ids(tx, ids)))
 
 
 def uids(tx: Tx, ids: Collection[int]) -> dict[int, int]:
@@ -238,7 +238,7 @@ def iterate(tx: Tx, ids: Collection[int]) -> Iterator[Job]:
     types = _grouped(tx.execute(_types(tx.dialect.name), bind_ids(tx, ids)))
     streamed = {"stream_results": True, "yield_per": _READ_AT_ONCE}
     array, shared = 0, {}
-    with tx.execute(_known(tx.dialect.name), bind_ids(tx, ids), execution_options=streamed) as rows:
+    with tx.execute(_select_ids(tx.dialect.name), bind_ids(tx, ids), execution_options=streamed) as rows:
         for row in rows:
             fields, texts_id = dict(zip(_FIELDS, row[:-1], strict=True)), row[-1]
             if texts_id and texts_id != array:  # members follow each other: only the last array is worth keeping
@@ -252,7 +252,7 @@ _READ_AT_ONCE = 50  # rows of jobs that may have long texts
 
 
 @cache
-def _known(engine: str) -> Select[Any]:
+def _select_ids(engine: str) -> Select[Any]:
     return _SELECT.where(id_in(engine, jobs.c.job_id))
 
 

@@ -1,4 +1,4 @@
-"""Kills under way (`frag_jobs`): asked for, told, given up, over."""
+"""Kills (`frag_jobs`): requested, sent to the nodes, timed out, done."""
 
 from collections.abc import Collection
 from functools import cache
@@ -23,11 +23,11 @@ def request(tx: Tx, ids: Collection[int], *, at: int) -> list[int]:
 
 def requested(tx: Tx, ids: Collection[int]) -> set[int]:
     """Return those of the jobs whose kill was requested, by a user or by the system."""
-    return set(tx.execute(_asked(tx.dialect.name), bind_ids(tx, ids)).scalars())
+    return set(tx.execute(_requested(tx.dialect.name), bind_ids(tx, ids)).scalars())
 
 
 @cache
-def _asked(engine: str) -> Select[Any]:
+def _requested(engine: str) -> Select[Any]:
     return select(frag_jobs.c.frag_id_job).where(id_in(engine, frag_jobs.c.frag_id_job))
 
 

@@ -25,7 +25,7 @@ LIVE = tuple(state for state in JobState if state not in FINAL)
 
 
 class JobRow(NamedTuple):
-    """A job in one line. `scheduled` is when it starts or started, as far as anybody knows."""
+    """A job of a list. `scheduled` is when it started, or is planned to start."""
 
     id: int
     state: str
@@ -46,7 +46,7 @@ class JobRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFilter:
-    """Which jobs are wanted; what is given must all hold. [since, until) is when they were there at all."""
+    """Selects jobs; all conditions that are set must hold. [since, until) overlaps the life of the job."""
 
     ids: Collection[int] | None = None
     array_id: int | None = None
@@ -87,7 +87,7 @@ def rows(tx: Tx, which: JobFilter, *, most: int) -> list[JobRow]:
 
 
 class JobDetails(NamedTuple):
-    """What a chart shows of a job beside its line."""
+    """What a chart shows of a job beside its row."""
 
     command: str | None
     kind: str

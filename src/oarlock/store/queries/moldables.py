@@ -1,4 +1,4 @@
-"""The alternatives of jobs: how long each lasts, and what becomes of that when a reservation starts late."""
+"""Moldable alternatives of jobs: their walltimes, which shrink when a reservation starts late."""
 
 from collections.abc import Collection, Mapping
 from functools import cache

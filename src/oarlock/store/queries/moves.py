@@ -1,4 +1,4 @@
-"""Moves of jobs from state to state, with everything that follows from them: together, or not at all."""
+"""State changes of jobs, with everything that follows from them, in one transaction."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -88,7 +88,7 @@ def _checked(tx: Tx, moves: Sequence[Moved]) -> dict[int, int]:
 
 
 class _MovePath:
-    """Where a job stands after its moves, and when it left where it stood before."""
+    """The last state of a job after its moves, and when it left the state before."""
 
     __slots__ = ("at", "last", "left", "line", "suspended")
 

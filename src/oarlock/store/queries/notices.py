@@ -1,4 +1,4 @@
-"""Notices that are still to be sent: written where the thing happens, taken out when they were sent."""
+"""Notices to be sent: inserted in the transaction of their cause, deleted once they were sent."""
 
 from collections.abc import Collection, Sequence
 from functools import cache
@@ -15,7 +15,7 @@ _PENDING = select(notices).order_by(notices.c.notice_id)
 
 
 class PendingNotice(NamedTuple):
-    """A notice: about which job of whom, how it is sent, and what it says."""
+    """A notice: its job and user, how it is sent, and its text."""
 
     job: int
     user: str

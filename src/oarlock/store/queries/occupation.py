@@ -1,4 +1,4 @@
-"""Occupation: how many resources of each node are given to jobs, and how many could be."""
+"""Occupation: how many resources of each node are allocated, and how many are free."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import properties
 from oarlock.store.tables import assigned_resources, resources
 
-_GIVEN = select(assigned_resources.c.resource_id).where(
+_ALLOCATED = select(assigned_resources.c.resource_id).where(
     assigned_resources.c.assigned_resource_index == literal_column("'CURRENT'")
 )
 
@@ -27,7 +27,7 @@ class NodeOccupation(NamedTuple):
 def of_nodes(tx: Tx) -> list[NodeOccupation]:
     """Count resources by node and state."""
     row = resources.c
-    taken = func.sum(case((row.resource_id.in_(_GIVEN), 1), else_=0))
+    taken = func.sum(case((row.resource_id.in_(_ALLOCATED), 1), else_=0))
     query = (
         select(row.network_address, row.state, row.next_state, func.count(), taken)
         .where(row.type == DEFAULT_TYPE)
@@ -58,7 +58,7 @@ def gpus(tx: Tx, name: str) -> GpuCounts:
     device, alive = resource.c[name], resource.c.state == ResourceState.ALIVE.value
     query = (
         select(
-            func.max(case((resource.c.resource_id.in_(_GIVEN), 1), else_=0), type_=Integer),
+            func.max(case((resource.c.resource_id.in_(_ALLOCATED), 1), else_=0), type_=Integer),
             func.min(case((alive, 1), else_=0), type_=Integer),
         )
         .where(device.is_not(None), resource.c.network_address != "")

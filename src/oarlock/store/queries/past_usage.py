@@ -1,4 +1,4 @@
-"""What users did before, as far as a scheduler wants to know it: what they used, and how long their last jobs ran."""
+"""Past usage, for the scheduler: decayed usage of users, and how long their last jobs ran."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping

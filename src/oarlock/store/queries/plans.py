@@ -1,4 +1,4 @@
-"""Plans: when and where jobs will start, for the scheduler and, in copies, for those who look at it."""
+"""Plans: when and where jobs will start, for the scheduler and, in copies, for displays."""
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache

@@ -1,4 +1,4 @@
-"""Request ids: a request that is sent twice is done once, and answered twice the same."""
+"""Request ids: a request that is sent twice is done once, and gets the same answer."""
 
 from collections.abc import Collection, Sequence
 from functools import cache
@@ -35,11 +35,14 @@ _KEYS = BoundRows("asked", user=TEXT_BY_CODE_POINT, request_id=TEXT_BY_CODE_POIN
 
 def answered_keys(tx: Tx, keys: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
     """Return those of these requests (user and request id) that were done before, whatever they asked for."""
-    return {(user, request_id) for user, request_id in tx.execute(_known(tx.dialect.name), _KEYS.parameters(tx, keys))}
+    return {
+        (user, request_id)
+        for user, request_id in tx.execute(_answered_keys(tx.dialect.name), _KEYS.parameters(tx, keys))
+    }
 
 
 @cache
-def _known(engine: str) -> Select[Any]:
+def _answered_keys(engine: str) -> Select[Any]:
     keys, row = _KEYS.table(engine), request_ids.c
     same = and_(row.user_name == keys.c.user, row.request_id == keys.c.request_id)
     return select(row.user_name, row.request_id).join(keys, same)

@@ -16,7 +16,7 @@ from oarlock.store.queries import properties
 
 @dataclass(slots=True)
 class ResourceTableCache:
-    """The table that was read last; as long as nothing changed the next one is the same object."""
+    """The table that was read last; while nothing changes, the next read returns the same object."""
 
     rows: Sequence[tuple[Any, ...]] = ()
     order: Sequence[ResourceOrder] = ()

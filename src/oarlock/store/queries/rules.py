@@ -1,4 +1,4 @@
-"""Admission rules that are kept in the database (TOML text, data and never code), and what rules ask it."""
+"""Admission rules stored in the database (TOML text, never code), and the counts that rules need."""
 
 from pathlib import Path
 from typing import NamedTuple

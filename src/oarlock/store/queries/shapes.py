@@ -1,4 +1,4 @@
-"""What jobs ask for, read back from their tables: jobs that ask the same share a shape."""
+"""Requests of jobs, read back from their tables: jobs with equal requests share a shape."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ _Written = tuple[str, _Groups]
 
 @dataclass(slots=True)
 class JobRequests:
-    """What was read: shapes, each job's choices in their order, and why some jobs cannot be read any more."""
+    """Requests of jobs: shapes, the choices of each job in order, and why some cannot be parsed any more."""
 
     shapes: list[Shape] = field(default_factory=list)
     choices: dict[int, list[Choice]] = field(default_factory=lambda: defaultdict(list))
@@ -37,21 +37,21 @@ class JobRequests:
 
 @dataclass(slots=True)
 class ShapeCache:
-    """What was read before, for reads that follow each other: shapes keep their numbers, and none is read twice.
+    """Shapes of earlier reads, for reads that follow each other: they keep their numbers, none is parsed twice.
 
     What an alternative asks for never changes; its walltime may, and is always read.
     """
 
     types: dict[str, type] = field(default_factory=dict)
     shapes: list[Shape] = field(default_factory=list)
-    known: dict[_Written, int | str] = field(default_factory=dict)
+    interned: dict[_Written, int | str] = field(default_factory=dict)
     groups: dict[int, _Groups] = field(default_factory=dict)
 
     def begin(self, types: Types) -> None:
         """Clear the cache if resources have other columns now."""
         if self.types != types:
             self.types = dict(types)
-            self.shapes, self.known, self.groups = [], {}, {}
+            self.shapes, self.interned, self.groups = [], {}, {}
 
 
 WAITING = select(jobs.c.job_id).where(jobs.c.state == JobState.WAITING.value)
@@ -72,7 +72,7 @@ def read(tx: Tx, which: Select[Any], types: Types, memory: ShapeCache | None = N
     else:
         memory.begin(types)
         _remember(tx, [row.moldable_id for row in rows], memory)
-    requests_read, groups, interned = JobRequests(memory.shapes), memory.groups, memory.known
+    requests_read, groups, interned = JobRequests(memory.shapes), memory.groups, memory.interned
     for moldable_id, job_id, walltime, properties in rows:
         written = (properties, groups.get(moldable_id, ()))
         if written not in interned:

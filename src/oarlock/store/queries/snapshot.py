@@ -1,4 +1,4 @@
-"""What the scheduler looks at, read in a bounded number of queries whatever the number of jobs."""
+"""The scheduler's snapshot, read in a bounded number of queries whatever the number of jobs."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -53,16 +53,16 @@ class SnapshotRead:
 
 @dataclass(slots=True)
 class SnapshotCache:
-    """What was read before, for reads that follow each other: what did not change is the same object."""
+    """Parts of earlier snapshots, for reads that follow each other: what did not change is the same object."""
 
-    asked: shapes.ShapeCache = field(default_factory=shapes.ShapeCache)
+    requests: shapes.ShapeCache = field(default_factory=shapes.ShapeCache)
     waiting: dict[int, tuple[tuple[Any, ...], WaitingJob]] = field(default_factory=dict)
     table: resource_table.ResourceTableCache = field(default_factory=resource_table.ResourceTableCache)
 
     @property
     def is_full(self) -> bool:
         """Whether so many different requests were seen that it is better to begin anew."""
-        return len(self.asked.shapes) > _MOST_SHAPES
+        return len(self.requests.shapes) > _MOST_SHAPES
 
 
 def read(
@@ -92,7 +92,7 @@ def read(
         unread = _array_firsts(tx, served, depth)
         head = sorted({*head, *unread})
     live, promised = _live(tx, head), _promised(tx)
-    requested = _asked(tx, head, types, None if memory is None else memory.asked)
+    requested = _requests(tx, head, types, None if memory is None else memory.requests)
     places = {**_held(tx, live, now), **promised}
     kinds, after = _types(tx), _dependencies(tx)
     waiting = [
@@ -118,7 +118,7 @@ def read(
     return SnapshotRead(snapshot, broken, left)
 
 
-def _asked(
+def _requests(
     tx: Tx, head: Sequence[int] | None, types: Mapping[str, type], memory: shapes.ShapeCache | None
 ) -> shapes.JobRequests:
     """Read what jobs ask for: all that wait, or the `head`."""
@@ -235,7 +235,7 @@ def _stored_live(engine: str, *, only_head: bool) -> Select[Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where and when a job that has a place is."""
+    """The placement of a job: alternative, start, walltime and resources."""
 
     moldable_id: int
     start: int
@@ -401,7 +401,7 @@ def _stored_usage() -> Select[Any]:
 
 
 class _Sums:
-    """Sums of one queue under way."""
+    """Accumulates the usage of one queue."""
 
     def __init__(self) -> None:
         self._users = {kind: defaultdict[str, int](int) for kind in ("USED", "ASKED")}

@@ -1,4 +1,4 @@
-"""Tokens of users who come over HTTP: only their hashes are kept."""
+"""Tokens of users over HTTP: only their hashes are stored."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from oarlock.store.tables import tokens
 
 
 class StoredToken(NamedTuple):
-    """A token, by its hash; from `expires` on it is worth nothing."""
+    """A token, by its hash; not valid from `expires` on."""
 
     token_hash: str
     user: str

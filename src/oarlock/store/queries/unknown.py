@@ -1,4 +1,4 @@
-"""Attempts on nodes that belong to another generation of the database: what they hold is kept free of jobs."""
+"""Attempts on nodes that belong to another generation of the database: their resources are kept free of jobs."""
 
 import json
 from collections.abc import Iterable, Sequence

@@ -121,7 +121,7 @@ notices = Table(
     text("tag"),
     text("comment"),
 )
-"""What users are to be told of their jobs, from the transaction in which it happened until it was sent."""
+"""Notices to users about their jobs, from the transaction of their cause until they were sent."""
 
 account_doubts = Table(
     "account_doubts",
@@ -133,7 +133,7 @@ account_doubts = Table(
     number("until"),
     text("reason"),
 )
-"""Users whom a look-up did not find, on the server (no host) or on a node: their jobs wait."""
+"""Users that a look-up did not find, on the server (no host) or on a node: their jobs wait."""
 
 unknown_attempts = Table(
     "unknown_attempts",
