@@ -12,7 +12,7 @@ from typing import NamedTuple
 from oarlock.node.attempt import signals
 from oarlock.node.cgroup import drivers
 from oarlock.node.cgroup.drivers import CgroupMounts, detect
-from oarlock.node.wire.messages import JobLimits
+from oarlock.node.wire.messages import CgroupLimits
 
 LAST = Path("/proc/sys/kernel/ns_last_pid")
 
@@ -66,7 +66,7 @@ def lists_then_replaces(group, first, others):
 def main(kind, node):
     mounts = drivers.mounted()
     driver = detect(node, mounts if kind == "tree" else CgroupMounts(mounts.v1, None))
-    group = driver.create("ada_1", JobLimits())
+    group = driver.create("ada_1", CgroupLimits())
     first, others = paused(group.join), []
     signals.send(signal.SIGTERM, lists_then_replaces(group, first, others))
     [other] = others

@@ -24,7 +24,7 @@ from oarlock.node.cgroup.drivers import (
 from oarlock.node.cgroup.processes import ProcessTreeDriver
 from oarlock.node.cgroup.v1 import V1Driver
 from oarlock.node.cgroup.v2 import V2Cgroup, V2Driver
-from oarlock.node.wire.messages import JobLimits
+from oarlock.node.wire.messages import CgroupLimits
 from tests.bed import eventually, needs_root, needs_v1, remove_roots
 
 # One parent, a bounded number of children, none of which forks: where no limit holds it, it must do no harm.
@@ -137,13 +137,13 @@ def test_kills_for_memory_are_counted_in_the_files_of_the_cgroup2_tree(tmp_path)
 
 def test_a_group_with_a_cpu_that_is_not_there_is_not_made(driver):
     with pytest.raises(CgroupError, match="CPU 4095"):
-        driver.create("ada_3", JobLimits(cpus=(0, 4095)))
+        driver.create("ada_3", CgroupLimits(cpus=(0, 4095)))
     assert list(Path("/sys/fs/cgroup").glob(f"**/{Path(driver._root).name}/ada_3")) == []
 
 
 def test_everything_in_a_group_is_killed_daemons_and_bombs_included(driver):
     for code in (DAEMON, FORK_BOMB):
-        group = driver.create("ada_1", JobLimits(pids=100))
+        group = driver.create("ada_1", CgroupLimits(pids=100))
         child = inside(group, code)
         eventually(lambda group=group: len(group.pids()) >= 2, what="the second process")
         group.kill()
@@ -165,7 +165,7 @@ def reap():
 
 def test_a_frozen_group_stands_still_and_goes_on(driver, tmp_path):
     beat = tmp_path / "beat"
-    group = driver.create("ada_2", JobLimits())
+    group = driver.create("ada_2", CgroupLimits())
     child = inside(group, f"import time\nwhile True: open({str(beat)!r}, 'a').write('.'); time.sleep(0.001)")
     eventually(lambda: beat.exists() and beat.stat().st_size > 3)
     group.freeze()
@@ -186,7 +186,7 @@ def still(path):
 
 
 def test_a_frozen_group_can_be_killed(driver):
-    group = driver.create("ada_3", JobLimits())
+    group = driver.create("ada_3", CgroupLimits())
     child = inside(group, "import time; time.sleep(600)")
     eventually(group.pids)
     group.freeze()
@@ -197,7 +197,7 @@ def test_a_frozen_group_can_be_killed(driver):
 
 
 def test_cpu_time_is_counted(driver):
-    group = driver.create("ada_4", JobLimits())
+    group = driver.create("ada_4", CgroupLimits())
     child = inside(group, "import time\nend = time.process_time() + 0.2\nwhile time.process_time() < end: pass")
     child.wait()
     assert group.wait_empty(10)
@@ -209,10 +209,10 @@ def test_cpu_time_is_counted(driver):
 def test_what_an_earlier_attempt_left_is_ended_and_made_anew(driver):
     if driver.kind == "processes":
         pytest.skip("without groups nothing is left to be found")
-    left = driver.create("ada_5", JobLimits(pids=7))
+    left = driver.create("ada_5", CgroupLimits(pids=7))
     child = inside(left, "import time; time.sleep(600)")
     eventually(left.pids)
-    group = driver.create("ada_5", JobLimits())
+    group = driver.create("ada_5", CgroupLimits())
     assert group.pids() == []
     assert child.wait() == -signal.SIGKILL
     group.remove()
@@ -220,7 +220,7 @@ def test_what_an_earlier_attempt_left_is_ended_and_made_anew(driver):
 
 @needs_root
 def test_removing_leaves_nothing_in_any_hierarchy(driver, node):
-    driver.create("ada_6", JobLimits(deny_devices=("/dev/zero", "/dev/none-such"))).remove()
+    driver.create("ada_6", CgroupLimits(deny_devices=("/dev/zero", "/dev/none-such"))).remove()
     driver.leave()
     assert list(Path("/sys/fs/cgroup").glob(f"*/oarlock/{node}")) == []
 
@@ -228,7 +228,7 @@ def test_removing_leaves_nothing_in_any_hierarchy(driver, node):
 @needs_root
 def test_roots_that_another_program_removed_are_made_again(driver):
     driver.leave()
-    driver.create("ada_11", JobLimits(cpus=(0,))).remove()
+    driver.create("ada_11", CgroupLimits(cpus=(0,))).remove()
 
 
 @pytest.fixture
@@ -241,7 +241,7 @@ def real(node):
 @needs_root
 @needs_v1
 def test_a_memory_hog_dies_in_its_own_group(real):
-    group = real.create("ada_7", JobLimits(memory=64 << 20))
+    group = real.create("ada_7", CgroupLimits(memory=64 << 20))
     child = inside(group, HOG)
     assert child.wait() == -signal.SIGKILL
     found = group.counters()
@@ -253,7 +253,7 @@ def test_a_memory_hog_dies_in_its_own_group(real):
 @needs_root
 @needs_v1
 def test_a_fork_bomb_is_stopped_by_its_limit(real):
-    group = real.create("ada_8", JobLimits(pids=20))
+    group = real.create("ada_8", CgroupLimits(pids=20))
     child = inside(group, FORK_BOMB)
     eventually(lambda: group.counters()["pids_refused"] >= 50, what="a refused fork")
     assert len(group.pids()) <= 20
@@ -266,7 +266,7 @@ def test_a_fork_bomb_is_stopped_by_its_limit(real):
 @needs_root
 @needs_v1
 def test_a_job_sees_only_its_cpus(real):
-    group = real.create("ada_9", JobLimits(cpus=(1,)))
+    group = real.create("ada_9", CgroupLimits(cpus=(1,)))
     code = "import os; os._exit(sum(1 << cpu for cpu in os.sched_getaffinity(0)))"
     assert inside(group, code).wait() == 1 << 1
     group.remove()
@@ -277,7 +277,7 @@ def test_denied_devices_cannot_be_opened_and_all_others_can(driver):
     if "devices" in driver.missing:
         pytest.skip(f"{driver.kind} limits no devices here")
     denied = ("/dev/none-such", "/etc/passwd", "/dev/zero", "/dev/full")
-    group = driver.create("ada_10", JobLimits(deny_devices=denied))
+    group = driver.create("ada_10", CgroupLimits(deny_devices=denied))
     for path, status in (("/dev/zero", 1), ("/dev/full", 1), ("/dev/null", 0), ("/dev/urandom", 0)):
         code = f"import sys\ntry: open('{path}', 'rb')\nexcept PermissionError: sys.exit(1)"
         assert inside(group, code).wait() == status, path
@@ -288,7 +288,7 @@ def test_denied_devices_cannot_be_opened_and_all_others_can(driver):
 def test_one_job_is_not_denied_what_another_is(driver):
     if "devices" in driver.missing:
         pytest.skip(f"{driver.kind} limits no devices here")
-    one, other = (driver.create(name, JobLimits(deny_devices=(path,))) for name, path in _GPUS.items())
+    one, other = (driver.create(name, CgroupLimits(deny_devices=(path,))) for name, path in _GPUS.items())
     assert [inside(group, "open('/dev/zero')").wait() for group in (one, other)] == [1, 0]
     assert [inside(group, "open('/dev/full')").wait() for group in (one, other)] == [0, 1]
     for group in (one, other):
@@ -316,7 +316,7 @@ def test_what_a_vanished_supervisor_left_is_found_by_its_variable():
     stranger = subprocess.Popen(["sleep", "600"], env={"OAR_CPUSET": "/n1/ada_11"}, start_new_session=True)
     eventually(lambda: b"OAR_CPUSET" in Path(f"/proc/{left.pid}/environ").read_bytes())
     eventually(lambda: b"OAR_CPUSET" in Path(f"/proc/{stranger.pid}/environ").read_bytes())
-    driver.create("ada_1", JobLimits())
+    driver.create("ada_1", CgroupLimits())
     assert (left.wait(10), stranger.poll()) == (-signal.SIGKILL, None)
     stranger.kill()
     stranger.wait()

@@ -9,7 +9,7 @@ from oarlock.node.cgroup import devices
 from oarlock.node.cgroup.devices import Device, device, program
 from oarlock.node.cgroup.drivers import CgroupError
 from oarlock.node.cgroup.v2 import V2Driver
-from oarlock.node.wire.messages import JobLimits
+from oarlock.node.wire.messages import CgroupLimits
 
 
 def _run(code, asked):
@@ -71,13 +71,13 @@ def test_where_the_kernel_takes_no_programs_devices_are_missing_and_jobs_run(tre
     monkeypatch.setattr(devices, "_loaded", _refuse)
     driver = V2Driver(str(tree), "n1")
     assert driver.missing == ("devices",)
-    driver.create("ada_1", JobLimits(deny_devices=("/dev/zero",)))
+    driver.create("ada_1", CgroupLimits(deny_devices=("/dev/zero",)))
 
 
 def test_a_filter_that_cannot_be_attached_keeps_the_job_from_starting(tree, monkeypatch):
     monkeypatch.setattr(devices, "works", lambda: True)
     monkeypatch.setattr(devices, "deny", _refuse)
     driver = V2Driver(str(tree), "n1")
-    driver.create("ada_1", JobLimits(deny_devices=("/dev/none-such",)))
+    driver.create("ada_1", CgroupLimits(deny_devices=("/dev/none-such",)))
     with pytest.raises(CgroupError, match=r"/dev/zero could not be denied to .*ada_2: .*not permitted"):
-        driver.create("ada_2", JobLimits(deny_devices=("/dev/zero",)))
+        driver.create("ada_2", CgroupLimits(deny_devices=("/dev/zero",)))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from oarlock.node.attempt.environment import LONGEST, EnvironmentTooLarge, JobFiles, node_file, property_file, variables
-from oarlock.node.wire.messages import JobLimits, Launch
+from oarlock.node.wire.messages import CgroupLimits, Launch
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared/data/oar2-golden/job_env.txt"
 JOB = Launch(
@@ -67,7 +67,7 @@ def test_too_many_variables_are_refused_with_their_size():
     ],
 )
 def test_gpus_are_named_to_cuda_as_it_counts_those_that_it_can_open(own, others, denied, cuda):
-    job = JOB._replace(gpus=own, other_gpus=others, limits=JobLimits(deny_devices=denied), environment={"X": "1"})
+    job = JOB._replace(gpus=own, other_gpus=others, limits=CgroupLimits(deny_devices=denied), environment={"X": "1"})
     found = made(job)
     assert (found["CUDA_VISIBLE_DEVICES"], found["OAR_JOB_GPUS"]) == (cuda, ",".join(map(str, own)))
 

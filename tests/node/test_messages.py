@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from oarlock.node.wire.mac import mac, same_mac
 from oarlock.node.wire.messages import (
     EXITED,
-    JobLimits,
+    CgroupLimits,
     Launch,
-    NodeRefused,
+    NodeRequestRefused,
     Report,
     SiteHooks,
     parse_launch,
@@ -35,7 +35,7 @@ def over_the_wire(body):
 def test_a_launch_is_the_same_after_its_journey():
     sent = Launch(
         **GOOD,
-        limits=JobLimits((0, 3), 1 << 30, 50, ("c 195:1 rwm",)),
+        limits=CgroupLimits((0, 3), 1 << 30, 50, ("c 195:1 rwm",)),
         hooks=SiteHooks("/p", "/e", 5),
         nodes=("n1", "n1"),
         resources=({"cpu": 1},),
@@ -62,13 +62,13 @@ def test_a_launch_is_the_same_after_its_journey():
     ],
 )
 def test_an_odd_launch_is_refused(change, says):
-    with pytest.raises(NodeRefused, match=says):
+    with pytest.raises(NodeRequestRefused, match=says):
         parse_launch({**GOOD, **change})
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "-x", "a b"])
 def test_a_node_name_that_would_be_another_path_is_refused(name):
-    with pytest.raises(NodeRefused, match="not the name of a node"):
+    with pytest.raises(NodeRequestRefused, match="not the name of a node"):
         parse_settings({"node": name, "spool": "/s", "runtime": "/r"})
 
 

@@ -9,7 +9,7 @@ import pytest
 from oarlock.node.attempt import notice
 from oarlock.node.attempt.notice import Notice
 from oarlock.node.cgroup import drivers
-from oarlock.node.wire.messages import NodeRefused
+from oarlock.node.wire.messages import NodeRequestRefused
 from tests.bed import needs_root, remove_roots, script
 
 pytestmark = needs_root
@@ -108,5 +108,5 @@ def test_what_goes_wrong_is_said_in_one_sentence(run, program, more, says):
     ],
 )
 def test_a_notice_that_makes_no_sense_is_refused(body):
-    with pytest.raises(NodeRefused):
+    with pytest.raises(NodeRequestRefused):
         notice.read(body)

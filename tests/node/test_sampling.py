@@ -12,7 +12,7 @@ from oarlock.node.measure.layout import CgroupIdentity
 from oarlock.node.measure.sampler import Reading, Sample
 from oarlock.node.measure.stream import ReceivedSample, SamplingThread, UnreadableSample, decode_sample, encode_sample
 from oarlock.node.sources.metrics import series
-from oarlock.node.wire.messages import NodeRefused
+from oarlock.node.wire.messages import NodeRequestRefused
 from tests.bed import eventually
 
 NAMES = st.builds(series, st.from_regex(r"[a-z_]{1,9}", fullmatch=True)) | st.builds(
@@ -100,5 +100,5 @@ def test_a_period_of_nought_measures_nothing_until_somebody_asks():
 
 @pytest.mark.parametrize("period", [-1, 0.01, "1", None, float("inf"), float("nan")])
 def test_a_period_that_makes_no_sense_is_refused(period):
-    with pytest.raises(NodeRefused):
+    with pytest.raises(NodeRequestRefused):
         SamplingThread(0, Canned).configure({"period": period})

@@ -11,7 +11,7 @@ from oarlock.node.cgroup.drivers import CgroupMounts, detect
 from oarlock.node.cgroup.v2 import V2Driver
 from oarlock.node.measure import layout
 from oarlock.node.measure.layout import OARLOCK
-from oarlock.node.wire.messages import JobLimits
+from oarlock.node.wire.messages import CgroupLimits
 from tests.bed import eventually, needs_root, script
 
 TREE = drivers.mounted().v2
@@ -99,7 +99,7 @@ def test_groups_are_made_in_the_scope_where_there_is_one_and_systemd_removes_it(
     at = Path(f"{TREE}{scope.path(node)}")
     at.mkdir(parents=True)
     driver = detect(node, CgroupMounts({}, TREE))
-    group = driver.create("ada_7", JobLimits())
+    group = driver.create("ada_7", CgroupLimits())
     place = OARLOCK.match(group.path)
     assert (group.path, (place.host, place.user, place.job)) == (f"{scope.path(node)}/ada_7", (node, "ada", "7"))
     group.remove()

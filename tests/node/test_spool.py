@@ -5,7 +5,7 @@ import os
 import pytest
 
 from oarlock.node.program.spool import HighestJob, create_entry, forget, list_attempts, open_entry, prepare, remove
-from oarlock.node.wire.messages import NodeRefused
+from oarlock.node.wire.messages import NodeRequestRefused
 
 KEY = "ab" * 32
 
@@ -23,7 +23,7 @@ def entry(tmp_path):
 
 
 def test_an_attempt_passes_the_gate_once(tmp_path, entry):
-    with pytest.raises(NodeRefused, match=r"attempt 7\.1 was here before"):
+    with pytest.raises(NodeRequestRefused, match=r"attempt 7\.1 was here before"):
         create_entry(str(tmp_path), (7, 1), b"{}", KEY)
     assert entry.read_launch(KEY) == {"job": 7}
     assert names(tmp_path) == ["7.1"]
@@ -37,7 +37,7 @@ def test_of_two_that_come_at_once_one_passes(tmp_path):
         if pid == 0:
             try:
                 create_entry(str(tmp_path), (7, 1), b"{}", KEY)
-            except NodeRefused:
+            except NodeRequestRefused:
                 os._exit(1)
             os._exit(0)
         children.append(pid)

@@ -27,7 +27,7 @@ from oarlock.node.wire.messages import (
     SEEN,
     UNKNOWN,
     WALLTIME,
-    JobLimits,
+    CgroupLimits,
     NodeSettings,
     SiteHooks,
 )
@@ -352,7 +352,7 @@ async def test_a_memory_hog_dies_and_its_neighbour_lives(ground, people):
     async with outpost(ground, people[0]) as post:
         await post.node.launch(post.launch(1, "for i in 1 2 3 4 5 6 7 8 9; do sleep 0.1; done; echo alive"))
         hog = f"{PYTHON} -c \"x = []\nwhile True: x.append(b'x' * (1 << 20))\""
-        report = await post.run(2, hog, limits=JobLimits(memory=64 << 20, pids=50))
+        report = await post.run(2, hog, limits=CgroupLimits(memory=64 << 20, pids=50))
         assert (report.counters["oom_kills"], report.status) in [(1, 9), (1, 137 << 8)]
         says = "the kernel killed a process of the job for want of memory; the job reached its limit of 64 MiB"
         assert report.events == (("OUT_OF_MEMORY", says),)
@@ -368,7 +368,7 @@ async def test_a_fork_bomb_is_contained_and_the_node_still_answers(ground, peopl
     code = "import os, time\nfor _ in range(100):\n  try:\n    if os.fork() == 0: break\n  except OSError: pass\n"
     bomb = f'{PYTHON} -c "{code}time.sleep(60)"'
     async with outpost(ground, people[0]) as post:
-        await post.node.launch(post.launch(1, bomb, limits=JobLimits(pids=20), grace=1))
+        await post.node.launch(post.launch(1, bomb, limits=CgroupLimits(pids=20), grace=1))
         await post.started(1)
         group = Path(f"/sys/fs/cgroup/pids/oarlock/{post.settings.node}/{people[0]}_1")
         await asyncio.to_thread(eventually, lambda: "max 0" not in (group / "pids.events").read_text())

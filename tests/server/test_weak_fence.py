@@ -3,7 +3,7 @@
 import logging
 from dataclasses import replace
 
-from oarlock.node.wire.messages import EXITED, JobLimits
+from oarlock.node.wire.messages import EXITED, CgroupLimits
 from tests.bed import needs_root, outpost, told
 
 pytestmark = needs_root
@@ -21,7 +21,7 @@ async def test_a_node_that_denies_no_devices_is_warned_of_once_when_a_job_has_gp
         assert _warned(caplog) == []
         for job in (2, 3):
             report = await post.run(
-                job, "echo $CUDA_VISIBLE_DEVICES", gpus=(1,), limits=JobLimits(deny_devices=("/dev/x",))
+                job, "echo $CUDA_VISIBLE_DEVICES", gpus=(1,), limits=CgroupLimits(deny_devices=("/dev/x",))
             )
             assert report.outcome == EXITED
         assert _warned(caplog) == ["devices cannot be denied: jobs can open GPUs of others"]

@@ -8,7 +8,7 @@ import pytest
 
 from oarlock.model.errors import NodeRefused
 from oarlock.node.measure.stream import decode_sample
-from oarlock.node.wire.messages import EXITED, KILLED, LOST, OTHER, REBOOTED, JobLimits
+from oarlock.node.wire.messages import EXITED, KILLED, LOST, OTHER, REBOOTED, CgroupLimits
 from oarlock.server.nodes import AttemptMissing, ConnectionLost, Exited, NodeReachable
 from tests.bed import eventually, needs_root, told
 from tests.vm.guest import guest
@@ -46,7 +46,7 @@ async def test_the_node_has_the_unified_tree_and_limits_everything(shared):
 @told
 async def test_jobs_live_in_a_scope_that_systemd_leaves_to_us(shared):
     async with guest(shared) as post:
-        await post.node.launch(post.launch(13, "echo $OAR_CPUSET; sleep 600", limits=JobLimits(pids=30)))
+        await post.node.launch(post.launch(13, "echo $OAR_CPUSET; sleep 600", limits=CgroupLimits(pids=30)))
         await post.printed(13, "scope")
         unit = f"oarlock-{post.settings.node}.scope"
         assert post.out(13) == f"/oarlock.slice/{unit}/alice_13\n"
@@ -77,7 +77,7 @@ async def test_without_systemds_help_a_group_made_by_hand_holds_as_well(shared):
         async with guest(shared) as post:
             hello = await post.node.hello()
             assert (hello.cgroups, hello.missing) == ("v2", ())
-            await post.node.launch(post.launch(14, "nproc; echo $OAR_CPUSET; sleep 5", limits=JobLimits(cpus=(0,))))
+            await post.node.launch(post.launch(14, "nproc; echo $OAR_CPUSET; sleep 5", limits=CgroupLimits(cpus=(0,))))
             await post.started(14)
             os.killpg(post.node._channel._process.pid, signal.SIGKILL)
             report = await post.report(14)
@@ -89,7 +89,7 @@ async def test_without_systemds_help_a_group_made_by_hand_holds_as_well(shared):
 @told
 async def test_a_memory_hog_dies_in_its_group_and_the_report_tells(shared):
     async with guest(shared) as post:
-        report = await post.run(1, HOG, limits=JobLimits(memory=64 << 20))
+        report = await post.run(1, HOG, limits=CgroupLimits(memory=64 << 20))
         assert (report.outcome, report.status) in [(EXITED, 9), (EXITED, 137 << 8)]
         assert report.counters["oom_kills"] == 1
         assert 32 << 20 < report.counters["memory_peak_bytes"] <= 64 << 20
@@ -99,14 +99,14 @@ async def test_a_memory_hog_dies_in_its_group_and_the_report_tells(shared):
 async def test_a_denied_device_cannot_be_opened_below_systemds_own_filters(shared):
     async with guest(shared) as post:
         tries = "for one in zero full null; do (: < /dev/$one) 2> /dev/null && echo $one; done"
-        await post.run(16, tries, limits=JobLimits(deny_devices=("/dev/zero", "/dev/none-such")))
+        await post.run(16, tries, limits=CgroupLimits(deny_devices=("/dev/zero", "/dev/none-such")))
         assert post.out(16) == "full\nnull\n"
 
 
 @told
 async def test_forks_above_the_limit_are_refused_and_counted(shared):
     async with guest(shared) as post:
-        await post.node.launch(post.launch(2, FORKS, limits=JobLimits(pids=20), grace=1))
+        await post.node.launch(post.launch(2, FORKS, limits=CgroupLimits(pids=20), grace=1))
         await post.started(2)
         [group] = await asyncio.to_thread(post.groups)
         events = f"grep -c 'max [1-9]' {group}/pids.events"
@@ -122,14 +122,14 @@ async def test_forks_above_the_limit_are_refused_and_counted(shared):
 @told
 async def test_a_job_sees_only_its_cpus(shared):
     async with guest(shared) as post:
-        await post.run(3, "nproc; grep Cpus_allowed_list /proc/self/status", limits=JobLimits(cpus=(1,)))
+        await post.run(3, "nproc; grep Cpus_allowed_list /proc/self/status", limits=CgroupLimits(cpus=(1,)))
         assert post.out(3) == "1\nCpus_allowed_list:\t1\n"
 
 
 @told
 async def test_systemd_takes_no_controller_away_from_a_running_job(shared):
     async with guest(shared) as post:
-        limits = JobLimits(cpus=(1,), memory=64 << 20, pids=30)
+        limits = CgroupLimits(cpus=(1,), memory=64 << 20, pids=30)
         await post.node.launch(post.launch(4, "sleep 600", limits=limits))
         await post.started(4)
         [group] = await asyncio.to_thread(post.groups)

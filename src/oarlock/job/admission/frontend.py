@@ -6,7 +6,7 @@ from oarlock.config import Config
 from oarlock.job.run.unit_of_work import ON_FRONTEND
 from oarlock.model.errors import FrontendRefused
 from oarlock.model.submission import Submission
-from oarlock.node.wire.messages import JobLimits
+from oarlock.node.wire.messages import CgroupLimits
 
 _EVERYBODY = "*"
 _MB = 1 << 20
@@ -19,10 +19,10 @@ def host(types: Collection[str], config: Config) -> str | None:
     return config.deploy_hostname if "deploy" in types else None
 
 
-def limits(config: Config) -> JobLimits:
+def limits(config: Config) -> CgroupLimits:
     """Return what each job may use of a frontend."""
     memory = config.frontend_job_memory * _MB
-    return JobLimits(memory=memory or None, pids=config.frontend_job_processes or None)
+    return CgroupLimits(memory=memory or None, pids=config.frontend_job_processes or None)
 
 
 def check(submission: Submission, config: Config) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from oarlock.config import Config
 from oarlock.job.run.reports import Hello
 from oarlock.model.resource import Resource, Value
-from oarlock.node.wire.messages import JobLimits
+from oarlock.node.wire.messages import CgroupLimits
 
 _PIDS = 16_384
 _LEAST_PIDS = 64  # less is too little for a shell and a program with threads
@@ -30,12 +30,14 @@ def memory(mine: Sequence[Resource], size: int, hello: Hello | None, config: Con
     return _shared_memory(len(mine), size, hello)
 
 
-def limits(mine: Sequence[Resource], machine: NodeCapacity, config: Config, *, memory: int | None = None) -> JobLimits:
+def limits(
+    mine: Sequence[Resource], machine: NodeCapacity, config: Config, *, memory: int | None = None
+) -> CgroupLimits:
     """Return what a job may use of a node: its CPUs, and the memory that goes with them."""
     field = config.job_resource_manager_property_db_field
     cpus = sorted({cpu for resource in mine for cpu in _numbers(resource.properties.get(field))})
     denied = tuple(config.job_gpu_device.replace("%gpu%", str(number)) for number in machine.other_gpus)
-    return JobLimits(cpus=tuple(cpus), memory=memory, pids=_processes(len(mine), machine), deny_devices=denied)
+    return CgroupLimits(cpus=tuple(cpus), memory=memory, pids=_processes(len(mine), machine), deny_devices=denied)
 
 
 def gpu_numbers(values: Iterable[Value]) -> tuple[int, ...]:

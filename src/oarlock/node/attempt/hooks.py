@@ -10,7 +10,7 @@ from oarlock.node.attempt import site_script
 from oarlock.node.attempt.site_script import ScriptProblem
 from oarlock.node.cgroup.drivers import CgroupDriver, CgroupError
 from oarlock.node.wire.channel import Body
-from oarlock.node.wire.messages import EXIT, TIMEOUT, UNUSABLE, JobLimits, Launch
+from oarlock.node.wire.messages import EXIT, TIMEOUT, UNUSABLE, CgroupLimits, Launch
 
 _KILL_AFTER = 10.0  # seconds between TERM and KILL
 _EMPTY_SECONDS = 60.0
@@ -44,7 +44,7 @@ def run(context: HookContext, driver: CgroupDriver, wait: Wait) -> ScriptProblem
     job, path, seconds = context.launch.job, context.path, context.launch.hooks.timeout
     variables = {"OARLOCK_JOB_ID": str(job), "OARLOCK_HOOK": context.word}
     try:
-        group = driver.create(f"{context.word}.{job}", JobLimits())
+        group = driver.create(f"{context.word}.{job}", CgroupLimits())
         pid = site_script.start(path, context.arguments(), context.body(), variables, group.join)
     except site_script.UntrustedScript as error:
         return ScriptProblem(str(error), UNUSABLE)

@@ -17,7 +17,7 @@ from typing import Callable
 
 from oarlock.node.program.spool import SpoolEntry, open_directory, remove
 from oarlock.node.wire.channel import ANSWER, EVENT, REQUEST, Body, ChannelClosed, Endpoint, Frame
-from oarlock.node.wire.messages import NodeRefused
+from oarlock.node.wire.messages import NodeRequestRefused
 
 MOMENT = 0.1
 """Seconds for which a frame sent with `may_wait` may stay queued."""
@@ -111,7 +111,7 @@ class ProgramLink:
         """Answer a request."""
         self._send(ANSWER, number, body, may_wait=may_wait)
 
-    def refuse(self, number: int, refusal: NodeRefused) -> None:
+    def refuse(self, number: int, refusal: NodeRequestRefused) -> None:
         """Answer a request with a refusal."""
         self._send(ANSWER, number, refusal.body())
 

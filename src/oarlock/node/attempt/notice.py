@@ -17,12 +17,12 @@ from oarlock.node.attempt.identity import User, become, resolve
 from oarlock.node.attempt.link import drain
 from oarlock.node.cgroup.drivers import CgroupDriver, CgroupError, JobCgroup
 from oarlock.node.wire.channel import Body
-from oarlock.node.wire.messages import BAD, JobLimits, NodeRefused
+from oarlock.node.wire.messages import BAD, CgroupLimits, NodeRequestRefused
 
 SECONDS = 30.0
 """How long a program may take."""
 
-_LIMITS = JobLimits(memory=1 << 30, pids=256)
+_LIMITS = CgroupLimits(memory=1 << 30, pids=256)
 _EMPTY_SECONDS = 10.0
 _LONGEST_TOLD = 500
 
@@ -42,14 +42,14 @@ class Notice(NamedTuple):
 
 
 def read(body: Body) -> Notice:
-    """Parse a notice, or raise `NodeRefused`."""
+    """Parse a notice, or raise `NodeRequestRefused`."""
     job, uid, words = body.get("job"), body.get("uid"), body.get("arguments")
     texts = [body.get("user"), body.get("program"), *(words if isinstance(words, list) else [None])]
     if type(job) is not int or not (uid is None or type(uid) is int) or not all(map(_is_word, texts)):
-        raise NodeRefused(BAD, "the notice cannot be read")
+        raise NodeRequestRefused(BAD, "the notice cannot be read")
     user, program, *arguments = map(str, texts)
     if not os.path.isabs(program):
-        raise NodeRefused(BAD, f"{program} is not an absolute path")
+        raise NodeRequestRefused(BAD, f"{program} is not an absolute path")
     return Notice(job, user, program, tuple(arguments), uid)
 
 

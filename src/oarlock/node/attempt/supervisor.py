@@ -39,7 +39,7 @@ from oarlock.node.wire.messages import (
     UNUSABLE,
     WALLTIME,
     Launch,
-    NodeRefused,
+    NodeRequestRefused,
     NodeSettings,
     Report,
     sign_report,
@@ -279,14 +279,14 @@ class Supervisor:
             body = frame.body()
             _VERBS.get(str(body.get("verb")), Supervisor._refuse_unknown)(self, body)
         except BadFrame as error:
-            self._link.refuse(frame.number, NodeRefused(BAD, str(error)))
-        except NodeRefused as refusal:
+            self._link.refuse(frame.number, NodeRequestRefused(BAD, str(error)))
+        except NodeRequestRefused as refusal:
             self._link.refuse(frame.number, refusal)
         else:
             self._link.answer(frame.number, {"state": self._state})
 
     def _refuse_unknown(self, body: Body) -> None:
-        raise NodeRefused(BAD, f"a supervisor has no verb {body.get('verb')!r}")
+        raise NodeRequestRefused(BAD, f"a supervisor has no verb {body.get('verb')!r}")
 
     def _do_kill(self, body: Body) -> None:
         grace = body.get("grace", self._launch.grace)
@@ -294,7 +294,9 @@ class Supervisor:
 
     def _do_end(self, _: Body) -> None:
         if self._launch.role != OTHER:
-            raise NodeRefused(NOT_NOW, "only a place on another node than the first is given back; the first is killed")
+            raise NodeRequestRefused(
+                NOT_NOW, "only a place on another node than the first is given back; the first is killed"
+            )
         self._ending, self._report = True, self._report._replace(outcome=CLEANED)
 
     def _finish(self, outcome: str, grace: int) -> None:
@@ -311,7 +313,7 @@ class Supervisor:
     def _do_signal(self, body: Body) -> None:
         number = body.get("signal")
         if not isinstance(number, int) or not 0 < number < signal.NSIG:
-            raise NodeRefused(BAD, f"{number!r} is not the number of a signal")
+            raise NodeRequestRefused(BAD, f"{number!r} is not the number of a signal")
         self._check_running()
         self._note(f"SIGNALED with {number}")
         self._signal(number)
@@ -335,17 +337,17 @@ class Supervisor:
 
     def _check_running(self) -> None:
         if self._state != "running" or self._ending or self._launch.role != FIRST:
-            raise NodeRefused(NOT_NOW, f"the job is {'ending' if self._ending else self._state} here")
+            raise NodeRequestRefused(NOT_NOW, f"the job is {'ending' if self._ending else self._state} here")
 
     def _do_suspend(self, _: Body) -> None:
         if self._lease.is_suspended:
             return
         if self._state != "running" or self._ending:
-            raise NodeRefused(NOT_NOW, f"the job is {self._state} here; it cannot be suspended")
+            raise NodeRequestRefused(NOT_NOW, f"the job is {self._state} here; it cannot be suspended")
         try:
             self._job_cgroup().freeze()
         except (CgroupError, OSError) as error:
-            raise NodeRefused("SUSPEND_ERROR", str(error)) from error
+            raise NodeRequestRefused("SUSPEND_ERROR", str(error)) from error
         self._state = "suspended"
         self._lease.suspend(now())
 
@@ -355,7 +357,7 @@ class Supervisor:
         try:
             self._thaw()
         except (CgroupError, OSError) as error:
-            raise NodeRefused("RESUME_ERROR", str(error)) from error
+            raise NodeRequestRefused("RESUME_ERROR", str(error)) from error
 
     def _thaw(self) -> None:
         self._job_cgroup().thaw()
@@ -365,7 +367,7 @@ class Supervisor:
     def _do_walltime(self, body: Body) -> None:
         seconds = body.get("seconds")
         if not isinstance(seconds, int) or seconds <= 0:
-            raise NodeRefused(BAD, f"{seconds!r} is not a walltime in seconds")
+            raise NodeRequestRefused(BAD, f"{seconds!r} is not a walltime in seconds")
         self._lease.walltime = seconds
 
     def _add_event(self, event: str, says: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from oarlock.node.cgroup.drivers import CgroupDriver, CgroupError, JobCgroup
 from oarlock.node.cgroup.site import SiteCgroup
-from oarlock.node.wire.messages import JobLimits, Launch
+from oarlock.node.wire.messages import CgroupLimits, Launch
 
 _EMPTY_SECONDS = 10.0
 _PATIENCE_SECONDS = 60.0
@@ -33,7 +33,7 @@ def kill_and_wait(group: JobCgroup) -> bool:
 def end_leftovers(launch: Launch, driver: CgroupDriver, node: str) -> None:
     """End what is left of a job: creating its group again empties it; the site's program returns the old group."""
     if not launch.hooks.manager:
-        driver.create(launch.cpuset, JobLimits()).remove()
+        driver.create(launch.cpuset, CgroupLimits()).remove()
         return
     group = SiteCgroup(launch, node)
     if not group.wait_empty(_EMPTY_SECONDS):

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Callable, NamedTuple, Protocol
 
-from oarlock.node.wire.messages import JobLimits
+from oarlock.node.wire.messages import CgroupLimits
 
 ROOT = "oarlock"
 
@@ -72,7 +72,7 @@ class CgroupDriver(Protocol):
     kind: str
     missing: tuple[str, ...]  # what it cannot limit here
 
-    def create(self, name: str, limits: JobLimits) -> JobCgroup:
+    def create(self, name: str, limits: CgroupLimits) -> JobCgroup:
         """Make a group. One left over by an earlier attempt is emptied and made anew."""
 
     def leave(self) -> None:

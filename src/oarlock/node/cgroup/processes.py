@@ -13,7 +13,7 @@ from collections.abc import Collection
 
 from oarlock.node.attempt.signals import send
 from oarlock.node.cgroup.drivers import CgroupError, parse_cpu_list, read, select_cpus, wait_until
-from oarlock.node.wire.messages import JobLimits
+from oarlock.node.wire.messages import CgroupLimits
 
 _PR_SET_CHILD_SUBREAPER = 36
 _LEFTOVER_SECONDS = 10.0
@@ -135,7 +135,7 @@ class ProcessTreeDriver:
     def __init__(self, node: str, *, pretended: bool = False) -> None:
         self._root, self._pretended = f"/{node}", pretended
 
-    def create(self, name: str, limits: JobLimits) -> ProcessTree:
+    def create(self, name: str, limits: CgroupLimits) -> ProcessTree:
         there = sorted(os.sched_getaffinity(0)) or parse_cpu_list(read("/sys/devices/system/cpu/online"))
         cpus = set(select_cpus(limits.cpus, there, pretended=self._pretended))
         path = f"{self._root}/{name}"

@@ -29,7 +29,7 @@ from oarlock.node.cgroup.drivers import (
     write,
 )
 from oarlock.node.cgroup.v2 import V2Tree, leave
-from oarlock.node.wire.messages import JobLimits
+from oarlock.node.wire.messages import CgroupLimits
 
 # In every job: limits, then what is only counted. The freezer serves where there is no cgroup2 tree.
 _USED = ("cpuset", "memory", "pids", "cpuacct", "blkio", "perf_event")
@@ -192,7 +192,7 @@ class V1Driver:
         if "pids" in self._v1:
             write(f"{self._v1['pids']}{self._root}/pids.max", str(allowed_processes()))
 
-    def create(self, name: str, limits: JobLimits) -> V1Cgroup:
+    def create(self, name: str, limits: CgroupLimits) -> V1Cgroup:
         path, cpus = f"{self._root}/{name}", select_cpus(limits.cpus, self._available_cpus, pretended=self._pretended)
         bases = self._v1 if not (limits.deny_devices and self._devices) else {**self._v1, "devices": self._devices}
         hold = V2Tree(self._tree, path) if self._tree else Freezer(self._held_by(), path)
@@ -228,7 +228,7 @@ class V1Driver:
         for at in dict.fromkeys(group._at.values()):
             os.mkdir(at)
 
-    def _limit(self, group: V1Cgroup, limits: JobLimits, cpus: list[int]) -> None:
+    def _limit(self, group: V1Cgroup, limits: CgroupLimits, cpus: list[int]) -> None:
         at = group._at
         if "cpuset" in at:
             write(at["cpuset"] + "/cpuset.cpus", format_cpu_list(cpus))

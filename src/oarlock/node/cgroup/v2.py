@@ -28,7 +28,7 @@ from oarlock.node.cgroup.drivers import (
     select_cpus,
     write,
 )
-from oarlock.node.wire.messages import JobLimits
+from oarlock.node.wire.messages import CgroupLimits
 
 WANTED = ("cpuset", "cpu", "memory", "pids", "io")
 _FREEZE_SECONDS = 10.0
@@ -126,7 +126,7 @@ class V2Cgroup(V2Tree):
 
     return_files: tuple[str, ...] = ()
 
-    def limit(self, limits: JobLimits, cpus: list[int]) -> None:
+    def limit(self, limits: CgroupLimits, cpus: list[int]) -> None:
         """Write the limits that this tree has files for."""
         wanted = {"cpuset.cpus": format_cpu_list(cpus)}
         if limits.memory is not None:
@@ -209,7 +209,7 @@ class V2Driver:
         except OSError:  # no such controller, or a machine whose only group this is
             pass
 
-    def create(self, name: str, limits: JobLimits) -> V2Cgroup:
+    def create(self, name: str, limits: CgroupLimits) -> V2Cgroup:
         cpus = select_cpus(limits.cpus, self._available_cpus, pretended=self._pretended)
         group = V2Cgroup(self._base, f"{self._root}/{name}")
         group.return_files = self._return_files

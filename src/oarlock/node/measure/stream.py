@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from oarlock.node.wire.channel import Body
-from oarlock.node.wire.messages import BAD, NodeRefused
+from oarlock.node.wire.messages import BAD, NodeRequestRefused
 
 if TYPE_CHECKING:
     from oarlock.node.measure.sampler import Sample, Sampler
@@ -120,7 +120,7 @@ class SamplingThread:
         """Change the period, in seconds; 0 ends measuring."""
         period = body.get("period")
         if not isinstance(period, (int, float)) or not (period == 0 or _LEAST_PERIOD <= period < _NEVER):
-            raise NodeRefused(BAD, f"the period is {period!r}, not 0 or at least {_LEAST_PERIOD} s")
+            raise NodeRequestRefused(BAD, f"the period is {period!r}, not 0 or at least {_LEAST_PERIOD} s")
         self._period = float(period)
         if not self._under_way:
             self._due = self._next = time.monotonic() if period else _NEVER

@@ -42,7 +42,7 @@ from oarlock.node.wire.messages import (
     SEEN,
     TAKEN,
     UNKNOWN,
-    NodeRefused,
+    NodeRequestRefused,
     NodeSettings,
     why_not_permitted,
 )
@@ -219,8 +219,8 @@ class NodeProgram:
             body = frame.body()
             answer = self._do(str(body.get("verb")), body, frame)
         except BadFrame as error:
-            answer = NodeRefused(BAD, str(error)).body()
-        except NodeRefused as refusal:
+            answer = NodeRequestRefused(BAD, str(error)).body()
+        except NodeRequestRefused as refusal:
             answer = refusal.body()
         if answer is not None:
             self._send(ANSWER, frame.number, answer)
@@ -245,7 +245,7 @@ class NodeProgram:
             return {"now": time.time(), "boot": self._boot}
         if verb == "sample":
             if self.sampling is None:
-                raise NodeRefused(UNKNOWN, "this node program does not measure")
+                raise NodeRequestRefused(UNKNOWN, "this node program does not measure")
             return self.sampling.configure(body)
         self._pass_on(body, frame)
         return None
@@ -254,11 +254,11 @@ class NodeProgram:
         key = key_of(body)
         boot = body.get("boot")
         if boot and boot != self._boot:
-            raise NodeRefused(REBOOTED, f"this node was started again: its boot id is {self._boot}, not {boot}")
+            raise NodeRequestRefused(REBOOTED, f"this node was started again: its boot id is {self._boot}, not {boot}")
         if key[0] in self._recovered:
             self._refuse_taken(key, body)
         if key in self._attempts or key[1] <= self._forgotten.get(key[0], 0):
-            raise NodeRefused(SEEN, f"attempt {spool.entry_name(key)} was here before")
+            raise NodeRequestRefused(SEEN, f"attempt {spool.entry_name(key)} was here before")
         self._attempts[key] = NodeAttempt(None, "launching", body)
         self._highest.see(key[0])
         self._start_queue.queue(key, frame, str(body.get("user", "")))
@@ -275,7 +275,7 @@ class NodeProgram:
             or (same is not None and same.tag != fingerprint(str(body.get("secret"))))
             or any(other.generation != body.get("generation", "") for other in others if other is not same)
         ):
-            raise NodeRefused(
+            raise NodeRequestRefused(
                 TAKEN, f"a job {key[0]} that was begun by another generation of the database is still here"
             )
 
@@ -291,12 +291,12 @@ class NodeProgram:
     def _withdraw(self, key: Key, frame: Frame) -> None:
         """End an attempt that has not begun: it never was here."""
         del self._attempts[key]
-        refusal = NodeRefused(NOT_NOW, f"attempt {spool.entry_name(key)} was to end before it began")
+        refusal = NodeRequestRefused(NOT_NOW, f"attempt {spool.entry_name(key)} was to end before it began")
         self._send(ANSWER, frame.number, refusal.body())
 
     def _notify(self, frame: Frame) -> None:
         if len(self._notifying) >= _NOTICES:
-            raise NodeRefused(NOT_NOW, f"{_NOTICES} programs tell users of their jobs already")
+            raise NodeRequestRefused(NOT_NOW, f"{_NOTICES} programs tell users of their jobs already")
         worker = self._idle.pop() if self._idle else self._new_worker()
         self._notifying.add(worker)
         self._send_to(worker, frame)
@@ -305,12 +305,12 @@ class NodeProgram:
         key = key_of(body)
         attempt = self._attempts.get(key)
         if attempt is None or body.get("tag", attempt.tag) != attempt.tag:
-            raise NodeRefused(UNKNOWN, f"there is no attempt {spool.entry_name(key)} here")
+            raise NodeRequestRefused(UNKNOWN, f"there is no attempt {spool.entry_name(key)} here")
         if body["verb"] in _ENDS and (waiting := self._start_queue.withdraw(key)) is not None:
             self._withdraw(key, waiting)
-            raise NodeRefused(UNKNOWN, f"attempt {spool.entry_name(key)} had not begun")
+            raise NodeRequestRefused(UNKNOWN, f"attempt {spool.entry_name(key)} had not begun")
         if attempt.worker is None:
-            raise NodeRefused(NOT_NOW, f"attempt {spool.entry_name(key)} is {attempt.state}")
+            raise NodeRequestRefused(NOT_NOW, f"attempt {spool.entry_name(key)} is {attempt.state}")
         self._send_to(attempt.worker, frame)
 
     def _send_to(self, worker: Worker, frame: Frame) -> None:
@@ -358,14 +358,14 @@ class NodeProgram:
         attempt, unsigned = self._attempts.get(key), self._unsigned.get(key)
         if unsigned is not None and tag == "":
             if unsigned.alive:
-                raise NodeRefused(NOT_NOW, f"a process still holds {spool.entry_name(key)}")
+                raise NodeRequestRefused(NOT_NOW, f"a process still holds {spool.entry_name(key)}")
             del self._unsigned[key]
         elif attempt is not None and attempt.tag == tag:
             if attempt.report is None:
-                raise NodeRefused(NOT_NOW, f"attempt {spool.entry_name(key)} is {attempt.state}")
+                raise NodeRequestRefused(NOT_NOW, f"attempt {spool.entry_name(key)} is {attempt.state}")
             del self._attempts[key]
         else:
-            raise NodeRefused(UNKNOWN, f"there is no such attempt {spool.entry_name(key)} here")
+            raise NodeRequestRefused(UNKNOWN, f"there is no such attempt {spool.entry_name(key)} here")
         spool.forget(self._settings.spool, key)
         return {}
 
@@ -373,13 +373,15 @@ class NodeProgram:
         """End an attempt that is not in the server's database. `None`: its supervisor answers."""
         if key in self._unsigned and tag == "":
             if not recovery.ask_to_end(self._settings, key):
-                raise NodeRefused(NOT_NOW, f"nobody answers for {spool.entry_name(key)}; end its processes on the node")
+                raise NodeRequestRefused(
+                    NOT_NOW, f"nobody answers for {spool.entry_name(key)}; end its processes on the node"
+                )
             return {}
         attempt = self._attempts.get(key)
         if attempt is None or attempt.tag != tag:
-            raise NodeRefused(UNKNOWN, f"there is no such attempt {spool.entry_name(key)} here")
+            raise NodeRequestRefused(UNKNOWN, f"there is no such attempt {spool.entry_name(key)} here")
         if attempt.worker is None:
-            raise NodeRefused(NOT_NOW, f"attempt {spool.entry_name(key)} is {attempt.state}")
+            raise NodeRequestRefused(NOT_NOW, f"attempt {spool.entry_name(key)} is {attempt.state}")
         kill = encode_body({"verb": "kill", "job": key[0], "attempt": key[1]}).encode()
         self._send_to(attempt.worker, frame._replace(data=kill))
         return None

@@ -19,7 +19,7 @@ from oarlock.node.cgroup.drivers import CgroupDriver, CgroupError
 from oarlock.node.program import spool
 from oarlock.node.program.spool import Key, SpoolEntry
 from oarlock.node.wire.channel import REQUEST, Body, encode_frame
-from oarlock.node.wire.messages import LOST, NodeRefused, NodeSettings, Report, parse_launch, sign_report
+from oarlock.node.wire.messages import LOST, NodeRequestRefused, NodeSettings, Report, parse_launch, sign_report
 
 _FLOCK = struct.Struct("hhqqi")  # struct flock of 64-bit Linux: type, whence, start, length, pid
 _OLDER_SECONDS = 5.0
@@ -184,7 +184,7 @@ def _write_lost_report(
     report = Report(job, attempt, settings.node, boot, LOST, event=_LOST, says=says)
     try:
         launch = parse_launch(entry.read_launch(settings.spool_key) or {})
-    except NodeRefused as refusal:
+    except NodeRequestRefused as refusal:
         return report._replace(says=f"{says}; {refusal}"), "00" * 32
     logind.release_user(launch.user, settings.node, entry.key)
     if launch.boot and launch.boot != boot:

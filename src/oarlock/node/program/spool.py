@@ -18,7 +18,7 @@ import re
 from oarlock.node import trust
 from oarlock.node.wire.channel import Body, encode_body
 from oarlock.node.wire.mac import mac_of_bytes, same_mac
-from oarlock.node.wire.messages import SEEN, NodeRefused
+from oarlock.node.wire.messages import SEEN, NodeRequestRefused
 
 _NAME = re.compile(r"(\d+)\.(\d+)")
 _SOCKET_SUFFIX = ".control"
@@ -125,7 +125,7 @@ def open_directory(spool: str) -> int:
 
 
 def create_entry(spool: str, key: Key, launch: bytes, mac_key: str) -> SpoolEntry:
-    """Create the file of an attempt with its launch, locked; raise `NodeRefused` if the attempt was here before."""
+    """Create the file of an attempt with its launch, locked; raise `NodeRequestRefused` if it was here before."""
     text = launch.replace(
         b"\n", b" "
     )  # a newline separates launch and outcome; JSON allows it only where a space is allowed
@@ -140,7 +140,7 @@ def create_entry(spool: str, key: Key, launch: bytes, mac_key: str) -> SpoolEntr
     except OSError as error:
         entry.close()
         if isinstance(error, FileExistsError):
-            raise NodeRefused(SEEN, f"attempt {entry_name(key)} was here before") from error
+            raise NodeRequestRefused(SEEN, f"attempt {entry_name(key)} was here before") from error
         raise
     finally:
         os.unlink(making)

@@ -21,7 +21,15 @@ from oarlock.node.cgroup import drivers
 from oarlock.node.cgroup.drivers import CgroupDriver
 from oarlock.node.program import spool
 from oarlock.node.wire.channel import BadFrame, Frame
-from oarlock.node.wire.messages import BAD, FIRST, Launch, NodeRefused, NodeSettings, check_site_programs, parse_launch
+from oarlock.node.wire.messages import (
+    BAD,
+    FIRST,
+    Launch,
+    NodeRequestRefused,
+    NodeSettings,
+    check_site_programs,
+    parse_launch,
+)
 
 _UNTOUCHED = {signal.SIGKILL, signal.SIGSTOP, 32, 33}
 """Signals that cannot be changed, or that libc keeps."""
@@ -143,8 +151,8 @@ def _attempt(
         check_site_programs(launch, settings.programs)
         entry = _enter(settings, launch, frame.data)
     except BadFrame as error:
-        link.refuse(frame.number, NodeRefused(BAD, str(error)))
-    except NodeRefused as refusal:
+        link.refuse(frame.number, NodeRequestRefused(BAD, str(error)))
+    except NodeRequestRefused as refusal:
         link.refuse(frame.number, refusal)
     else:
         # A script of the site may take its time before the next word, and other nodes are waited for.
@@ -166,4 +174,4 @@ def _enter(settings: NodeSettings, launch: Launch, text: bytes) -> spool.SpoolEn
     try:
         return spool.create_entry(settings.spool, (launch.job, launch.attempt), text, settings.spool_key)
     except OSError as error:
-        raise NodeRefused("CANNOT_CREATE_TMP_DIRECTORY", f"{settings.spool}: {error}") from error
+        raise NodeRequestRefused("CANNOT_CREATE_TMP_DIRECTORY", f"{settings.spool}: {error}") from error

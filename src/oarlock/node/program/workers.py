@@ -5,7 +5,7 @@ from __future__ import annotations
 from oarlock.node.program.spool import Key
 from oarlock.node.wire.channel import Body, Endpoint
 from oarlock.node.wire.mac import fingerprint
-from oarlock.node.wire.messages import BAD, NodeRefused
+from oarlock.node.wire.messages import BAD, NodeRequestRefused
 
 
 class Worker:
@@ -53,7 +53,7 @@ def key_of(body: Body) -> Key:
     """Read which attempt a request is about, or refuse it."""
     job, attempt = body.get("job"), body.get("attempt")
     if not (isinstance(job, int) and isinstance(attempt, int)):
-        raise NodeRefused(BAD, f"job {job!r}, attempt {attempt!r}: both must be numbers")
+        raise NodeRequestRefused(BAD, f"job {job!r}, attempt {attempt!r}: both must be numbers")
     return job, attempt
 
 
@@ -61,7 +61,7 @@ def keys_of(body: Body) -> list[Key]:
     """Read which attempts a request is about, or refuse it."""
     pairs = body.get("attempts")
     if not (isinstance(pairs, list) and all(_is_pair(pair) for pair in pairs)):
-        raise NodeRefused(BAD, "`attempts` is a list of pairs of numbers")
+        raise NodeRequestRefused(BAD, "`attempts` is a list of pairs of numbers")
     return [(job, number) for job, number in pairs]
 
 
@@ -69,7 +69,7 @@ def tag_of(body: Body) -> str:
     """Read by which fingerprint a request names an attempt; an empty one names an unsigned file."""
     tag = body.get("tag")
     if not isinstance(tag, str):
-        raise NodeRefused(BAD, f"the tag {tag!r} is not a text")
+        raise NodeRequestRefused(BAD, f"the tag {tag!r} is not a text")
     return tag
 
 

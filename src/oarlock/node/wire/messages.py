@@ -41,7 +41,7 @@ _TEXTS = ("secret", "boot", "user", "command", "directory", "stdout", "stderr", 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*\$?")
 
 
-class NodeRefused(Exception):
+class NodeRequestRefused(Exception):
     """A request that the node will not carry out: one word for programs, a sentence for people."""
 
     def __init__(self, word: str, says: str) -> None:
@@ -53,7 +53,7 @@ class NodeRefused(Exception):
         return {"refused": self.word, "says": str(self)}
 
 
-class JobLimits(NamedTuple):
+class CgroupLimits(NamedTuple):
     """What a job may use of one node. `None` is no limit."""
 
     cpus: tuple[int, ...] = ()  # as the site numbers them
@@ -89,7 +89,7 @@ class Launch(NamedTuple):
     grace: int = 20  # seconds between TERM and KILL
     checkpoint: int = 0  # seconds before the end of the walltime; 0: no signal
     checkpoint_signal: int = 12
-    limits: JobLimits = JobLimits()
+    limits: CgroupLimits = CgroupLimits()
     hooks: SiteHooks = SiteHooks()
     name: str = ""
     project: str = "default"
@@ -115,14 +115,14 @@ class Launch(NamedTuple):
 
 
 def parse_launch(body: Body) -> Launch:
-    """Parse a launch; raise `NodeRefused` for unknown fields, odd names and wrong types."""
+    """Parse a launch; raise `NodeRequestRefused` for unknown fields, odd names and wrong types."""
     try:
-        limits = _record(JobLimits, body.get("limits", {}))
+        limits = _record(CgroupLimits, body.get("limits", {}))
         hooks = _record(SiteHooks, body.get("hooks", {}))
         fields = {name: value for name, value in body.items() if name != "verb"}
         launch: Launch = _record(Launch, {**fields, "limits": limits, "hooks": hooks})
     except TypeError as error:
-        raise NodeRefused(BAD, f"the launch cannot be read: {error}") from error
+        raise NodeRequestRefused(BAD, f"the launch cannot be read: {error}") from error
     _check(launch)
     return launch
 
@@ -130,16 +130,16 @@ def parse_launch(body: Body) -> Launch:
 def _check(launch: Launch) -> None:
     for name in _NUMBERS:
         if type(getattr(launch, name)) is not int:
-            raise NodeRefused(BAD, f"{name} is {getattr(launch, name)!r}, not a number")
+            raise NodeRequestRefused(BAD, f"{name} is {getattr(launch, name)!r}, not a number")
     for name in _TEXTS:
         if type(getattr(launch, name)) is not str:
-            raise NodeRefused(BAD, f"{name} is {getattr(launch, name)!r}, not a text")
+            raise NodeRequestRefused(BAD, f"{name} is {getattr(launch, name)!r}, not a text")
     if launch.job <= 0 or launch.attempt <= 0:
-        raise NodeRefused(BAD, f"job {launch.job}, attempt {launch.attempt}: both must be above 0")
+        raise NodeRequestRefused(BAD, f"job {launch.job}, attempt {launch.attempt}: both must be above 0")
     if not _NAME.fullmatch(launch.user):
-        raise NodeRefused(BAD, f"{launch.user!r} is not the name of a user")
+        raise NodeRequestRefused(BAD, f"{launch.user!r} is not the name of a user")
     if launch.role not in {FIRST, OTHER}:
-        raise NodeRefused(BAD, f"{launch.role!r} is no role of a node")
+        raise NodeRequestRefused(BAD, f"{launch.role!r} is no role of a node")
 
 
 def _record(kind: Any, body: Body) -> Any:
@@ -212,7 +212,7 @@ def check_site_programs(launch: Launch, programs: tuple[str, ...] | None) -> Non
     hooks = launch.hooks
     for path in (hooks.prologue, hooks.epilogue, hooks.manager):
         if path and programs is not None and path not in programs:
-            raise NodeRefused(UNUSABLE, why_not_permitted(path))
+            raise NodeRequestRefused(UNUSABLE, why_not_permitted(path))
 
 
 def why_not_permitted(path: str) -> str:
@@ -224,8 +224,8 @@ def why_not_permitted(path: str) -> str:
 
 
 def parse_settings(body: Body) -> NodeSettings:
-    """Parse the settings; raise `NodeRefused` for a node name that must not become a path."""
+    """Parse the settings; raise `NodeRequestRefused` for a node name that must not become a path."""
     settings: NodeSettings = _record(NodeSettings, body)
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*", settings.node):
-        raise NodeRefused(BAD, f"{settings.node!r} is not the name of a node")
+        raise NodeRequestRefused(BAD, f"{settings.node!r} is not the name of a node")
     return settings
