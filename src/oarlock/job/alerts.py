@@ -25,5 +25,5 @@ def due(tx: Tx, *, most: int) -> list[EventRow]:
 
 
 def mark_sent(tx: Tx, sent: Sequence[EventRow]) -> None:
-    """Remember that administrators were told of these."""
+    """Store that alerts for these events were sent."""
     facts.put(tx, _NAME, str(max(event.id for event in sent)))

@@ -46,9 +46,9 @@ class StartEstimate:
 
 @dataclass(frozen=True, slots=True)
 class ReservationOutcome:
-    """What the scheduler said to a reservation; `accepted` is None while it has said nothing.
+    """What the scheduler decided about a reservation; `accepted` is None while it is undecided.
 
-    `start` is when it begins; when a refused one could. `held`: nobody looks at it until its owner resumes it.
+    `start` is when it begins; when a refused one could. `held`: it is not scheduled until its owner resumes it.
     """
 
     accepted: bool | None

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from oarlock.config import Config, DbType
 from oarlock.job import explain
-from oarlock.job.cluster import health, node_states
+from oarlock.job.cluster import node_states
 from oarlock.job.run import dispatch, kill, launch, recover, schedule, suspend, unknown, watch
 from oarlock.job.run.action_result import ActionOutcome, ActionResult
 from oarlock.job.run.effects import Effect
@@ -344,7 +344,7 @@ class ServerCore:
 
     async def check(self) -> None:
         """Check the nodes that are due."""
-        self.effects.run_effects(await self.read(lambda tx: health.due(tx, self.config)))
+        self.effects.run_effects(await self.read(lambda tx: node_states.nodes_to_check(tx, self.config)))
 
     async def apply(self, decision: Decision) -> None:
         """Apply a decision of the scheduler."""

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
 from oarlock.config import Config
-from oarlock.job.cluster import health, node_states
+from oarlock.job.cluster import node_states
 from oarlock.job.plan_cache import CachedPlanner
 from oarlock.job.run import dispatch, launch, recover, schedule, watch
 from oarlock.job.run.action_result import ActionOutcome, ActionResult
@@ -168,7 +168,7 @@ class SimulatedCluster:
     def check_nodes(self) -> None:
         """Check all nodes."""
         with self.database.read() as tx:
-            effects = health.due(tx, self.config)
+            effects = node_states.nodes_to_check(tx, self.config)
         self.effects.carry_out(effects)
         self.settle()
 

@@ -139,7 +139,7 @@ async def admit(
 ) -> RuleAcceptance:
     """Apply all rules in their order. `RefusedByRule` and `RuleFailed` name the rule; the latter is to be noted.
 
-    No transaction is open meanwhile: a slow rule keeps nobody else waiting.
+    No transaction is open meanwhile: a slow rule does not block other requests.
     """
     submission = _checked(submission, rule_context.properties)
     messages: tuple[str, ...] = ()

@@ -156,7 +156,7 @@ def _row(stored: StoredRule) -> RuleSource:
 
 
 def _text(path: Path, most: int) -> str:
-    """Read a file that everybody trusts: nobody but its owner's group may write it."""
+    """Read a trusted file: only its owner and its group may write it."""
     try:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_mode & stat.S_IWOTH:

@@ -1,16 +1,17 @@
-"""Node states: requested states are applied, with the consequences for jobs; nodes that disappear and come back."""
+"""Node states: requested states and health checks, and their consequences for jobs."""
 
 from collections.abc import Collection, Mapping, Sequence
 
+from oarlock.config import Config
 from oarlock.job.run import finish, kill, site_programs, unknown
-from oarlock.job.run.effects import Effect, ScheduleAgain
+from oarlock.job.run.effects import CheckNodes, Effect, ScheduleAgain
 from oarlock.job.run.finish import FinishedAttempts
 from oarlock.job.run.launch import NOOP
-from oarlock.job.run.reports import NodeReachable
+from oarlock.job.run.reports import NodeReachable, NodesChecked
 from oarlock.job.run.unit_of_work import StepContext, UnitOfWork, of_hosts
 from oarlock.model.event import EventType
 from oarlock.model.job import HOLDS_RESOURCES, Job
-from oarlock.model.resource import ResourceState
+from oarlock.model.resource import DEFAULT_TYPE, NextState, Resource, ResourceState
 from oarlock.node.wire.messages import UNUSABLE
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import attempts, jobs, queues, resources
@@ -52,7 +53,7 @@ def jobs_on(tx: Tx, ids: Collection[int]) -> list[Job]:
 
 
 def node_reachable(unit: UnitOfWork, report: NodeReachable, finished: FinishedAttempts) -> None:
-    """A node answers: what it was suspected for by the check is forgiven; what ran before another boot is over."""
+    """Apply that a node answers: suspicion by the node check is cleared; what ran before a reboot is over."""
     finished.boots[report.node] = report.hello.boot
     unknown.compare_generation(unit, report.node, report.hello)
     unknown.compare_attempts(unit, report.node, report.unknown)
@@ -83,7 +84,7 @@ def _compare_clocks(unit: UnitOfWork, report: NodeReachable, finished: FinishedA
 def stop_for_programs(
     tx: Tx, context: StepContext, unusable: Sequence[tuple[EventType, str]], *, now: float
 ) -> list[Effect]:
-    """Stop the queues because programs of the site cannot be run here; told once, until somebody starts them again."""
+    """Stop the queues because programs of the site cannot be run here; one event, until they are started again."""
     unit = UnitOfWork(tx, context, now)
     _note_unusable(unit, unusable, ())
     return unit.write()
@@ -106,7 +107,7 @@ def _note_unusable(unit: UnitOfWork, unusable: Sequence[tuple[EventType, str]], 
 
 
 def clear_suspicion(tx: Tx, hosts: Collection[str], *, at: int) -> list[int]:
-    """Make the resources Alive that the node check, and nobody else, had suspected."""
+    """Make the resources Alive that only the node check had suspected."""
     forgiven = [
         resource.id
         for resource in resources.listed(tx, of_hosts(tx, hosts))
@@ -118,7 +119,7 @@ def clear_suspicion(tx: Tx, hosts: Collection[str], *, at: int) -> list[int]:
 
 
 def suspect_unreachable(unit: UnitOfWork, silent: Mapping[str, str]) -> None:
-    """Suspect nodes that do not answer; each is told of once, as long as it stays so."""
+    """Suspect nodes that do not answer; one event each, as long as it stays so."""
     for node, why in silent.items():
         alive = [
             resource.id
@@ -128,3 +129,33 @@ def suspect_unreachable(unit: UnitOfWork, silent: Mapping[str, str]) -> None:
         if alive:
             unit.event(EventType.PING_CHECKER_NODE_SUSPECTED, f"{node} does not answer: {why}", None, (node,))
             unit.add_effects(ScheduleAgain())
+
+
+def nodes_to_check(tx: Tx, config: Config) -> list[Effect]:
+    """Return which nodes to check: those Alive, and those that only this check suspects; not busy ones, as a rule."""
+    busy: set[int] = set()
+    if not config.check_nodes_with_running_job:
+        holding = jobs.in_states(tx, HOLDS_RESOURCES)
+        busy = {resource for ids in jobs.resources_of(tx, [job.id for job in holding]).values() for resource in ids}
+    listed = resources.listed(tx)
+    at_work = {resource.properties["network_address"] for resource in listed if resource.id in busy}
+    names = {str(resource.properties["network_address"]) for resource in listed if _is_checked(resource)} - at_work
+    wanted = tuple(sorted(str(name) for name in names if name))
+    return [CheckNodes(wanted)] if wanted else []
+
+
+def _is_checked(resource: Resource) -> bool:
+    values = resource.properties
+    if values["type"] != DEFAULT_TYPE or values["desktop_computing"] == "YES":
+        return False
+    if values["next_state"] != NextState.UNCHANGED:
+        return False
+    by_check = values["finaud_decision"] == "YES"
+    return values["state"] == ResourceState.ALIVE or (values["state"] == ResourceState.SUSPECTED and by_check)
+
+
+def nodes_checked(unit: UnitOfWork, report: NodesChecked) -> None:
+    """Act on the answers. States may have changed while nodes were asked: only Alive ones become Suspected."""
+    if clear_suspicion(unit.tx, list(report.answered), at=unit.now):
+        unit.add_effects(ScheduleAgain())
+    suspect_unreachable(unit, report.silent)

@@ -84,7 +84,7 @@ def is_asleep(resource: Resource, now: int) -> bool:
 def nodes_woken(unit: UnitOfWork, report: NodesWoken) -> None:
     """Make nodes Alive that answer after they were woken; those whose time is over become Suspected.
 
-    The node check lets these come back, should they answer later. A state that somebody set meanwhile is left alone.
+    The node check lets these come back, should they answer later. A state that was set meanwhile is left alone.
     """
     if up := _absent(unit, report.answered):
         resources.set_state(unit.tx, up, ResourceState.ALIVE, at=unit.now)

@@ -35,7 +35,7 @@ def stop_all(tx: Tx, why: str, *, now: int) -> Event | None:
 
 
 def why_stopped(tx: Tx) -> str:
-    """Return what the last event says that stopped queues which nobody has started again; empty if there is none."""
+    """Return the description of the last event that stopped queues which are still stopped; empty if there is none."""
     stops = [noted.event for noted in events.to_check(tx) if noted.event.type is EventType.QUEUES_STOPPED]
     return stops[-1].description if stops else ""
 

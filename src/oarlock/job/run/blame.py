@@ -12,10 +12,10 @@ from oarlock.model.event import EVENTS, Blame, EventType
 from oarlock.node.wire.messages import EXIT, UNUSABLE
 
 BEFORE_JOB = (EventType.PROLOGUE_ERROR, EventType.CPUSET_ERROR)
-"""What did not happen if the user's command runs."""
+"""Events that rule out that the user's command runs."""
 
 AFTER_JOB = (EventType.EPILOGUE_ERROR, EventType.CPUSET_CLEAN_ERROR)
-"""What may be told when it is over."""
+"""Events that may follow the end of the command."""
 
 _IN_A_ROW = 2  # users for whose jobs a program of the site failed: then it is the program
 
@@ -67,7 +67,7 @@ class ProgramFailures:
         users.add(user)
         if len(users) >= _IN_A_ROW:
             return Blame.SITE
-        # A prologue that ran and said no may mean this very job; all else is told of the node.
+        # A prologue that ran and exited with an error may mean this very job; all else is blamed on the node.
         return Blame.USER if kind is EventType.PROLOGUE_ERROR and cause == EXIT else EVENTS[kind].blame
 
     def worked(self, kinds: Iterable[EventType]) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from oarlock.job.cluster import health, node_states, power
+from oarlock.job.cluster import node_states, power
 from oarlock.job.run import finish, launch, recover, suspend, unknown
 from oarlock.job.run.effects import Effect
 from oarlock.job.run.finish import FinishedAttempts
@@ -85,7 +85,7 @@ def _take_rare(unit: UnitOfWork, report: IncomingReport, finished: FinishedAttem
         case CheckpointSignalled():
             _signalled(unit, report)
         case NodesChecked():
-            health.nodes_checked(unit, report)
+            node_states.nodes_checked(unit, report)
         case NodesWoken():
             power.nodes_woken(unit, report)
         case NotificationFailed():

@@ -15,7 +15,7 @@ Counters = Mapping[str, float]
 _ADDED = ("cpu_seconds", "read_bytes", "written_bytes")
 _HIGHEST = ("memory_peak_bytes", "memory_own_peak_bytes")
 _EARLIER = "0"
-"""The attempt under which counters stand that were kept before attempts were told apart."""
+"""The attempt number of counters that were stored before attempts were distinguished."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

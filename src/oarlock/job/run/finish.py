@@ -1,18 +1,20 @@
 """Finish: reports → Finishing → everything cleaned → Terminated or Error; exactly once, in any order of reports."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
-from oarlock.job.run import launch, resubmit, unknown_users
+from oarlock.job.run import launch, unknown_users
 from oarlock.job.run.blame import AFTER_JOB, BEFORE_JOB
 from oarlock.job.run.effects import CheckNodes, Effect, ForgetAttempts, ReleaseNodes, RunEpilogue
 from oarlock.job.run.reports import BadReport, EpilogueEnded, Exited, IncomingReport
-from oarlock.job.run.unit_of_work import Place, UnitOfWork
+from oarlock.job.run.unit_of_work import ON_FRONTEND, Place, UnitOfWork
 from oarlock.model.event import EventType, event_type
-from oarlock.model.job import Job, JobState
+from oarlock.model.job import Job, JobKind, JobState, Reservation
 from oarlock.node.wire.messages import EXITED, FAILED, KILLED, LOST, WALLTIME, Report
+from oarlock.store.queries import jobs, properties, shapes
 from oarlock.store.queries.attempts import Attempt
 
-_HOW = {
+_OUTCOME_TEXT = {
     EXITED: "its command ended",
     KILLED: "it was killed",
     WALLTIME: "its walltime was over",
@@ -21,19 +23,27 @@ _HOW = {
 _USERS_OWN = frozenset({EventType.WORKING_DIRECTORY, EventType.OUTPUT_FILES})
 """Launches that fail for a reason of the user's own: another node would not help."""
 
+AGAIN = 99 << 8
+"""The wait status by which a program asks to be run again."""
+
+_LEAST_RUN = 60  # seconds: a job that asks again at once would only run in a loop
+_LONGEST_CHAIN = 100
+_LONGEST_LOST = 3  # a job may be what brings its nodes down
+_IDEMPOTENT, _BESTEFFORT = "idempotent", "besteffort"
+
 
 class FinishedAttempts:
     """Which attempts are over on which nodes, and the last boot id of each node that answered.
 
-    Kept in memory: after a restart the nodes are asked again. What is noted in a transaction that is undone stays true,
-    but counts as written down only when `written` says so: the same reports are then taken once more.
+    Kept in memory: after a restart the nodes report again. What a rolled back transaction added stays true,
+    but counts as stored only after `mark_written`: until then the same reports are applied once more.
     """
 
     def __init__(self) -> None:
         self._places: set[Place] = set()
         self._written: set[Place] = set()
         self.boots: dict[str, str] = {}
-        self.clocks: dict[str, int] = {}  # node → seconds by which its clock was last told to be ahead
+        self.clocks: dict[str, int] = {}  # node → seconds by which its clock was ahead in the last event
 
     def add(self, unit: UnitOfWork, place: Place) -> bool:
         """Record that an attempt is over on a node; return whether that is new to this step and to the database."""
@@ -121,7 +131,7 @@ def _first_ended(unit: UnitOfWork, attempt: Attempt, report: Report, finished: F
     if report.outcome == LOST:
         unit.event(EventType.EXIT_VALUE_OAREXEC, report.says or "its supervisor vanished", job.id, (report.node,))
     if job.state is not JobState.FINISHING:
-        unit.move(job.id, JobState.FINISHING, report.says or _HOW[report.outcome])
+        unit.move(job.id, JobState.FINISHING, report.says or _OUTCOME_TEXT[report.outcome])
 
 
 def _is_users_own(report: Report) -> bool:
@@ -151,8 +161,8 @@ def conclude(unit: UnitOfWork, job_id: int, finished: FinishedAttempts, *, epilo
     if attempt.outcome == EXITED:
         end(unit, job, JobState.TERMINATED, exit_code=attempt.exit_code)
     else:
-        end(unit, job, JobState.ERROR, why=_HOW.get(attempt.outcome, "it could not start"))
-    resubmit.resubmit_if_due(unit, job, attempt)
+        end(unit, job, JobState.ERROR, why=_OUTCOME_TEXT.get(attempt.outcome, "it could not start"))
+    resubmit_if_due(unit, job, attempt)
 
 
 def _close(unit: UnitOfWork, attempt: Attempt) -> None:
@@ -195,3 +205,69 @@ def attempt_lost(unit: UnitOfWork, attempt: Attempt, node: str, finished: Finish
 
 def _key(attempt: Attempt) -> tuple[int, int]:
     return attempt.job_id, attempt.number
+
+
+def resubmit_if_due(unit: UnitOfWork, job: Job, attempt: Attempt) -> int | None:
+    """Submit a copy of a job that just ended, if it is one to be run again; give the copy's number.
+
+    Idempotent jobs are: after a checkpoint with exit 0; with exit 99 after more than a minute; when they were best
+    effort and made room for others; and when their node lost them. Jobs that wait for this one wait for the copy.
+    """
+    longest = _LONGEST_LOST if attempt.outcome == LOST else _LONGEST_CHAIN
+    if not _may_be_copied(job) or not _wants_again(unit, job, attempt) or _chain(unit, job) >= longest:
+        return None
+    request = shapes.requests_of(unit.tx, [job.id], properties.types(unit.tx)).get(job.id)
+    if request is None:
+        return None
+    after = tuple(jobs.dependencies(unit.tx, [job.id]).get(job.id, ()))
+    [copy] = jobs.add(unit.tx, [jobs.NewJob(_fresh(job, unit.now), request, after)])
+    jobs.wait_for_copy(unit.tx, job.id, copy.id)
+    unit.event(EventType.RESUBMIT_JOB_AUTOMATICALLY, f"job {copy.id} is a copy of job {job.id}", job.id)
+    return copy.id
+
+
+def _may_be_copied(job: Job) -> bool:
+    return (
+        _IDEMPOTENT in job.types
+        and job.kind is JobKind.PASSIVE
+        and job.reservation is Reservation.NONE
+        and not ON_FRONTEND & set(job.types)
+    )
+
+
+def _wants_again(unit: UnitOfWork, job: Job, attempt: Attempt) -> bool:
+    if attempt.outcome == EXITED and attempt.exit_code == AGAIN:
+        return (attempt.ended_us or 0) - (attempt.started_us or 0) > _LEAST_RUN * 1_000_000
+    if attempt.outcome == EXITED and attempt.exit_code == 0:
+        return job.checkpoint > 0 and unit.has_event(job.id, EventType.CHECKPOINT_SUCCESS)
+    if attempt.outcome == LOST and not unit.has_event(job.id, EventType.FRAG_JOB_REQUEST):
+        return True
+    made_room = attempt.outcome in {KILLED, LOST} and _BESTEFFORT in job.types
+    return made_room and unit.has_event(job.id, EventType.BESTEFFORT_KILL)
+
+
+def _chain(unit: UnitOfWork, job: Job) -> int:
+    """Count the copies that led to this job."""
+    length, before = 0, job.resubmit_of
+    while before and length < _LONGEST_CHAIN:
+        length += 1
+        before = jobs.get(unit.tx, before).resubmit_of
+    return length
+
+
+def _fresh(job: Job, now: int) -> Job:
+    return replace(
+        job,
+        id=0,
+        state=JobState.WAITING,
+        submitted=now,
+        start=0,
+        stop=0,
+        assigned=0,
+        message=unknown_users.message_without(job),
+        exit_code=None,
+        resubmit_of=job.id,
+        array_index=1,
+        suspended=False,
+        accounted=False,
+    )

@@ -89,7 +89,7 @@ def send(unit: UnitOfWork, job: Job) -> None:
 
 
 def give_up(unit: UnitOfWork, job: Job, why: str) -> None:
-    """Exterminate: the job is over for us, whatever still lives of it; its nodes are Suspected until somebody looks."""
+    """Exterminate: the job ends in the database, whatever still runs of it; its nodes become Suspected."""
     if job.state in _NOT_STARTED:
         end(unit, job, why)
         return

@@ -73,7 +73,7 @@ class JobAllocation:
 
 
 def begin_reached(tx: Tx, context: StepContext, ids: Collection[int], hosts: Hosts, *, now: float) -> list[Effect]:
-    """Begin the launch of jobs that are toLaunch; those that somebody else moved meanwhile are left alone."""
+    """Begin the launch of jobs that are toLaunch; those that were moved meanwhile are left alone."""
     unit = UnitOfWork(tx, context, now, ids)
     starting = [job for job in unit.jobs.values() if job.state is JobState.TO_LAUNCH]
     begin(unit, starting, jobs.resources_of(tx, [job.id for job in starting]), hosts)

@@ -86,13 +86,13 @@ class NodeReachable:
 
     node: str
     hello: Hello
-    unknown: tuple[UnknownAttempt, ...] = ()  # what it has that nobody awaits
+    unknown: tuple[UnknownAttempt, ...] = ()  # attempts there that no step awaits
     ahead: float = 0.0  # seconds by which its clock was ahead of the server's when it answered
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownEnded:
-    """An attempt that nobody awaited is over on a node."""
+    """An unknown attempt is over on a node."""
 
     node: str
     job: int
@@ -187,7 +187,7 @@ class NodesWoken:
 
 @dataclass(frozen=True, slots=True)
 class NotificationFailed:
-    """A user could not be told of a job, or (`job` 0) an administrator of what happened."""
+    """A notice to a user could not be sent, or (`job` 0) an alert to administrators."""
 
     job: int
     event: EventType

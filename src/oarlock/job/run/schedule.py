@@ -311,7 +311,7 @@ def _start_all(unit: UnitOfWork, decision: Decision, hosts: Hosts) -> list[JobSt
 
 
 def _still_possible(unit: UnitOfWork, decision: Decision) -> list[JobStart]:
-    """Leave out jobs that no longer wait, and those whose resources went away or to somebody new."""
+    """Leave out jobs that no longer wait, and those whose resources went away or to a new job."""
     waiting = [start for start in decision.starts if _waits(unit, start.job_id)]
     # Other jobs of users who are not found are not planned; an accepted reservation keeps its place.
     if any(unit.jobs[start.job_id].reservation is Reservation.SCHEDULED for start in waiting):
@@ -416,7 +416,7 @@ def _notified_at(unit: UnitOfWork, number: int) -> int | None:
 
 
 def _note(unit: UnitOfWork, decision: Decision) -> None:
-    """Note what the planner had to say; a job that was set aside is told of once."""
+    """Record the events of the planner; a job that was set aside gets its event once."""
     for kind, says, number in decision.events:
         event = Event(EventType(kind), unit.now, says, number or None)
         if event.type is not EventType.SCHEDULER_JOB_SET_ASIDE or not unit.has_event(number, event.type):

@@ -21,7 +21,7 @@ _ACTIVE = HOLDS_RESOURCES - {JobState.SUSPENDED, JobState.RESUMING}
 def hold(
     tx: Tx, context: StepContext, ids: Sequence[int], *, by: str, now: float, running: bool = False
 ) -> ActionOutcome:
-    """Keep waiting jobs from starting; with `running`, stop running ones (an administrator's wish, as a rule)."""
+    """Keep waiting jobs from starting; with `running`, stop running ones (as a rule, for an administrator)."""
     unit = UnitOfWork(tx, context, now, ids)
     return _each(unit, ids, lambda job: _hold(unit, job, by, running=running))
 
@@ -65,13 +65,13 @@ def _resume(unit: UnitOfWork, job: Job, by: str) -> str:
     return f"Job {job.id} goes on as soon as its resources are free."
 
 
-def _each(unit: UnitOfWork, ids: Sequence[int], wish: Callable[[Job], str]) -> ActionOutcome:
+def _each(unit: UnitOfWork, ids: Sequence[int], action: Callable[[Job], str]) -> ActionOutcome:
     results = []
     for number in ids:
         job = unit.jobs.get(number)
         try:
             results.append(
-                ActionResult(number, done=True, says=wish(job)) if job else refused(number, UnknownJob(number))
+                ActionResult(number, done=True, says=action(job)) if job else refused(number, UnknownJob(number))
             )
         except IllegalMove as error:
             results.append(refused(number, error))

@@ -58,6 +58,7 @@ class StepContext:
 
         The generation and the nonce keep an attempt apart from one of the same number that the database has lost.
         """
+        # Computed with a key instead of stored: a copy of the database alone does not let anybody sign reports.
         named = f"{attempt.job_id}.{attempt.number}"
         if attempt.nonce:  # those of before 0009 have none
             named += f".{attempt.generation}.{attempt.nonce}"
@@ -76,7 +77,7 @@ class UnitOfWork:
         self.precise, self.now = now, int(now)
         self.jobs: dict[int, Job] = {}
         self.attempts: dict[int, Attempt] = {}  # the last one of each job
-        self.reported: set[Place] = set()  # what was reported to this step
+        self.reported: set[Place] = set()  # attempts whose end was reported to this step
         self.effects: list[Effect] = []
         self._moves: list[Moved] = []
         self._events: list[Event] = []

@@ -148,6 +148,6 @@ def _note_nodes(unit: UnitOfWork) -> None:
 
 
 def end(tx: Tx, number: int) -> list[Effect]:
-    """Return the instruction that ends an unknown job; what it holds is given back when its node says that it ended."""
+    """Return the effect that ends an unknown job; its resources are released when its node reports the end."""
     attempt = unknown.get(tx, number)
     return [EndUnknown(attempt.node, attempt.job, attempt.attempt, attempt.tag)]

@@ -48,7 +48,7 @@ def check(
 
 
 def clock_jumped(tx: Tx, context: StepContext, *, now: float, seconds: int) -> list[Effect]:
-    """Note that the server's clock jumped; nobody's time is over because of it. Reservations keep to the clock."""
+    """Note that the server's clock jumped; no walltime ends because of it. Reservations follow the clock."""
     clock_jumps.add(tx, now=int(now), seconds=seconds)
     unit = UnitOfWork(tx, context, now)
     unit.event(EventType.CLOCK_JUMP, f"the server's clock jumped by {seconds:+d} s")
@@ -81,7 +81,7 @@ def _overdue(unit: UnitOfWork, job: Job, deadline: int, away: Mapping[str, float
             finish.attempt_lost(
                 unit, unit.attempts[job.id], name, finished, f"{name} cannot be reached and its lease is over"
             )
-    # The node ends the job by itself at its walltime; only if that does not come is it told.
+    # The node ends the job by itself at its walltime; the kill is sent only if that does not happen.
     late = config.jobdel_softwalltime + config.watch_frequency
     if not lost and job.state is JobState.RUNNING and unit.now >= deadline + late:
         _end_at_walltime(unit, job)
@@ -100,7 +100,7 @@ def _insist_on_kills(
     config = unit.config
     for number, state, since in dying:
         job = unit.jobs.get(number)
-        # Asked for too late, or by whoever wrote the row: nobody has to look again.
+        # Asked for too late, or by whoever wrote the row: there is nothing left to kill.
         if job is None or job.state in FINAL:
             unit.set_kill_state(number, FragState.FRAGGED)
             continue
