@@ -22,7 +22,7 @@ HOW = ("slurm", "slurmdbd", "oar")
 PAUSE_SECONDS = 0.5
 """From one question to the next, so that jobs that start together are asked for together."""
 AGAIN_SECONDS = 60.0
-"""When a job that nobody knew is asked for again."""
+"""Seconds after which an unknown job is looked up again."""
 MOST_AT_ONCE = 100
 _SCONTROL = re.compile(r"JobId=(\d+) .*?JobName=(.*?)\s+UserId=([^\s(]+)\(\d+\).*?\sAccount=(\S+)", re.DOTALL)
 _SLUID = re.compile(SHAPES["sluid"])

@@ -78,7 +78,7 @@ class LiveUsage:
         self.refused: Counter[str] = Counter()
 
     def take(self, node: str, data: bytes, expected: Set[int], *, at: float) -> None:
-        """Keep what a node sent; what it says of jobs that are not on it is dropped and counted."""
+        """Store a node's sample; values of jobs that are not on the node are dropped and counted."""
         try:
             sample = decode_sample(data)
         except UnreadableSample as error:

@@ -15,7 +15,7 @@ _MOST_REMEMBERED = 20_000
 
 
 class OutputSeries(NamedTuple):
-    """What one of our series becomes in one family. `own` are its labels beside those that say whose job it is."""
+    """What one of our series becomes in one family. `own` are its labels other than the owner's."""
 
     family: NameFamily
     name: MetricName

@@ -24,7 +24,7 @@ COLUMNS = (
     "metric", "timestamp", "value", "resource_kind", "resource_id", "consumer_kind", "consumer_id",
     "job_id", "user_id", "user", "account", "involved_jobs", "labels",
 )  # fmt: skip
-"""The first seven as Alumet writes them; then whose measurement it is, and the labels of its own."""
+"""The first seven as Alumet writes them; then the owner, and its other labels."""
 
 
 class SampleOutput(Protocol):
@@ -40,7 +40,7 @@ class SampleOutput(Protocol):
 
 
 class _PreviousSample:
-    """The sample before, for measurements that say what was added since."""
+    """The previous sample, for measurements of the growth since then."""
 
     def __init__(self) -> None:
         self._values: dict[Key, Mapping[str, float]] = {}

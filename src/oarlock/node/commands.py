@@ -1,4 +1,4 @@
-"""Ask a program of the system a question: arguments as a list, an answer within a time, never a shell."""
+"""Run a program of the system and return its output: arguments as a list, with a timeout, never a shell."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _LONGEST_COMPLAINT = 200
 
 
 class CommandFailed(Exception):
-    """A program that is not there, did not answer in time, or complained; says which and why."""
+    """A program is missing, timed out or failed; the text names it and the reason."""
 
 
 def output(command: Sequence[str], *, text_in: str = "", timeout: float = 20) -> str:
-    """Run a command to its end and give what it printed."""
+    """Run a command to its end and return what it printed; raise `CommandFailed` otherwise."""
     program = shutil.which(command[0])
     if program is None:
         raise CommandFailed(f"{command[0]} is not installed")

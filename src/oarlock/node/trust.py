@@ -1,4 +1,4 @@
-"""Directories that nobody else can write: what lies in them is believed, so every way into them is looked at first."""
+"""Check that only root or we can write a directory and all above it, before files in it are trusted."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _check_one(path: str, *, is_last: bool) -> None:
     if about.st_uid not in {0, os.geteuid()}:
         raise UnsafeDirectory(f"{path} belongs to {_user(about.st_uid)}, not to root or {_user(os.geteuid())}")
     if stat.S_ISLNK(about.st_mode):
-        return  # its mode means nothing; whoever could replace it is found at the directory that holds it
+        return  # a link's mode means nothing; who could replace it is checked at the directory that holds it
     if not stat.S_ISDIR(about.st_mode):
         raise UnsafeDirectory(f"{path} is not a directory")
     writers = about.st_mode & _OTHERS_WRITE

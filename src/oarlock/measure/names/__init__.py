@@ -32,7 +32,7 @@ from oarlock.model.sample import MetricKind
 
 OURS = "oarlock"
 USUAL = (OURS, "slurm")
-"""Families that are switched on when nobody says otherwise."""
+"""Families that are on by default."""
 FORMS = ("value", "delta", "percent")
 FIELDS = ("job", "user", "uid", "account", "node")
 _FAMILY_KEYS = {"about", "scopes", "labels", "names"}

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 LOWEST_UID = 1000
-"""Accounts below are the system's; the server may say another number."""
+"""Accounts below are the system's; a setting of the server overrides it."""
 
 _LOOK_UP_DESCRIPTORS = 8
 
@@ -26,7 +26,7 @@ class UserMissing(UserRefused):
 
 
 class LookUpFailed(UserRefused):
-    """The account could not be looked up: nobody knows whether it exists."""
+    """The account could not be looked up: it is not known whether it exists."""
 
 
 class PrivilegesNotDropped(Exception):

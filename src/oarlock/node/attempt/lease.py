@@ -12,7 +12,7 @@ _FAR = 1e12
 
 
 class Lease:
-    """How long a job may go on. A suspended job's time stands still."""
+    """How long a job may run. The time of a suspended job does not count."""
 
     def __init__(self, walltime: int, *, checkpoint: int = 0, margin: float = 0.0) -> None:
         self.walltime, self._checkpoint, self._margin = walltime, checkpoint, margin

@@ -1,4 +1,4 @@
-"""Programs of the site that run as root around a job: only what nobody else could have written.
+"""Programs of the site that run as root around a job: only files that root alone can write.
 
 The file is opened, checked and executed through that one descriptor, so that it cannot be exchanged in between.
 """

@@ -37,7 +37,9 @@ from oarlock.node.wire.channel import encode_body
 
 _NUMBER = struct.Struct("=I")
 _CHUNK = 1 << 18
-_PATIENCE = struct.pack("ll", 10, 0)  # seconds for an order to be taken: whoever was stopped by its user takes none
+_PATIENCE = struct.pack(
+    "ll", 10, 0
+)  # struct timeval of SO_SNDTIMEO: its user may have stopped it (SIGSTOP), so that it reads nothing
 _NOT_STARTED = 0
 
 
@@ -123,7 +125,7 @@ class Spawner:
         return bool(self._expects)
 
     def dismiss(self) -> None:
-        """End it. Only while it has not been waited for: its number would be somebody else's."""
+        """End it. Only before it was waited for: its PID may be another process's afterwards."""
         self.close()
         os.kill(self.pid, signal.SIGKILL)
 
@@ -200,7 +202,7 @@ def _start_command(
         try:
             return _as_user(spec, user, status)
         except CannotStart as failure:
-            # A user's own FUSE mount is closed to whoever has root as the saved id: a child that gives it up is let in.
+            # FUSE without allow_other checks the saved uid too (root here): fork a child that drops root for good.
             if not isinstance(failure.__cause__, PermissionError):
                 raise
             return fork_child(spec._replace(account=user), lambda: None, status)
@@ -274,7 +276,7 @@ def _encode_request(spec: CommandSpec, procs_files: tuple[str, ...]) -> bytes:
 
 
 def _decode_request(text: bytes) -> tuple[tuple[str, ...], CommandSpec]:
-    """Read what the supervisor packed a moment ago; in JSON a record is a list."""
+    """Decode a request of the supervisor; in JSON a named tuple is a list."""
     procs_files, fields, account = json.loads(text)
     spec = CommandSpec(*fields)
     user = User(*account) if account else None

@@ -63,7 +63,7 @@ def memory_kill(kills: int, limit: int | None) -> str:
 
 
 class EndedBeforeStart(Exception):
-    """The attempt was told to end before the user's code began."""
+    """The attempt was ended before the user's code began."""
 
 
 class Supervisor:
@@ -213,7 +213,7 @@ class Supervisor:
 
     def _run_epilogue(self) -> None:
         if self._launch.role == FIRST:
-            self._ending = False  # being told to end is no reason to leave the epilogue out
+            self._ending = False  # the epilogue runs also when the attempt was ended
             problem = self._hook("epilogue", self._launch.hooks.epilogue)
             if problem:
                 self._blame("EPILOGUE_ERROR", problem.cause)

@@ -26,7 +26,7 @@ _NEW_READINGS = 5
 """Readings of a new job that include what is costly: short jobs have few."""
 
 _SIGN_OF_REST = "cpu"
-"""The source without whose sign of life no job is thought to rest."""
+"""A job counts as idle only if this source is open and its reading did not change."""
 
 
 class JobProbes:
@@ -99,7 +99,7 @@ class JobProbes:
         thorough = self._plan_next(now)
         if thorough and self._unopened:
             self._unopened.clear()
-            self.revision = -1  # whoever has the sources opens them before the next reading
+            self.revision = -1  # the sampler opens them again before the next reading
         self._values = {}
         for name, probe in self._probes.items():
             if name not in broken and not self._read_one(name, probe, errors, thorough=thorough):

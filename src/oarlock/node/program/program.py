@@ -51,7 +51,7 @@ _FORGOTTEN = 10_000  # jobs whose last attempt is remembered after it was forgot
 _TURN = 5.0
 _BEHIND = 4 << 20  # bytes that wait for the server, above which samples are dropped
 _ENDS = {"kill", "end"}
-_NOTICES = 8  # programs that run at the same time to tell users of their jobs
+_NOTICES = 8  # notice programs of users that run at the same time
 _UNSIGNED_SECONDS = 1.0  # between two looks at files of the spool that are not ours
 SAMPLES = 1
 """The number of RAW frames that carry samples."""
@@ -78,7 +78,7 @@ class NodeProgram:
     ) -> None:
         self._settings, self._driver, self._boot, self._launcher = settings, driver, boot, launcher
         self._attempts: dict[Key, NodeAttempt] = {}
-        self._unsigned: dict[Key, recovery.UnsignedEntry] = {}  # files that another server wrote, or somebody else
+        self._unsigned: dict[Key, recovery.UnsignedEntry] = {}  # spool files with another key's MAC
         self._look_at_unsigned = 0.0
         self._recovered: set[int] = set()  # jobs that were in the spool before this program was
         self._highest = HighestJob(settings.spool, settings.instance)
@@ -471,7 +471,7 @@ class NodeProgram:
             self._start_queue.settled(worker.key)
             body = recovery.report_lost(self._settings, self._driver, self._boot, worker.key)
             self._attempts[worker.key].worker = None
-            if body is None:  # it never passed the gate
+            if body is None:  # it made no spool entry
                 del self._attempts[worker.key]
             else:
                 self._attempts[worker.key].state, self._attempts[worker.key].report = "ended", body

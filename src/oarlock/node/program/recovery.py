@@ -28,7 +28,7 @@ _LOST = "EXIT_VALUE_OAREXEC"
 
 
 def take_over(directory: str) -> None:
-    """Become the only program of this spool: an older one is told to end, then made to."""
+    """Become the only program of this spool: an older one gets SIGTERM, then SIGKILL."""
     fd = os.open(os.path.join(directory, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     begin = time.monotonic()
     while not _locked(fd):
@@ -154,7 +154,7 @@ def _saved_report(entry: SpoolEntry) -> Body | None:
 
 
 def report_lost(settings: NodeSettings, driver: CgroupDriver, boot: str, key: Key) -> Body | None:
-    """Report an attempt whose supervisor is gone; `None` if it never passed the gate."""
+    """Report an attempt whose supervisor is gone; `None` if it has no spool entry."""
     entry = spool.open_entry(settings.spool, key)
     if entry is None:
         return None

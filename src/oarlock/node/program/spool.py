@@ -51,7 +51,7 @@ class SpoolEntry:
         return _read(text)
 
     def claimed(self) -> Body:
-        """Read the launch whoever wrote it: to be shown to people, never to be acted on."""
+        """Read the launch without checking its MAC: to be shown to people, never to be acted on."""
         return _read(self._lines()[0].partition(b" ")[2]) or {}
 
     def outcome(self) -> Body | None:
@@ -133,7 +133,7 @@ def create_entry(spool: str, key: Key, launch: bytes, mac_key: str) -> SpoolEntr
     fd = os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     entry = SpoolEntry(spool, key, fd, is_new=True)
     try:
-        # Lock before the name exists: whoever finds the name finds a living supervisor or a dead one's file.
+        # Lock before the name exists: an unlocked file thus always belongs to a dead supervisor.
         fcntl.flock(entry.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         write_all(entry.fd, mac_of_bytes(text, mac_key).encode() + b" " + text)
         os.link(making, entry.path)  # link(2) fails if the name exists; a rename would replace it

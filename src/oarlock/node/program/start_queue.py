@@ -1,4 +1,4 @@
-"""Which attempts begin now, and which a moment later: no more at once than the machine has processors.
+"""The queue of attempts to start: no more start at once than the machine has processors.
 
 More at once would only make each slower, and wake a supervisor for each. Jobs that are over in a moment come one after
 the other instead, through supervisors that are warm; what takes longer keeps nobody waiting for more than that moment.

@@ -109,7 +109,7 @@ def _launcher(orders: socket.socket, settings: NodeSettings, driver: CgroupDrive
 
 
 def _supervisor(line: socket.socket, settings: NodeSettings, driver: CgroupDriver, boot: str) -> None:
-    """Work for whoever holds the other end of the line, one attempt after the other, until it is closed."""
+    """Serve requests of the line, one attempt after the other, until it is closed."""
     try:
         os.setsid()
         wake = _woken_by_children()
@@ -165,7 +165,7 @@ def _attempt(
             entry.write({"crash": f"{type(error).__name__}: {error}"})
             raise
         finally:
-            link.flush_now()  # whoever failed leaves nothing unsaid
+            link.flush_now()  # also after a failure, queued frames are sent
             link.serve(None)
             entry.close()
 

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 CGROUP = ("cpu", "memory", "blockio", "pids", "pressure")
 USUAL = (*CGROUP, "steps", "processes", "gpu", "machine", "disk", "filesystem", "network", "infiniband", "lustre")
-"""What is measured when nobody says otherwise: whatever costs little and needs no special rights."""
+"""Sources that are on by default: cheap ones that need no special permissions."""
 ALL = (*USUAL, "cores", "perf", "rapl", "temperature", "ipmi", "redfish")
 
 

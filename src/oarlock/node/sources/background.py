@@ -44,6 +44,6 @@ class BackgroundSource:
         while not self._over.is_set():
             try:
                 self._answer = (time.monotonic(), self._ask())
-            except Exception as error:  # noqa: BLE001  the thread must live on; the sampler is told
+            except Exception as error:  # noqa: BLE001  the thread must go on; `read` raises it in the sampler
                 self._failure = error
             self._over.wait(self._period)

@@ -1,4 +1,4 @@
-"""Files of the kernel that are read again and again: kept open, read with `pread`, told apart when they end."""
+"""Files of the kernel that are read again and again: kept open and read with `pread`."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _ENVIRONMENT = ("OAR_JOB_GPUS", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "CUDA_VISIB
 
 
 class NvidiaGpus:
-    """All GPUs of the node. Jobs and the node ask for the same within a sample: answers are shared for a moment."""
+    """All GPUs of the node. Jobs and the node read the same GPUs within a sample, so values are cached for 0.1 s."""
 
     def __init__(self, nvml: Nvml) -> None:
         self._nvml = nvml
@@ -131,7 +131,7 @@ def allowed_minors(text: bytes) -> set[int] | None:
 
 
 def named_gpus(environment: Mapping[str, str]) -> set[str] | None:
-    """Read which GPUs a process was given, by index or by UUID; None when nobody said."""
+    """Read which GPUs a process was given, by index or by UUID; None when no variable is set."""
     for name in _ENVIRONMENT:
         if name in environment:
             return {part.strip() for part in environment[name].split(",") if part.strip()}

@@ -150,7 +150,7 @@ class PerfSource:
 
 
 class NoEvents(Probe):
-    """A job without a directory for events. It may be that it was just not made yet: the second reading tells."""
+    """A job without a directory for events. It may just not be made yet, so a warning waits for the second reading."""
 
     __slots__ = ("_job", "_readings", "_source")
 

@@ -51,7 +51,7 @@ def _add(values: Values, name: str, value: Any) -> None:
 
 
 class RedfishController:
-    """A management controller. It is asked for a session once; where it gives none, each request says who we are."""
+    """A management controller. One session is opened; without one, each request uses basic authentication."""
 
     def __init__(self, url: str, user: str, password: str, *, verify: bool = True) -> None:
         parts = urlsplit(url)

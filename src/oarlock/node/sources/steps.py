@@ -16,7 +16,7 @@ from oarlock.node.sources.metrics import series
 from oarlock.node.sources.probe import Probe, ProbedJob
 
 MOST = 64
-"""Steps of a job that are told apart; each costs two open files."""
+"""Most steps of a job that have series of their own; each costs two open files."""
 
 _PREFIX = "step_"
 _BYTES = 448

@@ -1,4 +1,4 @@
-"""Temperatures, power and energy that the machine's own sensors tell: thermal zones and hwmon chips."""
+"""Temperatures, power and energy of the machine's own sensors: thermal zones and hwmon chips."""
 
 from __future__ import annotations
 

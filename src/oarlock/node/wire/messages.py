@@ -25,7 +25,7 @@ BAD = "bad"  # the request makes no sense
 
 # How an attempt ended.
 EXITED = "exited"  # the command ran and ended by itself
-KILLED = "killed"  # it was told to end
+KILLED = "killed"  # it was ended by a request
 WALLTIME = "walltime"  # its time was over
 FAILED = "failed"  # the command never ran; `event` says why
 CLEANED = "cleaned"  # a place on another node than the first, given back
@@ -191,8 +191,8 @@ class NodeSettings(NamedTuple):
     """Settings that the server sends to a node program when it starts it."""
 
     node: str  # its network address
-    spool: str  # where attempts are remembered; nobody else enters
-    runtime: str  # where jobs find their node files; all may read, nobody else writes
+    spool: str  # directory of the spool, mode 0700
+    runtime: str  # directory of node files, mode 0755
     lowest_uid: int = 1000
     silence: int = 120  # seconds without a word from the server after which the program ends
     idle: int = 8  # supervisors kept for the next job, however long it takes
