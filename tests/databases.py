@@ -28,6 +28,13 @@ class Postgres:
         with psycopg.connect(self.admin_url, autocommit=True) as connection:
             connection.execute(sql)
 
+    @property
+    def programs(self) -> Path:
+        """The directory of the server's own programs: pg_dump refuses a server of a later version."""
+        with psycopg.connect(self.admin_url) as connection:
+            [path] = connection.execute("SELECT setting FROM pg_config WHERE name = 'BINDIR'").fetchone() or [""]
+        return Path(path)
+
     def url(self, name: str) -> str:
         return self.admin_url.replace("/postgres?", f"/{name}?")
 

@@ -35,17 +35,16 @@ def running(site: Instance, user: str, mode: str) -> Iterator[dict[str, Any]]:
     settings = dict(re.findall(r'(\w+)="(.*)"', site.settings.read_text()))
     address = f"{settings['SERVER_HOSTNAME']}:{settings['SERVER_PORT']}"
     arguments = [site.state / "server.sock", address, pwd.getpwnam(user).pw_uid, site.home, mode]
-    process = subprocess.Popen(
-        [sys.executable, "-IS", PROGRAM, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
     seen: dict[str, Any] = {}
-    try:
-        yield seen
-        out, _ = process.communicate(timeout=150)
-        seen.update(json.loads(out))
-    finally:
-        process.kill()
-        process.wait()
+    with subprocess.Popen(
+        [sys.executable, "-IS", PROGRAM, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield seen
+            out, _ = process.communicate(timeout=150)
+            seen.update(json.loads(out))
+        finally:
+            process.kill()
 
 
 def started(site: Instance) -> int:

@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import sqlite3
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ from oarlock.store.engine.opening import open_database
 from oarlock.store.queries import events, jobs, unknown
 from tests import bed
 from tests.bed import needs_root
+from tests.e2e.cluster import Cluster, cluster
 from tests.e2e.instance import Instance
 
 pytestmark = needs_root
@@ -32,14 +34,14 @@ NORMAL = ["Waiting", "toLaunch", "Launching", "Running", "Finishing", "Terminate
 WAITS = "until [ -e {} ]; do sleep 0.1; done; exit {}"
 
 
-class Restorable(Instance):
-    """An instance of one node, whose database is copied and put back behind its back. Its server must not run then."""
+class Restored(Instance):
+    """An instance whose database is copied and put back behind its back. Its server must not run then."""
 
-    def __init__(self, ground, user, *, postgres=None, more=None):
-        self._postgres = postgres
-        address = postgres.make(template="template0") if postgres else ""
-        self.place = address or ground / "state" / "oarlock.db"
-        super().__init__(ground, user, [f"r{os.getpid()}x{next(_NUMBERS)}n"], address=address, more=more)
+    _postgres = None
+
+    @property
+    def place(self):
+        return self.state / "oarlock.db"
 
     def copy(self) -> None:
         """Copy the database with what an administrator has at hand."""
@@ -94,6 +96,43 @@ class Restorable(Instance):
         return self.job(job).state is JobState.RUNNING
 
 
+class Restorable(Restored):
+    """A restored instance of one node, on SQLite or PostgreSQL."""
+
+    def __init__(self, ground, user, *, postgres=None, more=None):
+        self._postgres = postgres
+        self._address = postgres.make(template="template0") if postgres else ""
+        super().__init__(ground, user, [f"r{os.getpid()}x{next(_NUMBERS)}n"], address=self._address, more=more)
+
+    @property
+    def place(self):
+        return self._address or super().place
+
+
+class Dumped(Restorable):
+    """An instance on PostgreSQL whose administrator uses pg_dump and pg_restore."""
+
+    def copy(self) -> None:
+        self._tool("pg_dump", "--format=custom", f"--file={self.state}/dump", self._name)
+
+    def put_back(self) -> None:
+        self.database.close()
+        self._postgres.run(f"DROP DATABASE {self._name} WITH (FORCE)")
+        self._postgres.run(f"CREATE DATABASE {self._name} TEMPLATE template0")
+        self._tool("pg_restore", "--exit-on-error", f"--dbname={self._name}", f"{self.state}/dump")
+        self.database = open_database(self.place)
+
+    def _tool(self, name: str, *arguments: str) -> None:
+        url = make_url(self.place)
+        command = [self._postgres.programs / name, f"--host={url.query['host']}", f"--username={url.username}"]
+        ran = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=60, check=False)
+        assert ran.returncode == 0, ran.stderr
+
+
+class RestoredCluster(Restored, Cluster):
+    """A restored instance, on SQLite, whose nodes are machines behind sshd."""
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def lone(request, ground, people) -> Iterator[Restorable]:
     postgres = request.getfixturevalue("postgres") if request.param == "postgresql" else None
@@ -114,7 +153,7 @@ def alone(ground, people) -> Iterator[Restorable]:
         made.close()
 
 
-def lose(site: Restorable) -> int:
+def lose(site: Restored) -> int:
     """Run a job, copy the database, and have a job running that the copy does not know. A restart changes nothing."""
     site.submit("true")
     site.start()
@@ -127,6 +166,55 @@ def lose(site: Restorable) -> int:
     site.until(lambda: site.runs(lost))
     assert (site.generation(), site.noted(EventType.NEW_GENERATION)) == (before, [])
     return lost
+
+
+@pytest.mark.soak
+def test_a_dump_that_was_put_back_by_hand_is_noticed_at_the_start(ground, people, postgres):
+    site = Dumped(ground, people[0], postgres=postgres)
+    try:
+        lost = lose(site)
+        before = site.generation()
+        site.kill()
+        site.put_back()
+        again = site.submit(WAITS.format("further", 3))
+        assert again == lost
+        site.start()
+        site.until(lambda: site.held() == [(lost, site.user)])
+        assert (site.generation() != before, len(site.noted(EventType.NEW_GENERATION))) == (True, 1)
+        (site.home / "enough").touch()
+        site.until(lambda: site.runs(again) and not site.held())
+        (site.home / "further").touch()
+        site.until(site.all_over)
+        assert site.job(again).exit_code == 3 << 8
+    finally:
+        site.close()
+
+
+@pytest.mark.soak
+@pytest.mark.component("sshd")
+@pytest.mark.component("ip")
+def test_a_node_that_is_away_at_the_start_names_its_lost_job_when_it_is_back(ground, people):
+    with cluster(ground, people[0], ("", ""), made_as=RestoredCluster, more={"FINAUD_FREQUENCY": 1}) as site:
+        lost = lose(site)
+        machine = site.machines[site.node_of(lost)]
+        site.kill()
+        machine.link("down")
+        site.put_back()
+        again = site.submit(WAITS.format("further", 3))
+        assert again == lost
+        site.start()
+        site.until(lambda: site.runs(again), seconds=90)  # on the other machine
+        assert (site.machines[site.node_of(again)] is machine, site.held()) == (False, [])
+        machine.link("up")
+        site.until(lambda: site.held() == [(lost, site.user)], seconds=90)
+        assert f"on {machine.name} runs" in site.noted(EventType.UNKNOWN_JOB_FOUND)[0]
+        (site.home / "enough").touch()
+        site.until(lambda: not site.held())
+        assert site.runs(again)
+        (site.home / "further").touch()
+        site.until(site.all_over)
+        assert (site.job(again).exit_code, site.attempt(again).number) == (3 << 8, 1)
+        assert len(site.noted(EventType.UNKNOWN_JOB_ENDED)) == 1
 
 
 def spooled(site: Restorable) -> list[str]:

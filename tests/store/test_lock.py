@@ -33,16 +33,14 @@ def test_the_next_server_gets_in_when_the_first_has_closed(place: str, database:
 
 
 def test_the_next_server_gets_in_when_the_first_was_killed(place: str, database: Database):
-    first = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-c", _SERVER, place], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert first.stdout is not None
-    assert first.stdin is not None
-    assert first.stdout.readline() == "locked\n"
-    with pytest.raises(DatabaseHeld, match=f"process {first.pid} "):
-        database.lock(now=2000)
-    first.kill()
-    first.communicate()
+    ) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "locked\n"
+        with pytest.raises(DatabaseHeld, match=f"process {first.pid} "):
+            database.lock(now=2000)
+        first.kill()
     _until_free(database)
 
 
