@@ -4,7 +4,7 @@ import contextlib
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from oarlock.model.resource import ResourceState
 from oarlock.store.queries import attempts, events, resources
@@ -48,13 +48,10 @@ class Cluster(Instance):
             return [one.event.description for one in events.of_jobs(tx, [job]) if one.event.type == kind]
 
 
-C = TypeVar("C", bound=Cluster)
-
-
 @contextlib.contextmanager
 def cluster(
-    ground: Path, user: str, sshd: Sequence[str] = ("", "", ""), *, made_as: type[C] = Cluster, **more: Any
-) -> Iterator[C]:
+    ground: Path, user: str, sshd: Sequence[str] = ("", "", ""), *, made_as: type[Cluster] = Cluster, **more: Any
+) -> Iterator[Cluster]:
     """Build machines, one for each of `sshd` (settings added to its sshd), and an instance on them."""
     with bed.rack(ground) as rack:
         for lines in sshd:
