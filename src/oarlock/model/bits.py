@@ -1,4 +1,4 @@
-"""Reading a set that is an integer: bit i stands for member i."""
+"""Sets as integers: bit i stands for member i."""
 
 import re
 
@@ -7,7 +7,10 @@ _MEMBERS = [tuple(bit for bit in range(8) if byte >> bit & 1) for byte in range(
 
 
 def positions(bits: int) -> list[int]:
-    """Return the members of a set, lowest first. Long gaps cost next to nothing."""
+    """Return the members of a set, lowest first.
+
+    Runs of nonzero bytes are found by a regular expression, at the speed of C: long gaps cost next to nothing.
+    """
     members: list[int] = []
     for run in _NOT_EMPTY.finditer(bits.to_bytes((bits.bit_length() + 7) // 8, "little")):
         at = run.start() * 8

@@ -9,7 +9,7 @@ from oarlock.model.event import Event
 
 
 class Placement(Struct, frozen=True):
-    """A job's place in a plan: [start, stop) on `resources`, a set that `Plan.ids` explains."""
+    """A job's place in a plan: [start, stop) on `resources`, a set of positions in `Plan.ids`."""
 
     job_id: int
     moldable_id: int
@@ -19,22 +19,22 @@ class Placement(Struct, frozen=True):
 
 
 class Obstacle(StrEnum):
-    """Why a job has no place, or not now; `plan.explain` makes the sentence."""
+    """Why a job has no place, or not now; `plan.explain` writes the sentence."""
 
-    BUSY = "busy"  # others have what it needs until its start
+    BUSY = "busy"  # other jobs hold what it needs until its start
     TOO_BIG = "too big"  # the cluster never has that much, even empty
     UNAVAILABLE = "unavailable"  # enough exists, but not enough of it is Alive
     DEPENDENCY = "dependency"  # a job it depends on is not over
     BROKEN_DEPENDENCY = "broken dependency"  # a job it depends on failed: it will never start
     QUEUE_STOPPED = "queue stopped"
-    OUT_OF_TIME = "out of time"  # the pass ran out of time; it goes on at the next one
-    FAR_BACK = "far back"  # behind the jobs of its queue that one pass looks at
+    OUT_OF_TIME = "out of time"  # the pass ran out of time; the next one continues
+    FAR_BACK = "far back"  # behind the jobs of its queue that one pass plans
     MISSED = "missed"  # a reservation whose end has passed
     CONFLICT = "conflict"  # a reservation whose date is taken
     ALWAYS_ASSIGNED = "always assigned"  # a resource that every job needs is not Alive
-    QUOTA = "quota"  # a quota never lets it have that much, or not at that date
-    POSTPONED = "postponed"  # it asked not to start yet, and its queue promises it no date
-    CONTAINER = "container"  # the container it belongs into is not there, or never has that much for so long
+    QUOTA = "quota"  # a quota never allows that much, or not at that date
+    POSTPONED = "postponed"  # it has an own earliest start, and its queue promises no date
+    CONTAINER = "container"  # its container does not exist, or never has that much for so long
     MAINTENANCE = "maintenance"  # a window it would run into
     DEADLINE = "deadline"  # it could not be over by its deadline
     SET_ASIDE = "set aside"  # planning it failed
@@ -50,7 +50,7 @@ class Unplaced(Struct, frozen=True):
 
 
 class PriorityTerm(Struct, frozen=True):
-    """One thing that speaks for a job: how much, from 0 to 1, in words, and how much that weighs."""
+    """One term of a priority: its factor from 0 to 1, a description, and its weight."""
 
     name: str
     factor: float
@@ -64,7 +64,7 @@ class PriorityTerm(Struct, frozen=True):
 
 
 class Priority(Struct, frozen=True):
-    """How much speaks for a job in its queue, and what that is made of; the highest is planned first."""
+    """The priority of a job in its queue, with its terms; the highest is planned first."""
 
     job_id: int
     total: float
@@ -74,7 +74,7 @@ class Priority(Struct, frozen=True):
 class WaitReason(Struct, frozen=True):
     """Why a job does not run: a sentence, the predicted start, and a request that would start at once if there is one.
 
-    `smaller` is a request text (`-l …`) for fewer resources, or for less time. `priority`: where its queue weighs jobs.
+    `smaller` is a request text (`-l …`) for fewer resources, or for less time. `priority`: in queues ordered by it.
     """
 
     job_id: int
@@ -89,8 +89,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     """What one pass decided; the same snapshot and instant always give the same plan.
 
     `ids[i]` is the resource that bit i of a placement stands for (0: no resource). `start` are jobs to launch now,
-    `accept` and `refuse` answer new reservations (a missed one is refused too, and whoever cannot keep its deadline),
-    `kill` are best-effort jobs whose resources are wanted now, `wake` are names of sleeping nodes that planned jobs
+    `accept` and `refuse` answer new reservations (missed ones, and jobs past their deadline, are refused too),
+    `kill` are best-effort jobs whose resources are needed now, `wake` are names of sleeping nodes that planned jobs
     need. `orphans` are inner jobs whose container was not seen: it may be held, or over. `unfinished`: time ran out.
     """
 

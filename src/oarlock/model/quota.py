@@ -1,11 +1,11 @@
-"""Quotas as a site writes them: rules, sets of rules with a name, and the calendar that says when each set holds."""
+"""Quotas as a site writes them: rules, named sets of rules, and the calendar of when each set holds."""
 
 from msgspec import Struct
 
 from oarlock.model.errors import ConfigRefused, OarlockError
 
 ALWAYS = "quotas"
-"""The name of the set that holds where the calendar says nothing."""
+"""The name of the set that holds where the calendar names none."""
 
 Date = tuple[int, int, int, int, int]
 """A local date: year, month, day, hour, minute."""
@@ -22,7 +22,7 @@ class UnknownQuota(OarlockError):
 
 
 class QuotaAmount(Struct, frozen=True):
-    """A limit; with `of_all`, so many times the number of resources there are. Less than 0 is no limit."""
+    """A limit; with `of_all`, a multiple of the number of resources of the cluster. A negative number is no limit."""
 
     number: float
     of_all: bool = False
@@ -33,7 +33,7 @@ class QuotaAmount(Struct, frozen=True):
 
 
 class WrittenRule(Struct, frozen=True):
-    """A rule as it is written: whom it speaks of, and its three limits (resource-hours in hours)."""
+    """A rule as it is written: which jobs it selects, and its three limits (resource-hours in hours)."""
 
     queue: str
     project: str
@@ -62,7 +62,7 @@ class OneShotQuota(Struct, frozen=True):
 
 
 class QuotaBook(Struct, frozen=True):
-    """All that a site says about quotas. `otherwise` names the set for the rest of the week."""
+    """All quotas of a site. `otherwise` names the set for the rest of the week."""
 
     sets: dict[str, tuple[WrittenRule, ...]] = {}
     week: tuple[QuotaPeriod, ...] = ()

@@ -1,8 +1,7 @@
-"""What the scheduler looks at: everything it needs of one instant, read once, never changed.
+"""The input of the scheduler: everything it needs of one instant, read once, never changed.
 
-Resources are a table of columns in the order in which the scheduler prefers them; a set of resources is an `int`
-whose bit i stands for row i. Jobs that ask the same share a `Shape`, so that it is compiled once.
-These records travel to the planning process, hence msgspec.
+Resources are a table of columns. Jobs with the same request share a `Shape`, so that it is compiled once. These records
+are sent to the planning process, so they are msgspec structs.
 """
 
 from msgspec import Struct
@@ -14,7 +13,7 @@ from oarlock.model.resource import Value
 
 
 class ResourceTable(Struct, frozen=True):
-    """The resources that are not Dead, a tuple a column; `ids` and all columns have the same length and order."""
+    """The resources that are not Dead, one tuple per column; `ids` and all columns have the same length and order."""
 
     ids: tuple[int, ...]
     columns: dict[str, tuple[Value, ...]]
@@ -35,12 +34,12 @@ class Queue(Struct, frozen=True):
 
     @property
     def predicts(self) -> bool:
-        """Whether its policy plans with the time that jobs will probably take."""
+        """Whether its policy plans with predicted run times."""
         return "predict" in self.policy.split("+")[1:]
 
     @property
     def keeps_dates(self) -> bool:
-        """Whether its policy keeps the dates that jobs were told."""
+        """Whether its policy keeps promised dates."""
         return self.policy.split("+")[0] == "conservative"
 
     @property
@@ -51,7 +50,7 @@ class Queue(Struct, frozen=True):
 
 
 class Shape(Struct, frozen=True):
-    """What is asked for without the walltime: groups, and the condition (`-p`) that holds for all of them."""
+    """A request without its walltime: groups, and the condition (`-p`) on all of them."""
 
     groups: tuple[ResourceGroup, ...]
     where: Condition | None = None
@@ -66,7 +65,7 @@ class Choice(Struct, frozen=True):
 
 
 class Dependency(Struct, frozen=True):
-    """A job that must be over first, and where it stands."""
+    """A job that must end first, and its state."""
 
     job_id: int
     state: JobState
@@ -74,7 +73,7 @@ class Dependency(Struct, frozen=True):
 
 
 class WaitingJob(Struct, frozen=True, kw_only=True):
-    """A job that wants a place. `start` is the date a reservation asks for.
+    """A job that waits for a place. `start` is the requested date of a reservation.
 
     It starts no earlier than `not_before` and is over by `deadline`, where it has one; a reservation has its own dates.
     `unread`: how many jobs just like it, of the same user, wait behind it and are not in the snapshot.
@@ -120,7 +119,7 @@ class PlacedJob(Struct, frozen=True, kw_only=True):
 class Usage(Struct, frozen=True):
     """Resource-seconds of a queue's accounting rows inside the fair-sharing window.
 
-    `decayed_by_user`: what counts less the longer ago it was; empty where nobody weighs it.
+    `decayed_by_user`: usage that decays with its age; empty where no queue is ordered by priority.
     """
 
     used: int = 0
@@ -132,7 +131,7 @@ class Usage(Struct, frozen=True):
 
 
 class QuotaRule(Struct, frozen=True):
-    """At most so many resources, jobs and resource-seconds at once for whom it names; -1 is no limit.
+    """Limits on the resources, jobs and resource-seconds in use at once by the jobs it selects; -1 is no limit.
 
     `*` stands for all together, `/` for each by itself (not for types).
     """
@@ -155,7 +154,7 @@ class QuotaSpan(Struct, frozen=True):
 
 
 class MaintenanceWindow(Struct, frozen=True):
-    """Maintenance: nobody's job runs on these resources (ids) during [start, stop).
+    """Maintenance: no job runs on these resources (ids) during [start, stop).
 
     `lost_job` is the number of a job that a lost database began and that still runs on them; 0 in maintenance proper.
     """
@@ -168,7 +167,7 @@ class MaintenanceWindow(Struct, frozen=True):
 
 
 class Promise(Struct, frozen=True):
-    """The place that a waiting job was told by an earlier pass; `resources` are ids."""
+    """The place that an earlier pass promised a waiting job; `resources` are ids."""
 
     moldable_id: int
     start: int
@@ -179,7 +178,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     """One instant of the cluster. Queues by decreasing priority, jobs by increasing id.
 
     `recent`: how long the last two jobs of each user ran, in seconds, the last one first; where a queue predicts.
-    `promised`: what waiting jobs were told, by their numbers; where a queue keeps dates.
+    `promised`: promises to waiting jobs, by job id; where a queue keeps dates.
     """
 
     resources: ResourceTable

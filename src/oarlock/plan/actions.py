@@ -111,7 +111,7 @@ def _held_by_others(planner: "Planner", job: PlacedJob, resources: int) -> int:
         for other, settled in planner.occupancies.settled.items()
         if other in planner.placed
         and planner.placed[other].state in HOLDS_RESOURCES
-        and kind.sees(settled.kind)
+        and kind.is_blocked_by(settled.kind)
         and settled.occupation.resources & resources
     )
 

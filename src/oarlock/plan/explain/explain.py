@@ -1,6 +1,6 @@
-"""Why a job does not run yet, in a sentence with numbers; and when somebody could get what.
+"""Explanations: why a job does not run yet, in a sentence with numbers; and when a request could start.
 
-Jobs that ask the same for the same time share most of the answer, so it is worked out once for them.
+Jobs with the same request and walltime share most of the explanation, so it is computed once for them.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ Instant = Callable[[int], str]
 
 
 class RequestSituation(NamedTuple):
-    """What a request of a certain length meets now: the same for all jobs that ask so."""
+    """What is free now for a request of a certain length; the same for all jobs with this request."""
 
     asks: str
     numbers: str
@@ -43,7 +43,7 @@ class RequestSituation(NamedTuple):
 
 
 class Explainer:
-    """Answers questions about a plan that was made; a new one is needed when anything has changed."""
+    """Explains a finished plan; after any change a new explainer is needed."""
 
     def __init__(self, planner: Planner, *, at: Instant | None = None) -> None:
         self._planner = planner
@@ -63,7 +63,7 @@ class Explainer:
         )
 
     def why(self, job_id: int) -> WaitReason:
-        """Explain why a waiting job does not run now; where its queue weighs jobs, with what speaks for it."""
+        """Explain why a waiting job does not run now; with its priority where the queue is ordered by it."""
         reason = self._why(job_id)
         job = self._planner.waiting[job_id]
         queue = next((queue for queue in self._planner.queues if queue.name == job.queue), None)
@@ -89,12 +89,12 @@ class Explainer:
         cause = self._cause(job, placement, situation)
         kept = self._kept_for(job_id, situation.idle) if situation.idle else ""
         says = f"needs {situation.asks}; {situation.numbers}{kept}{cause}"
-        # Whoever waits for another job starts no sooner with less.
+        # A job that waits for a dependency does not start sooner with a smaller request.
         smaller = None if self._required(job) else self._smaller(job_id, kind, choice)
         return WaitReason(job_id, Obstacle.BUSY, says, placement.start, smaller)
 
     def when(self, shape: Shape, walltime: int, *, kind: OccupancyKind | None = None) -> FreeWindow | None:
-        """Find when somebody who asks now, behind everybody else, could have this for so long; None: never."""
+        """Return the earliest window of a request submitted now, after all other jobs; None if there is none."""
         kind = kind or OccupancyKind()
         fit = self._planner.fitter.compile(shape)
         return self._planner.occupancies.occupancy(kind).find(fit, self._planner.hole_length(kind, walltime))
@@ -125,7 +125,7 @@ class Explainer:
         return WaitReason(job.job_id, unplaced.obstacle, says, unplaced.earliest)
 
     def _out_of_reach(self, job: WaitingJob, unplaced: Unplaced) -> WaitReason:
-        """Return how many such units exist, how many can be used, and what became of the others."""
+        """Explain how many such units exist, how many can be used, and why the others cannot."""
         shape = self._planner.shapes[job.choices[0].shape]
         level, obstacle = _counting(shape), unplaced.obstacle
         if level is None:
@@ -141,11 +141,11 @@ class Explainer:
         return WaitReason(job.job_id, obstacle, f"needs {describe_shape(shape)}; {counted}", unplaced.earliest)
 
     def _without_date(self, job: WaitingJob, unplaced: Unplaced) -> WaitReason:
-        """Describe what a job meets now that is not promised a date, and what would start at once."""
+        """Explain why a job without a promised date waits, and suggest a request that would start at once."""
         try:
             kind, choice = self._planner.kind(job), job.choices[0]
             situation = self._situation(kind, choice)
-        except OarlockError:  # it was not looked at, so nobody noticed that it cannot be planned
+        except OarlockError:  # it was not planned, so its error did not appear before
             return WaitReason(job.job_id, unplaced.obstacle, unplaced.detail)
         may_backfill = self._planner.may_backfill(job) and self._planner.fit(choice.shape).monotone
         kept = self._kept_for(job.job_id, situation.idle) if situation.idle else ""
@@ -202,7 +202,7 @@ class Explainer:
         return ""
 
     def _cause(self, job: WaitingJob, placement: Placement, situation: RequestSituation) -> str:
-        """Describe what has to happen before the job starts: somebody leaves, or a job it depends on ends."""
+        """Describe what has to happen before the job starts: an occupation ends, or a dependency, or maintenance."""
         leaving = [
             job_id
             for job_id, occupation in self._leaving.get(placement.start, ())
@@ -219,7 +219,7 @@ class Explainer:
         return f"; it starts {self._at(placement.start)}"
 
     def overdue(self, job: PlacedJob) -> str:
-        """Describe what an accepted reservation waits for whose date has come."""
+        """Describe what an accepted reservation waits for after its date has come."""
         return unavailable.overdue_reservation(self._planner, job, self._at)
 
     def _required(self, job: WaitingJob) -> list[int]:
@@ -227,9 +227,9 @@ class Explainer:
         return [needed.job_id for needed in job.after if needed.job_id in self._planner.ends]
 
     def _smaller(self, job_id: int, kind: OccupancyKind, choice: Choice) -> str | None:
-        """Find a request that would start at once in the place of this one; the same for all that ask the same.
+        """Return a smaller request that would start at once instead of this one; cached for jobs with the same request.
 
-        A job's own stay to come is not in its way: what is free until then could be had now.
+        A job's own planned occupation does not block it: what is free until then counts as free now.
         """
         fit = self._planner.fit(choice.shape)
         if not fit.monotone:
@@ -258,7 +258,7 @@ class Explainer:
         stop = now + self._planner.hole_length(kind, choice.walltime)
         fewer = fit.offers((free.until(stop) | own) & ready) if level is not None else 0
         if level is not None and 0 < fewer < level.count:
-            return _told(shape, choice.walltime, fewer)
+            return _request_text(shape, choice.walltime, fewer)
         if kind.besteffort or not fit.fits(free.until(now + 1) & ready):
             return None
         until = free.longest(fit)
@@ -266,17 +266,17 @@ class Explainer:
         walltime = min(hole - self._planner.settings.security_time, choice.walltime - 1)
         if walltime < SHORTEST or hole < self._planner.settings.minimum_hole:
             return None
-        return _told(shape, walltime, None)
+        return _request_text(shape, walltime, None)
 
 
 def _counting(shape: Shape) -> Level | None:
-    """Return the outermost level, if there is one group and a number is asked for."""
+    """Return the outermost level if the request has one group and a number at that level."""
     level = shape.groups[0].levels[0]
     return level if len(shape.groups) == 1 and level.count > 0 else None
 
 
-def _told(shape: Shape, walltime: int, count: int | None) -> str:
-    """Write a shape as the user would ask for it; with another number of outermost units, if one is given."""
+def _request_text(shape: Shape, walltime: int, count: int | None) -> str:
+    """Return a shape as the text of a request, with another number of outermost units if one is given."""
     groups = [ResourceGroup(group.levels, user_condition(group.where)) for group in shape.groups]
     if count is not None:
         outer, *inner = groups[0].levels
@@ -289,7 +289,7 @@ def _are(count: int) -> str:
 
 
 def add_job(planner: Planner, job: WaitingJob) -> Placement | Unplaced:
-    """Place a new job behind all others, in a plan that was just made."""
+    """Place a new job after all others, in a finished plan; return its placement, or why it has none."""
     planner.add(job)
     return planner.placements.get(job.job_id) or planner.unplaced[job.job_id]
 

@@ -1,4 +1,4 @@
-"""Why a job that has a place later is held back: its own date, a quota, its container, maintenance; in a sentence."""
+"""Why a job with a later place does not start now: its own date, a quota, its container, maintenance."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from oarlock.plan.timeline.occupancy import Occupation
 
 
 class HeldBack(NamedTuple):
-    """What holds a job back, and the sentence about it."""
+    """The limit that delays a job, and the sentence about it."""
 
     obstacle: Obstacle
     says: str
@@ -27,9 +27,9 @@ def held_back(
     free: int,
     at: Callable[[int], str],
 ) -> HeldBack | None:
-    """Return which limit keeps a job from starting now; None if none does.
+    """Return the limit that keeps a job from starting now; None if none does.
 
-    `free` is what it could have now (nodes, if it asks for nodes), its own stay to come left out.
+    `free` is what it could have now (nodes, if it requests nodes), without regard to its own planned occupation.
     """
     if placement.start == job.not_before > planner.now:
         return HeldBack(Obstacle.BUSY, f"asked to start {at(job.not_before)} at the earliest")
@@ -44,7 +44,7 @@ def held_back(
 
 
 def ending_at(planner: Planner, placement: Placement) -> str:
-    """Name the windows at whose end a place begins, on resources that it has."""
+    """Name the windows on a placement's resources that end at its start."""
     windows = [
         window
         for window in planner.limits.windows

@@ -1,4 +1,4 @@
-"""What a request could use and cannot have now, and why: Suspected, drained, Absent, in maintenance, gone."""
+"""Which resources of a request are unavailable now, and why: Suspected, drained, Absent, in maintenance, gone."""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ _NOT_DRAINED = Compare("=", Column("drain"), Literal("NO"))
 def counts(planner: "Planner", shape: Shape) -> tuple[int, int, str]:
     """Count the units that match a request, those usable now, and name the others: `2 Suspected, 1 drained`.
 
-    A drained node matches as well: whoever asks for it should read why it is not there.
+    A drained node matches as well, so that the reason names it.
     """
     fitter = planner.fitter
     fit, strict = fitter.compile(_with_drained(shape)), fitter.compile(shape)
@@ -40,7 +40,7 @@ def nodes(planner: "Planner") -> str:
 
 
 def overdue_reservation(planner: "Planner", job: PlacedJob, at: Callable[[int], str]) -> str:
-    """Describe what an accepted reservation waits for whose date has come."""
+    """Describe what an accepted reservation waits for after its date has come."""
     resources = planner.layout.bits_of(job.resources)
     absent = [f"{names} ({why})" for why, names in _where(planner, resources)]
     if gone := len(job.resources) - resources.bit_count():
@@ -55,7 +55,7 @@ def overdue_reservation(planner: "Planner", job: PlacedJob, at: Callable[[int], 
 
 
 def _where(planner: "Planner", resources: int) -> Iterator[tuple[str, str]]:
-    """Yield why resources cannot be had, and the nodes they are on."""
+    """Yield why resources are unavailable, and the nodes they are on."""
     for why, bits in _reasons(planner):
         if bits & resources:
             yield why, fold(planner.layout.nodes_of(bits & resources)) or "some"
@@ -75,7 +75,7 @@ def _overstaying_jobs(planner: "Planner", resources: int) -> Iterator[tuple[int,
 
 
 def _reasons(planner: "Planner") -> Iterator[tuple[str, int]]:
-    """Yield every reason why resources cannot be used, with those it holds for; each resource under one of them."""
+    """Yield every reason for unavailable resources, with these resources; each resource under one reason."""
     layout = planner.layout
     state, following, drain = (_by_value(planner, column) for column in ("state", "next_state", "drain"))
     left = layout.everything

@@ -1,4 +1,4 @@
-"""Requests in words, for the sentences of `explain`."""
+"""Descriptions of requests, for the sentences of `explain`."""
 
 from itertools import pairwise
 
@@ -14,11 +14,11 @@ _ORDINARY = frozenset(
     Compare("=", Column(name), Literal(value))
     for name, value in (("type", "default"), ("desktop_computing", "NO"), ("drain", "NO"), ("besteffort", "YES"))
 )
-"""What the shipped rules add to every request; it says nothing to a person."""
+"""Tests that the shipped admission rules add to every request; users need not read them."""
 
 
 def describe_shape(shape: Shape) -> str:
-    """Describe what a shape asks for: "4 nodes with 8 cores each of `cluster = 'a'`"."""
+    """Return a description of a shape: "4 nodes with 8 cores each of `cluster = 'a'`"."""
     groups = " and ".join(_group(group) for group in shape.groups)
     condition = user_condition(shape.where)
     return f"{groups} of `{show(condition)}`" if condition is not None else groups
@@ -57,7 +57,7 @@ def _level(level: Level) -> str:
 
 
 def user_condition(condition: Condition | None) -> Condition | None:
-    """Return what the user asked for: a condition without what rules add to every request."""
+    """Return the user's part of a condition, without the tests that admission rules add to every request."""
     if condition in _ORDINARY:
         return None
     if isinstance(condition, And):

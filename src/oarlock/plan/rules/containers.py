@@ -109,7 +109,7 @@ class Containers:
         start, job_id = min((occupation.start, job_id) for job_id, occupation in self._occupations[container].items())
         return job_id, start
 
-    def shut(self, container: str) -> list[Occupation]:
+    def outside(self, container: str) -> list[Occupation]:
         """Return when which resources of a container do not belong to it."""
         occupations = list(self._occupations.get(container, {}).values())
         everything = self.resources(container)

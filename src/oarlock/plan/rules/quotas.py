@@ -162,11 +162,11 @@ class Quotas:
     def _find(self, job: WaitingJob | PlacedJob, *, besteffort: bool) -> "JobQuotas":
         limits, counters = [], dict[Selection, QuotaCounter]()
         for rules, spans in self._groups:
-            mine = [rule for rule in rules if _speaks_of(rule, job)]
+            mine = [rule for rule in rules if _selects(rule, job)]
             for rule in mine:
                 whose = _selection(rule, job)
                 counters[whose] = self._counters.setdefault((besteffort, whose), QuotaCounter())
-                if not any(_names(other, rule) for other in mine):
+                if not any(_replaces(other, rule) for other in mine):
                     limits.append(QuotaLimit(rule, spans, counters[whose]))
         return JobQuotas(tuple(limits), tuple(counters.values()))
 
@@ -240,14 +240,14 @@ def broken_quota(limits: Sequence[QuotaLimit], start: int, length: int, use: Quo
     """Describe the rule that such a job would break; an empty text if it breaks none."""
     for limit in limits:
         if limit.clear_from(start, length, use) > start:
-            return _told(limit, start, length, use)
+            return _describe_broken(limit, start, length, use)
     return ""
 
 
 _MEASURES = ("resource", "job", "resource-hour")
 
 
-def _told(limit: QuotaLimit, start: int, length: int, use: QuotaUse) -> str:
+def _describe_broken(limit: QuotaLimit, start: int, length: int, use: QuotaUse) -> str:
     rule = limit.rule
     taken = limit.counter.most(start, start + length)
     limits = zip(_MEASURES, (rule.resources, rule.jobs, rule.resource_seconds), use, taken, strict=True)
@@ -264,7 +264,7 @@ def _words(rule: QuotaRule) -> Selection:
     return rule.queue, rule.project, rule.job_type, rule.user
 
 
-def _speaks_of(rule: QuotaRule, job: WaitingJob | PlacedJob) -> bool:
+def _selects(rule: QuotaRule, job: WaitingJob | PlacedJob) -> bool:
     named = ((rule.queue, job.queue), (rule.project, job.project), (rule.user, job.user))
     if any(word not in {ALL_TOGETHER, EACH, own} for word, own in named):
         return False
@@ -282,7 +282,7 @@ def _selection(rule: QuotaRule, job: WaitingJob | PlacedJob) -> Selection:
     )
 
 
-def _names(other: QuotaRule, rule: QuotaRule) -> bool:
+def _replaces(other: QuotaRule, rule: QuotaRule) -> bool:
     """Return whether another rule replaces this one: it has names where this one has `/`."""
     mine, others = _words(rule), _words(other)
     pairs = zip(mine, others, strict=True)

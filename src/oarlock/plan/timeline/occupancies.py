@@ -22,7 +22,7 @@ class OccupancyKind(NamedTuple):
     placeholder: str | None = None  # it keeps its resources for jobs whose `allowed` has this name
     allowed: str | None = None
 
-    def sees(self, other: "OccupancyKind") -> bool:
+    def is_blocked_by(self, other: "OccupancyKind") -> bool:
         """Return whether jobs of the other kind block jobs of this kind.
 
         Jobs in different containers never share resources. Best-effort jobs block only each other; jobs of one
@@ -80,15 +80,15 @@ class Occupancies:
     ) -> None:
         """Add a job's occupation to every occupancy that it blocks; in `found_in` its resources are surely free."""
         self.settled[job_id] = JobOccupation(kind, occupation)
-        for seer, occupancy in self._by_kind.items():
-            if seer.sees(kind):
+        for other_kind, occupancy in self._by_kind.items():
+            if other_kind.is_blocked_by(kind):
                 occupancy.add(job_id, occupation, exclusive=occupancy is found_in)
 
     def remove(self, job_id: int) -> JobOccupation:
         """Remove a job's occupation from every occupancy."""
         settled = self.settled.pop(job_id)
-        for seer, occupancy in self._by_kind.items():
-            if seer.sees(settled.kind):
+        for other_kind, occupancy in self._by_kind.items():
+            if other_kind.is_blocked_by(settled.kind):
                 occupancy.remove(job_id)
         return settled
 
@@ -111,7 +111,7 @@ class Occupancies:
         for number, occupation in enumerate(self._unavailable(kind), 1):
             occupancy.add(-number, occupation, exclusive=False)
         for job_id, settled in self.settled.items():
-            if kind.sees(settled.kind):
+            if kind.is_blocked_by(settled.kind):
                 occupancy.add(job_id, settled.occupation, exclusive=False)
         return occupancy
 
@@ -119,7 +119,7 @@ class Occupancies:
         """Return when resources are unavailable: windows and, for inner jobs, the time outside of the container."""
         away = list(self._windows)
         if kind.container is not None:
-            away += self._containers.shut(kind.container)
+            away += self._containers.outside(kind.container)
         if not kind.reservation:
             # A node that can be woken is unavailable again after its date.
             away += [Occupation(until, FOREVER, resources) for until, resources in self._available.asleep]

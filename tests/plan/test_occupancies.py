@@ -31,7 +31,7 @@ ADA, BOB = OccupancyKind(sharing=SharingClass("ada", "*")), OccupancyKind(sharin
     ],
 )
 def test_who_is_in_whose_way(one, other, seen):
-    assert one.sees(other) is seen
+    assert one.is_blocked_by(other) is seen
 
 
 def board(resources, **settings):
