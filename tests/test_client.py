@@ -185,7 +185,7 @@ def test_an_answer_without_a_sentence_is_a_failure_of_the_server(server, answer)
 @pytest.mark.parametrize("answer", [b"SSH-2.0-OpenSSH\r\n\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: many\r\n\r\n"])
 def test_something_else_on_the_socket_is_told_as_such(server, answer):
     server.says(answer)
-    with pytest.raises(RequestRefused, match="no Oarlock server"):
+    with pytest.raises(RequestRefused, match="not an Oarlock server"):
         Client(server.address).queues()
 
 
@@ -223,7 +223,7 @@ def test_a_server_on_the_network_is_not_asked_without_a_token(monkeypatch, token
 
 @pytest.mark.parametrize("address", ["https://host", "http://", "http://host:port", "http://hôte"])
 def test_an_address_that_leads_nowhere_is_refused(address):
-    with pytest.raises(RequestRefused, match="is no address of a server") as refused:
+    with pytest.raises(RequestRefused, match="is not the address of a server") as refused:
         Client(address)
     assert refused.value.kind == "BadAddress"
 

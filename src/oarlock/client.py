@@ -264,7 +264,7 @@ def _url(server: str) -> tuple[str, str, int, str]:
         name, port = host, str(PORT)
     if scheme != "http" or not name or not port.isdecimal() or not host.isascii():
         raise RequestRefused(
-            f"`{server}` is no address of a server.",
+            f"`{server}` is not the address of a server.",
             kind="BadAddress",
             hint=f"Give the path of a socket, or http://NAME:{PORT} (an ssh tunnel makes that one private).",
         )
@@ -298,8 +298,8 @@ def _exchange(connection: _socket.socket, request: bytes) -> tuple[int, bytes]:
         connection.settimeout(ANSWER_SECONDS)
         connection.sendall(request)
         return received(connection)
-    except NotHttp as said:
-        sentence = f"What answers there is no Oarlock server: it says `{said}`."
+    except NotHttp as beginning:
+        sentence = f"What answers there is not an Oarlock server: it says `{beginning}`."
         raise RequestRefused(sentence, kind="ServerFailed", hint=f"Look at --server or ${VARIABLE}.") from None
     finally:
         connection.close()

@@ -17,8 +17,7 @@ from oarlock.model.errors import ConfigRefused
 from oarlock.model.resource import DEFAULT_ORDER, ResourceOrder
 from oarlock.settings import kinds
 from oarlock.settings import reader as settings_reader
-from oarlock.settings.declare import SettingSection
-from oarlock.settings.kinds import Network, SettingKind
+from oarlock.settings.kinds import Network, SettingKind, SettingSection
 from oarlock.settings.secret import Secret
 
 SYSTEM_FILE = Path("/etc/oarlock/oar.conf")

@@ -142,10 +142,10 @@ def test_the_highest_value_of_a_property_is_told(run, server):
     ("words", "code", "told"),
     [
         ([], 1, "Nothing is asked for.\n  Give -a, -s, -m, -d or -p.\n"),
-        (["node5"], 1, "`node5` is no option.\n  -h node5 names a node.\n"),
+        (["node5"], 1, "`node5` is not an option.\n  -h node5 names a node.\n"),
         (["-a", "-s", "Suspected"], 1,
-         "`Suspected` is no state to ask for.\n  Ask for Alive, Absent, Dead.\n"),
-        (["-r", "33", "-p", "foo"], 10, "`foo` is no property.\n  Write it as NAME=VALUE.\n"),
+         "`Suspected` is not a state to ask for.\n  Ask for Alive, Absent, Dead.\n"),
+        (["-r", "33", "-p", "foo"], 10, "`foo` is not a property.\n  Write it as NAME=VALUE.\n"),
         (["-m", "maybe"], 1, "--maintenance is on or off, not `maybe`.\n  Write --maintenance=on.\n"),
         (["-m", "on", "-s", "Dead"], 1, "-m and -s cannot be given together.\n  -m sets the state itself.\n"),
         (["-h", "a", "-r", "1", "-s", "Dead"], 1,

@@ -63,7 +63,7 @@ def test_who_may_not_read_it_is_told_so(run, server):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--since", "yesterday"), "oarlock: --since: `yesterday` is no date.\n"),
+        (("--since", "yesterday"), "oarlock: --since: `yesterday` is not a date.\n"),
         (("--job", "x"), "--job takes a whole number, not `x`."),
     ],
 )

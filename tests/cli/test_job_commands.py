@@ -106,7 +106,7 @@ def test_giving_up_a_job_is_for_administrators(run, server):
     [
         ("oardel", [], 1, 'No job is named.\n  oardel JOB..., or oardel --sql "CONDITION"\n'),
         ("oarhold", [], 1, 'No job is named.\n  oarhold JOB..., or oarhold --sql "CONDITION"\n'),
-        ("oardel", ["abc"], 4, "`abc` is no job number.\n  `oarstat` lists the jobs.\n"),
+        ("oardel", ["abc"], 4, "`abc` is not a job number.\n  `oarstat` lists the jobs.\n"),
         ("oardel", ["-s", "FOO", "1"], 1, "There is no signal `FOO`.\n  `kill -l` lists them.\n"),
         ("oardel", ["-s", "SIG_DFL", "1"], 1, "There is no signal `SIG_DFL`.\n  `kill -l` lists them.\n"),
         ("oardel", ["-s", "65", "1"], 1, "There is no signal `65`.\n  `kill -l` lists them.\n"),

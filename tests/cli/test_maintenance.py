@@ -46,7 +46,7 @@ def test_names_that_would_work_on_a_terminal_are_shown(run, server):
 
 def test_a_window_is_removed_or_the_refusal_is_told(run, server):
     server.says(ok({}))
-    assert run("oarlock", "maintenance", "remove", "3").out == "Maintenance 3 is no more.\n"
+    assert run("oarlock", "maintenance", "remove", "3").out == "Maintenance 3 is removed.\n"
     server.says(refusal(404, "UnknownWindow", "There is no maintenance 3.", "List them."))
     ran = run("oarlock", "maintenance", "remove", "3")
     assert (ran.code, ran.err) == (2, "oarlock: There is no maintenance 3.\n  List them.\n")
@@ -54,7 +54,7 @@ def test_a_window_is_removed_or_the_refusal_is_told(run, server):
 
 def test_a_bad_date_is_refused(run):
     ran = run("oarlock", "maintenance", "add", "x", "soon", "2030-01-02")
-    assert (ran.code, ran.err) == (2, 'oarlock: START: `soon` is no date.\n  Write it as "YYYY-MM-DD hh:mm:ss".\n')
+    assert (ran.code, ran.err) == (2, 'oarlock: START: `soon` is not a date.\n  Write it as "YYYY-MM-DD hh:mm:ss".\n')
 
 
 def test_config_refuses_a_bad_file_of_quotas(run, tmp_path):

@@ -81,7 +81,7 @@ def test_events_of_nodes_are_told(run, server, words, path):
 
 def test_a_date_that_is_none_is_refused(run):
     assert run("oarnodes", "-e", "yesterday") == Ran(
-        1, "", 'oarnodes: --events: `yesterday` is no date.\n  Write it as "YYYY-MM-DD hh:mm:ss".\n'
+        1, "", 'oarnodes: --events: `yesterday` is not a date.\n  Write it as "YYYY-MM-DD hh:mm:ss".\n'
     )
 
 

@@ -324,7 +324,7 @@ def test_consumption_of_a_user_is_summed_by_project_with_its_karma(run, server):
         (["--nosuch"], 1, "There is no option --nosuch.\n"),
         (["-g", "garbage"], 1, "--gantt takes two dates, not `garbage`.\n"),
         (["--accounting", "garbage"], 1, "--accounting takes two dates, not `garbage`.\n"),
-        (["-j", "abc"], 255, "`abc` is no job number.\n"),
+        (["-j", "abc"], 255, "`abc` is not a job number.\n"),
         (["-j"], 255, "No job is named, neither here nor by $OAR_JOB_ID.\n"),
     ],
 )
@@ -342,7 +342,7 @@ def test_a_format_that_is_not_there_is_refused(run, server):
 
 
 def test_a_bare_number_is_answered_with_the_option_it_needs(run):
-    assert run("oarstat", "78").err == "oarstat: `78` is no option.\n  oarstat -j 78\n"
+    assert run("oarstat", "78").err == "oarstat: `78` is not an option.\n  oarstat -j 78\n"
 
 
 def test_a_refusal_of_the_server_is_told(run, server):

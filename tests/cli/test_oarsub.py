@@ -115,7 +115,7 @@ def test_a_directory_whose_name_is_no_text_is_told_and_another_can_be_given(run,
     strange = os.fsencode(tmp_path) + b"/\xff"
     os.mkdir(strange)  # noqa: PTH102 - a name that is no text
     assert run("oarsub", "true", cwd=strange).err == (
-        "oarsub: The name of this directory is no text in UTF-8.\n  Go elsewhere, or give -d /PATH.\n"
+        "oarsub: The name of this directory is not valid UTF-8.\n  Go elsewhere, or give -d /PATH.\n"
     )
     server.says(DONE)
     assert run("oarsub", "-d", "/tmp", "true", cwd=strange).code == 0
@@ -140,7 +140,7 @@ def test_a_line_of_a_parameter_file_ends_where_lines_end_and_nowhere_else(run, s
 def test_a_parameter_file_that_is_no_text_is_refused_with_the_place(run, server, tmp_path):
     (tmp_path / "params").write_bytes(b"caf\xe9\n")
     ran = run("oarsub", "--array-param-file", "params", "./x")
-    told = "The parameter file params cannot be read: byte 4 of it is no UTF-8."
+    told = "The parameter file params cannot be read: byte 4 of it is not valid UTF-8."
     assert (ran.code, ran.err) == (12, f"oarsub: {told}\n  `iconv -f latin1 -t utf8` converts older texts.\n")
     assert server.requests == []
 
@@ -205,9 +205,9 @@ def test_without_S_a_script_is_not_opened(submitted):
     ("text", "told"),
     [
         (None, "oarsub: The script ./s.sh cannot be read: No such file or directory.\n"),
-        ("echo\n", "oarsub: This is no script to look for `#OAR` lines in: expected"),
+        ("echo\n", "oarsub: This is not a script to look for `#OAR` lines in: expected"),
         ("#!/bin/sh\n#OAR --bogus 1\n", "oarsub: ./s.sh, line 2: There is no option --bogus.\n"),
-        ("#!/bin/sh\n\n#OAR -l nodes=1 ./prog\n", "oarsub: ./s.sh, line 3: `./prog` is no option.\n"),
+        ("#!/bin/sh\n\n#OAR -l nodes=1 ./prog\n", "oarsub: ./s.sh, line 3: `./prog` is not an option.\n"),
         ("#!/bin/sh\n#OAR -J\n", "oarsub: ./s.sh, line 2: --json has no place in a script.\n"),
     ],
 )
@@ -325,8 +325,8 @@ def test_a_dry_run_of_what_never_starts_tells_why(run, server):
         (["--checkpoint", "abc", "y"], 1, "--checkpoint takes a whole number, not `abc`.\n"),
         (["--signal", "FOO", "y"], 1, "--signal takes a whole number, not `FOO`.\n"),
         (["-a", "abc", "y"], 1, "-a takes a whole number, not `abc`.\n"),
-        (["-r", "tomorrow", "y"], 7, "-r: `tomorrow` is no date with a time.\n"),
-        (["-r", "2026-11-15 21:28", "y"], 7, "-r: `2026-11-15 21:28` is no date with a time.\n"),
+        (["-r", "tomorrow", "y"], 7, "-r: `tomorrow` is not a date with a time.\n"),
+        (["-r", "2026-11-15 21:28", "y"], 7, "-r: `2026-11-15 21:28` is not a date with a time.\n"),
         (["-S", "./nope.sh"], 12, "The script ./nope.sh cannot be read: No such file"),
     ],
 )

@@ -76,7 +76,7 @@ def test_values_have_their_kinds():
         (["-a", "-1"], "-a takes a whole number, not `-1`.", "Write -a, --anterior=JOB."),
         (
             ["-n", "caf\udce9"],
-            "`caf\\udce9` is no text in UTF-8.",
+            "`caf\\udce9` is not valid UTF-8.",
             "Type it anew, or look at the locale of your terminal.",
         ),
         (["-a", "٣"], "-a takes a whole number, not `٣`.", "Write -a, --anterior=JOB."),

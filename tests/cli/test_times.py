@@ -45,7 +45,7 @@ def test_durations_have_two_forms(seconds, duration, walltime):
      "2026-01-01 1:2", "2026-01", "26-x-01", "99999-01-01", "2026-01-01 1:2:3 x", "2026--1-01", "٢٠٢٦-01-01"],
 )  # fmt: skip
 def test_what_is_no_date_is_refused(text):
-    with pytest.raises(RequestRefused, match="is no date") as refused:
+    with pytest.raises(RequestRefused, match="is not a date") as refused:
         time_format.instant(text, what="--gantt")
     assert (refused.value.kind, refused.value.hint) == ("BadDate", 'Write it as "YYYY-MM-DD hh:mm:ss".')
 

@@ -130,7 +130,7 @@ def test_a_mistake_is_shown_at_its_place(text, at, expected):
         ("a = 1 && b = 1", "Write AND."),
         ("a = 1 || b = 1", "Write OR."),
         ("! a = 1", "Write NOT, or != for `differs from`."),
-        ("mem=16; drop table jobs", "A condition is no statement: it has no semicolon."),
+        ("mem=16; drop table jobs", "A condition is not a statement: it has no semicolon."),
         ("a = 1 -- b", "A condition has no comments."),
         ("a = 1 /* b */", "A condition has no comments."),
         ("lower(a) = 'x'", "A condition has no functions."),

@@ -148,7 +148,7 @@ def test_users_have_a_wait_under_every_policy_be_they_among_those_who_waited_mos
     [
         (["--policy", "eazy"], "There is no policy `eazy`."),
         (["--resources", "core=x"], "`core=x` in `core=x` is not a level of a tree."),
-        (["--since", "yesterday"], "`yesterday` is no date."),
+        (["--since", "yesterday"], "`yesterday` is not a date."),
         (["--since", "2026-01-01"], "small.swf is a file, of which all is replayed."),
         (["--csv", "/nowhere/jobs.csv"], "/nowhere/jobs.csv cannot be written: No such file or directory."),
         (["--html", "/"], "/ cannot be written: Is a directory."),

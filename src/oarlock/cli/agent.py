@@ -77,7 +77,7 @@ def _given(arguments: argparse.Namespace) -> dict[str, Any]:
 def _measuring(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--layout", metavar="NAME", help="auto (default), oarlock, oar2, oar3, slurm, or a site's own")
     group.add_argument("--layouts-file", metavar="FILE", help="a site's own layouts")
-    group.add_argument("--all-cgroups", dest="jobs_only", action="store_false", help="also cgroups that are no jobs")
+    group.add_argument("--all-cgroups", dest="jobs_only", action="store_false", help="also cgroups that are not jobs")
     group.add_argument("--scratch", metavar="PATH", nargs="+", help="file systems whose use is told (/scratch)")
     group.add_argument("--redfish", metavar="FILE", help="how to reach the management controller, for --enable redfish")
     group.add_argument("--cluster", metavar="NAME", help="a label `cluster` on everything")

@@ -53,7 +53,10 @@ def _options(directive: Directive, options: CommandOptions, path: str) -> Parsed
         raise _bad(path, directive, str(refused), refused.hint) from None
     if scanned_options.words:
         raise _bad(
-            path, directive, f"`{scanned_options.words[0]}` is no option.", "A command has no place in an #OAR line."
+            path,
+            directive,
+            f"`{scanned_options.words[0]}` is not an option.",
+            "An #OAR line holds no command.",
         )
     if kept := sorted(ONLY_TYPED & scanned_options.values.keys()):
         name = kept[0].replace("_", "-")

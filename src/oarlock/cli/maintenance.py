@@ -89,4 +89,4 @@ def _list(arguments: argparse.Namespace) -> None:
 
 def _remove(arguments: argparse.Namespace) -> None:
     _Windows(arguments.server).remove_window(arguments.number)
-    show_text(f"Maintenance {arguments.number} is no more.")
+    show_text(f"Maintenance {arguments.number} is removed.")

@@ -62,7 +62,7 @@ def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
     """Carry out the options in this order: add or choose, state, properties."""
     if parsed.words:
         raise RequestRefused(
-            f"`{parsed.words[0]}` is no option.", kind="BadOption", hint=f"-h {parsed.words[0]} names a node."
+            f"`{parsed.words[0]}` is not an option.", kind="BadOption", hint=f"-h {parsed.words[0]} names a node."
         )
     if (name := parsed.text("last_property_value")) is not None:
         _tell_last(client, name, out)
@@ -88,7 +88,7 @@ def _properties(parsed: ParsedOptions) -> dict[str, str]:
     for text in parsed.texts("property"):
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
-            raise RequestRefused(f"`{text}` is no property.", kind="BadProperty", hint="Write it as NAME=VALUE.")
+            raise RequestRefused(f"`{text}` is not a property.", kind="BadProperty", hint="Write it as NAME=VALUE.")
         values[name.strip()] = value.strip()
     if (drain := _switch(parsed, "drain")) is not None:
         values["drain"] = "YES" if drain else "NO"
@@ -108,7 +108,7 @@ def _state(parsed: ParsedOptions) -> str | None:
     word = parsed.text("state")
     if word is not None and word not in STATES:
         raise RequestRefused(
-            f"`{word}` is no state to ask for.", kind="BadOption", hint=f"Ask for {', '.join(STATES)}."
+            f"`{word}` is not a state to ask for.", kind="BadOption", hint=f"Ask for {', '.join(STATES)}."
         )
     away = _switch(parsed, "maintenance")
     if away is not None and word is not None:

@@ -72,7 +72,7 @@ def _list(client: Client, out: CommandOutput) -> None:
 def _pair(text: str) -> tuple[str, str]:
     old, comma, new = text.partition(",")
     if not (comma and old.strip() and new.strip()):
-        raise RequestRefused(f"`{text}` is no pair of names.", kind="BadOption", hint="Write it as OLD,NEW.")
+        raise RequestRefused(f"`{text}` is not a pair of names.", kind="BadOption", hint="Write it as OLD,NEW.")
     return old.strip(), new.strip()
 
 

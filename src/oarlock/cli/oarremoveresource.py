@@ -37,5 +37,5 @@ def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
 def _number(word: str) -> int:
     if word.isdecimal() and word.isascii() and len(word) <= LONGEST_NUMBER:
         return int(word)
-    sentence = f"`{word}` is no resource number." if word else "No resource is named."
+    sentence = f"`{word}` is not a resource number." if word else "No resource is named."
     raise RequestRefused(sentence, kind="BadOption", hint="`oarnodes -s` lists them.")

@@ -64,7 +64,7 @@ def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
     """Print what the options select; one of these, in this order."""
     if parsed.words:
         raise RequestRefused(
-            f"`{parsed.words[0]}` is no option.", kind="BadOption", hint=f"oarstat -j {parsed.words[0]}"
+            f"`{parsed.words[0]}` is not an option.", kind="BadOption", hint=f"oarstat -j {parsed.words[0]}"
         )
     ways = {
         "why": _why, "gantt": _gantt, "accounting": _accounting, "events": _events, "properties": _properties,
@@ -151,7 +151,7 @@ def _number(text: str | None) -> int | None:
     if text is None:
         return None
     if not (text.isdecimal() and text.isascii()) or len(text) > LONGEST_NUMBER:
-        sentence = f"`{text}` is no job number." if text else "No job is named, neither here nor by $OAR_JOB_ID."
+        sentence = f"`{text}` is not a job number." if text else "No job is named, neither here nor by $OAR_JOB_ID."
         raise RequestRefused(sentence, kind="BadJobId", hint="Numbers are in the first column of `oarstat`.")
     return int(text)
 

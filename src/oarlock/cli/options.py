@@ -218,7 +218,7 @@ def _refuse_bytes(words: list[str]) -> None:
     for word in words:
         if not word.isascii() and not is_text(word):
             shown = word.encode("ascii", "backslashreplace").decode()
-            raise _bad(f"`{shown}` is no text in UTF-8.", "Type it anew, or look at the locale of your terminal.")
+            raise _bad(f"`{shown}` is not valid UTF-8.", "Type it anew, or look at the locale of your terminal.")
 
 
 def is_text(word: str) -> bool:

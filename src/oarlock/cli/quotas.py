@@ -162,4 +162,4 @@ def _add(arguments: argparse.Namespace) -> None:
 
 def _remove(arguments: argparse.Namespace) -> None:
     _Quotas(arguments.server).remove_quota(arguments.number)
-    show_text(f"Quota {arguments.number} is no more.")
+    show_text(f"Quota {arguments.number} is removed.")

@@ -43,5 +43,5 @@ def tell_refused(job: Any, out: CommandOutput) -> None:
 
 def _number(word: str) -> int:
     if not (word.isdecimal() and word.isascii()) or len(word) > LONGEST_NUMBER:
-        raise RequestRefused(f"`{word}` is no job number.", kind="BadJobId", hint="`oarstat` lists the jobs.")
+        raise RequestRefused(f"`{word}` is not a job number.", kind="BadJobId", hint="`oarstat` lists the jobs.")
     return int(word)

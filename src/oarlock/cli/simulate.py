@@ -61,7 +61,7 @@ def _energy(group: "argparse._ArgumentGroup") -> None:
 
 def _count(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"`{text}` is no whole number from 0 on")
+        raise argparse.ArgumentTypeError(f"`{text}` is not a whole number from 0 on")
     return int(text)
 
 

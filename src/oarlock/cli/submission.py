@@ -88,7 +88,7 @@ def _with_clock(text: str) -> str:
     """Refuse a date without a time: a reservation at midnight is seldom meant."""
     if text.count(":") != 2:
         raise RequestRefused(
-            f"-r: `{text}` is no date with a time.", kind="BadDate", hint='Write it as "YYYY-MM-DD hh:mm:ss".'
+            f"-r: `{text}` is not a date with a time.", kind="BadDate", hint='Write it as "YYYY-MM-DD hh:mm:ss".'
         )
     return text
 
@@ -137,7 +137,7 @@ def read(path: str, *, kind: str, what: str, errors: str = "strict") -> str:
     except OSError as why:
         sentence, hint = f"The {what} {path} cannot be read: {why.strerror}.", "Look at its path."
     except UnicodeDecodeError as why:
-        sentence = f"The {what} {path} cannot be read: byte {why.start + 1} of it is no UTF-8."
+        sentence = f"The {what} {path} cannot be read: byte {why.start + 1} of it is not valid UTF-8."
         hint = "`iconv -f latin1 -t utf8` converts older texts."
     raise RequestRefused(sentence, kind=kind, hint=hint)
 
@@ -161,7 +161,7 @@ def _here() -> str:
     if named.startswith("/") and os.path.isdir(named) and os.path.samefile(named, here):
         here = named
     if not is_text(here):
-        sentence = "The name of this directory is no text in UTF-8."
+        sentence = "The name of this directory is not valid UTF-8."
         raise RequestRefused(sentence, kind="BadOption", hint="Go elsewhere, or give -d /PATH.")
     return here
 

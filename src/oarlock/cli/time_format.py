@@ -37,7 +37,7 @@ def instant(text: str, *, what: str) -> int:
         # 30 February is quietly the 2nd of March for the C library; the calendar says otherwise.
         if time.localtime(seconds)[:3] == made[:3] and made.tm_hour < 24 and made.tm_min < 60 and made.tm_sec < 60:
             return seconds
-    raise RequestRefused(f"{what}: `{text.strip()}` is no date.", kind="BadDate", hint=f'Write it as "{_DATE}".')
+    raise RequestRefused(f"{what}: `{text.strip()}` is not a date.", kind="BadDate", hint=f'Write it as "{_DATE}".')
 
 
 def interval(text: str, *, what: str) -> tuple[int, int]:

@@ -30,7 +30,7 @@ def scan(script: str) -> list[Directive]:
     """
     if not script.startswith("#"):
         raise SyntaxRefused(
-            "This is no script to look for `#OAR` lines in",
+            "This is not a script to look for `#OAR` lines in",
             text=script.partition("\n")[0],
             at=0,
             expected="a first line that begins with `#`, such as `#!/bin/sh`",

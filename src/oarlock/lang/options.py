@@ -30,7 +30,7 @@ _TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_:-]*(=.+)?", re.DOTALL)
 _WORD = r"[A-Za-z_][A-Za-z0-9_.-]{0,99}"
 _TYPE_VALUES = {
     "timesharing": (re.compile(r"=(\*|user),(\*|name|job_name)|"), "*,*   user,*   *,name   user,name"),
-    "container": (re.compile(rf"(={_WORD})?"), "nothing, or a name that is no number, as in container=lab"),
+    "container": (re.compile(rf"(={_WORD})?"), "nothing, or a name that is not a number, as in container=lab"),
     "inner": (re.compile(rf"=([0-9]{{1,18}}|{_WORD})"), "the number or the name of a container, as in inner=42"),
     "guests": (
         re.compile(r"=(\*|[^\s,=*]{1,100}(,[^\s,=*]{1,100}){0,99})"),

@@ -5,7 +5,7 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
@@ -35,6 +35,17 @@ class SettingKind(Generic[T]):
     expected: str
     read: Callable[[str], T]
     show: Callable[[T], str] = str
+
+
+@dataclass(frozen=True, slots=True)
+class SettingSection:
+    """A group of settings that belong together; calling it declares one of them."""
+
+    title: str
+
+    def __call__(self, kind: SettingKind[T], default: T, says: str) -> T:
+        about = {"section": self.title, "kind": kind, "default": default, "says": says}
+        return field(default_factory=lambda: default, metadata=about)
 
 
 def whole(expected: str, *, least: int = 0, most: int = 2**31 - 1) -> SettingKind[int]:

@@ -37,7 +37,7 @@ HINTS = {
     "&&": "Write AND.",
     "||": "Write OR.",
     "!": "Write NOT, or != for `differs from`.",
-    ";": "A condition is no statement: it has no semicolon.",
+    ";": "A condition is not a statement: it has no semicolon.",
     "--": _NO_COMMENT,
     "/*": _NO_COMMENT,
     "#": _NO_COMMENT,
