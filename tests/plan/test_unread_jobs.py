@@ -90,3 +90,9 @@ def test_who_does_not_start_behind_unread_jobs_gets_no_date():
     jobs = [asks(2, "core=4", unread=100), asks(3, "core=4")]
     plan = planned(cluster(4, 1), runs(1, [1], until=NOW + 3600), *jobs)
     assert set(plan.placements) & {2, 3} == {2}
+
+
+def test_who_takes_all_it_can_get_is_left_to_a_whole_pass_behind_unread_jobs():
+    there = "{network_address = 'n02'}/core=1"
+    jobs = asks(2, there, unread=100), asks(3, "nodes=BEST")
+    assert starts(*jobs) == (2,)

@@ -38,9 +38,14 @@ def keep_room(planner: "Planner", job: WaitingJob, *, dates: bool) -> None:
 
 
 def _starts_now(planner: "Planner", job: WaitingJob) -> bool:
-    """Return whether a whole pass would start a job now: with more room it might choose another alternative."""
+    """Return whether a whole pass would start a job now, too.
+
+    With more room, one that has alternatives might choose another, and one that takes all it can get might take more.
+    """
     placement = planner.placements.get(job.job_id)
-    return placement is not None and placement.start <= planner.now and len(job.choices) == 1
+    if placement is None or placement.start > planner.now or len(job.choices) != 1:
+        return False
+    return all(level.count > 0 for group in planner.shapes[job.choices[0].shape].groups for level in group.levels)
 
 
 def _take_date_away(planner: "Planner", job: WaitingJob) -> None:
