@@ -13,88 +13,88 @@ from oarlock.model.event import EventType
 from oarlock.model.job import JobState
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import rules
-from tests.job.front_desk import NOW, FrontDesk, add_cluster
+from tests.job.submitter import NOW, Submitter, add_cluster
 
 
 @pytest.fixture
-def desk(tx: Tx) -> FrontDesk:
+def submitter(tx: Tx) -> Submitter:
     add_cluster(tx)
-    return FrontDesk(tx)
+    return Submitter(tx)
 
 
-def test_a_refusal_names_the_rule_and_its_file(desk: FrontDesk):
+def test_a_refusal_names_the_rule_and_its_file(submitter: Submitter):
     with pytest.raises(RefusedByRule) as refusal:
-        desk.submit(queue="admin")
+        submitter.submit(queue="admin")
     assert refusal.value.told() == (
         "[ADMISSION RULE] Only members of the group admin can submit jobs in the admin queue.\n"
         "  So says 04-admin-queue.toml, rule `admin queue`."
     )
-    desk.groups = ("users", "admin")
-    [job] = desk.submit(queue="admin")
+    submitter.groups = ("users", "admin")
+    [job] = submitter.submit(queue="admin")
     assert job.queue == "admin"
 
 
-def test_a_type_that_is_not_known_is_answered_with_those_that_are(desk: FrontDesk):
+def test_a_type_that_is_not_known_is_answered_with_those_that_are(submitter: Submitter):
     with pytest.raises(RefusedByRule, match="unknown job type: bestefort") as refusal:
-        desk.submit(types=["bestefort"])
+        submitter.submit(types=["bestefort"])
     assert refusal.value.hint.startswith("So says 14-types.toml, rule `known types`. Known are allow=…, ")
     assert ", besteffort, " in refusal.value.hint
 
 
-def test_names_of_properties_are_known_before_rules_look_at_them(desk: FrontDesk):
+def test_names_of_properties_are_known_before_rules_look_at_them(submitter: Submitter):
     with pytest.raises(UnknownProperty):
-        desk.submit(resources=["bogus=1"])
+        submitter.submit(resources=["bogus=1"])
     with pytest.raises(RefusedByRule, match="'state' resource is not allowed"):
-        desk.submit(resources=["STATE=1"])
+        submitter.submit(resources=["STATE=1"])
 
 
-def test_the_third_waiting_reservation_of_a_user_is_refused(desk: FrontDesk):
+def test_the_third_waiting_reservation_of_a_user_is_refused(submitter: Submitter):
     for number in range(2):
-        desk.submit(reservation=NOW + 1000 * number + 60)
-    desk.submit()
+        submitter.submit(reservation=NOW + 1000 * number + 60)
+    submitter.submit()
     with pytest.raises(RefusedByRule, match="more than 2 waiting advance reservations"):
-        desk.submit(reservation=NOW + 9000)
-    desk.user = "bob"
-    desk.submit(reservation=NOW + 9000)
+        submitter.submit(reservation=NOW + 9000)
+    submitter.user = "bob"
+    submitter.submit(reservation=NOW + 9000)
 
 
-def test_an_inner_job_needs_a_container_that_can_take_it(desk: FrontDesk):
-    [plain], [container] = desk.submit(), desk.submit(types=["container"])
-    desk.submit(types=[f"inner={container.id}"])
+def test_an_inner_job_needs_a_container_that_can_take_it(submitter: Submitter):
+    [plain], [container] = submitter.submit(), submitter.submit(types=["container"])
+    submitter.submit(types=[f"inner={container.id}"])
     for number in (plain.id, 99999):
         with pytest.raises(RefusedByRule, match="invalid container"):
-            desk.submit(types=[f"inner={number}"])
+            submitter.submit(types=[f"inner={number}"])
     with pytest.raises(RefusedByRule, match="needs a container that is a reservation"):
-        desk.submit(types=[f"inner={container.id}"], reservation=NOW + 60)
+        submitter.submit(types=[f"inner={container.id}"], reservation=NOW + 60)
 
 
-def test_a_row_of_the_table_is_data_and_applies(desk: FrontDesk):
+def test_a_row_of_the_table_is_data_and_applies(submitter: Submitter):
     number = rules.add(
-        desk.tx, '[[rule]]\nname = "from the table"\nwhen = "waiting_jobs >= 1"\nreject = "one at a time"\n'
+        submitter.tx, '[[rule]]\nname = "from the table"\nwhen = "waiting_jobs >= 1"\nreject = "one at a time"\n'
     )
-    desk.submit()
+    submitter.submit()
     with pytest.raises(RefusedByRule, match="one at a time") as refusal:
-        desk.submit()
+        submitter.submit()
     assert refusal.value.hint == f"So says row {number} of admission_rules, rule `from the table`."
 
 
 @pytest.mark.parametrize("text", ["import os", "[[rule]]\nname = 'x'\nbad = 1"])
-def test_a_row_that_is_no_rule_refuses_every_job(desk: FrontDesk, text: str):
-    number = rules.add(desk.tx, text)
+def test_a_row_that_is_no_rule_refuses_every_job(submitter: Submitter, text: str):
+    number = rules.add(submitter.tx, text)
     with pytest.raises(RuleFailed, match=f"An admission rule does not work: row {number} of admission_rules, "):
-        desk.submit()
+        submitter.submit()
 
 
-def test_a_rule_that_does_not_work_is_noted_for_the_administrator(desk: FrontDesk):
-    number = rules.add(desk.tx, "[[rule]]\nname = 'x'\nadd_constraint = 'nothing = 1'")
+def test_a_rule_that_does_not_work_is_noted_for_the_administrator(submitter: Submitter):
+    number = rules.add(submitter.tx, "[[rule]]\nname = 'x'\nadd_constraint = 'nothing = 1'")
     with pytest.raises(RuleFailed) as failure:
-        desk.submit()
-    admit.note_failure(desk.tx, failure.value, user="alice", now=NOW)
+        submitter.submit()
+    admit.note_failure(submitter.tx, failure.value, user="alice", now=NOW)
     said = (
         f"The admission rule row {number} of admission_rules, rule `x` does not work: There is no property `nothing`. "
         "The job of alice was refused."
     )
-    assert desk.tx.exec_driver_sql("SELECT type, description, to_check FROM event_logs").all() == [
+    assert submitter.tx.exec_driver_sql("SELECT type, description, to_check FROM event_logs").all() == [
         (EventType.ADMISSION_RULE_ERROR.value, said, "NO")
     ]
 
@@ -112,23 +112,23 @@ class Python:
 
 
 @pytest.fixture
-def with_python(desk: FrontDesk, tmp_path: Path):
-    def make(answer) -> FrontDesk:
+def with_python(submitter: Submitter, tmp_path: Path):
+    def make(answer) -> Submitter:
         (tmp_path / "07-site.py").touch()
-        return FrontDesk(desk.tx, directory=tmp_path, run=Python(answer))
+        return Submitter(submitter.tx, directory=tmp_path, run=Python(answer))
 
     return make
 
 
 def test_a_python_rule_sees_the_job_and_changes_it(with_python):
     with_python(lambda asked: RuleResult(asked["job"])).submit()
-    desk = with_python(
+    submitter = with_python(
         lambda asked: RuleResult({
             **asked["job"], "name": f"of-{asked['context']['user']}", "resources": ["nodes=2,walltime=1"], "hold": True,
             "constraints_after_validation": ["mem > 1"],
         }, messages=("changed",))
     )  # fmt: skip
-    admitted = desk.admit(command="./x", array=["1", "2"], environment={"SECRET": "s"}, name="n")
+    admitted = submitter.admit(command="./x", array=["1", "2"], environment={"SECRET": "s"}, name="n")
     made = admitted.submission
     assert (made.name, made.hold, made.array, made.environment) == ("of-alice", True, ("1", "2"), '{"SECRET": "s"}')
     assert [one.walltime for one in made.request.alternatives] == [3600]
@@ -137,9 +137,9 @@ def test_a_python_rule_sees_the_job_and_changes_it(with_python):
         "[ADMISSION RULE] changed",
         "[ADMISSION RULE] Modify resource description with type constraints",
     )
-    assert "SECRET" not in str(desk.run.asked)
-    assert desk.run.asked["job"]["command"] == "./x"
-    known = desk.run.asked["context"]
+    assert "SECRET" not in str(submitter.run.asked)
+    assert submitter.run.asked["job"]["command"] == "./x"
+    known = submitter.run.asked["context"]
     assert (known["array_size"], known["waiting_jobs"]) == (2, 1)
 
 
@@ -176,13 +176,13 @@ def test_a_python_rule_that_fails_refuses_the_job(with_python):
 
 
 def test_where_python_rules_are_not_run_they_refuse(with_python):
-    desk = with_python(None)
-    desk.run = None
+    submitter = with_python(None)
+    submitter.run = None
     with pytest.raises(RuleFailed, match="not run here"):
-        desk.submit()
+        submitter.submit()
 
 
-def test_an_admitted_job_waits(desk: FrontDesk):
-    [job] = desk.submit(types=["besteffort"])
+def test_an_admitted_job_waits(submitter: Submitter):
+    [job] = submitter.submit(types=["besteffort"])
     assert (job.queue, job.state) == ("besteffort", JobState.WAITING)
     assert job.properties == "(besteffort = 'YES' AND desktop_computing = 'NO') AND drain = 'NO'"

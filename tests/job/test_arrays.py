@@ -22,7 +22,7 @@ from oarlock.store.tables import metadata
 from oarlock.web.identity import UserAccount
 from oarlock.web.submission_service import SubmissionService
 from tests.bed import told
-from tests.job.front_desk import NOW, FrontDesk, add_cluster
+from tests.job.submitter import NOW, Submitter, add_cluster
 from tests.store.cluster import rows
 from tests.web.house import House
 
@@ -31,16 +31,16 @@ MEMBERS = 600
 
 
 @pytest.fixture
-def desk(tx: Tx) -> FrontDesk:
+def submitter(tx: Tx) -> Submitter:
     add_cluster(tx)
-    return FrontDesk(tx)
+    return Submitter(tx)
 
 
-def test_what_members_have_in_common_is_stored_once_an_array(desk: FrontDesk):
+def test_what_members_have_in_common_is_stored_once_an_array(submitter: Submitter):
     long = {"command": "c" * 5000, "environment": {"A": "e" * 5000}, "initial_request": "i" * 5000}
-    added = desk.submit(array=[str(place) for place in range(50)], **long)
+    added = submitter.submit(array=[str(place) for place in range(50)], **long)
     texts = "coalesce(length(command), 0) + length(job_env) + length(initial_request)"
-    [(own,)], [(shared,)] = (rows(desk.tx, f"SELECT sum({texts}) FROM {name}") for name in ("jobs", "array_texts"))
+    [(own,)], [(shared,)] = (rows(submitter.tx, f"SELECT sum({texts}) FROM {name}") for name in ("jobs", "array_texts"))
     assert own < 200
     assert shared < 16_000
     assert [job.command for job in added] == [f"{'c' * 5000} {place}" for place in range(50)]
@@ -48,23 +48,23 @@ def test_what_members_have_in_common_is_stored_once_an_array(desk: FrontDesk):
     assert {job.initial_request for job in added} == {"i" * 5000}
 
 
-def test_members_without_parameters_have_the_command_of_the_array(desk: FrontDesk):
-    assert [job.command for job in desk.submit(command="a", array=["", "b"])] == ["a", "a b"]
-    assert [job.command for job in desk.submit(types=["noop"], command=None, array=["", ""])] == [None, None]
-    assert [job.command for job in desk.submit(command="a", array=["b"])] == ["a b"]
+def test_members_without_parameters_have_the_command_of_the_array(submitter: Submitter):
+    assert [job.command for job in submitter.submit(command="a", array=["", "b"])] == ["a", "a b"]
+    assert [job.command for job in submitter.submit(types=["noop"], command=None, array=["", ""])] == [None, None]
+    assert [job.command for job in submitter.submit(command="a", array=["b"])] == ["a b"]
 
 
-def test_an_array_that_makes_too_many_rows_is_refused_with_the_numbers(desk: FrontDesk):
+def test_an_array_that_makes_too_many_rows_is_refused_with_the_numbers(submitter: Submitter):
     groups = "+".join(["core=1"] * 250) + ",walltime=1"
     with pytest.raises(errors.TooLong) as refused:
-        desk.admit(command="true", resources=[groups] * 64, array=[""] * 1000)
+        submitter.admit(command="true", resources=[groups] * 64, array=[""] * 1000)
     assert "1000 jobs with 64 alternatives (16000 groups of resources in all)" in str(refused.value)
     assert "make 32067000 rows; at most 1000000 are stored." in str(refused.value)
 
 
-def test_an_array_that_writes_too_many_bytes_is_refused(desk: FrontDesk):
+def test_an_array_that_writes_too_many_bytes_is_refused(submitter: Submitter):
     with pytest.raises(errors.TooLong, match=r"would write .* bytes; at most 268435456 are stored"):
-        desk.admit(command="true", directory="/" + "d" * 4000, array=[""] * 100_000)
+        submitter.admit(command="true", directory="/" + "d" * 4000, array=[""] * 100_000)
 
 
 # Large ones, in slices.
@@ -83,10 +83,10 @@ def _array(**more: Any) -> SubmissionPayload:
 
 @told
 async def test_others_get_their_turn_between_the_slices_of_an_array(database: Database, tmp_path: Path):
-    desk = SubmissionService(_core(database, tmp_path))
-    large = asyncio.create_task(desk.take(_array(), ADA, request_id="large"))
+    service = SubmissionService(_core(database, tmp_path))
+    large = asyncio.create_task(service.take(_array(), ADA, request_id="large"))
     await _begun(database)
-    small = await desk.take(SubmissionPayload(command="true"), UserAccount("bob", 1002, ()), request_id="small")
+    small = await service.take(SubmissionPayload(command="true"), UserAccount("bob", 1002, ()), request_id="small")
     assert not large.done()
     taken = await large
     assert len(taken.ids) == MEMBERS
@@ -99,7 +99,7 @@ async def test_others_get_their_turn_between_the_slices_of_an_array(database: Da
         assert members[0] == taken.first
         assert {job.cpuset_name for job in members} == {f"ada_{number}" for number in taken.ids}
         assert len(snapshot.read(tx, karma_window=1, now=NOW).snapshot.waiting) == MEMBERS + 1
-    assert (await desk.take(_array(), ADA, request_id="large")).ids == taken.ids
+    assert (await service.take(_array(), ADA, request_id="large")).ids == taken.ids
 
 
 async def _begun(database: Database) -> None:
@@ -114,15 +114,15 @@ async def _begun(database: Database) -> None:
 
 @told
 async def test_a_large_array_that_nobody_waits_for_any_more_leaves_nothing(database: Database, tmp_path: Path):
-    desk = SubmissionService(_core(database, tmp_path))
+    service = SubmissionService(_core(database, tmp_path))
     before = _counted(database)
-    large = asyncio.create_task(desk.take(_array(), ADA, request_id="large"))
+    large = asyncio.create_task(service.take(_array(), ADA, request_id="large"))
     await _begun(database)
     large.cancel()
     with pytest.raises(asyncio.CancelledError):
         await large
-    if desk._removals:
-        await asyncio.wait(desk._removals)
+    if service._removals:
+        await asyncio.wait(service._removals)
     assert _counted(database) == before
 
 
@@ -143,7 +143,7 @@ def test_a_server_that_dies_between_slices_leaves_no_member_and_no_row(
 
 
 def _begin(tx: Tx, config: Config) -> LargeArray:
-    front = FrontDesk(tx, config)
+    front = Submitter(tx, config)
     asked = front.counted(command="run", resources=WIDE, array=[""] * MEMBERS)
     begun = submit.begin_large(tx, asked, cluster=front.existing.now(tx), config=config, now=NOW)
     assert isinstance(begun, LargeArray)
@@ -165,7 +165,7 @@ def test_numbers_of_an_array_under_way_are_not_given_again(database: Database, t
     core = _core(database, tmp_path)
     large = database.write(lambda tx: _begin(tx, core.config))
     database.write(lambda tx: tx.info.clear())  # as on a new connection
-    [job] = database.write(lambda tx: FrontDesk(tx, core.config).submit())
+    [job] = database.write(lambda tx: Submitter(tx, core.config).submit())
     assert job.id not in large.incoming.numbers
 
 

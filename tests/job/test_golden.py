@@ -14,7 +14,7 @@ from oarlock.model.resource import ResourceState
 from oarlock.model.snapshot import Queue
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import properties, queues, resources
-from tests.job.front_desk import NOW, FrontDesk, add_cluster, body_of
+from tests.job.submitter import NOW, Submitter, add_cluster, body_of
 from tests.lang.cases import DATA, needs_golden, oar_cases
 
 GOLDEN = DATA / "oar2-golden"
@@ -76,20 +76,20 @@ def words_of(path) -> list[str]:
 
 
 @pytest.fixture
-def desk(tx: Tx) -> FrontDesk:
+def submitter(tx: Tx) -> Submitter:
     add_cluster(tx)
     queues.add(tx, Queue("night", 1, "oar_sched_gantt_with_timesharing"))
-    return FrontDesk(tx)
+    return Submitter(tx)
 
 
 @needs_golden
 @pytest.mark.parametrize("name", sorted(REFUSED))
-def test_what_oar_refuses_is_refused_with_a_sentence_and_a_way_out(desk: FrontDesk, name: str):
+def test_what_oar_refuses_is_refused_with_a_sentence_and_a_way_out(submitter: Submitter, name: str):
     path = GOLDEN / f"{name}.txt"
     if "user=root" in path.read_text():
-        desk.user, desk.uid = "root", 0
+        submitter.user, submitter.uid = "root", 0
     with pytest.raises(errors.OarlockError) as refusal:
-        desk.typed(words_of(path))
+        submitter.typed(words_of(path))
     assert type(refusal.value) is REFUSED[name]
     assert str(refusal.value)
     assert refusal.value.hint or isinstance(refusal.value, errors.SyntaxRefused)
@@ -97,30 +97,30 @@ def test_what_oar_refuses_is_refused_with_a_sentence_and_a_way_out(desk: FrontDe
 
 @needs_golden
 @pytest.mark.parametrize("path", recorded("sub_*.txt", "bad_name_space.txt"))
-def test_what_oar_takes_is_taken_with_the_same_words_of_the_rules(desk: FrontDesk, path):
-    _, messages = desk.typed(words_of(path))
+def test_what_oar_takes_is_taken_with_the_same_words_of_the_rules(submitter: Submitter, path):
+    _, messages = submitter.typed(words_of(path))
     assert messages == tuple(re.findall(r"^\[ADMISSION RULE\].*$", path.read_text(), re.MULTILINE))
 
 
 @needs_golden
-def test_the_message_of_a_job_is_as_oar_writes_it(desk: FrontDesk):
+def test_the_message_of_a_job_is_as_oar_writes_it(submitter: Submitter):
     recorded_ = json.loads((GOLDEN / "stat_J_f.txt").read_text().split("--- stdout\n")[1].split("--- stderr")[0])
     [expected] = recorded_.values()
-    [job], _ = desk.typed(shlex.split(expected["initial_request"])[1:])
+    [job], _ = submitter.typed(shlex.split(expected["initial_request"])[1:])
     assert f"{job.message} (Karma=0.000,quota_ok)" == expected["message"]
     assert job.stdout.replace("%jobid%", "78") == expected["stdout_file"]
     assert job.properties == "desktop_computing = 'NO' AND drain = 'NO'"
 
 
 @pytest.mark.parametrize("case", oar_cases("admission"))
-def test_the_shipped_rules_decide_as_oars_own_tests_say(desk: FrontDesk, case):
-    decide(desk, case["input"]["job"], case["expected"])
+def test_the_shipped_rules_decide_as_oars_own_tests_say(submitter: Submitter, case):
+    decide(submitter, case["input"]["job"], case["expected"])
 
 
-def decide(desk: FrontDesk, job: dict[str, Any], expected: dict[str, Any]) -> None:
+def decide(submitter: Submitter, job: dict[str, Any], expected: dict[str, Any]) -> None:
     """Let the rules look at a job; properties that OAR's tests invent are added."""
     asked = dict(job)
-    desk.user = asked.pop("user", "yop")
+    submitter.user = asked.pop("user", "yop")
     body = {
         "resources": asked.pop("resource", []),
         "interactive": asked.pop("job_type", "PASSIVE") == "INTERACTIVE",
@@ -128,15 +128,15 @@ def decide(desk: FrontDesk, job: dict[str, Any], expected: dict[str, Any]) -> No
         "command": "true",
     }
     for _ in range(asked.pop("waiting_reservations", 0)):
-        desk.submit(reservation=LATER)
+        submitter.submit(reservation=LATER)
     invented = set(re.findall(r"([a-z_]+)\s*=", " ".join([*body["resources"], asked.get("properties", "")])))
-    for name in sorted(invented - set(properties.types(desk.tx)) - {"nodes", "walltime"}):
-        properties.add(desk.tx, name, str)
+    for name in sorted(invented - set(properties.types(submitter.tx)) - {"nodes", "walltime"}):
+        properties.add(submitter.tx, name, str)
     if expected.get("refused"):
         with pytest.raises(errors.RefusedByRule):
-            desk.admit(**asked, **body)
+            submitter.admit(**asked, **body)
         return
-    made = desk.admit(**asked, **body).submission
+    made = submitter.admit(**asked, **body).submission
     [*groups] = [group for one in made.request.alternatives for group in one.groups]
     found = {
         "queue": made.queue,
@@ -191,21 +191,21 @@ BESTEFFORT = "besteffort = 'YES'"
         ({"types": ["t1", "t2"]}, {"refused": True}),
     ],
 )  # fmt: skip
-def test_the_shipped_rules_decide_as_oars_own_do(desk: FrontDesk, job, expected):
-    decide(desk, job, expected)
+def test_the_shipped_rules_decide_as_oars_own_do(submitter: Submitter, job, expected):
+    decide(submitter, job, expected)
 
 
 @pytest.mark.parametrize("case", oar_cases("oarsub_cli"))
-def test_submissions_of_oars_own_tests_come_out_as_they_say(desk: FrontDesk, case):
+def test_submissions_of_oars_own_tests_come_out_as_they_say(submitter: Submitter, case):
     words, expected = case["input"]["argv"], case["expected"]
     if "exit" in expected:
         pytest.skip("tests/golden runs the command itself")
     if "refused" in expected:
         with pytest.raises(errors.OarlockError) as refusal:
-            with_five_resources(desk).typed(words)
+            with_five_resources(submitter).typed(words)
         assert isinstance(refusal.value, errors.NotEnoughResources) is ("not enough" in expected.get("reason", ""))
         return
-    [job, *_], _ = desk.typed(words)
+    [job, *_], _ = submitter.typed(words)
     stored = {name: getattr(job, name, None) for name in expected} | {
         "stdout_file": job.stdout,
         "stderr_file": job.stderr,
@@ -215,16 +215,16 @@ def test_submissions_of_oars_own_tests_come_out_as_they_say(desk: FrontDesk, cas
     assert {name: stored[name] for name in expected} == expected
 
 
-def with_five_resources(desk: FrontDesk) -> FrontDesk:
+def with_five_resources(submitter: Submitter) -> Submitter:
     """Let only five resources live."""
-    ids = [one.id for one in resources.listed(desk.tx)]
-    resources.set_state(desk.tx, ids[5:], ResourceState.DEAD, at=desk.now)
-    return desk
+    ids = [one.id for one in resources.listed(submitter.tx)]
+    resources.set_state(submitter.tx, ids[5:], ResourceState.DEAD, at=submitter.now)
+    return submitter
 
 
 @pytest.mark.parametrize("case", oar_cases("scan_script"))
-def test_scripts_of_oars_own_tests_are_followed(desk: FrontDesk, case):
-    made = desk.admit(command="./job", script=case["input"]["script"]).submission
+def test_scripts_of_oars_own_tests_are_followed(submitter: Submitter, case):
+    made = submitter.admit(command="./job", script=case["input"]["script"]).submission
     expected = case["expected"]
     assert (made.name, made.project) == (expected["name"], expected["project"])
     [asked] = made.request.alternatives

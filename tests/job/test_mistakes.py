@@ -2,7 +2,7 @@
 
 from oarlock.model import errors
 from oarlock.store.engine.tx import Tx
-from tests.job.front_desk import FrontDesk, add_cluster
+from tests.job.submitter import Submitter, add_cluster
 
 MISTAKES: dict[type[errors.OarlockError], list[list[str]]] = {
     errors.SyntaxRefused: [
@@ -74,10 +74,10 @@ TABLES = ("jobs", "moldable_job_descriptions", "job_resource_groups", "job_types
 
 def test_each_is_refused_with_a_sentence_and_a_way_out_and_nothing_is_left(tx: Tx):
     add_cluster(tx)
-    desk = FrontDesk(tx)
+    submitter = Submitter(tx)
     for kind, commands in MISTAKES.items():
         for words in commands:
-            refusal = refused(desk, [*words, "true"])
+            refusal = refused(submitter, [*words, "true"])
             assert (words, type(refusal)) == (words, kind)
             sentence, *_ = str(refusal).split("\n")
             assert sentence.endswith(".") or kind is errors.RefusedByRule, words  # rules have OAR's own words
@@ -86,14 +86,14 @@ def test_each_is_refused_with_a_sentence_and_a_way_out_and_nothing_is_left(tx: T
         assert tx.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar_one() == 0
 
 
-def refused(desk: FrontDesk, words: list[str]) -> errors.OarlockError | None:
+def refused(submitter: Submitter, words: list[str]) -> errors.OarlockError | None:
     try:
-        desk.typed(words)
+        submitter.typed(words)
     except errors.OarlockError as refusal:
         return refusal
     return None
 
 
 def test_a_walltime_without_a_time_is_told_as_such(tx: Tx):
-    refusal = refused(FrontDesk(tx), ["-l", "nodes=1,walltime", "true"])
+    refusal = refused(Submitter(tx), ["-l", "nodes=1,walltime", "true"])
     assert str(refusal).startswith("The request ends too early: expected `=` and a time, such as `walltime=1:30:00`.")

@@ -9,7 +9,7 @@ import pytest
 
 from oarlock.cli.oarlock import main
 from oarlock.simulate.rows import stretches
-from tests.simulate.test_reading import SWF
+from tests.simulate.test_formats import SWF
 
 
 @pytest.fixture

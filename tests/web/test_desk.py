@@ -14,7 +14,7 @@ from oarlock.store.queries import rules
 from oarlock.web.identity import UserAccount
 from oarlock.web.submission_service import AcceptedSubmission, SubmissionService
 from tests.bed import told
-from tests.job.front_desk import add_cluster
+from tests.job.submitter import add_cluster
 from tests.web.house import House
 
 ADA = UserAccount("ada", 1001, ())

@@ -21,7 +21,7 @@ from oarlock.simulate.replay import EventOrder, Replay, ReplayedJob
 from oarlock.simulate.statistics import ReplayStatistics, compute
 from oarlock.simulate.trace import Trace, by_submission
 
-SHAKEN = ("mean_wait", "bounded_slowdown", "utilisation", "makespan", "p95_wait", "fairness")
+PERTURBED_STATISTICS = ("mean_wait", "bounded_slowdown", "utilisation", "makespan", "p95_wait", "fairness")
 """The statistics that are reported of perturbed replays."""
 
 Progress = Callable[[str, int], None]
@@ -116,7 +116,7 @@ class Comparison:
             moved = perturbed(trace, self.shaking.shift, random)
             ran = self._replayed(moved, policy, partial(progress, f"{policy}, shaken {turn + 1}"))
             runs.append(self._measured(ran, moved))
-        return {name: _spread([getattr(run, name) for run in runs]) for name in SHAKEN} if runs else {}
+        return {name: _spread([getattr(run, name) for run in runs]) for name in PERTURBED_STATISTICS} if runs else {}
 
 
 def perturbed(trace: Trace, shift: int, random: Random) -> Trace:

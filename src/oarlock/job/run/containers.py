@@ -24,9 +24,9 @@ def end_orphans(unit: UnitOfWork, ids: Collection[int]) -> None:
 def check_entry(tx: Tx, user: str, types: Collection[str]) -> None:
     """Refuse a job that enters a container whose owner did not let the user in (`ContainerClosed`).
 
-    Containers of one name are one room: whoever opens another one of that name, or enters it, needs the consent of all.
+    Containers of one name are one: who opens another of that name, or enters it, needs the consent of all owners.
     """
-    for container in _of_the_same_room(tx, types):
+    for container in _of_the_same_name(tx, types):
         guests = guests_of(container.types)
         if user != container.user and guests.isdisjoint({user, "*"}):
             raise ContainerClosed(
@@ -35,8 +35,8 @@ def check_entry(tx: Tx, user: str, types: Collection[str]) -> None:
             )
 
 
-def _of_the_same_room(tx: Tx, types: Collection[str]) -> list[Job]:
-    """Return the containers that a job would share a room with: by the number it names, and by names."""
+def _of_the_same_name(tx: Tx, types: Collection[str]) -> list[Job]:
+    """Return the containers that a job would share: by the number it names, and by names."""
     named = container_of(types) or ""
     numbered = jobs.existing(tx, [int(named)]) if named.isdecimal() else []
     names = {"" if named.isdecimal() else named, _name(types), *(_name(job.types) for job in numbered)} - {""}
@@ -45,7 +45,7 @@ def _of_the_same_room(tx: Tx, types: Collection[str]) -> list[Job]:
 
 
 def _name(types: Collection[str]) -> str:
-    """Return the name of the room that a job opens, if it has one."""
+    """Return the name of the container that a job opens, if it has one."""
     return next((job_type.partition("=")[2] for job_type in types if job_type.startswith("container=")), "")
 
 

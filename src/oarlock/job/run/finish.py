@@ -20,7 +20,7 @@ _OUTCOME_TEXT = {
     WALLTIME: "its walltime was over",
     LOST: "its supervisor vanished",
 }
-_USERS_OWN = frozenset({EventType.WORKING_DIRECTORY, EventType.OUTPUT_FILES})
+_USERS_FAULT = frozenset({EventType.WORKING_DIRECTORY, EventType.OUTPUT_FILES})
 """Launches that fail for a reason of the user's own: another node would not help."""
 
 AGAIN = 99 << 8
@@ -111,7 +111,7 @@ def _first_ended(unit: UnitOfWork, attempt: Attempt, report: Report, finished: F
     others = tuple(node for node in finished.nodes_left(attempt) if node != report.node)
     if others:
         unit.add_effects(ReleaseNodes(others, *_key(attempt)))
-    if report.outcome == FAILED and not _is_users_own(report):
+    if report.outcome == FAILED and not _is_users_fault(report):
         _launch_failed(unit, job, attempt, report)
         return
     if report.outcome == FAILED:
@@ -134,8 +134,8 @@ def _first_ended(unit: UnitOfWork, attempt: Attempt, report: Report, finished: F
         unit.move(job.id, JobState.FINISHING, report.says or _OUTCOME_TEXT[report.outcome])
 
 
-def _is_users_own(report: Report) -> bool:
-    return event_type(report.event) in _USERS_OWN
+def _is_users_fault(report: Report) -> bool:
+    return event_type(report.event) in _USERS_FAULT
 
 
 def _launch_failed(unit: UnitOfWork, job: Job, attempt: Attempt, report: Report) -> None:

@@ -7,7 +7,7 @@ from oarlock.job.run.action_result import ActionOutcome, ActionResult, refused
 from oarlock.job.run.effects import Effect, Resume, Suspend
 from oarlock.job.run.launch import message_without_hold
 from oarlock.job.run.reports import JobResumed, JobSuspended
-from oarlock.job.run.unit_of_work import LATER, StepContext, UnitOfWork
+from oarlock.job.run.unit_of_work import AWAITS_NODES, StepContext, UnitOfWork
 from oarlock.model.errors import IllegalMove, UnknownJob
 from oarlock.model.event import EventType
 from oarlock.model.job import FINAL, HOLDS_RESOURCES, Job, JobState
@@ -134,7 +134,7 @@ def suspend_again(tx: Tx, context: StepContext, *, now: float) -> list[Effect]:
 
 def close_events_of_ended_jobs(tx: Tx) -> None:
     """Check off what was asked of jobs that are over: no node will answer any more."""
-    pending = [noted for noted in events.to_check(tx) if noted.event.type in LATER]
+    pending = [noted for noted in events.to_check(tx) if noted.event.type in AWAITS_NODES]
     ended = {job.id for job in jobs.existing(tx, [noted.event.job or 0 for noted in pending]) if job.state in FINAL}
     done = [noted.id for noted in pending if noted.event.job in ended]
     if done:
@@ -143,7 +143,7 @@ def close_events_of_ended_jobs(tx: Tx) -> None:
 
 def _check_off(unit: UnitOfWork, job: Job, kind: EventType) -> None:
     history = events.of_jobs(unit.tx, [job.id])
-    done = [noted.id for noted in history if noted.to_check and noted.event.type is kind and kind in LATER]
+    done = [noted.id for noted in history if noted.to_check and noted.event.type is kind and kind in AWAITS_NODES]
     if done:
         events.check_off(unit.tx, done)
 

@@ -247,14 +247,14 @@ class UnitOfWork:
         if event.type is EventType.QUEUES_STOPPED:
             return True
         job = self.jobs.get(event.job or 0)
-        return event.type in LATER and (job is None or job.state in {JobState.RUNNING, JobState.RESUMING})
+        return event.type in AWAITS_NODES and (job is None or job.state in {JobState.RUNNING, JobState.RESUMING})
 
 
 _MAKES_ROOM = FINAL | {JobState.WAITING, JobState.SUSPENDED}
 """States after which the scheduler may do something that it could not do before."""
 
 
-LATER = frozenset({EventType.HOLD_RUNNING_JOB, EventType.RESUME_JOB})
+AWAITS_NODES = frozenset({EventType.HOLD_RUNNING_JOB, EventType.RESUME_JOB})
 """Events from which something follows only when nodes have answered."""
 
 _BY_CHECK = frozenset({EventType.PING_CHECKER_NODE_SUSPECTED, EventType.PING_CHECKER_NODE_SUSPECTED_END_JOB})

@@ -1,4 +1,4 @@
-"""A small cluster and its front desk: what a command sends goes through all steps of a submission."""
+"""A small cluster that takes submissions: what a command sends goes through all steps of a submission."""
 
 import argparse
 import asyncio
@@ -42,7 +42,7 @@ def add_cluster(tx: Tx, *, nodes: int = 4, cores: int = 8) -> list[int]:
 
 
 @dataclass
-class FrontDesk:
+class Submitter:
     """Takes submissions as the server does."""
 
     tx: Tx
