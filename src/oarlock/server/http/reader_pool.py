@@ -30,7 +30,7 @@ MOST_DEBT_SECONDS = 5.0
 SHARE, SHARE_OF_ALL = 0.15, 0.25
 """Cores that one user who is over its budget may go on using, and all such users together."""
 
-_MEMORY_SECONDS = 1.0  # somebody who had work this long ago still counts as one who waits
+_MEMORY_SECONDS = 1.0  # a user that had work this long ago still counts as active
 _MOST_KEPT = 1000
 
 
@@ -97,7 +97,7 @@ class ReaderPool:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="oarlock-reader")
         self._free, self._heavy = THREADS, 0
         self._readers: dict[str, _Reader] = {}
-        self._queue: dict[str, _Reader] = {}  # those who have somebody waiting, in the order of their turns
+        self._queue: dict[str, _Reader] = {}  # users with waiting queries, in the order of their turns
         self._keyed: dict[Hashable, set[_Waiting]] = {}
         nobody: tuple[str | None, float] = (None, float("-inf"))
         self._active = self._active_before = nobody
@@ -195,7 +195,7 @@ class ReaderPool:
         if key is not None:
             self._keyed.setdefault(key, set()).add(mine)
         if self._timer is None:
-            self._look_again()  # perhaps nobody runs who would pass a turn on
+            self._look_again()  # perhaps no query runs whose end would start this one
         try:
             return await mine.future
         except asyncio.CancelledError as cancelled:
@@ -252,6 +252,6 @@ def _measured(work: Callable[[], Any]) -> _Result:
     began = time.thread_time()
     try:
         value = work()
-    except Exception as error:  # noqa: BLE001  (it belongs to whoever asked)
+    except Exception as error:  # noqa: BLE001  (it belongs to the caller)
         return _Result(error=error, cost=time.thread_time() - began)
     return _Result(value, cost=time.thread_time() - began)

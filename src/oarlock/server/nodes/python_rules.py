@@ -78,7 +78,7 @@ async def _talk(process: asyncio.subprocess.Process, question: bytes) -> bytes:
     stdin, stdout = process.stdin, process.stdout
     if stdin is None or stdout is None:
         raise RuleFailed("it has no pipes.")
-    with contextlib.suppress(ConnectionError):  # it ended early: its exit code tells
+    with contextlib.suppress(ConnectionError):  # it ended early: its exit code has the reason
         stdin.write(question)
         await stdin.drain()
     stdin.close()

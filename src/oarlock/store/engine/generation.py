@@ -23,7 +23,7 @@ RESTORED = "restored"
 """The fact of a database that was put in place of another: from which file."""
 
 _RESOURCE = resources.c.resource_id
-_GAP = 1000  # numbers of jobs left out after a restore: what files and nodes remember may lack the last few
+_GAP = 1000  # job numbers skipped after a restore: the mark file and the nodes may not have seen the last few
 
 
 def current(tx: Tx) -> str:

@@ -153,7 +153,7 @@ def _types_of(engine: str) -> Select[Any]:
 
 
 ACCEPTED = (
-    jobs.c.reservation != literal_column("'None'"),  # said so that the index of the few is used
+    jobs.c.reservation != literal_column("'None'"),  # a literal, so that the partial index is used
     jobs.c.reservation == Reservation.SCHEDULED.value,
     jobs.c.state.in_([JobState.WAITING.value, JobState.HOLD.value, JobState.TO_ACK_RESERVATION.value]),
 )

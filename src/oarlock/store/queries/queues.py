@@ -63,7 +63,7 @@ def _set_state(tx: Tx, state: str, names: Collection[str] | None) -> list[str]:
     tx.execute(update(queues).where(queues.c.queue_name.in_(wanted)).values(state=state))
     changed = [name for name in dict.fromkeys(wanted) if before[name] != (state == "Active")]
     for name in changed:
-        # A stopped queue stays so until somebody starts it again.
+        # A stopped queue stays stopped until an administrator starts it: hence a warning.
         stopped = state != "Active"
         text, level = ("queue stopped", logging.WARNING) if stopped else ("queue started", logging.INFO)
         journal.note(tx, journal.SITE, text, {"queue": name}, level=level)

@@ -63,7 +63,7 @@ def waiting_jobs(tx: Tx, user: str) -> int:
 def waiting_reservations(tx: Tx, user: str) -> int:
     """Count the reservations of a user that have not begun."""
     query = select(func.count()).where(
-        jobs.c.reservation != literal_column("'None'"),  # said so that the index of the few is used
+        jobs.c.reservation != literal_column("'None'"),  # a literal, so that the partial index is used
         jobs.c.job_user == user,
         jobs.c.state.in_(_NOT_BEGUN),
     )
