@@ -188,7 +188,7 @@ class NodeChannel:
         self.ended.set()
         if not self._hello.done():
             self._hello.set_exception(EOFError(f"the node program ended ({self.why})"))
-            self._hello.exception()  # marks it as retrieved: the opener may be cancelled, and asyncio would log it as never retrieved
+            self._hello.exception()  # retrieved: the opener may be cancelled already, and asyncio would complain
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(NodeUnreachable(self.node, self.why, sent=True))
