@@ -126,9 +126,9 @@ class Planner:
             while queue_pass.step():
                 pass
 
-    def begin(self, board: Occupancies, now: int, ends: dict[int, int]) -> None:
+    def begin(self, occupancies: Occupancies, now: int, ends: dict[int, int]) -> None:
         """Restart the pass on occupancies that contain only placed jobs; `ends` are their ends."""
-        self.occupancies, self.now, self.ends = board, now, ends
+        self.occupancies, self.now, self.ends = occupancies, now, ends
         self.placements, self.unplaced, self._queue_passes = {}, {}, {}
         self.events, self.answered, self._carried, self.before_unread = [], [], {}, None
         if not self.available.asleep:

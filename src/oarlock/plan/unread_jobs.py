@@ -1,11 +1,11 @@
-"""Jobs that a pass does not look at: what they could take, from their earliest start on, is kept free for them.
+"""Waiting jobs that a quick pass did not read: resources that they could use are kept free for them.
 
 A quick pass reads the first jobs of a queue and, of each array behind those, its first member; `WaitingJob.unread`
-counts the others. From the first such member on occupancies are kept twice. In those of the pass more is taken than a
-whole pass would take: all that the jobs which do not start now, read or not, could use, from their earliest start on.
-In a copy from before, less is taken than a whole pass would take: there that earliest start is looked for, since inside
-a pass room only shrinks. So whoever finds a place now delays nobody before it, and would start in a whole pass, too.
-Dates found so would be too late: nobody gets one.
+counts the other members. From the first such array on, two sets of occupancies are kept. Those of the pass occupy more
+than a full pass would: everything that jobs which do not start now, read or not, could use, from their earliest start
+on. A copy from before occupies less than a full pass would; there that earliest start is searched, since inside a pass
+free sets only shrink. So a job that finds a place now delays no job before it, and would start in a full pass, too.
+Dates found this way would be too late, so none is given.
 """
 
 from typing import TYPE_CHECKING
@@ -71,13 +71,13 @@ def _earliest(planner: "Planner", job: WaitingJob, kind: OccupancyKind, choice: 
         return planner.now  # others like it may be free to go sooner, or fit where less is free
     planner.occupancies, passing = before, planner.occupancies
     try:
-        found = planner.limits.find_earliest(job, kind, choice, fit, job.not_before)
+        window = planner.limits.find_earliest(job, kind, choice, fit, job.not_before)
     finally:
         planner.occupancies = passing
-    return FOREVER if found is None else found.start
+    return FOREVER if window is None else window.start
 
 
 def _usable(planner: "Planner", shape: int) -> int:
     """Return all resources that a shape could take."""
-    asked = planner.shapes[shape]
-    return union(planner.fitter.allowed(asked, group) for group in asked.groups)
+    request = planner.shapes[shape]
+    return union(planner.fitter.allowed(request, group) for group in request.groups)

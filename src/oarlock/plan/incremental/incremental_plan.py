@@ -301,10 +301,10 @@ class IncrementalPlan:
 
     def _skip_impossible(self, queue_pass: QueuePass) -> None:
         """Skip jobs that can only start now, and cannot."""
-        board, candidates, jobs = self.planner.occupancies, self._candidates, queue_pass.jobs
+        occupancies, candidates, jobs = self.planner.occupancies, self._candidates, queue_pass.jobs
         for at in range(queue_pass.at, len(jobs)):
             classes = self._classes.of(jobs[at].job_id)
-            if candidates.could_start(classes, board):
+            if candidates.could_start(classes, occupancies):
                 queue_pass.skip_to(at)
                 return
             candidates.gone(classes)

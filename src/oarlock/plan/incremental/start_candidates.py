@@ -101,7 +101,7 @@ class StartCandidates:
             if start_class in gone:
                 gone[start_class] -= 1
 
-    def left(self, board: Occupancies) -> bool:
+    def left(self, occupancies: Occupancies) -> bool:
         """Return whether any remaining job could start now."""
         untried, gone, job_counts, impossible = self._untried, self._gone, self._job_counts, self._impossible
         if untried is None:
@@ -111,7 +111,7 @@ class StartCandidates:
             start_class = untried[-1]
             if start_class not in impossible and job_counts.get(start_class, 0) > gone.get(start_class, 0):
                 if start_class.kind is not kind:  # nearly all are of one kind
-                    kind, occupancy = start_class.kind, board.occupancy(start_class.kind)
+                    kind, occupancy = start_class.kind, occupancies.occupancy(start_class.kind)
                     most = occupancy.free_now
                 fit = start_class.fit
                 if not fit.monotone or (fit.least <= most and occupancy.find_now(fit, start_class.length) is not None):
@@ -120,18 +120,18 @@ class StartCandidates:
             untried.pop()
         return False
 
-    def could_start(self, classes: Sequence[StartClass], board: Occupancies) -> bool:
+    def could_start(self, classes: Sequence[StartClass], occupancies: Occupancies) -> bool:
         """Return whether a job could start now."""
         impossible = self._impossible
         for start_class in classes:  # noqa: SIM110 - a generator would take twice as long
-            if start_class not in impossible and self._could(start_class, board):
+            if start_class not in impossible and self._could(start_class, occupancies):
                 return True
         return False
 
-    def _could(self, start_class: StartClass, board: Occupancies) -> bool:
+    def _could(self, start_class: StartClass, occupancies: Occupancies) -> bool:
         if (
             not start_class.fit.monotone
-            or board.occupancy(start_class.kind).find_now(start_class.fit, start_class.length) is not None
+            or occupancies.occupancy(start_class.kind).find_now(start_class.fit, start_class.length) is not None
         ):
             return True
         self._impossible.add(start_class)
