@@ -366,7 +366,9 @@ class Key:
         return self.kind.show(self.value(config))
 
 
-KEYS: Mapping[str, Key] = {one.name.upper(): Key(name=one.name.upper(), **one.metadata) for one in fields(Config)}
+KEYS: Mapping[str, Key] = {
+    setting.name.upper(): Key(name=setting.name.upper(), **setting.metadata) for setting in fields(Config)
+}
 
 
 @dataclass(frozen=True, slots=True)

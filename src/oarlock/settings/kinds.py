@@ -138,13 +138,13 @@ def numbers(*names: str) -> SettingKind[Mapping[str, float]]:
     """Make the kind of numbers for some of these names."""
 
     def read(text: str) -> Mapping[str, float]:
-        found: dict[str, float] = {}
+        values: dict[str, float] = {}
         for word in text.split():
             name, _, number = word.partition("=")
-            if name not in names or name in found:
+            if name not in names or name in values:
                 raise ValueError(word)
-            found[name] = _read_number(number)
-        return MappingProxyType(found)
+            values[name] = _read_number(number)
+        return MappingProxyType(values)
 
     return SettingKind(f"name=number pairs with blanks between, for {', '.join(names)}", read, _show_targets)
 

@@ -52,8 +52,8 @@ def openapi() -> dict[str, Any]:
     schemas, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     asks, answers = schemas[: len(verbs)], schemas[len(verbs) :]
     paths: dict[str, dict[str, Any]] = {}
-    for verb, asked, answer in zip(verbs, asks, answers, strict=True):
-        paths.setdefault(PREFIX + verb.path, {})[verb.method.lower()] = _operation(verb, asked, answer, components)
+    for verb, request, answer in zip(verbs, asks, answers, strict=True):
+        paths.setdefault(PREFIX + verb.path, {})[verb.method.lower()] = _operation(verb, request, answer, components)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Oarlock", "version": oarlock.__version__},
@@ -66,7 +66,7 @@ def openapi() -> dict[str, Any]:
     }
 
 
-def _operation(verb: Verb, asked: Any, answer: Any, components: dict[str, Any]) -> dict[str, Any]:
+def _operation(verb: Verb, request: Any, answer: Any, components: dict[str, Any]) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": verb.name,
         "summary": verb.summary,
@@ -78,9 +78,9 @@ def _operation(verb: Verb, asked: Any, answer: Any, components: dict[str, Any]) 
         },
     }
     if verb.in_body:
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": asked}}}
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": request}}}
     else:
-        operation["parameters"] += _parameters(verb, components[asked["$ref"].rpartition("/")[2]])
+        operation["parameters"] += _parameters(verb, components[request["$ref"].rpartition("/")[2]])
     return operation
 
 

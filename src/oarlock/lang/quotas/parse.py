@@ -41,16 +41,17 @@ def read(given: Any) -> QuotaBook:
 
 def lines(given: Mapping[str, Any], key: str, least: int) -> list[list[str]]:
     """Return the periods of a calendar, each a list of at least so many words."""
-    found: list[list[str]] = given.get(key, [])
-    good = isinstance(found, list) and all(
-        isinstance(line, list) and len(line) >= least and all(isinstance(word, str) for word in line) for line in found
+    lines_given: list[list[str]] = given.get(key, [])
+    good = isinstance(lines_given, list) and all(
+        isinstance(line, list) and len(line) >= least and all(isinstance(word, str) for word in line)
+        for line in lines_given
     )
     if not good:
         form = (
             '["08:00-19:00 mon-fri * *", "rules"]' if least == 2 else '["2026-12-24 18:00", "2027-01-02 8:00", "rules"]'
         )
         raise BadQuotas(f"`{key}` is not a list of periods.", hint=f"A period is {form}.")
-    return found
+    return lines_given
 
 
 def _order(period: QuotaPeriod) -> tuple[int, int]:
@@ -73,9 +74,10 @@ def _check_week(periods: list[QuotaPeriod], *, covered: bool) -> None:
             )
 
 
-def _shots(found: list[list[str]]) -> tuple[OneShotQuota, ...]:
+def _shots(lines_given: list[list[str]]) -> tuple[OneShotQuota, ...]:
     shots = sorted(
-        (OneShotQuota(date(begin), date(end), name) for begin, end, name, *_ in found), key=lambda shot: shot.begin
+        (OneShotQuota(date(begin), date(end), name) for begin, end, name, *_ in lines_given),
+        key=lambda shot: shot.begin,
     )
     for shot in shots:
         if shot.end <= shot.begin:

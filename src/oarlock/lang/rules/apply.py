@@ -63,8 +63,8 @@ def _rejected(rule: AdmissionRule, submission: Submission) -> dict[str, str] | N
     """Return the placeholders of what a rule rejects; None if it rejects nothing."""
     if rule.allow_types is not None:
         allowed = [like(pattern) for pattern in rule.allow_types]
-        unknown_types = (one for one in submission.types if not any(form.fullmatch(one) for form in allowed))
-        return next(({"type": one} for one in unknown_types), None)
+        unknown_types = (type_ for type_ in submission.types if not any(form.fullmatch(type_) for form in allowed))
+        return next(({"type": type_} for type_ in unknown_types), None)
     if rule.refuse_levels is not None:
         refused_levels = (name for name in levels(submission.request) if name.lower() in rule.refuse_levels)
         return next(({"level": name} for name in refused_levels), None)

@@ -74,7 +74,9 @@ class SetWalltime:
 
     def made(self, submission: Submission, values: TemplateValues, context: RuleContext) -> Submission:  # noqa: ARG002
         seconds = duration.parse(self.value.filled(values)) if isinstance(self.value, Template) else self.value
-        return _each(submission, lambda one: changed(one, walltime=self.how(one.walltime, seconds)))
+        return _each(
+            submission, lambda alternative: changed(alternative, walltime=self.how(alternative.walltime, seconds))
+        )
 
 
 def always(_: int | None, value: int) -> int:
@@ -124,7 +126,9 @@ class ConstrainGroups:
         def constrained(group: ResourceGroup) -> ResourceGroup:
             return group if _reads(group.where, named) else changed(group, where=both(group.where, more))
 
-        return _each(submission, lambda one: changed(one, groups=tuple(map(constrained, one.groups))))
+        return _each(
+            submission, lambda alternative: changed(alternative, groups=tuple(map(constrained, alternative.groups)))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +151,7 @@ class AddTypes:
     types: Sequence[str]
 
     def made(self, submission: Submission, values: TemplateValues, context: RuleContext) -> Submission:  # noqa: ARG002
-        new = [options.type_(one) for one in self.types if one not in submission.types]
+        new = [options.type_(type_) for type_ in self.types if type_ not in submission.types]
         return changed(submission, types=(*submission.types, *new)) if new else submission
 
 
@@ -158,7 +162,7 @@ class RemoveTypes:
     types: Sequence[str]
 
     def made(self, submission: Submission, values: TemplateValues, context: RuleContext) -> Submission:  # noqa: ARG002
-        left = tuple(one for one in submission.types if one not in self.types)
+        left = tuple(type_ for type_ in submission.types if type_ not in self.types)
         return submission if left == submission.types else changed(submission, types=left)
 
 

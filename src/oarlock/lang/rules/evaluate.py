@@ -126,13 +126,13 @@ def _compiled(condition: Condition) -> Ask:
 
 def _all(asks: list[Ask]) -> Ask:
     def every(answers: FieldValues) -> bool | None:
-        found: bool | None = True
+        result: bool | None = True
         for ask in asks:
-            one = ask(answers)
-            if one is False:
+            part = ask(answers)
+            if part is False:
                 return False
-            found = found if one else None
-        return found
+            result = result if part else None
+        return result
 
     return every
 
@@ -171,10 +171,10 @@ def _of_many(test: _Test, name: str) -> Ask:
     negated = test.op == "!=" if isinstance(test, Compare) else test.negated
     if (listed := _listed(test)) is not None:
         return lambda answers: listed.isdisjoint(_many(answers[name])) == negated
-    one = _of_one(test, name)
+    holds_for = _of_one(test, name)
 
     def some(answers: FieldValues) -> bool:
-        return any(one(value, answers) for value in _many(answers[name])) != negated
+        return any(holds_for(value, answers) for value in _many(answers[name])) != negated
 
     return some
 

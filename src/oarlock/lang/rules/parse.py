@@ -79,8 +79,8 @@ def _toml(text: str, file: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
-        found = _AT.match(str(problem))
-        says, line = (found[1], found[2]) if found else (str(problem), None)
+        match = _AT.match(str(problem))
+        says, line = (match[1], match[2]) if match else (str(problem), None)
         place = f"{file}, line {line}" if line else f"{file}, at its end"
         raise BadRule(
             f"{place}: this is not TOML: {' '.join(says.split())}.", hint="toml.io shows how it is written."
@@ -92,12 +92,12 @@ def _toml(text: str, file: str) -> dict[str, Any]:
 
 
 def _listed(tables: Mapping[str, Any], key: str, file: str) -> list[dict[str, Any]]:
-    found = tables.get(key, [])
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+    listed = tables.get(key, [])
+    if not isinstance(listed, list) or not all(isinstance(table, dict) for table in listed):
         raise BadRule(f"{file}: `{key}` is not a list of tables.", hint=f"Write [[{key}]], with two brackets.")
-    if len(found) > MOST_RULES:
-        raise BadRule(f"{file}: there are {len(found)} [[{key}]]; at most {MOST_RULES} are read.")
-    return found
+    if len(listed) > MOST_RULES:
+        raise BadRule(f"{file}: there are {len(listed)} [[{key}]]; at most {MOST_RULES} are read.")
+    return listed
 
 
 def _rule(table: Mapping[str, Any], file: str, place: int) -> AdmissionRule:
@@ -127,7 +127,7 @@ class _Reader:
                 made += _CHANGES[key](self, key, value)
         rule = AdmissionRule(
             name=self.name, file=self.file, when=self.when(), changes=tuple(made),
-            prints=self.wording("print"), warns=self.wording("warn"), reject=self.wording("reject"),
+            prints=self.template("print"), warns=self.template("warn"), reject=self.template("reject"),
             allow_types=self.texts("allow_types"), refuse_levels=self.levels(),
             does=tuple(key for key in self.table if key not in {"name", "when"}),
         )  # fmt: skip
@@ -152,7 +152,7 @@ class _Reader:
             raise self.expected("when", "a condition in quotes")
         return evaluate.read(text)
 
-    def wording(self, key: str) -> Template | None:
+    def template(self, key: str) -> Template | None:
         text = self.table.get(key)
         if text is None:
             return None
@@ -162,33 +162,33 @@ class _Reader:
         return self.placed(key, text, more or frozenset())
 
     def placed(self, key: str, text: str, more: frozenset[str] = frozenset()) -> Template:
-        wording = Template(text)
-        if (strange := wording.unknown(more)) is not None:
-            raise self.bad(f"`{key}` has no field for {{{short(strange)}}}", closest(strange, PLACES | more))
-        return wording
+        template = Template(text)
+        if (placeholder := template.unknown(more)) is not None:
+            raise self.bad(f"`{key}` has no field for {{{short(placeholder)}}}", closest(placeholder, PLACES | more))
+        return template
 
     def texts(self, key: str) -> tuple[str, ...] | None:
         value = self.table.get(key)
         if value is None:
             return None
-        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise self.expected(key, "a list of texts")
         return tuple(value)
 
     def levels(self) -> frozenset[str] | None:
         named = self.texts("refuse_levels")
-        return None if named is None else frozenset(one.lower() for one in named)
+        return None if named is None else frozenset(name.lower() for name in named)
 
     def sets(self, key: str, value: Any) -> Iterator[SubmissionChange]:
         if not isinstance(value, dict) or not value:
             raise self.expected(key, 'fields and values, such as { queue = "night" }')
-        for name, one in value.items():
+        for name, item in value.items():
             if name == "walltime":
-                yield changes.SetWalltime(_WALLTIMES[key], self.seconds(key, one))
+                yield changes.SetWalltime(_WALLTIMES[key], self.seconds(key, item))
             elif key in {"clamp_max", "clamp_min"}:
                 raise self.bad(f"`{key}` is for the walltime, not for `{short(name)}`", "Use `reject` with a `when`.")
             else:
-                yield self.set_one(key, name, one)
+                yield self.set_one(key, name, item)
 
     def set_one(self, key: str, name: str, value: Any) -> SubmissionChange:
         if name not in changes.SETTABLE:
@@ -197,10 +197,10 @@ class _Reader:
         if type(value) is not settable.kind:
             raise self.expected(f"{key}.{name}", _KINDS[settable.kind])
         if isinstance(value, str):
-            wording = self.placed(f"{key}.{name}", value)
+            template = self.placed(f"{key}.{name}", value)
             if "{" not in value:
                 settable.check(value)
-            return changes.SetField(name, wording, key == "default")
+            return changes.SetField(name, template, key == "default")
         return changes.SetField(name, settable.check(value), key == "default")
 
     def seconds(self, key: str, value: Any) -> Template | int:
@@ -214,14 +214,14 @@ class _Reader:
         yield self.set_one(key, "queue", value)
 
     def add_types(self, key: str, value: Any) -> Iterator[SubmissionChange]:
-        yield changes.AddTypes([options.type_(one) for one in self.some_texts(key, value)])
+        yield changes.AddTypes([options.type_(type_) for type_ in self.some_texts(key, value)])
 
     def remove_types(self, key: str, value: Any) -> Iterator[SubmissionChange]:
         yield changes.RemoveTypes(self.some_texts(key, value))
 
     def some_texts(self, key: str, value: Any) -> list[str]:
         named = [value] if isinstance(value, str) else value
-        if not isinstance(named, list) or not named or not all(isinstance(one, str) for one in named):
+        if not isinstance(named, list) or not named or not all(isinstance(item, str) for item in named):
             raise self.expected(key, "a text or a list of texts")
         return named
 

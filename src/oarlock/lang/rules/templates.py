@@ -53,7 +53,7 @@ class Template:
 
     def filled(self, values: TemplateValues) -> str:
         """Return the text with every placeholder filled; placeholders inside values are left alone."""
-        return _PLACE.sub(lambda found: values(found[1]), self.text) if "{" in self.text else self.text
+        return _PLACE.sub(lambda match: values(match[1]), self.text) if "{" in self.text else self.text
 
     def unknown(self, more: frozenset[str] = frozenset()) -> str | None:
         """Return the first unknown placeholder; None if there is none."""
@@ -62,12 +62,12 @@ class Template:
 
 def fill(condition: Condition, values: TemplateValues) -> Condition:
     """Fill the places in the texts of a condition: values stay values, whatever they say."""
-    one = partial(fill, values=values)
+    fill_part = partial(fill, values=values)
     match condition:
         case And(parts) | Or(parts):
-            return changed(condition, parts=tuple(map(one, parts)))
+            return changed(condition, parts=tuple(map(fill_part, parts)))
         case Not(inner):
-            return Not(one(inner))
+            return Not(fill_part(inner))
         case Compare(op, left, right):
             return Compare(op, _operand(left, values), _operand(right, values))
         case In(items=items):

@@ -115,7 +115,7 @@ FIELDS: Mapping[str, RuleField] = {
 COUNTS = frozenset({"waiting_jobs", "waiting_jobs_after", "waiting_reservations"})
 """The fields that count the user's jobs: they change between the rules and the store."""
 
-TYPES: Types = {name: one.kind for name, one in FIELDS.items()}
+TYPES: Types = {name: field.kind for name, field in FIELDS.items()}
 _NODES = "network_address"
 
 
@@ -141,7 +141,7 @@ def levels(request: ResourceRequest) -> tuple[str, ...]:
 
 
 def _walltimes(request: ResourceRequest) -> list[int]:
-    return [one.walltime for one in request.alternatives if one.walltime is not None]
+    return [alternative.walltime for alternative in request.alternatives if alternative.walltime is not None]
 
 
 def _yes(value: bool) -> str:
@@ -172,7 +172,7 @@ def _down_to_nodes(group: ResourceGroup) -> int:
 
 def _resources(request: ResourceRequest) -> int | None:
     counted = [_count(alternative) for alternative in request.alternatives]
-    return None if None in counted else max(one for one in counted if one is not None)
+    return None if None in counted else max(count for count in counted if count is not None)
 
 
 def _count(alternative: Alternative) -> int | None:

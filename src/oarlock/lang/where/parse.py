@@ -90,16 +90,16 @@ class _Parser:
         return Or(tuple(parts)) if len(parts) > 1 else parts[0]
 
     def all_of(self) -> Condition:
-        parts = [self.one()]
+        parts = [self.factor()]
         while self.took("AND"):
-            parts.append(self.one())
+            parts.append(self.factor())
         return And(tuple(parts)) if len(parts) > 1 else parts[0]
 
-    def one(self) -> Condition:
+    def factor(self) -> Condition:
         kind = self.token.kind
         if kind == "NOT":
             self.deeper()
-            condition: Condition = Not(self.one())
+            condition: Condition = Not(self.factor())
         elif kind == "(":
             self.deeper()
             condition = self.any_of()
@@ -201,8 +201,8 @@ class _Parser:
 
     def unquoted(self) -> str:
         written, at = self.token.written, self.token.at
-        if strange := _UNSTORABLE.search(written):
-            raise self.refused("a character that a database can hold", at=at + strange.start())
+        if unstorable := _UNSTORABLE.search(written):
+            raise self.refused("a character that a database can hold", at=at + unstorable.start())
         self.advance()
         return written[1:-1].replace(written[0] * 2, written[0])
 
