@@ -250,6 +250,7 @@ def default_server() -> str:
 def request_id() -> str:
     """Make a random UUID (version 4) as 32 hexadecimal digits."""
     made = bytearray(os.urandom(16))
+    # RFC 4122: the high bits of byte 6 are the version (4), those of byte 8 the variant (10).
     made[6] = made[6] & 0x0F | 0x40
     made[8] = made[8] & 0x3F | 0x80
     return made.hex()

@@ -13,6 +13,7 @@ def changed(record: R, **changes: Any) -> R:
     if kind not in _KNOWN:
         _KNOWN[kind] = _parts(kind)
     read, puts = _KNOWN[kind]
+    # The slots are written through their descriptors, past the `__setattr__` that makes the record frozen.
     copy = object.__new__(kind)
     for put, value in zip(puts.values(), read(record), strict=True):
         put(copy, value)

@@ -53,6 +53,7 @@ class KeyedLocks:
 
     def of(self, name: str) -> asyncio.Lock:
         """Return the lock of a name."""
+        # Weak values: the lock lives while a caller holds a reference to it, so idle names cost nothing.
         return self._locks.setdefault(name, asyncio.Lock())
 
 

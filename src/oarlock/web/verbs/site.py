@@ -349,7 +349,7 @@ class TokenByNameRequest(VerbRequest):
     summary="Make one of your tokens worthless, at once.",
 )  # fmt: skip
 async def revoke_token(context: RequestContext, request: TokenByNameRequest) -> EmptyResponse:
-    """Revoke what bears that name."""
+    """Revoke the token of that name."""
     user = context.user.name
 
     def step(tx: Tx) -> None:
