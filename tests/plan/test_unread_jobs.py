@@ -55,7 +55,9 @@ def test_nobody_starts_whom_a_pass_of_all_jobs_would_not_start(random, sizes, he
     everybody = as_arrays(drawn, sizes, policy)
     few = make_plan(thinned(everybody, sizes, head), now=NOW, settings=settings)
     whole = make_plan(everybody, now=NOW, settings=settings)
-    assert set(few.start) <= set(whole.start)
+    # Accepted reservations have their places already; a best-effort one gives way to jobs when they are read.
+    reserved = {job.job_id for job in everybody.placed}
+    assert set(few.start) - reserved <= set(whole.start)
 
 
 def starts(*jobs) -> tuple[int, ...]:
