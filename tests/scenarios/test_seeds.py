@@ -135,7 +135,7 @@ def test_a_failure_tells_its_seed():
 
 
 def test_a_launch_on_a_node_that_hangs_is_neither_repeated_nor_lost(cluster):
-    for heard, attempts in ((True, [1]), (False, [1, 2])):
+    for delivered, attempts in ((True, [1]), (False, [1, 2])):
         cluster.receive([])
         warm = cluster.submit("sleep 1", "/network_address=2/core=2,walltime=0:1:0")  # both nodes are known now
         cluster.finish()
@@ -144,7 +144,7 @@ def test_a_launch_on_a_node_that_hangs_is_neither_repeated_nor_lost(cluster):
         job = cluster.submit("sleep 10", "/core=1,walltime=0:5:0")
         assert cluster.story(job)[-1] == "Launching"
         for name in cluster.nodes:
-            cluster.go_on(name, heard=heard)
+            cluster.go_on(name, delivered=delivered)
         cluster.finish()
         assert cluster.story(job)[-1] == "Terminated"
         assert [one.number for one in cluster.attempts(job)] == attempts

@@ -147,8 +147,8 @@ def active_at(written: QuotaBook, resources: ResourceTable, *, at: int) -> Activ
 
 
 def _resolved(written: QuotaBook, resources: ResourceTable) -> dict[str, tuple[QuotaRule, ...]]:
-    everything = sum(one == DEFAULT_TYPE for one in resources.columns["type"])
-    return {name: quotas.resolved(one, everything) for name, one in written.sets.items()}
+    everything = sum(value == DEFAULT_TYPE for value in resources.columns["type"])
+    return {name: quotas.resolved(value, everything) for name, value in written.sets.items()}
 
 
 def _spans(written: QuotaBook, now: int) -> list[quotas.Span]:

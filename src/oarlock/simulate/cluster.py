@@ -149,9 +149,9 @@ class SimulatedCluster:
         self.nodes[node].hangs = True
         self._mark_unreachable(node)
 
-    def go_on(self, node: str, *, heard: bool) -> None:
-        """End the hang of a node; messages of meanwhile are acted on now (`heard`), or are lost."""
-        self.nodes[node].go_on(heard=heard)
+    def go_on(self, node: str, *, delivered: bool) -> None:
+        """End the hang of a node; messages of meanwhile are acted on now (`delivered`), or are lost."""
+        self.nodes[node].go_on(delivered=delivered)
         self._reconnect(node)
         self.settle()
 

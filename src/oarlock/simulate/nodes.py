@@ -177,11 +177,11 @@ class SimulatedNode:
 
     # What happens to it.
 
-    def go_on(self, *, heard: bool) -> None:
-        """End the hang; messages of meanwhile are acted on now (`heard`), or are lost."""
+    def go_on(self, *, delivered: bool) -> None:
+        """End the hang; messages of meanwhile are acted on now (`delivered`), or are lost."""
         self.hangs = False
         waiting, self._inbox = self._inbox, []
-        if heard:
+        if delivered:
             for message in waiting:
                 message()
 

@@ -210,9 +210,9 @@ class _Scenario:
         if not self.cluster.nodes[node].up:
             return
         if self.cluster.nodes[node].hangs:
-            heard = self._happens(0.5)
-            self._note(f"{node} goes on, {'having heard' if heard else 'deaf to'} what it was told")
-            self.cluster.go_on(node, heard=heard)
+            delivered = self._happens(0.5)
+            self._note(f"{node} goes on, {'having heard' if delivered else 'deaf to'} what it was told")
+            self.cluster.go_on(node, delivered=delivered)
         else:
             self._note(f"{node} hangs")
             self.cluster.hang(node)
@@ -233,9 +233,9 @@ class _Scenario:
         self._note(f"{node} loses its next words")
 
     def _fail(self, node: str) -> None:
-        one = self.cluster.nodes[node]
-        one.fails = "" if one.fails else self.chance.choice(_FAILURES)
-        self._note(f"launches on {node} fail with {one.fails or 'nothing any more'}")
+        target = self.cluster.nodes[node]
+        target.fails = "" if target.fails else self.chance.choice(_FAILURES)
+        self._note(f"launches on {node} fail with {target.fails or 'nothing any more'}")
 
     def _wish(self) -> None:
         cluster, who = self.cluster, "user1"
@@ -255,7 +255,7 @@ class _Scenario:
         for name, node in self.cluster.nodes.items():
             node.fails, node.lag, node.loses = "", 0, 0
             if node.hangs:
-                self._safely(lambda: self.cluster.go_on(name, heard=True))  # noqa: B023
+                self._safely(lambda: self.cluster.go_on(name, delivered=True))  # noqa: B023
             if not node.up:
                 self._safely(lambda: self.cluster.plug_in(name))  # noqa: B023
         self._safely(self._forgive)

@@ -431,11 +431,11 @@ def _predict(unit: UnitOfWork, decision: Decision, started: Sequence[JobStart], 
     has_plan = decision.whole and decision.predictions
     waiting = jobs.numbers_in(unit.tx, [JobState.WAITING, JobState.TO_ACK_RESERVATION]) if has_plan else None
     after = {
-        one.moldable_id: _written(one)
-        for one in decision.predictions
-        if (waiting is None or one.job_id in waiting) and one.moldable_id not in settled
+        planned.moldable_id: _written(planned)
+        for planned in decision.predictions
+        if (waiting is None or planned.job_id in waiting) and planned.moldable_id not in settled
     }
-    begun = {one.moldable_id for one in started}
+    begun = {planned.moldable_id for planned in started}
     if decision.gone is not None:
         gone = (set(decision.gone) - settled) | begun
         if after or gone:

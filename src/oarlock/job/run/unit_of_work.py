@@ -271,10 +271,10 @@ def of_hosts(tx: Tx, hosts: Collection[str]) -> list[int]:
 def suspect(tx: Tx, hosts: Collection[str], *, at: int, by_check: bool) -> list[int]:
     """Make the resources of nodes Suspected, if they are Alive (or were suspected by the node check only)."""
     suspected = []
-    for one in resources.listed(tx, of_hosts(tx, hosts)):
-        state, checked = one.properties["state"], one.properties["finaud_decision"] == "YES"
+    for resource in resources.listed(tx, of_hosts(tx, hosts)):
+        state, checked = resource.properties["state"], resource.properties["finaud_decision"] == "YES"
         if state == ResourceState.ALIVE or (state == ResourceState.SUSPECTED and checked and not by_check):
-            suspected.append(one.id)
+            suspected.append(resource.id)
     if suspected:
         resources.set_state(tx, suspected, ResourceState.SUSPECTED, at=at, by_check=by_check)
     return suspected
