@@ -36,6 +36,7 @@ lint: $(READY)
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python scripts/voice.py
 
 soak: $(READY)
 	@$(BIN)/python scripts/components --soak

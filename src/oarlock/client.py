@@ -174,8 +174,8 @@ class Client:
         return self._get("/gantt", since=since, until=until)
 
     def _get(self, path: str, **query: object) -> Any:
-        asked = "&".join(f"{name}={quoted(str(value))}" for name, value in query.items() if value is not None)
-        return self._call("GET", f"{path}?{asked}" if asked else path, "", b"")
+        words = "&".join(f"{name}={quoted(str(value))}" for name, value in query.items() if value is not None)
+        return self._call("GET", f"{path}?{words}" if words else path, "", b"")
 
     def _change(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         sent = b"" if body is None else written(body).encode("ascii")

@@ -34,13 +34,13 @@ def karma(job: WaitingJob, usage: Usage, fairness: Fairness) -> float:
 
 def karma_of(user: str, project: str, usage: Usage, fairness: Fairness) -> float:
     """Return how far a user and a project are above their share."""
-    used, asked = usage.used or 1, usage.asked or 1
+    used, requested = usage.used or 1, usage.asked or 1
     user_target = fairness.user_targets.get(user, 0) / 100
     project_target = fairness.project_targets.get(project, 0) / 100
     return (
         fairness.project_weight * (usage.used_by_project.get(project, 0) / used - project_target)
         + fairness.user_weight * (usage.used_by_user.get(user, 0) / used - user_target)
-        + fairness.asked_weight * (usage.asked_by_user.get(user, 0) / asked - user_target)
+        + fairness.asked_weight * (usage.asked_by_user.get(user, 0) / requested - user_target)
     )
 
 
