@@ -53,5 +53,5 @@ def test_a_line_that_cannot_be_followed_is_named(line):
 
 
 def test_what_is_no_script_is_not_searched():
-    with pytest.raises(SyntaxRefused, match="This is no script"):
+    with pytest.raises(SyntaxRefused, match="This is not a script"):
         apply_directives(SubmissionPayload(script="\x7fELF"))
