@@ -2,6 +2,7 @@
 
 import asyncio
 
+from oarlock.web import dispatch
 from oarlock.web.fair_queue import FairQueue
 
 
@@ -79,3 +80,31 @@ def test_one_user_has_so_many_turns_and_others_find_the_rest_free():
         return f"{at_once}, then {''.join(done[len(at_once) :])}"
 
     assert asyncio.run(story()) == "aab, then aa"
+
+
+def test_who_is_alone_has_more_slots_until_somebody_else_asks():
+    async def run():
+        queue = FairQueue(8, 2, alone=4)
+        held = [await _enter(queue, "ada") for _ in range(4)]
+        fifth = asyncio.ensure_future(_enter(queue, "ada"))
+        await asyncio.sleep(0)
+        assert not fifth.done()  # a user alone has `alone`, not all
+        bob = await _enter(queue, "bob")
+        await held.pop().__aexit__(None, None, None)
+        await asyncio.sleep(0)
+        assert not fifth.done()  # three are held, and somebody else is there: two are the most
+        for slot in [bob, *held]:
+            await slot.__aexit__(None, None, None)
+        await (await fifth).__aexit__(None, None, None)
+
+    asyncio.run(run())
+
+
+async def _enter(queue, user):
+    slot = queue.slot(user)
+    await slot.__aenter__()
+    return slot
+
+
+def test_one_user_has_at_most_a_quarter_of_the_slots_of_a_server():
+    assert dispatch.MOST_OF_ONE < dispatch.MOST_ALONE <= dispatch.SLOTS // 4

@@ -18,7 +18,9 @@ RESERVATION = {"command": "true", "resources": ["/core=1,walltime=0:10"], "direc
 
 
 @pytest.fixture
-def house(database: Database) -> Iterator[Running]:
+def house(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
+    # Fewer slots than a server has: a test's connections all come from this machine, which is one caller.
+    monkeypatch.setattr("oarlock.web.dispatch.SLOTS", 64)
     database.write(lambda tx: add_nodes(tx, ["node1", "node2"]))
     with running(database, job_min_uid=1) as house:
         house.core.gate = Gate()

@@ -27,8 +27,12 @@ from oarlock.web.token import hash_of
 
 log = logging.getLogger(__name__)
 
-SLOTS, MOST_OF_ONE = 64, 16
-"""How many requests are worked on at once, and how many of them may be one user's."""
+SLOTS, MOST_ALONE, MOST_OF_ONE = 256, 64, 16
+"""How many requests are worked on at once, how many of them may be one user's, and how many while others ask.
+
+Alone, as many as a script's connections usually are: submissions that wait for the disk share a transaction, and with
+fewer of them each transaction carries fewer jobs.
+"""
 
 ADMIN_SLOTS = 16
 """How many more there are for administrators alone: they can look and act whatever users do."""
@@ -46,7 +50,7 @@ class Dispatcher:
     def __init__(self, core: ServerInterface, policy: AccessPolicy, submissions: SubmissionService) -> None:
         self.core, self.policy, self.submissions = core, policy, submissions
         self.accounts = AccountDirectory()
-        self._slots = FairQueue(SLOTS, MOST_OF_ONE)
+        self._slots = FairQueue(SLOTS, MOST_OF_ONE, alone=MOST_ALONE)
         self._admin_slots = FairQueue(ADMIN_SLOTS)
         self._large = FairQueue(_LARGE_SLOTS, _MOST_LARGE_OF_ONE)
         self._refusals = refusals.RefusalRecorder(self._write_refusal)
