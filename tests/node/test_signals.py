@@ -33,7 +33,7 @@ def test_all_jobs_together_leave_processes_to_the_system():
     driver = drivers.detect_driver(node)
     if "pids" in driver.missing:
         pytest.skip("processes cannot be limited here")
-    [limit] = Path("/sys/fs/cgroup").glob(f"**/oarlock/{node}/pids.max")
+    [limit] = Path("/sys/fs/cgroup").glob(f"*/oarlock/{node}/pids.max")
     total = int(Path("/proc/sys/kernel/pid_max").read_text())
     assert int(limit.read_text()) == drivers.allowed_processes() <= total * 3 // 4
     driver.leave()
