@@ -1,17 +1,16 @@
 """The application that the HTTP server runs: the verbs under their addresses."""
 
-import asyncio
 import re
 from collections.abc import Iterable
 
 import msgspec
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-import oarlock
 from oarlock.model.errors import UnknownVerb
 from oarlock.web import errors, openapi
 from oarlock.web.dispatch import Dispatcher
@@ -24,14 +23,12 @@ _METRICS = "/metrics"
 
 def build(dispatcher: Dispatcher) -> ASGIApp:
     """Build the application: verbs go straight to the dispatcher, everything else to the pages."""
-    pages: list[ASGIApp] = []
+    pages = _pages()
     addresses = RouteTable(VERBS.values())
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not (scope["path"].startswith(PREFIX) or scope["path"] == _METRICS):
-            if not pages:
-                pages.append(await asyncio.to_thread(_pages))
-            await pages[0](scope, receive, send)
+            await pages(scope, receive, send)
             return
         request = Request(scope, receive)
         route = addresses.find(scope["method"], scope["path"].removeprefix(PREFIX))
@@ -45,17 +42,12 @@ def build(dispatcher: Dispatcher) -> ASGIApp:
 
 
 def _pages() -> ASGIApp:
-    """Build the pages for people. FastAPI's own pages are off: they load scripts from elsewhere.
-
-    FastAPI takes as long to load as half of the server: it is loaded when somebody looks.
-    """
-    from fastapi import FastAPI
-
-    pages = FastAPI(title="Oarlock", version=oarlock.__version__, docs_url=None, redoc_url=None, openapi_url=None)
+    """Build the pages for people."""
+    pages = Starlette(
+        routes=[Route(openapi.OPENAPI, _openapi), Route(openapi.PAGE, _page)],
+        exception_handlers={HTTPException: _not_found},
+    )
     pages.router.redirect_slashes = False
-    pages.router.routes.append(Route(openapi.OPENAPI, _openapi))
-    pages.router.routes.append(Route(openapi.PAGE, _page))
-    pages.add_exception_handler(HTTPException, _not_found)
     return pages
 
 
