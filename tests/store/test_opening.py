@@ -1,6 +1,7 @@
 """A database is opened as it was left, or refused with a word about what to do."""
 
 import os
+import shutil
 import sqlite3
 import stat
 from pathlib import Path
@@ -9,7 +10,10 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from oarlock.model.errors import DatabaseRefused
-from oarlock.store.engine.opening import migrate, open_database
+from oarlock.store import migrations
+from oarlock.store.engine import backup
+from oarlock.store.engine.opening import open_database
+from oarlock.store.engine.tx import Tx
 from oarlock.store.migrations import REVISIONS
 from tests.databases import Postgres
 
@@ -90,44 +94,71 @@ def test_a_newer_database_is_refused_and_left_alone(place: str):
     assert REVISIONS[-1] in refused.value.hint
 
 
-def test_an_older_database_is_brought_up_to_date_after_a_copy(tmp_path: Path):
-    path = _older_sqlite(tmp_path)
-    with open_database(path) as database, database.read() as tx:
-        assert tx.execute(text("SELECT queue_name, version_num FROM queues, alembic_version")).all() == [
-            ("night", REVISIONS[-1])
-        ]
-        assert tx.execute(text("SELECT count(*) FROM attempts")).scalar_one() == 0
-    copy = path.with_name(f"oarlock.db.before-{REVISIONS[-1]}")
+@pytest.mark.parametrize("form", ["0001", "0007", "0010"])
+def test_a_database_from_before_the_first_release_is_refused_and_kept(place: str, form: str, tmp_path: Path):
+    marker = tmp_path / "made"
+    with open_database(place, marker=marker) as database:
+        database.write(lambda tx: tx.execute(text(f"UPDATE alembic_version SET version_num = '{form}'")))
+    with pytest.raises(DatabaseRefused, match=rf"before the first release .*`{form}`") as refused:
+        open_database(place, create=True, marker=marker)
+    move = "name an empty one in DB_BASE_NAME" if "://" in place else "move it away"
+    assert refused.value.hint == (
+        "Let its jobs end with the version that made it; "
+        f"then {move} and remove {marker}: `oarlock serve` begins a new one."
+    )
+    engine = create_engine(
+        place.replace("postgresql:", "postgresql+psycopg:") if "://" in place else f"sqlite:///{place}"
+    )
+    with engine.begin() as tx:
+        assert tx.execute(text("SELECT version_num FROM alembic_version")).scalar_one() == form
+    engine.dispose()
+
+
+def test_a_backup_from_before_the_first_release_is_refused(sqlite_path: Path):
+    with sqlite3.connect(sqlite_path) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '0004'")
+    connection.close()
+    with pytest.raises(DatabaseRefused, match="was made before the first release") as refused:
+        backup.check(sqlite_path)
+    assert "Name a file that `oarlock backup` made" in refused.value.hint
+
+
+@pytest.fixture
+def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Install a version of the code that knows one step more: it adds a table."""
+    scripts = tmp_path / "migrations"
+    shutil.copytree(migrations.SCRIPTS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
+    (scripts / "versions" / "next_step.py").write_text(
+        "from alembic import op\nfrom oarlock.store.tables.columns import key\n"
+        f"revision, down_revision = 'next', {REVISIONS[-1]!r}\n"
+        "def upgrade() -> None:\n    op.create_table('added', key('number'))\n"
+    )
+    monkeypatch.setattr(migrations, "SCRIPTS", scripts)
+    monkeypatch.setattr(migrations, "REVISIONS", (*REVISIONS, "next"))
+    return "next"
+
+
+def test_an_older_database_is_brought_up_to_date_after_a_copy(sqlite_path: Path, next_version: str):
+    with open_database(sqlite_path) as database, database.read() as tx:
+        assert _form_and_rows(tx) == (next_version, 3, 0)
+    copy = sqlite_path.with_name(f"oarlock.db.before-{next_version}")
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
     with sqlite3.connect(copy) as connection:
-        assert connection.execute("SELECT queue_name, version_num FROM queues, alembic_version").fetchall() == [
-            ("night", REVISIONS[0])
-        ]
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [(REVISIONS[-1],)]
     connection.close()
 
 
-def test_an_older_postgresql_database_is_brought_up_to_date(postgres: Postgres):
-    url = postgres.make(template="template0")
-    engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
-    with engine.begin() as tx:
-        migrate(tx, REVISIONS[0])
-        tx.execute(text("INSERT INTO instance VALUES ('identity', 'me')"))
-    engine.dispose()
+def test_an_older_postgresql_database_is_brought_up_to_date(postgres: Postgres, next_version: str):
+    url = postgres.make(template="oarlock_template")
     with open_database(url) as database, database.read() as tx:
-        assert tx.execute(text("SELECT version_num FROM alembic_version")).scalar_one() == REVISIONS[-1]
+        assert _form_and_rows(tx) == (next_version, 3, 0)
     postgres.drop(url)
 
 
-def _older_sqlite(directory: Path) -> Path:
-    path = directory / "oarlock.db"
-    engine = create_engine(f"sqlite:///{path}")
-    with engine.begin() as tx:
-        migrate(tx, REVISIONS[0])
-        tx.execute(text("DELETE FROM queues"))
-        tx.execute(text("INSERT INTO queues (queue_name) VALUES ('night')"))
-        tx.execute(text("INSERT INTO instance VALUES ('identity', 'me')"))
-    engine.dispose()
-    return path
+def _form_and_rows(tx: Tx) -> tuple[str, int, int]:
+    asked = ("SELECT version_num FROM alembic_version", "SELECT count(*) FROM queues", "SELECT count(*) FROM added")
+    form, queues, added = (tx.execute(text(query)).scalar_one() for query in asked)
+    return form, queues, added
 
 
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path):

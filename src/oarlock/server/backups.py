@@ -109,7 +109,7 @@ def _facts_of(file: Path) -> dict[str, str]:
         raise DatabaseRefused(
             f"{file} is not a backup of a database of Oarlock.", hint="Name a file that `oarlock backup` made."
         )
-    store.refuse_newer(file, _table(file, "alembic_version").strip())
+    store.refuse_unknown_form(file, _table(file, "alembic_version").strip())
     return facts
 
 

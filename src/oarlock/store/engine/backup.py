@@ -11,10 +11,10 @@ from pathlib import Path
 from sqlalchemy import URL, Connection, text
 
 from oarlock.model.errors import DatabaseRefused
+from oarlock.store import migrations
 from oarlock.store.engine import engines, generation, lock
 from oarlock.store.engine.lock import FileLock
 from oarlock.store.engine.opening import parse_address
-from oarlock.store.migrations import REVISIONS
 
 ReportProgress = Callable[[str], None]
 """Takes a line about the progress of long work."""
@@ -115,17 +115,13 @@ def check(path: Path) -> BackupFacts:
     except (sqlite3.Error, TypeError) as problem:
         says = " ".join(str(problem).split())
         raise DatabaseRefused(f"{path} is not a whole database of Oarlock: {says}.", hint=_GOOD_FILE) from problem
-    refuse_newer(path, revision)
+    refuse_unknown_form(path, revision)
     return BackupFacts(identity, jobs)
 
 
-def refuse_newer(file: Path, revision: str) -> None:
-    """Refuse a copy that a newer version made."""
-    if revision not in REVISIONS:
-        raise DatabaseRefused(
-            f"{file} was written by a newer Oarlock (its form is `{revision}`).",
-            hint=f"Install that version; this one knows forms up to `{REVISIONS[-1]}`.",
-        )
+def refuse_unknown_form(file: Path, revision: str) -> None:
+    """Refuse a copy that a newer version made, or one from before the first release."""
+    migrations.refuse_unknown_form(str(file), revision, instead=f"Nothing was changed. {_GOOD_FILE}")
 
 
 def refuse_foreign(file: Path, identity: str, marker: Path) -> None:

@@ -11,10 +11,10 @@ from sqlalchemy import URL, Engine, func, insert, inspect, make_url, select, tex
 from sqlalchemy.exc import DBAPIError
 
 from oarlock.model.errors import DatabaseRefused
+from oarlock.store import migrations
 from oarlock.store.engine import engines
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
-from oarlock.store.migrations import REVISIONS
 from oarlock.store.tables import instance
 
 _CHECK_SECONDS = 3.0
@@ -52,7 +52,7 @@ def migrate(tx: Tx, to: str = "head") -> None:
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parents[1] / "migrations").replace("%", "%%"))
+    config.set_main_option("script_location", str(migrations.SCRIPTS).replace("%", "%%"))
     config.attributes["connection"] = tx
     command.upgrade(config, to)
 
@@ -116,18 +116,24 @@ def _bring_up_to_date(engine: Engine, place: Path | URL, *, create: bool, marker
         revision = _revision(tx)
         if revision is None:
             _begin(tx, place, create=create, marker=marker)
-        elif revision not in REVISIONS:
-            raise DatabaseRefused(
-                f"The database {_shown(place)} was written by a newer Oarlock (its form is `{revision}`).",
-                hint=f"Install that version again; this one knows forms up to `{REVISIONS[-1]}`.",
+        else:
+            migrations.refuse_unknown_form(
+                f"The database {_shown(place)}", revision, instead=_begin_with_another(place, marker)
             )
-        elif revision != REVISIONS[-1]:
-            if isinstance(place, Path):
-                _copy(place, _beside(place, f"before-{REVISIONS[-1]}"))
-            migrate(tx)
+            if revision != (newest := migrations.REVISIONS[-1]):
+                if isinstance(place, Path):
+                    _copy(place, _beside(place, f"before-{newest}"))
+                migrate(tx)
         identity = tx.execute(select(instance.c.value).where(instance.c.name == "identity")).scalar_one()
     if marker is not None:
         _mark(marker, identity, place)
+
+
+def _begin_with_another(place: Path | URL, marker: Path | None) -> str:
+    """Return how to go on without a database that cannot be brought up to date."""
+    move = "move it away" if isinstance(place, Path) else "name an empty one in DB_BASE_NAME"
+    remove = f" and remove {marker}" if marker is not None else ""
+    return f"Let its jobs end with the version that made it; then {move}{remove}: `oarlock serve` begins a new one."
 
 
 def _prepare_postgresql(tx: Tx) -> None:

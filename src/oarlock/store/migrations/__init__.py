@@ -1,4 +1,30 @@
-"""The steps from an older database to the present one, oldest first."""
+"""The steps from an older database to the present one, oldest first, and the refusal of forms that none leads from."""
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010")
+from pathlib import Path
+
+from oarlock.model.errors import DatabaseRefused
+
+SCRIPTS = Path(__file__).parent
+"""Where Alembic finds the steps."""
+
+REVISIONS = ("1",)
 """Every step that this version of the code knows; a database at any other one is from a newer version."""
+
+_BEFORE_THE_FIRST_RELEASE = frozenset(f"{number:04}" for number in range(1, 11))
+
+
+def refuse_unknown_form(what: str, revision: str, *, instead: str) -> None:
+    """Raise `DatabaseRefused` unless a database or a copy, named by `what`, can be brought up to date.
+
+    `instead` is the way out for one that was made before the first release.
+    """
+    if revision in _BEFORE_THE_FIRST_RELEASE:
+        raise DatabaseRefused(
+            f"{what} was made before the first release of Oarlock (its form is `{revision}`); no step leads on.",
+            hint=instead,
+        )
+    if revision not in REVISIONS:
+        raise DatabaseRefused(
+            f"{what} was written by a newer Oarlock (its form is `{revision}`).",
+            hint=f"Install that version again; this one knows forms up to `{REVISIONS[-1]}`.",
+        )

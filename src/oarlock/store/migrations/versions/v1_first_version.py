@@ -1,7 +1,10 @@
-"""The manual's 22 tables with what OAR 2.5 added to them, OAR's three queues, and facts about the database itself."""
+"""The first version of the tables: the manual's 22 with what OAR 2.5 added, ours beside them, and OAR's three queues.
+
+It stays as it is, whatever the tables become: every later change is a step of its own.
+"""
 
 from alembic import op
-from sqlalchemy import CheckConstraint, Column, ForeignKeyConstraint, Index, column, table
+from sqlalchemy import CheckConstraint, Column, Double, ForeignKeyConstraint, Index, column, table
 
 from oarlock.store.tables.columns import (
     TEXT_BY_CODE_POINT,
@@ -17,7 +20,7 @@ from oarlock.store.tables.columns import (
     text_key,
 )
 
-revision = "0001"
+revision = "1"
 down_revision = None
 
 JOB_STATES = (
@@ -41,10 +44,13 @@ def upgrade() -> None:
     _resources()
     _jobs()
     _requests()
-    _secrets_and_kills()
+    _kills_and_changes()
+    _attempts()
+    _plans()
     _events()
     _site()
-    _plans()
+    _users()
+    _measurements()
     _default_queues()
 
 
@@ -127,6 +133,8 @@ def _jobs() -> None:
         number("array_id"),
         number("array_index", 1),
         text("initial_request"),
+        number("texts_id"),
+        optional_number("job_uid"),
         Index(None, "state", "job_id"),
         Index(None, "queue_name"),
         Index(None, "job_user"),
@@ -163,6 +171,24 @@ def _jobs() -> None:
         current("job_dependency_index"),
         Index(None, "job_id_required"),
         sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "array_texts",
+        key("array_id"),
+        number("last_job_id"),
+        optional_text("command"),
+        text("job_env"),
+        text("initial_request"),
+        flag("stored"),
+        partial_index("ix_array_texts_stored", "array_id", "stored = 'NO'"),
+    )
+    op.create_table(
+        "array_members",
+        key("job_id"),
+        number("array_id"),
+        number("array_index"),
+        optional_text("command"),
+        Index(None, "array_id"),
     )
 
 
@@ -202,7 +228,7 @@ def _requests() -> None:
     )
 
 
-def _secrets_and_kills() -> None:
+def _kills_and_changes() -> None:
     op.create_table(
         "frag_jobs",
         key("frag_id_job"),
@@ -219,6 +245,68 @@ def _secrets_and_kills() -> None:
         optional_text("ssh_public_key"),
         ForeignKeyConstraint(["job_id"], ["jobs.job_id"]),
     )
+    op.create_table(
+        "walltime_change",
+        key("job_id"),
+        number("pending"),
+        flag("force"),
+        flag("delay_next_jobs"),
+        number("granted"),
+        number("granted_with_force"),
+        number("granted_with_delay_next_jobs"),
+        ForeignKeyConstraint(["job_id"], ["jobs.job_id"]),
+    )
+
+
+def _attempts() -> None:
+    op.create_table(
+        "attempts",
+        key("job_id"),
+        key("number"),
+        text("secret_hash"),
+        number("opened_us"),
+        optional_number("started_us"),
+        optional_number("ended_us"),
+        optional_number("closed_us"),
+        optional_number("exit_code"),
+        text("outcome"),
+        text("generation"),
+        text("nonce"),
+        partial_index("ix_attempts_live", "job_id", "closed_us IS NULL"),
+        ForeignKeyConstraint(["job_id"], ["jobs.job_id"]),
+    )
+    op.create_table(
+        "attempt_nodes",
+        key("job_id"),
+        key("number"),
+        key("position"),
+        text("network_address"),
+        text("boot_id"),
+        optional_number("memory_limit_bytes"),
+        Index(None, "network_address"),
+        ForeignKeyConstraint(["job_id", "number"], ["attempts.job_id", "attempts.number"]),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "unknown_attempts",
+        key("unknown_id"),
+        text("network_address"),
+        number("job_id"),
+        number("number"),
+        text("tag"),
+        text("generation"),
+        text("user_name"),
+        number("since"),
+        number("walltime"),
+        text("resources"),
+    )
+
+
+def _plans() -> None:
+    for name in ("gantt_jobs_predictions", "gantt_jobs_predictions_visu"):
+        op.create_table(name, key("moldable_job_id"), number("start_time"))
+    for name in ("gantt_jobs_resources", "gantt_jobs_resources_visu"):
+        op.create_table(name, key("moldable_job_id"), key("resource_id"), sqlite_with_rowid=False)
 
 
 def _events() -> None:
@@ -242,6 +330,16 @@ def _events() -> None:
         Index(None, "hostname"),
         ForeignKeyConstraint(["event_id"], ["event_logs.event_id"]),
         sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "notices",
+        key("notice_id"),
+        number("job_id"),
+        text("user_name"),
+        text("job_name"),
+        text("how"),
+        text("tag"),
+        text("comment"),
     )
 
 
@@ -282,13 +380,97 @@ def _site() -> None:
         Index(None, "md5sum"),
     )
     op.create_table("instance", text_key("name"), text("value"))
+    op.create_table(
+        "quotas",
+        key("position"),
+        text("queue_name", "*"),
+        text("project", "*"),
+        text("job_type", "*"),
+        text("user_name", "*"),
+        number("resources", -1),
+        number("jobs", -1),
+        number("resource_seconds", -1),
+    )
+    op.create_table(
+        "maintenance",
+        key("maintenance_id"),
+        text("name"),
+        number("start_time"),
+        number("stop_time"),
+        text("properties"),
+        text("user_name"),
+        Index(None, "stop_time"),
+    )
 
 
-def _plans() -> None:
-    for name in ("gantt_jobs_predictions", "gantt_jobs_predictions_visu"):
-        op.create_table(name, key("moldable_job_id"), number("start_time"))
-    for name in ("gantt_jobs_resources", "gantt_jobs_resources_visu"):
-        op.create_table(name, key("moldable_job_id"), key("resource_id"), sqlite_with_rowid=False)
+def _users() -> None:
+    op.create_table(
+        "request_ids",
+        text_key("user_name"),
+        text_key("request_id"),
+        text("verb"),
+        text("answer"),
+        number("date"),
+        Index(None, "date"),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "tokens",
+        text_key("token_hash"),
+        text("user_name"),
+        text("label"),
+        number("created"),
+        number("expires"),
+        optional_number("uid"),
+        Index(None, "user_name"),
+    )
+    op.create_table(
+        "account_doubts",
+        text_key("user_name"),
+        text_key("host"),
+        number("missing_since"),
+        number("last"),
+        number("until"),
+        text("reason"),
+    )
+    op.create_table(
+        "audit",
+        key("id"),
+        number("date"),
+        text("user_name"),
+        text("behalf"),
+        text("verb"),
+        text("channel"),
+        text("asked"),
+        text("chain"),
+        text("refused"),
+        Index(None, "user_name"),
+    )
+
+
+def _measurements() -> None:
+    op.create_table(
+        "job_summaries",
+        key("job_id"),
+        number("date"),
+        Column("cpu_seconds", Double()),
+        optional_number("memory_peak_bytes"),
+        optional_number("read_bytes"),
+        optional_number("written_bytes"),
+        Column("energy_joules", Double()),
+        Column("gpu_seconds", Double()),
+        text("detail", "{}"),
+        ForeignKeyConstraint(["job_id"], ["jobs.job_id"]),
+    )
+    op.create_table(
+        "monitoring_samples",
+        key("job_id"),
+        text_key("network_address"),
+        key("date"),
+        text_key("metric"),
+        Column("value", Double(), nullable=False),
+        ForeignKeyConstraint(["job_id"], ["jobs.job_id"]),
+    )
 
 
 def _default_queues() -> None:
