@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oarlock.model.bits import positions
-from oarlock.plan.sets.bitset import ResourceSet, fold, lowest, union, without
+from oarlock.plan.sets.bitset import ResourceSet, lowest, union, without
 from tests.plan.drawing import free, laid, licences, node, table
 
 bits = st.integers(0, 2**200) | st.integers(0, 2**2000).map(lambda number: number | 1 << 1999)
@@ -48,53 +48,3 @@ def test_a_resource_set_has_the_operators_of_a_set():
     assert (one & other <= one, one <= other, len(one), bool(one), bool(one - one)) == (True, False, 3, True, False)
     assert (1 in one, 4 in one) == (True, False)
     assert str(one | other) == "n[1-2]"
-
-
-@pytest.mark.parametrize(
-    ("names", "folded"),
-    [
-        ([], ""),
-        (["node7"], "node7"),
-        (["node1", "node2", "node3", "node4", "node7"], "node[1-4,7]"),
-        (["n08", "n09", "n10", "n11"], "n[08-11]"),
-        (["n8", "n9", "n10"], "n[8-10]"),
-        (["n08", "n100"], "n08,n100"),
-        (["n010", "n10"], "n010,n10"),
-        (["a1.lab", "a2.lab", "b1.lab"], "a[1-2].lab,b1.lab"),
-        (["front", "n1", "front"], "n1,front"),
-        (["r1n1", "r1n2", "r2n1"], "r1n[1-2],r2n1"),
-        (["n3", "n1"], "n[1,3]"),
-        (["n0", "n1"], "n[0-1]"),
-        (["n00", "n01"], "n[00-01]"),
-    ],
-)
-def test_node_names_are_written_short(names, folded):
-    assert fold(names) == folded
-
-
-def unfolded(text: str) -> set[str]:
-    """Read what `fold` writes."""
-    names = set()
-    for part in _parts(text):
-        before, _, rest = part.partition("[")
-        if not rest:
-            names.add(part)
-            continue
-        spans, _, after = rest.partition("]")
-        for span in spans.split(","):
-            first, _, last = span.partition("-")
-            names |= {f"{before}{number:0{len(first)}d}{after}" for number in range(int(first), int(last or first) + 1)}
-    return names
-
-
-def _parts(text: str) -> list[str]:
-    depth, parts = 0, [""]
-    for sign in text:
-        depth += (sign == "[") - (sign == "]")
-        parts = [*parts, ""] if sign == "," and not depth else [*parts[:-1], parts[-1] + sign]
-    return parts
-
-
-@given(st.sets(st.from_regex(r"\A(n|rack1-)[0-9]{1,3}(\.lab)?\Z|\A[a-c]\Z"), min_size=1))
-def test_short_names_stand_for_exactly_the_nodes_they_were_made_of(names):
-    assert unfolded(fold(sorted(names))) == names

@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from oarlock.model.nodeset import fold
 from oarlock.model.plan import Obstacle, Placement
 from oarlock.model.snapshot import Choice, WaitingJob
 from oarlock.plan.planner import Planner
-from oarlock.plan.sets.bitset import fold, union, without
+from oarlock.plan.sets.bitset import union, without
 from oarlock.plan.timeline.occupancies import OccupancyKind
 from oarlock.plan.timeline.occupancy import Occupation
 

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING
 
 from oarlock.model.condition import And, Column, Compare, Condition, Literal
 from oarlock.model.job import HOLDS_RESOURCES
+from oarlock.model.nodeset import fold
 from oarlock.model.request import ResourceGroup
 from oarlock.model.resource import NextState, ResourceState, Value
 from oarlock.model.snapshot import PlacedJob, Shape
-from oarlock.plan.sets.bitset import fold, union, without
+from oarlock.plan.sets.bitset import union, without
 
 if TYPE_CHECKING:
     from oarlock.plan.planner import Planner

@@ -5,9 +5,9 @@ from msgspec import Struct
 from oarlock.job.admission.payload import SubmissionPayload
 from oarlock.model.errors import InteractiveNotYet
 from oarlock.model.job import JobState, Reservation
+from oarlock.model.nodeset import fold
 from oarlock.web.context import DeferredResponse, RequestContext
 from oarlock.web.decode import LARGEST_ARRAY_BODY
-from oarlock.web.nodeset import folded
 from oarlock.web.policy import RequiredRole
 from oarlock.web.registry import verb
 
@@ -87,4 +87,4 @@ async def dry_run(context: RequestContext, request: SubmissionPayload) -> DryRun
     _refuse_interactive(request)
     new, messages = await context.submissions.try_out(request, context.account)
     when = await context.core.when(new, user=context.reader)
-    return DryRunResponse(when.start, folded(when.nodes), when.says, when.sooner, messages)
+    return DryRunResponse(when.start, fold(when.nodes), when.says, when.sooner, messages)

@@ -1,0 +1,62 @@
+"""Names of nodes, written short."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oarlock.model.nodeset import fold
+
+
+@pytest.mark.parametrize(
+    ("names", "folded"),
+    [
+        ([], ""),
+        (["login"], "login"),
+        (["node3", "node1", "node2", "node7", "login"], "node[1-3,7],login"),
+        (["n01", "n02", "n10"], "n[01-02,10]"),
+        (["a1-ib", "a2-ib"], "a[1-2]-ib"),
+        (["rack1node2", "rack1node3"], "rack1node[2-3]"),
+        (["node7"], "node7"),
+        (["node1", "node2", "node3", "node4", "node7"], "node[1-4,7]"),
+        (["n08", "n09", "n10", "n11"], "n[08-11]"),
+        (["n8", "n9", "n10"], "n[8-10]"),
+        (["n08", "n100"], "n08,n100"),
+        (["n010", "n10"], "n010,n10"),
+        (["a1.lab", "a2.lab", "b1.lab"], "a[1-2].lab,b1.lab"),
+        (["front", "n1", "front"], "n1,front"),
+        (["r1n1", "r1n2", "r2n1"], "r1n[1-2],r2n1"),
+        (["n3", "n1"], "n[1,3]"),
+        (["n0", "n1"], "n[0-1]"),
+        (["n00", "n01"], "n[00-01]"),
+    ],
+)
+def test_node_names_are_written_short(names, folded):
+    assert fold(names) == folded
+
+
+def unfolded(text: str) -> set[str]:
+    """Read what `fold` writes."""
+    names = set()
+    for part in _parts(text):
+        before, _, rest = part.partition("[")
+        if not rest:
+            names.add(part)
+            continue
+        spans, _, after = rest.partition("]")
+        for span in spans.split(","):
+            first, _, last = span.partition("-")
+            names |= {f"{before}{number:0{len(first)}d}{after}" for number in range(int(first), int(last or first) + 1)}
+    return names
+
+
+def _parts(text: str) -> list[str]:
+    depth, parts = 0, [""]
+    for sign in text:
+        depth += (sign == "[") - (sign == "]")
+        parts = [*parts, ""] if sign == "," and not depth else [*parts[:-1], parts[-1] + sign]
+    return parts
+
+
+@given(st.sets(st.from_regex(r"\A(n|rack1-)[0-9]{1,3}(\.lab)?\Z|\A[a-c]\Z"), min_size=1))
+def test_short_names_stand_for_exactly_the_nodes_they_were_made_of(names):
+    assert unfolded(fold(sorted(names))) == names
