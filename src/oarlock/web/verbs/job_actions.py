@@ -5,13 +5,13 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, structs
 
+from oarlock.job.run.action_result import ActionResult
 from oarlock.model.errors import BadRequest, Forbidden, OarlockError, UnknownArray, UnknownJob
 from oarlock.model.job import JobState
 from oarlock.store.queries import jobs, listing
 from oarlock.store.queries.listing import LIVE, JobFilter, JobRow
 from oarlock.web import views
 from oarlock.web.context import RequestContext
-from oarlock.web.core import ActionResultInterface
 from oarlock.web.decode import Id, Text, VerbRequest
 from oarlock.web.policy import Permission, RequiredRole
 from oarlock.web.registry import VERBS, verb
@@ -59,7 +59,7 @@ class JobActionsResponse(Struct, frozen=True):
     jobs: list[JobActionView]
 
 
-Action = Callable[[Sequence[int]], Awaitable[Sequence[ActionResultInterface]]]
+Action = Callable[[Sequence[int]], Awaitable[Sequence[ActionResult]]]
 Needs = Callable[[JobRow], Permission]
 
 
@@ -75,7 +75,7 @@ async def delete(context: RequestContext, request: DeleteJobsRequest) -> JobActi
     if request.exterminate:
         context.demand(EXTERMINATE)
 
-    async def end(ids: Sequence[int]) -> Sequence[ActionResultInterface]:
+    async def end(ids: Sequence[int]) -> Sequence[ActionResult]:
         core, by = context.core, context.user.name
         if request.checkpoint:
             return await core.checkpoint(ids, by=by)
@@ -95,7 +95,7 @@ async def hold(context: RequestContext, request: HoldJobsRequest) -> JobActionsR
     """Hold jobs; to stop running ones is a power of its own."""
     needs = context.policy.suspending if request.running else VERBS["jobs.hold"]
 
-    async def keep(ids: Sequence[int]) -> Sequence[ActionResultInterface]:
+    async def keep(ids: Sequence[int]) -> Sequence[ActionResult]:
         return await context.core.hold(ids, by=context.user.name, running=request.running)
 
     return await _act(context, request, keep, lambda _: needs)
@@ -112,7 +112,7 @@ async def resume(context: RequestContext, request: JobSelection) -> JobActionsRe
     def needs(line: JobRow) -> Permission:
         return context.policy.suspending if line.state == JobState.SUSPENDED else VERBS["jobs.resume"]
 
-    async def go_on(ids: Sequence[int]) -> Sequence[ActionResultInterface]:
+    async def go_on(ids: Sequence[int]) -> Sequence[ActionResult]:
         return await context.core.resume(ids, by=context.user.name)
 
     return await _act(context, request, go_on, needs)
