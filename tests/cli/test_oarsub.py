@@ -9,7 +9,7 @@ import pytest
 
 from oarlock.lang import request
 from oarlock.model.errors import OarlockError
-from oarlock.web import errors
+from oarlock.web import refusals
 from tests.canned import answer, ok, refusal
 from tests.cli.conftest import ROOT, Ran
 
@@ -414,7 +414,7 @@ def _syntax(words: list[str]) -> bytes:
     try:
         request.parse(words)
     except OarlockError as error:
-        status, body = errors.refusal(error)
+        status, body = refusals.refusal(error)
         return answer(status, json.loads(body))
     raise AssertionError("it can be read")
 

@@ -3,7 +3,7 @@
 import asyncio
 
 from oarlock.web import dispatch
-from oarlock.web.fair_queue import FairQueue
+from oarlock.web.concurrency import FairQueue
 
 
 async def _order(slots: int, asked: str) -> str:

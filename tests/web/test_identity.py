@@ -9,7 +9,7 @@ import pytest
 
 from oarlock.store.engine.database import Database
 from oarlock.store.queries import jobs, tokens
-from oarlock.web import token
+from oarlock.web.identity import token_hash
 from tests import bed
 from tests.store.cluster import add_nodes
 from tests.web.house import NOW, Client, Running, running
@@ -131,7 +131,7 @@ def test_only_the_hash_of_a_token_is_stored(house: Running):
     with house.core.database.read() as tx:
         stored = [tuple(row) for row in tx.exec_driver_sql("SELECT * FROM tokens")]
         remembered = [tuple(row) for row in tx.exec_driver_sql("SELECT * FROM request_ids")]
-    assert [row[:5] for row in stored] == [(token.hash_of(made), "nobody", "laptop", NOW, NOW + 30 * 86_400)]
+    assert [row[:5] for row in stored] == [(token_hash(made), "nobody", "laptop", NOW, NOW + 30 * 86_400)]
     assert made not in str(remembered)
     again = house.client_of("nobody").post("/tokens", {"name": "laptop"}, Request_Id="once")
     assert (again.status, again.body["kind"]) == (409, "TokenExists")
@@ -145,7 +145,7 @@ def test_what_is_no_token_of_ours_opens_nothing(shared_house: Running, header: s
 def test_a_token_that_expired_or_whose_user_is_gone_opens_nothing(house: Running):
     kept = [("old", "nobody", NOW), ("orphan", "no-such-user", NOW + 60)]
     for name, user, expires in kept:
-        row = tokens.StoredToken(token.hash_of(name), user, name, 0, expires)
+        row = tokens.StoredToken(token_hash(name), user, name, 0, expires)
         house.core.database.write(lambda tx, row=row: tokens.add(tx, row))
     assert [_at_port(house, name).get("/jobs").status for name, *_ in kept] == [401, 401]
 

@@ -11,7 +11,7 @@ from oarlock.config import Config
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import queues, resources, tokens
-from oarlock.web import token
+from oarlock.web.identity import token_hash
 from oarlock.web.policy import AccessPolicy
 from oarlock.web.registry import VERBS
 from oarlock.web.verbs import __all__ as _registered  # noqa: F401
@@ -97,7 +97,7 @@ def _fill(tx: Tx) -> None:
     resources.add(tx, [{"network_address": "gone", "state": "Dead"}], at=NOW)
     for user in (OWNER, OTHER, ADMIN):
         for label in ("spare", "key"):
-            tokens.add(tx, tokens.StoredToken(token.hash_of(f"{label} of {user}"), user, label, NOW, NOW + 60))
+            tokens.add(tx, tokens.StoredToken(token_hash(f"{label} of {user}"), user, label, NOW, NOW + 60))
 
 
 def _client(house: Running, caller: str, front: str) -> Client:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from oarlock.web.batching import LARGEST_GROUP, Batcher
+from oarlock.web.concurrency import LARGEST_GROUP, Batcher
 
 
 class Works:

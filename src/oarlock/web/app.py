@@ -12,7 +12,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from oarlock.model.errors import UnknownVerb
-from oarlock.web import errors, openapi
+from oarlock.web import openapi, refusals
 from oarlock.web.dispatch import Dispatcher
 from oarlock.web.registry import JSON, PREFIX, VERBS, Verb
 from oarlock.web.verbs import __all__ as _registered  # noqa: F401  (importing them makes them known)
@@ -85,5 +85,5 @@ async def _page(_request: Request) -> Response:
 
 async def _not_found(request: Request, _problem: Exception | None) -> Response:
     error = UnknownVerb(f"There is no {request.method} {request.url.path[:200]!a} here.", hint="/api/docs lists all.")
-    status, content = errors.refusal(error)
+    status, content = refusals.refusal(error)
     return Response(content, status, media_type=JSON)

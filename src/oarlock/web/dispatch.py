@@ -15,15 +15,14 @@ from oarlock.lang.limits import short
 from oarlock.model.errors import BadRequest, NotSignedIn, OarlockError, Stopping, TooLong
 from oarlock.store.queries import audit, tokens
 from oarlock.store.queries.audit import AuditEntry
-from oarlock.web import decode, errors, refusals
+from oarlock.web import decode, refusals
+from oarlock.web.concurrency import FairQueue
 from oarlock.web.context import DeferredResponse, RequestContext, entry
 from oarlock.web.core import ServerInterface
-from oarlock.web.fair_queue import FairQueue
-from oarlock.web.identity import AccountDirectory, Caller, CallerChannel, SocketPeer, UserAccount
+from oarlock.web.identity import AccountDirectory, Caller, CallerChannel, SocketPeer, UserAccount, token_hash
 from oarlock.web.policy import AccessPolicy, Permission, RequiredRole
 from oarlock.web.registry import JSON, Verb
 from oarlock.web.submission_service import SubmissionService
-from oarlock.web.token import hash_of
 
 log = logging.getLogger(__name__)
 
@@ -122,11 +121,11 @@ class Dispatcher:
             content = value if isinstance(value, bytes) else msgspec.json.encode(value)
             return Response(content, headers={"content-type": verb.media_type})
         except OarlockError as error:
-            status, content = errors.refusal(error)
+            status, content = refusals.refusal(error)
         except ClientDisconnect:
             return Response(status_code=400)
         except Exception as error:  # noqa: BLE001  (one bad request must not show our insides, nor end the server)
-            status, content = errors.failure(error, verb=verb.name)
+            status, content = refusals.failure(error, verb=verb.name)
         headers = {"www-authenticate": "Bearer"} if status == NotSignedIn.http_status else None
         return Response(content, status, media_type=JSON, headers=headers)
 
@@ -226,4 +225,4 @@ def _request_id(verb: Verb, headers: Mapping[str, str]) -> str:
 def _token_hash(authorization: str) -> str:
     """Return the hash of the token in this header; an empty one, which matches nothing, for anything else."""
     scheme, _, token = authorization.partition(" ")
-    return hash_of(token.strip()) if scheme.lower() == "bearer" else ""
+    return token_hash(token.strip()) if scheme.lower() == "bearer" else ""

@@ -1,9 +1,14 @@
-"""Identity of callers: vouched for by the kernel or a token, never taken from the request."""
+"""Identity of callers: vouched for by the kernel or a token, never taken from the request.
+
+Tokens are for those who come over the port: random, shown once, kept only as a hash.
+"""
 
 import asyncio
 import grp
+import hashlib
 import os
 import pwd
+import secrets
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -115,3 +120,16 @@ def _group_name(gid: int) -> str:
         return grp.getgrgid(gid).gr_name
     except KeyError:
         return ""
+
+
+_TOKEN_BYTES = 32
+
+
+def new_token() -> str:
+    """Make a new token: 256 random bits, as a text for a header."""
+    return secrets.token_urlsafe(_TOKEN_BYTES)
+
+
+def token_hash(token: str) -> str:
+    """Return the hash that is kept of a token. It is random, so a plain hash cannot be guessed back."""
+    return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()

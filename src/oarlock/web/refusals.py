@@ -1,4 +1,4 @@
-"""Refused requests in the audit: who asked for what, and why it was not done.
+"""Refusals: as responses (a status and a body, never a traceback), and in the audit.
 
 A program that asks again and again must not fill the database: the same refusal is written once in a while with the
 number of times, and beyond a few different ones a user's refusals are only counted.
@@ -6,10 +6,14 @@ number of times, and beyond a few different ones a user's refusals are only coun
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from oarlock.model.errors import Forbidden, NotSignedIn, OarlockError
+import msgspec
+
+from oarlock.model.errors import Forbidden, NotSignedIn, OarlockError, SyntaxRefused
 from oarlock.store.queries.audit import AuditEntry
 from oarlock.web.registry import Verb
 
@@ -91,3 +95,26 @@ class RefusalRecorder:
             await self._write(entry)
         except OarlockError as away:
             log.warning("refusal not written", extra={"user": entry.user, "verb": entry.verb, "why": str(away)})
+
+
+log = logging.getLogger(__name__)
+
+
+def refusal(error: OarlockError) -> tuple[int, bytes]:
+    """Return the status and the body of a refusal: what was refused, why, and what to do."""
+    content: dict[str, Any] = {"error": str(error), "hint": error.hint, "kind": type(error).__name__}
+    if isinstance(error, SyntaxRefused):
+        content |= {"text": error.text, "at": error.at}
+    return error.http_status, msgspec.json.encode(content)
+
+
+def failure(error: BaseException, *, verb: str) -> tuple[int, bytes]:
+    """Return the status and the body for an internal error; its number leads to the traceback in the log."""
+    number = secrets.token_hex(4)
+    log.error("request failed", exc_info=error, extra={"verb": verb, "reference": number})
+    content = {
+        "error": f"Something went wrong in the server (reference {number}).",
+        "hint": "Its log says more under that number.",
+        "kind": "InternalError",
+    }
+    return 500, msgspec.json.encode(content)

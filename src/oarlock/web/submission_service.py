@@ -21,7 +21,7 @@ from oarlock.model.submission import Submission
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import arrays
 from oarlock.store.queries.jobs import NewJob
-from oarlock.web.batching import Batcher, KeyedLocks
+from oarlock.web.concurrency import Batcher, KeyedLocks
 from oarlock.web.core import ServerInterface
 from oarlock.web.identity import UserAccount
 

@@ -13,7 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from oarlock.model.errors import BadRequest, OarlockError, TooLong, TooManyAtOnce
 from oarlock.settings.kinds import Network
-from oarlock.web import errors
+from oarlock.web import refusals
 from oarlock.web.identity import SocketPeer
 
 HEAD_SECONDS = 5.0
@@ -243,7 +243,7 @@ class Connection(HttpToolsProtocol):
             self._head_timer = None
 
     def _refuse(self, error: OarlockError) -> None:
-        status, content = errors.refusal(error)
+        status, content = refusals.refusal(error)
         head = f"HTTP/1.1 {status} Refused\r\ncontent-type: application/json\r\nconnection: close\r\n"
         self.transport.write(f"{head}content-length: {len(content)}\r\n\r\n".encode() + content)
         self.transport.close()

@@ -1,31 +1,5 @@
 """All verbs; importing this registers them."""
 
-from oarlock.web.verbs import (
-    audit,
-    events,
-    gantt,
-    job_actions,
-    jobs,
-    maintenance,
-    quotas,
-    resources,
-    site,
-    submit,
-    unknown,
-    usage,
-)
+from oarlock.web.verbs import gantt, history, job_actions, jobs, limits, metrics, resources, site, submit
 
-__all__ = [
-    "audit",
-    "events",
-    "gantt",
-    "job_actions",
-    "jobs",
-    "maintenance",
-    "quotas",
-    "resources",
-    "site",
-    "submit",
-    "unknown",
-    "usage",
-]
+__all__ = ["gantt", "history", "job_actions", "jobs", "limits", "metrics", "resources", "site", "submit"]

@@ -1,4 +1,4 @@
-"""Verbs that act on jobs: end, hold, resume. Each job has a result of its own."""
+"""Verbs that act on jobs: end, hold, resume; also on jobs that nodes run and the database does not know."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated
@@ -8,14 +8,16 @@ from msgspec import Meta, Struct, structs
 from oarlock.job.run.action_result import ActionResult
 from oarlock.model.errors import BadRequest, Forbidden, OarlockError, UnknownArray, UnknownJob
 from oarlock.model.job import JobState
-from oarlock.store.queries import jobs, listing
+from oarlock.model.unknown import UnknownAttempt
+from oarlock.store.queries import jobs, listing, unknown
 from oarlock.store.queries.listing import LIVE, JobFilter, JobRow
 from oarlock.web import views
-from oarlock.web.context import RequestContext
+from oarlock.web.context import EmptyResponse, RequestContext
 from oarlock.web.decode import Id, Text, VerbRequest
 from oarlock.web.policy import Permission, RequiredRole
 from oarlock.web.registry import VERBS, verb
 from oarlock.web.verbs.jobs import fulfilling
+from oarlock.web.verbs.site import EmptyRequest
 
 EXTERMINATE = Permission("jobs.exterminate", RequiredRole.ADMINS)
 _MOST = 100_000
@@ -180,3 +182,36 @@ async def _chosen(context: RequestContext, request: JobSelection) -> list[int]:
 
 async def _lines(context: RequestContext, which: JobFilter) -> list[JobRow]:
     return await context.read(lambda tx: listing.rows(tx, which, most=views.MOST_LISTED))
+
+
+class UnknownJobsResponse(Struct, frozen=True):
+    """Jobs that nodes run and that the database does not know, in the order in which they were found."""
+
+    unknown: list[UnknownAttempt]
+
+
+@verb(
+    "unknown.list", "GET /unknown",
+    role=RequiredRole.ADMINS, request=EmptyRequest, response=UnknownJobsResponse,
+    summary="List the jobs that nodes run and that the database, restored or new, does not know.",
+)  # fmt: skip
+async def list_unknown(context: RequestContext, _request: EmptyRequest) -> UnknownJobsResponse:
+    """Return them in the order in which they were found."""
+    return UnknownJobsResponse(await context.read(unknown.listed))
+
+
+class UnknownJobByIdRequest(VerbRequest):
+    """An unknown job by its number in the list."""
+
+    id: Id
+
+
+@verb(
+    "unknown.end", "DELETE /unknown/{id}",
+    role=RequiredRole.ADMINS, request=UnknownJobByIdRequest, response=EmptyResponse,
+    summary="End a job that the database does not know; its resources are free once its node says that it ended.",
+)  # fmt: skip
+async def end_unknown(context: RequestContext, request: UnknownJobByIdRequest) -> EmptyResponse:
+    """Send the node of the job the request to end it."""
+    await context.core.end_unknown(request.id)
+    return EmptyResponse()

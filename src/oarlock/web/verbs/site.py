@@ -15,9 +15,9 @@ from oarlock.model.snapshot import Queue
 from oarlock.plan.policy import policies
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import accounting, queues, tokens
-from oarlock.web import token
 from oarlock.web.context import EmptyResponse, RequestContext
 from oarlock.web.decode import Instant, VerbRequest, Word
+from oarlock.web.identity import new_token, token_hash
 from oarlock.web.policy import RequiredRole
 from oarlock.web.registry import verb
 
@@ -288,8 +288,8 @@ class NewTokenResponse(Struct, frozen=True):
 )  # fmt: skip
 async def add_token(context: RequestContext, request: NewTokenRequest) -> NewTokenResponse:
     """Keep only the token's hash, also in what is remembered of this request: asked again, it is not shown again."""
-    made, now, user, uid = token.make(), context.now, context.user.name, context.user.account.uid
-    own_hash = token.hash_of(made)
+    made, now, user, uid = new_token(), context.now, context.user.name, context.user.account.uid
+    own_hash = token_hash(made)
 
     def step(tx: Tx) -> str:
         tokens.forget(tx, now=now)

@@ -1,14 +1,14 @@
-"""Verbs about what happened, whoever it happened to."""
+"""Verbs about what happened: events of nodes, and for administrators the audit."""
 
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
 from oarlock.store.engine.tx import Tx
-from oarlock.store.queries import events
+from oarlock.store.queries import audit, events
 from oarlock.web import views
 from oarlock.web.context import RequestContext
-from oarlock.web.decode import Instant, VerbRequest
+from oarlock.web.decode import Id, Instant, VerbRequest, Word
 from oarlock.web.policy import RequiredRole
 from oarlock.web.registry import verb
 from oarlock.web.verbs.resources import Names
@@ -47,7 +47,7 @@ class NodeEventsResponse(Struct, frozen=True):
     role=RequiredRole.USERS, request=NodeEventsRequest, response=NodeEventsResponse,
     summary="List what happened on nodes, all or some.",
 )  # fmt: skip
-async def listed(context: RequestContext, request: NodeEventsRequest) -> NodeEventsResponse:
+async def list_events(context: RequestContext, request: NodeEventsRequest) -> NodeEventsResponse:
     """Return the events of nodes."""
     admin = context.user.admin
 
@@ -63,3 +63,35 @@ def _view(noted: events.EventRow, admin: bool) -> NodeEventView:
     return NodeEventView(
         noted.id, event.type, event.at, views.description(event, own=admin), event.job, event.hosts, noted.to_check
     )
+
+
+class AuditRequest(VerbRequest):
+    """The last `limit` changes from an instant on, by one user, about one job; `check`: also whether all is whole."""
+
+    by: Word | None = None
+    job: Id | None = None
+    since: Instant = 0
+    limit: Annotated[int, Meta(ge=1, le=_MOST)] = 100
+    check: bool = False
+
+
+class AuditResponse(Struct, frozen=True):
+    """Changes, oldest first; `broken` is the first entry that somebody edited, or before which one was taken out."""
+
+    changes: list[audit.AuditEntry]
+    broken: int | None = None
+
+
+@verb(
+    "audit.list", "GET /audit",
+    role=RequiredRole.ADMINS, request=AuditRequest, response=AuditResponse,
+    summary="List who changed what, and check that nobody changed the list.",
+)  # fmt: skip
+async def list_audit(context: RequestContext, request: AuditRequest) -> AuditResponse:
+    """Return the changes."""
+
+    def read(tx: Tx) -> AuditResponse:
+        changes = audit.listed(tx, user=request.by, job=request.job, since=request.since, most=request.limit)
+        return AuditResponse(changes, audit.broken(tx) if request.check else None)
+
+    return await context.read(read)
