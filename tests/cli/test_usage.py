@@ -1,9 +1,9 @@
 """What jobs used, as people read it."""
 
 import pytest
-from oarlock.web.verbs.usage import UsageView
 
 from oarlock.cli.usage_table import blocks, size
+from oarlock.web.verbs.metrics import UsageView
 
 
 def lines(**fields):
