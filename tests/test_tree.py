@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from oarlock.model.job import JobState
+from oarlock.model.job_type import JobType
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "oarlock"
@@ -25,6 +26,9 @@ PROCESS_CALL = re.compile(r"os\.(fork|forkpty|system|popen|posix_spawnp?|exec[lv
 STATES_MAY_BE_QUOTED = ("model/job.py", "store/queries/jobs.py", "store/migrations/")
 # "Hold" and "Error" are also plain words; these can only be states.
 STATE_NAMES = {str(state) for state in JobState} - {"Hold", "Error"}
+
+# Also the names of a queue, of columns of resources, of fields of admission rules and quotas, of reasons to wait.
+TYPES_ELSEWHERE = {JobType.BESTEFFORT, JobType.DEPLOY, JobType.CONTAINER, JobType.DEADLINE, JobType.QOS}
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
@@ -71,6 +75,17 @@ def quoted_states(text: str) -> set[str]:
     """Give the state names that stand in a file as texts."""
     constants = {node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)}
     return {value for value in constants if isinstance(value, str)} & STATE_NAMES
+
+
+def quoted_types(text: str) -> set[str]:
+    """Return the job types that stand in a file as texts, alone or with `=` behind them."""
+    constants = {node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)}
+    return {
+        word
+        for word in JobType
+        for value in constants
+        if isinstance(value, str) and (value.startswith(f"{word}=") or (value == word and word not in TYPES_ELSEWHERE))
+    }
 
 
 def place(path: Path) -> str:
@@ -125,6 +140,13 @@ def test_job_states_are_named_by_the_model_not_by_quoted_texts():
     assert {name: found for name, found in quoting.items() if not name.startswith(STATES_MAY_BE_QUOTED)} == {}
 
 
+def test_job_types_are_named_by_the_model_not_by_quoted_texts():
+    quoting = {place(path): found for path in EVERYTHING if (found := quoted_types(path.read_text()))}
+    # Commands need only the standard library; the demo submits what a user would type.
+    allowed = ("model/job_type.py", "cli/")
+    assert {name: found for name, found in quoting.items() if not name.startswith(allowed)} == {}
+
+
 def test_these_checks_see_what_they_look_for():
     assert strangers("import msgspec, os.path\ndef f():\n    from oarlock.store import x", "oarlock.node") == {
         "msgspec",
@@ -142,6 +164,10 @@ def test_these_checks_see_what_they_look_for():
     assert canned_records("from tests import canned\nP = 'x/oar2-golden'") == {"tests.canned"}
     assert canned_records("from types import SimpleNamespace\nfrom x import needs_golden") == {"SimpleNamespace"}
     assert canned_records("from tests.canned import ok") == set()
+    assert quoted_types("if 'noop' in job.types or name.startswith('inner='): say('noop jobs', 'deploy')") == {
+        "noop",
+        "inner",
+    }
     assert quoted_states("if job.state == 'Waiting': say('Error: Waiting for you')") == {"Waiting"}
 
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from oarlock.plan.rules.timesharing import BadTimesharing, SharingClass, is_besteffort, sharing_class
+from oarlock.model.job_type import parse_types
+from oarlock.plan.rules.timesharing import BadTimesharing, SharingClass, sharing_class
 from tests.plan.drawing import NOW, asks, cluster, places, planned, runs
 
 ONE = cluster(1, 2)
@@ -20,26 +21,22 @@ ONE = cluster(1, 2)
     ],
 )
 def test_there_are_four_ways_to_share(kind, shared):
-    assert sharing_class(("deploy", kind), "ada", "sim") == SharingClass(*shared)
+    assert sharing_class(parse_types(("deploy", kind)), "ada", "sim") == SharingClass(*shared)
 
 
 def test_a_job_without_a_name_shares_with_any_name():
-    assert sharing_class(("timesharing=user,name",), "ada", None) == SharingClass("ada", "*")
+    assert sharing_class(parse_types(("timesharing=user,name",)), "ada", None) == SharingClass("ada", "*")
 
 
 def test_a_job_that_does_not_say_so_shares_with_nobody():
-    assert sharing_class(("besteffort", "timesharings"), "ada", "sim") is None
+    assert sharing_class(parse_types(("besteffort", "timesharings")), "ada", "sim") is None
 
 
 @pytest.mark.parametrize("scope", ["user", "*", "ada,*", "*,sim", "user,name,x", ",", "name,user"])
 def test_any_other_way_is_refused_with_the_four(scope):
     with pytest.raises(BadTimesharing, match="is not a way to share") as refused:
-        sharing_class((f"timesharing={scope}",), "ada", "sim")
+        sharing_class(parse_types((f"timesharing={scope}",)), "ada", "sim")
     assert refused.value.hint == "It is one of *,*   user,*   *,name   user,name."
-
-
-def test_best_effort_is_a_type_of_its_own():
-    assert (is_besteffort(("besteffort",)), is_besteffort(("timesharing",)), is_besteffort(())) == (True, False, False)
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from msgspec import Struct
 from oarlock.config import Config
 from oarlock.job import quotas
 from oarlock.job.run import schedule
+from oarlock.model.job_type import parse_types
 from oarlock.model.quota import BadQuotas, UnknownQuota
 from oarlock.model.resource import DEFAULT_TYPE
 from oarlock.model.snapshot import PlacedJob, QuotaRule, Snapshot
 from oarlock.plan.rules.quotas import CountedJob, QuotaShare, QuotaUse, quota_shares
-from oarlock.plan.rules.timesharing import is_besteffort
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import quotas as stored
 
@@ -85,7 +85,7 @@ def _present(shot: Snapshot, *, at: int, now: int) -> list[CountedJob]:
     table = shot.resources
     counted = {job for job, kind in zip(table.ids, table.columns["type"], strict=True) if kind == DEFAULT_TYPE}
     there = [job for job in shot.placed if job.start <= at < max(job.stop, now + 1 if job.start <= now else 0)]
-    return [CountedJob(job, _use(job, counted), is_besteffort(job.types)) for job in there]
+    return [CountedJob(job, _use(job, counted), parse_types(job.types).besteffort) for job in there]
 
 
 def _use(job: PlacedJob, counted: set[int]) -> QuotaUse:

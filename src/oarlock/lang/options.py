@@ -18,6 +18,7 @@ from oarlock.model.errors import (
     BadType,
     UnknownQueue,
 )
+from oarlock.model.job_type import VALUES
 
 LONGEST_NAME = 255
 SIGNALS = range(1, 65)
@@ -27,22 +28,6 @@ _UNPRINTABLE = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _QUEUE = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_:-]*(=.+)?", re.DOTALL)
-_WORD = r"[A-Za-z_][A-Za-z0-9_.-]{0,99}"
-_TYPE_VALUES = {
-    "timesharing": (re.compile(r"=(\*|user),(\*|name|job_name)|"), "*,*   user,*   *,name   user,name"),
-    "container": (re.compile(rf"(={_WORD})?"), "nothing, or a name that is not a number, as in container=lab"),
-    "inner": (re.compile(rf"=([0-9]{{1,18}}|{_WORD})"), "the number or the name of a container, as in inner=42"),
-    "guests": (
-        re.compile(r"=(\*|[^\s,=*]{1,100}(,[^\s,=*]{1,100}){0,99})"),
-        "names of users, as in guests=ada,bob, or *",
-    ),
-    "placeholder": (re.compile(rf"={_WORD}"), "a name, as in placeholder=lab"),
-    "allow": (re.compile(rf"={_WORD}"), "the name of a placeholder, as in allow=lab"),
-    "allowed": (re.compile(rf"={_WORD}"), "the name of a placeholder, as in allowed=lab"),
-    "no_quotas": (re.compile(""), "nothing"),
-    "postpone": (re.compile("=.+"), 'a date, as in postpone="2027-01-31 08:00:00"'),
-    "deadline": (re.compile("=.+"), 'a date, as in deadline="2027-01-31 08:00:00"'),
-}
 _NOTIFY = re.compile(r"(?:\[(?P<tags>[^\]]*)\])?(?:mail:[^\s@]+(?:@[^\s@]+)?|exec:(?P<program>/.*))")
 
 
@@ -68,9 +53,9 @@ def type_(text: str) -> str:
     if len(text) > LONGEST_NAME or _UNPRINTABLE.search(text) or not _TYPE.fullmatch(text):
         raise BadType(f"`{short(text)}` is not a job type.", hint="A type is a word, or word=value.")
     word = text.partition("=")[0]
-    form, expected = _TYPE_VALUES.get(word, (None, ""))
-    if form and not form.fullmatch(text, len(word)):
-        raise BadType(f"`{short(text)}` is not a way to write the type {word}.", hint=f"Its value is {expected}.")
+    value = VALUES.get(word)
+    if value and not value.form.fullmatch(text, len(word)):
+        raise BadType(f"`{short(text)}` is not a way to write the type {word}.", hint=f"Its value is {value.expected}.")
     return text
 
 

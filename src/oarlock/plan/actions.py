@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING
 
 from oarlock.model.event import Event
 from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
+from oarlock.model.job_type import parse_types
 from oarlock.model.plan import Obstacle, Placement, Plan, Unplaced
 from oarlock.model.snapshot import PlacedJob, WaitingJob
 from oarlock.plan.rules import reservations
 from oarlock.plan.rules.besteffort import JobResources, is_in_the_way, jobs_to_kill
-from oarlock.plan.rules.containers import container_of
 from oarlock.plan.sets.bitset import union, without
 from oarlock.plan.timeline.occupancies import OccupancyKind
 from oarlock.plan.timeline.occupancy import Occupation
@@ -144,7 +144,7 @@ def _orphans(planner: "Planner") -> tuple[int, ...]:
     running = [
         job.job_id
         for job in planner.placed.values()
-        if container_of(job.types) is not None and job.state in live and planner.kind(job).container is None
+        if parse_types(job.types).inner is not None and job.state in live and planner.kind(job).container is None
     ]
     waiting = [
         job.job_id
@@ -199,7 +199,7 @@ def ending_jobs(planner: "Planner") -> list[JobResources]:
 
 
 def _holders(planner: "Planner", *, ending: bool) -> list[JobResources]:
-    jobs = [job for job in planner.placed.values() if "besteffort" in job.types]
+    jobs = [job for job in planner.placed.values() if parse_types(job.types).besteffort]
     return [
         JobResources(job.job_id, planner.kind(job), own_resources(planner, job))
         for job in jobs

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from oarlock.model.event import Event, EventType
 from oarlock.model.job import Reservation
+from oarlock.model.job_type import parse_types
 from oarlock.model.plan import Obstacle, Placement, Plan, Unplaced
 from oarlock.model.snapshot import PlacedJob, Queue, Shape, Snapshot, Usage, WaitingJob
 from oarlock.plan import actions, commitments
@@ -18,10 +19,10 @@ from oarlock.plan.policy.priority import PriorityCalculator
 from oarlock.plan.queue_pass import QueuePass
 from oarlock.plan.rules import reservations
 from oarlock.plan.rules.besteffort import preemptible_resources
-from oarlock.plan.rules.containers import Containers, allowed_placeholder, placeholder_of
+from oarlock.plan.rules.containers import Containers
 from oarlock.plan.rules.dependencies import Blocked, earliest_start
 from oarlock.plan.rules.search import PlacementOption
-from oarlock.plan.rules.timesharing import BadTimesharing, is_besteffort, sharing_class
+from oarlock.plan.rules.timesharing import BadTimesharing, sharing_class
 from oarlock.plan.rules.windows import PlanLimits
 from oarlock.plan.sets.bitset import without
 from oarlock.plan.settings import PlanSettings
@@ -163,8 +164,9 @@ class Planner:
         new = job.reservation == Reservation.TO_SCHEDULE
         if not job.types:
             return OccupancyKind(reservation=True) if new else _ORDINARY
+        types = parse_types(job.types)
         try:
-            sharing = sharing_class(job.types, job.user, job.name)
+            sharing = sharing_class(types, job.user, job.name)
         except BadTimesharing:
             if isinstance(job, WaitingJob):
                 raise
@@ -172,9 +174,7 @@ class Planner:
         container = self.containers.room_of(
             job, None if isinstance(job, WaitingJob) else actions.own_resources(self, job)
         )
-        return OccupancyKind(
-            is_besteffort(job.types), sharing, new, container, placeholder_of(job.types), allowed_placeholder(job.types)
-        )
+        return OccupancyKind(types.besteffort, sharing, new, container, types.placeholder, types.allowed)
 
     def duration(self, kind: OccupancyKind, walltime: int) -> int:
         """Return how long a job occupies resources: the walltime and the security time between jobs."""

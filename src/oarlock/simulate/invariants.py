@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from oarlock.model.job import FINAL, HOLDS_RESOURCES, MOVES, Job, JobState
+from oarlock.model.job_type import JobType as T
+from oarlock.model.job_type import parse_types
 from oarlock.simulate.nodes import SimulatedNode
 from oarlock.store.queries.attempts import Attempt
 from oarlock.store.queries.full_history import FullHistory, StateInterval
@@ -21,7 +23,7 @@ def broken(history: FullHistory, nodes: Iterable[SimulatedNode]) -> list[str]:
     return problems
 
 
-_SHARING = frozenset({"allow", "allowed", "besteffort", "container", "inner", "placeholder", "timesharing"})
+_SHARING = frozenset({T.ALLOW, T.ALLOWED, T.BESTEFFORT, T.CONTAINER, T.INNER, T.PLACEHOLDER, T.TIMESHARING})
 """Types of jobs that may use a resource while another one does."""
 
 
@@ -29,7 +31,7 @@ def overlapping(places: Iterable[ReservedPlace]) -> list[str]:
     """Return a sentence for each two accepted reservations that were promised the same resource at the same time."""
     promised: dict[int, list[tuple[int, int, int]]] = {}
     for place in places:
-        for resource in () if _SHARING & {word.partition("=")[0] for word in place.types} else place.resources:
+        for resource in () if _SHARING & parse_types(place.types).words else place.resources:
             promised.setdefault(resource, []).append((place.start, place.stop, place.job_id))
     return [
         f"resource {resource} is promised to job {first} until {stop} and to job {second} from {start}"
@@ -70,7 +72,7 @@ def _of_attempts(tries: list[Attempt]) -> Iterator[str]:
 
 def _of_end(job: Job, events: list[str]) -> Iterator[str]:
     """A job that ended well has the status of its command; one that did not has an event for it."""
-    if job.state is JobState.TERMINATED and "noop" not in job.types:
+    if job.state is JobState.TERMINATED and not parse_types(job.types).noop:
         words = (job.command or "").split()
         expected = int(words[words.index("exit") + 1]) << 8 if "exit" in words else 0
         if job.exit_code != expected and "saves" not in words:

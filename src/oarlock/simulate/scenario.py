@@ -12,6 +12,7 @@ from oarlock.config import Config
 from oarlock.job.run import kill, suspend
 from oarlock.lang import request as requests
 from oarlock.model.job import Job, JobState, Reservation
+from oarlock.model.job_type import JobType
 from oarlock.model.request import ResourceRequest
 from oarlock.model.resource import ResourceState, Value
 from oarlock.simulate import invariants
@@ -161,14 +162,14 @@ class _Scenario:
         lasts = pick.randint(1, 120)
         walltime = lasts + 60 if pick.random() < 0.9 else max(1, lasts - 10)
         command = f"sleep {lasts}" + (f" exit {pick.randint(1, 9)}" if pick.random() < 0.1 else "")
-        types = ("besteffort",) if pick.random() < 0.1 else ()
+        types = (str(JobType.BESTEFFORT),) if pick.random() < 0.1 else ()
         request = pick.choice(("/core=1", "/core=1", "/core=2", "/core=3", "/network_address=2/core=1"))
         after = (pick.randint(1, self.submitted),) if self.submitted and pick.random() < 0.05 else ()
         job = Job(
             id=0,
             state=JobState.WAITING,
             user=f"user{pick.randint(1, 5)}",
-            queue="besteffort" if types else "default",
+            queue=str(JobType.BESTEFFORT) if types else "default",
             submitted=self.cluster.now,
             command=command,
             types=types,

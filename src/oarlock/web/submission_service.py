@@ -16,6 +16,7 @@ from oarlock.job.admission.rules import RuleSet, RuleSetCache
 from oarlock.lang.rules import RuleContext
 from oarlock.model.errors import CountsChanged, JobKeyNotYet, OarlockError, RuleFailed
 from oarlock.model.job import Job
+from oarlock.model.job_type import parse_types
 from oarlock.model.record import changed
 from oarlock.model.submission import Submission
 from oarlock.store.engine.tx import Tx
@@ -167,8 +168,7 @@ class SubmissionService:
         by_key: dict[tuple[object, ...], AdmissionInputs] = {}
         answers: list[AdmissionInputs | Exception] = []
         for submission in submissions:
-            inner = (type_ for type_ in submission.types if type_.startswith("inner="))
-            key = submission.user, submission.reservation is None, *inner
+            key = submission.user, submission.reservation is None, parse_types(submission.types).inner
             if key not in by_key:
                 by_key[key] = AdmissionInputs(book, admit.context(tx, submission, book, cluster, self._config))
             answers.append(by_key[key])

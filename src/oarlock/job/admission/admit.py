@@ -17,9 +17,9 @@ from oarlock.lang.where import Types
 from oarlock.model.errors import CountsChanged, OarlockError, RefusedByRule, RuleFailed
 from oarlock.model.event import Event, EventType
 from oarlock.model.job import FINAL, Reservation
+from oarlock.model.job_type import container_type, parse_types
 from oarlock.model.record import changed
 from oarlock.model.submission import Submission
-from oarlock.plan.rules.containers import container_of, is_container
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import events, jobs
 from oarlock.store.queries import rules as table
@@ -246,9 +246,9 @@ def _parse_result(
 
 def _container(tx: Tx, submission: Submission) -> tuple[bool | None, bool | None]:
     """Look at the container that an inner job names: can it take jobs, and is it a reservation."""
-    named = container_of(submission.types)
+    named = parse_types(submission.types).inner
     if named is None:
         return None, None
-    candidates = jobs.existing(tx, [int(named)]) if named.isdecimal() else jobs.of_type(tx, f"container={named}")
-    live = [job for job in candidates if is_container(job.types) and job.state not in FINAL]
+    candidates = jobs.existing(tx, [int(named)]) if named.isdecimal() else jobs.of_type(tx, container_type(named))
+    live = [job for job in candidates if parse_types(job.types).is_container and job.state not in FINAL]
     return bool(live), any(job.reservation is not Reservation.NONE for job in live)

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from oarlock.lang.limits import short
 from oarlock.model.errors import BadType
+from oarlock.model.job_type import JobType, parse_types
 from oarlock.model.snapshot import WaitingJob
 
-POSTPONE, DEADLINE = "postpone", "deadline"
 HINT = 'Write a date: "YYYY-MM-DD hh:mm:ss".'
 
 _DATE = re.compile(r"(\d{4}-\d{1,2}-\d{1,2})(?:[ T](\d{1,2}:\d{2})(:\d{2})?)?")
@@ -50,18 +50,18 @@ def check(types: tuple[str, ...], *, now: int) -> None:
     """Refuse dates of types that are none, or a deadline that has passed."""
     for job_type in types:
         word, _, text = job_type.partition("=")
-        if word not in {POSTPONE, DEADLINE}:
+        if word not in {JobType.POSTPONE, JobType.DEADLINE}:
             continue
         date = instant(text)
         if date is None:
             raise BadType(f"`{short(text)}`, which the type {word} has, is not a date.", hint=HINT)
-        if word == DEADLINE and date <= now:
+        if word == JobType.DEADLINE and date <= now:
             raise BadType(f"The deadline `{short(text)}` has passed.", hint="Give a later one, or none.")
 
 
 def dated(job: WaitingJob) -> WaitingJob:
     """Return a job with the dates of its types; a date that cannot be parsed any more is ignored."""
-    if not any(job_type.startswith((f"{POSTPONE}=", f"{DEADLINE}=")) for job_type in job.types):
+    types = parse_types(job.types)
+    if types.postpone is None and types.deadline is None:
         return job
-    dates_by_type = {job_type.partition("=")[0]: instant(job_type.partition("=")[2]) for job_type in job.types}
-    return replace(job, not_before=dates_by_type.get(POSTPONE) or 0, deadline=dates_by_type.get(DEADLINE))
+    return replace(job, not_before=instant(types.postpone or "") or 0, deadline=instant(types.deadline or ""))

@@ -1,10 +1,8 @@
 """Frontends: hosts where jobs of type deploy and cosystem run their command, who may use them, and how much of them."""
 
-from collections.abc import Collection
-
 from oarlock.config import Config
-from oarlock.job.run.unit_of_work import ON_FRONTEND
 from oarlock.model.errors import FrontendRefused
+from oarlock.model.job_type import JobType, JobTypes, parse_types
 from oarlock.model.submission import Submission
 from oarlock.node.wire.messages import CgroupLimits
 
@@ -12,11 +10,11 @@ _EVERYBODY = "*"
 _MB = 1 << 20
 
 
-def host(types: Collection[str], config: Config) -> str | None:
+def host(types: JobTypes, config: Config) -> str | None:
     """Return the frontend of a job, empty if the site has none; None for jobs that run on their own nodes."""
-    if "cosystem" in types:
-        return config.cosystem_hostname
-    return config.deploy_hostname if "deploy" in types else None
+    if types.frontend is None:
+        return None
+    return config.cosystem_hostname if types.frontend is JobType.COSYSTEM else config.deploy_hostname
 
 
 def limits(config: Config) -> CgroupLimits:
@@ -27,10 +25,11 @@ def limits(config: Config) -> CgroupLimits:
 
 def check(submission: Submission, config: Config) -> None:
     """Refuse a job for a frontend where there is none, or whose user may not use it."""
-    word = next((kind for kind in submission.types if kind in ON_FRONTEND), None)
+    types = parse_types(submission.types)
+    word = types.frontend
     if word is None:
         return
-    if not host(submission.types, config):
+    if not host(types, config):
         raise FrontendRefused(
             f"Jobs of type {word} run on a frontend, and this site has none ({word.upper()}_HOSTNAME).",
             hint=f"Submit it without `-t {word}`.",

@@ -46,6 +46,7 @@ from oarlock.model.errors import (
     UnknownJob,
 )
 from oarlock.model.job import Job, JobKind, JobState, output_file
+from oarlock.model.job_type import parse_types
 from oarlock.model.request import ResourceRequest
 from oarlock.model.submission import Submission
 
@@ -303,13 +304,13 @@ def _together(submission: Submission, *, many: bool) -> None:
     interactive = submission.kind is JobKind.INTERACTIVE
     if interactive and many:
         raise InteractiveArray("An interactive job cannot be an array.", hint="Drop -I, or --array.")
-    if interactive and "noop" in submission.types:
+    if interactive and parse_types(submission.types).noop:
         raise InteractiveNoop("A job of type noop runs nothing: it cannot be interactive.", hint="Drop -I, or -t noop.")
     if interactive and submission.reservation:
         raise InteractiveReservation(
             "A reservation cannot be interactive.", hint="Drop -I; `oarsub -C` enters the job once it runs."
         )
     # A reservation without a command holds its resources; one enters it with `oarsub -C`.
-    runs_nothing = interactive or submission.reservation or "noop" in submission.types or submission.resubmit_of
+    runs_nothing = interactive or submission.reservation or parse_types(submission.types).noop or submission.resubmit_of
     if not (submission.command or "").strip() and not runs_nothing:
         raise NoCommand("There is nothing to run.", hint="Give a command or a script, or -I for a shell.")

@@ -25,6 +25,7 @@ from oarlock.model.errors import (
     UnknownQueue,
 )
 from oarlock.model.job import FINAL, Job, JobKind, JobState, Reservation
+from oarlock.model.job_type import JobType, parse_types
 from oarlock.model.record import changed
 from oarlock.model.request import ResourceRequest
 from oarlock.model.submission import Submission
@@ -247,7 +248,7 @@ def _prepared(
     if queue not in there:
         raise UnknownQueue(queue)
     _check_dependencies(tx, submission.after)
-    check_entry(tx, submission.user, submission.types)
+    check_entry(tx, submission.user, parse_types(submission.types))
     first = _job(submission, queue, now, _message(submission, queue, request, counts[0]))
     whole = changed(request, where=_with_rules(request.where, submission.rule_where))
     return [
@@ -373,7 +374,7 @@ def _message(submission: Submission, queue: str, request: ResourceRequest, resou
     parts = [f"R={resources}", f"W={minutes // 60}:{minutes % 60}:{seconds}", f"J={mode}"]
     if submission.name:
         parts.append(f"N={submission.name}")
-    if queue not in {DEFAULT_QUEUE, "besteffort"}:
+    if queue not in {DEFAULT_QUEUE, JobType.BESTEFFORT}:
         parts.append(f"Q={queue}")
     if submission.project not in {None, DEFAULT_PROJECT}:
         parts.append(f"P={submission.project}")

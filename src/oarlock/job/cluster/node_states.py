@@ -6,11 +6,11 @@ from oarlock.config import Config
 from oarlock.job.run import finish, kill, site_programs, unknown
 from oarlock.job.run.effects import CheckNodes, Effect, ScheduleAgain
 from oarlock.job.run.finish import FinishedAttempts
-from oarlock.job.run.launch import NOOP
 from oarlock.job.run.reports import NodeReachable, NodesChecked
 from oarlock.job.run.unit_of_work import StepContext, UnitOfWork, of_hosts
 from oarlock.model.event import EventType
 from oarlock.model.job import HOLDS_RESOURCES, Job
+from oarlock.model.job_type import JobType
 from oarlock.model.resource import DEFAULT_TYPE, NextState, Resource, ResourceState
 from oarlock.node.wire.messages import UNUSABLE
 from oarlock.store.engine.tx import Tx
@@ -18,7 +18,7 @@ from oarlock.store.queries import attempts, jobs, queues, resources
 
 _LEAVES = frozenset({ResourceState.ABSENT, ResourceState.DEAD})
 _CLOCK_SECONDS = 10  # less may be the time that a node takes to answer
-_STAY = frozenset({NOOP, "cosystem"})
+_STAY = frozenset({JobType.NOOP, JobType.COSYSTEM})
 
 
 def apply(tx: Tx, context: StepContext, *, now: float) -> list[Effect]:

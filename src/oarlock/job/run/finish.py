@@ -7,9 +7,10 @@ from oarlock.job.run import launch, unknown_users
 from oarlock.job.run.blame import AFTER_JOB, BEFORE_JOB
 from oarlock.job.run.effects import CheckNodes, Effect, ForgetAttempts, ReleaseNodes, RunEpilogue
 from oarlock.job.run.reports import BadReport, EpilogueEnded, Exited, IncomingReport
-from oarlock.job.run.unit_of_work import ON_FRONTEND, Place, UnitOfWork
+from oarlock.job.run.unit_of_work import Place, UnitOfWork
 from oarlock.model.event import EventType, event_type
 from oarlock.model.job import Job, JobKind, JobState, Reservation
+from oarlock.model.job_type import parse_types
 from oarlock.node.wire.messages import EXITED, FAILED, KILLED, LOST, WALLTIME, Report
 from oarlock.store.queries import jobs, properties, shapes
 from oarlock.store.queries.attempts import Attempt
@@ -29,7 +30,6 @@ AGAIN = 99 << 8
 _LEAST_RUN = 60  # seconds: a job that asks again at once would only run in a loop
 _LONGEST_CHAIN = 100
 _LONGEST_LOST = 3  # a job may be what brings its nodes down
-_IDEMPOTENT, _BESTEFFORT = "idempotent", "besteffort"
 
 
 class FinishedAttempts:
@@ -228,10 +228,10 @@ def resubmit_if_due(unit: UnitOfWork, job: Job, attempt: Attempt) -> int | None:
 
 def _may_be_copied(job: Job) -> bool:
     return (
-        _IDEMPOTENT in job.types
+        parse_types(job.types).idempotent
         and job.kind is JobKind.PASSIVE
         and job.reservation is Reservation.NONE
-        and not ON_FRONTEND & set(job.types)
+        and not parse_types(job.types).frontend
     )
 
 
@@ -242,7 +242,7 @@ def _wants_again(unit: UnitOfWork, job: Job, attempt: Attempt) -> bool:
         return job.checkpoint > 0 and unit.has_event(job.id, EventType.CHECKPOINT_SUCCESS)
     if attempt.outcome == LOST and not unit.has_event(job.id, EventType.FRAG_JOB_REQUEST):
         return True
-    made_room = attempt.outcome in {KILLED, LOST} and _BESTEFFORT in job.types
+    made_room = attempt.outcome in {KILLED, LOST} and parse_types(job.types).besteffort
     return made_room and unit.has_event(job.id, EventType.BESTEFFORT_KILL)
 
 

@@ -4,11 +4,11 @@ from collections.abc import Callable, Collection, Sequence
 
 from oarlock.job.run.action_result import ActionOutcome, ActionResult, refused
 from oarlock.job.run.effects import Checkpoint, Effect, Kill, Signal
-from oarlock.job.run.launch import NOOP
 from oarlock.job.run.unit_of_work import StepContext, UnitOfWork
 from oarlock.model.errors import IllegalMove, UnknownJob
 from oarlock.model.event import EventType
 from oarlock.model.job import FINAL, FragState, Job, JobState
+from oarlock.model.job_type import parse_types
 from oarlock.store.engine import journal
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import kills
@@ -69,7 +69,7 @@ def end(unit: UnitOfWork, job: Job, why: str) -> str:
         unit.event(EventType.SWITCH_INTO_ERROR_STATE, why, job.id)
         unit.move(job.id, JobState.ERROR, why, message=why)
         return f"Job {job.id} is deleted."
-    if job.state is JobState.RUNNING and NOOP in job.types:
+    if job.state is JobState.RUNNING and parse_types(job.types).noop:
         unit.event(EventType.SWITCH_INTO_TERMINATE_STATE, why, job.id)
         unit.move(job.id, JobState.TERMINATED, why)
         return f"Job {job.id} is over."

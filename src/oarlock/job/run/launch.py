@@ -13,9 +13,10 @@ from oarlock.job.run.blame import BEFORE_JOB
 from oarlock.job.run.effects import Effect, LaunchAttempt, ReachNodes, ScheduleAgain
 from oarlock.job.run.reports import Hello, NotLaunched, Started
 from oarlock.job.run.share import NodeCapacity
-from oarlock.job.run.unit_of_work import ON_FRONTEND, StepContext, UnitOfWork
+from oarlock.job.run.unit_of_work import StepContext, UnitOfWork
 from oarlock.model.event import EVENTS, Blame, EventType
 from oarlock.model.job import Job, JobState, Reservation, output_file
+from oarlock.model.job_type import parse_types
 from oarlock.model.record import changed
 from oarlock.model.resource import DEFAULT_TYPE, Resource, Value
 from oarlock.node.wire.messages import OTHER, Launch, SiteHooks
@@ -34,7 +35,6 @@ _HELD = " (held: "
 WAITS_FOR_SITE = "waits for the site"
 """The outcome of an attempt that does not count: a program of the site failed."""
 
-NOOP = "noop"
 
 Hosts = Mapping[str, Hello]
 """Nodes that were reached, by name, with what they said of themselves."""
@@ -92,11 +92,11 @@ def begin(unit: UnitOfWork, starting: Sequence[Job], assigned: Mapping[int, Coll
     unknown: dict[tuple[str, ...], list[int]] = {}
     for job in starting:
         nodes = _nodes(job, allocated[job.id], unit.config)
-        if NOOP in job.types:
+        if parse_types(job.types).noop:
             unit.move(job.id, JobState.LAUNCHING, "nothing is launched for a noop job")
             unit.move(job.id, JobState.RUNNING, "it runs nothing")
         elif not nodes:
-            nowhere = "this site has no frontend" if ON_FRONTEND & set(job.types) else _NO_NODE
+            nowhere = "this site has no frontend" if parse_types(job.types).frontend else _NO_NODE
             unit.event(EventType.RESERVATION_NO_NODE, nowhere, job.id)
             unit.move(job.id, JobState.ERROR, nowhere)
         elif _is_held(unit, job, assigned.get(job.id, ()), nodes):
@@ -144,7 +144,7 @@ def _open(
 
 def _place(job: Job, node: str, allocation: JobAllocation, hello: Hello, config: Config) -> attempts.AttemptNode:
     """Describe a node of an attempt, with the memory that the job may use there."""
-    if ON_FRONTEND & set(job.types):
+    if parse_types(job.types).frontend:
         return attempts.AttemptNode(node, hello.boot, frontend.limits(config).memory)
     return attempts.AttemptNode(
         node, hello.boot, share.memory(allocation.on(node), allocation.sizes.get(node, 0), hello, config)
@@ -169,7 +169,7 @@ def _launch(
     context: StepContext,
 ) -> Launch:
     config = context.config
-    on_frontend = bool(ON_FRONTEND & set(job.types))
+    on_frontend = parse_types(job.types).frontend is not None
     own, others = allocation.gpus_on(place.name, config.job_gpu_property)
     machine = NodeCapacity(allocation.sizes.get(place.name, 0), hosts.get(place.name), others)
     return Launch(
@@ -243,7 +243,7 @@ def _environment(text: str) -> dict[str, str]:
 
 def _nodes(job: Job, allocation: JobAllocation, config: Config) -> tuple[str, ...]:
     """Return where a job is launched; the command of deploy and cosystem jobs runs on a frontend only."""
-    host = frontend.host(job.types, config)
+    host = frontend.host(parse_types(job.types), config)
     if host is None:
         return allocation.nodes
     return (host,) if host else ()

@@ -18,16 +18,15 @@ from oarlock.job.run.effects import Effect, ScheduleAgain
 from oarlock.model.condition import Column, In, Literal
 from oarlock.model.event import EVENTS, Blame, Event, EventType, Suspects
 from oarlock.model.job import FINAL, FragState, Job, JobState, Moved, move
+from oarlock.model.job_type import parse_types
 from oarlock.model.record import changed
 from oarlock.model.resource import ResourceState
 from oarlock.node.wire.messages import Report
-from oarlock.plan.rules.containers import is_container
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import accounting, attempts, events, jobs, kills, properties, resources
 from oarlock.store.queries import notices as stored_notices
 from oarlock.store.queries.attempts import Attempt
 
-ON_FRONTEND = frozenset({"deploy", "cosystem"})
 """Types of jobs whose command runs on a frontend: its troubles are no fault of the compute nodes."""
 
 
@@ -129,7 +128,7 @@ class UnitOfWork:
 
     def _suspect_for(self, event: Event, blame: Blame) -> None:
         job = self.jobs.get(event.job or 0)
-        if job is not None and ON_FRONTEND & set(job.types):
+        if job is not None and parse_types(job.types).frontend:
             return
         hosts = self._concerned(event)
         if blame is Blame.NODE:
@@ -213,7 +212,7 @@ class UnitOfWork:
             stored_notices.sent(self.tx, self._notified)
         if self._moves:
             jobs.record(self.tx, self._moves)
-            if any(moved.job.state in _MAKES_ROOM or is_container(moved.job.types) for moved in self._moves):
+            if any(_makes_room(moved.job) for moved in self._moves):
                 self.add_effects(ScheduleAgain())
         if self._touched:
             attempts.record(self.tx, list(self._touched.values()))
@@ -252,6 +251,11 @@ class UnitOfWork:
 
 _MAKES_ROOM = FINAL | {JobState.WAITING, JobState.SUSPENDED}
 """States after which the scheduler may do something that it could not do before."""
+
+
+def _makes_room(job: Job) -> bool:
+    """Return whether the scheduler may do more after a move of this job; inner jobs wait for their container."""
+    return job.state in _MAKES_ROOM or parse_types(job.types).is_container
 
 
 AWAITS_NODES = frozenset({EventType.HOLD_RUNNING_JOB, EventType.RESUME_JOB})

@@ -6,10 +6,10 @@ from oarlock.job.cluster import node_states, power
 from oarlock.job.run import finish, kill, suspend
 from oarlock.job.run.effects import Effect, ScheduleAgain
 from oarlock.job.run.finish import FinishedAttempts
-from oarlock.job.run.launch import NOOP
 from oarlock.job.run.unit_of_work import StepContext, UnitOfWork
 from oarlock.model.event import EventType
 from oarlock.model.job import FINAL, FragState, Job, JobState
+from oarlock.model.job_type import parse_types
 from oarlock.model.resource import DEFAULT_TYPE, ResourceState
 from oarlock.store.engine.tx import Tx
 from oarlock.store.queries import clock_jumps, jobs, kills, moldables, resources
@@ -67,7 +67,7 @@ def _deadlines_passed(tx: Tx, jumped: ClockJumps, *, now: int) -> dict[int, int]
 
 
 def _overdue(unit: UnitOfWork, job: Job, deadline: int, away: Mapping[str, float], finished: FinishedAttempts) -> None:
-    if NOOP in job.types:
+    if parse_types(job.types).noop:
         unit.event(EventType.WALLTIME, "its walltime is over", job.id)
         kill.end(unit, job, "its walltime is over")
         return

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from oarlock.model.condition import And, Column, Compare, Condition, Literal
 from oarlock.model.job import HOLDS_RESOURCES
+from oarlock.model.job_type import parse_types
 from oarlock.model.nodeset import fold
 from oarlock.model.request import ResourceGroup
 from oarlock.model.resource import NextState, ResourceState, Value
@@ -71,7 +72,7 @@ def _overstaying(planner: "Planner", job: PlacedJob, resources: int) -> bool:
 def _overstaying_jobs(planner: "Planner", resources: int) -> Iterator[tuple[int, int]]:
     for job_id, job in planner.placed.items():
         held = planner.layout.bits_of(job.resources) & resources
-        if held and job.state in HOLDS_RESOURCES and "besteffort" not in job.types:
+        if held and job.state in HOLDS_RESOURCES and not parse_types(job.types).besteffort:
             yield job_id, held
 
 

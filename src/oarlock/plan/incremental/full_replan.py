@@ -5,12 +5,12 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from oarlock.model.job import HOLDS_RESOURCES
+from oarlock.model.job_type import parse_types
 from oarlock.model.plan import Placement, Plan
 from oarlock.model.snapshot import PlacedJob, Snapshot, WaitingJob
 from oarlock.plan.inputs import PlanInputs
 from oarlock.plan.planner import Planner
 from oarlock.plan.policy import predict
-from oarlock.plan.rules.containers import container_of, is_container
 
 
 def is_needed(planner: Planner, jobs: Iterable[WaitingJob]) -> bool:
@@ -21,7 +21,7 @@ def is_needed(planner: Planner, jobs: Iterable[WaitingJob]) -> bool:
 
 def is_special(job: WaitingJob) -> bool:
     """Return whether a job by itself requires full passes: inner jobs, containers, own dates, deadlines."""
-    inner = bool(job.types) and (is_container(job.types) or container_of(job.types) is not None)
+    inner = parse_types(job.types).nested
     return inner or job.not_before > 0 or job.deadline is not None
 
 

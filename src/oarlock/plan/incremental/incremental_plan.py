@@ -16,6 +16,7 @@ from heapq import heapify, heappop, heappush
 from msgspec.structs import replace
 
 from oarlock.model.job import FINAL, HOLDS_RESOURCES, JobState, Reservation
+from oarlock.model.job_type import parse_types
 from oarlock.model.plan import Placement, Plan
 from oarlock.model.snapshot import Dependency, PlacedJob, Snapshot, Usage, WaitingJob
 from oarlock.plan.actions import finish_plan
@@ -129,7 +130,7 @@ class IncrementalPlan:
             if (container := self.planner.containers.close(job_id)) is not None:
                 self._base.forget_container(container)
             self._stale = self._stale or settled.occupation.stop > self.now
-            if "besteffort" in placed.types:  # its resources need not be avoided any more
+            if parse_types(placed.types).besteffort:  # its resources need not be avoided any more
                 self.planner.update_besteffort()
                 self._stale = True
         self._ends.pop(job_id, None)
@@ -387,7 +388,7 @@ class IncrementalPlan:
         occupation = self._base.settled[placed.job_id].occupation
         heappush(self._edges, occupation.start)
         heappush(self._edges, occupation.stop)
-        if "besteffort" in placed.types:
+        if parse_types(placed.types).besteffort:
             planner.update_besteffort()
 
     def _extend_overdue(self) -> None:

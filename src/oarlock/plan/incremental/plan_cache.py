@@ -5,12 +5,12 @@ scratch when resources, queues or settings have changed or the clock went back. 
 dates make every pass a full one anyway, no plan is cached.
 """
 
+from oarlock.model.job_type import parse_types
 from oarlock.model.plan import Plan
 from oarlock.model.snapshot import Queue, ResourceTable, Snapshot
 from oarlock.plan.incremental import full_replan
 from oarlock.plan.incremental.incremental_plan import IncrementalPlan
 from oarlock.plan.planner import OutOfTime, never
-from oarlock.plan.rules.containers import is_container
 from oarlock.plan.settings import PlanSettings
 
 
@@ -20,7 +20,7 @@ def is_cacheable(snapshot: Snapshot, settings: PlanSettings) -> bool:
     if limited or any(queue.weighs or queue.predicts or queue.keeps_dates for queue in snapshot.queues):
         return False
     return not any(map(full_replan.is_special, snapshot.waiting)) and not any(
-        is_container(job.types) for job in snapshot.placed
+        parse_types(job.types).is_container for job in snapshot.placed
     )
 
 

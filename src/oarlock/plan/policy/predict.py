@@ -14,11 +14,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from msgspec.structs import replace
 
 from oarlock.model.job import HOLDS_RESOURCES, JobState, Reservation
+from oarlock.model.job_type import parse_types
 from oarlock.model.plan import Placement, Plan
 from oarlock.model.snapshot import Choice, PlacedJob, Snapshot, WaitingJob
 from oarlock.plan import planner
 from oarlock.plan.planner import OutOfTime, never
-from oarlock.plan.rules.containers import container_of, is_container, placeholder_of
 from oarlock.plan.settings import PlanSettings
 
 _RUNS = 2
@@ -95,7 +95,7 @@ def with_predictions(
 
 def _is_bound(types: Sequence[str]) -> bool:
     """Return whether other jobs rely on a job's whole walltime: a container, an inner job, a placeholder."""
-    return bool(types) and (is_container(types) or container_of(types) is not None or placeholder_of(types) is not None)
+    return bool(types) and (parse_types(types).nested or parse_types(types).placeholder is not None)
 
 
 def with_full_walltimes(plan: Plan, snapshot: Snapshot) -> Plan:

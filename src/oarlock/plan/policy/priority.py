@@ -14,14 +14,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from oarlock.lang.duration import show
+from oarlock.model.job_type import parse_types
 from oarlock.model.plan import Priority, PriorityTerm
 from oarlock.model.snapshot import Usage, WaitingJob
 from oarlock.plan.settings import PlanSettings
 
 if TYPE_CHECKING:
     from oarlock.plan.planner import Planner
-
-_QOS = "qos="
 
 
 class PriorityCalculator:
@@ -102,7 +101,7 @@ class PriorityCalculator:
         )
 
     def _qos(self, job: WaitingJob) -> PriorityTerm:
-        name = next((kind.removeprefix(_QOS) for kind in job.types if kind.startswith(_QOS)), "")
+        name = parse_types(job.types).qos or ""
         return PriorityTerm("qos", self._weights.qos_values.get(name, 0) / 100, name or "none asked for")
 
     def _project(self, job: WaitingJob) -> PriorityTerm:

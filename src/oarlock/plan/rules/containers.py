@@ -5,10 +5,11 @@ Several container jobs of one name are one container. A container may be inside 
 resources for jobs that name it; to all other jobs it is an ordinary job.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from oarlock.model.job import JobState
+from oarlock.model.job_type import parse_types
 from oarlock.model.plan import Obstacle
 from oarlock.model.snapshot import PlacedJob, WaitingJob
 from oarlock.plan.rules.dependencies import Blocked
@@ -16,31 +17,12 @@ from oarlock.plan.sets.bitset import union, without
 from oarlock.plan.timeline.occupancy import FOREVER, Occupation
 
 
-def is_container(types: Iterable[str]) -> bool:
-    """Return whether other jobs may run inside of a job."""
-    return any(job_type == "container" or job_type.startswith("container=") for job_type in types)
-
-
 def opened_container(job: WaitingJob | PlacedJob) -> str | None:
     """Return the name of a job's container: the given one, or its number; None if the job is not a container."""
     if isinstance(job, PlacedJob) and job.state == JobState.FINISHING:
         return None  # its inner jobs have to end with it
-    for job_type in job.types:
-        word, _, name = job_type.partition("=")
-        if word == "container":
-            return name or str(job.job_id)
-    return None
-
-
-def container_of(types: Iterable[str]) -> str | None:
-    """Return the name or number of the container that a job runs inside of, as its owner wrote it."""
-    return next((job_type.partition("=")[2] for job_type in types if job_type.startswith("inner=")), None)
-
-
-def guests_of(types: Iterable[str]) -> frozenset[str]:
-    """Return the users who may enter a container besides its owner; `*` stands for all."""
-    named = (job_type.partition("=")[2] for job_type in types if job_type.startswith("guests="))
-    return frozenset(name for names in named for name in names.split(","))
+    name = parse_types(job.types).container
+    return None if name is None else name or str(job.job_id)
 
 
 class Containers:
@@ -53,7 +35,7 @@ class Containers:
         self._waiting: dict[str, int] = {}  # a container job by the container's name; it may still wait
         self.needed = False  # whether any job is a container or an inner job
         for job in jobs:
-            if job.types and (is_container(job.types) or container_of(job.types) is not None):
+            if job.types and parse_types(job.types).nested:
                 self.needed = True
             container = opened_container(job) if job.types else None
             if container is not None:
@@ -66,7 +48,7 @@ class Containers:
 
         A running job with resources outside of its container counts as an ordinary job until it ends.
         """
-        name = container_of(job.types)
+        name = parse_types(job.types).inner
         container = None if name is None else self._names.get(name, name)
         if container is None or resources is None or not without(resources, self.resources(container)):
             return container
@@ -133,13 +115,3 @@ class Containers:
         if self.is_gone(container):
             return Blocked(Obstacle.CONTAINER, f"there is no container `{container}` (any more)")
         return Blocked(Obstacle.CONTAINER, f"its container, job {self._waiting[container]}, has no place yet")
-
-
-def placeholder_of(types: Iterable[str]) -> str | None:
-    """Return the name under which a job keeps its resources for others; None if it does not."""
-    return next((job_type.partition("=")[2] for job_type in types if job_type.startswith("placeholder=")), None)
-
-
-def allowed_placeholder(types: Iterable[str]) -> str | None:
-    """Return the name of the placeholders that do not block a job (`allow=NAME`, and OAR's `allowed=NAME`)."""
-    return next((job_type.partition("=")[2] for job_type in types if job_type.startswith(("allow=", "allowed="))), None)

@@ -12,12 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from oarlock.model.job_type import parse_types
 from oarlock.model.snapshot import PlacedJob, QuotaRule, QuotaSpan, WaitingJob
-from oarlock.plan.rules.containers import is_container
 from oarlock.plan.timeline.occupancy import FOREVER, Occupation
 
 ALL_TOGETHER, EACH = "*", "/"
-NO_QUOTAS = "no_quotas"
 _NO_LIMIT = 1 << 80
 
 Span = tuple[int, int]
@@ -150,9 +149,10 @@ class Quotas:
 
     def _of(self, job: WaitingJob | PlacedJob, *, besteffort: bool) -> "JobQuotas":
         """Return the quotas of a job, cached for all jobs that no rule distinguishes."""
-        if is_container(job.types) or NO_QUOTAS in job.types:
+        types = parse_types(job.types)
+        if types.is_container or types.no_quotas:
             return JobQuotas((), ())
-        words = " ".join(sorted({job_type.partition("=")[0] for job_type in job.types}))
+        words = " ".join(sorted(types.words))
         key = besteffort, (job.queue, job.project, words, job.user)
         quotas = self._job_quotas.get(key)
         if quotas is None:
@@ -268,7 +268,7 @@ def _selects(rule: QuotaRule, job: WaitingJob | PlacedJob) -> bool:
     named = ((rule.queue, job.queue), (rule.project, job.project), (rule.user, job.user))
     if any(word not in {ALL_TOGETHER, EACH, own} for word, own in named):
         return False
-    return rule.job_type == ALL_TOGETHER or any(rule.job_type == job_type.partition("=")[0] for job_type in job.types)
+    return rule.job_type == ALL_TOGETHER or rule.job_type in parse_types(job.types).words
 
 
 def _selection(rule: QuotaRule, job: WaitingJob | PlacedJob) -> Selection:

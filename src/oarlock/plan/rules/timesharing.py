@@ -1,11 +1,11 @@
-"""Timesharing and the other job types that matter to planning."""
+"""Timesharing: jobs of one class share their resources."""
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from oarlock.model.errors import OarlockError
+from oarlock.model.job_type import EVERYBODY, SHARING_SCOPE, JobTypes
 
-ANYBODY = "*"
+_ALONE = f"{EVERYBODY},{EVERYBODY}"
 
 
 class BadTimesharing(OarlockError):
@@ -19,29 +19,20 @@ class SharingClass(NamedTuple):
     name: str
 
 
-def is_besteffort(types: Iterable[str]) -> bool:
-    """Return whether a job gives way to every other."""
-    return "besteffort" in types
-
-
-def sharing_class(types: Iterable[str], user: str, name: str | None) -> SharingClass | None:
+def sharing_class(types: JobTypes, user: str, name: str | None) -> SharingClass | None:
     """Return a job's timesharing class; None if it does not share.
 
     `timesharing` alone is `*,*`. `user` stands for the job's own user; `name` (the manual also writes `job_name`) for
     its own name, and an unnamed job falls back to `*`.
     """
-    for kind in types:
-        word, _, scope = kind.partition("=")
-        if word == "timesharing":
-            return _class(scope, user, name)
-    return None
-
-
-def _class(scope: str, user: str, name: str | None) -> SharingClass:
-    who, comma, what = scope.partition(",")
-    if scope and (not comma or who not in {ANYBODY, "user"} or what not in {ANYBODY, "name", "job_name"}):
+    scope = types.timesharing
+    if scope is None:
+        return None
+    match = SHARING_SCOPE.fullmatch(scope or _ALONE)
+    if match is None:
         raise BadTimesharing(
             f"`timesharing={scope}` is not a way to share.",
             hint="It is one of *,*   user,*   *,name   user,name.",
         )
-    return SharingClass(user if who == "user" else ANYBODY, (name or ANYBODY) if what.endswith("name") else ANYBODY)
+    of_user, of_name = (part != EVERYBODY for part in match.groups())
+    return SharingClass(user if of_user else EVERYBODY, (name or EVERYBODY) if of_name else EVERYBODY)

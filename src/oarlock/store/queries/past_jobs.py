@@ -10,6 +10,7 @@ from sqlalchemy.exc import DBAPIError
 
 from oarlock.model.errors import DatabaseRefused
 from oarlock.model.job import FINAL
+from oarlock.model.job_type import JobType
 from oarlock.model.resource import DEFAULT_ORDER, DEFAULT_TYPE, ResourceState
 from oarlock.model.snapshot import ResourceTable, Shape
 from oarlock.store.engine import engines
@@ -88,7 +89,7 @@ def _ran(since: int, until: int) -> tuple[ColumnElement[bool], ...]:
 
 def _history(tx: Tx, conditions: tuple[ColumnElement[bool], ...]) -> PastJobs:
     types = properties.types(tx)
-    inner = jobs.c.job_id.in_(select(job_types.c.job_id).where(job_types.c.type.startswith("inner=")))
+    inner = jobs.c.job_id.in_(select(job_types.c.job_id).where(job_types.c.type.startswith(f"{JobType.INNER}=")))
     used = select(assigned_resources.c.resource_id).where(
         assigned_resources.c.moldable_job_id.in_(select(jobs.c.assigned_moldable_job).where(*conditions))
     )
