@@ -17,6 +17,8 @@ from bench.harness import figure, ground
 from oarlock.lang import request as requests
 from oarlock.model.job import FINAL, Job, JobState
 from oarlock.node.cgroup import drivers
+from oarlock.node.cgroup.hierarchies import UNIFIED
+from oarlock.node.sources.cpu import read_final
 from oarlock.store.engine.database import Database
 from oarlock.store.engine.opening import open_database
 from oarlock.store.queries import jobs as stored
@@ -114,8 +116,7 @@ class Meter:
         """Give what was used so far."""
         if not self._group:
             return _cpu_seconds(server)
-        stats = [drivers.parse_fields(drivers.read(f"{at}/cpu.stat")) for at in (self._group, *self._nodes)]
-        return sum(stat["usage_usec"] for stat in stats) / 1e6
+        return sum(read_final({UNIFIED: at})["cpu_seconds_total"] for at in (self._group, *self._nodes))
 
 
 def _first_start(database: Database) -> float:

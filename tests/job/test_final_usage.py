@@ -18,10 +18,10 @@ def _report(job: int, attempt: int, node: str, ran: float, **counters: float) ->
 
 def test_a_second_attempt_on_the_same_node_does_not_replace_the_first(tx: Tx):
     job = add_job(tx).id
-    first = _report(job, 1, "n1", 10.0, cpu_seconds=5.0, memory_peak_bytes=900.0, read_bytes=7.0, cpus=2.0)
+    first = _report(job, 1, "n1", 10.0, cpu_seconds_total=5.0, memory_peak_bytes=900.0, read_bytes_total=7.0, cpus=2.0)
     final_usage.keep(tx, [first], now=NOW)
-    second = [_report(job, 2, node, 20.0, cpu_seconds=30.0, memory_peak_bytes=400.0, cpus=4.0, memory_limit_bytes=500.0)
-              for node in ("n1", "n2")]  # fmt: skip
+    later = {"cpu_seconds_total": 30.0, "memory_peak_bytes": 400.0, "cpus": 4.0, "memory_limit_bytes": 500.0}
+    second = [_report(job, 2, node, 20.0, **later) for node in ("n1", "n2")]
     final_usage.keep(tx, second, now=NOW + 1)
     final_usage.keep(tx, [second[0]], now=NOW + 2)  # told again
     [kept] = summaries.of_jobs(tx, [job])
@@ -40,14 +40,16 @@ def test_a_second_attempt_on_the_same_node_does_not_replace_the_first(tx: Tx):
 
 def test_a_report_that_comes_again_keeps_what_samples_had_added(tx: Tx):
     job = add_job(tx).id
-    final_usage.keep(tx, [_report(job, 2, "n1", 10.0, cpu_seconds=5.0, memory_own_peak_bytes=7.0)], now=NOW)
-    final_usage.keep(tx, [_report(job, 2, "n1", 10.0, cpu_seconds=5.0)], now=NOW)
+    final_usage.keep(tx, [_report(job, 2, "n1", 10.0, cpu_seconds_total=5.0, memory_own_peak_bytes=7.0)], now=NOW)
+    final_usage.keep(tx, [_report(job, 2, "n1", 10.0, cpu_seconds_total=5.0)], now=NOW)
     [kept] = summaries.of_jobs(tx, [job])
     assert final_usage.totals(final_usage.attempts(kept.detail)).memory_own_peak_bytes == 7
 
 
 def test_counters_that_were_kept_before_attempts_were_told_apart_still_count(tx: Tx):
     job = add_job(tx).id
-    summaries.save(tx, [Summary(job_id=job, date=NOW, detail=json.dumps({"nodes": {"n1": {"cpu_seconds": 5.0}}}))])
-    final_usage.keep(tx, [_report(job, 2, "n1", 1.0, cpu_seconds=2.0)], now=NOW)
+    summaries.save(
+        tx, [Summary(job_id=job, date=NOW, detail=json.dumps({"nodes": {"n1": {"cpu_seconds_total": 5.0}}}))]
+    )
+    final_usage.keep(tx, [_report(job, 2, "n1", 1.0, cpu_seconds_total=2.0)], now=NOW)
     assert [row.cpu_seconds for row in summaries.of_jobs(tx, [job])] == [7.0]

@@ -69,7 +69,7 @@ def test_the_highest_own_memory_of_all_samples_is_kept_until_the_job_ends():
             at=100.0,
         )
     assert (found.usage(7).memory_own_bytes, found.usage(7).memory_own_peak_bytes) == (60.0, 500.0)
-    assert found.ended("n1", 7) == {"memory_own_peak_bytes": 500.0, "written_bytes": 9.0}
+    assert found.ended("n1", 7) == {"memory_own_peak_bytes": 500.0, "written_bytes_total": 9.0}
     assert found.ended("n1", 7) == {}
 
 

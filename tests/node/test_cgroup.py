@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from oarlock.measure.metrics import catalogue
 from oarlock.node.cgroup import drivers
 from oarlock.node.cgroup.drivers import (
     CgroupError,
@@ -24,6 +25,8 @@ from oarlock.node.cgroup.drivers import (
 from oarlock.node.cgroup.processes import ProcessTreeDriver
 from oarlock.node.cgroup.v1 import V1Driver
 from oarlock.node.cgroup.v2 import V2Cgroup, V2Driver
+from oarlock.node.measure.stream import make_node_sampler
+from oarlock.node.sources.metrics import split
 from oarlock.node.wire.messages import CgroupLimits
 from tests.bed import eventually, needs_root, needs_v1, remove_roots
 
@@ -132,7 +135,7 @@ def test_kills_for_memory_are_counted_in_the_files_of_the_cgroup2_tree(tmp_path)
     for name, text in recorded.items():
         (tmp_path / name).write_text(text)
     counters = V2Cgroup(str(tmp_path), "").counters()
-    assert (counters["oom_kills"], counters["memory_limit_bytes"]) == (2.0, float(64 << 20))
+    assert (counters["memory_oom_kills_total"], counters["memory_limit_bytes"]) == (2.0, float(64 << 20))
 
 
 def test_a_group_with_a_cpu_that_is_not_there_is_not_made(driver):
@@ -201,8 +204,32 @@ def test_cpu_time_is_counted(driver):
     child = inside(group, "import time\nend = time.process_time() + 0.2\nwhile time.process_time() < end: pass")
     child.wait()
     assert group.wait_empty(10)
-    assert 0.2 <= group.counters()["cpu_seconds"] < 5
+    assert 0.2 <= group.counters()["cpu_seconds_total"] < 5
     group.remove()
+
+
+def test_final_counters_and_the_last_sample_agree_by_name_and_unit(driver, node):
+    group = driver.create("ada_14", CgroupLimits(cpus=(0,), memory=64 << 20, pids=8))
+    child = inside(group, "print('x' * (8 << 20), file=open('/dev/null', 'w'))\nimport time\ntime.sleep(600)")
+    eventually(lambda: group.counters().get("memory_peak_bytes", 8 << 20) >= 8 << 20)
+    group.freeze()  # so that nothing is counted between the two readings
+    final, sample = group.counters(), make_node_sampler(node).sample(0.0)
+    group.kill()
+    child.wait()
+    assert group.wait_empty(10)
+    group.remove()
+    defined = {name for scope, name in catalogue() if scope == "job"}
+    assert {"cpu_seconds_total", "cpu_user_seconds_total", "cpu_system_seconds_total"} <= final.keys() <= defined
+    if driver.kind == "processes":
+        return  # samples are taken of groups
+    if "memory" not in driver.missing:
+        assert {"cpus", "memory_peak_bytes", "memory_limit_bytes", "tasks_refused_total"} <= final.keys()
+    [job] = sample.jobs.values()
+    sums: dict[str, float] = {}
+    for key, value in job.values.items():
+        name, _ = split(key)  # devices are added up
+        sums[name] = sums.get(name, 0.0) + value
+    assert {name: sums.get(name, 0.0) for name in final} == final
 
 
 @needs_root
@@ -245,7 +272,7 @@ def test_a_memory_hog_dies_in_its_own_group(real):
     child = inside(group, HOG)
     assert child.wait() == -signal.SIGKILL
     found = group.counters()
-    assert found["oom_kills"] == 1
+    assert found["memory_oom_kills_total"] == 1
     assert 32 << 20 < found["memory_peak_bytes"] <= 64 << 20
     group.remove()
 
@@ -255,7 +282,7 @@ def test_a_memory_hog_dies_in_its_own_group(real):
 def test_a_fork_bomb_is_stopped_by_its_limit(real):
     group = real.create("ada_8", CgroupLimits(pids=20))
     child = inside(group, FORK_BOMB)
-    eventually(lambda: group.counters()["pids_refused"] >= 50, what="a refused fork")
+    eventually(lambda: group.counters()["tasks_refused_total"] >= 50, what="a refused fork")
     assert len(group.pids()) <= 20
     group.kill()
     assert group.wait_empty(10)

@@ -23,7 +23,7 @@ from oarlock.node.wire.messages import (
 
 SECRET, OTHER = "a1" * 32, "b2" * 32
 REPORT = Report(
-    7, 2, "node1", "boot", EXITED, status=256, events=(("WALLTIME", "over"),), counters={"cpu_seconds": 1.5}
+    7, 2, "node1", "boot", EXITED, status=256, events=(("WALLTIME", "over"),), counters={"cpu_seconds_total": 1.5}
 )
 GOOD = {"job": 7, "attempt": 1, "secret": SECRET, "boot": "", "user": "ada", "command": "true"}
 

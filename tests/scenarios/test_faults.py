@@ -390,8 +390,8 @@ def test_what_a_job_used_counts_once_when_its_reports_come_again_after_a_restart
     first, second = (
         Exited(node, Report(job, 1, node, f"{node}-1", outcome, 0, started=1.0, ended=9.0, counters=counted))
         for node, outcome, counted in (
-            ("node1", EXITED, {"cpu_seconds": 5.0, "memory_peak_bytes": 100.0}),
-            ("node2", CLEANED, {"cpu_seconds": 2.0, "memory_peak_bytes": 30.0}),
+            ("node1", EXITED, {"cpu_seconds_total": 5.0, "memory_peak_bytes": 100.0}),
+            ("node2", CLEANED, {"cpu_seconds_total": 2.0, "memory_peak_bytes": 30.0}),
         )
     )
     cluster.unplug("node2")  # it has not heard yet that it may give its place back

@@ -353,7 +353,7 @@ async def test_a_memory_hog_dies_and_its_neighbour_lives(ground, people):
         await post.node.launch(post.launch(1, "for i in 1 2 3 4 5 6 7 8 9; do sleep 0.1; done; echo alive"))
         hog = f"{PYTHON} -c \"x = []\nwhile True: x.append(b'x' * (1 << 20))\""
         report = await post.run(2, hog, limits=CgroupLimits(memory=64 << 20, pids=50))
-        assert (report.counters["oom_kills"], report.status) in [(1, 9), (1, 137 << 8)]
+        assert (report.counters["memory_oom_kills_total"], report.status) in [(1, 9), (1, 137 << 8)]
         says = "the kernel killed a process of the job for want of memory; the job reached its limit of 64 MiB"
         assert report.events == (("OUT_OF_MEMORY", says),)
         line = re.compile(rf"^## OAR \[[0-9: -]{{19}}\] Job 2 OUT OF MEMORY: {says} ##$", re.MULTILINE)
@@ -375,7 +375,7 @@ async def test_a_fork_bomb_is_contained_and_the_node_still_answers(ground, peopl
         await post.node.ping()
         assert int((group / "pids.current").read_text()) <= 20
         await post.node.kill(1, 1)
-        assert (await post.report(1)).counters["pids_refused"] > 0
+        assert (await post.report(1)).counters["tasks_refused_total"] > 0
 
 
 @told

@@ -91,7 +91,7 @@ async def test_a_memory_hog_dies_in_its_group_and_the_report_tells(shared):
     async with guest(shared) as post:
         report = await post.run(1, HOG, limits=CgroupLimits(memory=64 << 20))
         assert (report.outcome, report.status) in [(EXITED, 9), (EXITED, 137 << 8)]
-        assert report.counters["oom_kills"] == 1
+        assert report.counters["memory_oom_kills_total"] == 1
         assert 32 << 20 < report.counters["memory_peak_bytes"] <= 64 << 20
 
 
@@ -116,7 +116,7 @@ async def test_forks_above_the_limit_are_refused_and_counted(shared):
         assert int(shared.run(f"cat {group}/pids.current")) <= 20
         await post.node.kill(2, 1)
         report = await post.report(2)
-        assert (report.outcome, report.counters["pids_refused"] >= 31) == (KILLED, True)
+        assert (report.outcome, report.counters["tasks_refused_total"] >= 31) == (KILLED, True)
 
 
 @told

@@ -99,7 +99,7 @@ def test_prometheus_is_told_what_to_scrape(database: Database):
 
 def test_usage_is_that_of_the_last_sample_then_that_of_the_report(database: Database):
     database.write(_fill)
-    counters = '{"attempts":{"1":{"n1.site":{"cpu_seconds":9.5,"memory_peak_bytes":7,"cpus":2,"seconds":10.0}}}}'
+    counters = '{"attempts":{"1":{"n1.site":{"cpu_seconds_total":9.5,"memory_peak_bytes":7,"cpus":2,"seconds":10.0}}}}'
     database.write(lambda tx: summaries.save(tx, [Summary(job_id=1, date=NOW, detail=counters)]))
     with running(database) as house:
         values = {"cpu_seconds_total": 1.5, "memory_usage_bytes": 300.0, "memory_anonymous_bytes": 5.0, "cpus": 2.0}

@@ -104,8 +104,11 @@ class LiveUsage:
         if latest is None:
             return {}
         values = latest.jobs.pop(job, {})
-        counters = {"memory_own_peak_bytes": latest.own_peaks.pop(job, None), "read_bytes": _traffic("read", values),
-                 "written_bytes": _traffic("written", values)}  # fmt: skip
+        counters = {name: values.get(name) for name in ("read_bytes_total", "written_bytes_total")}
+        counters |= {
+            name: _all_devices(name, values) for name in ("block_read_bytes_total", "block_written_bytes_total")
+        }
+        counters["memory_own_peak_bytes"] = latest.own_peaks.pop(job, None)
         return {name: value for name, value in counters.items() if value is not None}
 
     def usage(self, job: int) -> MeasuredUsage | None:
@@ -189,7 +192,10 @@ def _traffic(direction: str, values: Mapping[str, float]) -> float | None:
     at_processes = values.get(f"{direction}_bytes_total")
     if at_processes is not None:
         return at_processes
-    metric = f"block_{direction}_bytes_total"
+    return _all_devices(f"block_{direction}_bytes_total", values)
+
+
+def _all_devices(metric: str, values: Mapping[str, float]) -> float | None:
     return sum(value for series, value in values.items() if split(series)[0] == metric) or None
 
 

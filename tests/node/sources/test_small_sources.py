@@ -50,8 +50,21 @@ def test_a_job_that_touched_no_disk_has_no_series():
 def test_tasks_and_their_limit(tmp_path):
     recorded(tmp_path, {"pids.current": "12\n", "pids.max": "4096\n"})
     assert read_all([PidsSource()], job_at({"pids": tmp_path})) == {"tasks": 12, "tasks_limit": 4096}
-    recorded(tmp_path, {"pids.max": "max\n"})
-    assert read_all([PidsSource()], job_at({UNIFIED: tmp_path})) == {"tasks": 12}
+    recorded(tmp_path, {"pids.max": "max\n", "pids.events": "max 3\n"})
+    assert read_all([PidsSource()], job_at({UNIFIED: tmp_path})) == {"tasks": 12, "tasks_refused_total": 3}
+
+
+def test_refused_tasks_are_read_again_only_near_the_limit(tmp_path):
+    recorded(tmp_path, {"pids.current": "12\n", "pids.max": "16\n", "pids.events": "max 0\n"})
+    probe = PidsSource().open(job_at({"pids": tmp_path}))
+    seen = []
+    for current, refused in ((12, 0), (12, 5), (16, 7), (3, 9)):
+        recorded(tmp_path, {"pids.current": f"{current}\n", "pids.events": f"max {refused}\n"})
+        values = {}
+        probe.read(values, thorough=not seen)
+        seen.append(values["tasks_refused_total"])
+    probe.close()
+    assert seen == [0, 0, 7, 7]
 
 
 def test_pressure_is_what_was_waited_in_seconds(tmp_path):

@@ -12,7 +12,6 @@ from oarlock.store.queries.summaries import Summary
 
 Counters = Mapping[str, float]
 
-_ADDED = ("cpu_seconds", "read_bytes", "written_bytes")
 _HIGHEST = ("memory_peak_bytes", "memory_own_peak_bytes")
 _EARLIER = "0"
 """The attempt number of counters that were stored before attempts were distinguished."""
@@ -67,18 +66,20 @@ def totals(by_attempt: Mapping[str, Mapping[str, Counters]]) -> UsageTotals:
         return UsageTotals()
     everywhere = [counters for nodes in by_attempt.values() for counters in nodes.values()]
     last = list(by_attempt[max(by_attempt, key=int)].values())
-    sums: dict[str, Any] = {name: _sum(name, everywhere) for name in _ADDED}
-    for name in _HIGHEST:
-        sums[name] = _highest(_sum(name, nodes.values()) for nodes in by_attempt.values())
+    peaks: dict[str, Any] = {
+        name: _whole(_highest(_sum(name, nodes.values()) for nodes in by_attempt.values())) for name in _HIGHEST
+    }
     ran = [_highest(counters.get("seconds") for counters in nodes.values()) for nodes in by_attempt.values()]
     return UsageTotals(
         nodes=tuple(sorted({node for nodes in by_attempt.values() for node in nodes})),
         seconds=None if None in ran else sum(seconds or 0 for seconds in ran),
         cpus=_whole(_sum("cpus", last, all_of_them=True)),
-        cpu_seconds=sums.pop("cpu_seconds"),
+        cpu_seconds=_sum("cpu_seconds_total", everywhere),
         cpu_seconds_offered=_offered(everywhere),
         memory_limit_bytes=_whole(_sum("memory_limit_bytes", last, all_of_them=True)),
-        **{name: _whole(value) for name, value in sums.items()},
+        read_bytes=_traffic("read", everywhere),
+        written_bytes=_traffic("written", everywhere),
+        **peaks,
     )
 
 
@@ -99,6 +100,13 @@ def _sum(name: str, counters: Iterable[Counters], *, all_of_them: bool = False) 
     values = [row.get(name) for row in counters]
     present = [value for value in values if value is not None]
     return None if not present or (all_of_them and len(present) < len(values)) else sum(present)
+
+
+def _traffic(direction: str, counters: Iterable[Counters]) -> int | None:
+    """Add up what was read or written. Processes count a write at once and devices later; both may miss something."""
+    names = f"{direction}_bytes_total", f"block_{direction}_bytes_total"
+    values = [highest for row in counters if (highest := _highest(map(row.get, names))) is not None]
+    return int(sum(values)) if values else None
 
 
 def _highest(values: Iterable[float | None]) -> float | None:

@@ -409,7 +409,7 @@ class Supervisor:
                 self._children.reap()
                 counters = group.counters()
                 self._report = self._report._replace(counters=counters)
-                self._report_memory_kills(int(counters.get("oom_kills", 0)))
+                self._report_memory_kills(int(counters.get("memory_oom_kills_total", 0)))
                 group.remove()
             else:
                 left = f"processes are left in {group.path}: {group.pids()[:5]}"

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Callable, NamedTuple, Protocol
 
+from oarlock.node.sources.files import Values
 from oarlock.node.wire.messages import CgroupLimits
 
 ROOT = "oarlock"
@@ -49,8 +50,8 @@ class JobCgroup(Protocol):
     def wait_empty(self, seconds: float) -> bool:
         """Wait until nothing is inside."""
 
-    def counters(self) -> dict[str, float]:
-        """Return what was used so far; what cannot be read is absent."""
+    def counters(self) -> Values:
+        """Return what was used so far, under the names of the samples; what cannot be read is absent."""
 
     def remove(self) -> None:
         """Remove the empty group."""
@@ -184,20 +185,6 @@ def write(path: str, text: str) -> None:
         os.write(fd, text.encode())
     finally:
         os.close(fd)
-
-
-def parse_fields(text: str) -> dict[str, int]:
-    """Read lines of `name number`."""
-    pairs = (line.split() for line in text.splitlines())
-    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
-
-
-def drop_unproven_writes(counters: dict[str, float]) -> dict[str, float]:
-    """Leave out a `written_bytes` of 0: it does not prove that nothing was written.
-
-    What a job wrote into the page cache reaches the disk later, and version 1 charges it to nobody.
-    """
-    return {name: value for name, value in counters.items() if value or name != "written_bytes"}
 
 
 def parse_cpu_list(text: str) -> list[int]:

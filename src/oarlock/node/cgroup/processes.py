@@ -13,6 +13,8 @@ from collections.abc import Collection
 
 from oarlock.node.attempt.signals import send
 from oarlock.node.cgroup.drivers import CgroupError, parse_cpu_list, read, select_cpus, wait_until
+from oarlock.node.sources.cpu import times
+from oarlock.node.sources.files import Values
 from oarlock.node.wire.messages import CgroupLimits
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -117,10 +119,10 @@ class ProcessTree:
 
         return wait_until(emptied, seconds)
 
-    def counters(self) -> dict[str, float]:
+    def counters(self) -> Values:
         now = resource.getrusage(resource.RUSAGE_CHILDREN)
         user, system = now.ru_utime - self._before.ru_utime, now.ru_stime - self._before.ru_stime
-        return {"cpu_seconds": user + system, "cpu_user_seconds": user, "cpu_system_seconds": system}
+        return times(user + system, user, system)
 
     def remove(self) -> None:
         """Nothing was made."""

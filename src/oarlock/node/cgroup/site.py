@@ -16,6 +16,7 @@ from collections.abc import Collection
 from oarlock.node.attempt import site_script
 from oarlock.node.attempt.signals import send
 from oarlock.node.cgroup.drivers import CgroupError, join_cgroup, processes, wait_until
+from oarlock.node.sources.files import Values
 from oarlock.node.wire.channel import Body
 from oarlock.node.wire.messages import Launch
 
@@ -90,7 +91,7 @@ class SiteCgroup:
 
         return wait_until(emptied, seconds)
 
-    def counters(self) -> dict[str, float]:
+    def counters(self) -> Values:
         return {}
 
     def remove(self) -> None:

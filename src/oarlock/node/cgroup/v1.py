@@ -14,12 +14,10 @@ from oarlock.node.cgroup.drivers import (
     CgroupMounts,
     allowed_processes,
     current_procs_files,
-    drop_unproven_writes,
     format_cpu_list,
     frozen,
     join_cgroup,
     parse_cpu_list,
-    parse_fields,
     processes,
     read,
     remove,
@@ -28,13 +26,15 @@ from oarlock.node.cgroup.drivers import (
     wait_until,
     write,
 )
+from oarlock.node.cgroup.hierarchies import UNIFIED
 from oarlock.node.cgroup.v2 import V2Tree, leave
+from oarlock.node.sources.files import Values
+from oarlock.node.sources.final import read_counters
 from oarlock.node.wire.messages import CgroupLimits
 
 # In every job: limits, then what is only counted. The freezer serves where there is no cgroup2 tree.
 _USED = ("cpuset", "memory", "pids", "cpuacct", "blkio", "perf_event")
 _SECONDS = 10.0
-_UNLIMITED = 2.0**62  # without a limit, memory.limit_in_bytes reads as 2^63 rounded down to a page
 
 
 class Freezer:
@@ -111,45 +111,9 @@ class V1Cgroup:
     def wait_empty(self, seconds: float) -> bool:
         return self._hold.wait_empty(seconds)
 
-    def counters(self) -> dict[str, float]:
-        readings = (self._cpu, self._cpus, self._memory, self._pids, self._io)
-        values: dict[str, float] = {}
-        for reading in readings:
-            try:
-                values.update(reading())
-            except (OSError, KeyError, ValueError):
-                continue
-        return values
-
-    def _cpu(self) -> dict[str, float]:
-        if isinstance(self._hold, V2Tree):
-            return self._hold.cpu()
-        return {"cpu_seconds": int(read(self._at["cpuacct"] + "/cpuacct.usage")) / 1e9}
-
-    def _cpus(self) -> dict[str, float]:
-        return {"cpus": float(len(parse_cpu_list(read(self._at["cpuset"] + "/cpuset.cpus"))))}
-
-    def _memory(self) -> dict[str, float]:
-        at = self._at["memory"]
-        peak, limit = (float(read(f"{at}/memory.{name}_in_bytes")) for name in ("max_usage", "limit"))
-        bound = {"memory_limit_bytes": limit} if limit < _UNLIMITED else {}
-        return {
-            **bound,
-            "memory_peak_bytes": peak,
-            "oom_kills": float(parse_fields(read(at + "/memory.oom_control"))["oom_kill"]),
-        }
-
-    def _pids(self) -> dict[str, float]:
-        return {"pids_refused": float(parse_fields(read(self._at["pids"] + "/pids.events"))["max"])}
-
-    def _io(self) -> dict[str, float]:
-        lines = read(self._at["blkio"] + "/blkio.throttle.io_service_bytes_recursive").splitlines()
-        rows = [line.split() for line in lines]
-        counters = {
-            ours: float(sum(int(row[2]) for row in rows if len(row) == 3 and row[1] == theirs))
-            for theirs, ours in (("Read", "read_bytes"), ("Write", "written_bytes"))
-        }
-        return drop_unproven_writes(counters)
+    def counters(self) -> Values:
+        unified = {UNIFIED: self._hold.at} if isinstance(self._hold, V2Tree) else {}
+        return read_counters({**unified, **self._at})
 
     def remove(self) -> None:
         self._hold.remove()

@@ -15,12 +15,10 @@ from oarlock.node.cgroup.drivers import (
     CgroupError,
     allowed_processes,
     current_procs_files,
-    drop_unproven_writes,
     format_cpu_list,
     frozen,
     join_cgroup,
     parse_cpu_list,
-    parse_fields,
     processes,
     read,
     remove,
@@ -28,6 +26,10 @@ from oarlock.node.cgroup.drivers import (
     select_cpus,
     write,
 )
+from oarlock.node.cgroup.hierarchies import UNIFIED
+from oarlock.node.sources.files import Values
+from oarlock.node.sources.final import read_counters
+from oarlock.node.sources.parse import word_values
 from oarlock.node.wire.messages import CgroupLimits
 
 WANTED = ("cpuset", "cpu", "memory", "pids", "io")
@@ -68,7 +70,7 @@ class V2Tree:
 
     def freeze(self) -> None:
         write(self.at + "/cgroup.freeze", "1")
-        if not self._wait("frozen", 1, _FREEZE_SECONDS):
+        if not self._wait(b"frozen", 1, _FREEZE_SECONDS):
             self.thaw()
             raise CgroupError(f"{self.at} did not freeze within {_FREEZE_SECONDS:.0f} s")
 
@@ -90,9 +92,9 @@ class V2Tree:
             time.sleep(0.001)
 
     def wait_empty(self, seconds: float) -> bool:
-        return self._wait("populated", 0, seconds)
+        return self._wait(b"populated", 0, seconds)
 
-    def _wait(self, name: str, value: int, seconds: float) -> bool:
+    def _wait(self, name: bytes, value: int, seconds: float) -> bool:
         """Wait for a value in `cgroup.events`; the kernel announces changes by POLLPRI."""
         try:
             fd = os.open(self.at + "/cgroup.events", os.O_RDONLY | os.O_CLOEXEC)
@@ -102,7 +104,7 @@ class V2Tree:
             watch = select.poll()
             watch.register(fd, select.POLLPRI)  # re-armed by each read of the file
             end = time.monotonic() + seconds
-            while parse_fields(os.pread(fd, 512, 0).decode()).get(name) != value:
+            while word_values(os.pread(fd, 512, 0)).get(name) != value:
                 left = end - time.monotonic()
                 if left <= 0:
                     return False
@@ -110,12 +112,6 @@ class V2Tree:
         finally:
             os.close(fd)
         return True
-
-    def cpu(self) -> dict[str, float]:
-        """Return the CPU seconds, which every group counts, with or without the cpu controller."""
-        stat = parse_fields(read(self.at + "/cpu.stat"))
-        names = {"usage_usec": "cpu_seconds", "user_usec": "cpu_user_seconds", "system_usec": "cpu_system_seconds"}
-        return {ours: stat[theirs] / 1e6 for theirs, ours in names.items() if theirs in stat}
 
     def remove(self) -> None:
         remove(self.at)
@@ -139,43 +135,8 @@ class V2Cgroup(V2Tree):
             except FileNotFoundError:
                 continue
 
-    def counters(self) -> dict[str, float]:
-        values = {**self.cpu(), **self._bounds()}
-        try:
-            values["memory_peak_bytes"] = float(read(self.at + "/memory.peak"))
-        except OSError:
-            pass
-        for file, name, ours in (("memory.events", "oom_kill", "oom_kills"), ("pids.events", "max", "pids_refused")):
-            try:
-                values[ours] = float(parse_fields(read(f"{self.at}/{file}"))[name])
-            except (OSError, KeyError):
-                continue
-        return {**values, **self._io()}
-
-    def _bounds(self) -> dict[str, float]:
-        """Return what the job could have used at most; what is not limited is left out."""
-        values = {}
-        try:
-            values["memory_limit_bytes"] = float(read(self.at + "/memory.max"))
-        except (OSError, ValueError):  # there is no such file, or it has the word `max`
-            pass
-        try:
-            values["cpus"] = float(len(parse_cpu_list(read(self.at + "/cpuset.cpus.effective"))))
-        except (OSError, ValueError):
-            pass
-        return values
-
-    def _io(self) -> dict[str, float]:
-        try:
-            words = read(self.at + "/io.stat").split()
-        except OSError:
-            return {}
-        pairs = [word.partition("=")[::2] for word in words if "=" in word]
-        counters = {
-            "read_bytes": float(sum(int(value) for name, value in pairs if name == "rbytes")),
-            "written_bytes": float(sum(int(value) for name, value in pairs if name == "wbytes")),
-        }
-        return drop_unproven_writes(counters)
+    def counters(self) -> Values:
+        return read_counters({UNIFIED: self.at})
 
 
 class V2Driver:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from oarlock.node.cgroup.hierarchies import UNIFIED
-from oarlock.node.sources.files import Values, close_all, open_all, open_in, read_list, read_once
+from oarlock.node.sources.files import Values, close_all, open_all, open_in, read_list, read_once, read_seldom
 from oarlock.node.sources.metrics import series
 from oarlock.node.sources.probe import Probe, ProbedJob
 
 Traffic = dict[tuple[str, str], int]
 """(metric, major:minor) → value."""
 
-_BYTES_V1 = {b"Read": "block_read_bytes_total", b"Write": "block_written_bytes_total"}
+_READ, _WRITTEN = "block_read_bytes_total", "block_written_bytes_total"
+_BYTES_V1 = {b"Read": _READ, b"Write": _WRITTEN}
 _REQUESTS_V1 = {b"Read": "block_reads_total", b"Write": "block_writes_total"}
 _WORDS_V2 = {
-    b"rbytes": "block_read_bytes_total",
-    b"wbytes": "block_written_bytes_total",
+    b"rbytes": _READ,
+    b"wbytes": _WRITTEN,
     b"rios": "block_reads_total",
     b"wios": "block_writes_total",
 }
@@ -74,6 +77,21 @@ class BlockIo(Probe):
     def close(self) -> None:
         """Close the files."""
         close_all(self._bytes, self._requests)
+
+
+def read_final(directories: Mapping[str, str]) -> Values:
+    """Read how many bytes a job read and wrote, all devices together.
+
+    Written bytes of 0 are left out, as they do not prove that nothing was written: what a job wrote into the page cache
+    reaches the disk later, and version 1 charges it to nobody.
+    """
+    v1 = read_seldom(directories, "blkio", "blkio.throttle.io_service_bytes_recursive")
+    v2 = read_seldom(directories, UNIFIED, "io.stat") if v1 is None else None
+    if v1 is None and v2 is None:
+        return {}
+    traffic = stat_v2(v2) if v2 is not None else throttle_v1(v1 or b"", b"")
+    sums = {name: sum(value for (metric, _), value in traffic.items() if metric == name) for name in (_READ, _WRITTEN)}
+    return {name: value for name, value in sums.items() if value or name != _WRITTEN}
 
 
 def throttle_v1(bytes_: bytes, requests: bytes) -> Traffic:

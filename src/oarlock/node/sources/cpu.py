@@ -84,7 +84,7 @@ class CpuV1(Probe):
     def read(self, values: Values, *, thorough: bool) -> None:
         """Read the parts that make up the total."""
         if self._usage:
-            values["cpu_seconds_total"] = int(self._usage) / _NANO
+            values.update(usage_v1(self._usage))
         if self._stat is not None:
             values.update(stat_v1(os.pread(self._stat, _TEXT_BYTES, 0), self._user_hz))
         if self._throttled is not None:
@@ -140,6 +140,24 @@ class CpuV2(Probe):
         close_all(self._stat)
 
 
+def read_final(directories: Mapping[str, str]) -> Values:
+    """Read what a job used in all and how many CPUs it had, from the files that its samples are read from."""
+    values: Values = {}
+    usage = read_seldom(directories, "cpuacct", "cpuacct.usage")
+    if usage is not None:
+        values.update(usage_v1(usage))
+        values.update(stat_v1(read_seldom(directories, "cpuacct", "cpuacct.stat") or b"", os.sysconf("SC_CLK_TCK")))
+    else:
+        values.update(times_v2(word_values(read_seldom(directories, UNIFIED, "cpu.stat") or b"")))
+    cores = _read_cores(directories)
+    return {**values, "cpus": len(cores)} if cores else values
+
+
+def usage_v1(text: bytes) -> Values:
+    """Read `cpuacct.usage`: nanoseconds."""
+    return {"cpu_seconds_total": int(text) / _NANO}
+
+
 def stat_v1(text: bytes, user_hz: int) -> Values:
     """Read `cpuacct.stat`: ticks, sampled, so that their sum may exceed the exact total."""
     words = text.split()
@@ -150,10 +168,19 @@ def stat_v1(text: bytes, user_hz: int) -> Values:
 
 def stat_v2(text: bytes) -> Values:
     """Read `cpu.stat` of version 2: microseconds."""
-    fields = word_values(text)
-    values = {name: fields[word] / _MICRO for word, name in _TIMES_V2.items() if word in fields}
+    values = times_v2(word_values(text))
     values.update(throttling(text))
     return values
+
+
+def times(total: float, user: float, system: float) -> Values:
+    """Return CPU seconds under their names."""
+    return dict(zip(_TIMES_V2.values(), (total, user, system)))
+
+
+def times_v2(fields: Mapping[bytes, int]) -> Values:
+    """Return the times among the fields of `cpu.stat`."""
+    return {name: fields[word] / _MICRO for word, name in _TIMES_V2.items() if word in fields}
 
 
 def throttling(text: bytes) -> Values:

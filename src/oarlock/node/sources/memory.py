@@ -54,6 +54,10 @@ EVENTS_V2: Mapping[bytes, str] = {
     b"oom": "memory_oom_events_total",
     b"oom_kill": "memory_oom_kills_total",
 }
+"""Lines of version 2's `memory.events`."""
+
+_OOM_CONTROL_V1 = {b"oom_kill": "memory_oom_kills_total"}  # Linux 4.13 and later
+_PEAK, _LIMIT = "memory_peak_bytes", "memory_limit_bytes"
 
 
 class MemorySource:
@@ -100,13 +104,13 @@ class MemoryV1(Probe):
         if self._used:
             values["memory_usage_bytes"] = int(self._used)
         if self._peak is not None:
-            values["memory_peak_bytes"] = int(os.pread(self._peak, _NUMBER_BYTES, 0))
+            values[_PEAK] = int(os.pread(self._peak, _NUMBER_BYTES, 0))
         if self._stat is not None:
             text = read_record(self._stat, _STAT_BYTES)
             self._positions.pick(text[max(0, text.find(b"total_")) :].split(), values)
         # A job that never came near its limit cannot have hit it.
-        near = self._seldom.get("memory_limit_bytes", _INFINITE) * _NEAR
-        if thorough or values.get("memory_peak_bytes", 0) > near:
+        near = self._seldom.get(_LIMIT, _INFINITE) * _NEAR
+        if thorough or values.get(_PEAK, 0) > near:
             self._read_seldom()
         values.update(self._seldom)
         if self._counts_swap:
@@ -124,16 +128,14 @@ class MemoryV1(Probe):
 
     def _read_seldom(self) -> None:
         seldom = self._seldom = {}
-        _put_limit(seldom, "memory_limit_bytes", read_seldom(self._directories, "memory", "memory.limit_in_bytes"))
+        _put_limit(seldom, _LIMIT, read_seldom(self._directories, "memory", "memory.limit_in_bytes"))
         with_swap = read_seldom(self._directories, "memory", "memory.memsw.limit_in_bytes")
         self._counts_swap = with_swap is not None
         _put_limit(seldom, "memory_with_swap_limit_bytes", with_swap)
         hits = read_seldom(self._directories, "memory", "memory.failcnt")
         if hits is not None:
             seldom["memory_limit_hits_total"] = int(hits)
-        kills = word_values(read_seldom(self._directories, "memory", "memory.oom_control") or b"")
-        if b"oom_kill" in kills:
-            seldom["memory_oom_kills_total"] = kills[b"oom_kill"]
+        seldom.update(counts(read_seldom(self._directories, "memory", "memory.oom_control"), _OOM_CONTROL_V1))
 
 
 class MemoryV2(Probe):
@@ -161,17 +163,16 @@ class MemoryV2(Probe):
         """Read what it consists of."""
         if self._used:
             values["memory_usage_bytes"] = int(self._used)
-        for fd, name in ((self._peak, "memory_peak_bytes"), (self._swap, "memory_swap_bytes")):
+        for fd, name in ((self._peak, _PEAK), (self._swap, "memory_swap_bytes")):
             if fd is not None:
                 values[name] = int(os.pread(fd, _NUMBER_BYTES, 0))
         if self._stat is not None:
             self._positions.pick(read_record(self._stat, _STAT_BYTES).split(), values)
         if self._events is not None:
-            counts = word_values(os.pread(self._events, _TEXT_BYTES, 0))
-            values.update((name, counts[word]) for word, name in EVENTS_V2.items() if word in counts)
+            values.update(counts(os.pread(self._events, _TEXT_BYTES, 0), EVENTS_V2))
         if thorough:
             self._seldom = {}
-            _put_limit(self._seldom, "memory_limit_bytes", read_seldom(self._directories, UNIFIED, "memory.max"))
+            _put_limit(self._seldom, _LIMIT, read_seldom(self._directories, UNIFIED, "memory.max"))
             swap = read_seldom(self._directories, UNIFIED, "memory.swap.max")
             _put_limit(self._seldom, "memory_swap_limit_bytes", swap)
         values.update(self._seldom)
@@ -179,6 +180,26 @@ class MemoryV2(Probe):
     def close(self) -> None:
         """Close all files."""
         close_all(self._current, self._peak, self._stat, self._swap, self._events)
+
+
+def read_final(directories: Mapping[str, str]) -> Values:
+    """Read a job's peak, its limit and what was killed for memory, from the files that its samples are read from."""
+    controller, names, events = _FINAL_V1 if "memory" in directories else _FINAL_V2
+    peak, maximum, happened = (read_seldom(directories, controller, name) for name in names)
+    values: Values = {} if peak is None else {_PEAK: int(peak)}
+    _put_limit(values, _LIMIT, maximum)
+    values.update(counts(happened, events))
+    return values
+
+
+_FINAL_V1 = "memory", ("memory.max_usage_in_bytes", "memory.limit_in_bytes", "memory.oom_control"), _OOM_CONTROL_V1
+_FINAL_V2 = UNIFIED, ("memory.peak", "memory.max", "memory.events"), EVENTS_V2
+
+
+def counts(text: bytes | None, names: Mapping[bytes, str]) -> Values:
+    """Read lines of `word number` that are called otherwise here; a file that is not there counts nothing."""
+    fields = word_values(text or b"")
+    return {name: fields[word] for word, name in names.items() if word in fields}
 
 
 def _put_limit(values: Values, name: str, text: bytes | None) -> None:

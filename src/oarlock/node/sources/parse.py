@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from operator import itemgetter
 
 U64_MOST = (1 << 64) - 1
-U64_UNLIMITED_V1 = 0x7FFFFFFFFFFFF000
-"""What a v1 memory limit reads when there is none (the largest whole page below 2^63)."""
+_UNLIMITED_V1 = range(1 << 62, 1 << 63)
+"""A v1 memory limit in here is none: it reads as the largest whole page below 2^63, and page sizes differ."""
 
 
 def limit(text: bytes) -> int | None:
@@ -18,7 +18,7 @@ def limit(text: bytes) -> int | None:
     value = int(word) if word.isdigit() else -1
     if not 0 <= value <= U64_MOST:
         raise ValueError(f"{text!r} is neither a whole number of 64 bits nor `max`")
-    return None if value == U64_UNLIMITED_V1 else value
+    return None if value in _UNLIMITED_V1 else value
 
 
 def cpu_list(text: bytes) -> list[int]:
