@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oarlock.cli import formats
+from oarlock.cli.layout import formats
 
 DATA = {
     "1": {"name": None, "types": [], "nodes": ["a", "b"], "deep": {}, "start": 1794766964, "text": 'it\'s a \\ <&> "x"'}

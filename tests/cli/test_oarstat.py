@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from oarlock.cli import job_details, job_table
+from oarlock.cli.layout import jobs
 from oarlock.model.job import JobState
 from tests.canned import ok, refusal
 from tests.cli.conftest import ROOT, Ran
@@ -59,7 +59,7 @@ def test_a_job_that_ended_took_as_long_as_it_took(run, server):
 
 
 def test_an_accepted_reservation_has_not_run_before_its_start():
-    [*_, line] = job_table.table([view(115, message="R=8,W=0:1:0,J=R", startTime=2000)], now=1000)
+    [*_, line] = jobs.job_table([view(115, message="R=8,W=0:1:0,J=R", startTime=2000)], now=1000)
     assert line == "115       W alice       0:00:00 R=8,W=0:1:0,J=R"
 
 
@@ -70,7 +70,7 @@ def test_every_state_has_its_letter(state):
         JobState.TO_ACK_RESERVATION: "W", JobState.LAUNCHING: "L", JobState.RUNNING: "R", JobState.SUSPENDED: "S",
         JobState.RESUMING: "S", JobState.FINISHING: "F", JobState.TERMINATED: "T", JobState.ERROR: "E",
     }  # fmt: skip
-    assert job_table.letter(state) == letters[state]
+    assert jobs.state_letter(state) == letters[state]
 
 
 def test_arrays_are_listed_with_their_places(run, server):
@@ -84,13 +84,13 @@ def test_arrays_are_listed_with_their_places(run, server):
 
 
 def test_an_array_can_be_one_line():
-    [*_, other, array] = job_table.compact([view(22, message="R=1"), *members()], 1794767000)
+    [*_, other, array] = jobs.compact_table([view(22, message="R=1"), *members()], 1794767000)
     assert other == "22        W alice       0:00:00 R=1"
     assert array == "3@80      - bob         0:00:00 R=32,W=0:10:0,J=B (Karma=0.000,quota_ok)"
 
 
 def test_the_older_table_has_names_and_queues():
-    shown = job_table.dated([view(78, "Running", name="long1", submissionTime=1794766962)])
+    shown = jobs.dated_table([view(78, "Running", name="long1", submissionTime=1794766962)])
     assert shown[0] == "Job id     Name           User           Submission Date     S Queue"
     assert re.fullmatch(r"78         long1          alice          2026-11-15 ..:..:42 R default   ", shown[2])
 
@@ -113,7 +113,7 @@ def test_what_is_known_only_of_some_jobs_is_told_where_it_is_known(run, server):
 
 def test_the_memory_limit_of_a_job_is_told_for_each_node_where_they_differ():
     def told(limits):
-        shown = job_details.details(view(7, memory_limits=limits))
+        shown = jobs.job_details(view(7, memory_limits=limits))
         return [line.strip() for line in shown if "memory_limit" in line]
 
     assert told({}) == []
@@ -123,7 +123,7 @@ def test_the_memory_limit_of_a_job_is_told_for_each_node_where_they_differ():
 
 
 def test_reserved_resources_are_told_where_the_server_tells_them():
-    shown = job_details.details(view(115, reservation="Scheduled", reserved_resources=[25, 26]))
+    shown = jobs.job_details(view(115, reservation="Scheduled", reserved_resources=[25, 26]))
     assert shown[shown.index("    reservation = Scheduled") + 1] == "    reserved_resources = 25+26"
 
 
@@ -131,12 +131,12 @@ def test_reserved_resources_are_told_where_the_server_tells_them():
     ("status", "shown"), [(0, "0 (0,0,0)"), (256, "256 (1,0,0)"), (9, "9 (0,9,0)"), (139, "139 (0,11,1)")]
 )
 def test_an_exit_code_is_told_with_its_parts(status, shown):
-    lines = job_details.details(view(1, "Terminated", exit_code=status))
+    lines = jobs.job_details(view(1, "Terminated", exit_code=status))
     assert lines[lines.index("    command = sleep 300") + 1] == f"    exit_code = {shown}"
 
 
 def test_a_job_without_prediction_and_with_a_hidden_command_says_so():
-    lines = job_details.details(view(1, command=None))
+    lines = jobs.job_details(view(1, command=None))
     assert {"    scheduledStart = no prediction", "    command = "} < set(lines)
 
 
@@ -145,7 +145,7 @@ def test_programs_get_some_fields_and_all_with_f(run, server):
     brief = json.loads(run("oarstat", "-J", "-j", "78").out)["78"]
     whole = json.loads(run("oarstat", "-J", "-f", "-j", "78").out)["78"]
     assert whole == LONG1
-    assert brief == {name: LONG1[name] for name in job_details.BRIEF}
+    assert brief == {name: LONG1[name] for name in jobs.BRIEF}
     assert server.requests[0].path == "/api/v1/jobs?ids=78&full=1"
 
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oarlock.cli.exit_codes import EXIT_CODES, exit_code
-from oarlock.cli.help_text import helped
-from oarlock.cli.options import CommandOptions
+from oarlock.cli.options import CommandOptions, help_text
 from oarlock.client import RequestRefused
 
 OPTIONS = CommandOptions("oarx", "Do x.", usage=("[OPTION]... WORD",))
@@ -111,7 +110,7 @@ def test_behind_two_dashes_every_word_stays_as_it_is(words):
 
 
 def test_help_explains_every_option():
-    assert helped(OPTIONS) == (
+    assert help_text(OPTIONS) == (
         "Usage: oarx [OPTION]... WORD\n"
         "\n"
         "Do x.\n"

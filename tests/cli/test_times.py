@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oarlock.cli import time_format
+from oarlock.cli.layout import readable
 from oarlock.client import RequestRefused
 
 
@@ -20,15 +20,15 @@ def paris(monkeypatch):
 
 
 def test_dates_are_local(paris):
-    assert time_format.date(1794766962) == "2026-11-15 19:22:42"
-    assert time_format.instant("2026-11-15 19:22:42", what="-r") == 1794766962
-    assert time_format.instant(" 2026-07-01 ", what="-r") == 1782856800
+    assert readable.date(1794766962) == "2026-11-15 19:22:42"
+    assert readable.instant("2026-11-15 19:22:42", what="-r") == 1794766962
+    assert readable.instant(" 2026-07-01 ", what="-r") == 1782856800
 
 
 @given(st.integers(0, 4_000_000_000))
 def test_a_date_that_is_printed_can_be_typed(instant):
     # Once a year an hour comes twice; it is then the same hour that is printed.
-    assert time_format.date(time_format.instant(time_format.date(instant), what="x")) == time_format.date(instant)
+    assert readable.date(readable.instant(readable.date(instant), what="x")) == readable.date(instant)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_date_that_is_printed_can_be_typed(instant):
     [(0, "0:00:00", "0:0:0"), (7, "0:00:07", "0:0:7"), (600, "0:10:00", "0:10:0"), (90061, "25:01:01", "25:1:1")],
 )
 def test_durations_have_two_forms(seconds, duration, walltime):
-    assert (time_format.duration(seconds), time_format.walltime(seconds)) == (duration, walltime)
+    assert (readable.duration(seconds), readable.walltime(seconds)) == (duration, walltime)
 
 
 @pytest.mark.parametrize(
@@ -46,14 +46,14 @@ def test_durations_have_two_forms(seconds, duration, walltime):
 )  # fmt: skip
 def test_what_is_no_date_is_refused(text):
     with pytest.raises(RequestRefused, match="is not a date") as refused:
-        time_format.instant(text, what="--gantt")
+        readable.instant(text, what="--gantt")
     assert (refused.value.kind, refused.value.hint) == ("BadDate", 'Write it as "YYYY-MM-DD hh:mm:ss".')
 
 
 def test_an_interval_is_two_dates_in_order():
-    first, second = time_format.interval("2026-11-15 18:03:18, 2026-11-15 18:43:18", what="-g")
+    first, second = readable.interval("2026-11-15 18:03:18, 2026-11-15 18:43:18", what="-g")
     assert second - first == 2400
     with pytest.raises(RequestRefused, match="is before 2026-11-16"):
-        time_format.interval("2026-11-16,2026-11-15", what="-g")
+        readable.interval("2026-11-16,2026-11-15", what="-g")
     with pytest.raises(RequestRefused, match="takes two dates"):
-        time_format.interval("2026-11-16", what="-g")
+        readable.interval("2026-11-16", what="-g")

@@ -2,13 +2,13 @@
 
 import pytest
 
-from oarlock.cli.usage_table import blocks, size
+from oarlock.cli.layout.usage import size, usage_blocks
 from oarlock.web.verbs.metrics import UsageView
 
 
 def lines(**fields):
     view = UsageView(**{"job_id": 42, **fields})
-    return blocks([{name: getattr(view, name) for name in view.__struct_fields__}])
+    return usage_blocks([{name: getattr(view, name) for name in view.__struct_fields__}])
 
 
 def test_every_number_stands_beside_what_it_is_a_part_of():

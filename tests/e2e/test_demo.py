@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from oarlock.cli import demo
+from oarlock.cli.subcommands import demo
 from oarlock.config import Config
 from tests.bed import needs_root
 from tests.e2e.instance import SOURCE

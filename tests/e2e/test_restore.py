@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 
-from oarlock.cli.unknown import UnknownJobsClient
+from oarlock.cli.subcommands.backup import UnknownJobsClient
 from oarlock.model.event import EventType
 from oarlock.model.job import FINAL, JobState
 from oarlock.node.wire.messages import Launch, SiteHooks

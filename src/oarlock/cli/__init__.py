@@ -1,1 +1,1 @@
-"""One small module a command."""
+"""The commands of the manual, one module each, and `oarlock`, whose subcommands have a folder of their own."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from oarlock.cli import entry
-from oarlock.cli.options import CommandOptions
-from oarlock.cli.selection import add_selection, chosen, tell_refused
+from oarlock.cli import output
+from oarlock.cli.options import CommandOptions, add_selection, chosen_jobs
 from oarlock.client import RequestRefused
 
 TYPE_CHECKING = False
@@ -35,7 +34,7 @@ LAST_SIGNAL = 64
 
 def main() -> int:
     """Run the command."""
-    return entry.main(OPTIONS, run)
+    return output.main(OPTIONS, run)
 
 
 def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
@@ -43,7 +42,7 @@ def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
     how = _how(parsed)
     gone = []
     try:
-        for choice in chosen(parsed, "oardel"):
+        for choice in chosen_jobs(parsed, "oardel"):
             for job in client.delete(choice | how):
                 _tell(job, parsed, out)
                 gone += [str(job["job_id"])] if job["done"] else []
@@ -95,7 +94,7 @@ def _tell(job: Any, parsed: ParsedOptions, out: CommandOutput) -> None:
     else:
         out.line(f"Deleting the job = {number} ...{_deleted(job)}.")
     if not job["done"]:
-        tell_refused(job, out)
+        out.refuse_job(job)
     elif signal is not None and job.get("says"):
         # The server was told a number; who wrote a name reads it again.
         out.line(job["says"].replace(f" with {_signal(signal)} on ", f" with {signal} on "))

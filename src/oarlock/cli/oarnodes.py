@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from oarlock.cli import entry
+from oarlock.cli import output
 from oarlock.cli.options import CommandOptions
 from oarlock.client import RequestRefused
 
@@ -37,7 +37,7 @@ OPTIONS.example("oarnodes --sql \"state = 'Suspected'\"", "what needs a look")
 
 def main() -> int:
     """Run the command."""
-    return entry.main(OPTIONS, run)
+    return output.main(OPTIONS, run)
 
 
 def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
@@ -72,7 +72,7 @@ def _asked_for(client: Client, parsed: ParsedOptions, out: CommandOutput) -> Any
 
 
 def _all(resources: list[Any], jobs: dict[str, list[int]], out: CommandOutput) -> None:
-    from oarlock.cli.resource_output import joined, told
+    from oarlock.cli.layout.resources import joined, resource_lines
 
     on = {resource["resource_id"]: jobs.get(str(resource["resource_id"]), []) for resource in resources}
     if out.form:
@@ -80,12 +80,12 @@ def _all(resources: list[Any], jobs: dict[str, list[int]], out: CommandOutput) -
         out.data({str(resource["resource_id"]): resource for resource in with_jobs})
         out.line()
         return
-    for line in (line for resource in resources for line in told(resource, on[resource["resource_id"]])):
+    for line in (line for resource in resources for line in resource_lines(resource, on[resource["resource_id"]])):
         out.line(line)
 
 
 def _states(resources: list[Any], out: CommandOutput) -> None:
-    from oarlock.cli.resource_output import state
+    from oarlock.cli.layout.resources import state
 
     now = int(time.time())
     nodes: dict[str, dict[str, str]] = {}
@@ -113,7 +113,7 @@ def _names(resources: list[Any], out: CommandOutput) -> None:
 
 
 def _events(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
-    from oarlock.cli.time_format import date, instant
+    from oarlock.cli.layout.readable import date, instant
 
     text = parsed.text("events")
     since = None if text is None else instant(text, what="--events")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from oarlock.cli import entry
+from oarlock.cli import output
 from oarlock.cli.options import CommandOptions
 from oarlock.client import RequestRefused
 
@@ -55,7 +55,7 @@ OPTIONS.example("oarnodesetting -h node5 -s Absent", "take node5 away: its jobs 
 
 def main() -> int:
     """Run the command."""
-    return entry.main(OPTIONS, run)
+    return output.main(OPTIONS, run)
 
 
 def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:

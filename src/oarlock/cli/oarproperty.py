@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oarlock.cli import entry
+from oarlock.cli import output
 from oarlock.cli.options import CommandOptions
 from oarlock.client import RequestRefused
 
@@ -31,7 +31,7 @@ OPTIONS.example('oarproperty -r "cpu_freq,freq"', "rename one")
 
 def main() -> int:
     """Run the command."""
-    return entry.main(OPTIONS, run)
+    return output.main(OPTIONS, run)
 
 
 def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from oarlock.cli import entry
-from oarlock.cli.options import CommandOptions
-from oarlock.cli.selection import add_selection, chosen, tell_refused
+from oarlock.cli import output
+from oarlock.cli.options import CommandOptions, add_selection, chosen_jobs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,14 +22,14 @@ OPTIONS.end()
 
 def main() -> int:
     """Run the command."""
-    return entry.main(OPTIONS, run)
+    return output.main(OPTIONS, run)
 
 
 def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
     """Send the request and print the result of each job."""
-    for choice in chosen(parsed, "oarresume"):
+    for choice in chosen_jobs(parsed, "oarresume"):
         for job in client.resume(choice):
             if job["done"]:
                 out.line(f"[{job['job_id']}] Resume request was sent to the OAR server.")
             else:
-                tell_refused(job, out)
+                out.refuse_job(job)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from oarlock.cli import entry
+from oarlock.cli import output
 from oarlock.cli.options import LONGEST_NUMBER, CommandOptions
 from oarlock.client import RequestRefused
 
@@ -57,7 +57,7 @@ OPTIONS.example("oarstat -j 42 --usage", "what job 42 used so far")
 
 def main() -> int:
     """Run the command."""
-    return entry.main(OPTIONS, run)
+    return output.main(OPTIONS, run)
 
 
 def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
@@ -78,14 +78,14 @@ def _jobs(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
     full = parsed.given("full") or bool(out.form)
     jobs = _chosen(client, parsed, out, full=full)
     if out.form:
-        from oarlock.cli.job_details import BRIEF
+        from oarlock.cli.layout.jobs import BRIEF
 
         whole = parsed.given("full")
         out.data({str(job["Job_Id"]): job if whole else _only(job, BRIEF) for job in jobs})
     elif full:
-        from oarlock.cli.job_details import details
+        from oarlock.cli.layout.jobs import job_details
 
-        for line in (line for job in jobs for line in details(job)):
+        for line in (line for job in jobs for line in job_details(job)):
             out.line(line)
     else:
         for line in _table(jobs, parsed):
@@ -98,16 +98,16 @@ def _refuse_format(number: int | None) -> None:
 
 
 def _table(jobs: list[Any], parsed: ParsedOptions) -> list[str]:
-    from oarlock.cli import job_table
+    from oarlock.cli.layout import jobs as layout
 
     now = int(time.time())
     if parsed.given("array"):
-        return job_table.arrays(jobs, now)
+        return layout.array_table(jobs, now)
     if parsed.given("compact"):
-        return job_table.compact(jobs, now)
+        return layout.compact_table(jobs, now)
     if parsed.number("format") in {1, 3}:  # OAR prints the older table for both
-        return job_table.dated(jobs)
-    return job_table.table(jobs, now)
+        return layout.dated_table(jobs)
+    return layout.job_table(jobs, now)
 
 
 def _only(job: Any, fields: frozenset[str]) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def _events(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
     if out.form:
         out.data({str(job_id): events for job_id, events in by_job.items()})
         return
-    from oarlock.cli.time_format import date
+    from oarlock.cli.layout.readable import date
 
     for job_id, events in by_job.items():
         for event in events:
@@ -198,7 +198,7 @@ def _events(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
 
 
 def _properties(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
-    from oarlock.cli.resource_output import properties
+    from oarlock.cli.layout.resources import properties
 
     by_job = _of_each(client, parsed, out, client.job_resources)
     if out.form:
@@ -214,9 +214,9 @@ def _usage(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
     if out.form:
         out.data({str(used["job_id"]): used for used in by_job})
         return
-    from oarlock.cli import usage_table
+    from oarlock.cli.layout.usage import usage_blocks
 
-    for line in usage_table.blocks(by_job):
+    for line in usage_blocks(by_job):
         out.line(line)
 
 
@@ -227,41 +227,43 @@ def _why(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
         return
     out.line(answer["says"])
     if answer.get("start"):
-        from oarlock.cli.time_format import date
+        from oarlock.cli.layout.readable import date
 
         out.line(f"Start: {date(answer['start'])}")
     if answer.get("smaller"):
         out.line(f"Sooner: {answer['smaller']}")
     if answer.get("priority"):
-        from oarlock.cli.job_details import priority
+        from oarlock.cli.layout.jobs import priority_lines
 
-        for line in priority(answer["priority"]):
+        for line in priority_lines(answer["priority"]):
             out.line(line)
 
 
 def _gantt(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
-    from oarlock.cli import gantt, time_format
+    from oarlock.cli.layout.jobs import gantt_data, gantt_table
+    from oarlock.cli.layout.readable import interval
 
-    since, until = time_format.interval(parsed.text("gantt") or "", what="--gantt")
+    since, until = interval(parsed.text("gantt") or "", what="--gantt")
     answer = client.gantt(since, until)
     if out.form:
-        out.data(gantt.keyed(answer))
+        out.data(gantt_data(answer))
         return
-    for line in gantt.told(answer):
+    for line in gantt_table(answer):
         out.line(line)
 
 
 def _accounting(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
-    from oarlock.cli import accounting_sums, time_format
+    from oarlock.cli.layout import usage as layout
+    from oarlock.cli.layout.readable import interval
 
-    since, until = time_format.interval(parsed.text("accounting") or "", what="--accounting")
+    since, until = interval(parsed.text("accounting") or "", what="--accounting")
     user = (parsed.text("user") or _me()) if parsed.given("user") else None
-    answer = client.accounting(since=since, until=until + accounting_sums.DAY - 1, user=user)
-    summary = accounting_sums.by_user(answer["rows"])
+    answer = client.accounting(since=since, until=until + layout.DAY - 1, user=user)
+    summary = layout.sums_by_user(answer["rows"])
     if user is not None:
-        summary = {name: sums | accounting_sums.of_projects(answer) for name, sums in summary.items()}
+        summary = {name: sums | layout.sums_by_project(answer) for name, sums in summary.items()}
     if out.form:
         out.data(summary)
         return
-    for line in accounting_sums.table(summary) if user is None else accounting_sums.of_user(user, summary.get(user)):
+    for line in layout.user_table(summary) if user is None else layout.user_details(user, summary.get(user)):
         out.line(line)

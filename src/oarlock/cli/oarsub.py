@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oarlock.cli import entry
+from oarlock.cli import output
 from oarlock.cli.options import CommandOptions, hint_of_dashes
 from oarlock.client import RequestRefused
 
@@ -104,7 +104,7 @@ BESIDE_RESUBMIT = frozenset({"resubmit", "dry_run", "server", "dumper", "xml", "
 
 def main() -> int:
     """Run the command."""
-    return entry.main(OPTIONS, run)
+    return output.main(OPTIONS, run)
 
 
 def run(client: Client, parsed: ParsedOptions, out: CommandOutput) -> None:
@@ -202,7 +202,7 @@ def _show_reservation(reservation: Any, job_id: int, out: CommandOutput, *, held
 
 
 def _could_run(reservation: Any) -> str:
-    from oarlock.cli.time_format import date
+    from oarlock.cli.layout.readable import date
 
     if reservation.get("start"):
         return f"This reservation could run at {date(reservation['start'])}"
@@ -217,7 +217,7 @@ def _show_plan(answer: Any, _body: dict[str, Any], out: CommandOutput) -> None:
         out.line(message)
     out.line(answer["says"])
     if answer.get("start"):
-        from oarlock.cli.time_format import date
+        from oarlock.cli.layout.readable import date
 
         out.line(f"Start: {date(answer['start'])}")
     if answer.get("nodes"):

@@ -9,6 +9,10 @@ from __future__ import annotations
 
 from oarlock.client import RequestRefused
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 FLAG, TEXT, NUMBER, MAYBE = "flag", "text", "number", "maybe"
 
 LONGEST_NUMBER = 18
@@ -249,3 +253,54 @@ def _take(option: CommandOption, name: str, value: str | None, rest: list[str], 
 
 def _bad(sentence: str, hint: str) -> RequestRefused:
     return RequestRefused(sentence, kind="BadOption", hint=hint)
+
+
+_INDENT = 30
+_WIDTH = 100
+
+
+def help_text(options: CommandOptions) -> str:
+    """Explain a command: how it is called, what it does, its options."""
+    usage = [f"{'Usage:' if at == 0 else '      '} {options.command} {line}" for at, line in enumerate(options.usage)]
+    lines = [line for option in options.all for line in _explained(option)]
+    return "\n".join([*usage, "", options.summary, "", "Options:", *lines, ""])
+
+
+def _explained(option: CommandOption) -> list[str]:
+    left = f"  {option.spelled()}" if len(option.names[0]) == 2 else f"      {option.spelled()}"
+    says = option.says + ("; may be given several times" if option.many else "")
+    from textwrap import wrap
+
+    lines = wrap(says, _WIDTH - _INDENT)
+    if len(left) > _INDENT - 2:
+        return [left, *(f"{'':{_INDENT}}{line}" for line in lines)]
+    return [f"{left:{_INDENT}}{lines[0]}", *(f"{'':{_INDENT}}{line}" for line in lines[1:])]
+
+
+def add_selection(options: CommandOptions) -> None:
+    """Add the options that choose jobs."""
+    options.flag("--array", "the numbers are those of arrays: all their jobs")
+    options.text("--sql=CONDITION", "the jobs for which this holds: \"project = 'p1'\"")
+
+
+def chosen_jobs(parsed: ParsedOptions, command: str) -> list[dict[str, Any]]:
+    """Return the selections as the server reads them, one a request."""
+    where = parsed.text("sql")
+    ids = [_job_number(word) for word in parsed.words]
+    if where is not None and ids:
+        raise RequestRefused(
+            "--sql and job numbers cannot be given together.", kind="BadOption", hint="Give one of them."
+        )
+    if where is not None:
+        return [{"where": where}]
+    if not ids:
+        raise RequestRefused(
+            "No job is named.", kind="BadOption", hint=f'{command} JOB..., or {command} --sql "CONDITION"'
+        )
+    return [{"array": number} for number in ids] if parsed.given("array") else [{"ids": ids}]
+
+
+def _job_number(word: str) -> int:
+    if not (word.isdecimal() and word.isascii()) or len(word) > LONGEST_NUMBER:
+        raise RequestRefused(f"`{word}` is not a job number.", kind="BadJobId", hint="`oarstat` lists the jobs.")
+    return int(word)

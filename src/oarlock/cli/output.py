@@ -1,18 +1,23 @@
-"""What a command prints. Nothing else prints: commands hand over lines, tables and plain data."""
+"""How every command runs: options, one call, one print; a refusal is a sentence, a way out and an exit code.
+
+Nothing else prints: commands hand over lines, tables and plain data.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 
+from oarlock.client import Client, RequestRefused
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
     from typing import Any, TextIO
 
-    from oarlock.client import RequestRefused
+    from oarlock.cli.options import CommandOptions, ParsedOptions
 
-    Column = tuple[str, int, str]
+    Run = Callable[[Client, ParsedOptions, "CommandOutput"], None]
 
 
 class CommandOutput:
@@ -32,7 +37,7 @@ class CommandOutput:
 
     def data(self, value: Any) -> None:
         """Print plain data in the format that was asked for."""
-        from oarlock.cli.formats import written
+        from oarlock.cli.layout.formats import written
 
         self._kept.append(written(value, self.form).removesuffix("\n"))
 
@@ -51,6 +56,10 @@ class CommandOutput:
         self.note(str(refused), refused.hint)
         self.fail(refused.kind)
 
+    def refuse_job(self, job: Any) -> None:
+        """Print why nothing was done to a job."""
+        self.refuse(RequestRefused(job["says"], kind=job.get("kind") or "RequestRefused", hint=job.get("hint") or ""))
+
     def fail(self, kind: str) -> None:
         """End with the code of this kind, unless something failed before."""
         from oarlock.cli.exit_codes import exit_code
@@ -66,14 +75,6 @@ class CommandOutput:
             _write(sys.stdout, "\n".join(kept) + "\n")
         except BrokenPipeError:
             self.fail("NobodyReads")
-
-
-def table(columns: tuple[Column, ...], rows: Sequence[tuple[object, ...]], *, indent: str = "") -> list[str]:
-    """Lay out rows below heads and a rule; `indent` moves only those two. A column is its head, width and format."""
-    heads = " ".join(f"{head:<{width}}" for head, width, _ in columns)
-    rule = " ".join("-" * width for _, width, _ in columns)
-    form = " ".join(form for _, _, form in columns)
-    return [indent + heads.rstrip(), indent + rule, *(form % row for row in rows)]
 
 
 def _write(stream: TextIO, text: str) -> None:
@@ -99,3 +100,31 @@ def _lines(lines: list[str]) -> list[str]:
 
 def _shown(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def main(options: CommandOptions, run: Run) -> int:
+    """Run a command on the words it was called with; gives its exit code."""
+    out = CommandOutput(options.command)
+    try:
+        _ran(options, run, out)
+    except RequestRefused as refused:
+        out.refuse(refused)
+    except KeyboardInterrupt:
+        out.fail("Interrupted")
+    out.flush()
+    return out.code
+
+
+def _ran(options: CommandOptions, run: Run, out: CommandOutput) -> None:
+    arguments = options.parse(sys.argv[1:])
+    if arguments.given("help"):
+        from oarlock.cli.options import help_text
+
+        out.text(help_text(options))
+    elif arguments.given("version"):
+        from oarlock import __version__
+
+        out.line(f"Oarlock version : {__version__}")
+    else:
+        out.form = arguments.format
+        run(Client(arguments.text("server")), arguments, out)

@@ -1,18 +1,23 @@
-"""From the words of `oarsub` to the body of a submission; only what was said is sent, the server knows the rest."""
+"""From the words of `oarsub` to the body of a submission; only what was said is sent, the server knows the rest.
+
+With -S the `#OAR` lines of the script add options; the file that the command names is looked at as far as it is here.
+"""
 
 from __future__ import annotations
 
 import os
 
-from oarlock.cli.options import is_text
+from oarlock.cli.options import ParsedOptions, is_text
 from oarlock.client import RequestRefused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from oarlock.cli.options import CommandOptions, ParsedOptions
+    from oarlock.cli.options import CommandOptions
     from oarlock.cli.output import CommandOutput
+    from oarlock.lang.directives import Directive
+
 
 MOST_MEMBERS = 100_000
 MOST_ENVIRONMENT = 128 * 1024
@@ -26,9 +31,7 @@ def with_script_options(parsed: ParsedOptions, options: CommandOptions, out: Com
     """Add the options of the script's `#OAR` lines, with -S."""
     if not parsed.given("scanscript"):
         return parsed
-    from oarlock.cli.directives import scanned
-
-    return scanned(parsed, options, out)
+    return _with_directives(parsed, options, out)
 
 
 def submission(parsed: ParsedOptions) -> dict[str, Any]:
@@ -59,10 +62,8 @@ def submission(parsed: ParsedOptions) -> dict[str, Any]:
 
 
 def _command(command: str, directory: str) -> str:
-    from oarlock.cli.script_file import found_here, refuse_windows_lines
-
-    command = found_here(command, directory, os.environ.get("PATH", ""))
-    refuse_windows_lines(command, directory)
+    command = _found_here(command, directory, os.environ.get("PATH", ""))
+    _refuse_windows_lines(command, directory)
     return command
 
 
@@ -75,7 +76,7 @@ def _add_dates(body: dict[str, Any], parsed: ParsedOptions) -> None:
     text = parsed.text("reservation")
     if text is None:
         return
-    from oarlock.cli.time_format import instant, interval
+    from oarlock.cli.layout.readable import instant, interval
 
     if "," in text:
         # Instants: the server may live in another time zone than who reads this terminal's clock.
@@ -191,3 +192,120 @@ def _initial_request() -> str:
     import sys
 
     return " ".join(["oarsub", *sys.argv[1:]])
+
+
+_PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.+-")
+_OF_THE_SHELL = (
+    " alias bg bind break builtin caller case cd command compgen complete continue declare dirs disown do done echo "
+    "elif else enable esac eval exec exit export false fc fg fi for function getopts hash help history if in jobs kill "
+    "let local logout mapfile popd printf pushd pwd read readarray readonly return select set shift shopt source "
+    "suspend test then time times trap true type typeset ulimit umask unalias unset until wait while "
+)
+"""Words that a shell understands itself."""
+
+
+def _found_here(command: str, directory: str, path: str) -> str:
+    """Return a command so that the shell finds its program: `test.sh` in the launching directory becomes `./test.sh`.
+
+    What stands in PATH comes first, as in every shell; words of the shell stay what they are.
+    """
+    name = command.split(None, 1)[0] if command.strip() else ""
+    if not name or not _PLAIN.issuperset(name) or f" {name} " in _OF_THE_SHELL or name.startswith("-"):
+        return command
+    if not os.path.isfile(os.path.join(directory, name)) or _in_path(name, path):
+        return command
+    return f"./{command.lstrip()}"
+
+
+def _in_path(name: str, path: str) -> bool:
+    places = (os.path.join(folder or ".", name) for folder in path.split(":"))
+    return any(os.path.isfile(place) and os.access(place, os.X_OK) for place in places)
+
+
+def _refuse_windows_lines(command: str, directory: str) -> None:
+    """Refuse a script whose first line ends as on Windows: the kernel would look for an interpreter named `sh\\r`."""
+    name = command.split(None, 1)[0].strip("'\"") if command.strip() else ""
+    for place in (name, command.strip("'\"")):
+        try:
+            with open(os.path.join(directory, place), "rb") as file:
+                first = file.read(256).partition(b"\n")
+        except (OSError, ValueError):
+            continue
+        if first[0].startswith(b"#!") and first[0].endswith(b"\r") and first[1]:
+            raise RequestRefused(
+                f"The lines of {place} end as on Windows (CR LF): its interpreter would not be found.",
+                kind="BadScript",
+                hint=f"sed -i 's/\\r$//' {place}",
+            )
+
+
+_ADDED = frozenset({"resource", "type", "anterior"})
+"""Options that add up; of all others the command line's value wins."""
+_ONLY_TYPED = frozenset(
+    {"scanscript", "resubmit", "dry_run", "server", "help", "version", "dumper", "xml", "yaml", "json"}
+)
+
+
+def _with_directives(parsed: ParsedOptions, options: CommandOptions, out: CommandOutput) -> ParsedOptions:
+    """Add the options of the script to those of the command line.
+
+    The script itself is not sent: a server that got it would follow its `#OAR` lines a second time.
+    """
+    import shlex
+
+    from oarlock.lang.directives import scan
+    from oarlock.model.errors import OarlockError
+
+    if not parsed.words:
+        raise RequestRefused("-S needs a script.", kind="NoCommand", hint="oarsub -S SCRIPT")
+    whole = parsed.words[0]
+    path = whole if os.path.isfile(whole) or not whole.strip() else whole.split()[0]
+    try:
+        directives = scan(read(path, kind="BadScript", what="script", errors="surrogateescape"))
+    except OarlockError as refused:
+        raise RequestRefused(str(refused), kind="BadScript", hint=refused.hint) from None
+    both = ParsedOptions()
+    both.words, both.behind, both.dashed = list(parsed.words), parsed.behind, parsed.dashed
+    if path == whole and any(character.isspace() for character in path):
+        both.words[0] = shlex.quote(path)
+    both.values = {key: list(values) for key, values in parsed.values.items()}
+    for directive in directives:
+        _merge(both, parsed, _options(directive, options, path), directive, out)
+    return both
+
+
+def _options(directive: Directive, options: CommandOptions, path: str) -> ParsedOptions:
+    try:
+        scanned_options = options.parse(directive.words)
+    except RequestRefused as refused:
+        raise _bad(path, directive, str(refused), refused.hint) from None
+    if scanned_options.words:
+        raise _bad(
+            path,
+            directive,
+            f"`{scanned_options.words[0]}` is not an option.",
+            "An #OAR line holds no command.",
+        )
+    if kept := sorted(_ONLY_TYPED & scanned_options.values.keys()):
+        name = kept[0].replace("_", "-")
+        raise _bad(path, directive, f"--{name} has no place in a script.", "Give it on the command line.")
+    return scanned_options
+
+
+def _merge(
+    both: ParsedOptions, typed: ParsedOptions, scanned_options: ParsedOptions, directive: Directive, out: CommandOutput
+) -> None:
+    for key, values in scanned_options.values.items():
+        if key in _ADDED:
+            both.values.setdefault(key, []).extend(values)
+        elif typed.given(key):
+            name = key.replace("_", "-")
+            out.note(
+                f"line {directive.line} of the script (--{name} {' '.join(values)}) gives way to the command line."
+            )
+        else:
+            both.values[key] = values
+
+
+def _bad(path: str, directive: Directive, sentence: str, hint: str) -> RequestRefused:
+    return RequestRefused(f"{path}, line {directive.line}: {sentence}", kind="BadScript", hint=hint)

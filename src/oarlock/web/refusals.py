@@ -97,9 +97,6 @@ class RefusalRecorder:
             log.warning("refusal not written", extra={"user": entry.user, "verb": entry.verb, "why": str(away)})
 
 
-log = logging.getLogger(__name__)
-
-
 def refusal(error: OarlockError) -> tuple[int, bytes]:
     """Return the status and the body of a refusal: what was refused, why, and what to do."""
     content: dict[str, Any] = {"error": str(error), "hint": error.hint, "kind": type(error).__name__}

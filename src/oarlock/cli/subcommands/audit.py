@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from oarlock.cli import time_format
+from oarlock.cli.layout import readable
 from oarlock.cli.output import show_text
 from oarlock.client import Client, RequestRefused
 
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> None:
     response = _Record(arguments.server).changes(
         by=arguments.user,
         job=arguments.job,
-        since=None if arguments.since is None else time_format.instant(arguments.since, what="--since"),
+        since=None if arguments.since is None else readable.instant(arguments.since, what="--since"),
         limit=arguments.last,
         check="true" if arguments.check else None,
     )
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> None:
 def _line(entry: dict[str, Any]) -> str:
     who = f"{entry['user']} for {entry['behalf']}" if entry["behalf"] else entry["user"]
     request = _request_text(entry["asked"])
-    date = time_format.date(entry["date"])
+    date = readable.date(entry["date"])
     line = f"{entry['id']:>6}  {date}  {who or 'unknown'} ({entry['channel']})  {entry['verb']}  {request}"
     return f"{line.rstrip()}  refused: {' '.join(entry['refused'].split())}" if entry["refused"] else line.rstrip()
 

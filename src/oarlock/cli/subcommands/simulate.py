@@ -117,7 +117,7 @@ def _refuse_early(arguments: argparse.Namespace) -> None:
 
 
 def _instant(text: str | None, otherwise: int) -> int:
-    from oarlock.cli.time_format import instant
+    from oarlock.cli.layout.readable import instant
     from oarlock.client import RequestRefused
     from oarlock.simulate.trace import TraceRefused
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.cli import logs
 from oarlock.config import Config
 from oarlock.node.log_lines import DetailFormatter
+from oarlock.server import logs
 from oarlock.store.engine import journal
 
 

@@ -1,16 +1,20 @@
-"""oarlock backup and oarlock restore: copies of an instance's database."""
+"""oarlock backup, restore and unknown: copies of a database, and the jobs that a restored one does not know."""
 
 from __future__ import annotations
 
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from oarlock.cli.layout import readable
+from oarlock.client import Client
 
 if TYPE_CHECKING:
     import argparse
 
     from oarlock.config import Config
+
 
 _BACKUP = (
     "Copy the database of an instance to FILE, whole and checked, while its server runs or not. FILE is replaced when "
@@ -25,7 +29,8 @@ _RESTORE = (
 
 
 def options(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add both commands to those of `oarlock`."""
+    """Add the commands to those of `oarlock`."""
+    _unknown_options(commands)
     copying = commands.add_parser("backup", help="copy the database, also while the server runs", description=_BACKUP)
     copying.set_defaults(run=_backup)
     restoring = commands.add_parser("restore", help="put a backup in the place of the database", description=_RESTORE)
@@ -74,3 +79,52 @@ def _restore(arguments: argparse.Namespace) -> None:
     print(f"{done.file} is in place; the server may be started.")
     if done.kept:
         print(f"What was there is kept as {done.kept}.")
+
+
+_UNKNOWN = (
+    "After a restore, or where a new instance uses the nodes of an old one, nodes may still run jobs that the database "
+    "does not know. Their resources are held until they end. Administrators only."
+)
+
+
+class UnknownJobsClient(Client):
+    """The client, with the verbs about unknown jobs."""
+
+    def unknown(self) -> list[dict[str, Any]]:
+        """List them."""
+        unknown_jobs: list[dict[str, Any]] = self._get("/unknown")["unknown"]
+        return unknown_jobs
+
+    def end_unknown(self, number: int) -> None:
+        """End one."""
+        self._change("DELETE", f"/unknown/{number}")
+
+
+def _unknown_options(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser("unknown", help="jobs on nodes that the database does not know", description=_UNKNOWN)
+    verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    listing = verbs.add_parser("list", help="list them")
+    listing.add_argument("-J", "--json", action="store_true", help="as JSON, for programs")
+    listing.set_defaults(run=_list_unknown)
+    ending = verbs.add_parser("end", help="end one; what it holds is free once its node says that it ended")
+    ending.add_argument("number", metavar="NUMBER", type=int, help="its number, as `list` shows it")
+    ending.set_defaults(run=_end_unknown)
+    for verb in (listing, ending):
+        verb.add_argument("--server", metavar="ADDRESS", help="the server's socket, or http://NAME:PORT")
+
+
+def _list_unknown(arguments: argparse.Namespace) -> None:
+    unknown_jobs = UnknownJobsClient(arguments.server).unknown()
+    if arguments.json:
+        print(json.dumps(unknown_jobs, indent=2))
+        return
+    for job in unknown_jobs:
+        signed = f"generation {job['generation']}" if job["tag"] else "not signed by this server"
+        whose = job["user"] or "an unknown user"
+        since = readable.date(job["since"])
+        print(f"{job['id']:>4}  {job['node']}  job {job['job']} of {whose}, since {since} ({signed})")
+
+
+def _end_unknown(arguments: argparse.Namespace) -> None:
+    UnknownJobsClient(arguments.server).end_unknown(arguments.number)
+    print(f"Unknown job {arguments.number} is told to end.")

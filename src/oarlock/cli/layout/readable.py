@@ -1,10 +1,19 @@
-"""Instants and durations as OAR prints them and as people type them, in local time. By hand: `datetime` is dear."""
+"""Text for people: tables, and instants and durations in local time, as OAR prints them and as people type them.
+
+Dates are computed by hand: `datetime` takes long to load.
+"""
 
 from __future__ import annotations
 
 import time
 
 from oarlock.client import RequestRefused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    Column = tuple[str, int, str]
 
 _DATE = "YYYY-MM-DD hh:mm:ss"
 
@@ -60,3 +69,11 @@ def _numbers(text: str, separator: str, count: int) -> list[int | None]:
     if len(parts) != count:
         return [None]
     return [int(part) if part.isdecimal() and part.isascii() and len(part) <= 4 else None for part in parts]
+
+
+def table(columns: tuple[Column, ...], rows: Sequence[tuple[object, ...]], *, indent: str = "") -> list[str]:
+    """Lay out rows below heads and a rule; `indent` moves only those two. A column is its head, width and format."""
+    heads = " ".join(f"{head:<{width}}" for head, width, _ in columns)
+    rule = " ".join("-" * width for _, width, _ in columns)
+    form = " ".join(form for _, _, form in columns)
+    return [indent + heads.rstrip(), indent + rule, *(form % row for row in rows)]

@@ -18,7 +18,7 @@ def properties(resource: Any) -> dict[str, Any]:
     return {name: resource[name] for name in sorted(resource) if name not in KEPT_BY_THE_SYSTEM}
 
 
-def told(resource: Any, jobs: list[int]) -> list[str]:
+def resource_lines(resource: Any, jobs: list[int]) -> list[str]:
     """Lay out a resource and the jobs on it; an empty line ends it."""
     named = properties(resource) | ({"jobs": joined(jobs)} if jobs else {})
     pairs = ", ".join(f"{name}={'' if named[name] is None else named[name]}" for name in sorted(named))

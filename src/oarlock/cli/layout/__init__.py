@@ -1,0 +1,1 @@
+"""How commands lay out what they print."""
